@@ -1,0 +1,56 @@
+# make demo         sets everything up and replays the paper's prototype: out/prototype.json, out/prototype.html
+# make test         sets everything up and runs every test, those with a Docker Engine last
+# make check        the walls: ruff, mypy, import-linter
+# make bench        prints this machine's figures and asserts their ratios
+# make base-image   debian:bookworm-slim from Debian's archive, where no image registry can be reached
+# make format       ruff's formatter
+# make clean        removes what the above made in this folder
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.NOTPARALLEL:
+.DEFAULT_GOAL := test
+
+bin := .venv/bin
+code := moefabric emulator controller agents tests
+
+.PHONY: demo test check unit kernel system bench base-image format clean setup-run setup-test
+
+demo: setup-run
+	mkdir -p out
+	$(bin)/moefabric run examples/prototype.yaml --json out/prototype.json --report out/prototype.html
+
+test: check unit kernel system
+
+check: setup-test
+	$(bin)/ruff check
+	$(bin)/ruff format --check
+	$(bin)/mypy --strict
+	$(bin)/lint-imports
+
+unit: setup-test
+	$(bin)/python -m pytest $(wildcard tests/unit tests/contract tests/golden)
+
+kernel: setup-test
+	$(bin)/python -m pytest $(wildcard tests/kernel)
+
+system: setup-test
+	packaging/engine $(bin)/python -m pytest tests/system
+
+bench: setup-test
+	$(bin)/python -m pytest -s $(wildcard tests/bench)
+
+base-image: setup-test
+	packaging/engine packaging/base-image
+
+format: setup-test
+	$(bin)/ruff check --fix
+	$(bin)/ruff format
+
+clean:
+	rm -rf .venv build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+
+setup-run:
+	@packaging/setup run
+
+setup-test:
+	@packaging/setup test

@@ -1,0 +1,93 @@
+"""A controller as a program sees it: one HTTP connection that stays open, and the errors that it told."""
+
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from http.client import HTTPConnection, HTTPException
+from types import TracebackType
+from typing import Any, Final, Self
+
+from moefabric.errors import ControlError
+
+_LOOK_AGAIN_S: Final = 0.02
+
+
+class ControllerClient:
+    """Asks the controller that listens at `address`. Every fault is a ControlError that names it."""
+
+    def __init__(self, address: tuple[str, int], timeout_s: float = 60.0) -> None:
+        self.address = address
+        self._connection = HTTPConnection(*address, timeout=timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+    def demand(
+        self, matrix: Sequence[Sequence[float]], policy: str = "mixnet", servers: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """Light what a demand deserves: model bytes, from row's server to column's, of all servers of the region.
+
+        The answer: `plan` (DESIGN of `plan --json`), `circuits_before`, `circuits_after` (names) and `phases` (wall seconds).
+        """
+        asked: dict[str, Any] = {"demand": [list(map(float, row)) for row in matrix], "policy": policy}
+        return self._ask("POST", "/demand", asked if servers is None else asked | {"servers": list(servers)})
+
+    def light(self, circuits: Sequence[str]) -> dict[str, Any]:
+        """Light exactly these circuits, given by name; the answer is that of `demand`, without a plan."""
+        return self._ask("POST", "/light", {"circuits": list(circuits)})
+
+    def health(self) -> dict[str, Any]:
+        """`ready`, `switches` connected, `expected` ones, whether the `ocs` answered."""
+        return self._ask("GET", "/health")
+
+    def circuits(self) -> list[str]:
+        """The names of the circuits that traffic relies on."""
+        return list(self._ask("GET", "/circuits")["circuits"])
+
+    def rules(self) -> list[dict[str, Any]]:
+        """The rules that the switches have: `switch`, `to`, `out`, `path`, `light` of each."""
+        return list(self._ask("GET", "/rules")["rules"])
+
+    def counters(self) -> dict[str, list[dict[str, Any]]]:
+        """What each rule has carried, by switch: `rule`, `packets`, `bytes` of each."""
+        return self._ask("GET", "/counters")
+
+    def wait_ready(self, deadline_s: float) -> dict[str, Any]:
+        """Return the health once all switches are connected and the OCS has answered. ControlError after `deadline_s`, with what is missing."""
+        ends = time.monotonic() + deadline_s
+        while True:
+            try:
+                health = self.health()
+                missing = f"waits for {', '.join(sorted(set(health['expected']) - set(health['switches']))) or 'its OCS'}"
+                if health["ready"]:
+                    return health
+            except ControlError as fault:
+                missing = str(fault)
+            if time.monotonic() > ends:
+                raise ControlError(f"controller at {self._place}: not ready within {deadline_s:g} s: {missing}")
+            threading.Event().wait(_LOOK_AGAIN_S)  # a process that starts has no event that another can wait for
+
+    def _ask(self, method: str, path: str, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        body = None if asked is None else json.dumps(asked).encode()
+        try:
+            self._connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+            answer = self._connection.getresponse()
+            said = json.loads(answer.read())
+        except (OSError, HTTPException, ValueError) as fault:
+            self._connection.close()
+            raise ControlError(f"controller at {self._place}: {str(fault) or type(fault).__name__}") from fault
+        if answer.status >= 400:
+            raise ControlError(str(said.get("error", said)))
+        return dict(said)
+
+    @property
+    def _place(self) -> str:
+        return f"{self.address[0]}:{self.address[1]}"

@@ -1,0 +1,66 @@
+"""An optical switch in memory: ports, dark time and refusals as the hardware has them, without a network or a kernel."""
+
+from controller.clock import Clock, VirtualClock
+from controller.southbound.scpi import CrossConnect, obstacle
+from moefabric.circuits import Circuit, CircuitSet, Transition, cross_connects, seen_circuits
+from moefabric.errors import ControlError
+from moefabric.topology import Fabric, Region
+
+
+class MemoryOcs:
+    """A region's OCS. What is commanded shows at once and has light after the device's settle time, on the ports that moved alone.
+
+    Faults a person can set: `refusal` is what it says to the next command, `stuck` are input ports whose mirror no longer moves, `gone` a device
+    that answers nothing.
+    """
+
+    def __init__(self, fabric: Fabric, region: Region, clock: Clock | None = None) -> None:
+        if region.ocs is None:
+            raise ValueError(f"{region.name} has no OCS")
+        self.fabric, self.region, self.clock = fabric, region, clock or VirtualClock()
+        self.name, self._settle_s = region.ocs.name, region.ocs.settle_ns / 1e9
+        self.refusal: str | None = None
+        self.stuck: frozenset[int] = frozenset()
+        self.gone = False
+        self._lit_at: dict[CrossConnect, float] = {}
+
+    def lit(self) -> CircuitSet:
+        """The circuits that its cross-connects make."""
+        self._answer()
+        return seen_circuits(self.fabric, self.region, self._lit_at)
+
+    def reconfigure(self, transition: Transition) -> None:
+        """Take out, put in. ControlError, and nothing changed, for what isn't there or what is busy."""
+        self._answer()
+        out = set(cross_connects(self.fabric, self.region, transition.teardown))
+        into = cross_connects(self.fabric, self.region, transition.setup)
+        self._check(out, into)
+        settled = self.clock.now_s() + self._settle_s
+        moving = {p for p, _ in (*out, *into)} - self.stuck
+        self._lit_at = {c: at for c, at in self._lit_at.items() if c not in out or c[0] not in moving}
+        self._lit_at |= {c: settled for c in into if c[0] in moving}
+
+    def settled(self, deadline_s: float) -> None:
+        """Let the settle time pass. ControlError if it is longer than `deadline_s`."""
+        self._answer()
+        lit_at = max(self._lit_at.values(), default=0.0)
+        if lit_at > self.clock.now_s() + deadline_s:
+            raise ControlError(f"{self.name}: not settled within {deadline_s:g} s")
+        self.clock.wait_until(lit_at)
+
+    def dark(self) -> frozenset[Circuit]:
+        """The circuits that are joined but have no light yet."""
+        now = self.clock.now_s()
+        lit = seen_circuits(self.fabric, self.region, [c for c, at in self._lit_at.items() if at <= now])
+        return self.lit().circuits - lit.circuits
+
+    def _answer(self) -> None:
+        if self.gone:
+            raise ControlError(f"{self.name}: no answer")
+
+    def _check(self, out: set[CrossConnect], into: tuple[CrossConnect, ...]) -> None:
+        if self.refusal is not None:
+            said, self.refusal = self.refusal, None
+            raise ControlError(f"{self.name} refuses: {said}")
+        if why := obstacle(self._lit_at, out, into):
+            raise ControlError(f"{self.name} refuses: {why}")

@@ -1,0 +1,1 @@
+"""The packet switches of a controller, reached over OpenFlow 1.3."""

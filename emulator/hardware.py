@@ -1,0 +1,208 @@
+"""All of a fabric's hardware: made in order in the calling process's new namespace, taken away in reverse."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from emulator import links, namespaces, nodes, uplink
+from emulator.command import run
+from emulator.datapath import named
+from emulator.order import NODES, Order
+from emulator.ovs import OpenVSwitch
+from emulator.plan import plan
+from emulator.processes import OUTER, Crew, Role, end_marked, entering
+from emulator.waiting import Deadline
+from moefabric.errors import FabricError
+from moefabric.management import SCPI_PORT, RunDir, Wiring
+
+if TYPE_CHECKING:
+    from emulator.optics import Optics
+
+_GRACE_S: Final = 0.3
+"""What a process gets between SIGTERM and SIGKILL."""
+_LOOK_S: Final = 0.5
+
+
+class Hardware:
+    """The hardware of one fabric. `close` takes everything away that was made, whatever there is of it by then."""
+
+    def __init__(self, run_dir: RunDir, order: Order, say: Callable[[str], None]) -> None:
+        """Nothing is made yet; `say` is told of each stage."""
+        self.run_dir, self.order, self._say = run_dir, order, say
+        self.deadline = Deadline.after(order.timeout_s)
+        self.crew = Crew(run_dir)
+        self.optics: dict[str, Optics] = {}
+        self.pids: dict[str, int] = {}
+        self._outer_fd = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        self._outer = f"/proc/{os.getpid()}/fd/{self._outer_fd}"
+        self._undo = ExitStack()
+        self._undo.callback(os.close, self._outer_fd)
+        self._undo.callback(shutil.rmtree, run_dir.path, ignore_errors=True)
+        self._undo.callback(end_marked, run_dir.name)
+        self._undo.callback(self._cut_off)
+
+    def leave(self) -> None:
+        """Leave for a namespace of its own; before any thread is started, for each has its namespace from its maker."""
+        namespaces.leave()
+
+    def make(self) -> None:
+        """Make everything, and return when it works. FabricError with the place otherwise; then `close`."""
+        self._say("management network")
+        self._join_management()
+        self._begin(OUTER)  # controllers take longest to start, so they come first
+        self._undo.callback(self.crew.stop, _GRACE_S)
+        self._make_nodes(Wiring.from_json(self.run_dir.wiring.read_bytes()))
+        self._say("switches and optics")
+        self._make_optics()
+        self._make_switches()
+        self._say("controllers and agents")
+        self._await_all()
+        links.verify_all(self.plan, self.pids)
+
+    def _join_management(self) -> None:
+        """Join the fabric's namespace to the one left, by the management network."""
+        namespaces.within(self._outer, lambda: uplink.take_in(self.order.outer, os.getpid()))
+        uplink.bridge(self.order.bridge_address)
+
+    def _cut_off(self) -> None:
+        """Take the outer interface away."""
+        namespaces.within(self._outer, lambda: uplink.remove(uplink.leftovers(self.run_dir.name)))
+
+    def _begin(self, *places: str) -> None:
+        """Start those of the processes that are in these places and aren't started by others."""
+        for process in self.order.processes:
+            if process.where in places and process.name not in self.order.external:
+                there = self._outer if process.where == OUTER else self.pids[process.where]
+                self.crew.start(process.name, entering(there, process.argv), process.env)
+
+    def _make_nodes(self, wiring: Wiring) -> None:
+        """Servers, OCS nodes and wires, shaped later; agents start as soon as their server has its addresses."""
+        self.wiring, self.plan = wiring, plan(wiring.fabric, wiring.management)
+        self.ovs = OpenVSwitch(self.run_dir.path / "ovs", named(wiring.switch))
+        os.environ.update(self.ovs.environment)
+        links.quiet()
+        self.crew.start("ovsdb-server", self.ovs.database())
+        self.net = nodes.network(self.plan, self.ovs.datapath)
+        self._undo.callback(self._end_nodes)
+        self.pids = nodes.pids(self.net, self.plan)
+        self._switching = self.crew.start("ovs-vswitchd", self.ovs.daemon(self.deadline))
+        links.make(self.plan, self.pids)
+        nodes.add_wires(self.net, self.plan)
+        self._begin(*self.plan.nodes)
+        (self.run_dir.path / NODES).write_text(json.dumps(self.pids))
+
+    def _end_nodes(self) -> None:
+        """End the shells of all nodes, and with them their namespaces and all that is in these."""
+        for node in self.net.values():
+            if node.shell is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(node.shell.pid, signal.SIGKILL)
+                node.shell.wait()
+
+    def _make_optics(self) -> None:
+        from emulator.optics import (
+            Optics,  # its netlink library takes 0.3 s to import; agents start meanwhile
+        )
+
+        for ocs in self.plan.ocses:
+            self.optics[ocs.name] = Optics(ocs, self.pids[ocs.name], self.run_dir)
+            self._undo.callback(self.optics[ocs.name].close)
+
+    def _make_switches(self) -> None:
+        bridges = [self.net[switch.bridge].bridge() for switch in self.plan.switches]
+        self.ovs.make(bridges, self.deadline)
+        links.shape_all(self.plan, self.pids)  # after add-port, which removes what it finds
+        self.ovs.widen(self._switching.pid, bridges[0], self.deadline)
+
+    def _await_all(self) -> None:
+        if self.order.having(Role.CONTROLLER):
+            self._connect()
+        for agent in self.order.having(Role.AGENT):
+            self.deadline.until(partial(self._is_there, self.run_dir.agent(agent.where)), agent.name)
+        if self.order.having(Role.OCS):
+            for name, optics in self.optics.items():
+                self.deadline.until(partial(self._is_served, optics), f"the process of {name}")
+        self.crew.check()
+
+    def _is_there(self, socket: Path) -> bool:
+        return self.crew.check() and socket.is_socket()
+
+    def _is_served(self, optics: "Optics") -> bool:
+        return self.crew.check() and optics.plant.served
+
+    def _connect(self) -> None:
+        """Connect each switch to its controller once that listens: OVS waits 1 s after a refusal."""
+        controllers = {switch.bridge: switch.controller for switch in self.plan.switches}
+        wanted = set(controllers.values())
+        told = ", ".join(f"{address}:{port}" for address, port in sorted(wanted))
+        self.deadline.until(lambda: self.crew.check() and wanted <= self._listening(), f"a controller at {told}")
+        self.ovs.connect(controllers, self.deadline)
+        left: Sequence[str] = list(controllers)
+        while left := self.ovs.unconnected(left, min(_LOOK_S, self.deadline.left_s)):
+            self.crew.check()
+            if not self.deadline.left_s:
+                raise FabricError(f"no controller for {', '.join(left)} in the time given; see {self.run_dir.log('controller')}")
+
+    def _listening(self) -> set[tuple[str, int]]:
+        return namespaces.within(self._outer, namespaces.listening)
+
+    def faults(self) -> list[str]:
+        """What has ended that should run, in words."""
+        return [one.epitaph for one in self.crew.running.values() if one.ended is not None]
+
+    def describe(self) -> dict[str, Any]:
+        """The hardware's part of `inspect --json`."""
+        fabric, management = self.wiring.fabric, self.wiring.management
+        carrier = {link["ifname"]: "LOWER_UP" in link["flags"] for link in json.loads(run(["ip", "-j", "link", "show"]))}
+        rates = {link.name: link.rate_bps for link in self.plan.links}
+        return {
+            "fabric": fabric.name,
+            "servers": [
+                {
+                    "name": server,
+                    "region": fabric.region_of[server].name,
+                    "addresses": list(fabric.addresses(server)),
+                    "nics": [
+                        {
+                            "name": str(nic),
+                            "kind": nic.kind.value,
+                            "rate_bps": rates[str(nic)],
+                            "carrier": carrier.get(f"{server}-{nic.path}", False),
+                        }
+                        for nic in fabric.nics(server)
+                    ],
+                    "management": management.server(fabric, server),
+                }
+                for server in fabric.servers
+            ],
+            "ocs": [
+                {
+                    "name": ocs.name,
+                    "region": ocs.region.name,
+                    "management": ocs.address,
+                    "scpi_port": SCPI_PORT,
+                    "ports": ocs.ports,
+                    "circuits": [],
+                }
+                for ocs in self.plan.ocses
+            ],
+            "switches": [
+                {"name": switch.name, "bridge": switch.bridge, "datapath_id": switch.datapath_id, "datapath": self.wiring.switch}
+                for switch in self.plan.switches
+            ],
+            "socket_buffers": self.ovs.buffers,
+            "processes": [
+                {"name": one.name, "pid": one.pid} for one in self.crew.running.values() if one.ended is None
+            ],
+            "faults": self.faults(),
+        }
+
+    def close(self) -> None:
+        """Take everything away."""
+        self._undo.close()

@@ -1,0 +1,282 @@
+"""Lifecycle: a fabric comes up once, is found again by its name, and goes without a trace. Both twice over are no-ops."""
+
+import fcntl
+import json
+import os
+import select
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Self
+
+from emulator import datapath, uplink
+from emulator.order import KEEP, NODES, Order
+from emulator.plan import plan
+from emulator.processes import Process, end_marked, entering, mark
+from emulator.waiting import Deadline
+from moefabric.errors import FabricError, UnsupportedError
+from moefabric.management import Management, RunDir, Wiring, root
+from moefabric.topology import Fabric
+
+_LOCK: Final = "lock"
+_LOCK_S: Final = 60.0
+_STOP_S: Final = 5.0
+_PATH_LETTERS: Final = 80
+"""A unix socket's path has 107 letters at most (unix(7)); the longest name in a run directory takes the rest."""
+_SOURCES: Final = str(Path(__file__).resolve().parent.parent)
+
+
+def up(
+    fabric: Fabric,
+    processes: Callable[[Wiring, RunDir], Sequence[Process]],
+    timeout_s: float = 30.0,
+    external: frozenset[str] = frozenset(),
+    say: Callable[[str], None] = lambda _stage: None,
+) -> Wiring:
+    """The wiring of the fabric, which runs when this returns: made now, or found running with the same spec.
+
+    `processes` says what is started with it; those named in `external` are started by others and only waited for. `say` hears of each
+    stage. FabricError where it can't be made, or another fabric has its name; then nothing is left of it, nor when this is interrupted.
+    """
+    run_dir = RunDir.named(fabric.name)
+    _refuse(fabric, run_dir)
+    with _locked(run_dir):
+        if found := _working(run_dir):
+            if found.fabric == fabric:
+                return found
+            raise FabricError(f"{fabric.name}: a fabric of this name runs with another spec; `moefabric down {fabric.name}` first")
+        _clear(fabric.name)
+        try:
+            return _make(fabric, processes, timeout_s, external, say)
+        except BaseException:
+            _clear(fabric.name)
+            shutil.rmtree(run_dir.path, ignore_errors=True)
+            raise
+
+
+def _refuse(fabric: Fabric, run_dir: RunDir) -> None:
+    """Errors for what can't be, before anything is made."""
+    if os.geteuid() != 0:
+        raise UnsupportedError("a fabric needs root: network namespaces and shaping (CAP_NET_ADMIN, CAP_SYS_ADMIN); run with sudo")
+    if len(str(run_dir.path)) > _PATH_LETTERS:
+        raise FabricError(f"{run_dir.path}: too long for the sockets in it; set MOEFABRIC_RUN_DIR to a shorter one")
+    plan(fabric, Management("198.18.0.0/24"))
+
+
+def _make(
+    fabric: Fabric,
+    processes: Callable[[Wiring, RunDir], Sequence[Process]],
+    timeout_s: float,
+    external: frozenset[str],
+    say: Callable[[str], None],
+) -> Wiring:
+    run_dir = RunDir.named(fabric.name)
+    for folder in (run_dir.log("any").parent, run_dir.agent("any").parent):
+        folder.mkdir(exist_ok=True)
+    management, outer = uplink.claim(fabric.name)
+    wiring = Wiring(fabric, management, switch=datapath.choose().name)
+    run_dir.wiring.write_text(wiring.to_json())
+    order = Order(
+        outer=outer,
+        bridge_address=plan(fabric, management).bridge_address,
+        processes=tuple(processes(wiring, run_dir)),
+        external=external,
+        timeout_s=timeout_s,
+    )
+    _start(run_dir, order, say)
+    return wiring
+
+
+def _start(run_dir: RunDir, order: Order, say: Callable[[str], None]) -> None:
+    """Start the fabric process and wait until it is ready."""
+    search = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
+    with run_dir.log("fabric").open("ab") as log:
+        starter = subprocess.Popen(
+            [sys.executable, "-m", "emulator.fabricd", str(run_dir.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**os.environ, **mark(run_dir.name), "PYTHONPATH": search},
+            start_new_session=True,
+        )
+    with starter:
+        assert starter.stdin is not None
+        assert starter.stdout is not None
+        with suppress(BrokenPipeError):
+            starter.stdin.write(order.to_json() + "\n")
+            starter.stdin.flush()
+        for line in starter.stdout:
+            told = json.loads(line)
+            if "failed" in told:
+                raise FabricError(told["failed"])
+            if "stage" in told:
+                say(told["stage"])
+            if "ready" in told:
+                starter.stdin.write(KEEP)
+                return
+    raise FabricError(f"{run_dir.name}: the fabric process died at its start, saying: {_last_line(run_dir.log('fabric'))}")
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "nothing"
+
+
+def down(name: str) -> bool:
+    """Take a fabric away, or what a crash has left of it; whether there was anything."""
+    run_dir = RunDir.named(name)
+    if not run_dir.path.exists():
+        return _clear(name)
+    with _locked(run_dir):
+        _clear(name)
+        shutil.rmtree(run_dir.path, ignore_errors=True)
+    return True
+
+
+def _clear(name: str) -> bool:
+    """End what carries the fabric's name, in order if its process still answers; whether there was anything. The lock stays."""
+    run_dir = RunDir.named(name)
+    answered = _stop(run_dir)
+    ended = end_marked(name)
+    left = uplink.leftovers(name)
+    uplink.remove(left)
+    things = [entry for entry in run_dir.path.iterdir() if entry.name != _LOCK] if run_dir.path.exists() else []
+    for thing in things:
+        shutil.rmtree(thing) if thing.is_dir() else thing.unlink(missing_ok=True)
+    return bool(answered or ended or left or things)
+
+
+def _stop(run_dir: RunDir) -> bool:
+    """Ask the fabric process to stop, and wait until it has; False where there is none."""
+    try:
+        with _Call(run_dir) as call:
+            call.send("stop")
+            call.wait_end(_STOP_S)
+    except OSError:
+        return False
+    return True
+
+
+class _Call:
+    """A connection to a fabric process. OSError where nobody answers."""
+
+    def __init__(self, run_dir: RunDir) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(5)
+        try:
+            self._socket.connect(str(run_dir.control))
+            pid, _, _ = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            self._pidfd = os.pidfd_open(pid)
+        except OSError:
+            self._socket.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+        os.close(self._pidfd)
+
+    def send(self, what: str) -> None:
+        """Ask, without waiting for an answer."""
+        self._socket.sendall(json.dumps({"do": what}).encode() + b"\n")
+
+    def ask(self, what: str) -> dict[str, Any]:
+        """Ask, and the answer. ValueError for an answer that is none."""
+        self.send(what)
+        with self._socket.makefile() as lines:
+            return dict(json.loads(lines.readline()))
+
+    def wait_end(self, seconds: float) -> None:
+        """Return when the fabric process has ended, or the time is over."""
+        waiting = select.poll()
+        waiting.register(self._pidfd, select.POLLIN)
+        waiting.poll(seconds * 1000)
+
+
+def _ask(name: str, what: str) -> dict[str, Any]:
+    """A fabric process's answer. FabricError where no fabric of that name runs."""
+    try:
+        with _Call(RunDir.named(name)) as call:
+            return call.ask(what)
+    except (OSError, ValueError) as silent:
+        raise FabricError(f"{name}: no fabric of this name runs; see `moefabric up`") from silent
+
+
+def _working(run_dir: RunDir) -> Wiring | None:
+    """The wiring of a fabric that runs and has lost nothing."""
+    try:
+        return Wiring.from_json(run_dir.wiring.read_bytes()) if not _ask(run_dir.name, "ping")["faults"] else None
+    except (FabricError, OSError, ValueError):
+        return None
+
+
+def running() -> list[str]:
+    """The names of the fabrics that run."""
+    if not root().exists():
+        return []
+    return sorted(entry.name for entry in root().iterdir() if entry.is_dir() and _answers(entry.name))
+
+
+def _answers(name: str) -> bool:
+    try:
+        _ask(name, "ping")
+    except FabricError:
+        return False
+    return True
+
+
+def inspect(name: str) -> dict[str, Any]:
+    """The hardware of a running fabric, as `inspect --json` has it; `circuits` are empty, they are the controllers' to tell.
+
+    FabricError where no fabric of that name runs.
+    """
+    return _ask(name, "inspect")
+
+
+def argv_on(name: str, server: str, cmd: Sequence[str]) -> list[str]:
+    """The argv that runs `cmd` on a server (`s0`) or OCS (`ocs0`) of a running fabric. FabricError where there is none such."""
+    if not _answers(name):
+        raise FabricError(f"{name}: no fabric of this name runs; see `moefabric up`")
+    pids = json.loads((RunDir.named(name).path / NODES).read_text())
+    if server not in pids:
+        raise FabricError(f"{server}: {name} has no such server; it has {', '.join(pids)}")
+    marks = [f"{key}={value}" for key, value in mark(name).items()]
+    return entering(int(pids[server]), ["env", *marks, *cmd])
+
+
+@contextmanager
+def _locked(run_dir: RunDir) -> Iterator[None]:
+    """The run directory, there and nobody else's, for as long as this lasts. FabricError after a minute."""
+    deadline = Deadline.after(_LOCK_S)
+    held: list[int] = []
+    deadline.until(lambda: _try_lock(run_dir, held), f"{run_dir.path}: another `up` or `down` holds it, and")
+    try:
+        yield
+    finally:
+        os.close(held[0])
+
+
+def _try_lock(run_dir: RunDir, held: list[int]) -> bool:
+    run_dir.path.mkdir(parents=True, exist_ok=True)
+    path = run_dir.path / _LOCK
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:  # the one who held it took the directory away
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path.stat().st_ino == os.fstat(fd).st_ino:
+            held.append(fd)
+            return True
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(fd)
+    return False

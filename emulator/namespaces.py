@@ -1,0 +1,78 @@
+"""Network namespaces: leaving one for good, and doing something in another's place."""
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from moefabric.errors import FabricError
+
+_CLONE_NEWNET: Final = 0x40000000
+_LISTEN: Final = "0A"
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+T = TypeVar("T")
+
+
+def of(pid: int) -> str:
+    """The path of a process's network namespace."""
+    return f"/proc/{pid}/ns/net"
+
+
+def leave() -> None:
+    """Put the calling thread, and all that it will start, in a new network namespace. FabricError without CAP_SYS_ADMIN."""
+    if _LIBC.unshare(_CLONE_NEWNET) < 0:
+        raise FabricError(f"no network namespace of its own: {os.strerror(ctypes.get_errno())}; run as root (CAP_SYS_ADMIN)")
+
+
+def enter(path: str) -> None:
+    """Put the calling thread in the network namespace at `path`. FabricError where that can't be."""
+    try:
+        with Path(path).open("rb") as namespace:
+            failed = _LIBC.setns(namespace.fileno(), _CLONE_NEWNET) < 0
+    except OSError as absent:
+        raise FabricError(f"no namespace {path}: {absent.strerror}") from absent
+    if failed:
+        raise FabricError(f"can't enter namespace {path}: {os.strerror(ctypes.get_errno())}")
+
+
+def within(path: str, do: Callable[[], T], timeout_s: float = 30.0) -> T:
+    """What `do()` gives in the network namespace at `path`, by a thread that goes there; programs it starts are there too."""
+    given: list[T] = []
+    raised: list[BaseException] = []
+
+    def there() -> None:
+        try:
+            enter(path)
+            given.append(do())
+        except BaseException as fault:  # noqa: BLE001 - raised again in the caller's thread
+            raised.append(fault)
+
+    thread = threading.Thread(target=there, name=f"within {path}", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if raised:
+        raise raised[0]
+    if not given:
+        raise FabricError(f"namespace {path}: no answer within {timeout_s:g} s")
+    return given[0]
+
+
+def set_sysctls(values: dict[str, str]) -> None:
+    """Write sysctls (`net.ipv6.conf.all.disable_ipv6`) of the calling thread's namespace; those that this kernel lacks are left."""
+    for key, value in values.items():
+        path = Path("/proc/sys", *key.split("."))
+        if path.exists():
+            path.write_text(value)
+
+
+def listening() -> set[tuple[str, int]]:
+    """The IPv4 addresses and TCP ports that are listened on in the calling thread's namespace."""
+    found = set()
+    for line in Path("/proc/thread-self/net/tcp").read_text().splitlines()[1:]:
+        _, local, _, state, *_ = line.split()
+        if state == _LISTEN:
+            address, port = local.split(":")
+            found.add((".".join(str(octet) for octet in reversed(bytes.fromhex(address))), int(port, 16)))
+    return found

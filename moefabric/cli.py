@@ -1,0 +1,43 @@
+"""The command line: `moefabric COMMAND`. Exit status 0 done, 1 a fault told in one line, 2 usage, 3 ran but the verdict is invalid."""
+
+import sys
+from typing import Any
+
+import click
+
+from moefabric.commands import doctor, fabric, plan, run
+from moefabric.errors import MoefabricError
+
+_INTERRUPTED = 130
+
+
+class _Door(click.Group):
+    """Faults leave as lines, never as tracebacks."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except MoefabricError as fault:
+            click.echo("\n".join(f"moefabric: {line}" for line in str(fault).splitlines()), err=True)
+        except BrokenPipeError:
+            sys.stderr.close()
+        sys.exit(1)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("moefabric: interrupted; nothing is left running", err=True)
+            sys.exit(_INTERRUPTED)
+
+
+@click.group(cls=_Door, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="moefabric")
+def main() -> None:
+    """A testbed for networks that change shape while a Mixture-of-Experts model trains."""
+
+
+for _command in (
+    run.run, run.predict, plan.plan, doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.exec_, fabric.light,
+):  # fmt: skip
+    main.add_command(_command)

@@ -1,0 +1,1 @@
+"""The commands: what the command line does, one family a file."""

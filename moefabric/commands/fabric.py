@@ -1,0 +1,137 @@
+"""`up`, `down`, `inspect`, `exec` and `light`: a fabric that stays, and what one does with it."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from moefabric.errors import FabricError, SpecError
+from moefabric.management import RunDir, Wiring
+from moefabric.spec import load
+from moefabric.topology import Region
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("fabric", type=_PATH)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the file.")
+def up(fabric: Path, settings: tuple[str, ...]) -> None:
+    """Start the fabric that FABRIC describes and leave it running."""
+    spec = load.fabric(fabric, settings)
+    from emulator import lifecycle
+    from moefabric.experiment.testbed import UP_TIMEOUT_S, processes
+
+    was_up = spec.fabric in lifecycle.running()
+    wiring = lifecycle.up(spec.wired(), processes, UP_TIMEOUT_S)
+    click.echo(f"{spec.fabric}: {'was up already' if was_up else 'up'}, {_words(wiring)}")
+
+
+def _words(wiring: Wiring) -> str:
+    fabric = wiring.fabric
+    nics = f"{fabric.optical} optical + {fabric.electrical} electrical NICs"
+    return f"{len(fabric.servers)} servers of {nics}, {wiring.switch}, {wiring.crossbar}, management {wiring.management.subnet}"
+
+
+@click.command()
+@click.argument("name", required=False)
+def down(name: str | None) -> None:
+    """Remove exactly what `up` made: the fabric NAME, or the only one that runs."""
+    from emulator import lifecycle
+
+    if name is None and not lifecycle.running():
+        click.echo("no fabric is up")
+        return
+    chosen = name or _only()
+    click.echo(f"{chosen}: {'down' if lifecycle.down(chosen) else 'was not up'}")
+
+
+def _only() -> str:
+    """The one fabric that runs. SpecError where there is none, or a choice."""
+    from emulator import lifecycle
+
+    running = lifecycle.running()
+    if not running:
+        raise SpecError([("", "no fabric is up: start one with `moefabric up FABRIC.yaml`")])
+    if len(running) > 1:
+        raise SpecError([("", f"{', '.join(running)} are up: name one")])
+    return running[0]
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--name", help="The fabric, where more than one is up.")
+def inspect(as_json: bool, name: str | None) -> None:
+    """Servers, NICs, switches, circuits lit, rules, counters, processes."""
+    from moefabric.experiment.inspection import inspected, lines
+
+    seen = inspected(name or _only())
+    click.echo(json.dumps(seen) if as_json else "\n".join(lines(seen)))
+
+
+@click.command(name="exec", context_settings={"ignore_unknown_options": True})
+@click.argument("server")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("--name", help="The fabric, where more than one is up.")
+def exec_(server: str, command: tuple[str, ...], name: str | None) -> None:
+    """Run COMMAND on an emulated SERVER: `moefabric exec s0 -- iperf3 -c 10.0.1.1`."""
+    from emulator import lifecycle
+
+    argv = lifecycle.argv_on(name or _only(), server, command)
+    try:
+        os.execvp(argv[0], argv)
+    except OSError as fault:
+        raise FabricError(f"{argv[0]}: {fault.strerror}") from fault
+
+
+@click.command()
+@click.argument("circuits", nargs=-1, metavar="[CIRCUIT]...")
+@click.option("--demand", type=_PATH, help="JSON array of rows of bytes: light what it deserves.")
+@click.option("--policy", default="mixnet", show_default=True, help="Policy that decides, with --demand.")
+@click.option("--region", default="r0", show_default=True, help="The region whose light moves.")
+@click.option("--name", help="The fabric, where more than one is up.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def light(
+    circuits: tuple[str, ...], demand: Path | None, policy: str, region: str, name: str | None, as_json: bool
+) -> None:
+    """Light these CIRCUITs (s0/o0~s1/o0, or s0~s1 for any free NICs) and no others; or those that a demand deserves."""
+    if demand is not None and circuits:
+        raise click.UsageError("give either circuits or --demand")
+    if demand is None and not circuits:
+        raise click.UsageError("give circuits such as s0/o0~s1/o0, or --demand M.json")
+    said = _light(name or _only(), region, circuits, demand, policy)
+    if as_json:
+        click.echo(json.dumps(said))
+        return
+    phases = said["phases"]
+    click.echo("lit: " + (" ".join(said["circuits_after"]) or "no light"))
+    click.echo(f"{phases['total_s'] * 1e3:.1f} ms, of which {phases['settle_s'] * 1e3:.1f} ms settling")
+
+
+def _light(name: str, region: str, circuits: tuple[str, ...], demand: Path | None, policy: str) -> dict[str, Any]:
+    from controller.client import ControllerClient
+    from moefabric.demand_file import read_demand
+
+    wiring = Wiring.from_json(_wiring_text(name))
+    chosen = _region(wiring, region)
+    client = ControllerClient(wiring.management.northbound(chosen))
+    if demand is not None:
+        return client.demand(read_demand(demand, len(chosen.servers)), policy)
+    return client.light(list(circuits))
+
+
+def _wiring_text(name: str) -> str:
+    try:
+        return RunDir.named(name).wiring.read_text()
+    except FileNotFoundError as fault:
+        raise FabricError(f"{name} is not up: start it with `moefabric up FABRIC.yaml`") from fault
+
+
+def _region(wiring: Wiring, name: str) -> Region:
+    for region in wiring.fabric.regions:
+        if region.name == name:
+            return region
+    names = ", ".join(region.name for region in wiring.fabric.regions)
+    raise SpecError([("--region", f"{name} is not one of {names}")])

@@ -1,0 +1,101 @@
+"""What the fluid model says of an experiment before a packet is sent: no root, no fabric."""
+
+from pathlib import Path
+from statistics import median
+
+from controller.planner.plan import policy_named
+from controller.planner.policy import Policy
+from moefabric.circuits import CircuitSet
+from moefabric.experiment.results import Json
+from moefabric.experiment.workload import Workload, workload
+from moefabric.flows import flows
+from moefabric.fluid import predict
+from moefabric.iteration import Collective, Compute, Reconfigure
+from moefabric.scaling import propose
+from moefabric.spec.experiment import ExperimentSpec, FabricChoice
+from moefabric.topology import Fabric, Scale
+from moefabric.units import NS_PER_S
+
+MOVING = frozenset({"mixnet", "mixnet-htsim", "spill"})
+
+
+def predicted(spec: ExperimentSpec, folder: Path) -> Json:
+    """Per fabric: iteration, exposed communication and all-to-all seconds, as the fluid model has them."""
+    fabrics = []
+    for choice in spec.fabrics:
+        fabric = spec.wired(choice, "predict", Scale())
+        work = workload(spec, fabric.servers, folder)
+        iterations = [_iteration(choice, fabric, work, number) for number in range(work.iterations)]
+        a2a = [seconds for each in iterations for seconds in each["collectives_s"]]
+        total = sum(each["seconds"] for each in iterations) / len(iterations)
+        compute = sum(each["compute_s"] for each in iterations) / len(iterations)
+        fabrics.append(
+            {
+                "fabric": choice.name,
+                "policy": choice.policy,
+                "iteration_s": total,
+                "compute_s": compute,
+                "exposed_comm_s": total - compute,
+                "all_to_all_s": median(a2a),
+                "light_share": sum(e["light"] for e in iterations) / max(1.0, sum(e["bytes"] for e in iterations)),
+                "reconfigurations": sum(each["moves"] for each in iterations),
+            }
+        )
+    base = next((f["all_to_all_s"] for f in fabrics if f["policy"] == "eps"), None)
+    for entry in fabrics:
+        entry["all_to_all_vs_eps"] = entry["all_to_all_s"] / base if base else None
+    return {"experiment": spec.experiment, "fabrics": fabrics}
+
+
+def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> Scale:
+    """The scale that the file gives, or else the one at which this machine tells the truth."""
+    if spec.scale != "auto":
+        return Scale(spec.scale.bytes, spec.scale.dilation)
+    wired = {choice: spec.wired(choice, "scale", Scale()) for choice in spec.fabrics}
+    shortest = min(
+        seconds
+        for choice, fabric in wired.items()
+        for seconds in _iteration(choice, fabric, workload(spec, fabric.servers, folder), 0)["collectives_s"]
+    )
+    return propose((fabric for choice, fabric in wired.items() if not choice.hosts), shortest, datapath)
+
+
+def _iteration(choice: FabricChoice, fabric: Fabric, work: Workload, number: int) -> Json:
+    """One iteration, with the light that the policy would have moved; settling is waited for in the forward pass."""
+    policy, region = policy_named(choice.policy), fabric.regions[0]
+    settle = (region.ocs.settle_ns + region.ocs.link_up_ns) / NS_PER_S if region.ocs else 0.0
+    lit = CircuitSet()
+    if region.ocs is not None and choice.policy not in MOVING:
+        lit = policy.circuits(fabric, region, work.layers(0)[0].demand, lit)
+    elif number and region.ocs is not None:
+        lit = policy.circuits(fabric, region, work.layers(number - 1)[0].demand, lit)
+    seconds = compute = sent = light = 0.0
+    moves, collectives = 0, []
+    for operation in work.operations(number):
+        match operation:
+            case Compute(meanwhile=meanwhile):
+                wait = 0.0
+                if meanwhile is not None and choice.policy in MOVING:
+                    lit, changed = _moved(policy, fabric, meanwhile, lit)
+                    moves, wait = moves + changed, settle * changed
+                compute += operation.slowest_s
+                seconds += max(operation.slowest_s, wait)
+            case Reconfigure() if choice.policy in MOVING:
+                lit, changed = _moved(policy, fabric, operation, lit)
+                moves, seconds = moves + changed, seconds + settle * changed
+            case Collective():
+                planned = flows(fabric, lit, policy.split(fabric, operation.demand, lit))
+                needed = predict(fabric, lit, planned).seconds
+                collectives.append(needed)
+                seconds += needed
+                sent += sum(flow.bytes for flow in planned)
+                light += sum(flow.bytes for flow in planned if flow.by_light)
+    return {
+        "seconds": seconds, "compute_s": compute, "collectives_s": collectives, "bytes": sent, "light": light, "moves": moves
+    }  # fmt: skip
+
+
+def _moved(policy: Policy, fabric: Fabric, wanted: Reconfigure, lit: CircuitSet) -> tuple[CircuitSet, bool]:
+    target = policy.circuits(fabric, fabric.regions[0], wanted.demand, lit)
+    return target, target != lit
+

@@ -1,0 +1,187 @@
+"""The run's JSON: what one fabric's replay says, in the model's seconds and bytes (the contract of README's "JSON" section)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from moefabric.experiment.replay import CollectiveRun, IterationRun, ReconfigurationRun
+from moefabric.fidelity import Observation, judge
+from moefabric.topology import Fabric
+from moefabric.units import NS_PER_S
+
+Json = dict[str, Any]
+_FULL = 0.95
+"""A link that carries this share of the fullest one's load is expected to be as full."""
+
+
+def result(
+    fabric: Fabric, name: str, policy: str, runs: Sequence[IterationRun], cpu_idle: Sequence[float], remarks: Sequence[str]
+) -> Json:
+    """One fabric's entry in `results`."""
+    model_s = _model_seconds(fabric)
+    collectives = [run for iteration in runs for run in iteration.collectives]
+    errors = [model_s(run.end_ns - run.start_ns) / run.prediction.seconds - 1 for run in collectives]
+    integrity = _integrity(collectives)
+    seen = Observation(
+        completion_errors=errors,
+        link_rate_errors=[error for run in collectives for error in _link_rate_errors(fabric, run)],
+        cpu_idle=cpu_idle,
+        lateness=[_lateness(run) for run in collectives],
+        remarks=remarks,
+        **integrity,
+    )
+    last = runs[-1]
+    return {
+        "fabric": name,
+        "policy": policy,
+        "wiring": _wiring(fabric),
+        "iterations": [_iteration(fabric, run) for run in runs],
+        "collectives": [_collective(fabric, run) for run in collectives],
+        "reconfigurations": [
+            _reconfiguration(fabric, run) for iteration in runs for run in iteration.reconfigurations
+        ],
+        "timeline": [
+            {
+                "iteration": last.number,
+                "server": span.server,
+                "kind": span.kind,
+                "pass": span.direction,
+                "layer": span.layer,
+                "start_s": model_s(span.start_ns - last.start_ns),
+                "end_s": model_s(span.end_ns - last.start_ns),
+            }
+            for span in sorted(last.spans, key=lambda span: (span.start_ns, fabric.index[span.server]))
+        ],
+        "integrity": integrity,
+        "fidelity": asdict(judge(seen)) | {"verdict": str(judge(seen).verdict)},
+    }
+
+
+def _model_seconds(fabric: Fabric) -> Any:
+    return lambda wall_ns: wall_ns / NS_PER_S / fabric.scale.dilation
+
+
+def _wiring(fabric: Fabric) -> Json:
+    return {
+        "servers": len(fabric.servers),
+        "gpus_per_server": fabric.gpus,
+        "optical_nics": fabric.optical,
+        "electrical_nics": fabric.electrical,
+        "nic_rate_bps": fabric.nic_rate_bps,
+        "emulated_nic_rate_bps": fabric.scale.rate_bps(fabric.nic_rate_bps),
+        "bytes_scale": fabric.scale.bytes,
+        "dilation": fabric.scale.dilation,
+        "mtu": fabric.mtu,
+    }
+
+
+def _iteration(fabric: Fabric, run: IterationRun) -> Json:
+    model_s = _model_seconds(fabric)
+    measured, compute = model_s(run.end_ns - run.start_ns), model_s(run.compute_ns)
+    waiting = sum(
+        r.moved.phases.settle_s / fabric.scale.dilation
+        for r in run.reconfigurations
+        if r.moved.before != r.moved.after and r.operation.direction == "forward"
+    )
+    predicted = compute + sum(c.prediction.seconds for c in run.collectives) + waiting
+    return {
+        "iteration": run.number,
+        "measured_s": measured,
+        "predicted_s": predicted,
+        "compute_s": compute,
+        "exposed_comm_s": measured - compute,
+    }
+
+
+def _collective(fabric: Fabric, run: CollectiveRun) -> Json:
+    model_s = _model_seconds(fabric)
+    light = sum(flow.bytes for flow in run.planned if flow.by_light)
+    total = sum(flow.bytes for flow in run.planned)
+    return {
+        "iteration": run.iteration,
+        "layer": run.operation.layer,
+        "kind": run.operation.kind,
+        "pass": run.operation.direction,
+        "measured_s": model_s(run.end_ns - run.start_ns),
+        "predicted_s": run.prediction.seconds,
+        "bytes": round(total),
+        "bytes_by_light": round(light),
+        "bytes_by_eps": round(total - light),
+        "dark_s": model_s(run.dark_ns),
+        "retransmits": sum(record.retransmits for record in run.records),
+    }
+
+
+def _reconfiguration(fabric: Fabric, run: ReconfigurationRun) -> Json:
+    phases = asdict(run.moved.phases)
+    phases["settle_s"] /= fabric.scale.dilation
+    return {
+        "region": fabric.regions[0].name,
+        "iteration": run.iteration,
+        "layer": run.operation.layer,
+        "pass": run.operation.direction,
+        "reason": "demand",
+        "circuits_before": [str(c) for c in run.moved.before],
+        "circuits_after": [str(c) for c in run.moved.after],
+        **phases,
+    }
+
+
+def _integrity(collectives: Sequence[CollectiveRun]) -> dict[str, int]:
+    records = [record for run in collectives for record in run.records]
+    return {
+        "bytes_sent": sum(record.bytes for record in records),
+        "bytes_received": sum(record.bytes for record in records if record.ok),
+        "corrupt": sum(not record.ok and "changed" in record.why for record in records),
+        "lost_transfers": sum(not record.ok and "changed" not in record.why for record in records),
+    }
+
+
+def _lateness(run: CollectiveRun) -> float:
+    """How far apart the senders started, as a share of the collective."""
+    firsts: dict[str, int] = {}
+    for record in run.records:
+        firsts[record.src] = min(record.first_sent_ns, firsts.get(record.src, record.first_sent_ns))
+    return (max(firsts.values()) - min(firsts.values())) / max(1, run.end_ns - run.start_ns)
+
+
+def _link_rate_errors(fabric: Fabric, run: CollectiveRun) -> list[float]:
+    """Goodput of each full NIC, as it was received, against the planned one; minus 1."""
+    seen: dict[tuple[str, str, str], tuple[int, int, int]] = {}
+    for record in run.records:
+        for key in ((record.src, record.path, "out"), (record.dst, record.path[0], "in")):
+            sent, first, last = seen.get(key, (0, record.first_sent_ns, record.last_received_ns))
+            seen[key] = (
+                sent + record.bytes, min(first, record.first_sent_ns), max(last, record.last_received_ns)
+            )  # fmt: skip
+    planned_ns = run.prediction.seconds * fabric.scale.dilation * NS_PER_S
+    most = max(sent for (_, _, way), (sent, _, _) in seen.items() if way == "out")
+    return [
+        planned_ns / (last - first) - 1
+        for (_, _, way), (sent, first, last) in seen.items()
+        if way == "out" and sent >= _FULL * most and last > first
+    ]
+
+
+def ratios(results: Sequence[Json]) -> None:
+    """Put into each result how long its all-to-alls are, relative to those of the fabric `eps` in the same run (medians)."""
+    base = next((r for r in results if r["policy"] == "eps"), None)
+    if base is None:
+        return
+    for entry in results:
+        entry["ratios"] = {
+            f"{what}_vs_eps": _median_ratio(entry["collectives"], base["collectives"], f"{what}_s")
+            for what in ("measured", "predicted")
+        }
+
+
+def _median_ratio(ours: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    theirs = {(c["iteration"], c["layer"], c["kind"], c["pass"]): c[key] for c in base}
+    found = [
+        c[key] / theirs[place]
+        for c in ours
+        if (place := (c["iteration"], c["layer"], c["kind"], c["pass"])) in theirs
+    ]
+    return float(np.median(found)) if found else None

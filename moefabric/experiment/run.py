@@ -1,0 +1,144 @@
+"""A run: every fabric of an experiment brought up, replayed, judged and taken down, and what came of it as JSON."""
+
+import os
+import platform
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from agents.fleet import Fleet
+from controller.client import ControllerClient
+from controller.planner.plan import policy_named
+from emulator import datapath
+from moefabric.circuits import CircuitSet
+from moefabric.console import Reporter
+from moefabric.errors import MoefabricError
+from moefabric.experiment.cpu import CpuSampler
+from moefabric.experiment.hosts import host_fleet
+from moefabric.experiment.predict import predicted, proposed_scale
+from moefabric.experiment.replay import IterationRun, Light, NoLight, Replay
+from moefabric.experiment.results import Json, ratios, result
+from moefabric.experiment.testbed import ControlledLight, testbed
+from moefabric.experiment.workload import Workload, workload
+from moefabric.fidelity import Verdict, worst
+from moefabric.iteration import Reconfigure
+from moefabric.management import Wiring
+from moefabric.spec.experiment import ExperimentSpec, FabricChoice
+from moefabric.topology import Fabric, Scale
+
+MOVING = frozenset({"mixnet", "mixnet-htsim", "spill"})
+"""Policies that move the light in training; the others light once, or never."""
+
+
+def run(spec: ExperimentSpec, folder: Path, reporter: Reporter, external: frozenset[str] = frozenset()) -> Json:
+    """Run an experiment whose file lies in `folder`. Returns the run's JSON; SpecError, FabricError and the like where it can't run."""
+    started = datetime.now(UTC)
+    moved_by = datapath.choose().name
+    scale = proposed_scale(spec, folder, moved_by)
+    results: list[Json] = []
+    wiring: Wiring | None = None
+    for choices in _groups(spec):
+        fabric = spec.wired(choices[0], _name(spec, choices[0]), scale)
+        work = workload(spec, fabric.servers, folder)
+        if choices[0].hosts:
+            with host_fleet(spec, fabric) as fleet:
+                results += [_replayed(spec, c, fabric, work, fleet, None, (), reporter) for c in choices]
+            continue
+        reporter.say(f"{'/'.join(c.name for c in choices)}: bringing {fabric.name} up")
+        with testbed(fabric, external) as (wiring, fleet, client):
+            for choice in choices:
+                results.append(_replayed(spec, choice, fabric, work, fleet, client, wiring.remarks, reporter))
+    results.sort(key=lambda entry: [choice.name for choice in spec.fabrics].index(entry["fabric"]))
+    ratios(results)
+    return {
+        "experiment": spec.experiment,
+        "version": version("moefabric"),
+        "manifest": _manifest(spec, scale, wiring, started),
+        "results": results,
+        "verdict": str(worst(Verdict(entry["fidelity"]["verdict"]) for entry in results)),
+    }
+
+
+def _groups(spec: ExperimentSpec) -> Iterator[list[FabricChoice]]:
+    """Fabrics with the same wiring are brought up once."""
+
+    def key(choice: FabricChoice) -> tuple[bool, int, int]:
+        return choice.hosts, choice.optical, choice.electrical
+
+    for _, group in groupby(sorted(spec.fabrics, key=key), key=key):
+        yield list(group)
+
+
+def _name(spec: ExperimentSpec, choice: FabricChoice) -> str:
+    """A name that no other run of the same experiment has."""
+    return f"{spec.experiment[:14]}-{choice.optical}o{choice.electrical}e-{os.getpid()}"
+
+
+def _replayed(
+    spec: ExperimentSpec,
+    choice: FabricChoice,
+    fabric: Fabric,
+    work: Workload,
+    fleet: Fleet,
+    client: ControllerClient | None,
+    remarks: tuple[str, ...],
+    reporter: Reporter,
+) -> Json:
+    light, lit = _light(choice, fabric, work, client)
+    policy = policy_named(choice.policy)
+    progress: Callable[[str], None] = lambda what: reporter.step(f"{choice.name}: {what}")  # noqa: E731
+    replay = Replay(fabric, policy, fleet, light, lit, paced=spec.transport == "paced", progress=progress)
+    runs: list[IterationRun] = []
+    try:
+        with CpuSampler() as cpu:
+            for number in range(work.iterations):
+                runs.append(replay.iteration(number, work.operations(number)))
+    finally:
+        replay.close()
+    entry = result(fabric, choice.name, choice.policy, runs, cpu.idle, remarks)
+    last = next(c for c in reversed(runs[-1].collectives) if c.operation.kind == "dispatch")
+    entry["demand"] = last.operation.demand.array.tolist()
+    entry["demand_label"] = f"dispatch of layer {last.operation.layer}, bytes from row's server to column's ({work.label})"
+    entry["circuits"] = [[str(c.a), str(c.b)] for c in replay.circuits]
+    seconds = sum(i["measured_s"] for i in entry["iterations"]) / len(runs)
+    reporter.say(f"{choice.name}: {seconds:.3f} s an iteration, verdict {entry['fidelity']['verdict']}")
+    return entry
+
+
+def _light(
+    choice: FabricChoice, fabric: Fabric, work: Workload, client: ControllerClient | None
+) -> tuple[Light, CircuitSet]:
+    """Who moves the light, and what is lit when the first iteration starts."""
+    if client is None or choice.policy == "eps":
+        return NoLight(), CircuitSet()
+    client.light([])
+    if choice.policy in MOVING:
+        return ControlledLight(client, choice.policy), CircuitSet()
+    moved = ControlledLight(client, choice.policy).reconfigure(work.layers(0)[0].demand)
+    return NoLight(moved.after), moved.after
+
+
+def _manifest(spec: ExperimentSpec, scale: Scale, wiring: Wiring | None, started: datetime) -> dict[str, Any]:
+    return {
+        "kernel": platform.release(),
+        "datapath": wiring.switch if wiring else "none",
+        "crossbar": wiring.crossbar if wiring else "none",
+        "scale": {"bytes": scale.bytes, "dilation": scale.dilation},
+        "seed": spec.seed,
+        "transport": spec.transport,
+        "congestion_control": "cubic",
+        "cores": os.cpu_count(),
+        "started": started.isoformat(timespec="seconds"),
+        "host": platform.node(),
+    }
+
+
+def operations_total(spec: ExperimentSpec) -> int:
+    """How many steps a run announces: the collectives of all fabrics."""
+    return len(spec.fabrics) * spec.training.iterations * spec.model.layers * 4
+
+
+__all__ = ["MOVING", "MoefabricError", "Reconfigure", "operations_total", "predicted", "run"]

@@ -1,0 +1,91 @@
+"""The fluid model: how long a collective takes when bytes flow like water and every flow ends together.
+
+The completion time is that of the fullest link: bytes over it, divided by its rate and by the share of a frame that is payload. It is a lower
+bound for any transport, and is met when each flow is paced at its bytes divided by that time.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+
+from moefabric.circuits import CircuitSet
+from moefabric.demand import DemandMatrix
+from moefabric.flows import Flow
+from moefabric.topology import Fabric
+
+_HEADERS = 20 + 20 + 12  # IPv4, TCP, TCP's time stamps
+_ETHERNET = 14  # what a queueing discipline counts of an Ethernet frame
+
+
+def goodput_share(mtu: int) -> float:
+    """The part of a link's rate that is payload: 1448/1514 for an MTU of 1500 bytes."""
+    return (mtu - _HEADERS) / (mtu + _ETHERNET)
+
+
+Link = tuple[str, str]
+"""A directed link: from a switch or NIC, to one."""
+
+
+def route(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> tuple[Link, ...]:
+    """The directed links that a flow crosses, as the rules send it: its circuit where there is light, else the EPS."""
+    for circuit in circuits.between(flow.src, flow.dst):
+        here, there = (circuit.a, circuit.b) if circuit.a.server == flow.src else (circuit.b, circuit.a)
+        if here.path == flow.path:
+            return ((str(here), "ocs"), ("ocs", str(there)))
+    wires = fabric.electrical_nics(flow.src)
+    if not wires:
+        return ()
+    number = int(flow.path[1:])
+    leaf, far = fabric.leaf_of(flow.src), fabric.leaf_of(flow.dst)
+    out = (str(wires[number % len(wires)]), leaf)
+    down = (far, str(fabric.electrical_nics(flow.dst)[number % len(wires)]))
+    if leaf == far:
+        return (out, down)
+    spines = fabric.spines
+    spine = spines[(number if fabric.electrical > 1 else fabric.index[flow.dst]) % len(spines)]
+    return (out, (leaf, spine), (spine, far), down)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the fluid model says of one collective, in the model's units.
+
+    `seconds` to complete, `rates_bps` of payload for each flow in the order given, `fullest` link and `load` in bytes of every link.
+    """
+
+    seconds: float
+    rates_bps: tuple[float, ...]
+    fullest: Link | None
+    load: Mapping[Link, float]
+
+
+def predict(fabric: Fabric, circuits: CircuitSet, flows: Iterable[Flow]) -> Prediction:
+    """Completion time of flows that start and end together. Infinite where a flow has no way."""
+    listed = tuple(flows)
+    load: defaultdict[Link, float] = defaultdict(float)
+    stranded = False
+    for flow in listed:
+        links = route(fabric, circuits, flow)
+        stranded |= not links
+        for link in links:
+            load[link] += flow.bytes
+    share = goodput_share(fabric.mtu)
+    seconds, fullest = max(
+        ((8 * sent / (_rate_bps(fabric, link) * share), link) for link, sent in load.items()), default=(0.0, None)
+    )
+    if stranded:
+        return Prediction(inf, tuple(0.0 for _ in listed), None, dict(load))
+    rates = tuple(8 * flow.bytes / seconds for flow in listed)
+    return Prediction(seconds, rates, fullest, dict(load))
+
+
+def _rate_bps(fabric: Fabric, link: Link) -> float:
+    between_switches = link[0].startswith(("leaf", "spine")) and link[1].startswith(("leaf", "spine"))
+    return fabric.uplink_rate_bps if between_switches else fabric.nic_rate_bps
+
+
+def bound_s(fabric: Fabric, demand: DemandMatrix) -> float:
+    """No fabric with these NICs completes sooner: the busiest server's bytes over all its NICs."""
+    nics = fabric.optical + fabric.electrical
+    return 8 * demand.busiest_bytes / (nics * fabric.nic_rate_bps * goodput_share(fabric.mtu))

@@ -1,0 +1,52 @@
+"""The seams: what has effects, seen from the side that decides. Each has an in-memory answer that ships."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from moefabric.circuits import CircuitSet, Transition
+from moefabric.records import FlowRecord
+from moefabric.rules import RuleChange
+
+
+class OpticalSwitch(Protocol):
+    """An OCS, as its controller reaches it. Circuits only; ports are the driver's affair."""
+
+    def lit(self) -> CircuitSet:
+        """The circuits that the device shows now. ControlError if it doesn't answer."""
+
+    def reconfigure(self, transition: Transition) -> None:
+        """Command the change; returns when the device has accepted it. ControlError, and nothing changed, if it says no."""
+
+    def settled(self, deadline_s: float) -> None:
+        """Return when all that was commanded has light. ControlError after `deadline_s`."""
+
+
+class PacketSwitches(Protocol):
+    """The OpenFlow switches of one controller."""
+
+    def change(self, change: RuleChange) -> None:
+        """Make the change on every switch concerned; returns when each has confirmed it. ControlError if one doesn't."""
+
+
+class Agents(Protocol):
+    """The agents of all servers."""
+
+    def run(
+        self, collective: int, flows: "Sequence[PacedFlow]", start_ns: int | None, deadline_s: float
+    ) -> list[FlowRecord]:
+        """Send these flows at `start_ns` (CLOCK_MONOTONIC; None is now) and return a record of each. AgentError if an agent is gone."""
+
+
+class PacedFlow(Protocol):
+    """What an agent has to send: `bytes` really sent, `rate_bps` to pace at (None is greedy)."""
+
+    @property
+    def src(self) -> str: ...
+    @property
+    def dst(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def rate_bps(self) -> float | None: ...

@@ -1,0 +1,143 @@
+"""A controller's surroundings for tests: real Open vSwitch and an SCPI device, in a network namespace that ends with the test."""
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from controller.client import ControllerClient
+from emulator.light import MemoryCrossbar, Ports
+from emulator.datapath import USER
+from emulator.ocs.server import Server, Switch
+from emulator.ocs.store import Busy
+from emulator.ovs import Bridge, OpenVSwitch
+from emulator.waiting import Deadline
+from moefabric.management import SCPI_PORT, Management, RunDir, Wiring
+from moefabric.topology import Eps, Fabric, Ocs, Region
+from tests.namespaces import must
+
+CLONE_NEWNET = 0x40000000
+MANAGEMENT = Management("198.18.77.0/24")
+
+
+def fabric(servers: int = 4, optical: int = 3, electrical: int = 1, settle_ns: int = 0, per_leaf: int = 4) -> Fabric:
+    """A fabric of one region."""
+    names = tuple(f"s{i}" for i in range(servers))
+    ocs = Ocs("ocs0", servers * optical, settle_ns) if optical else None
+    return Fabric("lab", (Region("r0", 0, names, ocs),), 8, optical, electrical, 100e9, Eps(per_leaf) if electrical else None)
+
+
+@contextmanager
+def scpi_device(wired: Fabric, address: tuple[str, int], busy: Busy = Busy.REFUSE) -> Iterator[tuple[str, int]]:
+    """The fabric's OCS as the emulator serves it over TCP, with mirrors in memory; where it really listens."""
+    ocs = wired.regions[0].ocs
+    assert ocs is not None
+    listener = socket.create_server(address)
+    switch = Switch(MemoryCrossbar(Ports(ocs.ports, ocs.ports)), ocs.settle_ns, "000001", busy)
+    hear, say = socket.socketpair()
+    serving = threading.Thread(target=Server(switch, listener).serve, args=(hear,))
+    where: tuple[str, int] = listener.getsockname()[:2]
+    serving.start()
+    try:
+        yield where
+    finally:
+        say.close()
+        serving.join(10)
+        hear.close()
+
+
+@contextmanager
+def own_network() -> Iterator[None]:
+    """The calling thread, and what it starts, in a network namespace of its own, where the whole management subnet is this machine's."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        assert libc.unshare(CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
+        must("ip", "link", "set", "lo", "up")
+        must("ip", "address", "add", f"{MANAGEMENT.outer}/24", "dev", "lo")
+        yield
+    finally:
+        assert libc.setns(before, CLONE_NEWNET) == 0
+        os.close(before)
+
+
+class Lab:
+    """Switches, an OCS and the controllers of one fabric, each a process or a thread of its own."""
+
+    def __init__(self, wired: Fabric, folder: Path, undo: ExitStack) -> None:
+        self.fabric, self.folder, self.undo = wired, folder, undo
+        self.run = RunDir(folder / "lab")
+        self.run.path.mkdir()
+        self.ovs = OpenVSwitch(folder / "ovs", USER)
+        self.clients = {region: MANAGEMENT.northbound(region) for region in (*wired.regions, None)}
+
+    def start_ovs(self, bridges: list[Bridge] | None = None) -> None:
+        """Make a switch without ports for each of the fabric's, or those given."""
+        soon = Deadline.after(20)
+        for argv in (self.ovs.database, lambda: self.ovs.daemon(soon)):
+            self._process(argv(), self.ovs.environment)
+        made = bridges or [Bridge(name, self.fabric.dpid(name), ()) for name in self.fabric.switches]
+        self.ovs.make(made, soon)
+
+    def wire(self) -> None:
+        """Put the wiring where the controllers look for it."""
+        written = self.run.path / "fabric.json.new"
+        written.write_text(Wiring(self.fabric, MANAGEMENT).to_json())
+        written.rename(self.run.wiring)
+
+    def start_controllers(self, *words: str) -> "subprocess.Popen[bytes]":
+        """Start them, as `python -m controller --run-dir` unless other words are given."""
+        command = [sys.executable, "-m", "controller", *(words or ("--run-dir", str(self.run.path)))]
+        return self._process(command, {})
+
+    def connect(self, *switches: str) -> None:
+        """Tell the switches where their controllers are."""
+        region_of = self.fabric.region_of
+        named = switches or self.fabric.switches
+        self.ovs.connect({name: MANAGEMENT.openflow(region_of.get(name)) for name in named}, Deadline.after(10))
+
+    def start_ocs(self) -> None:
+        """Serve the region's OCS on its management address."""
+        self.undo.enter_context(scpi_device(self.fabric, (MANAGEMENT.ocs(self.fabric.regions[0]), SCPI_PORT)))
+
+    def client(self, region: Region | None) -> ControllerClient:
+        """A client of a region's controller; None is the EPS's."""
+        return self.undo.enter_context(ControllerClient(MANAGEMENT.northbound(region)))
+
+    def entries(self, switch: str) -> list[str]:
+        """The flow entries that a switch really has, without its counters and times, sorted."""
+        manager = f"unix:{self.ovs.folder / switch}.mgmt"
+        said = must("ovs-ofctl", "-O", "OpenFlow13", "--no-stats", "--no-names", "dump-flows", manager)
+        return sorted(line.strip().removeprefix("cookie=").partition(", ")[2] or line.strip() for line in said.splitlines())
+
+    def _process(self, argv: list[str], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+        started = subprocess.Popen(argv, env={**os.environ, **environment}, stdin=subprocess.DEVNULL)
+        self.undo.callback(end, started)
+        return started
+
+
+def end(process: "subprocess.Popen[bytes]") -> int:
+    """End a process that the test started; its exit status."""
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGTERM)
+    return process.wait(10)
+
+
+@contextmanager
+def lab(wired: Fabric, folder: Path) -> Iterator[Lab]:
+    """A lab that ends with the block."""
+    with own_network(), ExitStack() as undo:
+        yield Lab(wired, folder, undo)
+
+
+def needs() -> str:
+    """What this machine lacks for a lab; empty if nothing."""
+    lacking = [name for name in ("ovs-vswitchd", "ovsdb-server", "ovs-ofctl", "ip") if not shutil.which(name)]
+    return ", ".join(lacking + ["root"] * (os.geteuid() != 0))

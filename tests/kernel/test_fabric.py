@@ -1,0 +1,294 @@
+"""A small fabric with real packets: two servers, an optical and an electrical NIC each, one leaf, one OCS."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from emulator import lifecycle, namespaces, shaping
+from emulator.crossbar import BpfCrossbar
+from emulator.light import Light, Ports
+from emulator.plan import bridge
+from emulator.plant import connected, receive
+from emulator.processes import Process, Role, marked
+from emulator.waiting import Deadline
+from moefabric.errors import FabricError
+from moefabric.management import RunDir, Wiring, root
+from moefabric.topology import Eps, Fabric, Ocs, Region
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.ovs,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
+    pytest.mark.skipif(shutil.which("ovs-vswitchd") is None, reason="needs Open vSwitch: apt install openvswitch-switch"),
+]
+T = TypeVar("T")
+RATE_BPS = 50e6
+GOODPUT = 1448 / 1514
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def wired(name: str, rate_bps: float = RATE_BPS, servers: tuple[str, ...] = ("s0", "s1")) -> Fabric:
+    ocs = Ocs("ocs0", ports=len(servers))
+    return Fabric(name, (Region("r0", 0, servers, ocs),), 2, 1, 1, rate_bps, Eps(servers_per_leaf=4))
+
+
+def nothing_else(_wiring: Wiring, _run_dir: RunDir) -> list[Process]:
+    return []
+
+
+def sleeper(where: str, name: str = "sleeper", role: Role = Role.OTHER) -> Process:
+    return Process(name, where, ("sleep", "600"), role=role)
+
+
+class Lab:
+    """A network namespace that stands for the machine, and a folder that stands for /run/moefabric."""
+
+    def __init__(self, outer: int, folder: Path) -> None:
+        self.outer, self.folder = outer, folder
+
+    def here(self, do: Callable[[], T]) -> T:
+        return namespaces.within(namespaces.of(self.outer), do, timeout_s=60)
+
+    def up(self, fabric: Fabric, processes: Callable[[Wiring, RunDir], list[Process]] = nothing_else) -> Wiring:
+        return self.here(partial(lifecycle.up, fabric, processes))
+
+    def down(self, name: str) -> bool:
+        return self.here(partial(lifecycle.down, name))
+
+    def on(self, name: str, server: str, *cmd: str, timeout_s: float = 20) -> subprocess.CompletedProcess[str]:
+        argv = lifecycle.argv_on(name, server, cmd)
+        return subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+    def links(self) -> set[str]:
+        shown = self.here(lambda: subprocess.run(["ip", "-j", "link"], capture_output=True, text=True, check=True).stdout)
+        return {link["ifname"] for link in json.loads(shown)}
+
+    def rules(self, fabric: Fabric, switch: str, *rules: str) -> None:
+        """Have a switch follow exactly these rules."""
+        socket = RunDir.named(fabric.name).path / "ovs" / f"{bridge(switch, fabric)}.mgmt"
+        words = ["replace-flows", f"unix:{socket}", "-"] if rules else ["del-flows", f"unix:{socket}"]
+        given = "\n".join(rules)
+        subprocess.run(["ovs-ofctl", "-O", "OpenFlow13", *words], input=given, text=True, check=True, timeout=10)
+
+    def by(self, fabric: Fabric, path: str) -> None:
+        """Rules that send everything between the two servers by one path."""
+        fields = (("ip", "nw_dst"), ("arp", "arp_tpa"))
+        for here in fabric.servers:
+            ports = fabric.ports(here)
+            own, out = fabric.prefix(here), ports[f"{here}/{path}"]
+            home = [f"priority=2,{protocol},{field}={own},actions=output:{ports['host']}" for protocol, field in fields]
+            self.rules(fabric, here, *home, f"priority=1,actions=output:{out}")
+        leaf = fabric.ports("leaf0")
+        towards = [
+            f"{protocol},{field}={fabric.prefix(server)},actions=output:{leaf[f'{server}/e0']}"
+            for server in fabric.servers
+            for protocol, field in fields
+        ]
+        self.rules(fabric, "leaf0", *towards)
+
+    def goodput_bps(self, fabric: Fabric, seconds: int = 2) -> float:
+        """What one TCP flow from s0 to s1 gets."""
+        to = fabric.addresses("s1")[0]
+        with subprocess.Popen(lifecycle.argv_on(fabric.name, "s1", ["iperf3", "-s", "-1"]), stdout=subprocess.DEVNULL) as server:
+            there = partial(namespaces.within, namespaces.of(server.pid), namespaces.listening)
+            Deadline.after(10).until(lambda: any(port == 5201 for _, port in there()), "iperf3 -s")
+            said = self.on(fabric.name, "s0", "iperf3", "-J", "-C", "cubic", "-O", "1", "-t", str(seconds), "-c", to).stdout
+            server.wait(timeout=10)
+        return float(json.loads(said)["end"]["sum_received"]["bits_per_second"])
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    folder = Path(tempfile.mkdtemp(prefix="mf", dir="/tmp"))  # unix sockets want short paths
+    before = os.environ.get("MOEFABRIC_RUN_DIR")
+    os.environ["MOEFABRIC_RUN_DIR"] = str(folder)
+    with subprocess.Popen(["unshare", "-n", "sleep", "600"]) as outer:
+        lab = Lab(outer.pid, folder)
+        Deadline.after(5).until(lambda: os.readlink(namespaces.of(outer.pid)) != os.readlink("/proc/self/ns/net"), "namespace")
+        try:
+            yield lab
+        finally:
+            for left in list(root().iterdir()):
+                lab.down(left.name)
+            outer.kill()
+            shutil.rmtree(folder)
+            if before is None:
+                del os.environ["MOEFABRIC_RUN_DIR"]
+            else:
+                os.environ["MOEFABRIC_RUN_DIR"] = before
+
+
+@pytest.fixture(scope="module")
+def fabric(lab: Lab) -> Iterator[Fabric]:
+    fabric = wired("small")
+    lab.up(fabric)
+    yield fabric
+    lab.down(fabric.name)
+
+
+def ping(lab: Lab, fabric: Fabric, within_s: int = 8) -> bool:
+    words = ["ping", "-c", "1", "-i", "0.2", "-w", str(within_s), fabric.addresses("s1")[1]]
+    return lab.on(fabric.name, "s0", *words).returncode == 0
+
+
+def test_nothing_passes_a_switch_without_rules_and_all_does_with_them(lab: Lab, fabric: Fabric) -> None:
+    for switch in fabric.switches:
+        lab.rules(fabric, switch)
+    assert not ping(lab, fabric, within_s=1)
+    lab.by(fabric, "e0")
+    assert ping(lab, fabric)
+
+
+def test_a_flow_over_the_eps_gets_the_rate_of_a_nic(lab: Lab, fabric: Fabric) -> None:
+    lab.by(fabric, "e0")
+    assert lab.goodput_bps(fabric) / RATE_BPS == pytest.approx(GOODPUT, rel=0.05)
+
+
+def test_light_carries_a_flow_at_the_rate_of_a_nic_and_darkness_carries_nothing(lab: Lab, fabric: Fabric) -> None:
+    lab.by(fabric, "o0")
+    with connected(RunDir.named(fabric.name).plant(fabric.regions[0]), 5) as plant:
+        facts, (mirrors, listener) = receive(plant)
+        os.close(listener)
+        crossbar = BpfCrossbar(Ports(facts["ports"], facts["ports"]), mirrors)
+        assert not ping(lab, fabric, within_s=1)
+        crossbar.load({1: Light(4, 0), 2: Light(3, 0)})
+        assert ping(lab, fabric)
+        assert lab.goodput_bps(fabric) / RATE_BPS == pytest.approx(GOODPUT, rel=0.05)
+        crossbar.load({})
+        assert not ping(lab, fabric, within_s=1)
+        crossbar.close()
+
+
+def test_a_link_that_lost_its_shape_is_named(lab: Lab, fabric: Fabric) -> None:
+    vswitchd = next(p["pid"] for p in lifecycle.inspect(fabric.name)["processes"] if p["name"] == "ovs-vswitchd")
+    shape = shaping.Shape("s0/e0", "s0-e0", RATE_BPS, 1500)
+    here = partial(namespaces.within, namespaces.of(vswitchd))
+    here(partial(shaping.verify, [shape]))
+    here(lambda: subprocess.run(["tc", "qdisc", "del", "dev", "s0-e0", "root"], check=True))
+    with pytest.raises(FabricError, match="s0/e0: s0-e0 has qdisc noqueue where htb was set"):
+        here(partial(shaping.verify, [shape]))
+    here(partial(shaping.shape, [shape]))
+    here(partial(shaping.verify, [shape]))
+
+
+def test_inspect_tells_of_servers_nics_and_the_ocs(lab: Lab, fabric: Fabric) -> None:
+    told = lifecycle.inspect(fabric.name)
+    assert told["servers"][1]["addresses"] == ["10.0.1.1", "10.0.1.2"]
+    assert told["servers"][1]["nics"] == [
+        {"name": "s1/o0", "kind": "optical", "rate_bps": 5e7, "carrier": True},
+        {"name": "s1/e0", "kind": "electrical", "rate_bps": 5e7, "carrier": True},
+    ]
+    assert told["ocs"][0] | {"management": ""} == {
+        "name": "ocs0", "region": "r0", "management": "", "scpi_port": 5025, "ports": 2, "circuits": [],
+    }  # fmt: skip
+    assert {process["name"] for process in told["processes"]} == {"ovsdb-server", "ovs-vswitchd"}
+    assert told["faults"] == []
+
+
+def test_the_ocs_is_reached_over_the_management_network(lab: Lab, fabric: Fabric) -> None:
+    address = lifecycle.inspect(fabric.name)["ocs"][0]["management"]
+    words = ["python3", "-c", f"import socket; socket.create_connection(('{address}', 5025), 3)"]
+    assert lab.here(lambda: subprocess.run(words, check=False, timeout=10).returncode) == 0
+
+
+def test_up_twice_is_one_fabric_and_another_spec_is_refused(lab: Lab, fabric: Fabric) -> None:
+    pids = lifecycle.inspect(fabric.name)["processes"]
+    assert lab.up(fabric).fabric == fabric
+    assert lifecycle.inspect(fabric.name)["processes"] == pids
+    with pytest.raises(FabricError, match="small: a fabric of this name runs with another spec"):
+        lab.up(wired("small", rate_bps=20e6))
+
+
+def test_two_fabrics_live_side_by_side(lab: Lab, fabric: Fabric) -> None:
+    other = wired("other")
+    subnets = {lab.up(fabric).management.subnet, lab.up(other).management.subnet}
+    assert len(subnets) == 2
+    assert lifecycle.running() == ["other", "small"]
+    assert lab.down("other")
+    assert lifecycle.running() == ["small"]
+    lab.by(fabric, "e0")
+    assert ping(lab, fabric)
+
+
+def test_down_leaves_nothing_and_twice_is_a_no_op(lab: Lab) -> None:
+    before = lab.links()
+    lab.up(wired("gone"), lambda *_: [sleeper("s0"), sleeper("outer", "outside")])
+    assert len(marked("gone")) > 4
+    assert lab.down("gone")
+    assert (marked("gone"), lab.links(), RunDir.named("gone").path.exists()) == ([], before, False)
+    assert not lab.down("gone")
+
+
+def test_down_finds_everything_after_the_fabric_process_was_killed(lab: Lab) -> None:
+    before = lab.links()
+    lab.up(wired("killed"), lambda *_: [sleeper("s0"), sleeper("outer", "outside")])
+    fabric_process = next(pid for pid in marked("killed") if "emulator.fabricd" in Path(f"/proc/{pid}/cmdline").read_text())
+    os.kill(fabric_process, signal.SIGKILL)
+    assert lab.down("killed")
+    assert (marked("killed"), lab.links(), RunDir.named("killed").path.exists()) == ([], before, False)
+
+
+def test_up_mends_a_fabric_that_lost_a_process(lab: Lab) -> None:
+    fabric = wired("half")
+    lab.up(fabric, lambda *_: [sleeper("s0")])
+    os.kill(next(p["pid"] for p in lifecycle.inspect("half")["processes"] if p["name"] == "sleeper"), signal.SIGKILL)
+    Deadline.after(5).until(lambda: bool(lifecycle.inspect("half")["faults"]), "fault")
+    lab.up(fabric, lambda *_: [sleeper("s0")])
+    assert lifecycle.inspect("half")["faults"] == []
+    assert lab.down("half")
+
+
+def failing(where: str, says: str) -> Process:
+    return Process("faulty", where, (sys.executable, "-c", f"print('{says}'); raise SystemExit(3)"), role=Role.AGENT)
+
+
+@pytest.mark.parametrize("where", ["outer", "s1"])
+def test_a_process_that_ends_at_once_fails_up_with_its_last_words_and_leaves_nothing(lab: Lab, where: str) -> None:
+    before = lab.links()
+    with pytest.raises(FabricError, match="faulty exited 3, saying: no port for me"):
+        lab.up(wired("early"), lambda *_: [failing(where, "no port for me")])
+    assert (marked("early"), lab.links(), RunDir.named("early").path.exists()) == ([], before, False)
+
+
+def test_a_controller_that_never_listens_fails_up_in_time(lab: Lab) -> None:
+    start = partial(lifecycle.up, wired("deaf"), lambda *_: [sleeper("outer", role=Role.CONTROLLER)], timeout_s=3)
+    with pytest.raises(FabricError, match=r"a controller at 198\.18\..*:6653.* was not ready in time"):
+        lab.here(start)
+    assert (marked("deaf"), RunDir.named("deaf").path.exists()) == ([], False)
+
+
+@pytest.mark.parametrize("stage", ["management network", "switches and optics", "controllers and agents"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill"])
+def test_an_up_that_is_interrupted_leaves_nothing(lab: Lab, stage: str, number: signal.Signals) -> None:
+    before = lab.links()
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from test_fabric import *\n"
+        "lifecycle.up(wired('cut'), lambda *_: [sleeper('outer', role=Role.CONTROLLER)], say=lambda s: print(s, flush=True))"
+    )
+    argv = [sys.executable, "-c", script, str(Path(__file__).parent)]
+    start = partial(subprocess.Popen, argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=REPOSITORY)
+    started: Any = lab.here(start)
+    with started as up:
+        next(line for line in up.stdout if line.strip() == stage)
+        up.send_signal(number)
+        up.wait(timeout=20)
+    assert up.returncode != 0
+    Deadline.after(10).until(lambda: marked("cut") == [], "end of all processes")
+    assert lab.links() == before
+    assert number is signal.SIGKILL or not RunDir.named("cut").path.exists()
+
+
+def test_what_this_machine_cannot_shape_is_refused_before_anything_is_made(lab: Lab) -> None:
+    with pytest.raises(FabricError, match="s0/o0: 50000 b/s is too slow to shape"):
+        lab.up(wired("slow", rate_bps=50e3))
+    assert not RunDir.named("slow").path.exists()
