@@ -706,7 +706,8 @@ class Connecting:
         down = [f"{out.way}: {out.why}" for out in self.all if out.state != "up"]
         facts = [out.facts() for out in self.all]
         if down:
-            self.control.say({"id": self.number, "ok": False, "error": "no connection to " + "; ".join(down), "paths": facts})
+            error = f"{self.control.agent.name}: no connection to " + "; ".join(down)
+            self.control.say({"id": self.number, "ok": False, "error": error, "paths": facts})
         else:
             self.control.say({"id": self.number, "ok": True, "paths": facts})
 

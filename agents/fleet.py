@@ -77,7 +77,7 @@ class Fleet:
 
     def ask(self, op: str, deadline_s: float = 5.0, **fields: Any) -> dict[str, Line]:
         """The same request to all agents; replies by agent."""
-        return ask_all({channel: (op, fields) for channel in self.channels.values()}, deadline_s)
+        return ask_all(dict.fromkeys(self.channels.values(), (op, fields)), deadline_s)
 
     def wire(
         self, ways: Sequence[Way], deadline_s: float = 10.0, congestion: str = "cubic", sndbuf: int = 512 * 1024

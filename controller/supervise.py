@@ -72,9 +72,9 @@ class Children:
             if ended:
                 path, region = self.running.pop(pid)
                 code = os.waitstatus_to_exitcode(status)
-                log.warning("controller of %s in %s ended: %d", region.name if region else "the EPS", path.name, code)
-                if code > 0:
+                if code > 0:  # it has told its fault, and nothing more is to be said after it
                     return code
+                log.warning("controller of %s in %s ended: %d", region.name if region else "the EPS", path.name, code)
         return 0
 
     def stop(self, run: RunDir | None = None) -> None:

@@ -13,19 +13,20 @@ grow without bound over a machine's life.
 import contextlib
 import ctypes
 import os
+import socket
 import struct
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Self
-
-from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
+from typing import TYPE_CHECKING, Self
 
 from emulator import bpf, namespaces
 from emulator.bpf import Instruction, Jump, Label, Memory, Reg, Size
 from emulator.light import Light, PortCounters, Ports, check
 from moefabric.errors import FabricError, UnsupportedError
+
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute  # takes 0.3 s to import, and whoever only moves light has no use for it
 
 INGRESS, INGRESS_NUMBER = "ffff:fff2", 0xFFFFFFF2  # of clsact, for writing and for reading
 SKB_LENGTH = 0  # offset of `len` in struct __sk_buff
@@ -127,8 +128,8 @@ class BpfCrossbar:
     def fd(self) -> int:
         return self._memory.fd
 
-    def attach(self, interfaces: Mapping[int, str | int], netns: str | None = None) -> None:
-        """Plug interfaces (names or indices) in: that of port i is input i, and output N+i if there is one.
+    def attach(self, interfaces: Mapping[int, str], netns: str | None = None) -> None:
+        """Plug interfaces in: that of port i is input i, and output N+i if there is one.
 
         `netns` is the path of the namespace they are all in, such as /proc/PID/ns/net; None is the caller's. Needs
         CAP_NET_ADMIN there. Replaces what was on an interface's port before; FabricError for one that isn't there.
@@ -136,15 +137,18 @@ class BpfCrossbar:
         if strange := sorted(set(interfaces) - self.ports.input_set):
             raise FabricError(f"crossbar {self.ports}: {strange} are not among ports 1..{self.ports.inputs}")
 
+        from pyroute2 import IPRoute
+
         def attach_all() -> None:
             with IPRoute(groups=0) as kernel:
-                for port, interface in interfaces.items():
-                    index = interface if isinstance(interface, int) else _index(kernel, interface)
+                for port, index in interface_indices(interfaces).items():
                     self._attach(kernel, port, index)
 
         namespaces.within(netns, attach_all) if netns else attach_all()
 
-    def _attach(self, kernel: IPRoute, port: int, index: int) -> None:
+    def _attach(self, kernel: "IPRoute", port: int, index: int) -> None:
+        from pyroute2.netlink.exceptions import NetlinkError
+
         name = f"port{port}"
         program = bpf.load_classifier(name, port_program(self._layout, self.fd, port))
         try:
@@ -193,15 +197,18 @@ class BpfCrossbar:
         self._memory.close()
 
 
-def _index(kernel: IPRoute, interface: str) -> int:
-    found = kernel.link_lookup(ifname=interface)
-    if not found:
-        raise FabricError(f"crossbar: no interface {interface} in its namespace")
-    return int(found[0])
+def interface_indices(interfaces: Mapping[int, str]) -> dict[int, int]:
+    """The kernel's index of each port's interface, in the caller's namespace. FabricError, naming all that aren't there."""
+    index_of = {name: index for index, name in socket.if_nameindex()}
+    if absent := sorted(set(interfaces.values()) - set(index_of)):
+        raise FabricError(f"crossbar: no interface {', '.join(absent)} in its namespace")
+    return {port: index_of[name] for port, name in interfaces.items()}
 
 
-def make_ingress(kernel: IPRoute, index: int) -> None:
+def make_ingress(kernel: "IPRoute", index: int) -> None:
     """See that the interface has a place for programs (clsact); one that is there is kept."""
+    from pyroute2.netlink.exceptions import NetlinkError
+
     try:
         kernel.tc("add", "clsact", index)
     except NetlinkError as refused:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from emulator import links, namespaces, nodes, uplink
+from emulator import run_dir as run_dirs
 from emulator.command import run
 from emulator.datapath import named
 from emulator.order import NODES, Order
@@ -43,7 +43,7 @@ class Hardware:
         self._outer = f"/proc/{os.getpid()}/fd/{self._outer_fd}"
         self._undo = ExitStack()
         self._undo.callback(os.close, self._outer_fd)
-        self._undo.callback(shutil.rmtree, run_dir.path, ignore_errors=True)
+        self._undo.callback(run_dirs.abandon, run_dir)
         self._undo.callback(end_marked, run_dir.name)
         self._undo.callback(self._cut_off)
 

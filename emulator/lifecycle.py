@@ -1,30 +1,26 @@
 """Lifecycle: a fabric comes up once, is found again by its name, and goes without a trace. Both twice over are no-ops."""
 
-import fcntl
 import json
 import os
 import select
-import shutil
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
 from emulator import datapath, uplink
+from emulator import run_dir as run_dirs
 from emulator.order import KEEP, NODES, Order
 from emulator.plan import plan
 from emulator.processes import Process, end_marked, entering, mark
-from emulator.waiting import Deadline
 from moefabric.errors import FabricError, UnsupportedError
 from moefabric.management import Management, RunDir, Wiring, root
 from moefabric.topology import Fabric
 
-_LOCK: Final = "lock"
-_LOCK_S: Final = 60.0
 _STOP_S: Final = 5.0
 _PATH_LETTERS: Final = 80
 """A unix socket's path has 107 letters at most (unix(7)); the longest name in a run directory takes the rest."""
@@ -45,7 +41,7 @@ def up(
     """
     run_dir = RunDir.named(fabric.name)
     _refuse(fabric, run_dir)
-    with _locked(run_dir):
+    with run_dirs.locked(run_dir):
         if found := _working(run_dir):
             if found.fabric == fabric:
                 return found
@@ -55,7 +51,7 @@ def up(
             return _make(fabric, processes, timeout_s, external, say)
         except BaseException:
             _clear(fabric.name)
-            shutil.rmtree(run_dir.path, ignore_errors=True)
+            run_dirs.remove(run_dir)
             raise
 
 
@@ -133,23 +129,20 @@ def down(name: str) -> bool:
     run_dir = RunDir.named(name)
     if not run_dir.path.exists():
         return _clear(name)
-    with _locked(run_dir):
+    with run_dirs.locked(run_dir):
         _clear(name)
-        shutil.rmtree(run_dir.path, ignore_errors=True)
+        run_dirs.remove(run_dir)
     return True
 
 
 def _clear(name: str) -> bool:
     """End what carries the fabric's name, in order if its process still answers; whether there was anything. The lock stays."""
-    run_dir = RunDir.named(name)
-    answered = _stop(run_dir)
+    asked = _stop(RunDir.named(name))
     ended = end_marked(name)
     left = uplink.leftovers(name)
     uplink.remove(left)
-    things = [entry for entry in run_dir.path.iterdir() if entry.name != _LOCK] if run_dir.path.exists() else []
-    for thing in things:
-        shutil.rmtree(thing) if thing.is_dir() else thing.unlink(missing_ok=True)
-    return bool(answered or ended or left or things)
+    emptied = run_dirs.empty(RunDir.named(name))
+    return bool(asked or ended or left or emptied)
 
 
 def _stop(run_dir: RunDir) -> bool:
@@ -250,33 +243,3 @@ def argv_on(name: str, server: str, cmd: Sequence[str]) -> list[str]:
         raise FabricError(f"{server}: {name} has no such server; it has {', '.join(pids)}")
     marks = [f"{key}={value}" for key, value in mark(name).items()]
     return entering(int(pids[server]), ["env", *marks, *cmd])
-
-
-@contextmanager
-def _locked(run_dir: RunDir) -> Iterator[None]:
-    """The run directory, there and nobody else's, for as long as this lasts. FabricError after a minute."""
-    deadline = Deadline.after(_LOCK_S)
-    held: list[int] = []
-    deadline.until(lambda: _try_lock(run_dir, held), f"{run_dir.path}: another `up` or `down` holds it, and")
-    try:
-        yield
-    finally:
-        os.close(held[0])
-
-
-def _try_lock(run_dir: RunDir, held: list[int]) -> bool:
-    run_dir.path.mkdir(parents=True, exist_ok=True)
-    path = run_dir.path / _LOCK
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except FileNotFoundError:  # the one who held it took the directory away
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if path.stat().st_ino == os.fstat(fd).st_ino:
-            held.append(fd)
-            return True
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    os.close(fd)
-    return False

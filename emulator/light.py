@@ -71,6 +71,9 @@ class Crossbar(Protocol):
     def load(self, lights: Mapping[int, Light]) -> None:
         """Put exactly these in force, all at once. FabricError, and nothing moved, for ports that can't be."""
 
+    def close(self) -> None:
+        """Let go of them; what is lit stays lit."""
+
 
 def impossible(ports: Ports, lights: Mapping[int, Light]) -> str | None:
     """Why these lights can't be: a port that isn't there, or two lights into one output."""
@@ -128,6 +131,9 @@ class MemoryCrossbar:
             counted["forwarded_bytes"] += length_bytes
         self._counters[in_port] = PortCounters(**counted)
         return light.out_port if light is not None and now_ns >= light.lit_at_ns else None
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def counters(self) -> dict[int, PortCounters]:
         """What each input port has seen."""

@@ -75,24 +75,20 @@ def verify(shapes: Sequence[Shape]) -> None:
     if not shapes:
         return
     roots = {qdisc["dev"]: qdisc["kind"] for qdisc in json.loads(run(["tc", "-j", "qdisc", "show"])) if qdisc.get("root")}
+    kinds = {one.interface: roots.get(one.interface, "none") for one in shapes}
+    if faults := [f"{one.place}: {one.interface} has qdisc {kind} where htb was set" for one in shapes if (kind := kinds[one.interface]) != "htb"]:
+        raise FabricError("; ".join(faults))
     # tc has no JSON for HTB's classes; one line comes for each question.
     shown = batch(["tc"], [Line(one.place, f"class show dev {one.interface} classid 1:1") for one in shapes])
     rates = shown_rates_bps(shown)
     if len(rates) != len(shapes):
         raise FabricError(f"shaping: {len(shapes)} interfaces were shaped and {len(rates)} are, of {shapes[0].place} and others")
-    if faults := [why for one, rate in zip(shapes, rates, strict=True) if (why := _fault(one, roots, rate))]:
-        raise FabricError("; ".join(faults))
+    wrong = [(one, rate) for one, rate in zip(shapes, rates, strict=True) if abs(rate / one.rate_bps - 1) > _TOLERANCE]
+    if wrong:
+        told = (f"{one.place}: {one.interface} is shaped to {rate:.0f} b/s, not {one.rate_bps:.0f}" for one, rate in wrong)
+        raise FabricError("; ".join(told))
 
 
 def shown_rates_bps(text: str) -> list[float]:
     """The rate of each HTB class that `tc class show` tells of; tc rounds to a thousandth."""
     return [int(number) * _PREFIXES[prefix] for number, prefix in _RATE.findall(text)]
-
-
-def _fault(one: Shape, roots: dict[str, str], rate_bps: float) -> str | None:
-    kind = roots.get(one.interface, "none")
-    if kind != "htb":
-        return f"{one.place}: {one.interface} has qdisc {kind} where htb was set"
-    if abs(rate_bps / one.rate_bps - 1) > _TOLERANCE:
-        return f"{one.place}: {one.interface} is shaped to {rate_bps:.0f} b/s, not {one.rate_bps:.0f}"
-    return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Self
 
-from moefabric.topology import Fabric, Nic, Region
+from moefabric.topology import Fabric, Kind, Nic, Region
 
 
 class CircuitConflictError(ValueError):
@@ -25,6 +25,8 @@ class Circuit:
     b: Nic
 
     def __post_init__(self) -> None:
+        if wires := [nic for nic in (self.a, self.b) if nic.kind is not Kind.OPTICAL]:
+            raise ValueError(f"{self.a}~{self.b}: {wires[0]} is not an optical NIC")
         if self.a.server == self.b.server:
             raise ValueError(f"{self.a}~{self.b}: both ends are on {self.a.server}")
         if self.b < self.a:
@@ -123,12 +125,9 @@ def cross_connects(fabric: Fabric, region: Region, circuits: CircuitSet) -> tupl
 
 
 def seen_circuits(fabric: Fabric, region: Region, connects: Iterable[tuple[int, int]]) -> CircuitSet:
-    """The circuits that an OCS's cross-connects make: those with both directions joined and a NIC behind each port."""
+    """The circuits that an OCS's cross-connects make: both directions joined, NICs of two servers behind the ports."""
     assert region.ocs is not None
     n, wired = region.ocs.ports, len(region.servers) * fabric.optical
     seen = {(p, q - n) for p, q in connects if p <= wired and q - n <= wired}
-    return CircuitSet(
-        frozenset(
-            Circuit(fabric.nic_at(region, p), fabric.nic_at(region, q)) for p, q in seen if p < q and (q, p) in seen
-        )
-    )
+    ends = ((fabric.nic_at(region, p), fabric.nic_at(region, q)) for p, q in seen if p < q and (q, p) in seen)
+    return CircuitSet(frozenset(Circuit(a, b) for a, b in ends if a.server != b.server))

@@ -76,7 +76,7 @@ def predict(fabric: Fabric, circuits: CircuitSet, flows: Iterable[Flow]) -> Pred
     )
     if stranded:
         return Prediction(inf, tuple(0.0 for _ in listed), None, dict(load))
-    rates = tuple(8 * flow.bytes / seconds for flow in listed)
+    rates = tuple(8 * flow.bytes / seconds if seconds else 0.0 for flow in listed)
     return Prediction(seconds, rates, fullest, dict(load))
 
 

@@ -28,15 +28,6 @@ class PacketSwitches(Protocol):
         """Make the change on every switch concerned; returns when each has confirmed it. ControlError if one doesn't."""
 
 
-class Agents(Protocol):
-    """The agents of all servers."""
-
-    def run(
-        self, collective: int, flows: "Sequence[PacedFlow]", start_ns: int | None, deadline_s: float
-    ) -> list[FlowRecord]:
-        """Send these flows at `start_ns` (CLOCK_MONOTONIC; None is now) and return a record of each. AgentError if an agent is gone."""
-
-
 class PacedFlow(Protocol):
     """What an agent has to send: `bytes` really sent, `rate_bps` to pace at (None is greedy)."""
 
@@ -50,3 +41,12 @@ class PacedFlow(Protocol):
     def bytes(self) -> int: ...
     @property
     def rate_bps(self) -> float | None: ...
+
+
+class Agents(Protocol):
+    """The agents of all servers."""
+
+    def run(
+        self, collective: int, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float
+    ) -> list[FlowRecord]:
+        """Send these flows at `start_ns` (CLOCK_MONOTONIC; None is now) and return a record of each. AgentError if an agent is gone."""

@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ONE_LINE = re.compile(r"deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s+(?P<components>.+)")
+ONE_LINE = re.compile(
+    r"deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s+(?P<components>.+)"
+)
 OPTIONS = {"signed-by": "Signed-By", "trusted": "Trusted"}  # those that say whom to believe
 
 
@@ -76,7 +78,9 @@ def deb822_sources(text: str) -> Iterator[Source]:
             continue
         trust = tuple((name, fields[name]) for name in OPTIONS.values() if name in fields)
         for uri in fields.get("URIs", "").split():
-            yield Source(uri, tuple(fields["Suites"].split()), tuple(fields.get("Components", "").split()), trust)
+            yield Source(
+                uri, tuple(fields["Suites"].split()), tuple(fields.get("Components", "").split()), trust
+            )
 
 
 def apt_sources(etc: Path) -> Iterator[Source]:
@@ -110,7 +114,9 @@ def main(argv: list[str]) -> int:
     here = release()
     said = answer(question[0] if question else "", suite, list(apt_sources(Path("/etc/apt"))), here)
     if not said:
-        sys.stderr.write(f"/etc/apt: no source of Debian's main archive for {here}; add one to sources.list\n")
+        sys.stderr.write(
+            f"/etc/apt: no source of Debian's main archive for {here}; add one to sources.list\n"
+        )
         return 1
     sys.stdout.write(said)
     return 0

@@ -2,24 +2,28 @@
 
 import ctypes
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from ipaddress import IPv4Address
 from pathlib import Path
 
 from controller.client import ControllerClient
-from emulator.light import MemoryCrossbar, Ports
+from controller.southbound.openflow.entries import Entry, entry
 from emulator.datapath import USER
+from emulator.light import MemoryCrossbar, Ports
 from emulator.ocs.server import Server, Switch
 from emulator.ocs.store import Busy
 from emulator.ovs import Bridge, OpenVSwitch
 from emulator.waiting import Deadline
 from moefabric.management import SCPI_PORT, Management, RunDir, Wiring
+from moefabric.rules import Rule
 from moefabric.topology import Eps, Fabric, Ocs, Region
 from tests.namespaces import must
 
@@ -76,7 +80,6 @@ class Lab:
         self.run = RunDir(folder / "lab")
         self.run.path.mkdir()
         self.ovs = OpenVSwitch(folder / "ovs", USER)
-        self.clients = {region: MANAGEMENT.northbound(region) for region in (*wired.regions, None)}
 
     def start_ovs(self, bridges: list[Bridge] | None = None) -> None:
         """Make a switch without ports for each of the fabric's, or those given."""
@@ -107,20 +110,72 @@ class Lab:
         """Serve the region's OCS on its management address."""
         self.undo.enter_context(scpi_device(self.fabric, (MANAGEMENT.ocs(self.fabric.regions[0]), SCPI_PORT)))
 
+    def start_all(self) -> "subprocess.Popen[bytes]":
+        """Everything, ready; the controllers' process."""
+        self.start_ovs()
+        if self.fabric.regions[0].ocs:
+            self.start_ocs()
+        self.wire()
+        started = self.start_controllers()
+        self.wait_listening()
+        self.connect()
+        for region in (*self.fabric.regions, None):
+            self.client(region).wait_ready(15)
+        return started
+
+    def wait_listening(self) -> None:
+        """Return when every controller takes switches: Open vSwitch waits a second after a refusal."""
+        soon = Deadline.after(15)
+        for region in (*self.fabric.regions, None):
+            soon.until(lambda place=MANAGEMENT.openflow(region): listens(place), f"the controller at {region}")  # type: ignore[misc]
+
     def client(self, region: Region | None) -> ControllerClient:
         """A client of a region's controller; None is the EPS's."""
         return self.undo.enter_context(ControllerClient(MANAGEMENT.northbound(region)))
 
     def entries(self, switch: str) -> list[str]:
-        """The flow entries that a switch really has, without its counters and times, sorted."""
+        """The flow entries that a switch really has, as `ovs-ofctl dump-flows` prints them."""
         manager = f"unix:{self.ovs.folder / switch}.mgmt"
         said = must("ovs-ofctl", "-O", "OpenFlow13", "--no-stats", "--no-names", "dump-flows", manager)
-        return sorted(line.strip().removeprefix("cookie=").partition(", ")[2] or line.strip() for line in said.splitlines())
+        return [line.strip() for line in said.splitlines() if "priority=" in line]
+
+    def ofctl(self, command: str, switch: str, *words: str) -> str:
+        """Do something to a switch behind its controller's back."""
+        return must("ovs-ofctl", "-O", "OpenFlow13", command, f"unix:{self.ovs.folder / switch}.mgmt", *words)
 
     def _process(self, argv: list[str], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
         started = subprocess.Popen(argv, env={**os.environ, **environment}, stdin=subprocess.DEVNULL)
         self.undo.callback(end, started)
         return started
+
+
+_SAID = re.compile(r"priority=(\d+),ip,nw_dst=([\d.]+)/(\d+)(?:,nw_tos=(\d+))? actions=output:(\d+)$")
+
+
+def entries_as_said(lines: Iterable[str]) -> set[Entry]:
+    """The entries of `dump-flows`, but for the one that brings ARP to the controller. AssertionError for any of another shape."""
+    made = set[Entry]()
+    for line in lines:
+        if line.endswith("priority=65535,arp,in_port=1 actions=CONTROLLER:65535"):
+            continue
+        found = _SAID.search(line)
+        assert found, f"no entry of a controller's: {line}"
+        priority, address, length, tos, port = found.groups()
+        made.add(Entry(int(priority), int(IPv4Address(address)), int(length), int(tos) >> 2 if tos else None, int(port)))
+    return made
+
+
+def entry_set(wired: Fabric, switch: str, rules: Iterable[Rule]) -> set[Entry]:
+    """The entries that a switch should have of these rules."""
+    return {entry(wired, rule) for rule in rules if rule.switch == switch}
+
+
+def listens(address: tuple[str, int]) -> bool:
+    """Whether somebody takes connections there."""
+    with socket.socket() as trial, suppress(OSError):
+        trial.connect(address)
+        return True
+    return False
 
 
 def end(process: "subprocess.Popen[bytes]") -> int:

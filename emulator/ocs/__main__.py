@@ -16,8 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from emulator.crossbar import BpfCrossbar
-from emulator.light import Ports
+from emulator.mirrors import taken_over
 from emulator.ocs.server import Server, Switch
 from emulator.ocs.store import Busy
 from emulator.plant import READY, Facts, connected, receive
@@ -93,11 +92,11 @@ def _server(facts: Facts, fds: list[int], held: contextlib.ExitStack) -> Server:
         )
     listener = held.enter_context(socket.socket(fileno=fds[1]))
     try:
-        ports = Ports(facts["ports"], facts["ports"])
-        crossbar = BpfCrossbar(ports, fds[0])
+        crossbar = taken_over(facts, fds[0])
         held.callback(crossbar.close)
-        busy = Busy(facts.get("busy", Busy.MOVE.value))
-        switch = Switch(crossbar, int(facts["settle_ns"]), str(facts["serial"]), busy)
+        # Nothing else tells a controller that transceivers and NICs are up again, so `*opc?` answers for them too.
+        dark_ns = int(facts["settle_ns"]) + int(facts.get("link_up_ns", 0))
+        switch = Switch(crossbar, dark_ns, str(facts["serial"]), Busy(facts.get("busy", Busy.MOVE.value)))
     except (KeyError, TypeError, ValueError) as wrong:
         raise FabricError(f"plant: no switch can be made of {facts}: {wrong!r}") from wrong
     return Server(switch, listener)

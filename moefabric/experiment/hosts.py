@@ -16,8 +16,9 @@ def host_fleet(spec: ExperimentSpec, fabric: Fabric) -> Iterator[Fleet]:
     with ExitStack() as undo:
         channels = []
         for server, host in zip(fabric.servers, spec.hosts, strict=True):
-            reached = undo.enter_context(SshHost(host.ssh, python=host.python))
-            channels.append(reached.start(server))
+            channel = SshHost(host.ssh, python=host.python).agent(server)
+            undo.callback(channel.close)
+            channels.append(channel)
         fleet = undo.enter_context(Fleet(channels))
         addresses = {server: host.address for server, host in zip(fabric.servers, spec.hosts, strict=True)}
         fleet.wire(

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -22,6 +22,7 @@ PACING_HEADROOM: Final = 1.03
 _ARMING_NS: Final = 6_000_000
 """How far ahead agents are told of a collective, so that all start at the same instant."""
 _SLACK_S: Final = 20.0
+_DARK: Final = CircuitSet()
 
 
 class Policy(Protocol):
@@ -49,10 +50,10 @@ class Light(Protocol):
 class NoLight:
     """A fabric whose light never moves: what is lit stays lit."""
 
-    def __init__(self, lit: CircuitSet = CircuitSet()) -> None:
+    def __init__(self, lit: CircuitSet = _DARK) -> None:
         self.lit = lit
 
-    def reconfigure(self, demand: DemandMatrix) -> Moved:
+    def reconfigure(self, demand: DemandMatrix) -> Moved:  # noqa: ARG002 - whatever is owed
         """Nothing moves."""
         return Moved(self.lit, self.lit, Phases())
 
@@ -159,13 +160,14 @@ class Replay:
         *,
         paced: bool = True,
         clock: Clock | None = None,
+        background: Executor | None = None,
         progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.fabric, self.policy, self.agents, self.light, self.circuits = fabric, policy, agents, light, lit
         self.paced, self.clock, self.progress = paced, clock or MonotonicClock(), progress
         self._collectives = 0
         self._dark_ns = 0
-        self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reconfigure")
+        self._background = background or ThreadPoolExecutor(1, thread_name_prefix="reconfigure")
 
     def iteration(self, number: int, operations: Sequence[Operation]) -> IterationRun:
         """Run one iteration; AgentError where a transfer is lost for good."""
@@ -195,7 +197,7 @@ class Replay:
             return max(ends)
         moving: Future[int] = self._background.submit(self._reconfigure, run, operation.meanwhile)
         self.clock.sleep_until(max(ends))
-        return max(moving.result(), max(ends))
+        return max(moving.result(), *ends)
 
     def _reconfigure(self, run: IterationRun, operation: Reconfigure) -> int:
         start = self.clock.now_ns()
@@ -225,6 +227,8 @@ class Replay:
     def _collective(self, run: IterationRun, operation: Collective, cursor: int) -> int:
         split = self.policy.split(self.fabric, operation.demand, self.circuits)
         planned = flows(self.fabric, self.circuits, split)
+        if not planned:
+            return cursor
         prediction = predict(self.fabric, self.circuits, planned)
         start = max(cursor, self.clock.now_ns() + _ARMING_NS)
         self._collectives += 1

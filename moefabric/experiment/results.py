@@ -1,6 +1,6 @@
 """The run's JSON: what one fabric's replay says, in the model's seconds and bytes (the contract of README's "JSON" section)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from moefabric.experiment.replay import CollectiveRun, IterationRun, ReconfigurationRun
 from moefabric.fidelity import Observation, judge
+from moefabric.records import FlowRecord
 from moefabric.topology import Fabric
 from moefabric.units import NS_PER_S
 
@@ -17,7 +18,7 @@ _FULL = 0.95
 
 
 def result(
-    fabric: Fabric, name: str, policy: str, runs: Sequence[IterationRun], cpu_idle: Sequence[float], remarks: Sequence[str]
+    fabric: Fabric, name: str, policy: str, runs: Sequence[IterationRun], *, cpu_idle: Sequence[float], remarks: Sequence[str]
 ) -> Json:
     """One fabric's entry in `results`."""
     model_s = _model_seconds(fabric)
@@ -59,7 +60,7 @@ def result(
     }
 
 
-def _model_seconds(fabric: Fabric) -> Any:
+def _model_seconds(fabric: Fabric) -> Callable[[float], float]:
     return lambda wall_ns: wall_ns / NS_PER_S / fabric.scale.dilation
 
 
@@ -148,21 +149,15 @@ def _lateness(run: CollectiveRun) -> float:
 
 
 def _link_rate_errors(fabric: Fabric, run: CollectiveRun) -> list[float]:
-    """Goodput of each full NIC, as it was received, against the planned one; minus 1."""
-    seen: dict[tuple[str, str, str], tuple[int, int, int]] = {}
+    """Goodput of each full sending NIC, as it was received, against the planned one; minus 1."""
+    by_nic: dict[tuple[str, str], list[FlowRecord]] = {}
     for record in run.records:
-        for key in ((record.src, record.path, "out"), (record.dst, record.path[0], "in")):
-            sent, first, last = seen.get(key, (0, record.first_sent_ns, record.last_received_ns))
-            seen[key] = (
-                sent + record.bytes, min(first, record.first_sent_ns), max(last, record.last_received_ns)
-            )  # fmt: skip
+        by_nic.setdefault((record.src, record.path), []).append(record)
+    sent = {nic: sum(record.bytes for record in records) for nic, records in by_nic.items()}
+    full = [records for nic, records in by_nic.items() if sent[nic] >= _FULL * max(sent.values())]
     planned_ns = run.prediction.seconds * fabric.scale.dilation * NS_PER_S
-    most = max(sent for (_, _, way), (sent, _, _) in seen.items() if way == "out")
-    return [
-        planned_ns / (last - first) - 1
-        for (_, _, way), (sent, first, last) in seen.items()
-        if way == "out" and sent >= _FULL * most and last > first
-    ]
+    took_ns = [max(r.last_received_ns for r in records) - min(r.first_sent_ns for r in records) for records in full]
+    return [planned_ns / took - 1 for took in took_ns if took > 0]
 
 
 def ratios(results: Sequence[Json]) -> None:

@@ -98,7 +98,7 @@ def _replayed(
                 runs.append(replay.iteration(number, work.operations(number)))
     finally:
         replay.close()
-    entry = result(fabric, choice.name, choice.policy, runs, cpu.idle, remarks)
+    entry = result(fabric, choice.name, choice.policy, runs, cpu_idle=cpu.idle, remarks=remarks)
     last = next(c for c in reversed(runs[-1].collectives) if c.operation.kind == "dispatch")
     entry["demand"] = last.operation.demand.array.tolist()
     entry["demand_label"] = f"dispatch of layer {last.operation.layer}, bytes from row's server to column's ({work.label})"

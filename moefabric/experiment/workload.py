@@ -45,10 +45,7 @@ class Workload:
 def workload(spec: ExperimentSpec, servers: tuple[str, ...], folder: Path) -> Workload:
     """The workload of an experiment whose file lies in `folder`. SpecError where its gating can't be read or doesn't fit."""
     model, training = spec.model.sized(), spec.training.sized()
-    try:
-        gating, label = _gating(spec, folder)
-    except (ValueError, OSError) as fault:
-        raise SpecError([("gating", str(fault))]) from fault
+    gating, label = _gating(spec, folder)
     if gating.shape[2:] != (training.ep, model.experts):
         what = f"is for {gating.shape[2]} ranks and {gating.shape[3]} experts; the model has {training.ep} and {model.experts}"
         raise SpecError([("gating", f"{label} {what}")])
@@ -57,10 +54,9 @@ def workload(spec: ExperimentSpec, servers: tuple[str, ...], folder: Path) -> Wo
 
 
 def _gating(spec: ExperimentSpec, folder: Path) -> tuple[NDArray[np.int64], str]:
-    if spec.gating.matrix is not None:
-        return traces.read_matrix(folder / spec.gating.matrix).tokens, spec.gating.matrix.name
-    assert spec.gating.trace is not None
-    tokens = traces.read_training_trace(folder / spec.gating.trace).tokens
+    file = spec.gating.matrix or spec.gating.trace
+    assert file is not None
+    tokens = traces.gating(folder / file).tokens
     if spec.gating.first >= len(tokens):
-        raise ValueError(f"first: step {spec.gating.first} of a trace of {len(tokens)} steps")
-    return tokens[spec.gating.first :: spec.gating.every], spec.gating.trace.name
+        raise SpecError([("gating.first", f"there is no step {spec.gating.first} in the {len(tokens)} of {file.name}")])
+    return tokens[spec.gating.first :: spec.gating.every], file.name

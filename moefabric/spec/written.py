@@ -41,7 +41,7 @@ def written(path: Path, settings: Sequence[str]) -> dict[str, Any]:
         raise SpecError([(str(path), fault.strerror or str(fault))]) from fault
     except UnicodeDecodeError as fault:
         raise SpecError([(str(path), f"not text in UTF-8: byte {fault.object[fault.start]:#04x}")]) from fault
-    except yaml.YAMLError as wrong:
+    except (yaml.YAMLError, ValueError) as wrong:
         mark = getattr(wrong, "problem_mark", None)
         raise SpecError([(f"{path}:{mark.line + 1}" if mark else str(path), _why(wrong))]) from wrong
     if raw is None:
@@ -57,7 +57,7 @@ def _parsed(text: str) -> Any:
     return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
 
 
-def _why(wrong: yaml.YAMLError) -> str:
+def _why(wrong: Exception) -> str:
     problem = getattr(wrong, "problem", None) or str(wrong).splitlines()[0]
     return f"not YAML: {problem}"
 
@@ -91,6 +91,6 @@ def _apply(raw: dict[str, Any], setting: str) -> Fault | None:
         here[way[-1]] = _parsed(value)
     except (IndexError, KeyError, TypeError):
         return f"--set {setting}", f"there is no place {place}"
-    except yaml.YAMLError as wrong:
+    except (yaml.YAMLError, ValueError) as wrong:
         return f"--set {setting}", _why(wrong)
     return None

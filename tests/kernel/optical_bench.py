@@ -5,14 +5,15 @@ import os
 import socket
 import subprocess
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pyroute2 import netns as namespaces
-
-from emulator.crossbar import BpfCrossbar
+from emulator import namespaces
+from emulator.crossbar import BpfCrossbar, interface_indices
 from emulator.light import Ports
+from emulator.mirred import MirredCrossbar
 
 _serial = itertools.count()
 
@@ -82,8 +83,8 @@ class Wires(AbstractContextManager["Wires"]):
         self._address(a)
         self._address(b)
 
-    def crossbar(self) -> BpfCrossbar:
-        """A crossbar without light: host i is on port i."""
+    def plug_in(self) -> dict[int, str]:
+        """Host i at the OCS's port i; the interfaces there by port."""
         self.namespace(self.ocs)
         for host in self.hosts:
             _ip(
@@ -92,10 +93,32 @@ class Wires(AbstractContextManager["Wires"]):
                 netns=self.ocs,
             )
             self._address(host)
+        return {host: f"p{host}" for host in self.hosts}
+
+    def crossbar(self) -> BpfCrossbar:
+        """A crossbar without light: host i is on port i."""
+        interfaces = self.plug_in()
         crossbar = BpfCrossbar.create(Ports(len(self.hosts), len(self.hosts)))
         self._made.callback(crossbar.close)
-        crossbar.attach({host: f"p{host}" for host in self.hosts}, self.path(self.ocs))
+        crossbar.attach(interfaces, self.path(self.ocs))
         return crossbar
+
+    def mirred_crossbar(self) -> MirredCrossbar:
+        """The same of tc filters."""
+        self.plug_in()
+        return self.mirred_again()
+
+    def mirred_again(self) -> MirredCrossbar:
+        """Another holder of the same filters."""
+        ports = Ports(len(self.hosts), len(self.hosts))
+        crossbar = MirredCrossbar(ports, self.indices(), self.path(self.ocs))
+        self._made.callback(crossbar.close)
+        return crossbar
+
+    def indices(self) -> dict[int, int]:
+        """The OCS's interfaces by port."""
+        plugged = {host: f"p{host}" for host in self.hosts}
+        return namespaces.within(self.path(self.ocs), partial(interface_indices, plugged))
 
     def _address(self, host: int) -> None:
         known = (
@@ -110,9 +133,8 @@ class Wires(AbstractContextManager["Wires"]):
 
     def udp(self, host: int) -> socket.socket:
         """A UDP socket on a host, bound to port 9; it waits for a datagram no longer than 2 s."""
-        sock: socket.socket = namespaces.create_socket(
-            self.path(self.host(host)), socket.AF_INET, socket.SOCK_DGRAM, flags=0
-        )
+        there = self.path(self.host(host))
+        sock = namespaces.within(there, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         self._made.callback(sock.close)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         sock.bind((f"10.9.0.{host}", 9))

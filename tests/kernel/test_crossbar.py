@@ -181,25 +181,6 @@ def test_a_matching_is_written_where_no_frame_looks_and_then_put_in_force(crossb
         assert untouched == layout.packed(circuits((1, 2)))
 
 
-@pytest.mark.parametrize(
-    ("lights", "said"),
-    [
-        pytest.param({N + 1: Light(N + 1, 0)}, f"input {N + 1} is not one of 1..{N}", id="no-such-input"),
-        pytest.param({1: Light(2, 0)}, f"output 2 is not one of {N + 1}..{2 * N}", id="no-such-output"),
-        pytest.param(
-            {1: Light(9, 0), 2: Light(9, 0)}, "output 9 would have the light of 2 inputs", id="twice"
-        ),
-    ],
-)
-def test_an_impossible_matching_is_refused_and_nothing_moves(
-    crossbar: BpfCrossbar, lights: dict[int, Light], said: str
-) -> None:
-    crossbar.load(circuits((1, 2)))
-    with pytest.raises(FabricError, match=said):
-        crossbar.load(lights)
-    assert crossbar.show() == circuits((1, 2))
-
-
 def test_another_holder_of_the_descriptor_sees_and_moves_the_same_light(
     crossbar: BpfCrossbar, sockets: Sockets
 ) -> None:

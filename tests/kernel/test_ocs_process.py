@@ -7,13 +7,18 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from pyroute2 import netns as namespaces
 
+from emulator import namespaces
+from emulator.crossbar import BpfCrossbar
+from emulator.light import Ports
+from emulator.mirrors import BPF, MIRRED, Mirrors, choose
 from emulator.plant import Plant, listening_within
 from tests.kernel.optical_bench import Wires, address, heard, missing_for_kernel_tests
 
@@ -22,22 +27,31 @@ pytestmark = [
     pytest.mark.skipif(missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""),
 ]
 
-PORTS, SETTLE_NS = 4, 20_000_000
+PORTS, SETTLE_NS, LINK_UP_NS = 4, 20_000_000, 10_000_000
 WITHOUT_PRIVILEGE = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
 
 
 class Ocs:
     """A switch of four ports with a host on each, its plant, and the processes that serve it."""
 
-    def __init__(self, run_dir: Path, held: ExitStack) -> None:
+    def __init__(self, run_dir: Path, held: ExitStack, crossbar: str = BPF) -> None:
         self.run_dir, self._held = run_dir, held
         self.wires = held.enter_context(Wires(PORTS))
-        self.crossbar = self.wires.crossbar()
-        self.listener = listening_within(self.wires.path(self.wires.ocs), "127.0.0.1", 5025)
+        there = self.wires.path(self.wires.ocs)
+        self.mirrors = Mirrors(crossbar, Ports(PORTS, PORTS), self.wires.plug_in(), there)
+        held.callback(self.mirrors.close)
+        self.listener = listening_within(there, "127.0.0.1", 5025)
         held.callback(self.listener.close)
-        facts = {"name": "ocs0", "ports": PORTS, "settle_ns": SETTLE_NS, "serial": "000001"}
-        self.plant = Plant(run_dir / "ocs0.plant", facts, (self.crossbar.fd, self.listener.fileno()))
+        facts = {**self.mirrors.facts, "settle_ns": SETTLE_NS, "link_up_ns": LINK_UP_NS, "serial": "000001"}
+        self.plant = Plant(run_dir / "ocs0.plant", facts, (self.mirrors.fd, self.listener.fileno()))
         held.callback(self.plant.close)
+
+    @property
+    def crossbar(self) -> BpfCrossbar:
+        """The same mirrors, as the fabric sees them."""
+        crossbar = BpfCrossbar(Ports(PORTS, PORTS), os.dup(self.mirrors.fd))
+        self._held.callback(crossbar.close)
+        return crossbar
 
     def start(self, plant: Path, *before: str) -> subprocess.Popen[bytes]:
         command = [*before, sys.executable, "-m", "emulator.ocs", "--plant", str(plant)]
@@ -48,7 +62,7 @@ class Ocs:
         return process
 
     def client(self) -> socket.socket:
-        sock: socket.socket = namespaces.create_socket(self.wires.path(self.wires.ocs), flags=0)
+        sock = namespaces.within(self.wires.path(self.wires.ocs), socket.socket)
         self._held.callback(sock.close)
         sock.settimeout(5)
         sock.connect(("127.0.0.1", 5025))
@@ -102,6 +116,39 @@ def test_light_outlives_the_process_and_the_next_one_carries_on(ocs: Ocs) -> Non
     assert {p: ocs.crossbar.show()[p] for p in before} == before
 
 
+def test_complete_is_said_when_links_are_up_again_and_frames_pass(ocs: Ocs) -> None:
+    ocs.start(ocs.plant.path)
+    before = time.monotonic_ns()
+    assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
+    took_ns = time.monotonic_ns() - before
+    assert SETTLE_NS + LINK_UP_NS <= took_ns < SETTLE_NS + LINK_UP_NS + 1_000_000_000
+    one, two = ocs.wires.udp(1), ocs.wires.udp(2)
+    one.sendto(b"lit", address(2))
+    assert heard(two) == [b"lit"]
+
+
+def test_without_bpf_the_process_moves_tc_filters_instead(tmp_path: Path) -> None:
+    with ExitStack() as held:
+        ocs = Ocs(tmp_path, held, crossbar=MIRRED)
+        first = ocs.start(ocs.plant.path)
+        one, two = ocs.wires.udp(1), ocs.wires.udp(2)
+        assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
+        threading.Event().wait(0.1)  # its own thread lights it up, soon after the instant
+        one.sendto(b"lit", address(2))
+        assert heard(two) == [b"lit"]
+        first.kill()
+        first.wait(timeout=5)
+        ocs.start(ocs.plant.path)
+        assert ocs.asked(":oxc:swit:conn:stat?") == "(@1,2),(@6,5)"
+        assert ocs.asked(":oxc:swit:disc:all;*opc?") == "1"
+        one.sendto(b"unlit", address(2))
+        assert heard(two) == []
+
+
+def test_the_best_crossbar_that_works_is_chosen() -> None:
+    assert choose() == (BPF, None)
+
+
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly(ocs: Ocs, sent: signal.Signals) -> None:
     process = ocs.start(ocs.plant.path)
@@ -120,7 +167,7 @@ def test_a_directory_is_served_plant_by_plant_for_as_long_as_each_lives(ocs: Ocs
     assert ocs.asked("*stb?") == "0"
     facts = {**ocs.plant.facts, "serial": "000002"}
     ocs.plant.close()
-    ocs.plant = Plant(ocs.run_dir / "ocs0.plant", facts, (ocs.crossbar.fd, ocs.listener.fileno()))
+    ocs.plant = Plant(ocs.run_dir / "ocs0.plant", facts, (ocs.mirrors.fd, ocs.listener.fileno()))
     try:
         ocs.plant.wait_ready(deadline_s=20)
         assert ",000002," in ocs.asked("*idn?")
@@ -152,7 +199,7 @@ def test_a_fabric_that_never_comes_is_one_line_and_status_1(tmp_path: Path) -> N
 def test_another_user_is_turned_away(ocs: Ocs) -> None:
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
-        plant = Plant(Path(name) / "ocs0.plant", ocs.plant.facts, (ocs.crossbar.fd,))
+        plant = Plant(Path(name) / "ocs0.plant", ocs.plant.facts, (ocs.mirrors.fd,))
         try:
             plant.path.chmod(0o666)
             look = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(64))"

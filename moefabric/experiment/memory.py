@@ -1,0 +1,114 @@
+"""A testbed in memory: agents that deliver as the fluid model says, light that settles, and time that passes only while someone waits."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from math import ceil, isfinite
+from typing import Any, Protocol
+
+from moefabric.circuits import CircuitSet
+from moefabric.demand import DemandMatrix
+from moefabric.experiment.replay import Moved
+from moefabric.flows import Flow
+from moefabric.fluid import predict
+from moefabric.records import FlowRecord, Phases
+from moefabric.seams import PacedFlow
+from moefabric.topology import Fabric, Region
+from moefabric.units import NS_PER_S
+
+
+class VirtualClock:
+    """Time that passes only while someone waits for it, in nanoseconds."""
+
+    def __init__(self, now_ns: int = 0) -> None:
+        self._now_ns = now_ns
+
+    def now_ns(self) -> int:
+        """What has been waited for so far."""
+        return self._now_ns
+
+    def sleep_until(self, instant_ns: int) -> None:
+        """It is then."""
+        self._now_ns = max(self._now_ns, instant_ns)
+
+
+class AtOnce(Executor):
+    """Runs what it is given before `submit` returns: with a virtual clock, time then passes for one thing after the other."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """The future, done."""
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as fault:  # noqa: BLE001 - whoever asks for the result gets it
+            done.set_exception(fault)
+        return done
+
+
+class Circuits(Protocol):
+    """What a policy would light."""
+
+    def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet: ...
+
+
+class MemoryLight:
+    """The light of a fabric's first region. A change lasts as long as its OCS and optics need, and no change lasts no time."""
+
+    def __init__(self, fabric: Fabric, policy: Circuits, clock: VirtualClock) -> None:
+        self.fabric, self.policy, self.clock, self.lit = fabric, policy, clock, CircuitSet()
+
+    def reconfigure(self, demand: DemandMatrix) -> Moved:
+        """Light what the policy gives the demand, and wait until it is lit."""
+        region, before = self.fabric.regions[0], self.lit
+        self.lit = self.policy.circuits(self.fabric, region, demand, before)
+        if region.ocs is None or self.lit == before:
+            return Moved(before, self.lit, Phases())
+        settle_ns = region.ocs.settle_ns + region.ocs.link_up_ns
+        self.clock.sleep_until(self.clock.now_ns() + settle_ns)
+        return Moved(before, self.lit, Phases(settle_s=settle_ns / NS_PER_S, total_s=settle_ns / NS_PER_S))
+
+
+class MemoryAgents:
+    """Agents whose flows of a collective start together and end together, when the fluid model says.
+
+    `lit` tells the circuits that carry light now; a flow on a circuit without any goes by the EPS, as the rules send it. Faults a person can set:
+    `broken` holds, by (from, to), why what one server sends another doesn't arrive.
+    """
+
+    def __init__(self, fabric: Fabric, lit: Callable[[], CircuitSet], clock: VirtualClock) -> None:
+        self.fabric, self.lit, self.clock = fabric, lit, clock
+        self.broken: Mapping[tuple[str, str], str] = {}
+
+    def run(
+        self, collective: int, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float
+    ) -> list[FlowRecord]:
+        """A record of each flow, in order. What has no way, or takes longer than `deadline_s`, isn't ok."""
+        start = self.clock.now_ns() if start_ns is None else max(start_ns, self.clock.now_ns())
+        took_s = self._seconds(flows)
+        arrives = took_s <= deadline_s
+        end = start + ceil((took_s if arrives else deadline_s) * NS_PER_S)
+        self.clock.sleep_until(end)
+        late = "" if arrives else "no way there" if not isfinite(took_s) else f"not there within {deadline_s:g} s"
+        return [self._record(collective, flow, start, end, self.broken.get((flow.src, flow.dst), late)) for flow in flows]
+
+    def _seconds(self, flows: Sequence[PacedFlow]) -> float:
+        sent = [Flow(flow.src, flow.dst, flow.path, flow.bytes) for flow in flows]
+        slower = self.fabric.nic_rate_bps / self.fabric.scale.rate_bps(self.fabric.nic_rate_bps)
+        return predict(self.fabric, self.lit(), sent).seconds * slower
+
+    @staticmethod
+    def _record(collective: int, flow: PacedFlow, start: int, end: int, why: str) -> FlowRecord:
+        return FlowRecord(
+            collective=collective,
+            src=flow.src,
+            dst=flow.dst,
+            path=flow.path,
+            bytes=flow.bytes,
+            rate_bps=flow.rate_bps,
+            first_sent_ns=start,
+            last_sent_ns=end,
+            first_received_ns=start,
+            last_received_ns=end,
+            retransmits=0,
+            ok=not why,
+            why=why,
+        )

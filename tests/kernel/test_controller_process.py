@@ -1,0 +1,171 @@
+"""The controllers as processes, with Open vSwitch and the emulator's OCS over real sockets, in a namespace of their own."""
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.client import ControllerClient
+from emulator.ovs import Bridge
+from emulator.waiting import Deadline
+from moefabric.circuits import CircuitSet
+from moefabric.errors import ControlError
+from moefabric.rules import Rule, light_rules, server_rules
+from tests.controller_lab import MANAGEMENT, Lab, end, entries_as_said, entry_set, fabric, lab, listens, needs
+from tests.namespaces import must
+
+pytestmark = [pytest.mark.kernel, pytest.mark.ovs, pytest.mark.skipif(bool(needs()), reason=f"lacks {needs()}")]
+
+FABRIC = fabric(servers=2, optical=1, electrical=1)
+REGION = FABRIC.regions[0]
+CIRCUIT = "s0/o0~s1/o0"
+LIT = light_rules(CircuitSet.of([CIRCUIT]))
+BASE = server_rules(FABRIC, REGION)
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[Lab]:
+    with lab(FABRIC, tmp_path) as made:
+        yield made
+
+
+def has(real: Lab, switch: str, rules: frozenset[Rule]) -> bool:
+    return entries_as_said(real.entries(switch)) == entry_set(FABRIC, switch, rules)
+
+
+def test_a_controller_that_comes_back_takes_over_the_light_and_removes_what_is_not_its_own(real: Lab) -> None:
+    first = real.start_all()
+    real.client(REGION).light([CIRCUIT])
+    assert has(real, "s0", BASE | LIT)
+    assert end(first) == 0
+    assert has(real, "s0", BASE | LIT), "the switch forgot its rules with its controller"
+    real.ofctl("add-flow", "s0", "priority=60000,ip,nw_dst=10.0.1.0/24,actions=drop")
+    real.ofctl("add-flow", "s1", "cookie=0x77,priority=1,actions=flood")
+    real.ofctl("del-flows", "s1", "ip,nw_dst=10.0.0.0/24")
+    real.start_controllers()
+    client = real.client(REGION)
+    client.wait_ready(20)
+    assert client.circuits() == [CIRCUIT]
+    assert has(real, "s0", BASE | LIT)
+    assert has(real, "s1", BASE | LIT)
+
+
+def test_a_killed_controller_starts_again_and_one_that_is_told_to_end_ends_with_all(real: Lab) -> None:
+    supervisor = real.start_all()
+    children = [int(pid) for pid in Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text().split()]
+    assert len(children) == 2
+    os.kill(children[0], signal.SIGKILL)
+    client = real.client(REGION)
+    Deadline.after(15).until(lambda: was_ready(real), "the second life of a controller")
+    client.close()
+    assert client.light([CIRCUIT])["circuits_after"] == [CIRCUIT]
+    assert end(supervisor) == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+    assert not listens(MANAGEMENT.northbound(REGION))
+
+
+def was_ready(real: Lab) -> bool:
+    try:
+        with ControllerClient(MANAGEMENT.northbound(REGION), 1) as trial:
+            return bool(trial.health()["ready"])
+    except ControlError:
+        return False
+
+
+def test_a_switch_that_leaves_stops_a_change_and_gets_its_rules_when_it_returns(real: Lab) -> None:
+    real.start_all()
+    client = real.client(REGION)
+    real.ovs.tell(["del-controller", "s1"], Deadline.after(5))
+    Deadline.after(5).until(lambda: client.health()["switches"] == ["s0"], "the leaving of s1")
+    with pytest.raises(ControlError, match="s1: not connected"):
+        client.light([CIRCUIT])
+    real.connect("s1")
+    client.wait_ready(10)
+    client.light([])
+    client.light([CIRCUIT])
+    assert has(real, "s0", BASE | LIT)
+    assert has(real, "s1", BASE | LIT)
+
+
+def test_a_server_is_told_who_has_an_address_and_nobody_else_hears_of_it(real: Lab) -> None:
+    must("ip", "link", "add", "host", "type", "veth", "peer", "name", "s0-host")
+    must("ip", "link", "add", "far", "type", "veth", "peer", "name", "s0-o0")
+    for name in ("host", "s0-host", "far", "s0-o0"):
+        must("ip", "link", "set", name, "up")
+    real.start_ovs([Bridge("s0", FABRIC.dpid("s0"), (("s0-host", 1), ("s0-o0", 2))), *(
+        Bridge(name, FABRIC.dpid(name), ()) for name in ("s1", "leaf0")
+    )])  # fmt: skip
+    real.start_ocs()
+    real.wire()
+    real.start_controllers()
+    real.wait_listening()
+    real.connect()
+    real.client(REGION).wait_ready(15)
+    asker = bytes.fromhex("02000a000001")
+    ask = b"\xff" * 6 + asker + bytes.fromhex("0806000108000604 0001") + asker + bytes([10, 0, 0, 1]) + bytes(6)
+    with listening("host") as host, listening("far") as far:
+        host.send(ask + bytes([10, 0, 1, 99]))
+        host.send(ask + bytes([10, 0, 1, 3]))
+        reply = host.recv(2048)
+        assert reply[:12] == asker + bytes.fromhex("02000a000101")
+        assert reply[20:32] == bytes.fromhex("0002 02000a000101 0a000103")
+        far.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            far.recv(2048)
+
+
+def listening(interface: str) -> socket.socket:
+    """A socket that sends and hears ARP on an interface."""
+    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0806))
+    made.bind((interface, 0x0806))
+    # What this machine sends itself is not what it hears.
+    made.setsockopt(263, 23, struct.pack("i", 1))
+    made.settimeout(5)
+    return made
+
+
+def test_a_port_in_use_is_told_in_one_line(real: Lab) -> None:
+    real.wire()
+    address = MANAGEMENT.openflow(REGION)
+    with socket.create_server(address):
+        command = [sys.executable, "-m", "controller", "--run-dir", str(real.run.path), "--region", "r0"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == f"{address[0]}:{address[1]}: can't listen for switches: Address already in use"
+
+
+def test_a_folder_is_watched_for_fabrics_that_come_and_go(real: Lab) -> None:
+    real.start_ovs()
+    real.start_ocs()
+    watching = real.start_controllers("--watch", str(real.folder))
+    real.wire()
+    real.wait_listening()
+    real.connect()
+    real.client(REGION).wait_ready(15)
+    real.run.wiring.unlink()
+    Deadline.after(5).until(lambda: not listens(MANAGEMENT.northbound(REGION)), "the end of a fabric's controllers")
+    real.wire()
+    real.wait_listening()
+    assert end(watching) == 0
+
+
+def test_counters_tell_which_rule_carried_what(real: Lab) -> None:
+    real.start_all()
+    client = real.client(REGION)
+    client.light([CIRCUIT])
+    packet = "02000a000101" + "02000a000001" + "0800" + "4500001c00000000401100000a0000010a000101" + "0001000100080000"
+    for _ in range(3):
+        real.ofctl("packet-out", "s0", f"in_port=1 packet={packet} actions=table")
+    counted = {one["rule"]: one["packets"] for one in client.counters()["s0"]}
+    assert counted == {
+        "s0: to * by s0/e0": 0,
+        "s0: to s0 by host": 0,
+        "s0: to s1 by s0/o0 (light)": 3,
+        "s0: to s1 on o0 by s0/o0 (light)": 0,
+    }

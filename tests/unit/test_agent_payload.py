@@ -1,0 +1,104 @@
+"""Payloads: no byte can be changed, lost, doubled or moved without being seen."""
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents import agent
+from agents.channel import AGENT
+
+PATTERN = agent.Pattern()
+LENGTH = 2 * agent.CHUNK + 777
+
+
+def sent(seed: int, length: int = LENGTH) -> bytearray:
+    """What a sender of this seed puts on the wire."""
+    payload, whole = agent.Payload(PATTERN, seed, length), bytearray()
+    while payload.at < length:
+        begin, size = payload.extent(100_000)
+        whole += PATTERN.view[begin : begin + size]
+        payload.advance(size)
+    return whole
+
+
+def first_wrong(seed: int, came: bytearray) -> int | None:
+    """Where a receiver sees the first wrong byte."""
+    return agent.Payload(PATTERN, seed, LENGTH).wrong(came, 0, min(len(came), LENGTH))
+
+
+seeds = st.integers(0, 2**32 - 1)
+places = st.integers(0, LENGTH - 1)
+
+
+@given(seeds, places, st.integers(1, 255))
+def test_a_changed_byte_is_seen_where_it_is(seed: int, place: int, by: int) -> None:
+    came = sent(seed)
+    came[place] ^= by
+    assert first_wrong(seed, came) == place
+
+
+@given(seeds, places, st.integers(1, 2 * agent.CHUNK))
+def test_lost_bytes_are_seen_in_what_follows_or_in_the_length(seed: int, place: int, count: int) -> None:
+    came = sent(seed)
+    del came[place : place + count]
+    assert len(came) < LENGTH
+    came += bytes(LENGTH - len(came))
+    assert first_wrong(seed, came) is not None
+
+
+@given(seeds, st.integers(0, LENGTH // 2), st.integers(0, LENGTH // 2), st.integers(1, 70_000))
+def test_bytes_that_changed_places_are_seen(seed: int, one: int, other: int, count: int) -> None:
+    came = sent(seed)
+    original = bytes(came)
+    first, second = sorted((one, other))
+    count = min(count, second - first)
+    a, b = came[first : first + count], came[second : second + count]
+    came[first : first + len(b)], came[second : second + len(a)] = b, a
+    assert (first_wrong(seed, came) is None) == (came == original)
+
+
+@given(seeds, st.integers(0, 5 * agent.CHUNK), st.lists(st.integers(1, 400_000), max_size=6))
+def test_both_ends_reach_the_same_checksum_however_they_cut_the_payload(seed: int, length: int, cuts: list[int]) -> None:
+    sender, receiver = agent.Payload(PATTERN, seed, length), agent.Payload(PATTERN, seed, length)
+    whole, at = sent(seed, length), 0
+    while sender.at < length:
+        sender.advance(sender.extent(1 << 30)[1])
+    for cut in [*cuts, length]:
+        count = min(cut, length - at)
+        assert receiver.wrong(whole, at, count) is None
+        at += count
+    assert receiver.checksum == sender.checksum
+    assert length < 2 or sender.checksum != agent.Payload(PATTERN, seed, length).checksum
+
+
+@given(st.integers(0, 9), st.integers(0, 9))
+def test_two_transfers_of_one_connection_have_different_seeds(one: int, other: int) -> None:
+    a, b = (agent.seed_of("s0", "s1", "o0", 7, sequence) for sequence in (one, other))
+    assert (a == b) == (one == other)
+
+
+@pytest.mark.parametrize("place", range(64))
+def test_a_frame_with_one_bit_wrong_is_not_a_frame(place: int) -> None:
+    frame = bytearray(agent.sealed(agent.HEADER, b"mfTx", 7, 0, 5000, 1, 2))
+    assert agent.opened(agent.HEADER, b"mfTx", bytes(frame)) == (7, 0, 5000, 1, 2)
+    frame[place] ^= 1
+    assert agent.opened(agent.HEADER, b"mfTx", bytes(frame)) is None
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "wanted"),
+    [
+        pytest.param(None, b"\xff\xff\xff\xff", id="unlimited"),
+        pytest.param(8e6, b"\x40\x42\x0f\x00", id="a-million-bytes-a-second"),
+        pytest.param(400e9, b"\x00\x74\x3b\xa4\x0b\x00\x00\x00", id="beyond-32-bits"),
+        pytest.param(0.1, b"\x01\x00\x00\x00", id="never-zero-which-would-stop-it"),
+    ],
+)
+def test_a_rate_is_paced_in_bytes_per_second(rate_bps: float | None, wanted: bytes) -> None:
+    assert agent.pacing(rate_bps) == wanted
+
+
+def test_the_agent_is_python_3_8() -> None:
+    ast.parse(AGENT.read_text(), feature_version=(3, 8))

@@ -1,0 +1,349 @@
+"""Two agents on loopback: transfers arrive whole, and whatever happens to one is told and survived."""
+
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from agents.channel import Channel, ask_all
+from agents.fleet import Fleet, Way
+from moefabric.errors import AgentError
+from moefabric.records import FlowRecord
+from tests.agents_lab import Paced, agent
+
+SIZE = 700_001  # not a multiple of anything
+Edit = Callable[[bytes], bytes]
+
+
+class Relay:
+    """A wire that changes the 128 bytes at one place, counted from the first transfer's header."""
+
+    def __init__(self, to_port: int, place: int, edit: Edit) -> None:
+        self.place, self.edit = place, edit
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listening.getsockname()[1]
+        self.far = socket.create_connection(("127.0.0.1", to_port))
+        threading.Thread(target=self._forth, daemon=True).start()
+
+    def _forth(self) -> None:
+        self.near, _ = self.listening.accept()
+        threading.Thread(target=self._back, daemon=True).start()
+        with suppress(OSError):
+            greeting = self._exactly(64)
+            self.far.sendall(greeting + self._exactly(int.from_bytes(greeting[4:8], "big")))
+            self.far.sendall(self._exactly(self.place))
+            self.far.sendall(self.edit(self._exactly(128)))
+            while came := self.near.recv(65536):
+                self.far.sendall(came)
+
+    def _back(self) -> None:
+        with suppress(OSError):
+            while came := self.far.recv(65536):
+                self.near.sendall(came)
+            self.near.shutdown(socket.SHUT_RDWR)
+
+    def _exactly(self, count: int) -> bytes:
+        whole = b""
+        while len(whole) < count:
+            if not (came := self.near.recv(count - len(whole))):
+                raise OSError("closed")
+            whole += came
+        return whole
+
+    def close(self) -> None:
+        for sock in (self.listening, self.far, getattr(self, "near", self.far)):
+            sock.close()
+
+
+@dataclass
+class Pair:
+    fleet: Fleet
+    processes: dict[str, "subprocess.Popen[bytes]"]
+    undo: ExitStack
+
+    def channel(self, name: str) -> Channel:
+        return self.fleet.channels[name]
+
+    def wire(self) -> None:
+        self.fleet.wire([Way("s0", "s1", "o0", "127.0.0.1"), Way("s1", "s0", "o0", "127.0.0.1")])
+
+    def wire_through(self, place: int, edit: Edit) -> None:
+        """Wire s0 to s1 through a relay that edits."""
+        self.wire()
+        relay = Relay(self.fleet.ports["s1"], place, edit)
+        self.undo.callback(relay.close)
+        path = {"peer": "s1", "path": "o0", "address": "127.0.0.1", "port": relay.port}
+        ask_all({self.channel("s0"): ("connect", {"paths": [path]})}, 5)
+
+    def send(self, collective: int, size: int = SIZE, deadline_s: float = 5.0) -> FlowRecord:
+        (record,) = self.fleet.run(collective, [Paced("s0", "s1", size)], deadline_s=deadline_s)
+        return record
+
+
+@pytest.fixture(params=[sys.executable], ids=["this-python"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
+    with ExitStack() as undo:
+        started = {n: undo.enter_context(agent(n, tmp_path, python=request.param)) for n in ("s0", "s1")}
+        yield Pair(Fleet(channel for channel, _ in started.values()), {n: p for n, (_, p) in started.items()}, undo)
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 256 * 1024, SIZE, 20_000_000])
+def test_every_byte_arrives(pair: Pair, size: int) -> None:
+    pair.wire()
+    record = pair.send(1, size)
+    assert (record.ok, record.why, record.bytes) == (True, "", size)
+    assert record.first_sent_ns <= record.last_sent_ns
+    assert record.first_sent_ns < record.last_received_ns
+    assert pair.fleet.ask("stats")["s1"]["bytes_received"] == size
+
+
+def test_both_ways_and_several_a_path_at_once(pair: Pair) -> None:
+    pair.wire()
+    flows = [Paced("s0", "s1", 3_000_000), Paced("s1", "s0", 5_000_001), Paced("s0", "s1", 10), Paced("s0", "s1", 0)]
+    records = pair.fleet.run(1, flows)
+    assert [record.ok for record in records] == [True] * 4
+    assert [record.bytes for record in records] == [3_000_000, 5_000_001, 10, 0]
+
+
+def test_a_collective_starts_at_its_instant_and_never_before(pair: Pair) -> None:
+    pair.wire()
+    start = time.monotonic_ns() + 100_000_000
+    flows = [Paced("s0", "s1", 1000)]
+    (record,) = pair.fleet.run(1, flows, start)
+    assert 0 <= record.first_sent_ns - start < 20_000_000
+    assert 0 <= pair.fleet.late_ns["s0"] < 20_000_000
+
+
+def test_collectives_are_armed_ahead_and_kept_apart(pair: Pair) -> None:
+    pair.wire()
+    base = time.monotonic_ns() + 50_000_000
+    sizes = {1: 4000, 2: 90_000, 3: 7}
+    starts = {n: base + n * 20_000_000 for n in sizes}
+    for n, size in sizes.items():
+        pair.fleet.arm(n, [Paced("s0", "s1", size)], starts[n], 5.0)
+    records = [pair.fleet.collect(n, [Paced("s0", "s1", size)], 5.0)[0] for n, size in sizes.items()]
+    assert [(r.collective, r.bytes, r.ok) for r in records] == [(1, 4000, True), (2, 90_000, True), (3, 7, True)]
+    assert all(record.first_sent_ns >= starts[record.collective] for record in records)
+
+
+def test_a_transfer_that_comes_before_its_collective_is_armed_counts(pair: Pair) -> None:
+    pair.wire()
+    times = {"start_ns": None, "deadline_ns": time.monotonic_ns() + 5_000_000_000}
+    part = {"path": "o0", "bytes": 5000}
+    s0, s1 = pair.channel("s0"), pair.channel("s1")
+    ask_all({s0: ("collective", {"collective": 1, "sends": [{"peer": "s1", **part}], **times})}, 5)
+    pair.fleet.collect(1, [], 0)
+    while not ask_all({s1: ("stats", {})}, 5)["s1"]["bytes_received"]:
+        pass
+    ask_all({s1: ("collective", {"collective": 1, "receives": [{"peer": "s0", **part}], **times})}, 5)
+    (record,) = pair.fleet.collect(1, [Paced("s0", "s1", 5000)], 5)
+    assert record.ok
+
+
+def changed(raw: bytes) -> bytes:
+    return bytes([raw[0] ^ 1]) + raw[1:]
+
+
+def lost(raw: bytes) -> bytes:
+    return raw[1:]
+
+
+def doubled(raw: bytes) -> bytes:
+    return raw[:1] + raw
+
+
+def swapped(raw: bytes) -> bytes:
+    """The first byte and the next that differs from it."""
+    other = next(i for i, byte in enumerate(raw) if byte != raw[0])
+    return bytes([raw[other]]) + raw[1:other] + raw[:1] + raw[other + 1 :]
+
+
+END = 64 + SIZE
+LAST = END + (-SIZE % 64) + 64 - 128
+
+
+@pytest.mark.parametrize("edit", [changed, lost, doubled, swapped])
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(0, id="header"),
+        pytest.param(20, id="length"),
+        pytest.param(64, id="first-byte"),
+        pytest.param(64 + 256 * 1024 - 1, id="last-of-a-chunk"),
+        pytest.param(64 + 300_000, id="middle"),
+        pytest.param(END - 128, id="near-the-end"),
+        pytest.param(END - 1, id="last-byte"),
+        pytest.param(LAST, id="trailer"),
+    ],
+)
+def test_a_byte_changed_lost_doubled_or_swapped_fails_its_transfer(pair: Pair, place: int, edit: Edit) -> None:
+    pair.wire_through(place, edit)
+    record = pair.send(1, deadline_s=0.4)
+    assert not record.ok
+    assert record.why
+    pair.fleet.ask("hello")
+    pair.wire()
+    assert pair.send(2).ok
+
+
+def test_a_changed_byte_is_told_by_its_number(pair: Pair) -> None:
+    pair.wire_through(64 + 300_000, changed)
+    assert pair.send(1).why == "byte 300000 of 700001 is not the one that was sent"
+    assert pair.fleet.ask("stats")["s1"]["corrupt"] == 1
+    assert pair.send(2).ok
+
+
+def test_a_clean_relay_changes_nothing(pair: Pair) -> None:
+    pair.wire_through(300_000, lambda raw: raw)
+    assert pair.send(1).ok
+
+
+def test_a_peer_that_dies_is_told_at_once_and_survived(pair: Pair) -> None:
+    pair.wire()
+    flows = [Paced("s0", "s1", 1 << 30, 1e8)]
+    start = pair.fleet.arm(1, flows, None, 20.0)
+    while time.monotonic_ns() < start + 20_000_000:
+        pair.fleet.channels["s0"].read()
+    pair.processes["s1"].kill()
+    with pytest.raises(AgentError, match="agent s1: its control channel closed"):
+        pair.fleet.collect(1, flows, 5.0)
+    assert not pair.channel("s0").gone
+    pair.fleet.channels.pop("s1")
+    (told,) = pair.channel("s0").events or [_next_event(pair.channel("s0"))]
+    assert "connection to s1 by o0 at 127.0.0.1" in told["sends"][0]["why"]
+    assert "of 1073741824 bytes were sent" in told["sends"][0]["why"]
+    assert pair.fleet.ask("hello")["s0"]["name"] == "s0"
+
+
+def _next_event(channel: Channel) -> dict[str, object]:
+    deadline = time.monotonic() + 5
+    while not channel.events and time.monotonic() < deadline:
+        channel.read()
+    return channel.events[0]
+
+
+def test_a_deadline_names_what_is_missing(pair: Pair) -> None:
+    pair.wire()
+    (record,) = pair.fleet.run(1, [Paced("s0", "s1", 10_000_000, 8e6)], deadline_s=0.2)
+    assert not record.ok
+    assert record.why.endswith("of 10000000 bytes had come from s0 by o0 before the deadline")
+    pair.wire()
+    assert pair.send(2).ok
+
+
+def test_a_path_without_a_connection_is_named(pair: Pair) -> None:
+    pair.wire()
+    records = pair.fleet.run(1, [Paced("s0", "s1", 5, path="o7"), Paced("s0", "s1", 5)], deadline_s=0.2)
+    assert [record.ok for record in records] == [False, True]
+    assert records[0].why == "s0 has no connection to here by o7"
+
+
+def test_another_number_of_bytes_than_expected_fails(pair: Pair) -> None:
+    pair.wire()
+    times = {"start_ns": time.monotonic_ns() + 50_000_000, "deadline_ns": time.monotonic_ns() + 5_000_000_000}
+    sends = {"collective": 1, "sends": [{"peer": "s1", "path": "o0", "bytes": 5000}], **times}
+    receives = {"collective": 1, "receives": [{"peer": "s0", "path": "o0", "bytes": 5001}], **times}
+    ask_all({pair.channel("s0"): ("collective", sends), pair.channel("s1"): ("collective", receives)}, 5)
+    (record,) = pair.fleet.collect(1, [Paced("s0", "s1", 5001)], 5)
+    assert record.why == "5000 bytes were sent where 5001 are expected"
+
+
+def test_refused_connections_are_all_named(pair: Pair) -> None:
+    nobody = socket.create_server(("127.0.0.1", 0))
+    port = nobody.getsockname()[1]
+    nobody.close()
+    paths = [{"peer": "s1", "path": path, "address": "127.0.0.1", "port": port} for path in ("o0", "e0")]
+    with pytest.raises(AgentError) as told:
+        ask_all({pair.channel("s0"): ("connect", {"paths": paths})}, 5)
+    assert str(told.value) == (
+        f"agent s0: no connection to s1 by o0 at 127.0.0.1 port {port}: Connection refused; "
+        f"s1 by e0 at 127.0.0.1 port {port}: Connection refused"
+    )
+
+
+def test_a_connection_that_reached_another_agent_is_refused(pair: Pair) -> None:
+    pair.wire()
+    path = {"peer": "s9", "path": "o0", "address": "127.0.0.1", "port": pair.fleet.ports["s1"]}
+    with pytest.raises(AgentError, match="the agent there is not s9"):
+        ask_all({pair.channel("s0"): ("connect", {"paths": [path]})}, 5)
+
+
+def test_a_stranger_at_the_data_port_harms_nobody(pair: Pair) -> None:
+    pair.wire()
+    with socket.create_connection(("127.0.0.1", pair.fleet.ports["s1"])) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" * 10)
+        assert stranger.recv(10) == b""
+    assert pair.send(1).ok
+
+
+@pytest.mark.parametrize(
+    ("op", "fields", "told"),
+    [
+        pytest.param("fly", {}, "op: does not know 'fly'; knows hello", id="op"),
+        pytest.param("listen", {"address": "192.0.2.1"}, "can't listen on 192.0.2.1 port 0: ", id="foreign-address"),
+        pytest.param("connect", {"paths": 3}, "paths: a list of objects is needed", id="paths"),
+        pytest.param("connect", {"paths": [{"peer": 3}]}, "paths[0].peer: 3 is not a text", id="peer"),
+        pytest.param(
+            "connect",
+            {"paths": [{"peer": "s1", "path": "o0", "address": "127.0.0.1", "port": 1, "dscp": 64}]},
+            "paths[0].dscp: 64 is not a whole number from 0 to 63",
+            id="dscp",
+        ),
+        pytest.param("collective", {"collective": -1}, "collective: -1 is not a whole number", id="number"),
+        pytest.param("collective", {"collective": 1}, "deadline_ns is missing", id="deadline"),
+        pytest.param(
+            "collective",
+            {"collective": 1, "deadline_ns": 5, "sends": [{"peer": "s1", "path": "o0", "bytes": -5}]},
+            "sends[0].bytes: -5 is not a whole number",
+            id="negative-bytes",
+        ),
+        pytest.param(
+            "collective",
+            {"collective": 1, "deadline_ns": 5, "sends": [{"peer": "s1", "path": "o0", "bytes": 5, "rate_bps": 0}]},
+            "sends[0].rate_bps: 0 is not a rate",
+            id="rate",
+        ),
+    ],
+)
+def test_a_bad_request_is_refused_with_its_place(pair: Pair, op: str, fields: dict[str, object], told: str) -> None:
+    with pytest.raises(AgentError) as refused:
+        ask_all({pair.channel("s0"): (op, fields)}, 5)
+    assert str(refused.value).startswith(f"agent s0: {told}")
+    assert pair.fleet.ask("hello")["s0"]["name"] == "s0"
+
+
+def test_words_that_are_no_request_are_answered(pair: Pair) -> None:
+    channel = pair.channel("s0")
+    channel.stream.sendall(b"what?\n[1]\n")
+    deadline = time.monotonic() + 5
+    while None not in channel.replies and time.monotonic() < deadline:
+        channel.read()
+    assert not channel.replies[None]["ok"]  # type: ignore[index] # a request without a number has none in its reply
+
+
+def test_a_second_agent_at_a_socket_says_that_there_is_one(pair: Pair, tmp_path: Path) -> None:
+    argv = [sys.executable, "agents/agent.py", "--name", "s0", "--control", str(tmp_path / "s0.sock")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"agent s0: {tmp_path}/s0.sock: an agent answers there already; stop it, or choose another path\n"
+    )
+
+
+PYTHON38 = shutil.which("python3.8") or ""
+RUNS = PYTHON38 and subprocess.run([PYTHON38, "-V"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not RUNS, reason="python3.8 is not on PATH")
+@pytest.mark.parametrize("pair", [PYTHON38], indirect=True, ids=["python3.8"])
+def test_it_runs_on_python_3_8(pair: Pair) -> None:
+    pair.wire()
+    assert pair.send(1).ok

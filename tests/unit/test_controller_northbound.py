@@ -1,0 +1,220 @@
+"""A controller as programs reach it: what is answered to what, over one HTTP connection that stays open."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.client import HTTPConnection
+from http.server import ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from controller.client import ControllerClient
+from controller.control import Control
+from controller.northbound import Handler, answer
+from controller.reconcile import Reconciler
+from controller.southbound.memory_ocs import MemoryOcs
+from controller.southbound.openflow.memory import MemorySwitches
+from moefabric.errors import ControlError
+from moefabric.rules import Rule
+from moefabric.topology import Eps, Fabric, Ocs, Region
+
+REGION = Region("r0", 0, ("s0", "s1", "s2"), Ocs("ocs0", 6, 0))
+FABRIC = Fabric("f", (REGION,), 2, 2, 1, 100e9, Eps(4))
+DEMAND = [[0, 9e9, 1e9], [9e9, 0, 2e9], [1e9, 2e9, 0]]
+LIT = ["s0/o0~s1/o0", "s0/o1~s2/o0", "s1/o1~s2/o1"]
+
+
+class Watched(MemorySwitches):
+    """The switches in memory, seen as a controller's own."""
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        return self.fabric.servers
+
+    @property
+    def ready(self) -> tuple[str, ...]:
+        return tuple(switch for switch in self.fabric.servers if switch not in self.gone)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return tuple(sorted(self.light, key=lambda rule: rule.match))
+
+    def counters(self) -> dict[str, list[Any]]:
+        return {"s0": []}
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.ocs, self.switches = MemoryOcs(FABRIC, REGION), Watched(FABRIC)
+        self.control = Control(FABRIC, REGION, self.switches, Reconciler(self.ocs, self.switches))
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        told = body if isinstance(body, bytes) else json.dumps(body).encode()
+        status, said = answer(self.control, method, path, told, self.control.clock())
+        return status.value, json.loads(json.dumps(said))
+
+
+@pytest.fixture
+def bench() -> Bench:
+    made = Bench()
+    made.control.adopt()
+    return made
+
+
+def test_demand_is_planned_lit_and_reported(bench: Bench) -> None:
+    status, said = bench.ask("POST", "/demand", {"demand": DEMAND, "policy": "mixnet", "servers": ["s0", "s1", "s2"]})
+    assert status == 200
+    assert said["plan"]["circuits"] == [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
+    assert (said["circuits_before"], said["circuits_after"]) == ([], LIT)
+    assert [str(circuit) for circuit in bench.ocs.lit()] == LIT
+    phases = said["phases"]
+    assert set(phases) == {"demand_s", "plan_s", "divert_s", "command_s", "settle_s", "verify_s", "admit_s", "total_s"}
+    assert phases["total_s"] >= sum(seconds for name, seconds in phases.items() if name != "total_s") * 0.99 > 0
+
+
+def test_the_policy_is_the_papers_unless_another_is_named(bench: Bench) -> None:
+    assert bench.ask("POST", "/demand", {"demand": DEMAND})[1]["plan"]["policy"] == "mixnet"
+    assert bench.ask("POST", "/demand", {"demand": DEMAND, "policy": "eps"})[1]["circuits_after"] == []
+
+
+def test_named_circuits_are_lit_and_no_others(bench: Bench) -> None:
+    bench.ask("POST", "/demand", {"demand": DEMAND})
+    status, said = bench.ask("POST", "/light", {"circuits": ["s2/o1~s0/o1"]})
+    assert (status, said["circuits_before"], said["circuits_after"], said["plan"]) == (200, LIT, ["s0/o1~s2/o1"], None)
+    assert bench.ask("GET", "/circuits") == (200, {"circuits": ["s0/o1~s2/o1"]})
+
+
+def test_light_takes_demand_as_well(bench: Bench) -> None:
+    assert bench.ask("POST", "/light", {"demand": DEMAND})[1]["circuits_after"] == LIT
+
+
+def test_rules_are_shown_as_they_are(bench: Bench) -> None:
+    bench.ask("POST", "/light", {"circuits": ["s0/o0~s1/o0"]})
+    assert bench.ask("GET", "/rules")[1]["rules"][0] == {"switch": "s0", "to": "s1", "out": "s0/o0", "path": None, "light": True}
+
+
+def test_health_tells_what_is_missing() -> None:
+    bench = Bench()
+    bench.switches.gone = {"s1"}
+    assert bench.ask("GET", "/health") == (
+        200,
+        {"region": "r0", "ready": False, "switches": ["s0", "s2"], "expected": ["s0", "s1", "s2"], "ocs": False},
+    )
+    bench.switches.gone = set()
+    bench.control.adopt()
+    assert bench.ask("GET", "/health")[1]["ready"] is True
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "error"),
+    [
+        pytest.param("GET", "/nothing", None, 404, "/nothing: there are /health /circuits", id="no-such-place"),
+        pytest.param("POST", "/health", {}, 405, "/health is for GET", id="told-what-is-asked"),
+        pytest.param("GET", "/demand", None, 405, "/demand is for POST", id="asked-what-is-told"),
+        pytest.param("POST", "/demand", b"{", 400, "not JSON: ", id="no-json"),
+        pytest.param("POST", "/demand", [1], 400, "a JSON object is needed", id="no-object"),
+        pytest.param("POST", "/demand", {}, 400, "demand: missing", id="no-demand"),
+        pytest.param("POST", "/demand", {"demand": [[0, 1]]}, 400, "demand: 3 servers need a 3x3 matrix", id="not-square"),
+        pytest.param("POST", "/demand", {"demand": [[0, -1, 0]] * 3}, 400, "demand: [0][1]: -1 is not a number of bytes", id="negative"),
+        pytest.param("POST", "/demand", {"demand": [["a"] * 3] * 3}, 400, "demand: could not convert", id="words"),
+        pytest.param("POST", "/demand", {"demand": "all"}, 400, "demand: ", id="a-word"),
+        pytest.param("POST", "/demand", {"demand": DEMAND, "policy": "best"}, 400, "policy: 'best' is not one of mixnet", id="policy"),
+        pytest.param("POST", "/demand", {"demand": DEMAND, "policy": 1}, 400, "policy: a name is needed, not 1", id="policy-number"),
+        pytest.param(
+            "POST", "/demand", {"demand": DEMAND, "servers": ["s0", "s1", "s9"]}, 400, "servers: s0, s1, s9 are not", id="strangers"
+        ),
+        pytest.param("POST", "/demand", {"demand": DEMAND, "servers": 3}, 400, "servers: a list of names", id="servers-number"),
+        pytest.param("POST", "/light", {"circuits": "all"}, 400, "circuits: a list of names", id="no-list"),
+        pytest.param("POST", "/light", {"circuits": ["s0/o0"]}, 400, "circuits: 's0/o0' is not a circuit", id="half-a-circuit"),
+        pytest.param(
+            "POST", "/light", {"circuits": ["s0/o0~s1/o0", "s0/o0~s2/o0"]}, 400, "more than one circuit would end at s0/o0", id="clash"
+        ),
+        pytest.param("POST", "/light", {"circuits": ["s0/o7~s9/o0"]}, 400, "s0/o7, s9/o0: not an optical NIC of r0", id="no-such-nic"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line_and_changes_nothing(
+    bench: Bench, method: str, path: str, body: Any, status: int, error: str
+) -> None:
+    bench.ask("POST", "/light", {"circuits": LIT})
+    said = bench.ask(method, path, body)
+    assert said[0] == status
+    assert error in said[1]["error"]
+    assert "\n" not in said[1]["error"]
+    assert bench.ask("GET", "/circuits")[1]["circuits"] == LIT
+
+
+def test_a_device_that_refuses_is_a_503_with_its_words(bench: Bench) -> None:
+    bench.ocs.refusal = '-222,"Data out of range"'
+    status, said = bench.ask("POST", "/demand", {"demand": DEMAND})
+    assert status == HTTPStatus.SERVICE_UNAVAILABLE
+    assert said["error"].startswith('ocs0 refuses: -222,"Data out of range"; traffic is on no light')
+
+
+def test_the_controller_of_the_eps_has_no_light_to_change() -> None:
+    control = Control(FABRIC, None, Watched(FABRIC), None)
+    status, said = answer(control, "POST", "/demand", b'{"demand": []}', 0.0)
+    assert (status.value, said) == (400, {"error": "the EPS has no OCS, so there is no light to change"})
+    assert answer(control, "GET", "/health", b"", 0.0)[1]["ready"] is True
+
+
+@contextmanager
+def served(control: Control) -> Iterator[tuple[str, int]]:
+    handler = type("BoundHandler", (Handler,), {"control": control})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield ("127.0.0.1", server.server_port)
+        finally:
+            server.shutdown()
+            thread.join(5)
+
+
+def test_a_client_keeps_its_connection_for_all_it_has_to_say(bench: Bench) -> None:
+    with served(bench.control) as address, ControllerClient(address) as client:
+        assert client.wait_ready(5)["ready"] is True
+        connection = client._connection.sock
+        assert client.demand(DEMAND, "spill")["circuits_after"] == LIT
+        with pytest.raises(ControlError, match="policy: 'best' is not one of"):
+            client.demand(DEMAND, "best")
+        assert client.light([])["circuits_before"] == LIT
+        assert (client.circuits(), client.rules(), client.counters()) == ([], [], {"s0": []})
+        assert client._connection.sock is connection
+
+
+def test_two_who_ask_at_once_are_served_one_after_the_other(bench: Bench) -> None:
+    with served(bench.control) as address:
+        said: list[dict[str, Any]] = []
+
+        def ask(circuits: list[str]) -> None:
+            with ControllerClient(address) as client:
+                said.extend(client.light(circuits) for _ in range(5))
+
+        threads = [threading.Thread(target=ask, args=(circuits,)) for circuits in (LIT[:1], LIT[1:])]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    assert len(said) == 10
+    chain = {(" ".join(one["circuits_before"]), " ".join(one["circuits_after"])) for one in said}
+    states = {"", " ".join(LIT[:1]), " ".join(LIT[1:])}
+    assert {state for pair in chain for state in pair} <= states
+
+
+def test_a_body_without_its_length_is_refused(bench: Bench) -> None:
+    with served(bench.control) as address:
+        connection = HTTPConnection(*address, timeout=5)
+        connection.putrequest("POST", "/demand")
+        connection.endheaders()
+        response = connection.getresponse()
+        assert response.status == HTTPStatus.BAD_REQUEST
+        assert "Content-Length" in json.loads(response.read())["error"]
+        connection.close()
+
+
+def test_waiting_for_nobody_ends_with_the_deadline() -> None:
+    with ControllerClient(("127.0.0.1", 1)) as client, pytest.raises(ControlError, match="127.0.0.1:1: not ready within 0.1 s: .*refused"):
+        client.wait_ready(0.1)
