@@ -7,13 +7,11 @@ ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 
 WORKDIR /opt/moefabric
-COPY pyproject.toml ./
-COPY packaging packaging
+COPY packaging/setup packaging/debian-run.txt packaging/requirements-run.txt packaging/constraints.txt packaging/
 RUN packaging/setup --dependencies-only run && rm -rf /var/lib/apt/lists/* /root/.cache
 COPY . .
 RUN packaging/setup run
 
 ENV PATH=/opt/moefabric/.venv/bin:$PATH \
-    MPLCONFIGDIR=/tmp/matplotlib \
     PYTHONUNBUFFERED=1
 CMD ["moefabric", "doctor"]

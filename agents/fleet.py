@@ -12,6 +12,7 @@ from moefabric.seams import PacedFlow
 
 LEAD_S: Final = 0.02
 """A collective starts at least this long after it was asked for, so that all agents hold it by then."""
+LEAD_PER_AGENT_S: Final = 0.001
 GRACE_S: Final = 2.0
 """How long after a collective's deadline its agents may take to tell."""
 CLOCK_EXCHANGES: Final = 16
@@ -65,7 +66,8 @@ class Fleet:
                 raise AgentError(f"agent {name}: it calls itself {fact['name']}")
         mine = clock_identity or _clock_identity()
         self.clocks = {
-            name: Clock() if mine and fact["clock"] == mine else self._clock(name) for name, fact in self.facts.items()
+            name: Clock() if mine and fact["clock"] == mine else self._clock(name)
+            for name, fact in self.facts.items()
         }
         self.ports: dict[str, int] = {}
 
@@ -80,7 +82,11 @@ class Fleet:
         return ask_all(dict.fromkeys(self.channels.values(), (op, fields)), deadline_s)
 
     def wire(
-        self, ways: Sequence[Way], deadline_s: float = 10.0, congestion: str = "cubic", sndbuf: int = 512 * 1024
+        self,
+        ways: Sequence[Way],
+        deadline_s: float = 10.0,
+        congestion: str = "cubic",
+        sndbuf: int = 512 * 1024,
     ) -> dict[str, Line]:
         """Open a connection for every way; what the kernel says of each, by agent.
 
@@ -88,8 +94,12 @@ class Fleet:
         counts as sent has nearly left.
         """
         targets = {way.dst: way.address for way in ways}
-        listening = {dst: {"address": "::" if ":" in address else "0.0.0.0"} for dst, address in targets.items()}
-        replies = ask_all({self._channel(dst): ("listen", said) for dst, said in listening.items()}, deadline_s)
+        listening = {
+            dst: {"address": "::" if ":" in address else "0.0.0.0"} for dst, address in targets.items()
+        }
+        replies = ask_all(
+            {self._channel(dst): ("listen", said) for dst, said in listening.items()}, deadline_s
+        )
         self.ports |= {dst: reply["port"] for dst, reply in replies.items()}
         asked: dict[str, list[Line]] = {}
         for way in ways:
@@ -103,14 +113,21 @@ class Fleet:
         options = {"congestion": congestion, "sndbuf": sndbuf}
         return ask_all(
             {
-                self._channel(src): ("connect", {"paths": paths, "deadline_ns": self._theirs(src, until), **options})
+                self._channel(src): (
+                    "connect",
+                    {"paths": paths, "deadline_ns": self._theirs(src, until), **options},
+                )
                 for src, paths in asked.items()
             },
             deadline_s + GRACE_S,
         )
 
     def run(
-        self, collective: int, flows: Sequence[PacedFlow], start_ns: int | None = None, deadline_s: float = 30.0
+        self,
+        collective: int,
+        flows: Sequence[PacedFlow],
+        start_ns: int | None = None,
+        deadline_s: float = 30.0,
     ) -> list[FlowRecord]:
         """Send these flows, starting together at `start_ns` (None is as soon as all agents hold them); a record of each, in order.
 
@@ -120,12 +137,17 @@ class Fleet:
         left_s = (start - time.monotonic_ns()) / 1e9 + deadline_s
         return self.collect(collective, flows, left_s + GRACE_S)
 
-    def arm(self, collective: int, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float) -> int:
+    def arm(
+        self, collective: int, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float
+    ) -> int:
         """Tell the agents concerned what they will send and receive; when it starts. Several collectives may be armed at once."""
         if start_ns is None:
             slowest_ns = max(clock.round_trip_ns for clock in self.clocks.values())
-            start_ns = time.monotonic_ns() + ns(LEAD_S) + 4 * slowest_ns
-        work: dict[str, dict[str, list[Line]]] = {name: {"sends": [], "receives": []} for name in _servers(flows)}
+            lead_s = LEAD_S + LEAD_PER_AGENT_S * len(_servers(flows))
+            start_ns = time.monotonic_ns() + ns(lead_s) + 4 * slowest_ns
+        work: dict[str, dict[str, list[Line]]] = {
+            name: {"sends": [], "receives": []} for name in _servers(flows)
+        }
         for flow in flows:
             sent = {"path": flow.path, "bytes": flow.bytes}
             work[flow.src]["sends"].append({"peer": flow.dst, "rate_bps": flow.rate_bps, **sent})
@@ -145,7 +167,9 @@ class Fleet:
         refuse_the_gone(channels)
         if silent:
             names = ", ".join(channel.name for channel in silent)
-            raise AgentError(f"agents {names}: not a word on collective {collective} within {deadline_s:.1f} s")
+            raise AgentError(
+                f"agents {names}: not a word on collective {collective} within {deadline_s:.1f} s"
+            )
         told = {channel.name: _taken(channel, collective) for channel in channels}
         self.late_ns = {name: event["start_late_ns"] for name, event in told.items()}
         return self._records(collective, flows, told)
@@ -155,10 +179,14 @@ class Fleet:
         for channel in self.channels.values():
             channel.close()
 
-    def _records(self, collective: int, flows: Sequence[PacedFlow], told: dict[str, Line]) -> list[FlowRecord]:
+    def _records(
+        self, collective: int, flows: Sequence[PacedFlow], told: dict[str, Line]
+    ) -> list[FlowRecord]:
         sends = {name: iter(event["sends"]) for name, event in told.items()}
         receives = {name: iter(event["receives"]) for name, event in told.items()}
-        return [self._record(collective, flow, next(sends[flow.src]), next(receives[flow.dst])) for flow in flows]
+        return [
+            self._record(collective, flow, next(sends[flow.src]), next(receives[flow.dst])) for flow in flows
+        ]
 
     def _record(self, collective: int, flow: PacedFlow, sent: Line, received: Line) -> FlowRecord:
         return FlowRecord(

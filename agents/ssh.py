@@ -49,7 +49,9 @@ class SshHost:
             argv = [self.python, "-c", _BOOT, str(len(source)), "--name", name, "--stdio"]
             session.exec_command(shlex.join(argv))
             session.settimeout(deadline_s)
-            with suppress(OSError):  # a host without Python hangs up in mid-source; the farewell says so better
+            with suppress(
+                OSError
+            ):  # a host without Python hangs up in mid-source; the farewell says so better
                 session.sendall(source)
         except (paramiko.SSHException, OSError, EOFError) as error:
             client.close()
@@ -61,7 +63,9 @@ class SshHost:
         hostname, port = str(asked["hostname"]), int(asked.get("port", 22))
         where = f"host {self.host} ({hostname} port {port})"
         if asked.get("proxyjump", "none") != "none" or asked.get("proxycommand", "none") != "none":
-            raise AgentError(f"{where}: its SSH configuration names a jump host, which is not supported; give a direct address")
+            raise AgentError(
+                f"{where}: its SSH configuration names a jump host, which is not supported; give a direct address"
+            )
         client = paramiko.SSHClient()
         user = str(asked["user"]) if "user" in asked else None
         try:
@@ -158,7 +162,9 @@ def _said(error: Exception, hostname: str, port: int, user: str | None) -> str:
         case paramiko.PasswordRequiredException():
             return "the private key has a passphrase; give it to an agent with `ssh-add` first"
         case paramiko.AuthenticationException():
-            return f"no key of ours is accepted for user {user or 'of this name'}; send one with `ssh-copy-id`"
+            return (
+                f"no key of ours is accepted for user {user or 'of this name'}; send one with `ssh-copy-id`"
+            )
         case paramiko.ssh_exception.NoValidConnectionsError() | OSError():
             return f"no connection: {error.strerror or error}; is its SSH server up?"
     return str(error)

@@ -70,11 +70,15 @@ def gating(path: Path) -> Gating:
     """
     reader = _READERS.get(path.suffix)
     if reader is None:
-        raise SpecError([(str(path), f"a gating trace ends in {', '.join(_READERS)}, not {path.suffix or 'nothing'!r}")])
+        raise SpecError(
+            [(str(path), f"a gating trace ends in {', '.join(_READERS)}, not {path.suffix or 'nothing'!r}")]
+        )
     try:
         return reader(path)
     except FileNotFoundError:
-        raise SpecError([(str(path), "there is no such file; paths in a spec are relative to the spec's folder")]) from None
+        raise SpecError(
+            [(str(path), "there is no such file; paths in a spec are relative to the spec's folder")]
+        ) from None
     except OSError as error:
         raise SpecError([(str(path), f"can't be read: {error.strerror or error}")]) from error
     except UnicodeDecodeError as error:
@@ -95,13 +99,17 @@ def _text(path: Path) -> Gating:
     try:
         said = json.loads(path.read_text())
     except json.JSONDecodeError as error:
-        raise SpecError([(f"{path}:{error.lineno}", f"is not a matrix [[...],[...]]: {error.msg}")]) from error
+        raise SpecError(
+            [(f"{path}:{error.lineno}", f"is not a matrix [[...],[...]]: {error.msg}")]
+        ) from error
     return _square(said, f"{path}: ", str(path), None)
 
 
 def _square(rows: Any, place: str, source: str, row_sum: Any) -> Gating:
     if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
-        raise SpecError([(place.removesuffix(": "), "a matrix is needed: a list of rows, each a list of token counts")])
+        raise SpecError(
+            [(place.removesuffix(": "), "a matrix is needed: a list of rows, each a list of token counts")]
+        )
     if faults := _faults(rows, place, row_sum):
         raise SpecError(faults)
     return Gating(np.array(rows, dtype=np.int64)[np.newaxis, np.newaxis], source)
@@ -111,7 +119,12 @@ def _faults(rows: list[list[Any]], place: str, row_sum: Any) -> list[tuple[str, 
     faults = []
     for i, row in enumerate(rows):
         if len(row) != len(rows):
-            faults.append((f"{place}[{i}]", f"{len(row)} counts, but the matrix has {len(rows)} rows; it must be square"))
+            faults.append(
+                (
+                    f"{place}[{i}]",
+                    f"{len(row)} counts, but the matrix has {len(rows)} rows; it must be square",
+                )
+            )
         wrong = [(j, count) for j, count in enumerate(row) if not _is_count(count)]
         faults += [(f"{place}[{i}][{j}]", f"{count!r} is not a count of tokens") for j, count in wrong]
         if not wrong and row_sum is not None and sum(row) != row_sum:
@@ -127,7 +140,9 @@ def _npz(path: Path) -> Gating:
     try:
         with np.load(path, allow_pickle=False) as archive:
             if _COUNTS not in archive.files:
-                raise SpecError([(str(path), f'has no array "{_COUNTS}", only {", ".join(archive.files) or "nothing"}')])
+                raise SpecError(
+                    [(str(path), f'has no array "{_COUNTS}", only {", ".join(archive.files) or "nothing"}')]
+                )
             counts = archive[_COUNTS]
     except (zipfile.BadZipFile, ValueError, EOFError) as error:
         raise SpecError([(str(path), "is not an archive of plain arrays (numpy.savez)")]) from error

@@ -17,14 +17,17 @@ from eventlet.green import socket as green_socket
 from eventlet.hubs import trampoline, use_hub
 from eventlet.semaphore import Semaphore
 
+from moefabric.circuits import CircuitSet
 from moefabric.errors import ControlError
 from moefabric.management import SCPI_PORT, Wiring
-from moefabric.rules import eps_rules, server_rules
+from moefabric.rules import eps_rules, light_rules, server_rules
 from moefabric.topology import Region
 
 log = logging.getLogger(__name__)
 
 _LOOK_AGAIN_S = 0.02
+_PATIENCE_S = 2.0
+_GLANCE_S = 0.1
 
 
 def serve(wiring: Wiring, region: Region | None) -> None:
@@ -39,7 +42,7 @@ def serve(wiring: Wiring, region: Region | None) -> None:
     if region is None:
         switches = RyuSwitches(fabric, fabric.leaves + fabric.spines, eps_rules(fabric))
     else:
-        switches = RyuSwitches(fabric, region.servers, server_rules(fabric, region))
+        switches = RyuSwitches(fabric, region.servers, server_rules(fabric, region) | light_rules(_seen(wiring, region)))
     control = Control(fabric, region, switches, _reconciler(wiring, region, switches), lock=Semaphore(1))
     switches.listen(management.openflow(region))
     handler = type("BoundHandler", (Handler,), {"control": control})
@@ -50,11 +53,30 @@ def serve(wiring: Wiring, region: Region | None) -> None:
         trampoline(told.fileno(), read=True)
 
 
-def _reconciler(wiring: Wiring, region: Region | None, switches: RyuSwitches) -> Reconciler | None:
-    if region is None or region.ocs is None or not wiring.fabric.optical:
+def _ocs(wiring: Wiring, region: Region, patience_s: float) -> ScpiOcs | None:
+    if region.ocs is None or not wiring.fabric.optical:
         return None
-    device = Scpi(region.ocs.name, (wiring.management.ocs(region), SCPI_PORT), connect=green_socket.create_connection)
-    return Reconciler(ScpiOcs(wiring.fabric, region, device), switches)
+    place = (wiring.management.ocs(region), SCPI_PORT)
+    return ScpiOcs(wiring.fabric, region, Scpi(region.ocs.name, place, patience_s, green_socket.create_connection))
+
+
+def _reconciler(wiring: Wiring, region: Region | None, switches: RyuSwitches) -> Reconciler | None:
+    ocs = _ocs(wiring, region, _PATIENCE_S) if region else None
+    return Reconciler(ocs, switches) if ocs else None
+
+
+def _seen(wiring: Wiring, region: Region) -> CircuitSet:
+    """The light that is there at a glance: a controller that comes back leaves traffic on it. None where there is no answer at once."""
+    ocs = _ocs(wiring, region, _GLANCE_S)
+    if ocs is None:
+        return CircuitSet()
+    try:
+        with ocs:
+            ocs.settled(_GLANCE_S)
+            return ocs.lit()
+    except ControlError as silent:  # a fabric that is being made: its OCS is looked for until it is there
+        log.info("no light yet: %s", silent)
+        return CircuitSet()
 
 
 def _take_over(control: Control) -> None:

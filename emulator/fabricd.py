@@ -1,6 +1,6 @@
 """The fabric process: it makes a fabric's hardware, keeps it while anybody wants it, and takes it away.
 
-`up` starts it and speaks with it over two pipes. In: one line of JSON (`order.Order`), then `keep` once `up` has heard that all is
+`up` starts it and speaks with it over two pipes. In: one line (`order.Order`), then `keep` once `up` has heard that all is
 ready; if the pipe closes before that, `up` has died and the fabric goes too. Out: lines of JSON, `{"stage": ...}`, `{"failed": ...}`,
 `{"ready": true}`. Later, anybody may connect to the control socket and ask, a line of JSON each: `ping`, `inspect`, `stop`.
 """
@@ -60,7 +60,10 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 def _words(fault: Exception) -> str:
     from moefabric.errors import MoefabricError
 
-    return str(fault) if isinstance(fault, MoefabricError) else f"{type(fault).__name__}: {fault}"
+    if isinstance(fault, MoefabricError):
+        return str(fault)
+    last = traceback.extract_tb(fault.__traceback__)[-1]
+    return f"{type(fault).__name__}: {fault} ({Path(last.filename).name}:{last.lineno}, in {last.name})"
 
 
 def _tell(told: Any, line: dict[str, Any]) -> None:
@@ -76,13 +79,13 @@ def _serve(path: Path, order: str, told: Any) -> None:
     from moefabric.management import RunDir
 
     run_dir = RunDir(path)
-    hardware = Hardware(run_dir, Order.from_json(order), lambda stage: _tell(told, {"stage": stage}))
+    hardware = Hardware(run_dir, Order.from_line(order), lambda stage: _tell(told, {"stage": stage}))
     try:
         hardware.leave()
         _Lease().start()
         hardware.make()
         with _listener(run_dir) as listener:
-            _tell(told, {"ready": True})
+            _tell(told, {"ready": True, "crossbar": hardware.crossbar, "remarks": hardware.remarks})
             told.close()
             _answer_all(listener, hardware)
     finally:

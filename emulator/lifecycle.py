@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -21,6 +22,8 @@ from moefabric.errors import FabricError, UnsupportedError
 from moefabric.management import Management, RunDir, Wiring, root
 from moefabric.topology import Fabric
 
+_STDLIB: Final = {"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3, 12) else {}
+"""Mininet 2.3 takes one version comparison from distutils, and setuptools' copy of that takes 0.2 s to import."""
 _STOP_S: Final = 5.0
 _PATH_LETTERS: Final = 80
 """A unix socket's path has 107 letters at most (unix(7)); the longest name in a run directory takes the rest."""
@@ -78,18 +81,20 @@ def _make(
     wiring = Wiring(fabric, management, switch=datapath.choose().name)
     run_dir.wiring.write_text(wiring.to_json())
     order = Order(
+        wiring=wiring,
         outer=outer,
-        bridge_address=plan(fabric, management).bridge_address,
         processes=tuple(processes(wiring, run_dir)),
         external=external,
         timeout_s=timeout_s,
     )
-    _start(run_dir, order, say)
-    return wiring
+    ready = _start(run_dir, order, say)
+    made = replace(wiring, crossbar=ready["crossbar"], remarks=tuple(ready["remarks"]))
+    run_dir.wiring.write_text(made.to_json())
+    return made
 
 
-def _start(run_dir: RunDir, order: Order, say: Callable[[str], None]) -> None:
-    """Start the fabric process and wait until it is ready."""
+def _start(run_dir: RunDir, order: Order, say: Callable[[str], None]) -> dict[str, Any]:
+    """Start the fabric process and wait until it is ready; what it then says."""
     search = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
     with run_dir.log("fabric").open("ab") as log:
         starter = subprocess.Popen(
@@ -98,14 +103,14 @@ def _start(run_dir: RunDir, order: Order, say: Callable[[str], None]) -> None:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**os.environ, **mark(run_dir.name), "PYTHONPATH": search},
+            env={**os.environ, **_STDLIB, **mark(run_dir.name), "PYTHONPATH": search},
             start_new_session=True,
         )
     with starter:
         assert starter.stdin is not None
         assert starter.stdout is not None
         with suppress(BrokenPipeError):
-            starter.stdin.write(order.to_json() + "\n")
+            starter.stdin.write(order.to_line())
             starter.stdin.flush()
         for line in starter.stdout:
             told = json.loads(line)
@@ -115,7 +120,7 @@ def _start(run_dir: RunDir, order: Order, say: Callable[[str], None]) -> None:
                 say(told["stage"])
             if "ready" in told:
                 starter.stdin.write(KEEP)
-                return
+                return dict(told)
     raise FabricError(f"{run_dir.name}: the fabric process died at its start, saying: {_last_line(run_dir.log('fabric'))}")
 
 

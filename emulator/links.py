@@ -1,20 +1,30 @@
 """Wires: the veth pairs of a plan, all made by one `ip` process, and the addresses of their ends by one more per node."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
+from typing import Final
 
 from emulator import namespaces
 from emulator.command import Line, batch
 from emulator.plan import BRIDGE, FABRIC, Interface, Link, Plan
 from emulator.shaping import Shape, shape, verify
 
-_QUIET = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
+_QUIET: Final = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 """Nothing is on a wire that no one sent: IPv6 would look for neighbours and routers by itself."""
+_CUBIC: Final = {"net.ipv4.tcp_congestion_control": "cubic"}
+"""Programs that don't choose are the same everywhere; a machine's own default may be bbr."""
 
 
 def quiet() -> None:
     """See that interfaces of the calling thread's namespace say nothing by themselves."""
     namespaces.set_sysctls(_QUIET)
+
+
+def _settle_in() -> None:
+    quiet()
+    with suppress(OSError):  # a machine may keep cubic to itself (net.ipv4.tcp_allowed_congestion_control)
+        namespaces.set_sysctls(_CUBIC)
 
 
 def make(plan: Plan, pids: Mapping[str, int]) -> None:
@@ -23,7 +33,7 @@ def make(plan: Plan, pids: Mapping[str, int]) -> None:
     The calling thread is in the fabric's own namespace. FabricError names the link.
     """
     for pid in pids.values():
-        namespaces.within(namespaces.of(pid), quiet)
+        namespaces.within(namespaces.of(pid), _settle_in)
     batch(["ip"], [Line(link.name, _pair(link, pids)) for link in plan.links])
     batch(["ip"], [line for link in plan.links for line in _ends_up(link, FABRIC)])
     for node, pid in pids.items():

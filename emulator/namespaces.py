@@ -2,14 +2,18 @@
 
 import ctypes
 import os
+import sys
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final, TypeVar
 
 from moefabric.errors import FabricError
 
 _CLONE_NEWNET: Final = 0x40000000
+_ESTABLISHED: Final = "01"
 _LISTEN: Final = "0A"
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 T = TypeVar("T")
@@ -69,10 +73,22 @@ def set_sysctls(values: dict[str, str]) -> None:
 
 def listening() -> set[tuple[str, int]]:
     """The IPv4 addresses and TCP ports that are listened on in the calling thread's namespace."""
-    found = set()
+    return {local for local, _, state in _sockets() if state == _LISTEN}
+
+
+def connections() -> Counter[tuple[str, int]]:
+    """How many TCP connections the calling thread's namespace has to each IPv4 address and port."""
+    return Counter(remote for _, remote, state in _sockets() if state == _ESTABLISHED)
+
+
+def _sockets() -> Iterator[tuple[tuple[str, int], tuple[str, int], str]]:
+    """Local and remote end and state of every TCP socket (proc(5), /proc/net/tcp)."""
     for line in Path("/proc/thread-self/net/tcp").read_text().splitlines()[1:]:
-        _, local, _, state, *_ = line.split()
-        if state == _LISTEN:
-            address, port = local.split(":")
-            found.add((".".join(str(octet) for octet in reversed(bytes.fromhex(address))), int(port, 16)))
-    return found
+        _, local, remote, state, *_ = line.split()
+        yield _end(local), _end(remote), state
+
+
+def _end(text: str) -> tuple[str, int]:
+    address, port = text.split(":")
+    number = int.from_bytes(bytes.fromhex(address), sys.byteorder)
+    return str(IPv4Address(number)), int(port, 16)

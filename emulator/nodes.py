@@ -3,11 +3,7 @@
 Mininet makes the namespaces; wires and bridges are made in batches (emulator.links, emulator.ovs), since its own way costs 10-28 ms a link.
 """
 
-import os
 from typing import Any
-
-# Mininet 2.3 takes one version comparison from distutils; setuptools' copy of that takes 0.3 s to import.
-os.environ.setdefault("SETUPTOOLS_USE_DISTUTILS", "stdlib")
 
 from mininet.link import Intf, Link
 from mininet.net import Mininet
@@ -60,7 +56,9 @@ class OpenFlowSwitch(OVSSwitch):
     """A bridge of the fabric's own Open vSwitch. It has a shell only if somebody asks it something."""
 
     def __init__(self, name: str, **params: Any) -> None:
+        self._made = False
         super().__init__(name, failMode="secure", protocols="OpenFlow13", **params)
+        self._made = True
 
     @classmethod
     def setup(cls) -> None:
@@ -72,6 +70,8 @@ class OpenFlowSwitch(OVSSwitch):
 
     def cmd(self, *words: Any, **options: Any) -> Any:
         """Run a command beside the switch, in the fabric's namespace."""
+        if not self._made:  # Mininet would have the loopback up, which it is
+            return ""
         if self.shell is None:
             super().startShell()
         return super().cmd(*words, **options)

@@ -1,10 +1,12 @@
 """What `up` and the fabric process say to each other."""
 
-import json
+import base64
+import pickle
 from dataclasses import dataclass
 from typing import Final
 
 from emulator.processes import Process, Role
+from moefabric.management import Wiring
 
 KEEP: Final = "keep\n"
 """Said by `up` when it has heard that all is ready; a fabric process whose `up` falls silent before that goes away."""
@@ -14,29 +16,24 @@ NODES: Final = "nodes.json"
 
 @dataclass(frozen=True)
 class Order:
-    """What `up` asks the fabric process for.
+    """What `up` asks the fabric process for: `outer` is the outer interface, `external` names processes that others start."""
 
-    `outer` is the outer interface, `bridge_address` the fabric's own on the management network, `external` names the processes that
-    others start.
-    """
-
+    wiring: Wiring
     outer: str
-    bridge_address: str
     processes: tuple[Process, ...]
     external: frozenset[str]
     timeout_s: float
 
-    def to_json(self) -> str:
-        """One line."""
-        told = {"outer": self.outer, "bridge_address": self.bridge_address, "external": sorted(self.external), "timeout_s": self.timeout_s}
-        return json.dumps(told | {"processes": [process.to_dict() for process in self.processes]})
+    def to_line(self) -> str:
+        """One line. Pickled, since reading JSON would keep the controllers waiting for the library that does it."""
+        return base64.b64encode(pickle.dumps(self)).decode() + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> "Order":
-        """The inverse of `to_json`."""
-        told = json.loads(text)
-        processes = tuple(Process.from_dict(process) for process in told["processes"])
-        return cls(told["outer"], told["bridge_address"], processes, frozenset(told["external"]), told["timeout_s"])
+    def from_line(cls, text: str) -> "Order":
+        """The inverse of `to_line`, of a line that this very program wrote."""
+        order = pickle.loads(base64.b64decode(text))  # noqa: S301 - from `up`, which started the reader
+        assert isinstance(order, cls)
+        return order
 
     def having(self, role: Role) -> tuple[Process, ...]:
         """The processes of a role, whoever starts them."""

@@ -13,7 +13,7 @@ from emulator import buffers
 from emulator.command import run
 from emulator.datapath import Datapath
 from emulator.waiting import Deadline
-from moefabric.errors import CommandFailedError, FabricError
+from moefabric.errors import FabricError
 
 _SCHEMA: Final = Path("/usr/share/openvswitch/vswitch.ovsschema")
 _PROBE_MS: Final = 5000
@@ -38,8 +38,6 @@ class OpenVSwitch:
     def __init__(self, folder: Path, datapath: Datapath) -> None:
         """Nothing is started yet; sockets, database and logs will be in `folder`."""
         self.folder, self.datapath = folder, datapath
-        self.buffers = "not needed"
-        """What became of the daemon's socket buffers, in words for people."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -107,19 +105,19 @@ class OpenVSwitch:
         if wrong:
             raise FabricError(f"Open vSwitch: {'; '.join(wrong)}")
 
-    def widen(self, pid: int, bridge: Bridge, deadline: Deadline) -> None:
-        """Enlarge the daemon's socket buffers; `buffers` tells how that went."""
+    def widen(self, pid: int, bridge: Bridge, deadline: Deadline) -> str | None:
+        """Enlarge the daemon's socket buffers where it needs them; why not, where they can't be."""
         if not self.datapath.in_user_space:
-            return
+            return None
         # The sending socket is made with the first frame sent; one that says nothing to anybody is.
         port = bridge.ports[0][1]
         sent = ["packet-out", f"unix:{self.folder / bridge.name}.mgmt", f"in_port=controller packet={_UNHEARD} actions=output:{port}"]
         run(["ovs-ofctl", "-O", "OpenFlow13", *sent], timeout_s=deadline.left_s + 1)
         try:
-            number = buffers.enlarge(pid)
-            self.buffers = f"{number} sockets of 64 MB to send and 32 MB to receive"
+            buffers.enlarge(pid)
         except OSError as refused:
-            self.buffers = f"as the machine's ({refused.strerror or refused}): frames may be lost where links are slow"
+            return f"ovs-vswitchd's socket buffers are small ({refused.strerror or refused}), so frames may be lost"
+        return None
 
     def connect(self, controllers: dict[str, tuple[str, int]], deadline: Deadline) -> None:
         """Tell switches of their controllers: bridge to (address, port)."""
@@ -129,17 +127,6 @@ class OpenVSwitch:
             words += ["--", "set", "Controller", bridge, f"inactivity_probe={_PROBE_MS}", f"max_backoff={_BACKOFF_MS}"]
             words += ["connection_mode=out-of-band"]
         self.tell(words, deadline)
-
-    def unconnected(self, bridges: Iterable[str], within_s: float) -> list[str]:
-        """The bridges that have no connection to their controller; waits so long that all may have one."""
-        names = list(bridges)
-        words = [word for name in names for word in ("--", "wait-until", "Controller", name, "is_connected=true")]
-        try:
-            self.tell(words, Deadline.after(within_s))
-        except CommandFailedError:
-            soon = Deadline.after(2)
-            return [name for name in names if "true" not in self.tell(["get", "Controller", name, "is_connected"], soon)]
-        return []
 
 
 def version() -> str:

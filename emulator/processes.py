@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final
 
 from emulator.waiting import Deadline
 from moefabric.errors import FabricError
@@ -39,15 +39,6 @@ class Process:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     role: Role = Role.OTHER
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {"name": self.name, "where": self.where, "argv": list(self.argv), "env": dict(self.env), "role": self.role.value}
-
-    @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        return cls(told["name"], told["where"], tuple(told["argv"]), told["env"], Role(told["role"]))
 
 
 def entering(namespaces: str | int, argv: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from moefabric.errors import FabricError
 
-_LOOK_AGAIN_S: Final = 0.005
+_LOOK_AGAIN_S: Final = 0.02
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,15 @@
 
 import os
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Final
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING, Final
 
 from moefabric.topology import Fabric, Region
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 SCPI_PORT: Final = 5025
 """TCP port of a Polatis switch's SCPI interface."""
@@ -112,12 +114,16 @@ class Wiring:
 
     def to_json(self) -> str:
         """As it stands in the run directory."""
-        return _WIRING.dump_json(self, indent=1).decode()
+        return _wiring().dump_json(self, indent=1).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Wiring":
         """The inverse of `to_json`."""
-        return _WIRING.validate_json(text)
+        return _wiring().validate_json(text)
 
 
-_WIRING: Final = TypeAdapter(Wiring)
+@cache
+def _wiring() -> "TypeAdapter[Wiring]":
+    from pydantic import TypeAdapter  # 0.3 s; whoever only wants an address needn't wait for it
+
+    return TypeAdapter(Wiring)

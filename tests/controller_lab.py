@@ -126,8 +126,8 @@ class Lab:
     def wait_listening(self) -> None:
         """Return when every controller takes switches: Open vSwitch waits a second after a refusal."""
         soon = Deadline.after(15)
-        for region in (*self.fabric.regions, None):
-            soon.until(lambda place=MANAGEMENT.openflow(region): listens(place), f"the controller at {region}")  # type: ignore[misc]
+        places = [MANAGEMENT.openflow(region) for region in (*self.fabric.regions, None)]
+        soon.until(lambda: all(map(listens, places)), f"a controller at one of {places}")
 
     def client(self, region: Region | None) -> ControllerClient:
         """A client of a region's controller; None is the EPS's."""

@@ -60,7 +60,21 @@ class Island:
         must("ip", "-n", wire, "link", "add", "br0", "type", "bridge")
         must("ip", "-n", wire, "link", "set", "br0", "up")
         for name in self.names:
-            must("ip", "-n", wire, "link", "add", name, "type", "veth", "peer", "name", "o0", "netns", self.netns(name))
+            must(
+                "ip",
+                "-n",
+                wire,
+                "link",
+                "add",
+                name,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "o0",
+                "netns",
+                self.netns(name),
+            )
             must("ip", "-n", wire, "link", "set", name, "master", "br0", "up")
             self._address(name)
 

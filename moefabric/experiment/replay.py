@@ -22,7 +22,6 @@ PACING_HEADROOM: Final = 1.03
 _ARMING_NS: Final = 6_000_000
 """How far ahead agents are told of a collective, so that all start at the same instant."""
 _SLACK_S: Final = 20.0
-_DARK: Final = CircuitSet()
 
 
 class Policy(Protocol):
@@ -45,17 +44,6 @@ class Light(Protocol):
 
     def reconfigure(self, demand: DemandMatrix) -> Moved:
         """Light what the demand deserves; returns when traffic may use it."""
-
-
-class NoLight:
-    """A fabric whose light never moves: what is lit stays lit."""
-
-    def __init__(self, lit: CircuitSet = _DARK) -> None:
-        self.lit = lit
-
-    def reconfigure(self, demand: DemandMatrix) -> Moved:  # noqa: ARG002 - whatever is owed
-        """Nothing moves."""
-        return Moved(self.lit, self.lit, Phases())
 
 
 @dataclass(frozen=True)
@@ -148,14 +136,14 @@ class MonotonicClock:
 
 
 class Replay:
-    """Runs iterations of one fabric under one policy."""
+    """Runs iterations of one fabric under one policy. Without a `light` to move, what is `lit` stays lit."""
 
     def __init__(
         self,
         fabric: Fabric,
         policy: Policy,
         agents: Agents,
-        light: Light,
+        light: Light | None,
         lit: CircuitSet,
         *,
         paced: bool = True,
@@ -177,9 +165,9 @@ class Replay:
             match operation:
                 case Compute():
                     cursor = self._compute(run, operation, cursor)
-                case Reconfigure():
+                case Reconfigure() if self.light is not None:
                     self.clock.sleep_until(cursor)
-                    cursor = self._reconfigure(run, operation)
+                    cursor = self._reconfigure(run, operation, self.light)
                 case Collective():
                     cursor = self._collective(run, operation, cursor)
         self.clock.sleep_until(cursor)
@@ -193,24 +181,20 @@ class Replay:
             for server, end in zip(self.fabric.servers, ends, strict=True)
         ]
         run.compute_ns += max(ends) - start_ns
-        if operation.meanwhile is None:
+        if operation.meanwhile is None or self.light is None:
             return max(ends)
-        moving: Future[int] = self._background.submit(self._reconfigure, run, operation.meanwhile)
-        self.clock.sleep_until(max(ends))
+        moving: Future[int] = self._background.submit(self._reconfigure, run, operation.meanwhile, self.light)
         return max(moving.result(), *ends)
 
-    def _reconfigure(self, run: IterationRun, operation: Reconfigure) -> int:
+    def _reconfigure(self, run: IterationRun, operation: Reconfigure, light: Light) -> int:
         start = self.clock.now_ns()
-        moved = self.light.reconfigure(operation.demand)
+        moved = light.reconfigure(operation.demand)
         end = self.clock.now_ns()
         self.circuits = moved.after
-        if moved.before == moved.after:
-            if not isinstance(self.light, NoLight):
-                run.reconfigurations.append(ReconfigurationRun(run.number, operation, moved, start, end))
-            return end if not isinstance(self.light, NoLight) else start
         run.reconfigurations.append(ReconfigurationRun(run.number, operation, moved, start, end))
-        self._dark_ns += round(moved.phases.settle_s * NS_PER_S)
-        run.spans += self._dark_spans(operation, moved, start, end)
+        if moved.before != moved.after:
+            self._dark_ns += round(moved.phases.settle_s * NS_PER_S)
+            run.spans += self._dark_spans(operation, moved, start, end)
         return end
 
     def _dark_spans(self, operation: Reconfigure, moved: Moved, start: int, end: int) -> list[Span]:

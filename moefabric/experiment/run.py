@@ -19,7 +19,7 @@ from moefabric.errors import MoefabricError
 from moefabric.experiment.cpu import CpuSampler
 from moefabric.experiment.hosts import host_fleet
 from moefabric.experiment.predict import predicted, proposed_scale
-from moefabric.experiment.replay import IterationRun, Light, NoLight, Replay
+from moefabric.experiment.replay import IterationRun, Light, Replay
 from moefabric.experiment.results import Json, ratios, result
 from moefabric.experiment.testbed import ControlledLight, testbed
 from moefabric.experiment.workload import Workload, workload
@@ -110,15 +110,15 @@ def _replayed(
 
 def _light(
     choice: FabricChoice, fabric: Fabric, work: Workload, client: ControllerClient | None
-) -> tuple[Light, CircuitSet]:
+) -> tuple[Light | None, CircuitSet]:
     """Who moves the light, and what is lit when the first iteration starts."""
     if client is None or choice.policy == "eps":
-        return NoLight(), CircuitSet()
+        return None, CircuitSet()
     client.light([])
     if choice.policy in MOVING:
         return ControlledLight(client, choice.policy), CircuitSet()
     moved = ControlledLight(client, choice.policy).reconfigure(work.layers(0)[0].demand)
-    return NoLight(moved.after), moved.after
+    return None, moved.after
 
 
 def _manifest(spec: ExperimentSpec, scale: Scale, wiring: Wiring | None, started: datetime) -> dict[str, Any]:

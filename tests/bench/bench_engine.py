@@ -19,13 +19,19 @@ pytestmark = pytest.mark.kernel
 
 def iperf3_bps(where: Island) -> float:
     """One flow of iperf3 from s0 to s1, as its receiver saw it."""
-    server = subprocess.Popen(where.inside("s1", "iperf3", "-s", "-1", "--forceflush"), stdout=subprocess.PIPE)
+    server = subprocess.Popen(
+        where.inside("s1", "iperf3", "-s", "-1", "--forceflush"), stdout=subprocess.PIPE
+    )
     try:
         assert server.stdout is not None
         while b"listening" not in server.stdout.readline():
             pass
         said = json.loads(
-            must(*where.inside("s0", "iperf3", "-c", where.addresses["s1"], "-t", str(SECONDS), "-C", "cubic", "-J"))
+            must(
+                *where.inside(
+                    "s0", "iperf3", "-c", where.addresses["s1"], "-t", str(SECONDS), "-C", "cubic", "-J"
+                )
+            )
         )
         server.communicate(timeout=10)
     finally:
@@ -50,7 +56,9 @@ def test_the_engine_carries_verified_bytes_at_four_fifths_of_iperf3s_rate(tmp_pa
             theirs = iperf3_bps(where)
             ours = engine_bps(fleet, run + 1, int(theirs / 8 * SECONDS))
             seen.append((ours, theirs))
-            print(f"engine {ours / 1e9:5.1f} Gb/s  iperf3 {theirs / 1e9:5.1f} Gb/s  ratio {ours / theirs:.2f}")
+            print(
+                f"engine {ours / 1e9:5.1f} Gb/s  iperf3 {theirs / 1e9:5.1f} Gb/s  ratio {ours / theirs:.2f}"
+            )
     ours, theirs = (median(run[i] for run in seen) for i in (0, 1))
     ratio = median(mine / its for mine, its in seen)
     print(f"median: engine {ours / 1e9:.1f} Gb/s, iperf3 {theirs / 1e9:.1f} Gb/s, ratio {ratio:.2f}")

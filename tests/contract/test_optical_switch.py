@@ -79,7 +79,7 @@ def _now(ocs: OpticalSwitch) -> float:
 
 def test_waiting_for_light_has_an_end(ocs: OpticalSwitch) -> None:
     ocs.reconfigure(NOTHING.towards(A))
-    with pytest.raises(ControlError, match="ocs0.* within 0.01 s"):
+    with pytest.raises(ControlError, match=r"ocs0.* within 0.01 s"):
         ocs.settled(0.01)
     ocs.settled(2)
     assert ocs.lit() == A

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import pytest
 
 from emulator import lifecycle, namespaces, shaping
-from emulator.crossbar import BpfCrossbar
-from emulator.light import Light, Ports
+from emulator.light import Light
+from emulator.mirrors import taken_over
 from emulator.plan import bridge
 from emulator.plant import connected, receive
 from emulator.processes import Process, Role, marked
@@ -139,7 +139,7 @@ def lab() -> Iterator[Lab]:
     os.environ["MOEFABRIC_RUN_DIR"] = str(folder)
     with subprocess.Popen(["unshare", "-n", "sleep", "600"]) as outer:
         lab = Lab(outer.pid, folder)
-        Deadline.after(5).until(lambda: lab.elsewhere(), "namespace")
+        Deadline.after(5).until(lab.elsewhere, "namespace")
         try:
             yield lab
         finally:
@@ -168,7 +168,7 @@ def ping(lab: Lab, fabric: Fabric, within_s: int = 8) -> bool:
 
 def shaped(lab: Lab, fabric: Fabric) -> bool:
     """Never faster than a NIC; as fast as one, on a machine that others may use at the same time."""
-    shares = []
+    shares: list[float] = []
     while len(shares) < 3 and (not shares or shares[-1] < 0.95):
         shares.append(lab.goodput_bps(fabric) / RATE_BPS / GOODPUT)
         assert shares[-1] < 1.03
@@ -193,14 +193,13 @@ def test_light_carries_a_flow_at_the_rate_of_a_nic_and_darkness_carries_nothing(
     with connected(RunDir.named(fabric.name).plant(fabric.regions[0]), 5) as plant:
         facts, (mirrors, listener) = receive(plant)
         os.close(listener)
-        crossbar = BpfCrossbar(Ports(facts["ports"], facts["ports"]), mirrors)
+        crossbar = taken_over(facts, mirrors)
         assert not ping(lab, fabric, within_s=1)
         crossbar.load({1: Light(4, 0), 2: Light(3, 0)})
         assert ping(lab, fabric)
         assert shaped(lab, fabric)
         crossbar.load({})
         assert not ping(lab, fabric, within_s=1)
-        crossbar.close()
 
 
 def test_a_link_that_lost_its_shape_is_named(lab: Lab, fabric: Fabric) -> None:
@@ -321,7 +320,7 @@ def test_a_controller_that_never_listens_fails_up_in_time(lab: Lab) -> None:
     assert (marked("deaf"), RunDir.named("deaf").path.exists()) == ([], False)
 
 
-@pytest.mark.parametrize("stage", ["management network", "switches and optics", "controllers and agents"])
+@pytest.mark.parametrize("stage", ["management network", "optics", "controllers"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill"])
 def test_an_up_that_is_interrupted_leaves_nothing(lab: Lab, stage: str, number: signal.Signals) -> None:
     before = lab.links()

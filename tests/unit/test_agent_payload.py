@@ -3,7 +3,7 @@
 import ast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents import agent
@@ -32,6 +32,7 @@ seeds = st.integers(0, 2**32 - 1)
 places = st.integers(0, LENGTH - 1)
 
 
+@settings(max_examples=25, deadline=None)
 @given(seeds, places, st.integers(1, 255))
 def test_a_changed_byte_is_seen_where_it_is(seed: int, place: int, by: int) -> None:
     came = sent(seed)
@@ -39,6 +40,7 @@ def test_a_changed_byte_is_seen_where_it_is(seed: int, place: int, by: int) -> N
     assert first_wrong(seed, came) == place
 
 
+@settings(max_examples=25, deadline=None)
 @given(seeds, places, st.integers(1, 2 * agent.CHUNK))
 def test_lost_bytes_are_seen_in_what_follows_or_in_the_length(seed: int, place: int, count: int) -> None:
     came = sent(seed)
@@ -48,6 +50,7 @@ def test_lost_bytes_are_seen_in_what_follows_or_in_the_length(seed: int, place: 
     assert first_wrong(seed, came) is not None
 
 
+@settings(max_examples=25, deadline=None)
 @given(seeds, st.integers(0, LENGTH // 2), st.integers(0, LENGTH // 2), st.integers(1, 70_000))
 def test_bytes_that_changed_places_are_seen(seed: int, one: int, other: int, count: int) -> None:
     came = sent(seed)
@@ -59,8 +62,11 @@ def test_bytes_that_changed_places_are_seen(seed: int, one: int, other: int, cou
     assert (first_wrong(seed, came) is None) == (came == original)
 
 
+@settings(max_examples=25, deadline=None)
 @given(seeds, st.integers(0, 5 * agent.CHUNK), st.lists(st.integers(1, 400_000), max_size=6))
-def test_both_ends_reach_the_same_checksum_however_they_cut_the_payload(seed: int, length: int, cuts: list[int]) -> None:
+def test_both_ends_reach_the_same_checksum_however_they_cut_the_payload(
+    seed: int, length: int, cuts: list[int]
+) -> None:
     sender, receiver = agent.Payload(PATTERN, seed, length), agent.Payload(PATTERN, seed, length)
     whole, at = sent(seed, length), 0
     while sender.at < length:

@@ -100,6 +100,23 @@ def test_a_change_is_one_line_with_the_error_queue_asked_in_it() -> None:
         ]
 
 
+def test_a_device_that_does_half_of_a_line_is_put_back_as_it_was() -> None:
+    """Commands of a line stand alone: the light that was to go is gone, though what was to come was refused."""
+    answers = [b"(@2,4),(@8,6)\n", b'-221,"Settings conflict"\n', b"(@),(@)\n", b'0,"No error"\n']
+    with device(answers) as (address, heard), ocs(address) as driver:
+        with pytest.raises(ControlError, match='ocs0 refuses: -221,"Settings conflict"; nothing has changed'):
+            driver.reconfigure(CircuitSet.of(["s0/o1~s1/o1"]).towards(PAIR))
+        assert heard[3:] == [b"*cls\n", b":oxc:swit:conn:stat?\n", b":oxc:swit:conn:add (@2,4),(@8,6);:syst:err?\n"]
+
+
+def test_a_device_that_can_not_be_put_back_is_told_of() -> None:
+    answers = [b"(@2,4),(@8,6)\n", b'-221,"Settings conflict"\n', b"(@),(@)\n", b'-240,"Hardware error"\n']
+    with device(answers) as (address, _), ocs(address) as driver, pytest.raises(
+        ControlError, match="part of it may be done, for it can't be undone either: -240"
+    ):
+        driver.reconfigure(CircuitSet.of(["s0/o1~s1/o1"]).towards(PAIR))
+
+
 def test_nothing_to_change_says_nothing() -> None:
     with device([]) as (address, heard), ocs(address) as driver:
         driver.reconfigure(PAIR.towards(PAIR))

@@ -18,11 +18,12 @@ sizes = st.integers(0, 10**12).map(float)
 def splits(draw: st.DrawFn) -> tuple[Fabric, CircuitSet, Split]:
     """Shares between any servers of a lit fabric; by light only where there is some."""
     wired, lit = draw(lit_fabrics())
-    shares = []
-    for a in wired.servers:
-        for b in draw(st.lists(st.sampled_from(wired.servers), unique=True, max_size=3)):
-            if a != b:
-                shares.append(Share(a, b, draw(sizes) if lit.between(a, b) else 0.0, draw(sizes)))
+    shares = [
+        Share(a, b, draw(sizes) if lit.between(a, b) else 0.0, draw(sizes))
+        for a in wired.servers
+        for b in draw(st.lists(st.sampled_from(wired.servers), unique=True, max_size=3))
+        if a != b
+    ]
     return wired, lit, Split(tuple(shares))
 
 

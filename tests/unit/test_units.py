@@ -24,7 +24,7 @@ def test_a_rate_is_bits_per_second(text: str | float, bps: float) -> None:
     assert rate_bps(text) == pytest.approx(bps)
 
 
-@pytest.mark.parametrize("text", ["", "fast", "Gb/s", "12.5GB/s", "100Gb/h", "1 2Gb/s", "0x10", "١Gb/s", "1e999Gb/s"])
+@pytest.mark.parametrize("text", ["", "fast", "Gb/s", "12.5GB/s", "100Gb/h", "1 2Gb/s", "0x10", "\u0661Gb/s", "1e999Gb/s"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity such as 100Gb/s"):
         rate_bps(text)

@@ -4,6 +4,7 @@ A switch that connects is given every rule it should have, whatever it had: the 
 marks its entries with a cookie of its own, by which what an earlier one left is found and removed, after the new entries are in place.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import SystemRandom
@@ -28,6 +29,8 @@ from ryu.ofproto.ofproto_protocol import ProtocolDesc
 from moefabric.errors import ControlError
 from moefabric.rules import Rule, RuleChange
 from moefabric.topology import HOST_PORT, Fabric
+
+logging.getLogger("ryu").setLevel(logging.WARNING)  # at INFO it names its own parts
 
 _COOKIE_BITS: Final = 64
 _ETH_ARP, _ETH_IP = 0x0806, 0x0800

@@ -1,0 +1,150 @@
+"""Rules put traffic on light or on the EPS; a change of rules is the least that makes one set of another."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moefabric.circuits import CircuitSet
+from moefabric.rules import Rule, RuleChange, eps_rules, light_rules, server_rules
+from moefabric.topology import Eps, Fabric
+from tests.fabrics import fabric, fabrics, lit_fabrics
+
+rules = st.builds(
+    Rule,
+    st.sampled_from(["s0", "s1"]),
+    st.sampled_from(["s2", "*"]),
+    st.sampled_from(["s0/o0", "s0/o1", "s0/e0"]),
+    st.sampled_from([None, "o0", "e0"]),
+    st.booleans(),
+)
+
+
+@st.composite
+def rule_sets(draw: st.DrawFn) -> frozenset[Rule]:
+    """Rules as a switch can hold them: one for each match."""
+    return frozenset({rule.match: rule for rule in draw(st.lists(rules, max_size=12))}.values())
+
+
+def applied(now: frozenset[Rule], change: RuleChange) -> frozenset[Rule]:
+    """What a switch holds afterwards: deleting is by match, and adding replaces what has the same match."""
+    deleted = {rule.match for rule in change.delete}
+    held = {rule.match: rule for rule in now if rule.match not in deleted}
+    return frozenset((held | {rule.match: rule for rule in change.add}).values())
+
+
+@given(rule_sets(), rule_sets())
+def test_a_change_makes_the_target_of_what_is_there(now: frozenset[Rule], target: frozenset[Rule]) -> None:
+    assert applied(now, RuleChange.between(now, target)) == target
+
+
+@given(rule_sets(), rule_sets())
+def test_a_change_never_deletes_a_match_that_it_adds_again(now: frozenset[Rule], target: frozenset[Rule]) -> None:
+    change = RuleChange.between(now, target)
+    assert not {rule.match for rule in change.delete} & {rule.match for rule in change.add}
+
+
+@given(rule_sets(), rule_sets())
+def test_a_change_touches_nothing_that_stays(now: frozenset[Rule], target: frozenset[Rule]) -> None:
+    change = RuleChange.between(now, target)
+    assert not (change.delete | change.add) & (now & target)
+    assert change.switches == tuple(sorted({rule.switch for rule in now ^ target}))
+
+
+@given(rule_sets())
+def test_nothing_to_change_is_no_change(now: frozenset[Rule]) -> None:
+    assert RuleChange.between(now, now) == RuleChange(frozenset(), frozenset())
+
+
+def test_a_rule_that_points_elsewhere_replaces_its_namesake_in_one_step() -> None:
+    old, new = Rule("s0", "s1", "s0/o0", light=True), Rule("s0", "s1", "s0/o1", light=True)
+    assert RuleChange.between([old], [new]) == RuleChange(frozenset(), frozenset({new}))
+
+
+def test_a_circuit_takes_marked_flows_of_its_nics_and_unmarked_ones_both_ways() -> None:
+    assert light_rules(CircuitSet.of(["s0/o0~s3/o2"])) == {
+        Rule("s0", "s3", "s0/o0", "o0", light=True),
+        Rule("s0", "s3", "s0/o0", None, light=True),
+        Rule("s3", "s0", "s3/o2", "o2", light=True),
+        Rule("s3", "s0", "s3/o2", None, light=True),
+    }
+
+
+def test_unmarked_packets_take_the_first_of_a_pairs_circuits() -> None:
+    made = light_rules(CircuitSet.of(["s0/o1~s1/o0", "s0/o0~s1/o1"]))
+    assert {str(rule) for rule in made if rule.path is None} == {
+        "s0: to s1 by s0/o0 (light)",
+        "s1: to s0 by s1/o1 (light)",
+    }
+    assert {str(rule) for rule in made if rule.switch == "s0" and rule.path} == {
+        "s0: to s1 on o0 by s0/o0 (light)",
+        "s0: to s1 on o1 by s0/o1 (light)",
+    }
+
+
+def test_without_light_a_server_reaches_itself_and_the_eps() -> None:
+    made = fabric(3, 1, regions=(2,))
+    assert server_rules(made, made.regions[0]) == {
+        Rule("s0", "s0", "host"),
+        Rule("s0", "*", "s0/e0"),
+        Rule("s1", "s1", "host"),
+        Rule("s1", "*", "s1/e0"),
+    }
+
+
+def test_a_server_without_wires_reaches_only_itself() -> None:
+    made = fabric(3, 0, regions=(2,))
+    assert server_rules(made, made.regions[0]) == {Rule("s0", "s0", "host"), Rule("s1", "s1", "host")}
+    assert eps_rules(made) == frozenset()
+
+
+def test_marked_flows_keep_to_wires_of_their_number_up_and_down() -> None:
+    made = fabric(1, 2, regions=(2,))
+    assert {str(rule) for rule in server_rules(made, made.regions[0]) if rule.switch == "s0"} == {
+        "s0: to s0 by host",
+        "s0: to * by s0/e0",
+        "s0: to s1 by s0/e1",
+        "s0: to * on e0 by s0/e0",
+        "s0: to * on e1 by s0/e1",
+        "s0: to * on o0 by s0/e0",
+    }
+    assert {str(rule) for rule in eps_rules(made) if rule.to == "s1"} == {
+        "leaf0: to s1 by s1/e1",
+        "leaf0: to s1 on e0 by s1/e0",
+        "leaf0: to s1 on e1 by s1/e1",
+        "leaf0: to s1 on o0 by s1/e0",
+    }
+
+
+def test_another_leaf_is_reached_through_a_spine() -> None:
+    made = fabric(1, 1, eps=Eps(servers_per_leaf=2, spines=2))
+    assert {str(rule) for rule in eps_rules(made) if rule.to == "s3"} == {
+        "leaf0: to s3 by spine1",
+        "leaf1: to s3 by s3/e0",
+        "spine0: to s3 by leaf1",
+        "spine1: to s3 by leaf1",
+    }
+
+
+@given(fabrics())
+def test_every_rule_points_at_a_port_of_its_switch(made: Fabric) -> None:
+    every = eps_rules(made)
+    for region in made.regions:
+        every |= server_rules(made, region)
+    for rule in every:
+        assert rule.out in made.ports(rule.switch)
+
+
+@given(lit_fabrics())
+def test_light_rules_match_once_and_point_at_lit_nics(given_light: tuple[Fabric, CircuitSet]) -> None:
+    _, lit = given_light
+    every = light_rules(lit)
+    assert len({rule.match for rule in every}) == len(every)
+    ends = {str(nic) for circuit in lit for nic in (circuit.a, circuit.b)}
+    assert {rule.out for rule in every} == ends
+
+
+@pytest.mark.parametrize("electrical", [1, 4])
+def test_no_switch_holds_two_rules_of_one_match(electrical: int) -> None:
+    made = fabric(3, electrical, regions=(4, 4), eps=Eps(servers_per_leaf=2, spines=2))
+    every = eps_rules(made).union(*(server_rules(made, region) for region in made.regions))
+    assert len({rule.match for rule in every}) == len(every)

@@ -1,0 +1,36 @@
+"""The proposed scale keeps the machine within what it carries, and collectives long enough to measure."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moefabric.scaling import CARRIED_BPS, SHORTEST_COLLECTIVE_S, propose
+from moefabric.topology import Scale
+from tests.fabrics import fabric
+
+datapaths = st.sampled_from(sorted(CARRIED_BPS))
+
+
+def test_the_prototype_on_two_cores_runs_at_a_thousandth_and_half_as_fast() -> None:
+    assert propose([fabric(0, 4), fabric(3, 1)], 0.0314, "ovs-netdev", cores=2) == Scale(bytes=1000, dilation=2)
+
+
+def test_a_long_collective_needs_no_dilation() -> None:
+    assert propose([fabric(0, 4)], 0.05, "ovs-netdev", cores=2) == Scale(bytes=2000, dilation=1)
+
+
+def test_collectives_without_bytes_need_no_dilation() -> None:
+    assert propose([fabric(0, 4)], 0.0, "ovs-netdev", cores=2).dilation == 1
+
+
+@given(datapaths, st.integers(1, 128), st.floats(1e-5, 10))
+def test_a_proposed_scale_is_within_both_bounds(datapath: str, cores: int, shortest_s: float) -> None:
+    scale = propose([fabric(3, 1), fabric(2, 1)], shortest_s, datapath, cores)
+    assert 16 * scale.rate_bps(100e9) <= CARRIED_BPS[datapath] * cores * (1 + 1e-6)
+    assert shortest_s * scale.dilation >= SHORTEST_COLLECTIVE_S * (1 - 1e-9)
+    assert scale.bytes >= 1
+
+
+@pytest.mark.parametrize(("cores", "factor"), [(1, 5000), (2, 2000), (4, 1000), (8, 500), (16, 200), (4000, 1)])
+def test_byte_factors_are_readable(cores: int, factor: float) -> None:
+    assert propose([fabric(0, 4)], 1.0, "ovs-netdev", cores).bytes == factor
