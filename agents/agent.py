@@ -412,11 +412,13 @@ class Outgoing:
         if self.state == "lost":
             return
         self.state, self.why = "lost", why
+        hit = [*self.unacknowledged, *self.queue]
         if self.sock is not None:
             self.agent.forget(self.sock.fileno())
+            if hit:  # a reset, or the kernel would go on sending what it holds, at the old pace
+                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.sock.close()
             self.sock = None
-        hit = [*self.unacknowledged, *self.queue]
         self.queue.clear()
         self.unacknowledged.clear()
         for send in hit:
@@ -617,7 +619,7 @@ class Incoming:
             self.lose("its greeting is corrupt")
             return
         names = json.loads(raw)
-        welcome = True and names["version"] == VERSION
+        welcome = names["to"] == self.agent.name and names["version"] == VERSION
         if welcome:
             self.peer, self.path = names["from"], names["path"]
             mark(self.sock, names["dscp"])

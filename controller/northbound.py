@@ -18,7 +18,6 @@ from controller.control import Control
 from moefabric.errors import ControlError, MoefabricError, SpecError
 
 MOST_BYTES: Final = 64 << 20
-_PATIENCE_S: Final = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1  # an answer leaves in one piece
-    timeout = _PATIENCE_S
+    timeout = None  # between two demands, whoever asks may compute for minutes
 
     def do_GET(self) -> None:
         """Look."""

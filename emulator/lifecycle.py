@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import shutil
 import socket
 import struct
 import subprocess
@@ -17,13 +18,21 @@ from emulator import datapath, uplink
 from emulator import run_dir as run_dirs
 from emulator.order import KEEP, NODES, Order
 from emulator.plan import plan
-from emulator.processes import Process, end_marked, entering, mark
+from emulator.processes import OUTER, Process, end_marked, entering, mark
 from moefabric.errors import FabricError, UnsupportedError
 from moefabric.management import Management, RunDir, Wiring, root
 from moefabric.topology import Fabric
 
 _STDLIB: Final = {"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3, 12) else {}
 """Mininet 2.3 takes one version comparison from distutils, and setuptools' copy of that takes 0.2 s to import."""
+_PROGRAMS: Final = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "nsenter": "util-linux",
+    "mnexec": "mininet",
+    "ovsdb-server": "openvswitch-switch",
+    "ovs-vswitchd": "openvswitch-switch",
+}
 _STOP_S: Final = 5.0
 _PATH_LETTERS: Final = 80
 """A unix socket's path has 107 letters at most (unix(7)); the longest name in a run directory takes the rest."""
@@ -42,7 +51,7 @@ def up(
     `processes` says what is started with it; those named in `external` are started by others and only waited for. `say` hears of each
     stage. FabricError where it can't be made, or another fabric has its name; then nothing is left of it, nor when this is interrupted.
     """
-    run_dir = RunDir.named(fabric.name)
+    run_dir = run_dirs.named(fabric.name)
     _refuse(fabric, run_dir)
     with run_dirs.locked(run_dir):
         if found := _working(run_dir):
@@ -62,6 +71,8 @@ def _refuse(fabric: Fabric, run_dir: RunDir) -> None:
     """Errors for what can't be, before anything is made."""
     if os.geteuid() != 0:
         raise UnsupportedError("a fabric needs root: network namespaces and shaping (CAP_NET_ADMIN, CAP_SYS_ADMIN); run with sudo")
+    if absent := [f"{name} (apt install {package})" for name, package in _PROGRAMS.items() if shutil.which(name) is None]:
+        raise UnsupportedError(f"a fabric needs {', '.join(absent)}; see `moefabric doctor`")
     if len(str(run_dir.path)) > _PATH_LETTERS:
         raise FabricError(f"{run_dir.path}: too long for the sockets in it; set MOEFABRIC_RUN_DIR to a shorter one")
     plan(fabric, Management("198.18.0.0/24"))
@@ -74,20 +85,17 @@ def _make(
     external: frozenset[str],
     say: Callable[[str], None],
 ) -> Wiring:
-    run_dir = RunDir.named(fabric.name)
+    run_dir = run_dirs.named(fabric.name)
     for folder in (run_dir.log("any").parent, run_dir.agent("any").parent):
         folder.mkdir(exist_ok=True)
     management, outer = uplink.claim(fabric.name)
+    planned = plan(fabric, management)
     wiring = Wiring(fabric, management, switch=datapath.choose().name)
     run_dir.wiring.write_text(wiring.to_json())
-    order = Order(
-        wiring=wiring,
-        outer=outer,
-        processes=tuple(processes(wiring, run_dir)),
-        external=external,
-        timeout_s=timeout_s,
-    )
-    ready = _start(run_dir, order, say)
+    started = tuple(processes(wiring, run_dir))
+    if lost := [one.name for one in started if one.where not in {OUTER, *planned.nodes}]:
+        raise FabricError(f"{', '.join(lost)}: processes run on {OUTER}, {', '.join(planned.nodes)}")
+    ready = _start(run_dir, Order(wiring, outer, started, external, timeout_s), say)
     made = replace(wiring, crossbar=ready["crossbar"], remarks=tuple(ready["remarks"]))
     run_dir.wiring.write_text(made.to_json())
     return made
@@ -131,7 +139,7 @@ def _last_line(log: Path) -> str:
 
 def down(name: str) -> bool:
     """Take a fabric away, or what a crash has left of it; whether there was anything."""
-    run_dir = RunDir.named(name)
+    run_dir = run_dirs.named(name)
     if not run_dir.path.exists():
         return _clear(name)
     with run_dirs.locked(run_dir):
@@ -142,11 +150,11 @@ def down(name: str) -> bool:
 
 def _clear(name: str) -> bool:
     """End what carries the fabric's name, in order if its process still answers; whether there was anything. The lock stays."""
-    asked = _stop(RunDir.named(name))
+    asked = _stop(run_dirs.named(name))
     ended = end_marked(name)
     left = uplink.leftovers(name)
     uplink.remove(left)
-    emptied = run_dirs.empty(RunDir.named(name))
+    emptied = run_dirs.empty(run_dirs.named(name))
     return bool(asked or ended or left or emptied)
 
 
@@ -202,7 +210,7 @@ class _Call:
 def _ask(name: str, what: str) -> dict[str, Any]:
     """A fabric process's answer. FabricError where no fabric of that name runs."""
     try:
-        with _Call(RunDir.named(name)) as call:
+        with _Call(run_dirs.named(name)) as call:
             return call.ask(what)
     except (OSError, ValueError) as silent:
         raise FabricError(f"{name}: no fabric of this name runs; see `moefabric up`") from silent
@@ -243,7 +251,7 @@ def argv_on(name: str, server: str, cmd: Sequence[str]) -> list[str]:
     """The argv that runs `cmd` on a server (`s0`) or OCS (`ocs0`) of a running fabric. FabricError where there is none such."""
     if not _answers(name):
         raise FabricError(f"{name}: no fabric of this name runs; see `moefabric up`")
-    pids = json.loads((RunDir.named(name).path / NODES).read_text())
+    pids = json.loads((run_dirs.named(name).path / NODES).read_text())
     if server not in pids:
         raise FabricError(f"{server}: {name} has no such server; it has {', '.join(pids)}")
     marks = [f"{key}={value}" for key, value in mark(name).items()]

@@ -1,6 +1,7 @@
 """Network namespaces: leaving one for good, and doing something in another's place."""
 
 import ctypes
+import errno
 import os
 import sys
 import threading
@@ -13,6 +14,9 @@ from typing import Final, TypeVar
 from moefabric.errors import FabricError
 
 _CLONE_NEWNET: Final = 0x40000000
+_CLONE_NEWNS: Final = 0x00020000
+_MS_REMOUNT: Final = 32
+_MS_BIND: Final = 4096
 _ESTABLISHED: Final = "01"
 _LISTEN: Final = "0A"
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -43,32 +47,57 @@ def enter(path: str) -> None:
 
 def within(path: str, do: Callable[[], T], timeout_s: float = 30.0) -> T:
     """What `do()` gives in the network namespace at `path`, by a thread that goes there; programs it starts are there too."""
+
+    def there() -> T:
+        enter(path)
+        return do()
+
+    return _beside(there, timeout_s, f"namespace {path}")
+
+
+def _beside(do: Callable[[], T], timeout_s: float = 30.0, place: str = "a thread beside") -> T:
+    """What `do()` gives in a thread of its own, whose namespaces end with it."""
     given: list[T] = []
     raised: list[BaseException] = []
 
-    def there() -> None:
+    def answer() -> None:
         try:
-            enter(path)
             given.append(do())
         except BaseException as fault:  # noqa: BLE001 - raised again in the caller's thread
             raised.append(fault)
 
-    thread = threading.Thread(target=there, name=f"within {path}", daemon=True)
+    thread = threading.Thread(target=answer, name=place, daemon=True)
     thread.start()
     thread.join(timeout_s)
     if raised:
         raise raised[0]
     if not given:
-        raise FabricError(f"namespace {path}: no answer within {timeout_s:g} s")
+        raise FabricError(f"{place}: no answer within {timeout_s:g} s")
     return given[0]
 
 
 def set_sysctls(values: dict[str, str]) -> None:
     """Write sysctls (`net.ipv6.conf.all.disable_ipv6`) of the calling thread's namespace; those that this kernel lacks are left."""
+    try:
+        _write_sysctls(values)
+    except OSError as refused:
+        if refused.errno != errno.EROFS:
+            raise
+        _beside(lambda: _write_sysctls_in_container(values))
+
+
+def _write_sysctls(values: dict[str, str]) -> None:
     for key, value in values.items():
         path = Path("/proc/sys", *key.split("."))
         if path.exists():
             path.write_text(value)
+
+
+def _write_sysctls_in_container(values: dict[str, str]) -> None:
+    """Docker mounts /proc/sys for reading alone: the calling thread gets mounts of its own, in which it is not."""
+    if _LIBC.unshare(_CLONE_NEWNS) < 0 or _LIBC.mount(None, b"/proc/sys", None, _MS_REMOUNT | _MS_BIND, None) < 0:
+        raise FabricError(f"/proc/sys is read-only: {os.strerror(ctypes.get_errno())}; run as root (CAP_SYS_ADMIN)")
+    _write_sysctls(values)
 
 
 def listening() -> set[tuple[str, int]]:

@@ -16,6 +16,8 @@ from emulator.waiting import Deadline
 from moefabric.errors import FabricError
 
 _SCHEMA: Final = Path("/usr/share/openvswitch/vswitch.ovsschema")
+_FIRST: Final = ("nice", "-n", "-10")
+"""A switch is a machine of its own and doesn't wait until servers have computed; where this isn't allowed it starts all the same."""
 _PROBE_MS: Final = 5000
 _BACKOFF_MS: Final = 1000
 """The least that OVS accepts between two attempts to reach a controller."""
@@ -62,7 +64,7 @@ class OpenVSwitch:
         self.tell(["--no-wait", "set", "Open_vSwitch", ".", "other_config:userspace-tso-enable=true"], deadline)
         disabled = ["--disable-system"] if self.datapath.in_user_space else []
         log = self.folder / "ovs-vswitchd.log"
-        return ["ovs-vswitchd", f"unix:{self._socket}", *disabled, "-vconsole:off", "-vfile:warn", f"--log-file={log}"]
+        return [*_FIRST, "ovs-vswitchd", f"unix:{self._socket}", *disabled, "-vconsole:off", "-vfile:warn", f"--log-file={log}"]
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial, suppress(OSError):

@@ -2,15 +2,18 @@
 
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from emulator.waiting import Deadline
+from moefabric.errors import FabricError
 from moefabric.management import RunDir
 
 _LOCK: Final = "lock"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LOCK_S: Final = 60.0
 
 
@@ -26,13 +29,24 @@ def locked(run_dir: RunDir, seconds: float = _LOCK_S) -> Iterator[None]:
         os.close(held[0])
 
 
+def named(name: str) -> RunDir:
+    """The run directory of the fabric of that name. FabricError for a name that could lead anywhere else."""
+    if not _NAME.fullmatch(name):
+        raise FabricError(f"{name!r} can't be a fabric's name: letters, digits, `.`, `_` and `-`, the first a letter or digit")
+    return RunDir.named(name)
+
+
 def _try_lock(run_dir: RunDir, held: list[int]) -> bool:
-    run_dir.path.mkdir(parents=True, exist_ok=True)
     path = run_dir.path / _LOCK
     try:
+        run_dir.path.mkdir(parents=True, exist_ok=True)
+        if not path.exists() and any(run_dir.path.iterdir()):
+            raise FabricError(f"{run_dir.path}: not a fabric's, and not empty; another name, or another MOEFABRIC_RUN_DIR")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:  # the one who held it took the directory away
         return False
+    except OSError as refused:
+        raise FabricError(f"{run_dir.path}: {refused.strerror}; set MOEFABRIC_RUN_DIR to a directory of yours") from refused
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if path.stat().st_ino == os.fstat(fd).st_ino:

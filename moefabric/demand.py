@@ -27,7 +27,9 @@ class Placement:
         """Tokens [server, server] of a gating matrix [source rank, expert]."""
         matrix = np.asarray(gating, dtype=np.int64)
         if matrix.shape != (self.ranks, self.experts):
-            raise ValueError(f"a gating matrix of {self.ranks} ranks x {self.experts} experts is needed, not {matrix.shape}")
+            raise ValueError(
+                f"a gating matrix of {self.ranks} ranks x {self.experts} experts is needed, not {matrix.shape}"
+            )
         n = len(self.servers)
         folded: NDArray[np.int64] = matrix.reshape(n, self.ranks // n, n, self.experts // n).sum(axis=(1, 3))
         return folded
@@ -42,7 +44,9 @@ class DemandMatrix:
     def __init__(self, servers: Sequence[str], bytes_owed: ArrayLike) -> None:
         array = np.array(bytes_owed, dtype=np.float64)
         if array.shape != (len(servers), len(servers)):
-            raise ValueError(f"{len(servers)} servers need a {len(servers)}x{len(servers)} matrix, not {array.shape}")
+            raise ValueError(
+                f"{len(servers)} servers need a {len(servers)}x{len(servers)} matrix, not {array.shape}"
+            )
         if not np.isfinite(array).all() or (array < 0).any():
             row, column = np.argwhere(~(np.isfinite(array) & (array >= 0)))[0]
             raise ValueError(f"[{row}][{column}]: {array[row, column]:g} is not a number of bytes")
@@ -52,7 +56,9 @@ class DemandMatrix:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, DemandMatrix) and self.servers == other.servers and np.array_equal(self.array, other.array)
+            isinstance(other, DemandMatrix)
+            and self.servers == other.servers
+            and np.array_equal(self.array, other.array)
         )
 
     def __hash__(self) -> int:

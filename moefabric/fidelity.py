@@ -46,10 +46,16 @@ class Bound:
 
 
 COMPLETION_P50: Final = Bound("median error of completion times against the fluid prediction", 0.10, 0.20)
-COMPLETION_P95: Final = Bound("95th percentile error of completion times against the fluid prediction", 0.20, 0.40)
-LINK_RATE_P95: Final = Bound("95th percentile error of full links' goodput against the planned one", 0.10, 0.25)
+COMPLETION_P95: Final = Bound(
+    "95th percentile error of completion times against the fluid prediction", 0.20, 0.40
+)
+LINK_RATE_P95: Final = Bound(
+    "95th percentile error of full links' goodput against the planned one", 0.10, 0.25
+)
 CPU_BUSY: Final = Bound("least CPU idle time is too small: busy share", 0.65, 0.95)
-LATENESS_P95: Final = Bound("95th percentile of how late agents start, as a share of the collective,", 0.02, 0.10)
+LATENESS_P95: Final = Bound(
+    "95th percentile of how late agents start, as a share of the collective,", 0.02, 0.10
+)
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,12 @@ def judge(seen: Observation) -> Fidelity:
     late = _percentile(np.asarray(seen.lateness, dtype=float), 95)
     judged = [
         bound.judge(value)
-        for bound, value in ((COMPLETION_P50, p50), (COMPLETION_P95, p95), (LINK_RATE_P95, link), (LATENESS_P95, late))
+        for bound, value in (
+            (COMPLETION_P50, p50),
+            (COMPLETION_P95, p95),
+            (LINK_RATE_P95, link),
+            (LATENESS_P95, late),
+        )
         if value is not None
     ]
     if idle is not None:

@@ -62,10 +62,22 @@ def flows(fabric: Fabric, circuits: CircuitSet, split: Iterable[Share]) -> tuple
         lit = circuits.between(share.src, share.dst)
         ends = [c.a if c.a.server == share.src else c.b for c in lit]
         if share.light_bytes > 0 and not ends:
-            raise ValueError(f"{share.src} has no circuit to {share.dst} for {share.light_bytes:g} bytes by light")
+            raise ValueError(
+                f"{share.src} has no circuit to {share.dst} for {share.light_bytes:g} bytes by light"
+            )
         if share.eps_bytes > 0 and not fabric.electrical:
-            raise ValueError(f"{share.src} has no electrical NIC for {share.eps_bytes:g} bytes to {share.dst}")
-        made += [Flow(share.src, share.dst, nic.path, share.light_bytes / len(ends)) for nic in ends if share.light_bytes]
+            raise ValueError(
+                f"{share.src} has no electrical NIC for {share.eps_bytes:g} bytes to {share.dst}"
+            )
+        made += [
+            Flow(share.src, share.dst, nic.path, share.light_bytes / len(ends))
+            for nic in ends
+            if share.light_bytes
+        ]
         wires = fabric.electrical_nics(share.src)
-        made += [Flow(share.src, share.dst, nic.path, share.eps_bytes / len(wires)) for nic in wires if share.eps_bytes]
+        made += [
+            Flow(share.src, share.dst, nic.path, share.eps_bytes / len(wires))
+            for nic in wires
+            if share.eps_bytes
+        ]
     return tuple(made)

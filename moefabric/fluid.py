@@ -72,7 +72,8 @@ def predict(fabric: Fabric, circuits: CircuitSet, flows: Iterable[Flow]) -> Pred
             load[link] += flow.bytes
     share = goodput_share(fabric.mtu)
     seconds, fullest = max(
-        ((8 * sent / (_rate_bps(fabric, link) * share), link) for link, sent in load.items()), default=(0.0, None)
+        ((8 * sent / (_rate_bps(fabric, link) * share), link) for link, sent in load.items()),
+        default=(0.0, None),
     )
     if stranded:
         return Prediction(inf, tuple(0.0 for _ in listed), None, dict(load))

@@ -89,7 +89,9 @@ def server_rules(fabric: Fabric, region: Region) -> frozenset[Rule]:
         if len(wires) > 1:
             made |= {Rule(server, "*", str(wires[int(p[1:]) % len(wires)]), p) for p in _paths(fabric)}
             made |= {
-                Rule(server, other, str(wires[fabric.index[other] % len(wires)])) for other in region.servers if other != server
+                Rule(server, other, str(wires[fabric.index[other] % len(wires)]))
+                for other in region.servers
+                if other != server
             }
     return frozenset(made)
 

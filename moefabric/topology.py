@@ -244,7 +244,9 @@ class Fabric:
         if switch in self.index:
             names = ["host", *map(str, self.nics(switch))]
         elif switch in self.leaves:
-            names = [str(nic) for server in self.under(switch) for nic in self.electrical_nics(server)] + list(self.spines)
+            names = [
+                str(nic) for server in self.under(switch) for nic in self.electrical_nics(server)
+            ] + list(self.spines)
         else:
             names = list(self.leaves)
         return {name: number for number, name in enumerate(names, start=HOST_PORT)}

@@ -4,7 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-_QUANTITY: Final = re.compile(r"\s*([+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?)\s*([A-Za-zµμ/]*)\s*", re.ASCII)
+_QUANTITY: Final = re.compile(
+    r"\s*([+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?)\s*([A-Za-zµμ/]*)\s*", re.ASCII
+)
 _PREFIXES: Final = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 # A capital B would be bytes, of which a rate in bits has eight: only prefixes may be written either way.
 _RATES: Final = {"": 1.0} | {

@@ -50,7 +50,9 @@ def fabrics(draw: st.DrawFn, *, electrical: st.SearchStrategy[int] | None = None
 @st.composite
 def circuit_sets(draw: st.DrawFn, wired: Fabric) -> CircuitSet:
     """Light that a fabric can have: a matching of optical NICs, none on one server or across regions."""
-    free: list[Nic] = draw(st.permutations([n for server in wired.servers for n in wired.optical_nics(server)]))
+    free: list[Nic] = draw(
+        st.permutations([n for server in wired.servers for n in wired.optical_nics(server)])
+    )
     most = draw(st.integers(0, len(free) // 2))
     pairs = [
         (a, b)

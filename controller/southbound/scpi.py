@@ -15,8 +15,11 @@ from moefabric.topology import Fabric, Region
 
 CrossConnect = tuple[int, int]
 
+STATE: Final = ":oxc:swit:conn:stat?"
+SETTLED: Final = "*opc?"
+QUERIES: Final = frozenset({STATE, SETTLED})
 _ADD, _SUB = ":oxc:swit:conn:add", ":oxc:swit:conn:sub"
-_STATE = re.compile(r"\(@([\d, ]*)\)\s*,\s*\(@([\d, ]*)\)")
+_LISTS = re.compile(r"\(@([\d, ]*)\)\s*,\s*\(@([\d, ]*)\)")
 _NO_ERROR = re.compile(r"\+?0\s*,")
 _MOST_LINE: Final = 1 << 20
 
@@ -29,7 +32,7 @@ def port_lists(connects: Iterable[CrossConnect]) -> str:
 
 def parsed_state(said: str) -> tuple[CrossConnect, ...]:
     """The inverse of `port_lists`, as `conn:stat?` answers. ValueError where it is no such answer."""
-    found = _STATE.fullmatch(said.strip())
+    found = _LISTS.fullmatch(said.strip())
     if not found:
         raise ValueError(f"{said!r} is not a pair of port lists")
     inputs, outputs = ([int(port) for port in listed.split(",") if port.strip()] for listed in found.groups())
@@ -67,17 +70,31 @@ class Scpi:
         self._heard = b""
 
     def ask(self, program: str, timeout_s: float | None = None) -> str:
-        """The one line that a program line is answered with. ControlError if none comes in time."""
+        """The one line that a program line is answered with. ControlError if none comes in time.
+
+        A device that was started anew since the last question has hung up, and says so only now. It is called again, if all that is asked for is
+        an answer: a command may have been done already.
+        """
         patience = self.timeout_s if timeout_s is None else timeout_s
+        called_before = self._socket is not None
         try:
-            connected = self._connected()
-            connected.settimeout(patience)
-            connected.sendall(program.encode("ascii") + b"\n")
-            return self._line(connected)
+            try:
+                return self._asked(program, patience)
+            except ConnectionError:
+                self.close()
+                if not (called_before and program in QUERIES):
+                    raise
+                return self._asked(program, patience)
         except OSError as fault:
             self.close()
             said = f"no answer to {program} within {patience:g} s" if isinstance(fault, TimeoutError) else str(fault)
             raise ControlError(f"{self.name} at {self.address[0]}:{self.address[1]}: {said}") from fault
+
+    def _asked(self, program: str, patience: float) -> str:
+        connected = self._connected()
+        connected.settimeout(patience)
+        connected.sendall(program.encode("ascii") + b"\n")
+        return self._line(connected)
 
     def tell(self, program: str) -> None:
         """Send a line that is answered with nothing."""
@@ -165,12 +182,12 @@ class ScpiOcs:
 
     def settled(self, deadline_s: float) -> None:
         """Return when `*opc?` says 1. ControlError after `deadline_s`, or where it says anything else."""
-        said = self._device.ask("*opc?", deadline_s)
+        said = self._device.ask(SETTLED, deadline_s)
         if said.strip() != "1":
             raise ControlError(f"{self.name}: *opc? says {said!r} instead of 1")
 
     def _joined(self) -> tuple[CrossConnect, ...]:
-        said = self._device.ask(":oxc:swit:conn:stat?")
+        said = self._device.ask(STATE)
         try:
             return parsed_state(said)
         except ValueError as fault:

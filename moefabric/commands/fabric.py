@@ -110,7 +110,9 @@ def light(
     click.echo(f"{phases['total_s'] * 1e3:.1f} ms, of which {phases['settle_s'] * 1e3:.1f} ms settling")
 
 
-def _light(name: str, region: str, circuits: tuple[str, ...], demand: Path | None, policy: str) -> dict[str, Any]:
+def _light(
+    name: str, region: str, circuits: tuple[str, ...], demand: Path | None, policy: str
+) -> dict[str, Any]:
     from controller.client import ControllerClient
     from moefabric.demand_file import read_demand
 

@@ -42,9 +42,13 @@ def bare_fabric(servers: int, optical: int, electrical: int, nic_rate_bps: float
 @click.command()
 @click.option("--demand", type=click.Path(path_type=Path), required=True, help="JSON array of rows of bytes.")
 @click.option("--degree", type=click.IntRange(0, 64), required=True, help="Optical NICs a server.")
-@click.option("--electrical", type=click.IntRange(0, 64), default=1, show_default=True, help="Electrical NICs a server.")
+@click.option(
+    "--electrical", type=click.IntRange(0, 64), default=1, show_default=True, help="Electrical NICs a server."
+)
 @click.option("--nic-rate", type=RateType(), default="100Gb/s", show_default=True, help="Rate of a NIC.")
-@click.option("--policy", default="mixnet", show_default=True, help="mixnet, mixnet-htsim, spill, static or eps.")
+@click.option(
+    "--policy", default="mixnet", show_default=True, help="mixnet, mixnet-htsim, spill, static or eps."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plan(demand: Path, degree: int, electrical: int, nic_rate: float, policy: str, as_json: bool) -> None:
     """Circuits, split and predicted completion that a demand gets."""
@@ -70,6 +74,8 @@ def _lines(made: "Plan") -> list[str]:
     ]
     if dark:
         lines.append("  dark: " + ", ".join(f"{left} ports of {server}" for server, left in dark.items()))
-    for share in made.split:
-        lines.append(f"  {share.src} to {share.dst}: {share.light_bytes:,.0f} bytes by light, {share.eps_bytes:,.0f} by the EPS")
+    lines += [
+        f"  {s.src} to {s.dst}: {s.light_bytes:,.0f} bytes by light, {s.eps_bytes:,.0f} by the EPS"
+        for s in made.split
+    ]
     return lines

@@ -13,12 +13,19 @@ INVALID: Final = 3
 """Exit status of a run that can't be believed."""
 
 _PATH: Final = click.Path(path_type=Path)
-_SET: Final = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the file.")
+_SET: Final = click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the file."
+)
 
 
 @click.command()
 @click.argument("experiment", type=_PATH)
-@click.option("--json", "json_file", type=_PATH, help="Write the results here ('-': standard output, without the table).")
+@click.option(
+    "--json",
+    "json_file",
+    type=_PATH,
+    help="Write the results here ('-': standard output, without the table).",
+)
 @click.option("--report", type=_PATH, help="Write one self-contained HTML page here.")
 @click.option("--external", default="", help="Comma-separated services that run elsewhere: ocs, controller.")
 @_SET
@@ -101,9 +108,11 @@ def _print_prediction(said: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    made = Table(title=f"{said['experiment']}: fluid prediction", title_justify="left")
+    made = Table(
+        title=f"{said['experiment']}: fluid prediction", title_justify="left", box=None, pad_edge=False
+    )
     for heading in ("fabric", "iteration", "compute", "exposed", "all-to-all", "vs eps", "by light", "moves"):
-        made.add_column(heading, justify="left" if heading == "fabric" else "right")
+        made.add_column(heading, justify="left" if heading == "fabric" else "right", no_wrap=True)
     for entry in said["fabrics"]:
         versus = entry["all_to_all_vs_eps"]
         made.add_row(

@@ -48,15 +48,22 @@ def lines(seen: Json) -> list[str]:
     made = [f"fabric {seen['fabric']}"]
     for server in seen["servers"]:
         nics = " ".join(
-            f"{nic['name']}({rate_text(nic['rate_bps'])}{'' if nic['carrier'] else ', no carrier'})" for nic in server["nics"]
+            f"{nic['name']}({rate_text(nic['rate_bps'])}{'' if nic['carrier'] else ', no carrier'})"
+            for nic in server["nics"]
         )
         addresses = f"{server['addresses'][0]}..{server['addresses'][-1].rsplit('.', 1)[1]}"
         made.append(f"  {server['name']}  {addresses}  management {server['management']}  {nics}")
     for ocs in seen["ocs"]:
         lit = " ".join("~".join(ends) for ends in ocs["circuits"]) or "no light"
-        made.append(f"  {ocs['name']}  {ocs['ports']} ports, SCPI {ocs['management']}:{ocs['scpi_port']}  lit: {lit}")
-    for controller in seen["controllers"]:
-        state = controller.get("fault") or f"{len(controller['rules'])} rules"
-        made.append(f"  controller of {controller['region']}  OpenFlow {controller['openflow']}, {controller['northbound']}  {state}")
+        made.append(
+            f"  {ocs['name']}  {ocs['ports']} ports, SCPI {ocs['management']}:{ocs['scpi_port']}  lit: {lit}"
+        )
+    made += [_controller_line(controller) for controller in seen["controllers"]]
     made += [f"  process {process['name']}  {process['pid']}" for process in seen["processes"]]
     return made
+
+
+def _controller_line(controller: Json) -> str:
+    state = controller.get("fault") or f"{len(controller['rules'])} rules"
+    where = f"OpenFlow {controller['openflow']}, {controller['northbound']}"
+    return f"  controller of {controller['region']}  {where}  {state}"

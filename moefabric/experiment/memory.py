@@ -47,7 +47,9 @@ class AtOnce(Executor):
 class Circuits(Protocol):
     """What a policy would light."""
 
-    def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet: ...
+    def circuits(
+        self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet
+    ) -> CircuitSet: ...
 
 
 class MemoryLight:
@@ -87,8 +89,17 @@ class MemoryAgents:
         arrives = took_s <= deadline_s
         end = start + ceil((took_s if arrives else deadline_s) * NS_PER_S)
         self.clock.sleep_until(end)
-        late = "" if arrives else "no way there" if not isfinite(took_s) else f"not there within {deadline_s:g} s"
-        return [self._record(collective, flow, start, end, self.broken.get((flow.src, flow.dst), late)) for flow in flows]
+        late = (
+            ""
+            if arrives
+            else "no way there"
+            if not isfinite(took_s)
+            else f"not there within {deadline_s:g} s"
+        )
+        return [
+            self._record(collective, flow, start, end, self.broken.get((flow.src, flow.dst), late))
+            for flow in flows
+        ]
 
     def _seconds(self, flows: Sequence[PacedFlow]) -> float:
         sent = [Flow(flow.src, flow.dst, flow.path, flow.bytes) for flow in flows]

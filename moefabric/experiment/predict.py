@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from statistics import median
+from typing import Final
 
 from controller.planner.plan import policy_named
 from controller.planner.policy import Policy
@@ -16,7 +17,8 @@ from moefabric.spec.experiment import ExperimentSpec, FabricChoice
 from moefabric.topology import Fabric, Scale
 from moefabric.units import NS_PER_S
 
-MOVING = frozenset({"mixnet", "mixnet-htsim", "spill"})
+MOVING: Final = frozenset({"mixnet", "mixnet-htsim", "spill"})
+"""Policies that move the light in training; the others light once, or never."""
 
 
 def predicted(spec: ExperimentSpec, folder: Path) -> Json:
@@ -37,7 +39,8 @@ def predicted(spec: ExperimentSpec, folder: Path) -> Json:
                 "compute_s": compute,
                 "exposed_comm_s": total - compute,
                 "all_to_all_s": median(a2a),
-                "light_share": sum(e["light"] for e in iterations) / max(1.0, sum(e["bytes"] for e in iterations)),
+                "light_share": sum(e["light"] for e in iterations)
+                / max(1.0, sum(e["bytes"] for e in iterations)),
                 "reconfigurations": sum(each["moves"] for each in iterations),
             }
         )
@@ -98,4 +101,3 @@ def _iteration(choice: FabricChoice, fabric: Fabric, work: Workload, number: int
 def _moved(policy: Policy, fabric: Fabric, wanted: Reconfigure, lit: CircuitSet) -> tuple[CircuitSet, bool]:
     target = policy.circuits(fabric, fabric.regions[0], wanted.demand, lit)
     return target, target != lit
-

@@ -18,7 +18,13 @@ _FULL = 0.95
 
 
 def result(
-    fabric: Fabric, name: str, policy: str, runs: Sequence[IterationRun], *, cpu_idle: Sequence[float], remarks: Sequence[str]
+    fabric: Fabric,
+    name: str,
+    policy: str,
+    runs: Sequence[IterationRun],
+    *,
+    cpu_idle: Sequence[float],
+    remarks: Sequence[str],
 ) -> Json:
     """One fabric's entry in `results`."""
     model_s = _model_seconds(fabric)
@@ -156,7 +162,9 @@ def _link_rate_errors(fabric: Fabric, run: CollectiveRun) -> list[float]:
     sent = {nic: sum(record.bytes for record in records) for nic, records in by_nic.items()}
     full = [records for nic, records in by_nic.items() if sent[nic] >= _FULL * max(sent.values())]
     planned_ns = run.prediction.seconds * fabric.scale.dilation * NS_PER_S
-    took_ns = [max(r.last_received_ns for r in records) - min(r.first_sent_ns for r in records) for records in full]
+    took_ns = [
+        max(r.last_received_ns for r in records) - min(r.first_sent_ns for r in records) for records in full
+    ]
     return [planned_ns / took - 1 for took in took_ns if took > 0]
 
 
@@ -172,7 +180,9 @@ def ratios(results: Sequence[Json]) -> None:
         }
 
 
-def _median_ratio(ours: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]], key: str) -> float | None:
+def _median_ratio(
+    ours: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]], key: str
+) -> float | None:
     theirs = {(c["iteration"], c["layer"], c["kind"], c["pass"]): c[key] for c in base}
     found = [
         c[key] / theirs[place]

@@ -15,25 +15,22 @@ from controller.planner.plan import policy_named
 from emulator import datapath
 from moefabric.circuits import CircuitSet
 from moefabric.console import Reporter
-from moefabric.errors import MoefabricError
 from moefabric.experiment.cpu import CpuSampler
 from moefabric.experiment.hosts import host_fleet
-from moefabric.experiment.predict import predicted, proposed_scale
-from moefabric.experiment.replay import IterationRun, Light, Replay
+from moefabric.experiment.predict import MOVING, proposed_scale
+from moefabric.experiment.replay import Light, Replay
 from moefabric.experiment.results import Json, ratios, result
-from moefabric.experiment.testbed import ControlledLight, testbed
+from moefabric.experiment.testbed import ControlledLight, standing
 from moefabric.experiment.workload import Workload, workload
 from moefabric.fidelity import Verdict, worst
-from moefabric.iteration import Reconfigure
 from moefabric.management import Wiring
 from moefabric.spec.experiment import ExperimentSpec, FabricChoice
 from moefabric.topology import Fabric, Scale
 
-MOVING = frozenset({"mixnet", "mixnet-htsim", "spill"})
-"""Policies that move the light in training; the others light once, or never."""
 
-
-def run(spec: ExperimentSpec, folder: Path, reporter: Reporter, external: frozenset[str] = frozenset()) -> Json:
+def run(
+    spec: ExperimentSpec, folder: Path, reporter: Reporter, external: frozenset[str] = frozenset()
+) -> Json:
     """Run an experiment whose file lies in `folder`. Returns the run's JSON; SpecError, FabricError and the like where it can't run."""
     started = datetime.now(UTC)
     moved_by = datapath.choose().name
@@ -48,9 +45,11 @@ def run(spec: ExperimentSpec, folder: Path, reporter: Reporter, external: frozen
                 results += [_replayed(spec, c, fabric, work, fleet, None, (), reporter) for c in choices]
             continue
         reporter.say(f"{'/'.join(c.name for c in choices)}: bringing {fabric.name} up")
-        with testbed(fabric, external) as (wiring, fleet, client):
-            for choice in choices:
-                results.append(_replayed(spec, choice, fabric, work, fleet, client, wiring.remarks, reporter))
+        with standing(fabric, external) as (up, fleet, client):
+            results += [
+                _replayed(spec, c, fabric, work, fleet, client, up.remarks, reporter) for c in choices
+            ]
+            wiring = up
     results.sort(key=lambda entry: [choice.name for choice in spec.fabrics].index(entry["fabric"]))
     ratios(results)
     return {
@@ -87,21 +86,19 @@ def _replayed(
     remarks: tuple[str, ...],
     reporter: Reporter,
 ) -> Json:
-    light, lit = _light(choice, fabric, work, client)
+    light, lit = _light(choice, work, client)
     policy = policy_named(choice.policy)
     progress: Callable[[str], None] = lambda what: reporter.step(f"{choice.name}: {what}")  # noqa: E731
     replay = Replay(fabric, policy, fleet, light, lit, paced=spec.transport == "paced", progress=progress)
-    runs: list[IterationRun] = []
     try:
         with CpuSampler() as cpu:
-            for number in range(work.iterations):
-                runs.append(replay.iteration(number, work.operations(number)))
+            runs = [replay.iteration(number, work.operations(number)) for number in range(work.iterations)]
     finally:
         replay.close()
     entry = result(fabric, choice.name, choice.policy, runs, cpu_idle=cpu.idle, remarks=remarks)
-    last = next(c for c in reversed(runs[-1].collectives) if c.operation.kind == "dispatch")
-    entry["demand"] = last.operation.demand.array.tolist()
-    entry["demand_label"] = f"dispatch of layer {last.operation.layer}, bytes from row's server to column's ({work.label})"
+    # The first layer's light is the last to be moved: the backward pass ends there.
+    entry["demand"] = work.layers(work.iterations - 1)[0].demand.array.tolist()
+    entry["demand_label"] = f"dispatch of layer 0, bytes from row's server to column's ({work.label})"
     entry["circuits"] = [[str(c.a), str(c.b)] for c in replay.circuits]
     seconds = sum(i["measured_s"] for i in entry["iterations"]) / len(runs)
     reporter.say(f"{choice.name}: {seconds:.3f} s an iteration, verdict {entry['fidelity']['verdict']}")
@@ -109,7 +106,7 @@ def _replayed(
 
 
 def _light(
-    choice: FabricChoice, fabric: Fabric, work: Workload, client: ControllerClient | None
+    choice: FabricChoice, work: Workload, client: ControllerClient | None
 ) -> tuple[Light | None, CircuitSet]:
     """Who moves the light, and what is lit when the first iteration starts."""
     if client is None or choice.policy == "eps":
@@ -139,6 +136,3 @@ def _manifest(spec: ExperimentSpec, scale: Scale, wiring: Wiring | None, started
 def operations_total(spec: ExperimentSpec) -> int:
     """How many steps a run announces: the collectives of all fabrics."""
     return len(spec.fabrics) * spec.training.iterations * spec.model.layers * 4
-
-
-__all__ = ["MOVING", "MoefabricError", "Reconfigure", "operations_total", "predicted", "run"]

@@ -28,7 +28,9 @@ def processes(wiring: Wiring, run_dir: RunDir) -> list[Process]:
 
     fabric, python = wiring.fabric, sys.executable
     control = (python, "-m", "controller", "--run-dir", str(run_dir.path))
-    made = [Process("controller-eps", OUTER, (*control, "--eps"), role=Role.CONTROLLER)] if fabric.leaves else []
+    made = (
+        [Process("controller-eps", OUTER, (*control, "--eps"), role=Role.CONTROLLER)] if fabric.leaves else []
+    )
     for region in fabric.regions:
         regional = (*control, "--region", region.name)
         made.append(Process(f"controller-{region.name}", OUTER, regional, role=Role.CONTROLLER))
@@ -67,7 +69,9 @@ class ControlledLight:
 
 
 @contextmanager
-def testbed(fabric: Fabric, external: frozenset[str] = frozenset()) -> Iterator[tuple[Wiring, Fleet, ControllerClient]]:
+def standing(
+    fabric: Fabric, external: frozenset[str] = frozenset()
+) -> Iterator[tuple[Wiring, Fleet, ControllerClient]]:
     """The fabric, up until the end of the `with`: its wiring, its agents wired to each other, its (only) region's controller.
 
     `external` names the roles, `ocs` and `controller`, whose processes are started by others.

@@ -30,7 +30,8 @@ class Workload:
         steps, depth = self.gating.shape[:2]
         step = self.gating[iteration % steps]
         return tuple(
-            layer(self.model, self.training, self.placement, step[number % depth]) for number in range(self.model.layers)
+            layer(self.model, self.training, self.placement, step[number % depth])
+            for number in range(self.model.layers)
         )
 
     def operations(self, iteration: int) -> tuple[Operation, ...]:
@@ -58,5 +59,7 @@ def _gating(spec: ExperimentSpec, folder: Path) -> tuple[NDArray[np.int64], str]
     assert file is not None
     tokens = traces.gating(folder / file).tokens
     if spec.gating.first >= len(tokens):
-        raise SpecError([("gating.first", f"there is no step {spec.gating.first} in the {len(tokens)} of {file.name}")])
+        raise SpecError(
+            [("gating.first", f"there is no step {spec.gating.first} in the {len(tokens)} of {file.name}")]
+        )
     return tokens[spec.gating.first :: spec.gating.every], file.name

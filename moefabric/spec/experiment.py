@@ -58,7 +58,9 @@ class TrainingSpec(Part):
 
     def sized(self) -> Training:
         """The values."""
-        return Training(self.ep, self.tp, self.sequence, self.micro_batch, self.gpu_tflops * 1e12, self.utilisation)
+        return Training(
+            self.ep, self.tp, self.sequence, self.micro_batch, self.gpu_tflops * 1e12, self.utilisation
+        )
 
 
 class GatingSpec(Part):
@@ -181,7 +183,6 @@ class ExperimentSpec(Whole):
         return wired(self.wiring, name, choice.nics, scale)
 
 
-
 def _name_faults(choice: FabricChoice, number: int, names: dict[str, int]) -> Iterator[Fault]:
     first = names.setdefault(choice.name, number)
     if first != number:
@@ -193,6 +194,9 @@ def _policy_faults(choice: FabricChoice, place: str) -> Iterator[Fault]:
     if not nics.optical + nics.electrical:
         yield from nic_faults(nics, place)
     elif not nics.electrical:
-        yield f"{place}.electrical", "pairs without light reach each other by the EPS: give each server an electrical NIC"
+        yield (
+            f"{place}.electrical",
+            "pairs without light reach each other by the EPS: give each server an electrical NIC",
+        )
     elif choice.policy != "eps" and not nics.optical:
         yield f"{place}.policy", f"{choice.policy} needs optical NICs, {choice.name} has none"

@@ -1,6 +1,5 @@
 """A fabric as the user writes it: servers, NICs, regions with their OCS, the EPS and the scale."""
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
@@ -83,7 +82,9 @@ class FabricSpec(WiringSpec, Whole):
 
     def faults(self) -> Iterator[Fault]:
         """What single values can't tell, as far as they are known."""
-        yield from known(size_faults(self, ""), self._nic_faults(), self._joining_faults(), self._rate_faults())
+        yield from known(
+            size_faults(self, ""), self._nic_faults(), self._joining_faults(), self._rate_faults()
+        )
 
     def _nic_faults(self) -> Iterator[Fault]:
         yield from nic_faults(self.nics, "nics")
@@ -102,7 +103,10 @@ class FabricSpec(WiringSpec, Whole):
 def size_faults(spec: WiringSpec, place: str) -> Iterator[Fault]:
     """More servers than there are addresses."""
     if spec.servers > _MOST_SERVERS:
-        yield f"{place}regions", f"{spec.servers} servers are more than the {_MOST_SERVERS} that one fabric can have"
+        yield (
+            f"{place}regions",
+            f"{spec.servers} servers are more than the {_MOST_SERVERS} that one fabric can have",
+        )
 
 
 def nic_faults(nics: NicsSpec, place: str) -> Iterator[Fault]:
@@ -131,7 +135,10 @@ def rate_faults(spec: WiringSpec, scale: topology.Scale, place: str) -> Iterator
     if SLOWEST_BPS <= emulated <= FASTEST_BPS:
         return
     said = f"{rate_text(spec.nic_rate)} at scale {scale.bytes:g} x {scale.dilation:g} is {rate_text(emulated)} on the wire"
-    yield place, f"{said}; links are shaped between {rate_text(SLOWEST_BPS)} and {rate_text(FASTEST_BPS)}: change scale.bytes"
+    yield (
+        place,
+        f"{said}; links are shaped between {rate_text(SLOWEST_BPS)} and {rate_text(FASTEST_BPS)}: change scale.bytes",
+    )
 
 
 def wired(spec: WiringSpec, name: str, nics: NicsSpec, scale: topology.Scale) -> topology.Fabric:
@@ -158,8 +165,3 @@ def wired(spec: WiringSpec, name: str, nics: NicsSpec, scale: topology.Scale) ->
         scale=scale,
         mtu=spec.mtu,
     )
-
-
-def is_name(text: str) -> bool:
-    """Whether a fabric may have this name."""
-    return re.fullmatch(r"[a-z][a-z0-9-]{0,30}", text) is not None

@@ -48,4 +48,8 @@ def _given(value: Any) -> str:
         return "nothing"
     if isinstance(value, Mapping | list):
         return f"a {'list of ' + str(len(value)) if isinstance(value, list) else 'mapping'}"
-    return f"{value:g}" if isinstance(value, float) else repr(value if isinstance(value, str | int) else str(value))
+    return (
+        f"{value:g}"
+        if isinstance(value, float)
+        else repr(value if isinstance(value, str | int) else str(value))
+    )

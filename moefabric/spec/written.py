@@ -23,7 +23,9 @@ class _Loader(yaml.SafeLoader):
         keys: set[str] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in keys:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is given twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key.value} is given twice", key.start_mark
+                )
             keys.add(key.value)
         return super().construct_mapping(node, *given, **named)
 

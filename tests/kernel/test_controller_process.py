@@ -131,12 +131,13 @@ def listening(interface: str) -> socket.socket:
     return made
 
 
-def test_a_port_in_use_is_told_in_one_line(real: Lab) -> None:
+def test_a_controller_that_is_there_already_is_told_of_in_one_line(real: Lab) -> None:
     real.wire()
+    words = ("--run-dir", str(real.run.path), "--region", "r0")
+    real.start_controllers(*words)
     address = MANAGEMENT.openflow(REGION)
-    with socket.create_server(address):
-        command = [sys.executable, "-m", "controller", "--run-dir", str(real.run.path), "--region", "r0"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    Deadline.after(15).until(lambda: listens(address), "the first controller")
+    done = subprocess.run([sys.executable, "-m", "controller", *words], capture_output=True, text=True, timeout=20, check=False)
     told = [line for line in done.stderr.splitlines() if " INFO " not in line]
     assert (done.returncode, done.stdout) == (1, "")
     assert told == [f"{address[0]}:{address[1]}: can't listen for switches: Address already in use"]

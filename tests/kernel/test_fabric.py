@@ -166,13 +166,13 @@ def ping(lab: Lab, fabric: Fabric, within_s: int = 8) -> bool:
     return lab.on(fabric.name, "s0", *words).returncode == 0
 
 
-def shaped(lab: Lab, fabric: Fabric) -> bool:
-    """Never faster than a NIC; as fast as one, on a machine that others may use at the same time."""
+def shares_of_a_nic(lab: Lab, fabric: Fabric) -> list[float]:
+    """What flows got, one after the other until one has the whole of it; on a machine that others use, some get less."""
     shares: list[float] = []
-    while len(shares) < 3 and (not shares or shares[-1] < 0.95):
+    while len(shares) < 5 and (not shares or shares[-1] < 0.95):
         shares.append(lab.goodput_bps(fabric) / RATE_BPS / GOODPUT)
         assert shares[-1] < 1.03
-    return max(shares) > 0.9
+    return shares
 
 
 def test_nothing_passes_a_switch_without_rules_and_all_does_with_them(lab: Lab, fabric: Fabric) -> None:
@@ -185,7 +185,7 @@ def test_nothing_passes_a_switch_without_rules_and_all_does_with_them(lab: Lab, 
 
 def test_a_flow_over_the_eps_gets_the_rate_of_a_nic(lab: Lab, fabric: Fabric) -> None:
     lab.by(fabric, "e0")
-    assert shaped(lab, fabric)
+    assert max(shares_of_a_nic(lab, fabric)) > 0.9
 
 
 def test_light_carries_a_flow_at_the_rate_of_a_nic_and_darkness_carries_nothing(lab: Lab, fabric: Fabric) -> None:
@@ -197,7 +197,7 @@ def test_light_carries_a_flow_at_the_rate_of_a_nic_and_darkness_carries_nothing(
         assert not ping(lab, fabric, within_s=1)
         crossbar.load({1: Light(4, 0), 2: Light(3, 0)})
         assert ping(lab, fabric)
-        assert shaped(lab, fabric)
+        assert max(shares_of_a_nic(lab, fabric)) > 0.9
         crossbar.load({})
         assert not ping(lab, fabric, within_s=1)
 
@@ -236,7 +236,7 @@ def ocs_process(_wiring: Wiring, run_dir: RunDir) -> list[Process]:
 SCPI = """
 import socket, sys
 with socket.create_connection((sys.argv[1], 5025), 3) as ocs:
-    for words in ("*idn?", ":oxc:swit:conn:only (@1,2),(@4,3); *opc?"):
+    for words in ("*idn?", ":oxc:swit:conn:only (@1,2),(@4,3); *opc?", ":syst:err?"):
         ocs.sendall(words.encode() + b"\\n")
         print(ocs.recv(200).decode().strip())
 """
@@ -249,7 +249,7 @@ def test_an_ocs_process_lights_a_circuit_by_scpi_over_the_management_network(lab
     assert not ping(lab, fabric, within_s=1)
     words = [sys.executable, "-c", SCPI, management.ocs(fabric.regions[0])]
     said = lab.here(partial(subprocess.run, words, capture_output=True, text=True, timeout=10)).stdout.splitlines()
-    assert said[-1] == "1"
+    assert (said[-2], said[-1].split(",")[0].lstrip("+")) == ("1", "0")
     assert ping(lab, fabric)
     assert lab.down("lit")
 
@@ -266,9 +266,9 @@ def test_two_fabrics_live_side_by_side(lab: Lab, fabric: Fabric) -> None:
     other = wired("other")
     subnets = {lab.up(fabric).management.subnet, lab.up(other).management.subnet}
     assert len(subnets) == 2
-    assert lifecycle.running() == ["other", "small"]
+    assert {"other", "small"} <= set(lifecycle.running())
     assert lab.down("other")
-    assert lifecycle.running() == ["small"]
+    assert "other" not in lifecycle.running()
     lab.by(fabric, "e0")
     assert ping(lab, fabric)
 
@@ -345,3 +345,37 @@ def test_what_this_machine_cannot_shape_is_refused_before_anything_is_made(lab: 
     with pytest.raises(FabricError, match="s0/o0: 50000 b/s is too slow to shape"):
         lab.up(wired("slow", rate_bps=50e3))
     assert not RunDir.named("slow").path.exists()
+
+
+def test_an_ocs_process_that_others_start_is_waited_for(lab: Lab) -> None:
+    fabric = wired("apart")
+    argv = [sys.executable, "-m", "emulator.ocs", "--plant", str(RunDir.named("apart").path / "ocs0.plant"), "--deadline", "30"]
+    with subprocess.Popen(argv, cwd=REPOSITORY) as apart:
+        lab.here(partial(lifecycle.up, fabric, ocs_process, external=frozenset({"ocs0"})))
+        assert "ocs0" not in {process["name"] for process in lifecycle.inspect("apart")["processes"]}
+        assert apart.poll() is None
+        assert lab.down("apart")
+        assert apart.wait(timeout=10) == 0
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "", ".hidden"])
+def test_a_name_that_leads_elsewhere_is_refused(lab: Lab, name: str) -> None:
+    with pytest.raises(FabricError, match="can't be a fabric's name"):
+        lab.down(name)
+
+
+def test_a_directory_of_somebody_else_is_left_alone(lab: Lab) -> None:
+    theirs = RunDir.named("theirs").path / "letter"
+    theirs.parent.mkdir()
+    theirs.write_text("dear")
+    for act in (partial(lab.up, wired("theirs")), partial(lab.down, "theirs")):
+        with pytest.raises(FabricError, match="not a fabric's, and not empty"):
+            act()
+    assert theirs.read_text() == "dear"
+    shutil.rmtree(theirs.parent)
+
+
+def test_a_process_for_a_server_that_is_not_there_is_refused(lab: Lab) -> None:
+    with pytest.raises(FabricError, match="sleeper: processes run on outer, s0, s1, ocs0"):
+        lab.up(wired("lost"), lambda *_: [sleeper("s7")])
+    assert not RunDir.named("lost").path.exists()

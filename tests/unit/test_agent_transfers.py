@@ -26,7 +26,7 @@ numbers = itertools.count(1)
 
 
 class Relay:
-    """A wire that changes the 128 bytes at one place, counted from the first transfer's header."""
+    """A wire that changes the 16 bytes at one place, counted from the first transfer's header."""
 
     def __init__(self, to_port: int, place: int, edit: Edit) -> None:
         self.place, self.edit = place, edit
@@ -42,7 +42,7 @@ class Relay:
             greeting = self._exactly(64)
             self.far.sendall(greeting + self._exactly(int.from_bytes(greeting[4:8], "big")))
             self.far.sendall(self._exactly(self.place))
-            self.far.sendall(self.edit(self._exactly(128)))
+            self.far.sendall(self.edit(self._exactly(16)))
             while came := self.near.recv(65536):
                 self.far.sendall(came)
 
@@ -183,7 +183,7 @@ def swapped(raw: bytes) -> bytes:
 
 
 END = 64 + SIZE
-LAST = END + (-SIZE % 64) + 64 - 128
+TRAILER = END + (-SIZE % 64)
 
 
 @pytest.mark.parametrize("edit", [changed, lost, doubled, swapped])
@@ -195,9 +195,11 @@ LAST = END + (-SIZE % 64) + 64 - 128
         pytest.param(64, id="first-byte"),
         pytest.param(64 + 256 * 1024 - 1, id="last-of-a-chunk"),
         pytest.param(64 + 300_000, id="middle"),
-        pytest.param(END - 128, id="near-the-end"),
+        pytest.param(END - 100, id="near-the-end"),
         pytest.param(END - 1, id="last-byte"),
-        pytest.param(LAST, id="trailer"),
+        pytest.param(END + 20, id="filling"),
+        pytest.param(TRAILER, id="trailer"),
+        pytest.param(TRAILER + 48, id="end-of-trailer"),
     ],
 )
 def test_a_byte_changed_lost_doubled_or_swapped_fails_its_transfer(
@@ -254,6 +256,9 @@ def test_a_deadline_names_what_is_missing(pair: Pair) -> None:
     (record,) = pair.run(Paced("s0", "s1", 10_000_000, 8e6), deadline_s=0.2)
     assert not record.ok
     assert record.why.endswith("of 10000000 bytes had come from s0 by o0 before the deadline")
+    (connection,) = ask_all({pair.channel("s0"): ("stats", {})}, 5)["s0"]["connections"]
+    assert connection["why"] == f"closed in mid-transfer at the deadline of collective {record.collective}"
+    assert not pair.send(deadline_s=0.5).ok
     pair.wire()
     assert pair.send().ok
 

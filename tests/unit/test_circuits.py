@@ -10,8 +10,14 @@ from moefabric.circuits import Circuit, CircuitConflictError, CircuitSet, cross_
 from moefabric.topology import Fabric, Kind, Nic
 from tests.fabrics import MESH, circuit_sets, fabric, fabrics, lit_fabrics
 
-ends = st.builds(Nic, st.sampled_from([f"s{i}" for i in range(12)]), st.just(Kind.OPTICAL), st.integers(0, 15))
-circuits = st.tuples(ends, ends).filter(lambda pair: pair[0].server != pair[1].server).map(lambda pair: Circuit(*pair))
+ends = st.builds(
+    Nic, st.sampled_from([f"s{i}" for i in range(12)]), st.just(Kind.OPTICAL), st.integers(0, 15)
+)
+circuits = (
+    st.tuples(ends, ends)
+    .filter(lambda pair: pair[0].server != pair[1].server)
+    .map(lambda pair: Circuit(*pair))
+)
 
 
 @st.composite
@@ -54,7 +60,9 @@ def test_what_is_no_circuit_is_refused(text: str, said: str) -> None:
 
 
 def test_a_nic_that_would_end_two_circuits_is_named() -> None:
-    with pytest.raises(CircuitConflictError, match="^more than one circuit would end at s0/o0, s1/o0$") as told:
+    with pytest.raises(
+        CircuitConflictError, match=r"^more than one circuit would end at s0/o0, s1/o0$"
+    ) as told:
         CircuitSet.of(["s0/o0~s1/o0", "s0/o0~s2/o0", "s1/o0~s3/o0"])
     assert list(map(str, told.value.clashing)) == ["s0/o0", "s1/o0"]
 
@@ -73,7 +81,9 @@ def test_light_is_printed_in_order_and_its_absence_in_words() -> None:
 
 
 def test_only_what_differs_moves() -> None:
-    change = CircuitSet.of(["s0/o0~s1/o0", "s2/o0~s3/o0"]).towards(CircuitSet.of(["s2/o0~s3/o0", "s0/o0~s2/o1"]))
+    change = CircuitSet.of(["s0/o0~s1/o0", "s2/o0~s3/o0"]).towards(
+        CircuitSet.of(["s2/o0~s3/o0", "s0/o0~s2/o1"])
+    )
     assert str(change.teardown) == "s0/o0~s1/o0"
     assert str(change.kept) == "s2/o0~s3/o0"
     assert str(change.setup) == "s0/o0~s2/o1"
@@ -127,6 +137,8 @@ def test_what_an_ocs_was_told_is_what_it_shows(given_light: tuple[Fabric, Circui
         pytest.param([(1, 13)], "no light", id="looped-back"),
     ],
 )
-def test_only_light_between_two_servers_both_ways_is_a_circuit(connects: list[tuple[int, int]], seen: str) -> None:
+def test_only_light_between_two_servers_both_ways_is_a_circuit(
+    connects: list[tuple[int, int]], seen: str
+) -> None:
     made = fabric()
     assert str(seen_circuits(made, made.regions[0], connects)) == seen

@@ -129,6 +129,13 @@ def test_a_mirror_that_sticks_leaves_its_pair_on_the_eps(bench: Bench) -> None:
     assert bench.switches.way("s0", "s2", None, bench.ocs.lit()) == (("s0/e0", "leaf0"), ("leaf0", "s2/e0"))
 
 
+def test_a_mirror_that_will_not_let_go_is_told_of(bench: Bench) -> None:
+    bench.ocs.stuck = frozenset({FABRIC.ocs_port(Circuit.parse("s0/o0~s1/o0").a), FABRIC.ocs_port(Circuit.parse("s0/o0~s1/o0").b)})
+    with pytest.raises(ControlError, match="the OCS shows besides s0/o0~s1/o0; traffic is on s0/o0~s1/o0 s2/o0~s3/o0"):
+        bench.reconciler.reconcile(CircuitSet.of(["s2/o0~s3/o0"]))
+    assert bench.switches.light == light_rules(A)
+
+
 @pytest.mark.parametrize(
     ("settle_s", "relied_on"),
     [

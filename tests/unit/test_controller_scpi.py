@@ -154,11 +154,13 @@ def test_nobody_there_is_told_with_the_address() -> None:
         driver.lit()
 
 
-def test_after_a_fault_the_next_question_calls_again() -> None:
+def test_after_a_fault_the_next_question_calls_again_and_half_an_answer_is_forgotten() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, ocs(listener.getsockname()[:2]) as driver:
 
         def serve() -> None:
-            listener.accept()[0].close()
+            with listener.accept()[0] as first, first.makefile("rb") as lines:
+                assert [next(lines), next(lines)] == [b"*cls\n", b":oxc:swit:conn:stat?\n"]
+                first.sendall(b"(@2")
             connection, _ = listener.accept()
             with connection, connection.makefile("rb") as lines:
                 assert next(lines) == b"*cls\n"
@@ -171,3 +173,39 @@ def test_after_a_fault_the_next_question_calls_again() -> None:
             driver.lit()
         assert driver.lit() == PAIR
         thread.join(5)
+
+
+def test_a_device_that_was_started_anew_is_called_again_without_a_word() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ocs(listener.getsockname()[:2]) as driver:
+
+        def serve() -> None:
+            for _ in range(2):
+                with listener.accept()[0] as connection, connection.makefile("rb") as lines:
+                    assert [next(lines), next(lines)] == [b"*cls\n", b":oxc:swit:conn:stat?\n"]
+                    connection.sendall(b"(@1,3),(@7,5)\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert [driver.lit(), driver.lit()] == [PAIR, PAIR]
+        thread.join(5)
+
+
+def test_a_command_is_never_given_twice() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ocs(listener.getsockname()[:2]) as driver:
+        heard: list[bytes] = []
+
+        def serve() -> None:
+            with listener.accept()[0] as connection, connection.makefile("rb") as lines:
+                heard.extend([next(lines), next(lines)])
+                connection.sendall(b"(@),(@)\n")
+                heard.append(next(lines))
+            with listener.accept()[0] as connection, connection.makefile("rb") as lines:
+                heard.extend(lines)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(ControlError, match=r"hung up|reset"):
+            driver.reconfigure(CircuitSet().towards(PAIR))
+        socket.create_connection(listener.getsockname()[:2]).close()
+        thread.join(5)
+    assert [line for line in heard if b"add" in line] == [b":oxc:swit:conn:add (@1,3),(@7,5);:syst:err?\n"]

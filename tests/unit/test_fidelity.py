@@ -70,10 +70,15 @@ def test_a_run_that_went_as_predicted_passes_with_its_figures() -> None:
             id="links-not-as-fast-as-planned",
         ),
         pytest.param(
-            {"bytes_received": 999}, Verdict.INVALID, "1000 bytes were sent and 999 received", id="a-byte-lost"
+            {"bytes_received": 999},
+            Verdict.INVALID,
+            "1000 bytes were sent and 999 received",
+            id="a-byte-lost",
         ),
         pytest.param({"corrupt": 1}, Verdict.INVALID, "1 transfers arrived changed", id="a-transfer-changed"),
-        pytest.param({"lost_transfers": 2}, Verdict.INVALID, "2 transfers did not arrive", id="transfers-lost"),
+        pytest.param(
+            {"lost_transfers": 2}, Verdict.INVALID, "2 transfers did not arrive", id="transfers-lost"
+        ),
         pytest.param({"remarks": ["no netem here"]}, Verdict.DEGRADED, "no netem here", id="a-remark"),
     ],
 )

@@ -40,7 +40,9 @@ def test_flows_conserve_a_splits_bytes(case: tuple[Fabric, CircuitSet, Split]) -
 
 
 @given(splits())
-def test_no_flow_is_empty_and_each_leaves_by_a_nic_of_its_sender(case: tuple[Fabric, CircuitSet, Split]) -> None:
+def test_no_flow_is_empty_and_each_leaves_by_a_nic_of_its_sender(
+    case: tuple[Fabric, CircuitSet, Split],
+) -> None:
     wired, lit, split = case
     for flow in flows(wired, lit, split):
         assert flow.bytes > 0

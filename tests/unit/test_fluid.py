@@ -51,7 +51,9 @@ def test_headers_take_their_share_of_a_link() -> None:
         pytest.param([], [], 0, None, id="nothing-takes-no-time"),
         pytest.param([], [Flow("s0", "s1", "e0", 0)], 0, ("s0/e0", "leaf0"), id="no-bytes-take-no-time"),
         pytest.param([], [Flow("s0", "s1", "e0", SECOND)], 1, ("s0/e0", "leaf0"), id="one-wire"),
-        pytest.param(["s0/o0~s1/o2"], [Flow("s0", "s1", "o0", SECOND)], 1, ("s0/o0", "ocs"), id="one-circuit"),
+        pytest.param(
+            ["s0/o0~s1/o2"], [Flow("s0", "s1", "o0", SECOND)], 1, ("s0/o0", "ocs"), id="one-circuit"
+        ),
         pytest.param(
             ["s0/o0~s1/o2"],
             [Flow("s0", "s1", "o0", 2 * SECOND), Flow("s0", "s1", "e0", SECOND)],
@@ -147,9 +149,7 @@ def _hops(links: tuple[tuple[str, str], ...]) -> list[str]:
     return [links[0][0], *(there for _, there in links[1:])]
 
 
-def _walk(
-    wired: Fabric, lit: CircuitSet, rules: frozenset[Rule], src: str, dst: str, path: str
-) -> list[str]:
+def _walk(wired: Fabric, lit: CircuitSet, rules: frozenset[Rule], src: str, dst: str, path: str) -> list[str]:
     """The ports that a marked packet leaves by, switch after switch, by the rules alone."""
     switch, hops = src, []
     while switch != dst:
@@ -165,7 +165,8 @@ def _best(wired: Fabric, rules: list[Rule], dst: str, path: str) -> Rule:
     fitting = [
         rule
         for rule in rules
-        if rule.to in (dst, wired.region_of[dst].name, "*") and (rule.path == path or (rule.path is None and not rule.light))
+        if rule.to in (dst, wired.region_of[dst].name, "*")
+        and (rule.path == path or (rule.path is None and not rule.light))
     ]
     return max(fitting, key=lambda rule: (rule.light, rule.path is not None, rule.to == dst))
 

@@ -67,7 +67,9 @@ def test_combine_is_the_way_back_and_the_backward_pass_goes_both_ways_again() ->
 
 def test_the_light_that_hides_behind_attention_is_for_the_layer_that_comes_next() -> None:
     made = layers()
-    hidden = [o.meanwhile for o in operations(MODEL, TRAINING, made) if isinstance(o, Compute) and o.meanwhile]
+    hidden = [
+        o.meanwhile for o in operations(MODEL, TRAINING, made) if isinstance(o, Compute) and o.meanwhile
+    ]
     assert [light.demand for light in hidden] == [made[0].demand]
 
 
@@ -90,7 +92,9 @@ def test_a_pass_back_computes_twice_the_pass_forward() -> None:
     seconds = {told(o): o.seconds for o in operations(MODEL, TRAINING, layers()) if isinstance(o, Compute)}
     assert seconds["forward expert 0"] == pytest.approx((25 * 192 / 500,) * 2)
     assert seconds["backward expert 0"] == pytest.approx((2 * 25 * 192 / 500,) * 2)
-    assert seconds["backward attention 0"] == pytest.approx(tuple(2 * s for s in seconds["forward attention 0"]))
+    assert seconds["backward attention 0"] == pytest.approx(
+        tuple(2 * s for s in seconds["forward attention 0"])
+    )
 
 
 @given(arrays.arrays(np.int64, (4, 4), elements=st.integers(0, 1000)))

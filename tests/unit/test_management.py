@@ -29,7 +29,9 @@ def test_the_addresses_of_the_prototype() -> None:
     [region] = made.regions
     assert NET.outer == "198.18.7.1"
     assert NET.ocs(region) == "198.18.7.2"
-    assert [NET.server(made, server) for server in made.servers] == [f"198.18.7.{n}" for n in (64, 65, 66, 67)]
+    assert [NET.server(made, server) for server in made.servers] == [
+        f"198.18.7.{n}" for n in (64, 65, 66, 67)
+    ]
     assert (NET.openflow(None), NET.openflow(region)) == (("198.18.7.1", 6653), ("198.18.7.1", 6654))
     assert (NET.northbound(None), NET.northbound(region)) == (("198.18.7.1", 8080), ("198.18.7.1", 8081))
 

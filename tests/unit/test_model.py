@@ -19,7 +19,11 @@ def test_an_expert_is_three_matrices_of_4096_by_14336() -> None:
 def test_attention_is_four_projections_and_half_the_scores() -> None:
     query_and_output, key_and_value = 2 * 4096 * 4096, 2 * 4096 * 1024
     scores_and_values = 2 * 4096 * 4096
-    assert MIXTRAL.attention_flops(4096) == 2 * (query_and_output + key_and_value) + scores_and_values == 117_440_512
+    assert (
+        MIXTRAL.attention_flops(4096)
+        == 2 * (query_and_output + key_and_value) + scores_and_values
+        == 117_440_512
+    )
 
 
 def test_a_ranks_four_gpus_share_its_32768_tokens() -> None:

@@ -77,6 +77,11 @@ def test_the_simulator_lights(rows: list[list[float]], ports: list[int], lit: li
     ("ports", "lit"),
     [
         pytest.param([3] * 4, [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2), (1, 3)], id="a-full-mesh-of-four"),
+        pytest.param(
+            [4] * 4,
+            [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2), (1, 3), (0, 1), (2, 3)],
+            id="opposite-servers-once-a-round",
+        ),
         pytest.param([1] * 4, [(0, 1), (2, 3)], id="one-port-each-pairs-neighbours"),
         pytest.param([2, 2], [(0, 1), (0, 1)], id="two-servers-share-all"),
         pytest.param([5], [], id="one-server-has-nobody"),

@@ -127,6 +127,22 @@ def test_spill_is_the_best_of_all_splits_over_its_circuits(situation: tuple[Fabr
     assert isclose(planned.predicted_s, best, rel_tol=1e-6, abs_tol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("electrical", "per_leaf", "spines"),
+    [
+        pytest.param(1, 1, 2, id="one-nic-and-spines-by-destination"),
+        pytest.param(2, 1, 2, id="a-spine-a-nic"),
+        pytest.param(3, 2, 2, id="spines-loaded-unevenly"),
+    ],
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_spill_is_the_best_split_where_the_leaves_uplinks_are_narrow(electrical: int, per_leaf: int, spines: int, seed: int) -> None:
+    made = fabric(5, 2, electrical, per_leaf, spines, 6.0)
+    owed = DemandMatrix(made.servers, np.random.default_rng(seed).pareto(1.0, (5, 5)) * 1e9)
+    planned = plan(made, made.regions[0], owed, POLICIES["spill"], CircuitSet())
+    assert planned.predicted_s == pytest.approx(least_seconds(made, planned, list(owed.pairs())), rel=1e-6)
+
+
 def least_seconds(made: Fabric, planned: Plan, pairs: list[tuple[str, str, float]]) -> float:
     """The optimum, by scipy's linear programming: variables are each pair's gigabytes by the EPS, and T in milliseconds."""
     if not pairs:

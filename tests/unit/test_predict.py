@@ -48,7 +48,9 @@ def test_a_full_mesh_of_light_takes_every_byte(prototype: dict[str, Json]) -> No
     assert 0.5 < prototype["mixnet-spill"]["light_share"] < 1
 
 
-def test_an_iteration_computes_attention_and_the_busiest_experts_three_times_a_layer(prototype: dict[str, Json]) -> None:
+def test_an_iteration_computes_attention_and_the_busiest_experts_three_times_a_layer(
+    prototype: dict[str, Json],
+) -> None:
     tokens_of_expert_0 = 2 * (9810 + 9278 + 10684 + 10897 + 8684 + 8361 + 10208 + 9781)
     expert_s = tokens_of_expert_0 * 352_321_536 / 499.2e12
     attention_s = 32768 * 117_440_512 / 499.2e12
@@ -77,4 +79,6 @@ def test_a_scale_that_is_given_is_taken_and_auto_is_proposed() -> None:
     given = load.experiment(EXAMPLES / "prototype.yaml", ["scale={bytes: 2500, dilation: 4}"])
     assert proposed_scale(given, EXAMPLES, "ovs-netdev") == Scale(2500, 4)
     auto = load.experiment(EXAMPLES / "prototype.yaml")
-    assert proposed_scale(auto, EXAMPLES, "ovs-netdev").dilation == 2, "0.0314 s are too short to measure, 0.0628 s are not"
+    assert proposed_scale(auto, EXAMPLES, "ovs-netdev").dilation == 2, (
+        "0.0314 s are too short to measure, 0.0628 s are not"
+    )

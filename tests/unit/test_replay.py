@@ -1,5 +1,9 @@
 """The replay of an iteration, on agents and light in memory: what comes after what, what waits, what hides, and what it costs."""
 
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
 import pytest
 
 from controller.planner.eps import EpsOnly
@@ -39,7 +43,14 @@ COMBINE = Collective("combine", "forward", 0, NEIGHBOURS.combine())
 class Bench:
     """A fabric of one optical and one electrical NIC a server, in memory, with what its replay announces."""
 
-    def __init__(self, made: Fabric | None = None, policy: Policy | None = None, *, paced: bool = True) -> None:
+    def __init__(
+        self,
+        made: Fabric | None = None,
+        policy: Policy | None = None,
+        *,
+        paced: bool = True,
+        background: Executor | None = None,
+    ) -> None:
         self.fabric, self.clock = made or fabric(1, 1), VirtualClock()
         self.policy: Policy = policy or MixNet()
         self.light = MemoryLight(self.fabric, self.policy, self.clock)
@@ -47,7 +58,7 @@ class Bench:
         self.announced: list[str] = []
         self.replay = Replay(
             self.fabric, self.policy, self.agents, self.light if self.fabric.optical else None, CircuitSet(),
-            paced=paced, clock=self.clock, background=AtOnce(), progress=self.announced.append,
+            paced=paced, clock=self.clock, background=background or AtOnce(), progress=self.announced.append,
         )  # fmt: skip
 
 
@@ -63,7 +74,9 @@ def test_the_forward_pass_waits_for_light_between_the_gate_and_dispatch() -> Non
 def test_an_iteration_is_run_in_order_and_timed_as_a_whole() -> None:
     bench = Bench()
     expert = Compute("expert", "forward", 0, (0.020, 0.005, 0.005, 0.005))
-    run = bench.replay.iteration(3, [ATTENTION, Reconfigure("forward", 0, NEIGHBOURS), DISPATCH, expert, COMBINE])
+    run = bench.replay.iteration(
+        3, [ATTENTION, Reconfigure("forward", 0, NEIGHBOURS), DISPATCH, expert, COMBINE]
+    )
     assert bench.announced == ["forward dispatch of layer 0", "forward combine of layer 0"]
     assert run.number == 3
     assert run.end_ns - run.start_ns == pytest.approx((10 + 25 + 6 + 100 + 20 + 100) * MS, abs=NEAR)
@@ -100,7 +113,12 @@ def test_dark_time_is_counted_once_by_the_collective_that_waited_for_it() -> Non
 
 def test_new_demand_moves_the_light_and_the_bytes_with_it() -> None:
     crossed = Collective("dispatch", "forward", 1, CROSSED)
-    operations: list[Operation] = [Reconfigure("forward", 0, NEIGHBOURS), DISPATCH, Reconfigure("forward", 1, CROSSED), crossed]
+    operations: list[Operation] = [
+        Reconfigure("forward", 0, NEIGHBOURS),
+        DISPATCH,
+        Reconfigure("forward", 1, CROSSED),
+        crossed,
+    ]
     bench = Bench()
     run = bench.replay.iteration(0, operations)
     assert str(bench.replay.circuits) == "s0/o0~s2/o0 s1/o0~s3/o0"
@@ -111,7 +129,10 @@ def test_new_demand_moves_the_light_and_the_bytes_with_it() -> None:
 
 def test_what_has_no_light_goes_by_the_eps_in_the_same_time() -> None:
     run = Bench().replay.iteration(0, [DISPATCH])
-    assert {(r.src, r.dst, r.path) for r in run.collectives[0].records} == {("s0", "s1", "e0"), ("s2", "s3", "e0")}
+    assert {(r.src, r.dst, r.path) for r in run.collectives[0].records} == {
+        ("s0", "s1", "e0"),
+        ("s2", "s3", "e0"),
+    }
 
 
 def test_a_fabric_without_light_never_waits_for_any() -> None:
@@ -173,16 +194,39 @@ def test_a_lost_transfer_ends_the_run_in_one_line(broken: dict[tuple[str, str], 
 
 def test_a_picture_shows_each_server_computing_dark_and_sending() -> None:
     run = Bench().replay.iteration(0, [ATTENTION, Reconfigure("forward", 0, demand((0, 1))), DISPATCH])
-    mine = {server: [(s.kind, s.start_ns // MS, s.end_ns // MS) for s in run.spans if s.server == server] for server in SERVERS}
+    mine = {
+        server: [(s.kind, s.start_ns // MS, s.end_ns // MS) for s in run.spans if s.server == server]
+        for server in SERVERS
+    }
     assert mine["s0"][:3] == [("attention", 0, 10), ("reconfiguration", 10, 35), ("dark", 10, 35)]
     assert mine["s0"][3][:2] == ("dispatch", 41)
     assert [kind for kind, _, _ in mine["s2"]] == ["attention", "dispatch"], "no light of s2 or s3 moves"
 
 
+class WhenAsked(Executor):
+    """Does what it was given when its result is asked for, and never otherwise."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        class Later(Future[Any]):
+            def result(self, timeout: float | None = None) -> Any:
+                return fn(*args, **kwargs)
+
+        return Later()
+
+
+def test_no_byte_is_sent_while_hidden_light_still_moves() -> None:
+    bench = Bench(background=WhenAsked())
+    attention = Compute("attention", "backward", 1, (0.001,) * 4, Reconfigure("backward", 0, NEIGHBOURS))
+    run = bench.replay.iteration(0, [attention, Collective("combine", "backward", 0, NEIGHBOURS)])
+    assert {record.path for record in run.collectives[0].records} == {"o0"}
+
+
 def test_light_that_moves_in_a_thread_of_its_own_is_waited_for() -> None:
     made, clock = fabric(1, 1), VirtualClock()
     light = MemoryLight(made, MixNet(), clock)
-    replay = Replay(made, MixNet(), MemoryAgents(made, lambda: light.lit, clock), light, CircuitSet(), clock=clock)
+    replay = Replay(
+        made, MixNet(), MemoryAgents(made, lambda: light.lit, clock), light, CircuitSet(), clock=clock
+    )
     attention = Compute("attention", "backward", 1, (0.001,) * 4, Reconfigure("backward", 0, NEIGHBOURS))
     try:
         run = replay.iteration(0, [attention, Collective("combine", "backward", 0, NEIGHBOURS)])

@@ -19,7 +19,9 @@ from tests.fabrics import fabric
 
 SERVERS = ("s0", "s1", "s2", "s3")
 TENTH = 0.1 * 100e9 / 8 * 1448 / 1514
-DEMAND = DemandMatrix(SERVERS, [[0.0, TENTH, 0.0, 0.0], [0.0] * 4, [0.0, 0.0, 0.0, TENTH], [0.0, TENTH / 2, 0.0, 0.0]])
+DEMAND = DemandMatrix(
+    SERVERS, [[0.0, TENTH, 0.0, 0.0], [0.0] * 4, [0.0, 0.0, 0.0, TENTH], [0.0, TENTH / 2, 0.0, 0.0]]
+)
 OPERATIONS: tuple[Operation, ...] = (
     Compute("attention", "forward", 0, (0.010,) * 4),
     Reconfigure("forward", 0, DEMAND),
@@ -39,11 +41,17 @@ def replayed(scale: Scale, iterations: int = 2) -> Json:
     return result(made, "mixnet", "mixnet", runs, cpu_idle=[0.5], remarks=[])
 
 
-@pytest.mark.parametrize("scale", [Scale(), Scale(500), Scale(1000, 2)], ids=["real-size", "bytes", "dilated"])
+@pytest.mark.parametrize(
+    "scale", [Scale(), Scale(500), Scale(1000, 2)], ids=["real-size", "bytes", "dilated"]
+)
 def test_results_are_the_models_whatever_the_scale(scale: Scale) -> None:
     said = replayed(scale)
     dispatch, combine = said["collectives"][:2]
-    assert dispatch["measured_s"] == pytest.approx(dispatch["predicted_s"], rel=1e-4) == pytest.approx(0.1, rel=1e-4)
+    assert (
+        dispatch["measured_s"]
+        == pytest.approx(dispatch["predicted_s"], rel=1e-4)
+        == pytest.approx(0.1, rel=1e-4)
+    )
     assert dispatch["bytes"] == round(2.5 * TENTH)
     assert (dispatch["bytes_by_light"], dispatch["bytes_by_eps"]) == (round(2 * TENTH), round(0.5 * TENTH))
     assert (dispatch["dark_s"], combine["dark_s"]) == (pytest.approx(0.025), 0)
@@ -61,7 +69,15 @@ def test_an_iteration_is_predicted_with_its_computing_and_its_waiting_for_light(
 
 def test_a_result_is_plain_json_with_the_names_that_scripts_rely_on() -> None:
     said = json.loads(json.dumps(replayed(Scale(), iterations=1)))
-    assert {"fabric", "policy", "iterations", "collectives", "reconfigurations", "integrity", "fidelity"} <= said.keys()
+    assert {
+        "fabric",
+        "policy",
+        "iterations",
+        "collectives",
+        "reconfigurations",
+        "integrity",
+        "fidelity",
+    } <= said.keys()
     assert set(said["iterations"][0]) >= {"measured_s", "predicted_s", "compute_s", "exposed_comm_s"}
     assert set(said["collectives"][0]) >= {
         "iteration", "layer", "kind", "measured_s", "predicted_s", "bytes", "bytes_by_light", "bytes_by_eps", "dark_s"
@@ -88,7 +104,9 @@ def test_the_timeline_is_the_last_iterations_from_its_start() -> None:
 
 def test_a_run_in_which_nothing_was_sent_is_invalid() -> None:
     idle = IterationRun(0, 0, end_ns=10)
-    assert result(fabric(), "f", "mixnet", [idle], cpu_idle=[], remarks=[])["fidelity"]["verdict"] == "invalid"
+    assert (
+        result(fabric(), "f", "mixnet", [idle], cpu_idle=[], remarks=[])["fidelity"]["verdict"] == "invalid"
+    )
 
 
 def record(src: str, path: str, size: int, end_ns: int) -> FlowRecord:
@@ -100,13 +118,21 @@ def record(src: str, path: str, size: int, end_ns: int) -> FlowRecord:
     [
         pytest.param([record("s0", "o0", 1000, 1100)], [0.0], id="as-planned"),
         pytest.param([record("s0", "o0", 1000, 2100)], [-0.5], id="twice-the-time-is-half-the-rate"),
-        pytest.param([record("s0", "o0", 1000, 1100), record("s1", "o0", 940, 600)], [0.0], id="not-full-doesnt-count"),
-        pytest.param([record("s0", "o0", 1000, 1100), record("s1", "o0", 960, 600)], [0.0, 1.0], id="nearly-full-does"),
-        pytest.param([record("s0", "o0", 500, 600), record("s0", "o0", 500, 1100)], [0.0], id="flows-share-a-nic"),
+        pytest.param(
+            [record("s0", "o0", 1000, 1100), record("s1", "o0", 940, 600)], [0.0], id="not-full-doesnt-count"
+        ),
+        pytest.param(
+            [record("s0", "o0", 1000, 1100), record("s1", "o0", 960, 600)], [0.0, 1.0], id="nearly-full-does"
+        ),
+        pytest.param(
+            [record("s0", "o0", 500, 600), record("s0", "o0", 500, 1100)], [0.0], id="flows-share-a-nic"
+        ),
         pytest.param([record("s0", "o0", 1000, 100)], [], id="no-time-no-rate"),
     ],
 )
-def test_full_nics_are_held_against_their_planned_rate(records: list[FlowRecord], errors: list[float]) -> None:
+def test_full_nics_are_held_against_their_planned_rate(
+    records: list[FlowRecord], errors: list[float]
+) -> None:
     operation = Collective("dispatch", "forward", 0, DEMAND)
     planned = Prediction(1000e-9, (), None, {})
     run = CollectiveRun(0, operation, planned, (Flow("s0", "s9", "o0", 1000),), tuple(records), 0)
@@ -116,7 +142,14 @@ def test_full_nics_are_held_against_their_planned_rate(records: list[FlowRecord]
 def test_ratios_compare_like_with_like() -> None:
     def entry(policy: str, measured: list[float]) -> Json:
         collectives = [
-            {"iteration": 0, "layer": layer, "kind": "dispatch", "pass": "forward", "measured_s": s, "predicted_s": 2 * s}
+            {
+                "iteration": 0,
+                "layer": layer,
+                "kind": "dispatch",
+                "pass": "forward",
+                "measured_s": s,
+                "predicted_s": 2 * s,
+            }
             for layer, s in enumerate(measured)
         ]
         return {"policy": policy, "collectives": collectives}

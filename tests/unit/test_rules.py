@@ -38,7 +38,9 @@ def test_a_change_makes_the_target_of_what_is_there(now: frozenset[Rule], target
 
 
 @given(rule_sets(), rule_sets())
-def test_a_change_never_deletes_a_match_that_it_adds_again(now: frozenset[Rule], target: frozenset[Rule]) -> None:
+def test_a_change_never_deletes_a_match_that_it_adds_again(
+    now: frozenset[Rule], target: frozenset[Rule]
+) -> None:
     change = RuleChange.between(now, target)
     assert not {rule.match for rule in change.delete} & {rule.match for rule in change.add}
 

@@ -75,7 +75,12 @@ def test_one_leaf_needs_no_spine_and_no_electrical_nic_needs_no_leaf() -> None:
 def test_a_leafs_uplinks_carry_its_servers_nics_over_the_oversubscription() -> None:
     made = fabric(0, 4, eps=Eps(servers_per_leaf=2, spines=2, oversubscription=2.0))
     assert made.leaves == ("leaf0", "leaf1")
-    assert list(made.uplinks) == [("leaf0", "spine0"), ("leaf0", "spine1"), ("leaf1", "spine0"), ("leaf1", "spine1")]
+    assert list(made.uplinks) == [
+        ("leaf0", "spine0"),
+        ("leaf0", "spine1"),
+        ("leaf1", "spine0"),
+        ("leaf1", "spine1"),
+    ]
     assert made.uplink_rate_bps == 2 * 4 * 100e9 / 2.0 / 2
     assert made.under("leaf1") == ("s2", "s3")
     assert made.leaf_of("s1") == "leaf0"
@@ -128,7 +133,9 @@ def test_a_byte_that_is_owed_is_never_scaled_away(model: float, sent: int) -> No
 
 
 @given(st.floats(1, 1e4), st.floats(1, 100), st.floats(1e6, 1e12), st.floats(1e9, 1e13))
-def test_scaled_bytes_at_a_scaled_rate_take_the_dilated_time(factor: float, dilation: float, size: float, rate: float) -> None:
+def test_scaled_bytes_at_a_scaled_rate_take_the_dilated_time(
+    factor: float, dilation: float, size: float, rate: float
+) -> None:
     scale = Scale(factor, dilation)
     took_s = 8 * scale.size_bytes(size) / scale.rate_bps(rate)
     assert took_s == pytest.approx(8 * size / rate * dilation, rel=1e-2)

@@ -24,7 +24,9 @@ def test_a_rate_is_bits_per_second(text: str | float, bps: float) -> None:
     assert rate_bps(text) == pytest.approx(bps)
 
 
-@pytest.mark.parametrize("text", ["", "fast", "Gb/s", "12.5GB/s", "100Gb/h", "1 2Gb/s", "0x10", "\u0661Gb/s", "1e999Gb/s"])
+@pytest.mark.parametrize(
+    "text", ["", "fast", "Gb/s", "12.5GB/s", "100Gb/h", "1 2Gb/s", "0x10", "\u0661Gb/s", "1e999Gb/s"]
+)
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity such as 100Gb/s"):
         rate_bps(text)
@@ -54,7 +56,8 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bps", "text"), [(100e9, "100Gb/s"), (2.5e12, "2.5Tb/s"), (200e6, "200Mb/s"), (1500, "1.5kb/s"), (7, "7b/s")]
+    ("bps", "text"),
+    [(100e9, "100Gb/s"), (2.5e12, "2.5Tb/s"), (200e6, "200Mb/s"), (1500, "1.5kb/s"), (7, "7b/s")],
 )
 def test_a_rate_is_written_the_short_way(bps: float, text: str) -> None:
     assert rate_text(bps) == text

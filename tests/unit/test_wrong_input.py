@@ -18,7 +18,11 @@ SERVERS = ("s0", "s1", "s2", "s3")
 
 def take(path: Path) -> None:
     """Read a file as the command line does, by the first word of its name, with the settings that its comments give."""
-    settings = [line.removeprefix(SET) for line in path.read_text(errors="replace").splitlines() if line.startswith(SET)]
+    settings = [
+        line.removeprefix(SET)
+        for line in path.read_text(errors="replace").splitlines()
+        if line.startswith(SET)
+    ]
     match path.stem.split("-")[0]:
         case "fabric":
             load.fabric(path, settings)
@@ -40,7 +44,8 @@ def told(path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "path", [pytest.param(path, id=path.stem) for path in sorted([*GOLDEN.glob("*.yaml"), *GOLDEN.glob("*.json")])]
+    "path",
+    [pytest.param(path, id=path.stem) for path in sorted([*GOLDEN.glob("*.yaml"), *GOLDEN.glob("*.json")])],
 )
 def test_wrong_input_is_told_word_for_word(path: Path) -> None:
     assert told(path) == path.with_suffix(".log").read_text()
@@ -75,14 +80,24 @@ def test_a_demand_for_another_number_of_servers_is_refused(tmp_path: Path) -> No
     [
         pytest.param("training.iterations=7", lambda spec: spec.training.iterations == 7, id="a-number"),
         pytest.param("fabrics[1].optical=2", lambda spec: spec.fabrics[1].optical == 2, id="in-a-list"),
-        pytest.param("wiring.regions[0].ocs.settle=5ms", lambda spec: spec.wiring.regions[0].ocs.settle == 5_000_000, id="deep"),
+        pytest.param(
+            "wiring.regions[0].ocs.settle=5ms",
+            lambda spec: spec.wiring.regions[0].ocs.settle == 5_000_000,
+            id="deep",
+        ),
         pytest.param("scale.bytes=1e3", lambda spec: spec.scale.bytes == 1000, id="in-place-of-a-word"),
-        pytest.param("scale={bytes: 2000, dilation: 2}", lambda spec: spec.scale.dilation == 2, id="a-mapping"),
+        pytest.param(
+            "scale={bytes: 2000, dilation: 2}", lambda spec: spec.scale.dilation == 2, id="a-mapping"
+        ),
         pytest.param("wiring.nic_rate=50e9", lambda spec: spec.wiring.nic_rate == 50e9, id="a-bare-rate"),
-        pytest.param("wiring.switch=ovs", lambda spec: spec.wiring.switch == "ovs", id="a-key-not-in-the-file"),
+        pytest.param(
+            "wiring.switch=ovs", lambda spec: spec.wiring.switch == "ovs", id="a-key-not-in-the-file"
+        ),
     ],
 )
-def test_a_setting_changes_one_key_of_the_file(setting: str, changed: Callable[[ExperimentSpec], bool]) -> None:
+def test_a_setting_changes_one_key_of_the_file(
+    setting: str, changed: Callable[[ExperimentSpec], bool]
+) -> None:
     example = Path(__file__).parents[2] / "examples/prototype.yaml"
     after = load.experiment(example, [setting])
     assert after != load.experiment(example)

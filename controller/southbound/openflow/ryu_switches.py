@@ -1,4 +1,4 @@
-"""The packet switches of one controller over OpenFlow 1.3, by Ryu: the one module that knows Ryu.
+"""The packet switches of one controller over OpenFlow 1.3, by Ryu: with `messages`, all that knows Ryu.
 
 A switch that connects is given every rule it should have, whatever it had: the controller says what is, and never asks. Each controller process
 marks its entries with a cookie of its own, by which what an earlier one left is found and removed, after the new entries are in place.
@@ -8,10 +8,10 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import SystemRandom
-from typing import Any, Final
+from typing import Any
 
-from controller.southbound.openflow import arp, shim  # noqa: F401 - the shim has to come before Ryu
-from controller.southbound.openflow.entries import ARP_PRIORITY, Entry, entry
+from controller.southbound.openflow import arp, messages
+from controller.southbound.openflow.entries import entry
 from controller.southbound.openflow.green import listen
 
 # isort: split
@@ -24,16 +24,13 @@ from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from ryu.controller.ofp_handler import OFPHandler
 from ryu.ofproto import ofproto_v1_3 as of
 from ryu.ofproto import ofproto_v1_3_parser as parser
-from ryu.ofproto.ofproto_protocol import ProtocolDesc
 
 from moefabric.errors import ControlError
 from moefabric.rules import Rule, RuleChange
-from moefabric.topology import HOST_PORT, Fabric
+from moefabric.topology import Fabric
 
 logging.getLogger("ryu").setLevel(logging.WARNING)  # at INFO it names its own parts
 
-_COOKIE_BITS: Final = 64
-_ETH_ARP, _ETH_IP = 0x0806, 0x0800
 
 
 @dataclass
@@ -102,14 +99,14 @@ class RyuSwitches:
     def __init__(self, fabric: Fabric, switches: Sequence[str], base: Iterable[Rule], deadline_s: float = 5.0) -> None:
         """`switches` are the controller's own, `base` the rules they have without light, `deadline_s` how long a change may take."""
         self.fabric, self.switches, self.deadline_s = fabric, tuple(switches), deadline_s
-        self.cookie = SystemRandom().getrandbits(_COOKIE_BITS) & ~1  # all ones is OpenFlow's own
+        self.cookie = SystemRandom().getrandbits(messages.COOKIE_BITS) & ~1  # all ones is OpenFlow's own
         self._named = {fabric.dpid(switch): switch for switch in switches}
         self._rules = {rule.match: rule for rule in base}
         self._known = arp.knowledge(fabric)
         self._datapaths: dict[str, Any] = {}
         self._ready: set[str] = set()
         self._batches: dict[tuple[str, int], _Batch] = {}
-        self._serialised: dict[tuple[Rule, int], bytes] = {}
+        self._serialised: dict[tuple[Rule, bool], bytes] = {}
         self._stats: dict[tuple[str, int], list[Any]] = {}
         self.on_ready: Callable[[], None] = lambda: None
         """Called whenever a switch has confirmed all its rules."""
@@ -157,9 +154,7 @@ class RyuSwitches:
 
     def counters(self) -> dict[str, list[Counter]]:
         """What each rule of each connected switch has carried. ControlError if one doesn't answer."""
-        asked = _serialised(
-            parser.OFPFlowStatsRequest(_ANY, 0, of.OFPTT_ALL, of.OFPP_ANY, of.OFPG_ANY, 0, 0, parser.OFPMatch())
-        )
+        asked = messages.statistics_request()
         batches = [self._send(switch, datapath, [(asked, "flow statistics")]) for switch, datapath in self._datapaths.items()]
         if faults := self._awaited(batches):
             raise ControlError("; ".join(faults))
@@ -181,7 +176,7 @@ class RyuSwitches:
     def _counted(self, batch: _Batch) -> list[Counter]:
         flows = [flow for xid in batch.said for flow in self._stats.pop((batch.switch, xid), [])]
         by_match = {entry(self.fabric, rule).match: rule for rule in self._rules.values() if rule.switch == batch.switch}
-        found = [(by_match.get(_seen(flow)), flow) for flow in flows]
+        found = [(by_match.get(messages.seen_match(flow)), flow) for flow in flows]
         return sorted(
             (Counter(rule, flow.packet_count, flow.byte_count) for rule, flow in found if rule is not None),
             key=lambda counter: counter.rule.match,
@@ -196,10 +191,11 @@ class RyuSwitches:
             datapath.close()
             return
         self._datapaths[switch] = datapath
-        mods = [(self._mod(rule, of.OFPFC_ADD), str(rule)) for rule in self._rules.values() if rule.switch == switch]
+        mods = [(self._mod(rule, add=True), str(rule)) for rule in self._rules.values() if rule.switch == switch]
         if switch in self.fabric.index:
-            mods.append((self._arp(), f"{switch}: ARP to the controller"))
-        mods += [(_BARRIER, "barrier"), *self._delete_others()]
+            mods.append((messages.arp_to_controller(self.cookie), f"{switch}: ARP to the controller"))
+        mods.append((messages.BARRIER, "barrier"))
+        mods += [(message, "removal of entries that are not ours") for message in messages.deletions_of_others(self.cookie)]
         eventlet.spawn(self._settle_in, datapath, self._send(switch, datapath, mods))
 
     def _settle_in(self, datapath: Any, batch: _Batch) -> None:
@@ -247,16 +243,16 @@ class RyuSwitches:
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
-    def _send(self, switch: str, datapath: Any, messages: Iterable[tuple[bytes, str]]) -> _Batch:
+    def _send(self, switch: str, datapath: Any, told: Iterable[tuple[bytes, str]]) -> _Batch:
         """Send these and a barrier in one piece: one system call, and nothing of another change in between.
 
-        Messages come as Ryu serialised them, with what they are about; here they get their transaction numbers.
+        Each message comes with what it is about; here it gets its transaction number.
         """
         said, wire = dict[int, str](), bytearray()
-        for message, what in (*messages, (_BARRIER, "barrier")):
+        for message, what in (*told, (messages.BARRIER, "barrier")):
             datapath.xid = (datapath.xid + 1) & of.MAX_XID
             said[datapath.xid] = what
-            wire += message[:4] + datapath.xid.to_bytes(4, "big") + message[8:]
+            wire += messages.numbered(message, datapath.xid)
         batch = _Batch(switch, datapath.xid, said)
         self._batches[switch, batch.barrier] = batch
         datapath.send(bytes(wire))
@@ -264,91 +260,15 @@ class RyuSwitches:
 
     def _mods(self, switch: str, change: RuleChange) -> list[tuple[bytes, str]]:
         """Deletions strictly before additions: a table that is full has room then."""
-        return [
-            (self._mod(rule, command), str(rule))
-            for command, rules in ((of.OFPFC_DELETE_STRICT, change.delete), (of.OFPFC_ADD, change.add))
-            for rule in sorted((rule for rule in rules if rule.switch == switch), key=str)
-        ]
+        gone = sorted((rule for rule in change.delete if rule.switch == switch), key=str)
+        come = sorted((rule for rule in change.add if rule.switch == switch), key=str)
+        return [(self._mod(rule, add=False), str(rule)) for rule in gone] + [(self._mod(rule, add=True), str(rule)) for rule in come]
 
-    def _mod(self, rule: Rule, command: int) -> bytes:
+    def _mod(self, rule: Rule, *, add: bool) -> bytes:
         """A rule's flow-mod. Kept, since Ryu takes a quarter of a millisecond to serialise one and light comes back to the same NICs."""
-        known = self._serialised.get((rule, command))
+        known = self._serialised.get((rule, add))
         if known is None:
             made = entry(self.fabric, rule)
-            known = self._flow_mod(command, made.priority, _match(made), made.port)
-            self._serialised[rule, command] = known
+            known = messages.addition(made, self.cookie) if add else messages.deletion(made)
+            self._serialised[rule, add] = known
         return known
-
-    def _flow_mod(self, command: int, priority: int, match: Any, port: int) -> bytes:
-        actions = [parser.OFPActionOutput(port, of.OFPCML_NO_BUFFER)]
-        return _serialised(
-            parser.OFPFlowMod(
-                _ANY,
-                cookie=self.cookie,
-                command=command,
-                priority=priority,
-                out_port=of.OFPP_ANY,
-                out_group=of.OFPG_ANY,
-                match=match,
-                instructions=[parser.OFPInstructionActions(of.OFPIT_APPLY_ACTIONS, actions)] if command == of.OFPFC_ADD else [],
-            )
-        )
-
-    def _arp(self) -> bytes:
-        """ARP of the server, and of nobody else, comes to the controller."""
-        return self._flow_mod(of.OFPFC_ADD, ARP_PRIORITY, parser.OFPMatch(in_port=HOST_PORT, eth_type=_ETH_ARP), of.OFPP_CONTROLLER)
-
-    def _delete_others(self) -> list[tuple[bytes, str]]:
-        """Delete every entry whose cookie differs from ours in one bit or more: OpenFlow can't say `not equal`, but 64 of these do."""
-        return [
-            (
-                _serialised(
-                    parser.OFPFlowMod(
-                        _ANY,
-                        cookie=~self.cookie & (1 << bit),
-                        cookie_mask=1 << bit,
-                        table_id=of.OFPTT_ALL,
-                        command=of.OFPFC_DELETE,
-                        out_port=of.OFPP_ANY,
-                        out_group=of.OFPG_ANY,
-                        match=parser.OFPMatch(),
-                    )
-                ),
-                "removal of entries that are not ours",
-            )
-            for bit in range(_COOKIE_BITS)
-        ]
-
-
-class _Anyone(ProtocolDesc):
-    """Whom a message is serialised for: any switch that speaks OpenFlow 1.3."""
-
-
-_ANY: Final = _Anyone(of.OFP_VERSION)
-
-
-def _serialised(message: Any) -> bytes:
-    message.set_xid(0)
-    message.serialize()
-    return bytes(message.buf)
-
-
-_BARRIER: Final = _serialised(parser.OFPBarrierRequest(_ANY))
-
-
-def _match(made: Entry) -> Any:
-    mask = (0xFFFFFFFF << (32 - made.length)) & 0xFFFFFFFF
-    marked = {} if made.dscp is None else {"ip_dscp": made.dscp}
-    return parser.OFPMatch(eth_type=_ETH_IP, ipv4_dst=(made.network, mask), **marked)
-
-
-def _seen(flow: Any) -> tuple[int, int, int, int | None]:
-    """The entry that a flow's statistics are of, as `Entry.match` has it."""
-    fields = dict(flow.match.items())
-    to = fields.get("ipv4_dst", ("", "0.0.0.0"))  # noqa: S104 - a mask
-    address, mask = to if isinstance(to, tuple) else (to, "255.255.255.255")
-    return flow.priority, _number(address or mask), _number(mask).bit_count(), fields.get("ip_dscp")
-
-
-def _number(address: str) -> int:
-    return int.from_bytes(bytes(map(int, address.split("."))), "big")
