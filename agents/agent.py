@@ -9,7 +9,7 @@ Times are CLOCK_MONOTONIC nanoseconds of this host, rates are bits per second of
 Data: one TCP connection per peer and path, always written by its opener. A transfer is a header, a payload and a trailer;
 the receiver answers each with an acknowledgement. Payloads are slices of a keyed pseudo-random block. So the sender hands
 the kernel pages instead of copies (sendfile), and the receiver knows every byte it must see and compares all of them (memcmp,
-seven times as fast as crc32). Each chunk of 256 KiB starts elsewhere in the block, by a seed that sender, receiver, path,
+seven times as fast as crc32). Each chunk of 128 KiB starts elsewhere in the block, by a seed that sender, receiver, path,
 collective and sequence give. The trailer's checksum chains the crc32 of every chunk, in order; the header's names the block.
 """
 
@@ -43,12 +43,13 @@ from typing import Any
 VERSION = 1
 NOW = time.monotonic_ns
 
-CHUNK = 256 * 1024
-STARTS = 61  # a prime, so that every stride visits every start
+CHUNK = 128 * 1024
+STARTS = 127  # a prime, so that every stride visits every start
 STEP = 64
 KEY = b"moefabric transfer payload 1"
 TURN = 512 * 1024  # most bytes one connection moves before others have their turn
 FIRST_TURN = 512 * 1024  # so that a collective's flows start together
+BATCH = 128 * 1024  # a receiver is woken for this much, or for a transfer's end
 READ = 256 * 1024  # a read and the block that it is compared with stay in a core's second-level cache
 SNDBUF = (
     512 * 1024
@@ -128,11 +129,11 @@ class Payload:
 
     def wrong(self, buffer: bytearray, at: int, count: int) -> int | None:
         """Compare `count` received bytes with the next ones, and go on. Where in the payload the first wrong one is, None if all are right."""
-        found, end = None, at + count
+        found, end, view = None, at + count, self.pattern.view
         while at < end:
             begin, size = self.extent(end - at)
-            expected = self.pattern.view[begin : begin + size]
-            if found is None and not buffer.startswith(expected, at):
+            expected = view[begin : begin + size]
+            if not buffer.startswith(expected, at) and found is None:
                 found = self.at + next(i for i, byte in enumerate(expected) if buffer[at + i] != byte)
             self.advance(size)
             at += size
@@ -546,6 +547,7 @@ class Incoming:
         self.held = bytearray()
         self.wants = GREETING.size
         self.then: Callable[[bytes, int], None] = self._greeting
+        self.batch = 1
         self.outbox = b""
         self.greeting_crc = 0
         self.receive: Receive | None = None
@@ -575,7 +577,8 @@ class Incoming:
         self.agent.incoming_lost(self, why)
 
     def _read(self) -> None:
-        at, place = self.agent.buffer.places[self.phase]
+        buffer = self.agent.buffer
+        at, place = buffer.places[self.phase]
         count = self.sock.recv_into(place)
         now = NOW()
         if not count:
@@ -583,7 +586,17 @@ class Incoming:
         self.phase = (self.phase + count) % LINE
         end = at + count
         while at < end and not self.closed:
-            at += self._take(self.agent.buffer.bytes, at, end, now)
+            at += self._take(buffer.bytes, at, end, now)
+        payload = self.payload
+        if not self.closed and (payload is None or payload.length - payload.at < BATCH or self.batch < BATCH):
+            self._wake_at(self.wants - len(self.held) + (payload.length - payload.at if payload is not None else 0))
+
+    def _wake_at(self, left: int) -> None:
+        """Be woken when there is a batch to read, or the end of what is being read: `left` bytes."""
+        batch = min(left, BATCH)
+        if batch != self.batch:
+            self.batch = batch
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, batch)
 
     def _take(self, buffer: bytearray, at: int, end: int, now: int) -> int:
         """Use the next bytes of a read; how many were used."""

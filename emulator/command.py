@@ -15,7 +15,9 @@ def run(
 ) -> str:
     """What the program prints when it gets `given` on its standard input. CommandFailedError where it fails or lasts too long."""
     try:
-        done = subprocess.run(argv, input=given, capture_output=True, text=True, timeout=timeout_s, env=env, check=False)
+        done = subprocess.run(
+            argv, input=given, capture_output=True, text=True, timeout=timeout_s, env=env, check=False
+        )
     except subprocess.TimeoutExpired as late:
         raise CommandFailedError(argv, -1, f"no end within {timeout_s:g} s") from late
     except OSError as absent:
@@ -38,7 +40,9 @@ def batch(program: Sequence[str], lines: Sequence[Line], timeout_s: float = 30.0
     if not lines:
         return ""
     try:
-        return run([*program, "-batch", "-"], given="".join(f"{line.words}\n" for line in lines), timeout_s=timeout_s)
+        return run(
+            [*program, "-batch", "-"], given="".join(f"{line.words}\n" for line in lines), timeout_s=timeout_s
+        )
     except CommandFailedError as failed:
         at = _FAILED_LINE.search(failed.said)
         if at is None:

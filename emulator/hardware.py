@@ -152,10 +152,15 @@ class Hardware:
         controllers = {switch.bridge: switch.controller for switch in self.plan.switches}
         wanted = set(controllers.values())
         told = ", ".join(f"{address}:{port}" for address, port in sorted(wanted))
-        self.deadline.until(lambda: self.crew.check() and wanted <= self._listening(), f"a controller at {told}")
+        self.deadline.until(
+            lambda: self.crew.check() and wanted <= self._listening(), f"a controller at {told}"
+        )
         self.ovs.connect(controllers, self.deadline)
         needed = Counter(controllers.values())
-        self.deadline.until(lambda: self.crew.check() and needed <= namespaces.connections(), f"the switches' connection to {told}")
+        self.deadline.until(
+            lambda: self.crew.check() and needed <= namespaces.connections(),
+            f"the switches' connection to {told}",
+        )
 
     def _listening(self) -> set[tuple[str, int]]:
         return namespaces.within(self._outer, namespaces.listening)
@@ -167,7 +172,10 @@ class Hardware:
     def describe(self) -> dict[str, Any]:
         """The hardware's part of `inspect --json`."""
         fabric, management = self.wiring.fabric, self.wiring.management
-        carrier = {link["ifname"]: "LOWER_UP" in link["flags"] for link in json.loads(run(["ip", "-j", "link", "show"]))}
+        carrier = {
+            link["ifname"]: "LOWER_UP" in link["flags"]
+            for link in json.loads(run(["ip", "-j", "link", "show"]))
+        }
         rates = {link.name: link.rate_bps for link in self.plan.links}
         return {
             "fabric": fabric.name,
@@ -201,7 +209,12 @@ class Hardware:
                 for ocs in self.plan.ocses
             ],
             "switches": [
-                {"name": switch.name, "bridge": switch.bridge, "datapath_id": switch.datapath_id, "datapath": self.wiring.switch}
+                {
+                    "name": switch.name,
+                    "bridge": switch.bridge,
+                    "datapath_id": switch.datapath_id,
+                    "datapath": self.wiring.switch,
+                }
                 for switch in self.plan.switches
             ],
             "remarks": self.remarks,

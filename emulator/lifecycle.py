@@ -57,7 +57,9 @@ def up(
         if found := _working(run_dir):
             if found.fabric == fabric:
                 return found
-            raise FabricError(f"{fabric.name}: a fabric of this name runs with another spec; `moefabric down {fabric.name}` first")
+            raise FabricError(
+                f"{fabric.name}: a fabric of this name runs with another spec; `moefabric down {fabric.name}` first"
+            )
         _clear(fabric.name)
         try:
             return _make(fabric, processes, timeout_s, external, say)
@@ -70,11 +72,17 @@ def up(
 def _refuse(fabric: Fabric, run_dir: RunDir) -> None:
     """Errors for what can't be, before anything is made."""
     if os.geteuid() != 0:
-        raise UnsupportedError("a fabric needs root: network namespaces and shaping (CAP_NET_ADMIN, CAP_SYS_ADMIN); run with sudo")
-    if absent := [f"{name} (apt install {package})" for name, package in _PROGRAMS.items() if shutil.which(name) is None]:
+        raise UnsupportedError(
+            "a fabric needs root: network namespaces and shaping (CAP_NET_ADMIN, CAP_SYS_ADMIN); run with sudo"
+        )
+    if absent := [
+        f"{name} (apt install {package})" for name, package in _PROGRAMS.items() if shutil.which(name) is None
+    ]:
         raise UnsupportedError(f"a fabric needs {', '.join(absent)}; see `moefabric doctor`")
     if len(str(run_dir.path)) > _PATH_LETTERS:
-        raise FabricError(f"{run_dir.path}: too long for the sockets in it; set MOEFABRIC_RUN_DIR to a shorter one")
+        raise FabricError(
+            f"{run_dir.path}: too long for the sockets in it; set MOEFABRIC_RUN_DIR to a shorter one"
+        )
     plan(fabric, Management("198.18.0.0/24"))
 
 
@@ -129,7 +137,9 @@ def _start(run_dir: RunDir, order: Order, say: Callable[[str], None]) -> dict[st
             if "ready" in told:
                 starter.stdin.write(KEEP)
                 return dict(told)
-    raise FabricError(f"{run_dir.name}: the fabric process died at its start, saying: {_last_line(run_dir.log('fabric'))}")
+    raise FabricError(
+        f"{run_dir.name}: the fabric process died at its start, saying: {_last_line(run_dir.log('fabric'))}"
+    )
 
 
 def _last_line(log: Path) -> str:
@@ -177,7 +187,9 @@ class _Call:
         self._socket.settimeout(5)
         try:
             self._socket.connect(str(run_dir.control))
-            pid, _, _ = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            pid, _, _ = struct.unpack(
+                "3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            )
             self._pidfd = os.pidfd_open(pid)
         except OSError:
             self._socket.close()
@@ -219,7 +231,11 @@ def _ask(name: str, what: str) -> dict[str, Any]:
 def _working(run_dir: RunDir) -> Wiring | None:
     """The wiring of a fabric that runs and has lost nothing."""
     try:
-        return Wiring.from_json(run_dir.wiring.read_bytes()) if not _ask(run_dir.name, "ping")["faults"] else None
+        return (
+            Wiring.from_json(run_dir.wiring.read_bytes())
+            if not _ask(run_dir.name, "ping")["faults"]
+            else None
+        )
     except (FabricError, OSError, ValueError):
         return None
 

@@ -37,7 +37,10 @@ def make(plan: Plan, pids: Mapping[str, int]) -> None:
     batch(["ip"], [Line(link.name, _pair(link, pids)) for link in plan.links])
     batch(["ip"], [line for link in plan.links for line in _ends_up(link, FABRIC)])
     for node, pid in pids.items():
-        lines = [Line(node, "link set lo up"), *(line for link in plan.links for line in _ends_up(link, node))]
+        lines = [
+            Line(node, "link set lo up"),
+            *(line for link in plan.links for line in _ends_up(link, node)),
+        ]
         namespaces.within(namespaces.of(pid), partial(batch, ["ip"], lines))
 
 

@@ -31,7 +31,9 @@ def of(pid: int) -> str:
 def leave() -> None:
     """Put the calling thread, and all that it will start, in a new network namespace. FabricError without CAP_SYS_ADMIN."""
     if _LIBC.unshare(_CLONE_NEWNET) < 0:
-        raise FabricError(f"no network namespace of its own: {os.strerror(ctypes.get_errno())}; run as root (CAP_SYS_ADMIN)")
+        raise FabricError(
+            f"no network namespace of its own: {os.strerror(ctypes.get_errno())}; run as root (CAP_SYS_ADMIN)"
+        )
 
 
 def enter(path: str) -> None:
@@ -95,8 +97,13 @@ def _write_sysctls(values: dict[str, str]) -> None:
 
 def _write_sysctls_in_container(values: dict[str, str]) -> None:
     """Docker mounts /proc/sys for reading alone: the calling thread gets mounts of its own, in which it is not."""
-    if _LIBC.unshare(_CLONE_NEWNS) < 0 or _LIBC.mount(None, b"/proc/sys", None, _MS_REMOUNT | _MS_BIND, None) < 0:
-        raise FabricError(f"/proc/sys is read-only: {os.strerror(ctypes.get_errno())}; run as root (CAP_SYS_ADMIN)")
+    if (
+        _LIBC.unshare(_CLONE_NEWNS) < 0
+        or _LIBC.mount(None, b"/proc/sys", None, _MS_REMOUNT | _MS_BIND, None) < 0
+    ):
+        raise FabricError(
+            f"/proc/sys is read-only: {os.strerror(ctypes.get_errno())}; run as root (CAP_SYS_ADMIN)"
+        )
     _write_sysctls(values)
 
 

@@ -61,10 +61,20 @@ class OpenVSwitch:
     def daemon(self, deadline: Deadline) -> list[str]:
         """Wait for the database and set what the switching daemon reads once, at its start; its argv."""
         deadline.until(self._answers, "ovsdb-server")
-        self.tell(["--no-wait", "set", "Open_vSwitch", ".", "other_config:userspace-tso-enable=true"], deadline)
+        self.tell(
+            ["--no-wait", "set", "Open_vSwitch", ".", "other_config:userspace-tso-enable=true"], deadline
+        )
         disabled = ["--disable-system"] if self.datapath.in_user_space else []
         log = self.folder / "ovs-vswitchd.log"
-        return [*_FIRST, "ovs-vswitchd", f"unix:{self._socket}", *disabled, "-vconsole:off", "-vfile:warn", f"--log-file={log}"]
+        return [
+            *_FIRST,
+            "ovs-vswitchd",
+            f"unix:{self._socket}",
+            *disabled,
+            "-vconsole:off",
+            "-vfile:warn",
+            f"--log-file={log}",
+        ]
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial, suppress(OSError):
@@ -101,9 +111,15 @@ class OpenVSwitch:
     def _check_ports(self, bridges: Sequence[Bridge], deadline: Deadline) -> None:
         """FabricError where a port has another number than asked for, which OVS doesn't call a fault."""
         wanted = {interface: number for bridge in bridges for interface, number in bridge.ports}
-        shown = self.tell(["--format=csv", "--no-headings", "--columns=name,ofport", "list", "Interface"], deadline)
+        shown = self.tell(
+            ["--format=csv", "--no-headings", "--columns=name,ofport", "list", "Interface"], deadline
+        )
         given = dict(line.replace('"', "").split(",", 1) for line in shown.splitlines())
-        wrong = [f"{name} is port {given.get(name)}, not {n}" for name, n in wanted.items() if given.get(name) != str(n)]
+        wrong = [
+            f"{name} is port {given.get(name)}, not {n}"
+            for name, n in wanted.items()
+            if given.get(name) != str(n)
+        ]
         if wrong:
             raise FabricError(f"Open vSwitch: {'; '.join(wrong)}")
 
@@ -113,7 +129,11 @@ class OpenVSwitch:
             return None
         # The sending socket is made with the first frame sent; one that says nothing to anybody is.
         port = bridge.ports[0][1]
-        sent = ["packet-out", f"unix:{self.folder / bridge.name}.mgmt", f"in_port=controller packet={_UNHEARD} actions=output:{port}"]
+        sent = [
+            "packet-out",
+            f"unix:{self.folder / bridge.name}.mgmt",
+            f"in_port=controller packet={_UNHEARD} actions=output:{port}",
+        ]
         run(["ovs-ofctl", "-O", "OpenFlow13", *sent], timeout_s=deadline.left_s + 1)
         try:
             buffers.enlarge(pid)
@@ -126,7 +146,14 @@ class OpenVSwitch:
         words = []
         for bridge, (address, port) in controllers.items():
             words += ["--", "set-controller", bridge, f"tcp:{address}:{port}"]
-            words += ["--", "set", "Controller", bridge, f"inactivity_probe={_PROBE_MS}", f"max_backoff={_BACKOFF_MS}"]
+            words += [
+                "--",
+                "set",
+                "Controller",
+                bridge,
+                f"inactivity_probe={_PROBE_MS}",
+                f"max_backoff={_BACKOFF_MS}",
+            ]
             words += ["connection_mode=out-of-band"]
         self.tell(words, deadline)
 
@@ -134,7 +161,9 @@ class OpenVSwitch:
 def version() -> str:
     """OVS's version, as its tool says it; empty where it isn't installed."""
     try:
-        said = subprocess.run(["ovs-vswitchd", "--version"], capture_output=True, text=True, timeout=5, check=False).stdout
+        said = subprocess.run(
+            ["ovs-vswitchd", "--version"], capture_output=True, text=True, timeout=5, check=False
+        ).stdout
     except OSError:
         return ""
     return said.splitlines()[0].split()[-1] if said else ""

@@ -97,11 +97,18 @@ def bridge(switch: str, fabric: Fabric) -> str:
 
 def plan(fabric: Fabric, management: Management) -> Plan:
     """What is made for this fabric. FabricError for names or rates that the machine can't have; all of them at once."""
-    links = (*_host_links(fabric), *_nic_links(fabric), *_uplinks(fabric), *_management_links(fabric, management))
+    links = (
+        *_host_links(fabric),
+        *_nic_links(fabric),
+        *_uplinks(fabric),
+        *_management_links(fabric, management),
+    )
     made = Plan(
         servers=fabric.servers,
         switches=tuple(_switch(fabric, management, name, links) for name in fabric.switches),
-        ocses=tuple(_ocs(fabric, management, region) for region in fabric.regions if region.ocs and fabric.optical),
+        ocses=tuple(
+            _ocs(fabric, management, region) for region in fabric.regions if region.ocs and fabric.optical
+        ),
         links=links,
         bridge_address=f"{management.address(_BRIDGE_NUMBER)}/24",
     )
@@ -113,7 +120,10 @@ def plan(fabric: Fabric, management: Management) -> Plan:
 def _host_links(fabric: Fabric) -> Iterator[Link]:
     for server in fabric.servers:
         host = Interface(
-            server, HOST_INTERFACE, mac=fabric.mac(server), addresses=tuple(f"{a}/8" for a in fabric.addresses(server))
+            server,
+            HOST_INTERFACE,
+            mac=fabric.mac(server),
+            addresses=tuple(f"{a}/8" for a in fabric.addresses(server)),
         )
         switch = Interface(FABRIC, f"{server}-host", fabric.ports(server)["host"])
         yield Link(f"{server}/host", host, switch, fabric.mtu)
@@ -165,7 +175,12 @@ def _management_links(fabric: Fabric, management: Management) -> Iterator[Link]:
 
 def _switch(fabric: Fabric, management: Management, name: str, links: tuple[Link, ...]) -> SwitchPlan:
     stem = f"{name}-"
-    ports = [end for link in links for end in link.ends if end.node == FABRIC and end.port and end.name.startswith(stem)]
+    ports = [
+        end
+        for link in links
+        for end in link.ends
+        if end.node == FABRIC and end.port and end.name.startswith(stem)
+    ]
     return SwitchPlan(
         name=name,
         bridge=bridge(name, fabric),

@@ -39,40 +39,69 @@ def _root() -> Finding:
 
 
 def _capabilities() -> Finding:
-    lines = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
+    lines = dict(
+        line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line
+    )
     held = int(lines["CapEff"], 16)
     missing = [name for name, bit in _CAPABILITIES.items() if not held >> bit & 1]
     seen = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(_CAPABILITIES)}"
-    return Finding("capabilities", not missing, seen, "docker: cap_add: [NET_ADMIN, NET_RAW, SYS_ADMIN, SYS_NICE]")
+    return Finding(
+        "capabilities", not missing, seen, "docker: cap_add: [NET_ADMIN, NET_RAW, SYS_ADMIN, SYS_NICE]"
+    )
 
 
 def _crossbar() -> Finding:
     kind, why = mirrors.choose()
-    return Finding("optical crossbar", why is None, f"{kind}{f', for {why}' if why else ''}", "a kernel with CONFIG_NET_CLS_BPF; CAP_BPF")
+    return Finding(
+        "optical crossbar",
+        why is None,
+        f"{kind}{f', for {why}' if why else ''}",
+        "a kernel with CONFIG_NET_CLS_BPF; CAP_BPF",
+    )
 
 
 def _switches() -> Finding:
     chosen = datapath.choose()
     seen = f"{chosen.name}: kernel module openvswitch is {'not ' if chosen.in_user_space else ''}there"
-    return Finding("packet switches", not chosen.in_user_space, seen, "`modprobe openvswitch` on the host; in user space keep to 4 servers or so")
+    return Finding(
+        "packet switches",
+        not chosen.in_user_space,
+        seen,
+        "`modprobe openvswitch` on the host; in user space keep to 4 servers or so",
+    )
 
 
 def _programs(what: str, names: tuple[str, ...], package: str) -> Callable[[], Finding]:
     def look() -> Finding:
         missing = [name for name in names if shutil.which(name) is None]
-        return Finding(what, not missing, f"lacks {', '.join(missing)}" if missing else ", ".join(names), f"apt install {package}")
+        return Finding(
+            what,
+            not missing,
+            f"lacks {', '.join(missing)}" if missing else ", ".join(names),
+            f"apt install {package}",
+        )
 
     return look
 
 
 def _open_vswitch() -> Finding:
     version = ovs.version()
-    return Finding("Open vSwitch", bool(version), version or "ovs-vswitchd is not there", "apt install openvswitch-switch")
+    return Finding(
+        "Open vSwitch",
+        bool(version),
+        version or "ovs-vswitchd is not there",
+        "apt install openvswitch-switch",
+    )
 
 
 def _tunnels() -> Finding:
     there = os.access("/dev/net/tun", os.R_OK | os.W_OK)
-    return Finding("/dev/net/tun", there, "there" if there else "not there", "`modprobe tun`; docker: devices: [/dev/net/tun]")
+    return Finding(
+        "/dev/net/tun",
+        there,
+        "there" if there else "not there",
+        "`modprobe tun`; docker: devices: [/dev/net/tun]",
+    )
 
 
 def _queueing(kind: str, words: str, remedy: str) -> Callable[[], Finding]:
@@ -103,14 +132,20 @@ def _refused(words: str) -> str | None:
 def _socket_buffers() -> Finding:
     """Whether another process's socket can be given large buffers: tried on a child's."""
     why = _no_buffers()
-    seen = "can be enlarged" if why is None else f"stay at {Path('/proc/sys/net/core/wmem_default').read_text().strip()} bytes: {why}"
+    seen = (
+        "can be enlarged"
+        if why is None
+        else f"stay at {Path('/proc/sys/net/core/wmem_default').read_text().strip()} bytes: {why}"
+    )
     remedy = "CAP_NET_ADMIN and a seccomp profile that lets pidfd_getfd pass; or raise net.core.wmem_default and rmem_default on the host"
     return Finding("switches' socket buffers", why is None, seen, remedy)
 
 
 def _no_buffers() -> str | None:
     held = "import socket, sys; s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); print(flush=True); sys.stdin.read()"
-    child = subprocess.Popen(["python3", "-c", held], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    child = subprocess.Popen(
+        ["python3", "-c", held], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
     with child:
         assert child.stdout is not None
         child.stdout.readline()
@@ -124,14 +159,24 @@ def _no_buffers() -> str | None:
 
 def _mininet() -> Finding:
     there = importlib.util.find_spec("mininet") is not None
-    return Finding("Mininet", there, "imports" if there else "no such module", "apt install mininet, and a venv with --system-site-packages")
+    return Finding(
+        "Mininet",
+        there,
+        "imports" if there else "no such module",
+        "apt install mininet, and a venv with --system-site-packages",
+    )
 
 
 def _docker() -> Finding:
     seen = ""
     with suppress(CommandFailedError):
         seen = run(["docker", "version", "--format", "{{.Server.Version}}"], timeout_s=5).strip()
-    return Finding("Docker", bool(seen), f"engine {seen}" if seen else "no engine answers", "only for `docker compose up testbed`: install docker.io")
+    return Finding(
+        "Docker",
+        bool(seen),
+        f"engine {seen}" if seen else "no engine answers",
+        "only for `docker compose up testbed`: install docker.io",
+    )
 
 
 def _cgroups() -> Finding:
@@ -142,12 +187,22 @@ def _cgroups() -> Finding:
 def _memory() -> Finding:
     lines = Path("/proc/meminfo").read_text().splitlines()
     free_mb = next(int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable"))
-    return Finding("memory", free_mb >= _ENOUGH_MB, f"{free_mb} MB available", f"{_ENOUGH_MB} MB are enough for 4 servers")
+    return Finding(
+        "memory",
+        free_mb >= _ENOUGH_MB,
+        f"{free_mb} MB available",
+        f"{_ENOUGH_MB} MB are enough for 4 servers",
+    )
 
 
 def _cores() -> Finding:
     cores = len(os.sched_getaffinity(0))
-    return Finding("cores", cores >= _ENOUGH_CORES, str(cores), "with one core the fidelity verdict will seldom be a pass")
+    return Finding(
+        "cores",
+        cores >= _ENOUGH_CORES,
+        str(cores),
+        "with one core the fidelity verdict will seldom be a pass",
+    )
 
 
 _LOOKS: Final[tuple[Callable[[], Finding], ...]] = (
@@ -159,13 +214,19 @@ _LOOKS: Final[tuple[Callable[[], Finding], ...]] = (
     _programs("Mininet's helpers", ("mnexec", "ifconfig", "bash"), "mininet net-tools"),
     _programs("network tools", ("ip", "tc", "nsenter"), "iproute2 util-linux"),
     _open_vswitch,
-    _programs("Open vSwitch's tools", ("ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl"), "openvswitch-switch"),
+    _programs(
+        "Open vSwitch's tools", ("ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl"), "openvswitch-switch"
+    ),
     _switches,
     _socket_buffers,
     _tunnels,
     _crossbar,
     _queueing("shaping (HTB)", "htb default 1", "a kernel with CONFIG_NET_SCH_HTB: `modprobe sch_htb`"),
-    _queueing("delay and loss (netem)", "netem delay 1ms", "`modprobe sch_netem`; without it links have no propagation delay"),
+    _queueing(
+        "delay and loss (netem)",
+        "netem delay 1ms",
+        "`modprobe sch_netem`; without it links have no propagation delay",
+    ),
     _programs("iperf3", ("iperf3",), "iperf3"),
     _docker,
     _cgroups,

@@ -32,7 +32,9 @@ def locked(run_dir: RunDir, seconds: float = _LOCK_S) -> Iterator[None]:
 def named(name: str) -> RunDir:
     """The run directory of the fabric of that name. FabricError for a name that could lead anywhere else."""
     if not _NAME.fullmatch(name):
-        raise FabricError(f"{name!r} can't be a fabric's name: letters, digits, `.`, `_` and `-`, the first a letter or digit")
+        raise FabricError(
+            f"{name!r} can't be a fabric's name: letters, digits, `.`, `_` and `-`, the first a letter or digit"
+        )
     return RunDir.named(name)
 
 
@@ -41,12 +43,16 @@ def _try_lock(run_dir: RunDir, held: list[int]) -> bool:
     try:
         run_dir.path.mkdir(parents=True, exist_ok=True)
         if not path.exists() and any(run_dir.path.iterdir()):
-            raise FabricError(f"{run_dir.path}: not a fabric's, and not empty; another name, or another MOEFABRIC_RUN_DIR")
+            raise FabricError(
+                f"{run_dir.path}: not a fabric's, and not empty; another name, or another MOEFABRIC_RUN_DIR"
+            )
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:  # the one who held it took the directory away
         return False
     except OSError as refused:
-        raise FabricError(f"{run_dir.path}: {refused.strerror}; set MOEFABRIC_RUN_DIR to a directory of yours") from refused
+        raise FabricError(
+            f"{run_dir.path}: {refused.strerror}; set MOEFABRIC_RUN_DIR to a directory of yours"
+        ) from refused
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if path.stat().st_ino == os.fstat(fd).st_ino:
@@ -60,7 +66,9 @@ def _try_lock(run_dir: RunDir, held: list[int]) -> bool:
 
 def empty(run_dir: RunDir) -> bool:
     """Take away all that is in it but the lock; whether there was anything."""
-    things = [entry for entry in run_dir.path.iterdir() if entry.name != _LOCK] if run_dir.path.exists() else []
+    things = (
+        [entry for entry in run_dir.path.iterdir() if entry.name != _LOCK] if run_dir.path.exists() else []
+    )
     for thing in things:
         if thing.is_dir():
             shutil.rmtree(thing, ignore_errors=True)

@@ -74,18 +74,35 @@ def verify(shapes: Sequence[Shape]) -> None:
     """FabricError, naming each link of the calling thread's namespace that isn't shaped to its rate."""
     if not shapes:
         return
-    roots = {qdisc["dev"]: qdisc["kind"] for qdisc in json.loads(run(["tc", "-j", "qdisc", "show"])) if qdisc.get("root")}
+    roots = {
+        qdisc["dev"]: qdisc["kind"]
+        for qdisc in json.loads(run(["tc", "-j", "qdisc", "show"]))
+        if qdisc.get("root")
+    }
     kinds = {one.interface: roots.get(one.interface, "none") for one in shapes}
-    if faults := [f"{one.place}: {one.interface} has qdisc {kind} where htb was set" for one in shapes if (kind := kinds[one.interface]) != "htb"]:
+    if faults := [
+        f"{one.place}: {one.interface} has qdisc {kind} where htb was set"
+        for one in shapes
+        if (kind := kinds[one.interface]) != "htb"
+    ]:
         raise FabricError("; ".join(faults))
     # tc has no JSON for HTB's classes; one line comes for each question.
     shown = batch(["tc"], [Line(one.place, f"class show dev {one.interface} classid 1:1") for one in shapes])
     rates = shown_rates_bps(shown)
     if len(rates) != len(shapes):
-        raise FabricError(f"shaping: {len(shapes)} interfaces were shaped and {len(rates)} are, of {shapes[0].place} and others")
-    wrong = [(one, rate) for one, rate in zip(shapes, rates, strict=True) if abs(rate / one.rate_bps - 1) > _TOLERANCE]
+        raise FabricError(
+            f"shaping: {len(shapes)} interfaces were shaped and {len(rates)} are, of {shapes[0].place} and others"
+        )
+    wrong = [
+        (one, rate)
+        for one, rate in zip(shapes, rates, strict=True)
+        if abs(rate / one.rate_bps - 1) > _TOLERANCE
+    ]
     if wrong:
-        told = (f"{one.place}: {one.interface} is shaped to {rate:.0f} b/s, not {one.rate_bps:.0f}" for one, rate in wrong)
+        told = (
+            f"{one.place}: {one.interface} is shaped to {rate:.0f} b/s, not {one.rate_bps:.0f}"
+            for one, rate in wrong
+        )
         raise FabricError("; ".join(told))
 
 

@@ -47,9 +47,17 @@ def claim(fabric: str) -> tuple[Management, str]:
 
 def _networks_in_use() -> list[IPv4Network]:
     """Networks that the calling namespace has addresses in, or routes to."""
-    found = [f"{a['local']}/{a['prefixlen']}" for link in _json("address", "show") for a in link.get("addr_info", ())]
+    found = [
+        f"{a['local']}/{a['prefixlen']}"
+        for link in _json("address", "show")
+        for a in link.get("addr_info", ())
+    ]
     found += [route["dst"] for route in _json("route", "show")]
-    return [net for text in found if text != "default" and isinstance(net := ip_network(text, strict=False), IPv4Network)]
+    return [
+        net
+        for text in found
+        if text != "default" and isinstance(net := ip_network(text, strict=False), IPv4Network)
+    ]
 
 
 def _json(*words: str) -> list[dict[str, Any]]:
@@ -75,7 +83,11 @@ def bridge(address: str) -> None:
 
 def leftovers(fabric: str) -> list[str]:
     """Outer interfaces of the calling namespace that carry the fabric's mark."""
-    return [link["ifname"] for link in json.loads(run(["ip", "-j", "link", "show"])) if link.get("ifalias") == alias(fabric)]
+    return [
+        link["ifname"]
+        for link in json.loads(run(["ip", "-j", "link", "show"]))
+        if link.get("ifalias") == alias(fabric)
+    ]
 
 
 def remove(interfaces: Iterable[str]) -> None:

@@ -25,7 +25,9 @@ pytestmark = [
     pytest.mark.kernel,
     pytest.mark.ovs,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-    pytest.mark.skipif(shutil.which("ovs-vswitchd") is None, reason="needs Open vSwitch: apt install openvswitch-switch"),
+    pytest.mark.skipif(
+        shutil.which("ovs-vswitchd") is None, reason="needs Open vSwitch: apt install openvswitch-switch"
+    ),
 ]
 UP_S, DOWN_S = 3.0, 1.5
 TRIES = 3

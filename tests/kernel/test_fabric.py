@@ -29,7 +29,9 @@ pytestmark = [
     pytest.mark.kernel,
     pytest.mark.ovs,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-    pytest.mark.skipif(shutil.which("ovs-vswitchd") is None, reason="needs Open vSwitch: apt install openvswitch-switch"),
+    pytest.mark.skipif(
+        shutil.which("ovs-vswitchd") is None, reason="needs Open vSwitch: apt install openvswitch-switch"
+    ),
 ]
 T = TypeVar("T")
 RATE_BPS = 50e6
@@ -80,18 +82,24 @@ class Lab:
     def here(self, do: Callable[[], T]) -> T:
         return namespaces.within(namespaces.of(self.outer), do, timeout_s=60)
 
-    def up(self, fabric: Fabric, processes: Callable[[Wiring, RunDir], list[Process]] = nothing_else) -> Wiring:
+    def up(
+        self, fabric: Fabric, processes: Callable[[Wiring, RunDir], list[Process]] = nothing_else
+    ) -> Wiring:
         return self.here(partial(lifecycle.up, fabric, processes))
 
     def down(self, name: str) -> bool:
         return self.here(partial(lifecycle.down, name))
 
-    def on(self, name: str, server: str, *cmd: str, timeout_s: float = 20) -> subprocess.CompletedProcess[str]:
+    def on(
+        self, name: str, server: str, *cmd: str, timeout_s: float = 20
+    ) -> subprocess.CompletedProcess[str]:
         argv = lifecycle.argv_on(name, server, cmd)
         return subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=False)
 
     def links(self) -> set[str]:
-        shown = self.here(lambda: subprocess.run(["ip", "-j", "link"], capture_output=True, text=True, check=True).stdout)
+        shown = self.here(
+            lambda: subprocess.run(["ip", "-j", "link"], capture_output=True, text=True, check=True).stdout
+        )
         return {link["ifname"] for link in json.loads(shown)}
 
     def rules(self, fabric: Fabric, switch: str, *rules: str) -> None:
@@ -99,7 +107,9 @@ class Lab:
         socket = RunDir.named(fabric.name).path / "ovs" / f"{bridge(switch, fabric)}.mgmt"
         words = ["replace-flows", f"unix:{socket}", "-"] if rules else ["del-flows", f"unix:{socket}"]
         given = "\n".join(rules)
-        subprocess.run(["ovs-ofctl", "-O", "OpenFlow13", *words], input=given, text=True, check=True, timeout=10)
+        subprocess.run(
+            ["ovs-ofctl", "-O", "OpenFlow13", *words], input=given, text=True, check=True, timeout=10
+        )
 
     def by(self, fabric: Fabric, path: str) -> None:
         """Rules that send everything between the two servers by one path."""
@@ -107,7 +117,10 @@ class Lab:
         for here in fabric.servers:
             ports = fabric.ports(here)
             own, out = fabric.prefix(here), ports[f"{here}/{path}"]
-            home = [f"priority=2,{protocol},{field}={own},actions=output:{ports['host']}" for protocol, field in fields]
+            home = [
+                f"priority=2,{protocol},{field}={own},actions=output:{ports['host']}"
+                for protocol, field in fields
+            ]
             self.rules(fabric, here, *home, f"priority=1,actions=output:{out}")
         leaf = fabric.ports("leaf0")
         towards = [
@@ -125,7 +138,9 @@ class Lab:
             try:
                 assert receiver.stdout is not None
                 assert receiver.stdout.readline() == "listening\n"
-                sent = self.on(fabric.name, "s0", sys.executable, "-c", SENDER, to, str(int(RATE_BPS / 8 * 1.03)))
+                sent = self.on(
+                    fabric.name, "s0", sys.executable, "-c", SENDER, to, str(int(RATE_BPS / 8 * 1.03))
+                )
                 assert sent.returncode == 0, sent.stderr
                 return float(receiver.stdout.readline())
             finally:
@@ -188,7 +203,9 @@ def test_a_flow_over_the_eps_gets_the_rate_of_a_nic(lab: Lab, fabric: Fabric) ->
     assert max(shares_of_a_nic(lab, fabric)) > 0.9
 
 
-def test_light_carries_a_flow_at_the_rate_of_a_nic_and_darkness_carries_nothing(lab: Lab, fabric: Fabric) -> None:
+def test_light_carries_a_flow_at_the_rate_of_a_nic_and_darkness_carries_nothing(
+    lab: Lab, fabric: Fabric
+) -> None:
     lab.by(fabric, "o0")
     with connected(RunDir.named(fabric.name).plant(fabric.regions[0]), 5) as plant:
         facts, (mirrors, listener) = receive(plant)
@@ -203,7 +220,9 @@ def test_light_carries_a_flow_at_the_rate_of_a_nic_and_darkness_carries_nothing(
 
 
 def test_a_link_that_lost_its_shape_is_named(lab: Lab, fabric: Fabric) -> None:
-    vswitchd = next(p["pid"] for p in lifecycle.inspect(fabric.name)["processes"] if p["name"] == "ovs-vswitchd")
+    vswitchd = next(
+        p["pid"] for p in lifecycle.inspect(fabric.name)["processes"] if p["name"] == "ovs-vswitchd"
+    )
     shape = shaping.Shape("s0/e0", "s0-e0", RATE_BPS, 1500)
     here = partial(namespaces.within, namespaces.of(vswitchd))
     here(partial(shaping.verify, [shape]))
@@ -248,7 +267,9 @@ def test_an_ocs_process_lights_a_circuit_by_scpi_over_the_management_network(lab
     lab.by(fabric, "o0")
     assert not ping(lab, fabric, within_s=1)
     words = [sys.executable, "-c", SCPI, management.ocs(fabric.regions[0])]
-    said = lab.here(partial(subprocess.run, words, capture_output=True, text=True, timeout=10)).stdout.splitlines()
+    said = lab.here(
+        partial(subprocess.run, words, capture_output=True, text=True, timeout=10)
+    ).stdout.splitlines()
     assert (said[-2], said[-1].split(",")[0].lstrip("+")) == ("1", "0")
     assert ping(lab, fabric)
     assert lab.down("lit")
@@ -285,7 +306,9 @@ def test_down_leaves_nothing_and_twice_is_a_no_op(lab: Lab) -> None:
 def test_down_finds_everything_after_the_fabric_process_was_killed(lab: Lab) -> None:
     before = lab.links()
     lab.up(wired("killed"), lambda *_: [sleeper("s0"), sleeper("outer", "outside")])
-    fabric_process = next(pid for pid in marked("killed") if "emulator.fabricd" in Path(f"/proc/{pid}/cmdline").read_text())
+    fabric_process = next(
+        pid for pid in marked("killed") if "emulator.fabricd" in Path(f"/proc/{pid}/cmdline").read_text()
+    )
     os.kill(fabric_process, signal.SIGKILL)
     assert lab.down("killed")
     assert (marked("killed"), lab.links(), RunDir.named("killed").path.exists()) == ([], before, False)
@@ -294,7 +317,10 @@ def test_down_finds_everything_after_the_fabric_process_was_killed(lab: Lab) -> 
 def test_up_mends_a_fabric_that_lost_a_process(lab: Lab) -> None:
     fabric = wired("half")
     lab.up(fabric, lambda *_: [sleeper("s0")])
-    os.kill(next(p["pid"] for p in lifecycle.inspect("half")["processes"] if p["name"] == "sleeper"), signal.SIGKILL)
+    os.kill(
+        next(p["pid"] for p in lifecycle.inspect("half")["processes"] if p["name"] == "sleeper"),
+        signal.SIGKILL,
+    )
     Deadline.after(5).until(lambda: bool(lifecycle.inspect("half")["faults"]), "fault")
     lab.up(fabric, lambda *_: [sleeper("s0")])
     assert lifecycle.inspect("half")["faults"] == []
@@ -302,11 +328,15 @@ def test_up_mends_a_fabric_that_lost_a_process(lab: Lab) -> None:
 
 
 def failing(where: str, says: str) -> Process:
-    return Process("faulty", where, (sys.executable, "-c", f"print('{says}'); raise SystemExit(3)"), role=Role.AGENT)
+    return Process(
+        "faulty", where, (sys.executable, "-c", f"print('{says}'); raise SystemExit(3)"), role=Role.AGENT
+    )
 
 
 @pytest.mark.parametrize("where", ["outer", "s1"])
-def test_a_process_that_ends_at_once_fails_up_with_its_last_words_and_leaves_nothing(lab: Lab, where: str) -> None:
+def test_a_process_that_ends_at_once_fails_up_with_its_last_words_and_leaves_nothing(
+    lab: Lab, where: str
+) -> None:
     before = lab.links()
     with pytest.raises(FabricError, match="faulty exited 3, saying: no port for me"):
         lab.up(wired("early"), lambda *_: [failing(where, "no port for me")])
@@ -314,7 +344,9 @@ def test_a_process_that_ends_at_once_fails_up_with_its_last_words_and_leaves_not
 
 
 def test_a_controller_that_never_listens_fails_up_in_time(lab: Lab) -> None:
-    start = partial(lifecycle.up, wired("deaf"), lambda *_: [sleeper("outer", role=Role.CONTROLLER)], timeout_s=3)
+    start = partial(
+        lifecycle.up, wired("deaf"), lambda *_: [sleeper("outer", role=Role.CONTROLLER)], timeout_s=3
+    )
     with pytest.raises(FabricError, match=r"a controller at 198\.18\..*:6653.* was not ready in time"):
         lab.here(start)
     assert (marked("deaf"), RunDir.named("deaf").path.exists()) == ([], False)
@@ -329,7 +361,9 @@ def test_an_up_that_is_interrupted_leaves_nothing(lab: Lab, stage: str, number: 
         "lifecycle.up(wired('cut'), lambda *_: [sleeper('outer', role=Role.CONTROLLER)], say=lambda s: print(s, flush=True))"
     )
     argv = [sys.executable, "-c", script, str(Path(__file__).parent)]
-    start = partial(subprocess.Popen, argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=REPOSITORY)
+    start = partial(
+        subprocess.Popen, argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=REPOSITORY
+    )
     started: Any = lab.here(start)
     with started as up:
         next(line for line in up.stdout if line.strip() == stage)
@@ -349,7 +383,15 @@ def test_what_this_machine_cannot_shape_is_refused_before_anything_is_made(lab: 
 
 def test_an_ocs_process_that_others_start_is_waited_for(lab: Lab) -> None:
     fabric = wired("apart")
-    argv = [sys.executable, "-m", "emulator.ocs", "--plant", str(RunDir.named("apart").path / "ocs0.plant"), "--deadline", "30"]
+    argv = [
+        sys.executable,
+        "-m",
+        "emulator.ocs",
+        "--plant",
+        str(RunDir.named("apart").path / "ocs0.plant"),
+        "--deadline",
+        "30",
+    ]
     with subprocess.Popen(argv, cwd=REPOSITORY) as apart:
         lab.here(partial(lifecycle.up, fabric, ocs_process, external=frozenset({"ocs0"})))
         assert "ocs0" not in {process["name"] for process in lifecycle.inspect("apart")["processes"]}

@@ -16,10 +16,14 @@ from moefabric.topology import Eps, Fabric, Ocs, Region, Scale
 MANAGEMENT = Management("198.18.7.0/24")
 
 
-def fabric(servers: int = 2, optical: int = 1, electrical: int = 1, leaf: int = 4, regions: int = 1) -> Fabric:
+def fabric(
+    servers: int = 2, optical: int = 1, electrical: int = 1, leaf: int = 4, regions: int = 1
+) -> Fabric:
     per = servers // regions
     made = tuple(
-        Region(f"r{r}", r, tuple(f"s{r * per + s}" for s in range(per)), Ocs(f"ocs{r}", per * max(1, optical)))
+        Region(
+            f"r{r}", r, tuple(f"s{r * per + s}" for s in range(per)), Ocs(f"ocs{r}", per * max(1, optical))
+        )
         for r in range(regions)
     )
     return Fabric("f", made, 2, optical, electrical, 100e9, Eps(leaf), Scale(bytes=2000))
@@ -67,7 +71,10 @@ def test_everything_that_is_managed_has_an_address_on_the_management_network() -
 
 def test_a_switch_knows_its_controller_and_its_ports_by_number() -> None:
     planned = plan(fabric(servers=4, regions=2, leaf=2), MANAGEMENT)
-    told = {s.name: (s.bridge, s.datapath_id, s.controller[1], [(p.port, p.name) for p in s.ports]) for s in planned.switches}
+    told = {
+        s.name: (s.bridge, s.datapath_id, s.controller[1], [(p.port, p.name) for p in s.ports])
+        for s in planned.switches
+    }
     assert told["s3"] == ("sw-s3", 4, 6655, [(1, "s3-host"), (2, "s3-o0"), (3, "s3-e0")])
     assert told["leaf1"] == ("leaf1", 0x10001, 6653, [(1, "leaf1-p1"), (2, "leaf1-p2"), (3, "leaf1-p3")])
 
@@ -86,8 +93,14 @@ def test_a_fabric_without_optical_nics_has_no_ocs() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        pytest.param({"nic_rate_bps": 100e6}, r"s0/o0: 50000 b/s is too slow to shape \(100 kb/s at least\)", id="too-slow"),
-        pytest.param({"nic_rate_bps": 1e15}, r"s0/o0: 500 Gb/s is more than this machine can shape", id="too-fast"),
+        pytest.param(
+            {"nic_rate_bps": 100e6},
+            r"s0/o0: 50000 b/s is too slow to shape \(100 kb/s at least\)",
+            id="too-slow",
+        ),
+        pytest.param(
+            {"nic_rate_bps": 1e15}, r"s0/o0: 500 Gb/s is more than this machine can shape", id="too-fast"
+        ),
         pytest.param({"optical": 2}, "s1/o0: there is no OCS port 3 for it", id="ocs-too-small"),
         pytest.param({"eps": None}, "s0/e0: there is no EPS for it", id="no-eps"),
     ],
@@ -100,12 +113,19 @@ def test_what_cannot_be_is_said_with_its_place(changed: dict[str, object], said:
 def test_all_links_that_cannot_be_shaped_are_named_at_once() -> None:
     with pytest.raises(FabricError) as refused:
         plan(replace(fabric(), nic_rate_bps=1e3), MANAGEMENT)
-    assert [line.split(":")[0] for line in str(refused.value).splitlines()] == ["s0/o0", "s0/e0", "s1/o0", "s1/e0"]
+    assert [line.split(":")[0] for line in str(refused.value).splitlines()] == [
+        "s0/o0",
+        "s0/e0",
+        "s1/o0",
+        "s1/e0",
+    ]
 
 
 def test_a_name_that_linux_cannot_hold_is_said() -> None:
     region = Region("r0", 0, ("s0", "a-very-long-name"), Ocs("ocs0", 2))
-    with pytest.raises(FabricError, match="sw-a-very-long-name: Linux has interface names of 15 letters at most"):
+    with pytest.raises(
+        FabricError, match="sw-a-very-long-name: Linux has interface names of 15 letters at most"
+    ):
         plan(replace(fabric(), regions=(region,)), MANAGEMENT)
 
 

@@ -19,7 +19,9 @@ from moefabric.errors import CommandFailedError, FabricError
 from moefabric.management import Management, RunDir, Wiring
 from moefabric.topology import Fabric, Region
 
-WIRING = Wiring(Fabric("f", (Region("r0", 0, ("s0", "s1"), None),), 1, 0, 1, 1e9, None), Management("198.18.0.0/24"))
+WIRING = Wiring(
+    Fabric("f", (Region("r0", 0, ("s0", "s1"), None),), 1, 0, 1, 1e9, None), Management("198.18.0.0/24")
+)
 
 
 @pytest.fixture
@@ -31,7 +33,10 @@ def run_dir(tmp_path: Path) -> Iterator[RunDir]:
 
 
 def test_an_order_arrives_as_it_was_given() -> None:
-    processes = (Process("agent-s0", "s0", ("agent", "--name", "s0"), {"A": "b"}, Role.AGENT), Process("x", "outer", ("x",)))
+    processes = (
+        Process("agent-s0", "s0", ("agent", "--name", "s0"), {"A": "b"}, Role.AGENT),
+        Process("x", "outer", ("x",)),
+    )
     order = Order(WIRING, "mf0", processes, frozenset({"x"}), 20.0)
     assert Order.from_line(order.to_line()) == order
     assert order.to_line().count("\n") == 1
@@ -40,12 +45,24 @@ def test_an_order_arrives_as_it_was_given() -> None:
 
 def test_a_program_enters_a_namespace_by_its_path_or_by_a_process() -> None:
     assert entering("/proc/7/fd/3", ["x"]) == ["nsenter", "--net=/proc/7/fd/3", "--", "x"]
-    assert entering(7, ["x", "y"]) == ["nsenter", "-t", "7", "-n", "-m", f"--wdns={Path.cwd()}", "--", "x", "y"]
+    assert entering(7, ["x", "y"]) == [
+        "nsenter",
+        "-t",
+        "7",
+        "-n",
+        "-m",
+        f"--wdns={Path.cwd()}",
+        "--",
+        "x",
+        "y",
+    ]
 
 
 def test_every_process_of_a_fabric_is_found_by_its_mark_and_no_other_is(run_dir: RunDir) -> None:
     mine = Crew(run_dir).start("mine", ["sleep", "60"])
-    other = subprocess.Popen(["sleep", "60"], env={**os.environ, **mark(run_dir.name), "MOEFABRIC_RUN_DIR": "/another"})
+    other = subprocess.Popen(
+        ["sleep", "60"], env={**os.environ, **mark(run_dir.name), "MOEFABRIC_RUN_DIR": "/another"}
+    )
     try:
         assert marked(run_dir.name) == [mine.pid]
         assert end_marked(run_dir.name) == 1
@@ -59,7 +76,9 @@ def test_every_process_of_a_fabric_is_found_by_its_mark_and_no_other_is(run_dir:
 def test_a_crew_tells_who_ended_how_and_with_which_words(run_dir: RunDir) -> None:
     crew = Crew(run_dir)
     assert crew.check()
-    crew.start("talker", [sys.executable, "-S", "-c", "print('one'); print('two'); raise SystemExit(3)"]).popen.wait(10)
+    crew.start(
+        "talker", [sys.executable, "-S", "-c", "print('one'); print('two'); raise SystemExit(3)"]
+    ).popen.wait(10)
     with pytest.raises(FabricError, match="talker exited 3, saying: two"):
         crew.check()
     crew.stop(grace_s=0)
@@ -82,7 +101,9 @@ def test_a_program_that_is_not_there_is_named(run_dir: RunDir) -> None:
 
 
 def test_a_failed_command_tells_its_whole_story() -> None:
-    with pytest.raises(CommandFailedError, match=r"ls /no/such/place exited 2, saying: .*No such file or directory"):
+    with pytest.raises(
+        CommandFailedError, match=r"ls /no/such/place exited 2, saying: .*No such file or directory"
+    ):
         run(["ls", "/no/such/place"])
 
 
@@ -93,7 +114,9 @@ def test_a_command_that_lasts_too_long_is_ended() -> None:
 
 def test_the_line_of_a_batch_that_fails_is_told_with_its_place() -> None:
     lines = [Line("s0/o0", "link show dev lo"), Line("s0/o1", "link show dev no-such")]
-    with pytest.raises(FabricError, match=r's0/o1: ip link show dev no-such: Device "no-such" does not exist'):
+    with pytest.raises(
+        FabricError, match=r's0/o1: ip link show dev no-such: Device "no-such" does not exist'
+    ):
         batch(["ip"], lines)
 
 

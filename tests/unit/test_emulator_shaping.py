@@ -10,13 +10,23 @@ from emulator.shaping import burst_bytes, refusal, shown_rates_bps
 @pytest.mark.parametrize(
     ("rate_bps", "said"),
     [
-        pytest.param(99_999, "99999 b/s is too slow to shape (100 kb/s at least); scale the bytes down by less", id="too-slow"),
-        pytest.param(float("nan"), "nan b/s is too slow to shape (100 kb/s at least); scale the bytes down by less", id="no-rate"),
+        pytest.param(
+            99_999,
+            "99999 b/s is too slow to shape (100 kb/s at least); scale the bytes down by less",
+            id="too-slow",
+        ),
+        pytest.param(
+            float("nan"),
+            "nan b/s is too slow to shape (100 kb/s at least); scale the bytes down by less",
+            id="no-rate",
+        ),
         pytest.param(100_000, None, id="the-slowest"),
         pytest.param(50e6, None, id="100-gb-at-1-to-2000"),
         pytest.param(10e9, None, id="the-fastest"),
         pytest.param(
-            20e9, "20 Gb/s is more than this machine can shape (10 Gb/s a link); scale the bytes down by more", id="too-fast"
+            20e9,
+            "20 Gb/s is more than this machine can shape (10 Gb/s a link); scale the bytes down by more",
+            id="too-fast",
         ),
     ],
 )
@@ -38,7 +48,9 @@ def test_a_burst_makes_up_for_a_late_timer_and_no_more(rate_bps: float, mtu: int
 
 
 @given(st.floats(100e3, 10e9), st.sampled_from([1500, 9000]))
-def test_an_idle_link_saves_up_at_most_a_hundredth_of_a_second_of_its_rate_or_two_frames(rate_bps: float, mtu: int) -> None:
+def test_an_idle_link_saves_up_at_most_a_hundredth_of_a_second_of_its_rate_or_two_frames(
+    rate_bps: float, mtu: int
+) -> None:
     assert burst_bytes(rate_bps, mtu) <= max(rate_bps / 8 / 100, 2 * (mtu + 14))
 
 

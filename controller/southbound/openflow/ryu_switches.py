@@ -32,7 +32,6 @@ from moefabric.topology import Fabric
 logging.getLogger("ryu").setLevel(logging.WARNING)  # at INFO it names its own parts
 
 
-
 @dataclass
 class _Batch:
     """Messages to one switch, sent together, and the barrier that tells when all of them are done."""
