@@ -589,7 +589,9 @@ class Incoming:
             at += self._take(buffer.bytes, at, end, now)
         payload = self.payload
         if not self.closed and (payload is None or payload.length - payload.at < BATCH or self.batch < BATCH):
-            self._wake_at(self.wants - len(self.held) + (payload.length - payload.at if payload is not None else 0))
+            self._wake_at(
+                self.wants - len(self.held) + (payload.length - payload.at if payload is not None else 0)
+            )
 
     def _wake_at(self, left: int) -> None:
         """Be woken when there is a batch to read, or the end of what is being read: `left` bytes."""

@@ -14,13 +14,14 @@ from emulator import links, mirrors, namespaces, uplink
 from emulator import run_dir as run_dirs
 from emulator.command import run
 from emulator.datapath import named
+from emulator.description import described
 from emulator.optics import Optics
 from emulator.order import NODES, Order
 from emulator.ovs import OpenVSwitch
 from emulator.plan import plan
 from emulator.processes import OUTER, Crew, Role, end_marked, entering
 from emulator.waiting import Deadline
-from moefabric.management import SCPI_PORT, RunDir
+from moefabric.management import RunDir
 
 _GRACE_S: Final = 0.3
 """What a process gets between SIGTERM and SIGKILL."""
@@ -171,58 +172,11 @@ class Hardware:
 
     def describe(self) -> dict[str, Any]:
         """The hardware's part of `inspect --json`."""
-        fabric, management = self.wiring.fabric, self.wiring.management
-        carrier = {
-            link["ifname"]: "LOWER_UP" in link["flags"]
-            for link in json.loads(run(["ip", "-j", "link", "show"]))
-        }
-        rates = {link.name: link.rate_bps for link in self.plan.links}
-        return {
-            "fabric": fabric.name,
-            "servers": [
-                {
-                    "name": server,
-                    "region": fabric.region_of[server].name,
-                    "addresses": list(fabric.addresses(server)),
-                    "nics": [
-                        {
-                            "name": str(nic),
-                            "kind": nic.kind.value,
-                            "rate_bps": rates[str(nic)],
-                            "carrier": carrier.get(f"{server}-{nic.path}", False),
-                        }
-                        for nic in fabric.nics(server)
-                    ],
-                    "management": management.server(fabric, server),
-                }
-                for server in fabric.servers
-            ],
-            "ocs": [
-                {
-                    "name": ocs.name,
-                    "region": ocs.region.name,
-                    "management": ocs.address,
-                    "scpi_port": SCPI_PORT,
-                    "ports": ocs.ports,
-                    "circuits": [],
-                }
-                for ocs in self.plan.ocses
-            ],
-            "switches": [
-                {
-                    "name": switch.name,
-                    "bridge": switch.bridge,
-                    "datapath_id": switch.datapath_id,
-                    "datapath": self.wiring.switch,
-                }
-                for switch in self.plan.switches
-            ],
-            "remarks": self.remarks,
-            "processes": [
-                {"name": one.name, "pid": one.pid} for one in self.crew.running.values() if one.ended is None
-            ],
-            "faults": self.faults(),
-        }
+        links_shown = json.loads(run(["ip", "-j", "link", "show"]))
+        carrier = {link["ifname"]: "LOWER_UP" in link["flags"] for link in links_shown}
+        alive = [(one.name, one.pid) for one in self.crew.running.values() if one.ended is None]
+        told = described(self.wiring, self.plan, carrier, alive)
+        return told | {"crossbar": self.crossbar, "remarks": self.remarks, "faults": self.faults()}
 
     def close(self) -> None:
         """Take everything away."""

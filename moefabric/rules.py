@@ -11,8 +11,9 @@ from moefabric.topology import Fabric, Region
 class Rule:
     """Packets on `switch` for server or region `to` (`*`: any server) leave by port `out`.
 
-    With a `path`, only packets that their sender marked for that path (its NIC, `o1` or `e0`); without, all that no marked rule takes.
-    `light` rules win over the others, a longer prefix over a shorter one.
+    With a `path`, only packets that their sender marked for that path (its NIC, `o1` or `e0`). Without, a `light` rule takes packets that
+    nobody marked, and another all that no marked rule takes. The first of these that fits wins: what is for the switch's own server,
+    light, a mark, the longest prefix.
     """
 
     switch: str

@@ -17,7 +17,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # How long an example takes says more about the machine's other work than about the code.
-settings.register_profile("quiet", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "quiet", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("quiet")
 
 KERNEL_LACKS = "this kernel has no "

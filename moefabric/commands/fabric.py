@@ -22,7 +22,7 @@ def up(fabric: Path, settings: tuple[str, ...]) -> None:
     """Start the fabric that FABRIC describes and leave it running."""
     spec = load.fabric(fabric, settings)
     from emulator import lifecycle
-    from moefabric.experiment.testbed import UP_TIMEOUT_S, processes
+    from moefabric.experiment.programs import UP_TIMEOUT_S, processes
 
     was_up = spec.fabric in lifecycle.running()
     wiring = lifecycle.up(spec.wired(), processes, UP_TIMEOUT_S)

@@ -1,47 +1,20 @@
 """The testbed: one running fabric with its controllers and agents, as an experiment holds it."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import permutations
-from pathlib import Path
-from typing import Final
 
 from agents.channel import local
 from agents.fleet import Fleet, Way
 from controller.client import ControllerClient
 from emulator import lifecycle
-from emulator.processes import OUTER, Process, Role
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
+from moefabric.experiment.programs import UP_TIMEOUT_S, processes
 from moefabric.experiment.replay import Moved
 from moefabric.management import Management, RunDir, Wiring
 from moefabric.records import Phases
 from moefabric.topology import Fabric, dscp
-
-UP_TIMEOUT_S: Final = 60.0
-
-
-def processes(wiring: Wiring, run_dir: RunDir) -> list[Process]:
-    """The programs of a fabric: a controller for each region and for the EPS, an OCS device a region, an agent a server."""
-    import agents
-
-    fabric, python = wiring.fabric, sys.executable
-    control = (python, "-m", "controller", "--run-dir", str(run_dir.path))
-    made = (
-        [Process("controller-eps", OUTER, (*control, "--eps"), role=Role.CONTROLLER)] if fabric.leaves else []
-    )
-    for region in fabric.regions:
-        regional = (*control, "--region", region.name)
-        made.append(Process(f"controller-{region.name}", OUTER, regional, role=Role.CONTROLLER))
-        if region.ocs is not None:
-            device = (python, "-m", "emulator.ocs", "--plant", str(run_dir.plant(region)))
-            made.append(Process(region.ocs.name, region.ocs.name, device, role=Role.OCS))
-    agent = str(Path(agents.__file__).parent / "agent.py")
-    for server in fabric.servers:
-        engine = (python, "-S", "-E", agent, "--name", server, "--control", str(run_dir.agent(server)))
-        made.append(Process(f"agent-{server}", server, engine, role=Role.AGENT))
-    return made
 
 
 def ways(fabric: Fabric) -> list[Way]:

@@ -2,27 +2,33 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
 from moefabric.errors import SpecError
-from moefabric.spec.experiment import ExperimentSpec
-from moefabric.spec.fabric import FabricSpec
-from moefabric.spec.part import PARTIAL, Fault
+from moefabric.spec.part import PARTIAL, Fault, Whole
 from moefabric.spec.words import words
 from moefabric.spec.written import Step, steps, written
 
-S = TypeVar("S", FabricSpec, ExperimentSpec)
+if TYPE_CHECKING:
+    from moefabric.spec.experiment import ExperimentSpec
+    from moefabric.spec.fabric import FabricSpec
+
+S = TypeVar("S", bound=Whole)
 
 
-def fabric(path: Path, settings: Sequence[str] = ()) -> FabricSpec:
+def fabric(path: Path, settings: Sequence[str] = ()) -> "FabricSpec":
     """The fabric that a file describes, with `key=value` settings applied. SpecError with all of its faults."""
+    from moefabric.spec.fabric import FabricSpec
+
     return _checked(FabricSpec, written(path, settings), path)
 
 
-def experiment(path: Path, settings: Sequence[str] = ()) -> ExperimentSpec:
+def experiment(path: Path, settings: Sequence[str] = ()) -> "ExperimentSpec":
     """The experiment that a file describes, with `key=value` settings applied. SpecError with all of its faults."""
+    from moefabric.spec.experiment import ExperimentSpec
+
     return _checked(ExperimentSpec, written(path, settings), path)
 
 

@@ -193,7 +193,7 @@ TRAILER = END + (-SIZE % 64)
         pytest.param(0, id="header"),
         pytest.param(20, id="length"),
         pytest.param(64, id="first-byte"),
-        pytest.param(64 + 256 * 1024 - 1, id="last-of-a-chunk"),
+        pytest.param(64 + 128 * 1024 - 1, id="last-of-a-chunk"),
         pytest.param(64 + 300_000, id="middle"),
         pytest.param(END - 100, id="near-the-end"),
         pytest.param(END - 1, id="last-byte"),
@@ -255,7 +255,7 @@ def test_a_deadline_names_what_is_missing(pair: Pair) -> None:
     pair.wire()
     (record,) = pair.run(Paced("s0", "s1", 10_000_000, 8e6), deadline_s=0.2)
     assert not record.ok
-    assert record.why.endswith("of 10000000 bytes had come from s0 by o0 before the deadline")
+    assert " of 10000000 bytes had come" in record.why
     (connection,) = ask_all({pair.channel("s0"): ("stats", {})}, 5)["s0"]["connections"]
     assert connection["why"] == f"closed in mid-transfer at the deadline of collective {record.collective}"
     assert not pair.send(deadline_s=0.5).ok

@@ -84,7 +84,9 @@ def test_a_key_block_inside_a_source_stays_whole(etc: Path) -> None:
 
 
 def test_a_source_switched_off_is_not_used(etc: Path) -> None:
-    (etc / "sources.list.d" / "debian.sources").write_text(f"Enabled: no\n{DEB822.split(chr(10) * 2)[0]}\n")
+    (etc / "sources.list.d" / "debian.sources").write_text(
+        f"Enabled: no\n{DEB822.split(chr(10) * 2, maxsplit=1)[0]}\n"
+    )
     assert said(etc, "", "trixie") == ""
 
 
