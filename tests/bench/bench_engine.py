@@ -48,7 +48,6 @@ def engine_bps(fleet: Fleet, collective: int) -> float:
 
 
 def test_the_engine_carries_verified_bytes_at_four_fifths_of_iperf3s_rate(tmp_path: Path) -> None:
-    """Judged by each one's best run: both need two cores to themselves, and others only ever take them away."""
     with island("s0", "s1") as where, fleet_on(where, tmp_path) as fleet:
         fleet.wire([Way("s0", "s1", "o0", where.addresses["s1"])])
         engine_bps(fleet, 0)
@@ -56,9 +55,6 @@ def test_the_engine_carries_verified_bytes_at_four_fifths_of_iperf3s_rate(tmp_pa
         for run in range(1, RUNS + 1):
             seen.append((engine_bps(fleet, run), iperf3_bps(where)))
             print(f"engine {seen[-1][0] / 1e9:5.1f} Gb/s  iperf3 {seen[-1][1] / 1e9:5.1f} Gb/s")
-    for name, of in (("best", max), ("median", median)):
-        ours, theirs = of(run[0] for run in seen), of(run[1] for run in seen)
-        print(
-            f"{name}: engine {ours / 1e9:.1f} Gb/s, iperf3 {theirs / 1e9:.1f} Gb/s, ratio {ours / theirs:.2f}"
-        )
-    assert max(run[0] for run in seen) >= 0.8 * max(run[1] for run in seen)
+    ours, theirs = (median(run[i] for run in seen) for i in (0, 1))
+    print(f"median: engine {ours / 1e9:.1f} Gb/s, iperf3 {theirs / 1e9:.1f} Gb/s, ratio {ours / theirs:.2f}")
+    assert ours >= 0.8 * theirs
