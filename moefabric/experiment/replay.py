@@ -17,7 +17,7 @@ from moefabric.seams import Agents
 from moefabric.topology import Fabric
 from moefabric.units import NS_PER_S
 
-PACING_HEADROOM: Final = 1.03
+PACING_HEADROOM: Final = 1.25
 """A flow is paced this much above its planned rate: what it loses to starting it makes good."""
 _ARMING_NS: Final = 6_000_000
 """How far ahead agents are told of a collective, so that all start at the same instant."""

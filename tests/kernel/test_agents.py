@@ -36,8 +36,9 @@ def test_a_paced_all_to_all_takes_bytes_over_rate(tmp_path: Path) -> None:
             assert [record.why for record in records] == [""] * 6
             start = min(record.first_sent_ns for record in records)
             seen.append((max(record.last_received_ns for record in records) - start) / 1e9)
-        # The best of some: other processes on this machine can delay a collective, and never speed it up.
-        assert 0.97 * expected <= min(seen) <= 1.05 * expected, seen
+        # The best of some: other processes on this machine can delay a collective, and never speed it up. The first
+        # frame of 64 KiB waits for nothing, so a flow may end by that much before bytes over rate.
+        assert 0.93 * expected <= min(seen) <= 1.05 * expected, seen
         received = sum(stats["bytes_received"] for stats in fleet.ask("stats").values())
         assert received == (len(seen) - 1) * 6 * SIZE
 
@@ -49,7 +50,7 @@ def test_each_transfer_of_a_connection_has_its_own_rate(tmp_path: Path) -> None:
         quick = [fleet.run(n, [Paced("s0", "s1", SIZE)])[0] for n in range(1, 6)]
         (slow,) = fleet.run(9, [Paced("s0", "s1", SIZE, RATE_BPS)])
         assert min(record.last_received_ns - record.first_sent_ns for record in quick) < 0.1e9
-        assert slow.last_received_ns - slow.first_sent_ns >= 0.19e9
+        assert slow.last_received_ns - slow.first_sent_ns >= 0.18e9
 
 
 def test_a_connection_carries_its_dscp_both_ways_and_the_congestion_control_asked_for(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def listening(lab: Lab, name: str) -> None:
     while True:
         try:
             lab.dial(lab.where.addresses[name], PORT, 1).close()
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, TimeoutError):
             assert time.monotonic() < deadline
         else:
             return
@@ -151,7 +151,7 @@ def test_agents_started_over_ssh_send_each_other_verified_bytes_and_leave_nothin
         records = fleet.run(1, [Paced("s0", "s1", 5_000_000, 200e6), Paced("s1", "s0", 3_000_001)])
         assert [record.why for record in records] == ["", ""]
         took = (records[0].last_received_ns - records[0].first_sent_ns) / 1e9
-        assert 0.19 <= took < 2
+        assert 0.18 <= took < 2
         assert fleet.facts["s0"]["pid"] in lab.agents("s0")
     deadline = time.monotonic() + 10
     while lab.agents("s0") or lab.agents("s1"):
