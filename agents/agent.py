@@ -477,7 +477,14 @@ class Outgoing:
                 send.acked_ns = NOW()
                 send.retransmits = self._total_retransmits() - self.retransmits
                 send.end("" if verdict else f"{self.way.peer} found it corrupt")
+                self._rest()
                 return
+
+    def _rest(self) -> None:
+        """Forget the pace of what was sent. The kernel keeps a lower pace until something is acknowledged, so something is sent."""
+        if self.sock is not None and not self.queue and not self.unacknowledged:
+            self.sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pacing(None))
+            self.sock.send(sealed(HEADER, b"mfRe", 0, 0, 0, 0, 0))
 
     def _offer(self, send: Send, most: int) -> int:
         """Give the kernel what comes next of this transfer; how many bytes it took."""
@@ -646,6 +653,9 @@ class Incoming:
         self.wants, self.then = HEADER.size, self._header
 
     def _header(self, raw: bytes, now: int) -> None:
+        if opened(HEADER, b"mfRe", raw) is not None:
+            self.wants, self.then = HEADER.size, self._header
+            return
         header = opened(HEADER, b"mfTx", raw)
         if header is None:
             self.lose(

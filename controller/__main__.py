@@ -14,9 +14,13 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m controller", description="Control a fabric's switches.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--run-dir", type=Path, metavar="DIR", help="a fabric's run directory")
-    where.add_argument("--watch", type=Path, metavar="FOLDER", help="control every fabric whose run directory appears there")
+    where.add_argument(
+        "--watch", type=Path, metavar="FOLDER", help="control every fabric whose run directory appears there"
+    )
     whom = parser.add_mutually_exclusive_group()
-    whom.add_argument("--region", metavar="NAME", help="the controller of this region alone; default: all, a process each")
+    whom.add_argument(
+        "--region", metavar="NAME", help="the controller of this region alone; default: all, a process each"
+    )
     whom.add_argument("--eps", action="store_true", help="the controller of the EPS alone")
     chosen = parser.parse_args(words)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -23,7 +23,9 @@ class ControllerClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -72,8 +74,12 @@ class ControllerClient:
             except ControlError as fault:
                 missing = str(fault)
             if time.monotonic() > ends:
-                raise ControlError(f"controller at {self._place}: not ready within {deadline_s:g} s: {missing}")
-            threading.Event().wait(_LOOK_AGAIN_S)  # a process that starts has no event that another can wait for
+                raise ControlError(
+                    f"controller at {self._place}: not ready within {deadline_s:g} s: {missing}"
+                )
+            threading.Event().wait(
+                _LOOK_AGAIN_S
+            )  # a process that starts has no event that another can wait for
 
     def _ask(self, method: str, path: str, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
         body = None if asked is None else json.dumps(asked).encode()
@@ -83,7 +89,9 @@ class ControllerClient:
             said = json.loads(answer.read())
         except (OSError, HTTPException, ValueError) as fault:
             self._connection.close()
-            raise ControlError(f"controller at {self._place}: {str(fault) or type(fault).__name__}") from fault
+            raise ControlError(
+                f"controller at {self._place}: {str(fault) or type(fault).__name__}"
+            ) from fault
         if answer.status >= 400:
             raise ControlError(str(said.get("error", said)))
         return dict(said)

@@ -100,7 +100,10 @@ class Control:
     def counters(self) -> dict[str, Any]:
         """What each rule has carried."""
         return {
-            switch: [{"rule": str(counter.rule), "packets": counter.packets, "bytes": counter.bytes} for counter in listed]
+            switch: [
+                {"rule": str(counter.rule), "packets": counter.packets, "bytes": counter.bytes}
+                for counter in listed
+            ]
             for switch, listed in self.switches.counters().items()
         }
 
@@ -159,7 +162,9 @@ def named_circuits(fabric: Fabric, region: Region, names: Any) -> CircuitSet:
     except ValueError as fault:
         raise SpecError([("circuits", str(fault))]) from fault
     there = {nic for server in region.servers for nic in fabric.optical_nics(server)}
-    strange = sorted({str(nic) for circuit in wanted for nic in (circuit.a, circuit.b)} - set(map(str, there)))
+    strange = sorted(
+        {str(nic) for circuit in wanted for nic in (circuit.a, circuit.b)} - set(map(str, there))
+    )
     if strange:
         raise SpecError([("circuits", f"{', '.join(strange)}: not an optical NIC of {region.name}")])
     return wanted

@@ -83,7 +83,9 @@ class Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > MOST_BYTES:
             self.close_connection = True
-            self._say(HTTPStatus.BAD_REQUEST, {"error": f"a Content-Length of at most {MOST_BYTES} bytes is needed"})
+            self._say(
+                HTTPStatus.BAD_REQUEST, {"error": f"a Content-Length of at most {MOST_BYTES} bytes is needed"}
+            )
             return
         self._answer(self.rfile.read(int(length)), started_s)
 
@@ -92,7 +94,10 @@ class Handler(BaseHTTPRequestHandler):
             status, said = answer(self.control, self.command, self.path, body, started_s)
         except Exception:
             log.exception("%s %s failed", self.command, self.path)
-            status, said = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "the controller failed; its log says where"}
+            status, said = (
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                {"error": "the controller failed; its log says where"},
+            )
         self._say(status, said)
 
     def _say(self, status: HTTPStatus, said: Mapping[str, Any]) -> None:

@@ -42,13 +42,21 @@ def serve(wiring: Wiring, region: Region | None) -> None:
     if region is None:
         switches = RyuSwitches(fabric, fabric.leaves + fabric.spines, eps_rules(fabric))
     else:
-        switches = RyuSwitches(fabric, region.servers, server_rules(fabric, region) | light_rules(_seen(wiring, region)))
+        switches = RyuSwitches(
+            fabric, region.servers, server_rules(fabric, region) | light_rules(_seen(wiring, region))
+        )
     control = Control(fabric, region, switches, _reconciler(wiring, region, switches), lock=Semaphore(1))
     switches.listen(management.openflow(region))
     handler = type("BoundHandler", (Handler,), {"control": control})
-    listen(management.northbound(region), "requests", lambda connection, peer: handler(connection, peer, None))
+    listen(
+        management.northbound(region), "requests", lambda connection, peer: handler(connection, peer, None)
+    )
     eventlet.spawn(_take_over, control)
-    log.info("listening for switches on %s:%d, for requests on %s:%d", *management.openflow(region), *management.northbound(region))
+    log.info(
+        "listening for switches on %s:%d, for requests on %s:%d",
+        *management.openflow(region),
+        *management.northbound(region),
+    )
     with told, tell:
         trampoline(told.fileno(), read=True)
 
@@ -57,7 +65,9 @@ def _ocs(wiring: Wiring, region: Region, patience_s: float) -> ScpiOcs | None:
     if region.ocs is None or not wiring.fabric.optical:
         return None
     place = (wiring.management.ocs(region), SCPI_PORT)
-    return ScpiOcs(wiring.fabric, region, Scpi(region.ocs.name, place, patience_s, green_socket.create_connection))
+    return ScpiOcs(
+        wiring.fabric, region, Scpi(region.ocs.name, place, patience_s, green_socket.create_connection)
+    )
 
 
 def _reconciler(wiring: Wiring, region: Region | None, switches: RyuSwitches) -> Reconciler | None:

@@ -31,7 +31,12 @@ class Reconciler:
         clock: Callable[[], float] = time.perf_counter,
         settle_deadline_s: float = 10.0,
     ) -> None:
-        self.ocs, self.switches, self._clock, self._settle_deadline_s = ocs, switches, clock, settle_deadline_s
+        self.ocs, self.switches, self._clock, self._settle_deadline_s = (
+            ocs,
+            switches,
+            clock,
+            settle_deadline_s,
+        )
         self.lit = self._verified = CircuitSet()
 
     def adopt(self) -> CircuitSet:
@@ -79,8 +84,15 @@ class Reconciler:
     def _verify(self, target: CircuitSet) -> None:
         seen = self.ocs.lit()
         if seen != target:
-            missing, strange = CircuitSet(target.circuits - seen.circuits), CircuitSet(seen.circuits - target.circuits)
-            said = [f"{name} {circuits}" for name, circuits in (("lacks", missing), ("shows besides", strange)) if circuits]
+            missing, strange = (
+                CircuitSet(target.circuits - seen.circuits),
+                CircuitSet(seen.circuits - target.circuits),
+            )
+            said = [
+                f"{name} {circuits}"
+                for name, circuits in (("lacks", missing), ("shows besides", strange))
+                if circuits
+            ]
             raise ControlError(f"the OCS {' and '.join(said)}")
         self._verified = seen
 

@@ -36,7 +36,9 @@ def region_named(wiring: Wiring, name: str) -> Region:
     for region in wiring.fabric.regions:
         if region.name == name:
             return region
-    raise SpecError([("--region", f"{name} is not one of {', '.join(r.name for r in wiring.fabric.regions)}")])
+    raise SpecError(
+        [("--region", f"{name} is not one of {', '.join(r.name for r in wiring.fabric.regions)}")]
+    )
 
 
 def controlled(wiring: Wiring) -> tuple[Region | None, ...]:
@@ -54,7 +56,9 @@ class Children:
         """Start a controller. Its log is in the run directory."""
         parent = os.getpid()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Eventlet's on fork: the child makes a hub of its own
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # Eventlet's on fork: the child makes a hub of its own
             pid = os.fork()
         if pid == 0:
             _child(run, wiring, region, parent)
@@ -62,7 +66,9 @@ class Children:
 
     def missing(self, run: RunDir, wiring: Wiring) -> Iterator[Region | None]:
         """The controllers that a fabric should have and has not."""
-        there = {region.name if region else None for path, region in self.running.values() if path == run.path}
+        there = {
+            region.name if region else None for path, region in self.running.values() if path == run.path
+        }
         return (region for region in controlled(wiring) if (region.name if region else None) not in there)
 
     def reap(self) -> int:
@@ -74,7 +80,9 @@ class Children:
                 code = os.waitstatus_to_exitcode(status)
                 if code > 0:  # it has told its fault, and nothing more is to be said after it
                     return code
-                log.warning("controller of %s in %s ended: %d", region.name if region else "the EPS", path.name, code)
+                log.warning(
+                    "controller of %s in %s ended: %d", region.name if region else "the EPS", path.name, code
+                )
         return 0
 
     def stop(self, run: RunDir | None = None) -> None:

@@ -12,6 +12,13 @@ from emulator.shaping import Shape, shape, verify
 
 _QUIET: Final = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 """Nothing is on a wire that no one sent: IPv6 would look for neighbours and routers by itself."""
+_STEADY: Final = {
+    "net.ipv4.tcp_slow_start_after_idle": "0",
+    "net.ipv4.tcp_no_metrics_save": "1",
+    "net.ipv4.tcp_min_tso_segs": "8",
+    "net.ipv4.tcp_rmem": "4096 4194304 33554432",
+}
+"""A connection that waited for its GPUs goes on where it stopped, as an RDMA NIC's does, and none learns from another's path."""
 _CUBIC: Final = {"net.ipv4.tcp_congestion_control": "cubic"}
 """Programs that don't choose are the same everywhere; a machine's own default may be bbr."""
 
@@ -22,7 +29,7 @@ def quiet() -> None:
 
 
 def _settle_in() -> None:
-    quiet()
+    namespaces.set_sysctls(_QUIET | _STEADY)
     with suppress(OSError):  # a machine may keep cubic to itself (net.ipv4.tcp_allowed_congestion_control)
         namespaces.set_sysctls(_CUBIC)
 

@@ -7,10 +7,10 @@ from typing import Final
 
 from moefabric.topology import Fabric, Scale
 
-SHORTEST_COLLECTIVE_S: Final = 0.05
+SHORTEST_COLLECTIVE_S: Final = 0.2
 """A collective that lasts less on the wire measures its set-up instead of the fabric."""
 
-CARRIED_BPS: Final = {"ovs-netdev": 0.5e9, "ovs-kernel": 1.6e9}
+CARRIED_BPS: Final = {"ovs-netdev": 0.4e9, "ovs-kernel": 1.6e9}
 """What all NICs of a fabric together may carry for each core, by datapath, with a third of the machine idle."""
 
 
@@ -28,8 +28,12 @@ def propose(fabrics: Iterable[Fabric], shortest_s: float, datapath: str, cores: 
 
 
 def _readable(factor: float) -> float:
-    """The next of 1, 2, 2.5, 5 times a power of ten."""
+    """The next round number: 1, 1.5, 2, 2.5, 3, 4, 5, 6 or 8 times a power of ten."""
     power = 1.0
     while power * 10 <= factor:
         power *= 10
-    return next(step * power for step in (1.0, 2.0, 2.5, 5.0, 10.0) if step * power >= factor * (1 - 1e-9))
+    return next(
+        step * power
+        for step in (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+        if step * power >= factor * (1 - 1e-9)
+    )

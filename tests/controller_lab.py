@@ -31,15 +31,27 @@ CLONE_NEWNET = 0x40000000
 MANAGEMENT = Management("198.18.77.0/24")
 
 
-def fabric(servers: int = 4, optical: int = 3, electrical: int = 1, settle_ns: int = 0, per_leaf: int = 4) -> Fabric:
+def fabric(
+    servers: int = 4, optical: int = 3, electrical: int = 1, settle_ns: int = 0, per_leaf: int = 4
+) -> Fabric:
     """A fabric of one region."""
     names = tuple(f"s{i}" for i in range(servers))
     ocs = Ocs("ocs0", servers * optical, settle_ns) if optical else None
-    return Fabric("lab", (Region("r0", 0, names, ocs),), 8, optical, electrical, 100e9, Eps(per_leaf) if electrical else None)
+    return Fabric(
+        "lab",
+        (Region("r0", 0, names, ocs),),
+        8,
+        optical,
+        electrical,
+        100e9,
+        Eps(per_leaf) if electrical else None,
+    )
 
 
 @contextmanager
-def scpi_device(wired: Fabric, address: tuple[str, int], busy: Busy = Busy.REFUSE) -> Iterator[tuple[str, int]]:
+def scpi_device(
+    wired: Fabric, address: tuple[str, int], busy: Busy = Busy.REFUSE
+) -> Iterator[tuple[str, int]]:
     """The fabric's OCS as the emulator serves it over TCP, with mirrors in memory; where it really listens."""
     ocs = wired.regions[0].ocs
     assert ocs is not None
@@ -104,7 +116,9 @@ class Lab:
         """Tell the switches where their controllers are."""
         region_of = self.fabric.region_of
         named = switches or self.fabric.switches
-        self.ovs.connect({name: MANAGEMENT.openflow(region_of.get(name)) for name in named}, Deadline.after(10))
+        self.ovs.connect(
+            {name: MANAGEMENT.openflow(region_of.get(name)) for name in named}, Deadline.after(10)
+        )
 
     def start_ocs(self) -> None:
         """Serve the region's OCS on its management address."""
@@ -161,7 +175,15 @@ def entries_as_said(lines: Iterable[str]) -> set[Entry]:
         found = _SAID.search(line)
         assert found, f"no entry of a controller's: {line}"
         priority, address, length, tos, port = found.groups()
-        made.add(Entry(int(priority), int(IPv4Address(address)), int(length), int(tos) >> 2 if tos else None, int(port)))
+        made.add(
+            Entry(
+                int(priority),
+                int(IPv4Address(address)),
+                int(length),
+                int(tos) >> 2 if tos else None,
+                int(port),
+            )
+        )
     return made
 
 

@@ -14,7 +14,10 @@ def circuits(fabric: Fabric, region: Region, wanted: Counts, now: CircuitSet) ->
     pair after pair in server order. ValueError where a server has fewer NICs than circuits.
     """
     pairs = [
-        (a, b, wanted[i][j]) for i, a in enumerate(region.servers) for j, b in enumerate(region.servers) if i < j and wanted[i][j]
+        (a, b, wanted[i][j])
+        for i, a in enumerate(region.servers)
+        for j, b in enumerate(region.servers)
+        if i < j and wanted[i][j]
     ]
     kept = [circuit for a, b, count in pairs for circuit in now.between(a, b)[:count]]
     taken = {nic for circuit in kept for nic in (circuit.a, circuit.b)}

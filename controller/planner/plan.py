@@ -20,7 +20,10 @@ from moefabric.fluid import bound_s, predict
 from moefabric.topology import Fabric, Region
 
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
-    {policy.name: policy for policy in (MixNet(), MixNetHtsim(), Spill(), Spill("mixnet-spill"), Static(), EpsOnly())}
+    {
+        policy.name: policy
+        for policy in (MixNet(), MixNetHtsim(), Spill(), Spill("mixnet-spill"), Static(), EpsOnly())
+    }
 )
 """Every policy, by the name that a specification calls it."""
 
@@ -52,7 +55,8 @@ class Plan:
             "circuits": [list(row) for row in self.counts],
             "leftover_ports": list(self.leftover_ports),
             "split": [
-                {"from": s.src, "to": s.dst, "light_bytes": s.light_bytes, "eps_bytes": s.eps_bytes} for s in self.split
+                {"from": s.src, "to": s.dst, "light_bytes": s.light_bytes, "eps_bytes": s.eps_bytes}
+                for s in self.split
             ],
             "predicted_s": self.predicted_s if isfinite(self.predicted_s) else None,
             "bound_s": self.bound_s,
@@ -63,7 +67,12 @@ def plan(fabric: Fabric, region: Region, demand: DemandMatrix, policy: Policy, n
     """What `policy` makes of a region's demand while `now` is lit. SpecError where the demand is not of the region's servers."""
     if demand.servers != region.servers:
         raise SpecError(
-            [("servers", f"{', '.join(demand.servers)} are not the servers of {region.name}, {', '.join(region.servers)}")]
+            [
+                (
+                    "servers",
+                    f"{', '.join(demand.servers)} are not the servers of {region.name}, {', '.join(region.servers)}",
+                )
+            ]
         )
     circuits = policy.circuits(fabric, region, demand, now)
     split = policy.split(fabric, demand, circuits)

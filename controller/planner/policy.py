@@ -58,6 +58,7 @@ def light_first(demand: DemandMatrix, circuits: CircuitSet) -> Split:
     index = {server: position for position, server in enumerate(demand.servers)}
     return Split(
         tuple(
-            Share(a, b, owed, 0.0) if lit[index[a], index[b]] else Share(a, b, 0.0, owed) for a, b, owed in demand.pairs()
+            Share(a, b, owed, 0.0) if lit[index[a], index[b]] else Share(a, b, 0.0, owed)
+            for a, b, owed in demand.pairs()
         )
     )

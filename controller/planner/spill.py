@@ -65,7 +65,9 @@ def seconds(owed: Array, light: Array, eps: _Eps) -> float:
     while True:
         excess = owed > light * time
         # A link's excess is linear while the same pairs spill: it is gone when T (budget + light of those pairs) is what they owe.
-        needed = eps.loads(np.where(excess, owed, 0.0)) / (eps.budget + eps.loads(np.where(excess, light, 0.0)))
+        needed = eps.loads(np.where(excess, owed, 0.0)) / (
+            eps.budget + eps.loads(np.where(excess, light, 0.0))
+        )
         later = max(time, float(needed.max(initial=0.0)))
         if later <= time * (1 + 1e-12):
             return later
@@ -93,7 +95,12 @@ class Spill:
         by_light = np.minimum(owed, light * end)
         return Split(
             tuple(
-                Share(demand.servers[i], demand.servers[j], float(by_light[i, j]), float(owed[i, j] - by_light[i, j]))
+                Share(
+                    demand.servers[i],
+                    demand.servers[j],
+                    float(by_light[i, j]),
+                    float(owed[i, j] - by_light[i, j]),
+                )
                 for i, j in zip(*np.nonzero(owed), strict=True)
             )
         )

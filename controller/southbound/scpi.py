@@ -39,7 +39,9 @@ def parsed_state(said: str) -> tuple[CrossConnect, ...]:
     return tuple(zip(inputs, outputs, strict=True))
 
 
-def obstacle(joined: Iterable[CrossConnect], out: Iterable[CrossConnect], into: Iterable[CrossConnect]) -> str | None:
+def obstacle(
+    joined: Iterable[CrossConnect], out: Iterable[CrossConnect], into: Iterable[CrossConnect]
+) -> str | None:
     """Why `out` can't be taken out of what is joined, or `into` not be put in then; None where nothing is in the way."""
     before, leaving = set(joined), set(out)
     if missing := sorted(leaving - before):
@@ -87,7 +89,11 @@ class Scpi:
                 return self._asked(program, patience)
         except OSError as fault:
             self.close()
-            said = f"no answer to {program} within {patience:g} s" if isinstance(fault, TimeoutError) else str(fault)
+            said = (
+                f"no answer to {program} within {patience:g} s"
+                if isinstance(fault, TimeoutError)
+                else str(fault)
+            )
             raise ControlError(f"{self.name} at {self.address[0]}:{self.address[1]}: {said}") from fault
 
     def _asked(self, program: str, patience: float) -> str:
@@ -145,7 +151,9 @@ class ScpiOcs:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -192,11 +200,17 @@ class ScpiOcs:
             return parsed_state(said)
         except ValueError as fault:
             self._device.close()
-            raise ControlError(f"{self.name}: conn:stat? says {said[:80]!r}, which is no pair of port lists") from fault
+            raise ControlError(
+                f"{self.name}: conn:stat? says {said[:80]!r}, which is no pair of port lists"
+            ) from fault
 
     def _command(self, out: Iterable[CrossConnect], into: Iterable[CrossConnect]) -> str | None:
         """What the error queue says after the change; None is no error."""
-        units = [f"{verb} {port_lists(listed)}" for verb, listed in ((_SUB, tuple(out)), (_ADD, tuple(into))) if listed]
+        units = [
+            f"{verb} {port_lists(listed)}"
+            for verb, listed in ((_SUB, tuple(out)), (_ADD, tuple(into)))
+            if listed
+        ]
         said = self._device.ask(";".join([*units, ":syst:err?"]))
         if _NO_ERROR.match(said):
             return None

@@ -17,9 +17,9 @@ from moefabric.seams import Agents
 from moefabric.topology import Fabric
 from moefabric.units import NS_PER_S
 
-PACING_HEADROOM: Final = 1.25
+PACING_HEADROOM: Final = 1.03
 """A flow is paced this much above its planned rate: what it loses to starting it makes good."""
-_ARMING_NS: Final = 6_000_000
+ARMING_NS: Final = 20_000_000
 """How far ahead agents are told of a collective, so that all start at the same instant."""
 _SLACK_S: Final = 20.0
 
@@ -149,10 +149,12 @@ class Replay:
         paced: bool = True,
         clock: Clock | None = None,
         background: Executor | None = None,
+        arming_ns: int = ARMING_NS,
         progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.fabric, self.policy, self.agents, self.light, self.circuits = fabric, policy, agents, light, lit
         self.paced, self.clock, self.progress = paced, clock or MonotonicClock(), progress
+        self.arming_ns = arming_ns
         self._collectives = 0
         self._dark_ns = 0
         self._background = background or ThreadPoolExecutor(1, thread_name_prefix="reconfigure")
@@ -214,7 +216,7 @@ class Replay:
         if not planned:
             return cursor
         prediction = predict(self.fabric, self.circuits, planned)
-        start = max(cursor, self.clock.now_ns() + _ARMING_NS)
+        start = max(cursor, self.clock.now_ns() + self.arming_ns)
         self._collectives += 1
         wall_s = prediction.seconds * self.fabric.scale.dilation
         records = self.agents.run(
@@ -232,7 +234,8 @@ class Replay:
     def _paced(self, planned: Sequence[Flow], wall_s: float) -> list[PacedFlow]:
         scale = self.fabric.scale
         made = []
-        for flow in planned:
+        # The largest first: the fullest link must not wait while an agent starts the others.
+        for flow in sorted(planned, key=lambda flow: -flow.bytes):
             size = scale.size_bytes(flow.bytes)
             rate = PACING_HEADROOM * 8 * size / wall_s if self.paced else None
             made.append(PacedFlow(flow.src, flow.dst, flow.path, size, rate))

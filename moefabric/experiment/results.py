@@ -123,7 +123,9 @@ def _collective(fabric: Fabric, run: CollectiveRun) -> Json:
 
 def _reconfiguration(fabric: Fabric, run: ReconfigurationRun) -> Json:
     phases = asdict(run.moved.phases)
-    phases["settle_s"] /= fabric.scale.dilation
+    settle_wall_s = phases["settle_s"]
+    phases["settle_s"] = settle_wall_s / fabric.scale.dilation
+    phases["total_s"] += phases["settle_s"] - settle_wall_s
     return {
         "region": fabric.regions[0].name,
         "iteration": run.iteration,

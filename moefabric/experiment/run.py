@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import groupby
@@ -27,6 +28,10 @@ from moefabric.management import Wiring
 from moefabric.spec.experiment import ExperimentSpec, FabricChoice
 from moefabric.topology import Fabric, Scale
 
+CONGESTION = {"paced": "reno", "tcp": "cubic"}
+"""Congestion control of the agents' connections. A paced flow needs none, and reno leaves it alone: without loss its window only
+opens, where cubic's hystart closes it at the first queue (RFC 9406)."""
+
 
 def run(
     spec: ExperimentSpec, folder: Path, reporter: Reporter, external: frozenset[str] = frozenset()
@@ -45,7 +50,7 @@ def run(
                 results += [_replayed(spec, c, fabric, work, fleet, None, (), reporter) for c in choices]
             continue
         reporter.say(f"{'/'.join(c.name for c in choices)}: bringing {fabric.name} up")
-        with standing(fabric, external) as (up, fleet, client):
+        with standing(fabric, external, CONGESTION[spec.transport]) as (up, fleet, client):
             results += [
                 _replayed(spec, c, fabric, work, fleet, client, up.remarks, reporter) for c in choices
             ]
@@ -86,15 +91,11 @@ def _replayed(
     remarks: tuple[str, ...],
     reporter: Reporter,
 ) -> Json:
-    light, lit = _light(choice, work, client)
-    policy = policy_named(choice.policy)
     progress: Callable[[str], None] = lambda what: reporter.step(f"{choice.name}: {what}")  # noqa: E731
-    replay = Replay(fabric, policy, fleet, light, lit, paced=spec.transport == "paced", progress=progress)
-    try:
-        with CpuSampler() as cpu:
-            runs = [replay.iteration(number, work.operations(number)) for number in range(work.iterations)]
-    finally:
-        replay.close()
+    with _replay(spec, choice, fabric, work, fleet, client) as cold:
+        cold.iteration(0, work.warm_up())
+    with _replay(spec, choice, fabric, work, fleet, client, progress) as replay, CpuSampler() as cpu:
+        runs = [replay.iteration(number, work.operations(number)) for number in range(work.iterations)]
     entry = result(fabric, choice.name, choice.policy, runs, cpu_idle=cpu.idle, remarks=remarks)
     # The first layer's light is the last to be moved: the backward pass ends there.
     entry["demand"] = work.layers(work.iterations - 1)[0].demand.array.tolist()
@@ -103,6 +104,26 @@ def _replayed(
     seconds = sum(i["measured_s"] for i in entry["iterations"]) / len(runs)
     reporter.say(f"{choice.name}: {seconds:.3f} s an iteration, verdict {entry['fidelity']['verdict']}")
     return entry
+
+
+@contextmanager
+def _replay(
+    spec: ExperimentSpec,
+    choice: FabricChoice,
+    fabric: Fabric,
+    work: Workload,
+    fleet: Fleet,
+    client: ControllerClient | None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Iterator[Replay]:
+    """A replay that starts from the dark, or, where the light never moves, from all the light that it will have."""
+    light, lit = _light(choice, work, client)
+    policy, paced = policy_named(choice.policy), spec.transport == "paced"
+    replay = Replay(fabric, policy, fleet, light, lit, paced=paced, progress=progress)
+    try:
+        yield replay
+    finally:
+        replay.close()
 
 
 def _light(
@@ -126,7 +147,7 @@ def _manifest(spec: ExperimentSpec, scale: Scale, wiring: Wiring | None, started
         "scale": {"bytes": scale.bytes, "dilation": scale.dilation},
         "seed": spec.seed,
         "transport": spec.transport,
-        "congestion_control": "cubic",
+        "congestion_control": CONGESTION[spec.transport],
         "cores": os.cpu_count(),
         "started": started.isoformat(timespec="seconds"),
         "host": platform.node(),

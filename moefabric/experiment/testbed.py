@@ -43,11 +43,11 @@ class ControlledLight:
 
 @contextmanager
 def standing(
-    fabric: Fabric, external: frozenset[str] = frozenset()
+    fabric: Fabric, external: frozenset[str] = frozenset(), congestion: str = "cubic"
 ) -> Iterator[tuple[Wiring, Fleet, ControllerClient]]:
     """The fabric, up until the end of the `with`: its wiring, its agents wired to each other, its (only) region's controller.
 
-    `external` names the roles, `ocs` and `controller`, whose processes are started by others.
+    `external` names the roles, `ocs` and `controller`, whose processes are started by others; `congestion` is the connections' control.
     """
     with ExitStack() as undo:
         undo.callback(lifecycle.down, fabric.name)
@@ -58,5 +58,5 @@ def standing(
         fleet = undo.enter_context(Fleet([local(server, run_dir.agent(server)) for server in fabric.servers]))
         client = ControllerClient(wiring.management.northbound(fabric.regions[0]))
         client.wait_ready(UP_TIMEOUT_S)
-        fleet.wire(ways(fabric))
+        fleet.wire(ways(fabric), congestion=congestion)
         yield wiring, fleet, client

@@ -38,6 +38,10 @@ class Workload:
         """Everything that an iteration does."""
         return tuple(operations(self.model, self.training, self.layers(iteration)))
 
+    def warm_up(self) -> tuple[Operation, ...]:
+        """The first layer alone: it opens connections and fills caches before anything is measured."""
+        return tuple(operations(self.model, self.training, self.layers(0)[:1]))
+
     def demands(self) -> tuple[DemandMatrix, ...]:
         """The dispatch of every layer of every iteration."""
         return tuple(each.demand for number in range(self.iterations) for each in self.layers(number))

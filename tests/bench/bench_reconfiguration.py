@@ -11,7 +11,11 @@ import pytest
 from controller.client import ControllerClient
 from tests.controller_lab import fabric, lab, needs
 
-pytestmark = [pytest.mark.kernel, pytest.mark.ovs, pytest.mark.skipif(bool(needs()), reason=f"lacks {needs()}")]
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.ovs,
+    pytest.mark.skipif(bool(needs()), reason=f"lacks {needs()}"),
+]
 
 CHANGES = 50
 PHASES = ("demand_s", "plan_s", "divert_s", "command_s", "settle_s", "verify_s", "admit_s", "total_s")
@@ -61,7 +65,9 @@ def _pairs(draw: np.random.Generator) -> list[tuple[int, int]]:
     all_pairs = list(combinations(range(4), 2))
     made = [all_pairs[0]]
     while len(made) < CHANGES:
-        others = [pair for pair in all_pairs if pair != made[-1] and (len(made) < CHANGES - 1 or pair != made[0])]
+        others = [
+            pair for pair in all_pairs if pair != made[-1] and (len(made) < CHANGES - 1 or pair != made[0])
+        ]
         made.append(others[draw.integers(len(others))])
     return made
 

@@ -18,7 +18,7 @@ import pytest
 from emulator import lifecycle, namespaces
 from emulator.processes import marked
 from emulator.waiting import Deadline
-from moefabric.experiment.testbed import processes
+from moefabric.experiment.programs import processes
 from moefabric.topology import Eps, Fabric, Ocs, Region
 
 pytestmark = [

@@ -52,8 +52,16 @@ def test_what_is_commanded_shows(ocs: OpticalSwitch) -> None:
         pytest.param(A, B, id="a-nic-changes-its-partner"),
         pytest.param(A, NOTHING, id="all-goes-dark"),
         pytest.param(A, A, id="nothing-moves"),
-        pytest.param(CircuitSet.of(["s0/o0~s1/o0", "s2/o0~s3/o0"]), CircuitSet.of(["s0/o0~s2/o0", "s1/o0~s3/o0"]), id="all-swap"),
-        pytest.param(CircuitSet.of(["s0/o0~s1/o0"]), CircuitSet.of(["s0/o0~s1/o1", "s0/o1~s1/o0"]), id="a-pair-moves-its-nics"),
+        pytest.param(
+            CircuitSet.of(["s0/o0~s1/o0", "s2/o0~s3/o0"]),
+            CircuitSet.of(["s0/o0~s2/o0", "s1/o0~s3/o0"]),
+            id="all-swap",
+        ),
+        pytest.param(
+            CircuitSet.of(["s0/o0~s1/o0"]),
+            CircuitSet.of(["s0/o0~s1/o1", "s0/o1~s1/o0"]),
+            id="a-pair-moves-its-nics",
+        ),
     ],
 )
 def test_one_matching_becomes_another(ocs: OpticalSwitch, before: CircuitSet, after: CircuitSet) -> None:
@@ -88,7 +96,9 @@ def test_waiting_for_light_has_an_end(ocs: OpticalSwitch) -> None:
 @pytest.mark.parametrize(
     ("transition", "said"),
     [
-        pytest.param(Transition(B, NOTHING, NOTHING), "1-19, 7-13 not connected", id="out-with-what-is-not-there"),
+        pytest.param(
+            Transition(B, NOTHING, NOTHING), "1-19, 7-13 not connected", id="out-with-what-is-not-there"
+        ),
         pytest.param(NOTHING.towards(B), "1-19, 4-20, 7-13, 8-16 busy", id="in-with-what-is-busy"),
         pytest.param(
             Transition(CircuitSet.of(["s3/o0~s2/o2"]), NOTHING, CircuitSet.of(["s0/o1~s1/o1"])),

@@ -20,7 +20,11 @@ from moefabric.rules import Rule, light_rules, server_rules
 from tests.controller_lab import MANAGEMENT, Lab, end, entries_as_said, entry_set, fabric, lab, listens, needs
 from tests.namespaces import must
 
-pytestmark = [pytest.mark.kernel, pytest.mark.ovs, pytest.mark.skipif(bool(needs()), reason=f"lacks {needs()}")]
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.ovs,
+    pytest.mark.skipif(bool(needs()), reason=f"lacks {needs()}"),
+]
 
 FABRIC = fabric(servers=2, optical=1, electrical=1)
 REGION = FABRIC.regions[0]
@@ -51,7 +55,9 @@ def test_a_controller_that_comes_back_takes_over_the_light_and_removes_what_is_n
     real.start_controllers()
     client = real.client(REGION)
     while not was_ready(real):
-        assert any(line.endswith("nw_tos=0 actions=output:2") for line in real.entries("s0")), "light was let go of meanwhile"
+        assert any(line.endswith("nw_tos=0 actions=output:2") for line in real.entries("s0")), (
+            "light was let go of meanwhile"
+        )
     assert client.circuits() == [CIRCUIT]
     assert has(real, "s0", BASE | LIT)
     assert has(real, "s1", BASE | LIT)
@@ -59,7 +65,9 @@ def test_a_controller_that_comes_back_takes_over_the_light_and_removes_what_is_n
 
 def test_a_killed_controller_starts_again_and_one_that_is_told_to_end_ends_with_all(real: Lab) -> None:
     supervisor = real.start_all()
-    children = [int(pid) for pid in Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text().split()]
+    children = [
+        int(pid) for pid in Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text().split()
+    ]
     assert len(children) == 2
     os.kill(children[0], signal.SIGKILL)
     client = real.client(REGION)
@@ -109,7 +117,9 @@ def test_a_server_is_told_who_has_an_address_and_nobody_else_hears_of_it(real: L
     real.connect()
     real.client(REGION).wait_ready(15)
     asker = bytes.fromhex("02000a000001")
-    ask = b"\xff" * 6 + asker + bytes.fromhex("0806000108000604 0001") + asker + bytes([10, 0, 0, 1]) + bytes(6)
+    ask = (
+        b"\xff" * 6 + asker + bytes.fromhex("0806000108000604 0001") + asker + bytes([10, 0, 0, 1]) + bytes(6)
+    )
     with listening("host") as host, listening("far") as far:
         host.send(ask + bytes([10, 0, 1, 99]))
         host.send(ask + bytes([10, 0, 1, 3]))
@@ -137,7 +147,9 @@ def test_a_controller_that_is_there_already_is_told_of_in_one_line(real: Lab) ->
     real.start_controllers(*words)
     address = MANAGEMENT.openflow(REGION)
     Deadline.after(15).until(lambda: listens(address), "the first controller")
-    done = subprocess.run([sys.executable, "-m", "controller", *words], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "controller", *words], capture_output=True, text=True, timeout=20, check=False
+    )
     told = [line for line in done.stderr.splitlines() if " INFO " not in line]
     assert (done.returncode, done.stdout) == (1, "")
     assert told == [f"{address[0]}:{address[1]}: can't listen for switches: Address already in use"]
@@ -152,7 +164,9 @@ def test_a_folder_is_watched_for_fabrics_that_come_and_go(real: Lab) -> None:
     real.connect()
     real.client(REGION).wait_ready(15)
     real.run.wiring.unlink()
-    Deadline.after(5).until(lambda: not listens(MANAGEMENT.northbound(REGION)), "the end of a fabric's controllers")
+    Deadline.after(5).until(
+        lambda: not listens(MANAGEMENT.northbound(REGION)), "the end of a fabric's controllers"
+    )
     real.wire()
     real.wait_listening()
     assert end(watching) == 0
@@ -162,7 +176,7 @@ def test_counters_tell_which_rule_carried_what(real: Lab) -> None:
     real.start_all()
     client = real.client(REGION)
     client.light([CIRCUIT])
-    packet = "02000a000101" + "02000a000001" + "0800" + "4500001c00000000401100000a0000010a000101" + "0001000100080000"
+    packet = "02000a00010102000a00000108004500001c00000000401100000a0000010a0001010001000100080000"
     for _ in range(3):
         real.ofctl("packet-out", "s0", f"in_port=1 packet={packet} actions=table")
     counted = {one["rule"]: one["packets"] for one in client.counters()["s0"]}

@@ -37,14 +37,22 @@ def request(target: str, sender: str = "10.0.0.1", to: bytes = BROADCAST, operat
         pytest.param(request("10.0.1.1"), "02000a000101", id="another-server"),
         pytest.param(request("10.0.1.4"), "02000a000101", id="its-last-gpu"),
         pytest.param(request("10.1.1.2"), "02000a010101", id="a-server-of-another-region"),
-        pytest.param(request("10.0.1.1", to=bytes.fromhex("02000a000101")), "02000a000101", id="asked-of-it-alone"),
+        pytest.param(
+            request("10.0.1.1", to=bytes.fromhex("02000a000101")), "02000a000101", id="asked-of-it-alone"
+        ),
         pytest.param(request("10.0.1.1") + bytes(18), "02000a000101", id="padded-to-the-least-frame"),
     ],
 )
 def test_the_answer_names_the_owner(asked: bytes, mac: str) -> None:
     owner, target = bytes.fromhex(mac), asked[38:42]
     assert answer(KNOWN, "s0", asked) == (
-        MAC_S0 + owner + bytes.fromhex("0806 0001 0800 06 04 0002") + owner + target + MAC_S0 + address("10.0.0.1")
+        MAC_S0
+        + owner
+        + bytes.fromhex("0806 0001 0800 06 04 0002")
+        + owner
+        + target
+        + MAC_S0
+        + address("10.0.0.1")
     )
 
 

@@ -16,9 +16,21 @@ from moefabric.topology import Eps, Fabric, Nic, Ocs, Region
 NET = 10 << 24
 
 
-def fabric(servers: int = 4, optical: int = 3, electrical: int = 1, per_leaf: int = 4, spines: int = 0, regions: int = 1) -> Fabric:
+def fabric(
+    servers: int = 4,
+    optical: int = 3,
+    electrical: int = 1,
+    per_leaf: int = 4,
+    spines: int = 0,
+    regions: int = 1,
+) -> Fabric:
     made = tuple(
-        Region(f"r{r}", r, tuple(f"s{r * servers + i}" for i in range(servers)), Ocs(f"ocs{r}", servers * optical) if optical else None)
+        Region(
+            f"r{r}",
+            r,
+            tuple(f"s{r * servers + i}" for i in range(servers)),
+            Ocs(f"ocs{r}", servers * optical) if optical else None,
+        )
         for r in range(regions)
     )
     return Fabric("f", made, 2, optical, electrical, 1e9, Eps(per_leaf, spines) if electrical else None)
@@ -28,10 +40,24 @@ def fabric(servers: int = 4, optical: int = 3, electrical: int = 1, per_leaf: in
     ("rule", "expected"),
     [
         pytest.param(Rule("s0", "*", "s0/e0"), Entry(0x0808, NET, 8, None, 5), id="all-else-to-the-eps"),
-        pytest.param(Rule("s0", "s0", "host"), Entry(0x4818, NET, 24, None, 1), id="own-addresses-to-the-host"),
-        pytest.param(Rule("s0", "s2", "s0/o1", light=True), Entry(0x2818, NET | 2 << 8, 24, 0, 3), id="unmarked-onto-light"),
-        pytest.param(Rule("s0", "s2", "s0/o1", "o1", light=True), Entry(0x3818, NET | 2 << 8, 24, 2, 3), id="marked-onto-light"),
-        pytest.param(Rule("leaf0", "s3", "s3/e0", "e0"), Entry(0x1818, NET | 3 << 8, 24, 17, 4), id="marked-down-a-leaf"),
+        pytest.param(
+            Rule("s0", "s0", "host"), Entry(0x4818, NET, 24, None, 1), id="own-addresses-to-the-host"
+        ),
+        pytest.param(
+            Rule("s0", "s2", "s0/o1", light=True),
+            Entry(0x2818, NET | 2 << 8, 24, 0, 3),
+            id="unmarked-onto-light",
+        ),
+        pytest.param(
+            Rule("s0", "s2", "s0/o1", "o1", light=True),
+            Entry(0x3818, NET | 2 << 8, 24, 2, 3),
+            id="marked-onto-light",
+        ),
+        pytest.param(
+            Rule("leaf0", "s3", "s3/e0", "e0"),
+            Entry(0x1818, NET | 3 << 8, 24, 17, 4),
+            id="marked-down-a-leaf",
+        ),
     ],
 )
 def test_a_rule_is_the_entry(rule: Rule, expected: Entry) -> None:
@@ -57,25 +83,33 @@ def lit_fabrics(draw: st.DrawFn) -> tuple[Fabric, CircuitSet]:
     for region in made.regions:
         nics = draw(st.permutations([nic for server in region.servers for nic in made.optical_nics(server)]))
         pairs = list(zip(nics[::2], nics[1::2], strict=False))
-        circuits += [Circuit(a, b) for a, b in pairs[: draw(st.integers(0, len(pairs)))] if a.server != b.server]
+        circuits += [
+            Circuit(a, b) for a, b in pairs[: draw(st.integers(0, len(pairs)))] if a.server != b.server
+        ]
     return made, CircuitSet.of(circuits)
 
 
 @given(lit_fabrics())
 @settings(max_examples=60, deadline=None)
-def test_every_marked_packet_goes_the_way_that_the_fluid_model_counts_on(situation: tuple[Fabric, CircuitSet]) -> None:
+def test_every_marked_packet_goes_the_way_that_the_fluid_model_counts_on(
+    situation: tuple[Fabric, CircuitSet],
+) -> None:
     made, lit = situation
     switches = MemorySwitches(made)
     switches.change(RuleChange.between([], light_rules(lit)))
     for a in made.servers:
         for b in (server for server in made.servers if server != a):
             for path in (nic.path for nic in made.nics(a)):
-                assert switches.way(a, b, path, lit) == route(made, lit, Flow(a, b, path, 1.0)), f"{a} to {b} by {path}"
+                assert switches.way(a, b, path, lit) == route(made, lit, Flow(a, b, path, 1.0)), (
+                    f"{a} to {b} by {path}"
+                )
 
 
 @given(lit_fabrics())
 @settings(max_examples=40, deadline=None)
-def test_an_unmarked_packet_follows_the_light_if_its_pair_has_any(situation: tuple[Fabric, CircuitSet]) -> None:
+def test_an_unmarked_packet_follows_the_light_if_its_pair_has_any(
+    situation: tuple[Fabric, CircuitSet],
+) -> None:
     made, lit = situation
     switches = MemorySwitches(made)
     switches.change(RuleChange.between([], light_rules(lit)))

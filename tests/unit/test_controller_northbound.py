@@ -66,14 +66,27 @@ def bench() -> Bench:
 
 
 def test_demand_is_planned_lit_and_reported(bench: Bench) -> None:
-    status, said = bench.ask("POST", "/demand", {"demand": DEMAND, "policy": "mixnet", "servers": ["s0", "s1", "s2"]})
+    status, said = bench.ask(
+        "POST", "/demand", {"demand": DEMAND, "policy": "mixnet", "servers": ["s0", "s1", "s2"]}
+    )
     assert status == 200
     assert said["plan"]["circuits"] == [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
     assert (said["circuits_before"], said["circuits_after"]) == ([], LIT)
     assert [str(circuit) for circuit in bench.ocs.lit()] == LIT
     phases = said["phases"]
-    assert set(phases) == {"demand_s", "plan_s", "divert_s", "command_s", "settle_s", "verify_s", "admit_s", "total_s"}
-    assert phases["total_s"] >= sum(seconds for name, seconds in phases.items() if name != "total_s") * 0.99 > 0
+    assert set(phases) == {
+        "demand_s",
+        "plan_s",
+        "divert_s",
+        "command_s",
+        "settle_s",
+        "verify_s",
+        "admit_s",
+        "total_s",
+    }
+    assert (
+        phases["total_s"] >= sum(seconds for name, seconds in phases.items() if name != "total_s") * 0.99 > 0
+    )
 
 
 def test_the_policy_is_the_papers_unless_another_is_named(bench: Bench) -> None:
@@ -84,7 +97,12 @@ def test_the_policy_is_the_papers_unless_another_is_named(bench: Bench) -> None:
 def test_named_circuits_are_lit_and_no_others(bench: Bench) -> None:
     bench.ask("POST", "/demand", {"demand": DEMAND})
     status, said = bench.ask("POST", "/light", {"circuits": ["s2/o1~s0/o1"]})
-    assert (status, said["circuits_before"], said["circuits_after"], said["plan"]) == (200, LIT, ["s0/o1~s2/o1"], None)
+    assert (status, said["circuits_before"], said["circuits_after"], said["plan"]) == (
+        200,
+        LIT,
+        ["s0/o1~s2/o1"],
+        None,
+    )
     assert bench.ask("GET", "/circuits") == (200, {"circuits": ["s0/o1~s2/o1"]})
 
 
@@ -94,7 +112,13 @@ def test_light_takes_demand_as_well(bench: Bench) -> None:
 
 def test_rules_are_shown_as_they_are(bench: Bench) -> None:
     bench.ask("POST", "/light", {"circuits": ["s0/o0~s1/o0"]})
-    assert bench.ask("GET", "/rules")[1]["rules"][0] == {"switch": "s0", "to": "s1", "out": "s0/o0", "path": None, "light": True}
+    assert bench.ask("GET", "/rules")[1]["rules"][0] == {
+        "switch": "s0",
+        "to": "s1",
+        "out": "s0/o0",
+        "path": None,
+        "light": True,
+    }
 
 
 def test_health_tells_what_is_missing() -> None:
@@ -102,7 +126,13 @@ def test_health_tells_what_is_missing() -> None:
     bench.switches.gone = {"s1"}
     assert bench.ask("GET", "/health") == (
         200,
-        {"region": "r0", "ready": False, "switches": ["s0", "s2"], "expected": ["s0", "s1", "s2"], "ocs": False},
+        {
+            "region": "r0",
+            "ready": False,
+            "switches": ["s0", "s2"],
+            "expected": ["s0", "s1", "s2"],
+            "ocs": False,
+        },
     )
     bench.switches.gone = set()
     bench.control.adopt()
@@ -112,28 +142,91 @@ def test_health_tells_what_is_missing() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "error"),
     [
-        pytest.param("GET", "/nothing", None, 404, "/nothing: there are /health /circuits", id="no-such-place"),
+        pytest.param(
+            "GET", "/nothing", None, 404, "/nothing: there are /health /circuits", id="no-such-place"
+        ),
         pytest.param("POST", "/health", {}, 405, "/health is for GET", id="told-what-is-asked"),
         pytest.param("GET", "/demand", None, 405, "/demand is for POST", id="asked-what-is-told"),
         pytest.param("POST", "/demand", b"{", 400, "not JSON: ", id="no-json"),
         pytest.param("POST", "/demand", [1], 400, "a JSON object is needed", id="no-object"),
         pytest.param("POST", "/demand", {}, 400, "demand: missing", id="no-demand"),
-        pytest.param("POST", "/demand", {"demand": [[0, 1]]}, 400, "demand: 3 servers need a 3x3 matrix", id="not-square"),
-        pytest.param("POST", "/demand", {"demand": [[0, -1, 0]] * 3}, 400, "demand: [0][1]: -1 is not a number of bytes", id="negative"),
-        pytest.param("POST", "/demand", {"demand": [["a"] * 3] * 3}, 400, "demand: could not convert", id="words"),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": [[0, 1]]},
+            400,
+            "demand: 3 servers need a 3x3 matrix",
+            id="not-square",
+        ),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": [[0, -1, 0]] * 3},
+            400,
+            "demand: [0][1]: -1 is not a number of bytes",
+            id="negative",
+        ),
+        pytest.param(
+            "POST", "/demand", {"demand": [["a"] * 3] * 3}, 400, "demand: could not convert", id="words"
+        ),
         pytest.param("POST", "/demand", {"demand": "all"}, 400, "demand: ", id="a-word"),
-        pytest.param("POST", "/demand", {"demand": DEMAND, "policy": "best"}, 400, "policy: 'best' is not one of mixnet", id="policy"),
-        pytest.param("POST", "/demand", {"demand": DEMAND, "policy": 1}, 400, "policy: a name is needed, not 1", id="policy-number"),
         pytest.param(
-            "POST", "/demand", {"demand": DEMAND, "servers": ["s0", "s1", "s9"]}, 400, "servers: s0, s1, s9 are not", id="strangers"
+            "POST",
+            "/demand",
+            {"demand": DEMAND, "policy": "best"},
+            400,
+            "policy: 'best' is not one of mixnet",
+            id="policy",
         ),
-        pytest.param("POST", "/demand", {"demand": DEMAND, "servers": 3}, 400, "servers: a list of names", id="servers-number"),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": DEMAND, "policy": 1},
+            400,
+            "policy: a name is needed, not 1",
+            id="policy-number",
+        ),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": DEMAND, "servers": ["s0", "s1", "s9"]},
+            400,
+            "servers: s0, s1, s9 are not",
+            id="strangers",
+        ),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": DEMAND, "servers": 3},
+            400,
+            "servers: a list of names",
+            id="servers-number",
+        ),
         pytest.param("POST", "/light", {"circuits": "all"}, 400, "circuits: a list of names", id="no-list"),
-        pytest.param("POST", "/light", {"circuits": ["s0/o0"]}, 400, "circuits: 's0/o0' is not a circuit", id="half-a-circuit"),
         pytest.param(
-            "POST", "/light", {"circuits": ["s0/o0~s1/o0", "s0/o0~s2/o0"]}, 400, "more than one circuit would end at s0/o0", id="clash"
+            "POST",
+            "/light",
+            {"circuits": ["s0/o0"]},
+            400,
+            "circuits: 's0/o0' is not a circuit",
+            id="half-a-circuit",
         ),
-        pytest.param("POST", "/light", {"circuits": ["s0/o7~s9/o0"]}, 400, "s0/o7, s9/o0: not an optical NIC of r0", id="no-such-nic"),
+        pytest.param(
+            "POST",
+            "/light",
+            {"circuits": ["s0/o0~s1/o0", "s0/o0~s2/o0"]},
+            400,
+            "more than one circuit would end at s0/o0",
+            id="clash",
+        ),
+        pytest.param(
+            "POST",
+            "/light",
+            {"circuits": ["s0/o7~s9/o0"]},
+            400,
+            "s0/o7, s9/o0: not an optical NIC of r0",
+            id="no-such-nic",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line_and_changes_nothing(
@@ -230,5 +323,8 @@ def test_a_body_without_its_length_is_refused(bench: Bench) -> None:
 
 
 def test_waiting_for_nobody_ends_with_the_deadline() -> None:
-    with ControllerClient(("127.0.0.1", 1)) as client, pytest.raises(ControlError, match=r"127.0.0.1:1: not ready within 0.1 s: .*refused"):
+    with (
+        ControllerClient(("127.0.0.1", 1)) as client,
+        pytest.raises(ControlError, match=r"127.0.0.1:1: not ready within 0.1 s: .*refused"),
+    ):
         client.wait_ready(0.1)

@@ -63,7 +63,13 @@ class JournalledSwitches(MemorySwitches):
         self.bench = bench
 
     def change(self, change: RuleChange) -> None:
-        said = " ".join([*sorted({rule.switch for rule in change.delete}), "|", *sorted({rule.switch for rule in change.add})])
+        said = " ".join(
+            [
+                *sorted({rule.switch for rule in change.delete}),
+                "|",
+                *sorted({rule.switch for rule in change.add}),
+            ]
+        )
         self.bench.journal.append(said)
         self.bench.clock.seconds += 0.002
         super().change(change)
@@ -115,7 +121,10 @@ def test_light_that_is_there_at_the_start_is_taken_over() -> None:
 
 def test_a_refusal_leaves_traffic_on_the_light_that_was_there(bench: Bench) -> None:
     bench.ocs.refusal = '-200,"Execution error"'
-    with pytest.raises(ControlError, match=r"ocs0 refuses: -200.*; traffic is on s0/o0~s1/o0 s2/o0~s3/o0, all else on the EPS"):
+    with pytest.raises(
+        ControlError,
+        match=r"ocs0 refuses: -200.*; traffic is on s0/o0~s1/o0 s2/o0~s3/o0, all else on the EPS",
+    ):
         bench.reconciler.reconcile(B)
     assert bench.switches.light == light_rules(A)
     assert bench.reconciler.lit == A
@@ -123,15 +132,21 @@ def test_a_refusal_leaves_traffic_on_the_light_that_was_there(bench: Bench) -> N
 
 def test_a_mirror_that_sticks_leaves_its_pair_on_the_eps(bench: Bench) -> None:
     bench.ocs.stuck = frozenset({FABRIC.ocs_port(Circuit.parse("s0/o0~s2/o1").b)})
-    with pytest.raises(ControlError, match="the OCS lacks s0/o0~s2/o1; traffic is on s2/o0~s3/o0, all else on the EPS"):
+    with pytest.raises(
+        ControlError, match="the OCS lacks s0/o0~s2/o1; traffic is on s2/o0~s3/o0, all else on the EPS"
+    ):
         bench.reconciler.reconcile(B)
     assert bench.switches.light == light_rules(CircuitSet.of(["s2/o0~s3/o0"]))
     assert bench.switches.way("s0", "s2", None, bench.ocs.lit()) == (("s0/e0", "leaf0"), ("leaf0", "s2/e0"))
 
 
 def test_a_mirror_that_will_not_let_go_is_told_of(bench: Bench) -> None:
-    bench.ocs.stuck = frozenset({FABRIC.ocs_port(Circuit.parse("s0/o0~s1/o0").a), FABRIC.ocs_port(Circuit.parse("s0/o0~s1/o0").b)})
-    with pytest.raises(ControlError, match="the OCS shows besides s0/o0~s1/o0; traffic is on s0/o0~s1/o0 s2/o0~s3/o0"):
+    bench.ocs.stuck = frozenset(
+        {FABRIC.ocs_port(Circuit.parse("s0/o0~s1/o0").a), FABRIC.ocs_port(Circuit.parse("s0/o0~s1/o0").b)}
+    )
+    with pytest.raises(
+        ControlError, match="the OCS shows besides s0/o0~s1/o0; traffic is on s0/o0~s1/o0 s2/o0~s3/o0"
+    ):
         bench.reconciler.reconcile(CircuitSet.of(["s2/o0~s3/o0"]))
     assert bench.switches.light == light_rules(A)
 
@@ -149,14 +164,19 @@ def test_light_that_does_not_settle_is_not_relied_on(settle_s: float, relied_on:
     bench.clock.wait_until(100)
     reconciler = Reconciler(bench.ocs, bench.switches, bench.clock.now_s, settle_deadline_s=0.1)
     reconciler.adopt()
-    with pytest.raises(ControlError, match=f"not settled within 0.1 s; traffic is on {relied_on}, all else on the EPS"):
+    with pytest.raises(
+        ControlError, match=f"not settled within 0.1 s; traffic is on {relied_on}, all else on the EPS"
+    ):
         reconciler.reconcile(B)
     assert bench.switches.light == light_rules(relied_on)
 
 
 def test_an_ocs_that_is_gone_moves_all_traffic_to_the_eps(bench: Bench) -> None:
     bench.ocs.gone = True
-    with pytest.raises(ControlError, match="ocs0: no answer; traffic is on no light, all else on the EPS, for the OCS doesn't say"):
+    with pytest.raises(
+        ControlError,
+        match="ocs0: no answer; traffic is on no light, all else on the EPS, for the OCS doesn't say",
+    ):
         bench.reconciler.reconcile(B)
     assert bench.switches.light == frozenset()
 
@@ -181,7 +201,9 @@ def test_after_a_fault_the_next_change_works(bench: Bench) -> None:
 matchings = st.permutations([nic for name in NAMES for nic in FABRIC.optical_nics(name)]).flatmap(
     lambda nics: st.integers(0, 4).map(
         lambda count: CircuitSet.of(
-            Circuit(a, b) for a, b in list(zip(nics[::2], nics[1::2], strict=True))[:count] if a.server != b.server
+            Circuit(a, b)
+            for a, b in list(zip(nics[::2], nics[1::2], strict=True))[:count]
+            if a.server != b.server
         )
     )
 )

@@ -62,7 +62,9 @@ def test_in_the_way_is(out: list[tuple[int, int]], into: list[tuple[int, int]], 
 
 
 @contextmanager
-def device(answers: Sequence[bytes], *, hangs_up: bool = False) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
+def device(
+    answers: Sequence[bytes], *, hangs_up: bool = False
+) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
     """A peer that says these lines, one to each line with a question. And what it heard."""
     heard: list[bytes] = []
 
@@ -106,13 +108,19 @@ def test_a_device_that_does_half_of_a_line_is_put_back_as_it_was() -> None:
     with device(answers) as (address, heard), ocs(address) as driver:
         with pytest.raises(ControlError, match='ocs0 refuses: -221,"Settings conflict"; nothing has changed'):
             driver.reconfigure(CircuitSet.of(["s0/o1~s1/o1"]).towards(PAIR))
-        assert heard[3:] == [b"*cls\n", b":oxc:swit:conn:stat?\n", b":oxc:swit:conn:add (@2,4),(@8,6);:syst:err?\n"]
+        assert heard[3:] == [
+            b"*cls\n",
+            b":oxc:swit:conn:stat?\n",
+            b":oxc:swit:conn:add (@2,4),(@8,6);:syst:err?\n",
+        ]
 
 
 def test_a_device_that_can_not_be_put_back_is_told_of() -> None:
     answers = [b"(@2,4),(@8,6)\n", b'-221,"Settings conflict"\n', b"(@),(@)\n", b'-240,"Hardware error"\n']
-    with device(answers) as (address, _), ocs(address) as driver, pytest.raises(
-        ControlError, match="part of it may be done, for it can't be undone either: -240"
+    with (
+        device(answers) as (address, _),
+        ocs(address) as driver,
+        pytest.raises(ControlError, match="part of it may be done, for it can't be undone either: -240"),
     ):
         driver.reconfigure(CircuitSet.of(["s0/o1~s1/o1"]).towards(PAIR))
 
@@ -128,11 +136,17 @@ def test_nothing_to_change_says_nothing() -> None:
     [
         pytest.param([], "ocs0 at 127.0.0.1:[0-9]+: it hung up", id="hangs-up"),
         pytest.param([b"(@1),(@"], "it hung up", id="hangs-up-in-the-middle-of-a-line"),
-        pytest.param([b"what?\n"], "conn:stat\\? says 'what\\?', which is no pair of port lists", id="strange-words"),
+        pytest.param(
+            [b"what?\n"], "conn:stat\\? says 'what\\?', which is no pair of port lists", id="strange-words"
+        ),
     ],
 )
 def test_a_faulty_answer_is_told_with_its_place(answers: list[bytes], said: str) -> None:
-    with device(answers, hangs_up=True) as (address, _), ocs(address) as driver, pytest.raises(ControlError, match=said):
+    with (
+        device(answers, hangs_up=True) as (address, _),
+        ocs(address) as driver,
+        pytest.raises(ControlError, match=said),
+    ):
         driver.lit()
 
 
@@ -150,7 +164,10 @@ def test_silence_ends_with_the_deadline_and_a_late_answer_is_not_taken_for_the_n
 def test_nobody_there_is_told_with_the_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()[:2]
-    with ocs(address) as driver, pytest.raises(ControlError, match=f"ocs0 at 127.0.0.1:{address[1]}: .*refused"):
+    with (
+        ocs(address) as driver,
+        pytest.raises(ControlError, match=f"ocs0 at 127.0.0.1:{address[1]}: .*refused"),
+    ):
         driver.lit()
 
 

@@ -11,7 +11,9 @@ from controller.planner import htsim, mixnet, static
 from controller.planner.policy import counts
 from moefabric.demand import DemandMatrix, Placement
 
-VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "golden/algorithm1_vectors.json").read_text())
+VECTORS: dict[str, Any] = json.loads(
+    (Path(__file__).parents[1] / "golden/algorithm1_vectors.json").read_text()
+)
 CASES = [name for name in VECTORS if name != "note"]
 READINGS = {"paper_skip_exhausted": mixnet.order, "htsim": htsim.order}
 
@@ -43,9 +45,14 @@ def test_the_measured_gating_matrix_folds_into_the_testbed_case() -> None:
         pytest.param([[7, 0], [0, 7]], [2, 2], [], id="own-experts-need-none"),
         pytest.param([[0, 0], [0, 0]], [2, 2], [], id="no-demand-lights-nothing"),
         pytest.param([[0, 1], [0, 0]], [3, 3], [(0, 1)] * 3, id="leftover-ports-go-where-any-demand-is-left"),
-        pytest.param([[0, 1, 0], [0, 0, 0], [2, 0, 0]], [1, 1, 1], [(0, 2)], id="the-way-back-counts-as-well"),
         pytest.param(
-            [[0, 10, 8], [0, 0, 0], [0, 0, 0]], [2, 2, 2], [(0, 1), (0, 2)], id="a-pair-with-light-waits-behind-one-without"
+            [[0, 1, 0], [0, 0, 0], [2, 0, 0]], [1, 1, 1], [(0, 2)], id="the-way-back-counts-as-well"
+        ),
+        pytest.param(
+            [[0, 10, 8], [0, 0, 0], [0, 0, 0]],
+            [2, 2, 2],
+            [(0, 1), (0, 2)],
+            id="a-pair-with-light-waits-behind-one-without",
         ),
         pytest.param(
             [[0, 9, 9, 0], [0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]],
@@ -53,7 +60,9 @@ def test_the_measured_gating_matrix_folds_into_the_testbed_case() -> None:
             [(0, 1), (2, 3)],
             id="a-server-without-ports-is-skipped-and-ties-go-to-the-first-pair",
         ),
-        pytest.param([[0, 1, 1], [0, 0, 1], [0, 0, 0]], [0, 1, 1], [(1, 2)], id="a-server-of-no-ports-gets-none"),
+        pytest.param(
+            [[0, 1, 1], [0, 0, 1], [0, 0, 0]], [0, 1, 1], [(1, 2)], id="a-server-of-no-ports-gets-none"
+        ),
     ],
 )
 def test_the_paper_lights(rows: list[list[float]], ports: list[int], lit: list[tuple[int, int]]) -> None:
@@ -63,10 +72,24 @@ def test_the_paper_lights(rows: list[list[float]], ports: list[int], lit: list[t
 @pytest.mark.parametrize(
     ("rows", "ports", "lit"),
     [
-        pytest.param([[0, 101, 1], [0, 0, 0], [0, 0, 0]], [2, 2, 2], [(0, 1), (0, 1)], id="a-hundredfold-pair-goes-twice-first"),
-        pytest.param([[0, 99, 1], [0, 0, 0], [0, 0, 0]], [2, 2, 2], [(0, 1), (0, 2)], id="a-lesser-one-does-not"),
-        pytest.param([[0, 30_000, 1], [0, 0, 0], [0, 0, 0]], [3, 3, 3], [(0, 1), (0, 1), (0, 1)], id="damping-adds-up"),
-        pytest.param([[0, 19_000, 1], [0, 0, 0], [0, 0, 0]], [3, 3, 3], [(0, 1), (0, 1), (0, 2)], id="a-third-circuit-asks-for-20000"),
+        pytest.param(
+            [[0, 101, 1], [0, 0, 0], [0, 0, 0]],
+            [2, 2, 2],
+            [(0, 1), (0, 1)],
+            id="a-hundredfold-pair-goes-twice-first",
+        ),
+        pytest.param(
+            [[0, 99, 1], [0, 0, 0], [0, 0, 0]], [2, 2, 2], [(0, 1), (0, 2)], id="a-lesser-one-does-not"
+        ),
+        pytest.param(
+            [[0, 30_000, 1], [0, 0, 0], [0, 0, 0]], [3, 3, 3], [(0, 1), (0, 1), (0, 1)], id="damping-adds-up"
+        ),
+        pytest.param(
+            [[0, 19_000, 1], [0, 0, 0], [0, 0, 0]],
+            [3, 3, 3],
+            [(0, 1), (0, 1), (0, 2)],
+            id="a-third-circuit-asks-for-20000",
+        ),
     ],
 )
 def test_the_simulator_lights(rows: list[list[float]], ports: list[int], lit: list[tuple[int, int]]) -> None:

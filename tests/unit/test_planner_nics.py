@@ -21,10 +21,20 @@ def wanted(*pairs: tuple[int, int]) -> Counts:
     [
         pytest.param([(0, 1), (0, 2)], [], "s0/o0~s1/o0 s0/o1~s2/o0", id="lowest-free-nics-in-pair-order"),
         pytest.param([(0, 1)], ["s0/o2~s1/o1"], "s0/o2~s1/o1", id="a-pair-keeps-its-nics"),
-        pytest.param([(0, 1), (0, 1)], ["s0/o0~s1/o2"], "s0/o0~s1/o2 s0/o1~s1/o0", id="a-second-circuit-leaves-the-first-alone"),
+        pytest.param(
+            [(0, 1), (0, 1)],
+            ["s0/o0~s1/o2"],
+            "s0/o0~s1/o2 s0/o1~s1/o0",
+            id="a-second-circuit-leaves-the-first-alone",
+        ),
         pytest.param([(0, 1)], ["s0/o0~s1/o2", "s0/o1~s1/o0"], "s0/o0~s1/o2", id="of-two-the-first-stays"),
         pytest.param([(1, 2)], ["s0/o0~s1/o0"], "s1/o0~s2/o0", id="nics-of-light-that-goes-are-free"),
-        pytest.param([(0, 1), (0, 2)], ["s0/o0~s2/o0"], "s0/o0~s2/o0 s0/o1~s1/o0", id="a-new-circuit-evades-one-that-stays"),
+        pytest.param(
+            [(0, 1), (0, 2)],
+            ["s0/o0~s2/o0"],
+            "s0/o0~s2/o0 s0/o1~s1/o0",
+            id="a-new-circuit-evades-one-that-stays",
+        ),
         pytest.param([], ["s0/o0~s1/o0"], "no light", id="nothing-wanted-keeps-nothing"),
     ],
 )

@@ -24,7 +24,14 @@ VECTORS = json.loads((Path(__file__).parents[1] / "golden/algorithm1_vectors.jso
 ALMOST = 1 + 1e-9
 
 
-def fabric(servers: int, optical: int, electrical: int, per_leaf: int = 99, spines: int = 0, oversubscription: float = 1.0) -> Fabric:
+def fabric(
+    servers: int,
+    optical: int,
+    electrical: int,
+    per_leaf: int = 99,
+    spines: int = 0,
+    oversubscription: float = 1.0,
+) -> Fabric:
     names = tuple(f"s{i}" for i in range(servers))
     region = Region("r0", 0, names, Ocs("ocs0", servers * optical) if optical else None)
     return Fabric("f", (region,), 8, optical, electrical, 100e9, Eps(per_leaf, spines, oversubscription))
@@ -44,7 +51,9 @@ def situations(draw: st.DrawFn) -> tuple[Fabric, DemandMatrix, CircuitSet]:
     )
     owed = st.one_of(st.just(0.0), st.floats(1, 1e12), st.sampled_from([1e9, 2e9]))
     rows = st.lists(st.lists(owed, min_size=servers, max_size=servers), min_size=servers, max_size=servers)
-    before = plan(made, made.regions[0], DemandMatrix(made.servers, draw(rows)), POLICIES["mixnet"], CircuitSet()).circuits
+    before = plan(
+        made, made.regions[0], DemandMatrix(made.servers, draw(rows)), POLICIES["mixnet"], CircuitSet()
+    ).circuits
     return made, DemandMatrix(made.servers, draw(rows)), before
 
 
@@ -55,7 +64,9 @@ def plans(situation: tuple[Fabric, DemandMatrix, CircuitSet]) -> Mapping[str, Pl
 
 @given(situations())
 @settings(max_examples=30, deadline=None)
-def test_no_plan_exceeds_a_port_or_leaves_the_region(situation: tuple[Fabric, DemandMatrix, CircuitSet]) -> None:
+def test_no_plan_exceeds_a_port_or_leaves_the_region(
+    situation: tuple[Fabric, DemandMatrix, CircuitSet],
+) -> None:
     made, _, _ = situation
     there = {nic for server in made.servers for nic in made.optical_nics(server)}
     for planned in plans(situation).values():
@@ -63,7 +74,9 @@ def test_no_plan_exceeds_a_port_or_leaves_the_region(situation: tuple[Fabric, De
         assert len(set(ends)) == len(ends)
         assert set(ends) <= there
         assert min(planned.leftover_ports) >= 0
-        assert [sum(row) for row in planned.counts] == [made.optical - left for left in planned.leftover_ports]
+        assert [sum(row) for row in planned.counts] == [
+            made.optical - left for left in planned.leftover_ports
+        ]
         assert np.array_equal(planned.counts, np.transpose(planned.counts))
 
 
@@ -96,11 +109,16 @@ def test_no_policy_predicts_better_than_the_bound_and_spill_is_never_worse_than_
 
 @given(situations())
 @settings(max_examples=25, deadline=None)
-def test_equal_demand_gives_equal_circuits_and_then_nothing_moves(situation: tuple[Fabric, DemandMatrix, CircuitSet]) -> None:
+def test_equal_demand_gives_equal_circuits_and_then_nothing_moves(
+    situation: tuple[Fabric, DemandMatrix, CircuitSet],
+) -> None:
     made, owed, before = situation
     for policy in POLICIES.values():
         first = policy.circuits(made, made.regions[0], owed, before)
-        assert policy.circuits(made, made.regions[0], DemandMatrix(owed.servers, owed.array.tolist()), before) == first
+        assert (
+            policy.circuits(made, made.regions[0], DemandMatrix(owed.servers, owed.array.tolist()), before)
+            == first
+        )
         assert policy.circuits(made, made.regions[0], owed, first) == first
         assert policy.circuits(made, made.regions[0], owed.combine(), before) == first
 
@@ -118,7 +136,9 @@ def test_static_light_never_moves(
 
 @given(situations())
 @settings(max_examples=25, deadline=None)
-def test_spill_is_the_best_of_all_splits_over_its_circuits(situation: tuple[Fabric, DemandMatrix, CircuitSet]) -> None:
+def test_spill_is_the_best_of_all_splits_over_its_circuits(
+    situation: tuple[Fabric, DemandMatrix, CircuitSet],
+) -> None:
     """Against a linear program: least T such that light and every link of the EPS carry their part within T."""
     made, owed, before = situation
     planned = plan(made, made.regions[0], owed, POLICIES["spill"], before)
@@ -136,7 +156,9 @@ def test_spill_is_the_best_of_all_splits_over_its_circuits(situation: tuple[Fabr
     ],
 )
 @pytest.mark.parametrize("seed", range(4))
-def test_spill_is_the_best_split_where_the_leaves_uplinks_are_narrow(electrical: int, per_leaf: int, spines: int, seed: int) -> None:
+def test_spill_is_the_best_split_where_the_leaves_uplinks_are_narrow(
+    electrical: int, per_leaf: int, spines: int, seed: int
+) -> None:
     made = fabric(5, 2, electrical, per_leaf, spines, 6.0)
     owed = DemandMatrix(made.servers, np.random.default_rng(seed).pareto(1.0, (5, 5)) * 1e9)
     planned = plan(made, made.regions[0], owed, POLICIES["spill"], CircuitSet())
@@ -194,7 +216,9 @@ def test_the_fluid_prediction_relative_to_a_non_blocking_eps(
 ) -> None:
     eps = prototype("eps", servers, 0, optical + electrical)
     assert eps.predicted_s == pytest.approx(eps.bound_s)
-    assert prototype(policy, servers, optical, electrical).predicted_s / eps.predicted_s == pytest.approx(ratio, abs=0.0005)
+    assert prototype(policy, servers, optical, electrical).predicted_s / eps.predicted_s == pytest.approx(
+        ratio, abs=0.0005
+    )
 
 
 def test_a_plan_as_json_has_the_names_that_others_rely_on() -> None:
@@ -205,7 +229,9 @@ def test_a_plan_as_json_has_the_names_that_others_rely_on() -> None:
         "policy": "spill",
         "circuits": [[0, 1], [1, 0]],
         "leftover_ports": [0, 0],
-        "split": [{"from": "s0", "to": "s1", "light_bytes": pytest.approx(1.5e9), "eps_bytes": pytest.approx(1.5e9)}],
+        "split": [
+            {"from": "s0", "to": "s1", "light_bytes": pytest.approx(1.5e9), "eps_bytes": pytest.approx(1.5e9)}
+        ],
         "predicted_s": pytest.approx(seconds),
         "bound_s": pytest.approx(seconds),
     }
@@ -230,14 +256,22 @@ def test_without_an_eps_a_pair_without_light_never_ends() -> None:
 
 
 def test_an_unknown_policy_is_told_the_known_ones() -> None:
-    with pytest.raises(SpecError, match="policy: 'best' is not one of mixnet, mixnet-htsim, spill, mixnet-spill, static, eps"):
+    with pytest.raises(
+        SpecError, match="policy: 'best' is not one of mixnet, mixnet-htsim, spill, mixnet-spill, static, eps"
+    ):
         policy_named("best")
 
 
 def test_demand_of_other_servers_is_refused() -> None:
     made = fabric(2, 1, 1)
     with pytest.raises(SpecError, match="servers: s0, s9 are not the servers of r0, s0, s1"):
-        plan(made, made.regions[0], DemandMatrix(("s0", "s9"), [[0, 1], [1, 0]]), POLICIES["mixnet"], CircuitSet())
+        plan(
+            made,
+            made.regions[0],
+            DemandMatrix(("s0", "s9"), [[0, 1], [1, 0]]),
+            POLICIES["mixnet"],
+            CircuitSet(),
+        )
 
 
 def test_demand_is_as_it_was_after_planning() -> None:

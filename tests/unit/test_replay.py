@@ -58,7 +58,7 @@ class Bench:
         self.announced: list[str] = []
         self.replay = Replay(
             self.fabric, self.policy, self.agents, self.light if self.fabric.optical else None, CircuitSet(),
-            paced=paced, clock=self.clock, background=background or AtOnce(), progress=self.announced.append,
+            paced=paced, clock=self.clock, background=background or AtOnce(), arming_ns=6_000_000, progress=self.announced.append,
         )  # fmt: skip
 
 
@@ -225,7 +225,13 @@ def test_light_that_moves_in_a_thread_of_its_own_is_waited_for() -> None:
     made, clock = fabric(1, 1), VirtualClock()
     light = MemoryLight(made, MixNet(), clock)
     replay = Replay(
-        made, MixNet(), MemoryAgents(made, lambda: light.lit, clock), light, CircuitSet(), clock=clock
+        made,
+        MixNet(),
+        MemoryAgents(made, lambda: light.lit, clock),
+        light,
+        CircuitSet(),
+        clock=clock,
+        arming_ns=6_000_000,
     )
     attention = Compute("attention", "backward", 1, (0.001,) * 4, Reconfigure("backward", 0, NEIGHBOURS))
     try:

@@ -36,7 +36,9 @@ def replayed(scale: Scale, iterations: int = 2) -> Json:
     made, clock = fabric(1, 1, scale=scale, settle_ns=scale.wall_ns(25_000_000)), VirtualClock(now_ns=10**12)
     light = MemoryLight(made, MixNet(), clock)
     agents = MemoryAgents(made, lambda: light.lit, clock)
-    replay = Replay(made, MixNet(), agents, light, CircuitSet(), clock=clock, background=AtOnce())
+    replay = Replay(
+        made, MixNet(), agents, light, CircuitSet(), clock=clock, background=AtOnce(), arming_ns=6_000_000
+    )
     runs = [replay.iteration(number, OPERATIONS) for number in range(iterations)]
     return result(made, "mixnet", "mixnet", runs, cpu_idle=[0.5], remarks=[])
 

@@ -11,14 +11,14 @@ from tests.fabrics import fabric
 datapaths = st.sampled_from(sorted(CARRIED_BPS))
 
 
-def test_the_prototype_on_two_cores_runs_at_a_thousandth_and_half_as_fast() -> None:
+def test_the_prototype_on_two_cores_runs_at_a_three_hundredth_and_seven_times_as_long() -> None:
     assert propose([fabric(0, 4), fabric(3, 1)], 0.0314, "ovs-netdev", cores=2) == Scale(
-        bytes=1000, dilation=2
+        bytes=300, dilation=7
     )
 
 
 def test_a_long_collective_needs_no_dilation() -> None:
-    assert propose([fabric(0, 4)], 0.05, "ovs-netdev", cores=2) == Scale(bytes=2000, dilation=1)
+    assert propose([fabric(0, 4)], 0.2, "ovs-netdev", cores=2) == Scale(bytes=2000, dilation=1)
 
 
 def test_collectives_without_bytes_need_no_dilation() -> None:
@@ -34,7 +34,7 @@ def test_a_proposed_scale_is_within_both_bounds(datapath: str, cores: int, short
 
 
 @pytest.mark.parametrize(
-    ("cores", "factor"), [(1, 5000), (2, 2000), (4, 1000), (8, 500), (16, 200), (4000, 1)]
+    ("cores", "factor"), [(1, 4000), (2, 2000), (4, 1000), (8, 500), (16, 250), (4000, 1)]
 )
 def test_byte_factors_are_readable(cores: int, factor: float) -> None:
     assert propose([fabric(0, 4)], 1.0, "ovs-netdev", cores).bytes == factor

@@ -32,5 +32,7 @@ def answer(known: Mapping[int, tuple[str, bytes]], asking: str, frame: bytes) ->
     server, mac = known.get(target, (asking, b""))
     if operation != _REQUEST or server == asking:
         return None
-    reply: bytes = struct.pack("!6s6s2s6sH6sI6sI", sender_mac, mac, _ETHERTYPE, _HEAD, _REPLY, mac, target, sender_mac, sender)
+    reply: bytes = struct.pack(
+        "!6s6s2s6sH6sI6sI", sender_mac, mac, _ETHERTYPE, _HEAD, _REPLY, mac, target, sender_mac, sender
+    )
     return reply

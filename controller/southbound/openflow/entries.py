@@ -38,7 +38,11 @@ def priority(rule: Rule, length: int) -> int:
     still carries its mark.
     """
     return (
-        _BASE + (_LOCAL if rule.out == "host" else 0) + (_LIGHT if rule.light else 0) + (_MARKED if rule.path else 0) + length
+        _BASE
+        + (_LOCAL if rule.out == "host" else 0)
+        + (_LIGHT if rule.light else 0)
+        + (_MARKED if rule.path else 0)
+        + length
     )
 
 

@@ -12,7 +12,9 @@ import eventlet
 from moefabric.errors import ControlError
 
 
-def listen(address: tuple[str, int], what: str, converse: Callable[[socket.socket, tuple[str, int]], object]) -> None:
+def listen(
+    address: tuple[str, int], what: str, converse: Callable[[socket.socket, tuple[str, int]], object]
+) -> None:
     """Serve every connection to `address` from now on. ControlError, saying `what` it was for, if the address is taken."""
     try:
         # Eventlet would share the port (SO_REUSEPORT) with a controller that was left over, and each would get some of the connections.
@@ -21,7 +23,10 @@ def listen(address: tuple[str, int], what: str, converse: Callable[[socket.socke
         raise ControlError(f"{address[0]}:{address[1]}: can't listen for {what}: {fault.strerror}") from fault
 
     def served(connection: socket.socket, peer: tuple[str, int]) -> None:
-        with connection, suppress(ConnectionError, TimeoutError):  # who hangs up in the middle has heard enough
+        with (
+            connection,
+            suppress(ConnectionError, TimeoutError),
+        ):  # who hangs up in the middle has heard enough
             converse(connection, peer)
 
     def welcome() -> None:

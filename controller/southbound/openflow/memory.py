@@ -21,7 +21,9 @@ class MemorySwitches:
         self.gone: set[str] = set()
         self.confirmed: list[RuleChange] = []
         """Every change made, in order."""
-        self._tables: dict[str, dict[tuple[int, int, int, int | None], Entry]] = {name: {} for name in fabric.switches}
+        self._tables: dict[str, dict[tuple[int, int, int, int | None], Entry]] = {
+            name: {} for name in fabric.switches
+        }
         base = [server_rules(fabric, region) for region in fabric.regions] + [eps_rules(fabric)]
         for rule in frozenset[Rule]().union(*base):
             self._put(rule)

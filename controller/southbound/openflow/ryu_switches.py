@@ -95,7 +95,9 @@ class _Wire(RyuApp):
 class RyuSwitches:
     """Some switches of a fabric, the rules they should have, and Ryu between the two."""
 
-    def __init__(self, fabric: Fabric, switches: Sequence[str], base: Iterable[Rule], deadline_s: float = 5.0) -> None:
+    def __init__(
+        self, fabric: Fabric, switches: Sequence[str], base: Iterable[Rule], deadline_s: float = 5.0
+    ) -> None:
         """`switches` are the controller's own, `base` the rules they have without light, `deadline_s` how long a change may take."""
         self.fabric, self.switches, self.deadline_s = fabric, tuple(switches), deadline_s
         self.cookie = SystemRandom().getrandbits(messages.COOKIE_BITS) & ~1  # all ones is OpenFlow's own
@@ -154,7 +156,10 @@ class RyuSwitches:
     def counters(self) -> dict[str, list[Counter]]:
         """What each rule of each connected switch has carried. ControlError if one doesn't answer."""
         asked = messages.statistics_request()
-        batches = [self._send(switch, datapath, [(asked, "flow statistics")]) for switch, datapath in self._datapaths.items()]
+        batches = [
+            self._send(switch, datapath, [(asked, "flow statistics")])
+            for switch, datapath in self._datapaths.items()
+        ]
         if faults := self._awaited(batches):
             raise ControlError("; ".join(faults))
         return {batch.switch: self._counted(batch) for batch in batches}
@@ -174,7 +179,11 @@ class RyuSwitches:
 
     def _counted(self, batch: _Batch) -> list[Counter]:
         flows = [flow for xid in batch.said for flow in self._stats.pop((batch.switch, xid), [])]
-        by_match = {entry(self.fabric, rule).match: rule for rule in self._rules.values() if rule.switch == batch.switch}
+        by_match = {
+            entry(self.fabric, rule).match: rule
+            for rule in self._rules.values()
+            if rule.switch == batch.switch
+        }
         found = [(by_match.get(messages.seen_match(flow)), flow) for flow in flows]
         return sorted(
             (Counter(rule, flow.packet_count, flow.byte_count) for rule, flow in found if rule is not None),
@@ -190,11 +199,16 @@ class RyuSwitches:
             datapath.close()
             return
         self._datapaths[switch] = datapath
-        mods = [(self._mod(rule, add=True), str(rule)) for rule in self._rules.values() if rule.switch == switch]
+        mods = [
+            (self._mod(rule, add=True), str(rule)) for rule in self._rules.values() if rule.switch == switch
+        ]
         if switch in self.fabric.index:
             mods.append((messages.arp_to_controller(self.cookie), f"{switch}: ARP to the controller"))
         mods.append((messages.BARRIER, "barrier"))
-        mods += [(message, "removal of entries that are not ours") for message in messages.deletions_of_others(self.cookie)]
+        mods += [
+            (message, "removal of entries that are not ours")
+            for message in messages.deletions_of_others(self.cookie)
+        ]
         eventlet.spawn(self._settle_in, datapath, self._send(switch, datapath, mods))
 
     def _settle_in(self, datapath: Any, batch: _Batch) -> None:
@@ -261,7 +275,9 @@ class RyuSwitches:
         """Deletions strictly before additions: a table that is full has room then."""
         gone = sorted((rule for rule in change.delete if rule.switch == switch), key=str)
         come = sorted((rule for rule in change.add if rule.switch == switch), key=str)
-        return [(self._mod(rule, add=False), str(rule)) for rule in gone] + [(self._mod(rule, add=True), str(rule)) for rule in come]
+        return [(self._mod(rule, add=False), str(rule)) for rule in gone] + [
+            (self._mod(rule, add=True), str(rule)) for rule in come
+        ]
 
     def _mod(self, rule: Rule, *, add: bool) -> bytes:
         """A rule's flow-mod. Kept, since Ryu takes a quarter of a millisecond to serialise one and light comes back to the same NICs."""

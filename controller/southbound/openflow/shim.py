@@ -20,5 +20,7 @@ warnings.filterwarnings("ignore", message=".*distutils")
 
 import eventlet.wsgi  # noqa: E402
 
-if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):  # gone since Eventlet 0.30.3; ryu.app.wsgi, which nothing here uses, imports it
+if not hasattr(
+    eventlet.wsgi, "ALREADY_HANDLED"
+):  # gone since Eventlet 0.30.3; ryu.app.wsgi, which nothing here uses, imports it
     eventlet.wsgi.ALREADY_HANDLED = None
