@@ -1,10 +1,12 @@
 """Agents on real hosts: OpenSSH servers of their own keys, each in a network namespace."""
 
 import ctypes
+import json
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -224,3 +226,51 @@ def test_a_jump_host_is_refused_and_not_passed_over(lab: Lab) -> None:
     config.write_text("Host s0\n  HostName 10.99.0.1\n  ProxyJump gate\n")
     with pytest.raises(AgentError, match="its SSH configuration names a jump host, which is not supported"):
         SshHost("s0", config, dial=lab.dial).agent("s0")
+
+
+EXPERIMENT = """
+experiment: real
+model: {{name: mixtral-8x7b, layers: 1}}
+training: {{ep: 8, tp: 2, sequence: 4096, micro_batch: 8, iterations: 1}}
+gating: {{matrix: {gating}}}
+wiring: {{nic_rate: 100Gb/s, regions: [{{servers: 2}}]}}
+hosts:
+  - {{ssh: s0, address: {s0}, python: /usr/bin/python3}}
+  - {{ssh: {second}, address: {s1}, python: /usr/bin/python3}}
+fabrics:
+  - {{name: real, optical: 0, electrical: 2, policy: eps, hosts: true}}
+scale: {{bytes: 500, dilation: 2}}
+"""
+
+
+def run_on_hosts(lab: Lab, second: str) -> "subprocess.CompletedProcess[str]":
+    root = Path(__file__).resolve().parents[2]
+    home = lab.folder / "home" / ".ssh"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "config").write_text(lab.config.read_text())
+    spec = lab.folder / "real.yaml"
+    gating = root / "examples/data/gating-8x8.json"
+    spec.write_text(EXPERIMENT.format(gating=gating, second=second, **lab.where.addresses))
+    command = [sys.executable, "-c", "from moefabric.cli import main; main()"]
+    return subprocess.run(
+        lab.where.inside("me", *command, "run", str(spec), "--json", str(lab.folder / "real.json")),
+        env={**os.environ, "HOME": str(home.parent), "PYTHONPATH": str(root)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_a_run_includes_real_hosts(lab: Lab) -> None:
+    done = run_on_hosts(lab, "s1")
+    assert done.returncode in (0, 3), done.stderr
+    (result,) = json.loads((lab.folder / "real.json").read_text())["results"]
+    assert result["fabric"] == "real"
+    assert len(result["collectives"]) == 4
+    assert result["integrity"]["bytes_sent"] == result["integrity"]["bytes_received"] > 0
+    assert result["integrity"]["corrupt"] == 0
+
+
+def test_a_run_on_a_host_that_can_t_be_entered_says_so_in_one_line(lab: Lab) -> None:
+    done = run_on_hosts(lab, "bad-key")
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("moefabric:")]
+    assert "bad-key" in line
