@@ -50,16 +50,16 @@ def summary(run: dict[str, Any]) -> tuple[float, float, float]:
 
 @pytest.mark.timeout(2000)
 def test_all_to_alls_complete_as_the_fluid_model_says(tmp_path: Path) -> None:
-    best, run = (1.0, 1.0, 1.0), dict[str, Any]()
+    seen, run = [], dict[str, Any]()
     for _ in range(TRIES):
         run = prototype(tmp_path / "out.json")
-        best = min(best, summary(run))
+        seen.append(summary(run))
         show(run)
-        if within(best):
+        if within(seen[-1]):
             break
     predicted = {r["fabric"]: round(r["ratios"]["predicted_vs_eps"], 2) for r in run["results"]}
     assert predicted == {"eps": 1.0, "mixnet": 1.41, "mixnet-spill": 1.0, "static": 1.41}
-    assert within(best), f"median, 95th percentile, ratio to eps: {best}"
+    assert any(map(within, seen)), f"median, 95th percentile, ratio to eps: {seen}"
 
 
 def within(seen: tuple[float, float, float]) -> bool:
