@@ -7,7 +7,7 @@ from typing import Final
 
 from emulator import namespaces
 from emulator.command import Line, batch
-from emulator.plan import BRIDGE, FABRIC, Interface, Link, Plan
+from emulator.plan import BRIDGE, FABRIC, HOST_INTERFACE, Interface, Link, Plan
 from emulator.shaping import Shape, shape, verify
 
 _QUIET: Final = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
@@ -17,11 +17,12 @@ _STEADY: Final = {
     "net.ipv4.tcp_no_metrics_save": "1",
     "net.ipv4.tcp_min_tso_segs": "8",
     "net.ipv4.tcp_rmem": "4096 4194304 33554432",
-    "net.ipv4.neigh.default.base_reachable_time_ms": "3600000",
 }
-"""A connection that waited for its GPUs goes on where it stopped, as an RDMA NIC's does; none learns from another's path, none waits for
-its receiver's buffer to grow, and who has been asked for by ARP once is known for as long as an experiment lasts. At scaled rates the
-kernel would cut frames of two segments: eight cost a switch in user space a fraction of that, and last 2 ms at 50 Mb/s."""
+"""A connection that waited for its GPUs goes on where it stopped, as an RDMA NIC's does; none learns from another's path, and none
+waits for its receiver's buffer to grow. At scaled rates the kernel would cut frames of two segments: eight cost a switch in user
+space a fraction of that, and last 2 ms at 50 Mb/s."""
+_ACQUAINTED: Final = {f"net.ipv4.neigh.{HOST_INTERFACE}.base_reachable_time_ms": "3600000"}
+"""Who has been asked for by ARP once is known for as long as an experiment lasts, and nobody waits for a busy controller."""
 _CUBIC: Final = {"net.ipv4.tcp_congestion_control": "cubic"}
 """Programs that don't choose are the same everywhere; a machine's own default may be bbr."""
 
@@ -51,7 +52,12 @@ def make(plan: Plan, pids: Mapping[str, int]) -> None:
             Line(node, "link set lo up"),
             *(line for link in plan.links for line in _ends_up(link, node)),
         ]
-        namespaces.within(namespaces.of(pid), partial(batch, ["ip"], lines))
+        namespaces.within(namespaces.of(pid), partial(_begin, lines))
+
+
+def _begin(lines: list[Line]) -> None:
+    batch(["ip"], lines)
+    namespaces.set_sysctls(_ACQUAINTED)
 
 
 def _pair(link: Link, pids: Mapping[str, int]) -> str:

@@ -58,9 +58,15 @@ LATENESS_P95: Final = Bound(
 )
 
 
+DISTURBED: Final = Bound("share of collectives during which others had this machine's CPU", 0.25, 0.75)
+
+
 @dataclass(frozen=True)
 class Observation:
-    """What was seen of one fabric's run. Shares are fractions; `error` is measured / predicted - 1."""
+    """What was seen of one fabric's run. Shares are fractions; `error` is measured / predicted - 1.
+
+    `disturbed` is the share of collectives that are left out, since a hypervisor gave the machine to others meanwhile.
+    """
 
     completion_errors: Sequence[float]
     link_rate_errors: Sequence[float]
@@ -71,6 +77,7 @@ class Observation:
     corrupt: int
     lost_transfers: int
     remarks: Sequence[str] = field(default_factory=tuple)
+    disturbed: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,7 @@ class Fidelity:
     completion_error_p50: float | None
     completion_error_p95: float | None
     start_lateness_p95: float | None
+    disturbed: float
 
 
 def judge(seen: Observation) -> Fidelity:
@@ -105,12 +113,15 @@ def judge(seen: Observation) -> Fidelity:
     ]
     if idle is not None:
         judged.append(CPU_BUSY.judge(1 - idle))
+    judged.append(DISTURBED.judge(seen.disturbed))
     judged += [(Verdict.DEGRADED, remark) for remark in seen.remarks]
     judged += [(Verdict.INVALID, reason) for reason in _losses(seen)]
     if not len(errors):
         judged.append((Verdict.INVALID, "no collective was measured"))
     reasons = tuple(reason for _, reason in judged if reason)
-    return Fidelity(worst(verdict for verdict, _ in judged), reasons, link, idle, p50, p95, late)
+    return Fidelity(
+        worst(verdict for verdict, _ in judged), reasons, link, idle, p50, p95, late, seen.disturbed
+    )
 
 
 def _percentile(values: "np.typing.NDArray[np.float64]", q: float) -> float | None:

@@ -6,13 +6,24 @@ from types import TracebackType
 from typing import Self
 
 
+def _ticks() -> list[int]:
+    """user, nice, system, idle, iowait, irq, softirq, steal: proc(5)."""
+    return [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+
+
 def _idle_and_total() -> tuple[int, int]:
-    ticks = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return ticks[3] + ticks[4], sum(ticks)
+    ticks = _ticks()
+    return ticks[3] + ticks[4], sum(ticks[:7])
+
+
+def stolen_and_total() -> tuple[int, int]:
+    """What a hypervisor has taken from this machine so far, and all there was, in ticks."""
+    ticks = _ticks()
+    return ticks[7], sum(ticks)
 
 
 class CpuSampler:
-    """Samples idle share once a second between `with` and its end. What a hypervisor steals counts as busy."""
+    """Samples idle share once a second between `with` and its end. What a hypervisor gives to others is no part of the machine."""
 
     def __init__(self, every_s: float = 1.0) -> None:
         self.idle: list[float] = []

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.errors import AgentError
+from moefabric.experiment.cpu import stolen_and_total
 from moefabric.flows import Flow, Split, flows
 from moefabric.fluid import Prediction, predict
 from moefabric.iteration import Collective, Compute, Operation, Reconfigure
@@ -59,7 +60,10 @@ class PacedFlow:
 
 @dataclass(frozen=True)
 class CollectiveRun:
-    """A collective as it went. Times in wall nanoseconds, from the first byte sent to the last one received; prediction in model seconds."""
+    """A collective as it went. Times in wall nanoseconds, from the first byte sent to the last one received; prediction in model seconds.
+
+    `stolen` is the share of the machine's CPU that a hypervisor gave to others meanwhile.
+    """
 
     iteration: int
     operation: Collective
@@ -67,6 +71,7 @@ class CollectiveRun:
     planned: tuple[Flow, ...]
     records: tuple[FlowRecord, ...]
     dark_ns: int
+    stolen: float = 0.0
 
     @property
     def start_ns(self) -> int:
@@ -150,11 +155,12 @@ class Replay:
         clock: Clock | None = None,
         background: Executor | None = None,
         arming_ns: int = ARMING_NS,
+        stolen: Callable[[], tuple[int, int]] = stolen_and_total,
         progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.fabric, self.policy, self.agents, self.light, self.circuits = fabric, policy, agents, light, lit
         self.paced, self.clock, self.progress = paced, clock or MonotonicClock(), progress
-        self.arming_ns = arming_ns
+        self.arming_ns, self._stolen = arming_ns, stolen
         self._collectives = 0
         self._dark_ns = 0
         self._background = background or ThreadPoolExecutor(1, thread_name_prefix="reconfigure")
@@ -219,13 +225,16 @@ class Replay:
         start = max(cursor, self.clock.now_ns() + self.arming_ns)
         self._collectives += 1
         wall_s = prediction.seconds * self.fabric.scale.dilation
+        before = self._stolen()
         records = self.agents.run(
             self._collectives, self._paced(planned, wall_s), start, deadline_s=10 * wall_s + _SLACK_S
         )
         if lost := [record for record in records if not record.ok]:
             raise AgentError(_loss(operation, lost))
         dark, self._dark_ns = self._dark_ns, 0
-        made = CollectiveRun(run.number, operation, prediction, planned, tuple(records), dark)
+        stolen, total = (now - then for now, then in zip(self._stolen(), before, strict=True))
+        share = stolen / total if total else 0.0
+        made = CollectiveRun(run.number, operation, prediction, planned, tuple(records), dark, share)
         run.collectives.append(made)
         run.spans += self._sending_spans(made)
         self.progress(f"{operation.direction} {operation.kind} of layer {operation.layer}")

@@ -13,6 +13,8 @@ from moefabric.topology import Fabric
 from moefabric.units import NS_PER_S
 
 Json = dict[str, Any]
+STOLEN = 0.03
+"""A collective during which others had more than this share of the machine's CPU says nothing of the fabric: it is told, not judged."""
 _FULL = 0.95
 """A link that carries this share of the fullest one's load is expected to be as full."""
 
@@ -29,13 +31,14 @@ def result(
     """One fabric's entry in `results`."""
     model_s = _model_seconds(fabric)
     collectives = [run for iteration in runs for run in iteration.collectives]
-    errors = [model_s(run.end_ns - run.start_ns) / run.prediction.seconds - 1 for run in collectives]
+    ours = [run for run in collectives if run.stolen <= STOLEN]
     integrity = _integrity(collectives)
     seen = Observation(
-        completion_errors=errors,
-        link_rate_errors=[error for run in collectives for error in _link_rate_errors(fabric, run)],
+        completion_errors=[model_s(run.end_ns - run.start_ns) / run.prediction.seconds - 1 for run in ours],
+        link_rate_errors=[error for run in ours for error in _link_rate_errors(fabric, run)],
         cpu_idle=cpu_idle,
-        lateness=[_lateness(run) for run in collectives],
+        lateness=[_lateness(run) for run in ours],
+        disturbed=1 - len(ours) / len(collectives) if collectives else 0.0,
         remarks=remarks,
         **integrity,
     )
@@ -118,6 +121,7 @@ def _collective(fabric: Fabric, run: CollectiveRun) -> Json:
         "bytes_by_eps": round(total - light),
         "dark_s": model_s(run.dark_ns),
         "retransmits": sum(record.retransmits for record in run.records),
+        "stolen_cpu": run.stolen,
     }
 
 

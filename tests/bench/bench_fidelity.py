@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from moefabric.experiment.results import STOLEN
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 MOEFABRIC = shutil.which("moefabric", path=str(REPOSITORY / ".venv/bin")) or ""
 TRIES = 2
@@ -38,7 +40,12 @@ def _stolen() -> float:
 
 
 def errors(result: dict[str, Any]) -> list[float]:
-    return [abs(c["measured_s"] / c["predicted_s"] - 1) for c in result["collectives"]]
+    """Of the collectives during which the machine was ours."""
+    return [
+        abs(c["measured_s"] / c["predicted_s"] - 1)
+        for c in result["collectives"]
+        if c["stolen_cpu"] <= STOLEN
+    ]
 
 
 def summary(run: dict[str, Any]) -> tuple[float, float, float]:
@@ -75,7 +82,7 @@ def show(run: dict[str, Any]) -> None:
         print(
             f"{result['fabric']:13} error p50 {np.median(own):6.2%} p95 {np.percentile(own, 95):6.2%}  "
             f"to eps {to_eps['measured_vs_eps']:.3f} (predicted {to_eps['predicted_vs_eps']:.3f})  "
-            f"CPU idle at least {result['fidelity']['cpu_idle_min']:.0%}  {result['fidelity']['verdict']}"
+            f"{result['fidelity']['disturbed']:.0%} disturbed  CPU idle at least {result['fidelity']['cpu_idle_min']:.0%}  {result['fidelity']['verdict']}"
         )
     print(
         f"all: p50 {median:.2%} p95 {p95:.2%}, ratios within {ratio:.2%}; {run['stolen']:.0f} s of CPU stolen"

@@ -52,6 +52,18 @@ def test_a_run_that_went_as_predicted_passes_with_its_figures() -> None:
             id="one-in-ten-far-out",
         ),
         pytest.param(
+            {"disturbed": 0.3},
+            Verdict.DEGRADED,
+            "share of collectives during which others had this machine's CPU 30.0% is over 25%",
+            id="a-shared-machine",
+        ),
+        pytest.param(
+            {"disturbed": 0.8},
+            Verdict.INVALID,
+            "share of collectives during which others had this machine's CPU 80.0% is over 75%",
+            id="a-machine-of-others",
+        ),
+        pytest.param(
             {"cpu_idle": [0.9, 0.3]},
             Verdict.DEGRADED,
             "least CPU idle time is too small: busy share 70.0% is over 65%",

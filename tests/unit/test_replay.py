@@ -58,7 +58,7 @@ class Bench:
         self.announced: list[str] = []
         self.replay = Replay(
             self.fabric, self.policy, self.agents, self.light if self.fabric.optical else None, CircuitSet(),
-            paced=paced, clock=self.clock, background=background or AtOnce(), arming_ns=6_000_000, progress=self.announced.append,
+            paced=paced, clock=self.clock, background=background or AtOnce(), arming_ns=6_000_000, stolen=lambda: (0, 0), progress=self.announced.append,
         )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """A replay's results, in the model's seconds and bytes whatever the scale."""
 
 import json
+from itertools import chain, repeat
 
 import pytest
 
@@ -31,14 +32,16 @@ OPERATIONS: tuple[Operation, ...] = (
 )
 
 
-def replayed(scale: Scale, iterations: int = 2) -> Json:
-    """What comes of a few iterations in memory."""
+def replayed(scale: Scale, iterations: int = 2, stolen: tuple[tuple[int, int], ...] = ()) -> Json:
+    """What comes of a few iterations in memory; `stolen` ticks, and all, are seen before and after the first collectives."""
+    seen = chain(stolen, repeat((0, 0)))
     made, clock = fabric(1, 1, scale=scale, settle_ns=scale.wall_ns(25_000_000)), VirtualClock(now_ns=10**12)
     light = MemoryLight(made, MixNet(), clock)
     agents = MemoryAgents(made, lambda: light.lit, clock)
     replay = Replay(
-        made, MixNet(), agents, light, CircuitSet(), clock=clock, background=AtOnce(), arming_ns=6_000_000
-    )
+        made, MixNet(), agents, light, CircuitSet(), clock=clock, background=AtOnce(), arming_ns=6_000_000,
+        stolen=lambda: next(seen),
+    )  # fmt: skip
     runs = [replay.iteration(number, OPERATIONS) for number in range(iterations)]
     return result(made, "mixnet", "mixnet", runs, cpu_idle=[0.5], remarks=[])
 
@@ -166,3 +169,11 @@ def test_without_an_eps_there_is_nothing_to_compare_with() -> None:
     alone: Json = {"policy": "mixnet", "collectives": []}
     ratios([alone])
     assert "ratios" not in alone
+
+
+def test_a_collective_while_others_had_the_machine_is_told_but_not_judged() -> None:
+    said = replayed(Scale(), stolen=((0, 100), (10, 200)))
+    assert [c["stolen_cpu"] for c in said["collectives"]] == [0.1, 0, 0, 0]
+    assert said["fidelity"]["disturbed"] == 0.25
+    quiet = replayed(Scale(), stolen=((0, 100), (3, 200)))
+    assert quiet["fidelity"]["disturbed"] == 0, "three hundredths are let pass"
