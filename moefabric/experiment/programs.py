@@ -19,7 +19,7 @@ def processes(wiring: Wiring, run_dir: RunDir) -> list[Process]:
         if region.ocs is not None:
             device = (python, "-m", "emulator.ocs", "--plant", str(run_dir.plant(region)))
             made.append(Process(region.ocs.name, region.ocs.name, device, role=Role.OCS))
-    found = find_spec("agents.agent")
+    found = find_spec("agents.engine.__main__")
     assert found is not None
     assert found.origin is not None
     for server in fabric.servers:

@@ -72,7 +72,7 @@ def test_a_run_that_went_as_predicted_passes_with_its_figures() -> None:
         pytest.param(
             {"lateness": [0.2]},
             Verdict.INVALID,
-            "95th percentile of how late agents start, as a share of the collective, 20.0% is over 10%",
+            "95th percentile of how late agents start, as a share of the collective, 20.0% is over 15%",
             id="a-straggling-agent",
         ),
         pytest.param(
