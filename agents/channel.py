@@ -6,13 +6,10 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from moefabric.errors import AgentError
 from moefabric.units import NS_PER_S
-
-AGENT: Final = Path(__file__).with_name("agent.py")
-"""The agent itself: `python3 agent.py --name s0 --control PATH`."""
 
 Line = dict[str, Any]
 

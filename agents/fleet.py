@@ -236,6 +236,6 @@ def _taken(channel: Channel, collective: int) -> Line:
 
 
 def _clock_identity() -> str:
-    from agents.agent import clock_identity
+    from agents.engine.clock import clock_identity
 
     return clock_identity()

@@ -10,14 +10,27 @@ from typing import Any, Final, Never
 
 import paramiko
 
-from agents.channel import AGENT, Channel
+from agents.bundle import bundle
+from agents.channel import Channel
 from moefabric.errors import AgentError
 
 GLOBAL_KNOWN_HOSTS: Final = "/etc/ssh/ssh_known_hosts"
 
-# The agent's source comes through the very session that it will talk over, and lives in memory only: so nothing has to be
-# removed afterwards, whatever happens, and the host needs neither SFTP nor a folder that can be written.
-_BOOT: Final = r"""exec("import os,sys\nif sys.version_info<(3,8): sys.exit('it needs Python 3.8, this is '+sys.version.split()[0])\nn=int(sys.argv.pop(1))\ns=b''\nwhile len(s)<n: s+=os.read(0,n-len(s)) or sys.exit('the agent came cut short')\nexec(compile(s,'agent.py','exec',0,True))")"""
+# The agent comes through the very session that it will talk over, and lives in memory only: so nothing has to be removed
+# afterwards, whatever happens, and the host needs neither SFTP nor a folder that can be written. No line breaks outside
+# quotes and no "!", since the host's login shell may be any.
+_RECEIVE: Final = """
+import os, sys
+if sys.version_info < (3, 8):
+    sys.exit('it needs Python 3.8, this is ' + sys.version.split()[0])
+left, file = int(sys.argv.pop(1)), os.memfd_create('agent')
+while left:
+    left -= os.write(file, os.read(0, left) or sys.exit('the agent came cut short'))
+sys.path[0] = '/proc/self/fd/%d' % file
+from agents.engine.start import main
+sys.exit(main())
+"""
+_BOOT: Final = f"exec({_RECEIVE!r})"
 
 
 def dialled(hostname: str, port: int, deadline_s: float) -> socket.socket:
@@ -45,7 +58,7 @@ class SshHost:
             assert transport is not None
             transport.set_keepalive(15)
             session = transport.open_session(timeout=deadline_s)
-            source = AGENT.read_bytes()
+            source = bundle()
             argv = [self.python, "-c", _BOOT, str(len(source)), "--name", name, "--stdio"]
             session.exec_command(shlex.join(argv))
             session.settimeout(deadline_s)

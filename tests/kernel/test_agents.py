@@ -9,7 +9,7 @@ import pytest
 from agents.channel import ask_all
 from agents.fleet import Way
 from moefabric.errors import AgentError
-from tests.agents_lab import Paced, fleet_on
+from tests.agents_lab import Paced, bundled, fleet_on
 from tests.namespaces import Island, island, must
 
 pytestmark = [
@@ -92,11 +92,9 @@ def test_the_dark_is_waited_through(tmp_path: Path) -> None:
 
 
 def test_nothing_but_python_is_needed(tmp_path: Path) -> None:
-    """Isolated mode: no site packages, no PYTHONPATH, no folder of ours on the path."""
-    with (
-        island("s0", "s1") as where,
-        fleet_on(where, tmp_path, python=f"{sys.base_prefix}/bin/python3") as fleet,
-    ):
+    """The bundle alone, by a Python that has none of our packages."""
+    python, program = f"{sys.base_prefix}/bin/python3", bundled(tmp_path)
+    with island("s0", "s1") as where, fleet_on(where, tmp_path, python, program) as fleet:
         fleet.wire(ways(where))
         (record,) = fleet.run(1, [Paced("s0", "s1", SIZE)])
         assert record.ok

@@ -1,21 +1,20 @@
 """Payloads: no byte can be changed, lost, doubled or moved without being seen."""
 
-import ast
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents import agent
-from agents.channel import AGENT
+from agents.engine.payload import CHUNK, Pattern, Payload, seed_of
+from agents.engine.tcp import pacing
+from agents.engine.wire import HEADER, SENDS, opened, sealed
 
-PATTERN = agent.Pattern()
-LENGTH = 2 * agent.CHUNK + 777
+PATTERN = Pattern()
+LENGTH = 2 * CHUNK + 777
 
 
 def sent(seed: int, length: int = LENGTH) -> bytearray:
     """What a sender of this seed puts on the wire."""
-    payload, whole = agent.Payload(PATTERN, seed, length), bytearray()
+    payload, whole = Payload(PATTERN, seed, length), bytearray()
     while payload.at < length:
         begin, size = payload.extent(100_000)
         whole += PATTERN.view[begin : begin + size]
@@ -25,7 +24,7 @@ def sent(seed: int, length: int = LENGTH) -> bytearray:
 
 def first_wrong(seed: int, came: bytearray) -> int | None:
     """Where a receiver sees the first wrong byte."""
-    return agent.Payload(PATTERN, seed, LENGTH).wrong(came, 0, min(len(came), LENGTH))
+    return Payload(PATTERN, seed, LENGTH).wrong(came, 0, min(len(came), LENGTH))
 
 
 seeds = st.integers(0, 2**32 - 1)
@@ -41,7 +40,7 @@ def test_a_changed_byte_is_seen_where_it_is(seed: int, place: int, by: int) -> N
 
 
 @settings(max_examples=25, deadline=None)
-@given(seeds, places, st.integers(1, 2 * agent.CHUNK))
+@given(seeds, places, st.integers(1, 2 * CHUNK))
 def test_lost_bytes_are_seen_in_what_follows_or_in_the_length(seed: int, place: int, count: int) -> None:
     came = sent(seed)
     del came[place : place + count]
@@ -63,11 +62,11 @@ def test_bytes_that_changed_places_are_seen(seed: int, one: int, other: int, cou
 
 
 @settings(max_examples=25, deadline=None)
-@given(seeds, st.integers(0, 5 * agent.CHUNK), st.lists(st.integers(1, 400_000), max_size=6))
+@given(seeds, st.integers(0, 5 * CHUNK), st.lists(st.integers(1, 400_000), max_size=6))
 def test_both_ends_reach_the_same_checksum_however_they_cut_the_payload(
     seed: int, length: int, cuts: list[int]
 ) -> None:
-    sender, receiver = agent.Payload(PATTERN, seed, length), agent.Payload(PATTERN, seed, length)
+    sender, receiver = Payload(PATTERN, seed, length), Payload(PATTERN, seed, length)
     whole, at = sent(seed, length), 0
     while sender.at < length:
         sender.advance(sender.extent(1 << 30)[1])
@@ -76,21 +75,21 @@ def test_both_ends_reach_the_same_checksum_however_they_cut_the_payload(
         assert receiver.wrong(whole, at, count) is None
         at += count
     assert receiver.checksum == sender.checksum
-    assert length < 2 or sender.checksum != agent.Payload(PATTERN, seed, length).checksum
+    assert length < 2 or sender.checksum != Payload(PATTERN, seed, length).checksum
 
 
 @given(st.integers(0, 9), st.integers(0, 9))
 def test_two_transfers_of_one_connection_have_different_seeds(one: int, other: int) -> None:
-    a, b = (agent.seed_of("s0", "s1", "o0", 7, sequence) for sequence in (one, other))
+    a, b = (seed_of("s0", "s1", "o0", 7, sequence) for sequence in (one, other))
     assert (a == b) == (one == other)
 
 
 @pytest.mark.parametrize("place", range(64))
 def test_a_frame_with_one_bit_wrong_is_not_a_frame(place: int) -> None:
-    frame = bytearray(agent.sealed(agent.HEADER, b"mfTx", 7, 0, 5000, 1, 2))
-    assert agent.opened(agent.HEADER, b"mfTx", bytes(frame)) == (7, 0, 5000, 1, 2)
+    frame = bytearray(sealed(HEADER, SENDS, 7, 0, 5000, 1, 2))
+    assert opened(HEADER, SENDS, bytes(frame)) == (7, 0, 5000, 1, 2)
     frame[place] ^= 1
-    assert agent.opened(agent.HEADER, b"mfTx", bytes(frame)) is None
+    assert opened(HEADER, SENDS, bytes(frame)) is None
 
 
 @pytest.mark.parametrize(
@@ -103,8 +102,4 @@ def test_a_frame_with_one_bit_wrong_is_not_a_frame(place: int) -> None:
     ],
 )
 def test_a_rate_is_paced_in_bytes_per_second(rate_bps: float | None, wanted: bytes) -> None:
-    assert agent.pacing(rate_bps) == wanted
-
-
-def test_the_agent_is_python_3_8() -> None:
-    ast.parse(AGENT.read_text(), feature_version=(3, 8))
+    assert pacing(rate_bps) == wanted

@@ -1,6 +1,5 @@
 """Two agents on loopback: transfers arrive whole, and whatever happens to one is told and survived."""
 
-import ast
 import itertools
 import shutil
 import socket
@@ -15,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from agents.channel import AGENT, Channel, Line, ask_all
+from agents.bundle import AGENT
+from agents.channel import Channel, Line, ask_all
+from agents.engine.wire import greeting
 from agents.fleet import Fleet, Way
 from moefabric.errors import AgentError
 from moefabric.records import FlowRecord
-from tests.agents_lab import Paced, agent
+from tests.agents_lab import Paced, agent, bundled
 
 SIZE = 700_001  # not a multiple of anything
 Edit = Callable[[bytes], bytes]
@@ -99,9 +100,11 @@ class Pair:
 
 
 @contextmanager
-def started(folder: Path, python: str = sys.executable) -> Iterator[Pair]:
+def started(folder: Path, python: str = sys.executable, program: Path = AGENT) -> Iterator[Pair]:
     with ExitStack() as undo:
-        agents = {n: undo.enter_context(agent(n, folder, python=python)) for n in ("s0", "s1")}
+        agents = {
+            n: undo.enter_context(agent(n, folder, python=python, program=program)) for n in ("s0", "s1")
+        }
         yield Pair(
             Fleet(channel for channel, _ in agents.values()), {n: p for n, (_, p) in agents.items()}, undo
         )
@@ -163,6 +166,22 @@ def test_a_transfer_that_comes_before_its_collective_is_armed_counts(pair: Pair)
     ask_all({s1: ("collective", {"collective": number, "receives": [{"peer": "s0", **part}], **times})}, 5)
     (record,) = pair.fleet.collect(number, [Paced("s0", "s1", 5000)], 5)
     assert record.ok
+
+
+def test_what_comes_of_a_collective_that_has_ended_is_a_stray(pair: Pair) -> None:
+    pair.wire()
+    number, before = next(numbers), pair.count("strays")
+    asked = {"collective": number, "deadline_ns": time.monotonic_ns() + 5_000_000_000}
+    sends = [{"peer": "s1", "path": "o0", "bytes": 5000}]
+    s0, s1 = pair.channel("s0"), pair.channel("s1")
+    ask_all({s1: ("collective", asked)}, 5)
+    while number in ask_all({s1: ("stats", {})}, 5)["s1"]["armed"]:
+        pass
+    ask_all({s0: ("collective", {**asked, "sends": sends})}, 5)
+    while pair.count("strays") == before:
+        pass
+    assert pair.count("strays") == before + 1
+    assert pair.send().ok
 
 
 def changed(raw: bytes) -> bytes:
@@ -295,6 +314,13 @@ def test_refused_connections_are_all_named(pair: Pair) -> None:
     )
 
 
+def test_a_connection_that_can_t_even_be_begun_is_named(pair: Pair) -> None:
+    pair.wire()
+    path = {"peer": "s1", "path": "o0", "address": "127.0.0.1", "port": pair.fleet.ports["s1"]}
+    with pytest.raises(AgentError, match=r"no connection to s1 by o0 at .*: No such file or directory"):
+        ask_all({pair.channel("s0"): ("connect", {"paths": [path], "congestion": "none-such"})}, 5)
+
+
 def test_a_connection_that_reached_another_agent_is_refused(pair: Pair) -> None:
     pair.wire()
     path = {"peer": "s9", "path": "o0", "address": "127.0.0.1", "port": pair.fleet.ports["s1"]}
@@ -307,6 +333,16 @@ def test_a_stranger_at_the_data_port_harms_nobody(pair: Pair) -> None:
     with socket.create_connection(("127.0.0.1", pair.fleet.ports["s1"])) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" * 10)
         assert stranger.recv(10) == b""
+    assert pair.send().ok
+
+
+def test_a_fault_of_the_agent_costs_the_connection_that_it_happens_on(pair: Pair) -> None:
+    pair.wire()
+    before = pair.count("faults")
+    with socket.create_connection(("127.0.0.1", pair.fleet.ports["s1"]), 5) as stranger:
+        stranger.sendall(greeting({}))  # from nobody to nobody, which no agent would say
+        assert stranger.recv(10) == b""
+    assert pair.count("faults") == before + 1
     assert pair.send().ok
 
 
@@ -391,12 +427,8 @@ def works(python: str) -> bool:
 OTHERS = [found for name in ("python3.8", "python3") if (found := shutil.which(name)) and works(found)]
 
 
-def test_it_is_written_in_the_words_of_python_3_8() -> None:
-    ast.parse(AGENT.read_text(), feature_version=(3, 8))
-
-
 @pytest.mark.parametrize("python", OTHERS, ids=lambda path: Path(path).name)
 def test_it_runs_on_a_python_that_is_not_ours(python: str, tmp_path: Path) -> None:
-    with started(tmp_path, python) as pair:
+    with started(tmp_path, python, bundled(tmp_path)) as pair:
         pair.wire()
         assert pair.send().ok

@@ -1,0 +1,18 @@
+"""The server that an agent is of, as its connections see it."""
+
+from __future__ import annotations
+
+from agents.engine.buffer import READ, Buffer
+from agents.engine.loop import Loop
+from agents.engine.payload import Pattern
+
+
+class Server:
+    """What all connections of one server share: its name, its loop, what is sent, where reads go, and what was counted."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.loop = Loop()
+        self.pattern = Pattern()
+        self.buffer = Buffer(READ)
+        self.counts = {"bytes_sent": 0, "bytes_received": 0, "corrupt": 0, "strays": 0}
