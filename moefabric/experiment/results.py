@@ -42,7 +42,7 @@ def result(
         remarks=remarks,
         **integrity,
     )
-    last = runs[-1]
+    shown = _shown(runs)
     return {
         "fabric": name,
         "policy": policy,
@@ -54,19 +54,25 @@ def result(
         ],
         "timeline": [
             {
-                "iteration": last.number,
+                "iteration": shown.number,
                 "server": span.server,
                 "kind": span.kind,
                 "pass": span.direction,
                 "layer": span.layer,
-                "start_s": model_s(span.start_ns - last.start_ns),
-                "end_s": model_s(span.end_ns - last.start_ns),
+                "start_s": model_s(span.start_ns - shown.start_ns),
+                "end_s": model_s(span.end_ns - shown.start_ns),
             }
-            for span in sorted(last.spans, key=lambda span: (span.start_ns, fabric.index[span.server]))
+            for span in sorted(shown.spans, key=lambda span: (span.start_ns, fabric.index[span.server]))
         ],
         "integrity": integrity,
         "fidelity": asdict(judge(seen)) | {"verdict": str(judge(seen).verdict)},
     }
+
+
+def _shown(runs: Sequence[IterationRun]) -> IterationRun:
+    """The iteration to draw: the last in which light moved, or else the last."""
+    moved = [run for run in runs if any(r.moved.before != r.moved.after for r in run.reconfigurations)]
+    return (moved or runs)[-1]
 
 
 def _model_seconds(fabric: Fabric) -> Callable[[float], float]:
