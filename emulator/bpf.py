@@ -10,19 +10,29 @@ import mmap
 import os
 import platform
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from moefabric.errors import FabricError
 
 SYSCALL_NUMBER = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
-MAP_CREATE, PROG_LOAD = 0, 5
-MAP_TYPE_ARRAY, PROG_TYPE_SCHED_CLS = 2, 3
-F_MMAPABLE = 1 << 10
+MEMBARRIER_NUMBER = {"aarch64": 283, "riscv64": 283, "ppc64le": 365, "s390x": 356}
+IN_ORDER = platform.machine() == "x86_64"
+"""Whether this processor's loads keep their order among each other, and its stores theirs."""
+_MEMBARRIER_GLOBAL_EXPEDITED = 1 << 1
+MAP_CREATE, PROG_LOAD, PROG_TEST_RUN = 0, 5, 10
+MAP_UPDATE_BATCH, MAP_DELETE_BATCH = 26, 27
+MAP_TYPE_HASH, MAP_TYPE_ARRAY, PROG_TYPE_SCHED_CLS, MAP_TYPE_ARRAY_OF_MAPS, MAP_TYPE_RINGBUF = 1, 2, 3, 12, 27
+F_NO_PREALLOC, F_MMAPABLE = 1 << 0, 1 << 10
 VERIFIER_LOG_BYTES = 256 * 1024
+_FETCH = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
-KTIME_GET_NS, REDIRECT = 5, 23  # helpers open to programs of any licence (the first since Linux 5.8)
+# Helpers open to programs of any licence (the first since Linux 5.8).
+KTIME_GET_NS, REDIRECT = 5, 23
+MAP_LOOKUP, SKB_STORE_BYTES, L3_CHECKSUM_REPLACE, CLONE_REDIRECT, SKB_LOAD_BYTES = 1, 9, 10, 13, 26
+RING_RESERVE, RING_SUBMIT = 131, 132
 TC_ACT_OK, TC_ACT_SHOT = 0, 2
 
 
@@ -40,6 +50,8 @@ class Size(IntEnum):
     """Width of a load or store."""
 
     WORD = 0x00  # 4 bytes
+    HALF = 0x08  # 2 bytes
+    BYTE = 0x10
     DOUBLE = 0x18  # 8 bytes
 
 
@@ -50,6 +62,7 @@ class Jump(IntEnum):
     GREATER = 0x20
     GREATER_OR_EQUAL = 0x30
     NOT_EQUAL = 0x50
+    NEGATIVE = 0xC0  # less than, both with a sign; for what helpers return
 
 
 @dataclass(frozen=True)
@@ -102,9 +115,39 @@ def bit_and(dst: Reg, src: Reg | int) -> Instruction:
     return _alu(0x50, dst, src)
 
 
+def bit_or(dst: Reg, src: Reg | int) -> Instruction:
+    return _alu(0x40, dst, src)
+
+
+def shift_left(dst: Reg, src: Reg | int) -> Instruction:
+    return _alu(0x60, dst, src)
+
+
+def shift_right(dst: Reg, src: Reg | int) -> Instruction:
+    return _alu(0x70, dst, src)
+
+
+def big_endian(dst: Reg, bits: int) -> Instruction:
+    """`dst` = its lowest `bits` (16, 32, 64), between the processor's byte order and the network's."""
+    return Instruction(0xDC, dst, immediate=bits)
+
+
+def constant(dst: Reg, value: int) -> Instruction:
+    """`dst` = 64 bits."""
+    low, high = struct.unpack("<ii", struct.pack("<Q", value))
+    return Instruction(0x18, dst, immediate=low, wide=high)
+
+
 def load(size: Size, dst: Reg, base: Reg, offset: int = 0) -> Instruction:
     """`dst = *(size *)(base + offset)`"""
     return Instruction(0x61 | size, dst, base, offset)
+
+
+def store(size: Size, base: Reg, offset: int, value: Reg | int) -> Instruction:
+    """`*(size *)(base + offset) = value`"""
+    if isinstance(value, Reg):
+        return Instruction(0x63 | size, base, value, offset)
+    return Instruction(0x62 | size, base, offset=offset, immediate=value)
 
 
 def atomic_add(base: Reg, offset: int, src: Reg) -> Instruction:
@@ -112,9 +155,22 @@ def atomic_add(base: Reg, offset: int, src: Reg) -> Instruction:
     return Instruction(0xDB, base, src, offset)
 
 
+def barrier(scratch: Reg, spare: int) -> Instruction:
+    """What comes before it is done before what comes after: an atomic addition that gives back, of whatever `scratch` holds, to a spare double word of the frame.
+
+    `scratch` is lost.
+    """
+    return Instruction(0xDB, Reg.R10, scratch, spare, immediate=_FETCH)
+
+
 def address(dst: Reg, memory_fd: int, offset: int) -> Instruction:
     """`dst` = the address of byte `offset` of a Memory (BPF_PSEUDO_MAP_VALUE, Linux 5.2)."""
     return Instruction(0x18, dst, 2, immediate=memory_fd, wide=offset)
+
+
+def map_at(dst: Reg, map_fd: int) -> Instruction:
+    """`dst` = a map, for the helpers that take one (BPF_PSEUDO_MAP_FD)."""
+    return Instruction(0x18, dst, 1, immediate=map_fd, wide=0)
 
 
 def jump(target: str) -> Instruction:
@@ -165,14 +221,28 @@ def _resolved(line: Instruction, at: int, places: dict[str, int]) -> Instruction
 
 def _bpf(command: int, attributes: bytes) -> int:
     """One bpf(2) call; its result is a descriptor. Raises OSError."""
+    return _answered(command, attributes)[0]
+
+
+def _answered(command: int, attributes: bytes) -> tuple[int, bytes]:
+    """One bpf(2) call: its result, and the attributes as the kernel leaves them. Raises OSError."""
     number = SYSCALL_NUMBER.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, f"bpf(2) has no known number on {platform.machine()}")
     buffer = ctypes.create_string_buffer(attributes, max(len(attributes), 128))
-    result = int(ctypes.CDLL(None, use_errno=True).syscall(number, command, buffer, len(buffer)))
+    result = int(_LIBC.syscall(number, command, buffer, len(buffer)))
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return result
+    return result, buffer.raw
+
+
+def fence() -> None:
+    """What the calling thread has stored before is seen by every program before what it stores next. BpfError where that can't be had."""
+    if IN_ORDER:
+        return
+    number = MEMBARRIER_NUMBER.get(platform.machine(), -1)
+    if _LIBC.syscall(number, _MEMBARRIER_GLOBAL_EXPEDITED, 0, 0) < 0:  # both its ends are barriers
+        raise BpfError(f"membarrier(2) on {platform.machine()}: {os.strerror(ctypes.get_errno())}")
 
 
 def load_classifier(name: str, program: Iterable[Instruction | Label], licence: str = "Apache-2.0") -> int:
@@ -218,15 +288,74 @@ def _verdict(name: str, why: OSError, log: str) -> BpfError:
     return error
 
 
+def run_classifier(program_fd: int, frame: bytes, times: int) -> tuple[int, int]:
+    """Run a classifier on a frame that goes nowhere (BPF_PROG_TEST_RUN): its verdict, and the mean of its duration in ns.
+
+    Raises BpfError.
+    """
+    data = ctypes.create_string_buffer(frame, len(frame))
+    attributes = struct.pack("=IIIIQQII", program_fd, 0, len(frame), 0, ctypes.addressof(data), 0, times, 0)
+    try:
+        _, answer = _answered(PROG_TEST_RUN, attributes)
+    except OSError as refused:
+        raise BpfError(
+            f"bpf(BPF_PROG_TEST_RUN) on a frame of {len(frame)} bytes: {refused.strerror}"
+        ) from refused
+    verdict, duration_ns = struct.unpack_from("=I", answer, 4)[0], struct.unpack_from("=I", answer, 36)[0]
+    return verdict, duration_ns
+
+
+def create_map(
+    map_type: int, name: str, key: int, value: int, entries: int, flags: int = 0, inner_fd: int = 0
+) -> int:
+    """A descriptor of a new map; sizes of key and value in bytes. `inner_fd` is a map like those that a map of maps will hold.
+
+    Raises BpfError (without CAP_BPF or CAP_SYS_ADMIN, for one).
+    """
+    sizes = (map_type, key, value, entries, flags, inner_fd, 0)
+    try:
+        return _bpf(MAP_CREATE, struct.pack("=IIIIIII16s", *sizes, name.encode()[:15]))
+    except OSError as refused:
+        raise BpfError(
+            f"bpf(BPF_MAP_CREATE) of {entries} x {value} bytes for {name}: {refused.strerror}"
+        ) from refused
+
+
+def put_in_map(map_fd: int, entries: Mapping[bytes, bytes]) -> None:
+    """Put entries in a map by one call (BPF_MAP_UPDATE_BATCH, Linux 5.6; 5.17 for maps of maps). BpfError; some may then be in."""
+    if not entries:
+        return
+    try:
+        _batch(MAP_UPDATE_BATCH, map_fd, b"".join(entries), b"".join(entries.values()), len(entries))
+    except OSError as refused:
+        raise BpfError(
+            f"bpf(BPF_MAP_UPDATE_BATCH) of {len(entries)} entries: {refused.strerror}"
+        ) from refused
+
+
+def delete_from_map(map_fd: int, keys: Sequence[bytes], spared: int = 0) -> None:
+    """Take entries out of a map by one call. BpfError, but for the errno that is spared; some may then be out."""
+    if not keys:
+        return
+    try:
+        _batch(MAP_DELETE_BATCH, map_fd, b"".join(keys), b"", len(keys))
+    except OSError as refused:
+        if refused.errno != spared:
+            raise BpfError(
+                f"bpf(BPF_MAP_DELETE_BATCH) of {len(keys)} entries: {refused.strerror}"
+            ) from refused
+
+
+def _batch(command: int, map_fd: int, keys: bytes, values: bytes, count: int) -> None:
+    key_bytes = ctypes.create_string_buffer(keys, len(keys))
+    value_bytes = ctypes.create_string_buffer(values, max(len(values), 1))
+    places = ctypes.addressof(key_bytes), ctypes.addressof(value_bytes) if values else 0
+    _bpf(command, struct.pack("=QQQQIIQQ", 0, 0, *places, count, map_fd, 0, 0))
+
+
 def create_memory(name: str, length: int) -> int:
     """A descriptor of new memory of `length` bytes, all zero. Raises BpfError (without CAP_BPF or CAP_SYS_ADMIN, for one)."""
-    named = name.encode()[:15]
-    try:
-        return _bpf(
-            MAP_CREATE, struct.pack("=IIIIIII16s", MAP_TYPE_ARRAY, 4, length, 1, F_MMAPABLE, 0, 0, named)
-        )
-    except OSError as refused:
-        raise BpfError(f"bpf(BPF_MAP_CREATE) of {length} bytes for {name}: {refused.strerror}") from refused
+    return create_map(MAP_TYPE_ARRAY, name, 4, length, 1, F_MMAPABLE)
 
 
 class Memory:

@@ -1,0 +1,360 @@
+"""One switch's side of one connection to a controller: what it hears, and what it says to that (OpenFlow 1.3.5, sections 6 and 7).
+
+Nothing here waits or sends: bytes and time come in, bytes are kept until they are taken.
+
+All changes of tables and groups between two barriers are one flip of the datapath: they are gathered, and done together when the controller asks for a
+barrier, or for anything that they bear on, or is silent for `GATHER_NS`. No packet sees a part of them. So a divert or an admit, which is some flow-mods
+and a barrier, needs no bundle (a bundle is an extension to OpenFlow 1.3, and Ryu has none).
+"""
+
+import logging
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+from typing import Final
+
+from emulator.switch import messages
+from emulator.switch import openflow_statistics as statistics
+from emulator.switch.flow import FlowError, Port, ToGroup
+from emulator.switch.messages import Message
+from emulator.switch.openflow_actions import ToTable
+from emulator.switch.openflow_lacking import check_configuration, queues
+from emulator.switch.openflow_numbers import (
+    VERSION,
+    Multipart,
+    OpenFlowError,
+    Refusal,
+    Role,
+    Type,
+)
+from emulator.switch.openflow_requests import multipart_bodies
+from emulator.switch.openflow_switch import Arrival, Departure, Mod, Switch
+from emulator.switch.table import TABLES
+from moefabric.errors import FabricError
+
+log = logging.getLogger(__name__)
+
+NEVER: Final = 1 << 63
+GATHER_NS: Final = 20_000_000
+HALF_HEARD_NS: Final = 500_000_000
+"""How long changes wait for the rest of a message that has begun."""
+GATHERED: Final = 16384
+"""So many changes are done at once, barrier or not."""
+ECHO_NS: Final = 5_000_000_000
+"""A controller that is silent for so long is asked whether it lives, and given up after as long again."""
+UNSENT_BYTES: Final = 1 << 20
+"""Packets for a controller that doesn't read are lost beyond this; replies are not."""
+_CAPABILITIES: Final = 1 | 2 | 4 | 8  # flow, table, port and group statistics
+
+
+class _Kind(IntEnum):
+    """Messages that a controller may want or not; their place in `ofp_async_config` (7.3.10)."""
+
+    PACKET_IN = 0
+    PORT_STATUS = 1
+    FLOW_REMOVED = 2
+
+
+_Wanted = tuple[tuple[int, int], ...]
+"""For each kind, the reasons as bits: for a master or equal, for a slave."""
+_WANTED: Final[_Wanted] = ((0b111, 0), (0b111, 0b111), (0b1111, 0))
+_UNWANTED: Final[_Wanted] = ((0, 0), (0, 0), (0, 0))
+
+
+class Conversation:
+    """From the first hello until `over`. Until it is closed it is one of the switch's listeners."""
+
+    def __init__(self, switch: Switch, now_ns: int, *, guest: bool = False) -> None:
+        """A `guest` is told what it asks for, and of packets, ports and entries' ends only if it has asked for those (set-async)."""
+        self.switch, self.over = switch, False
+        self.role, self._guest = Role.EQUAL, guest
+        self._unread, self._unsaid = b"", bytearray(messages.hello(1))
+        self._greeted, self._asked_alive, self._waited = False, False, False
+        self._now_ns = self._heard_ns = now_ns
+        self._gathered = list[tuple[Message, Mod]]()
+        self._gathered_ns = 0
+        self._wanted: _Wanted = _UNWANTED if guest else _WANTED
+        self._config = (0, 128)
+        self._xid = 1
+        self._answers: Mapping[int, Callable[[Message], None]] = {
+            Type.HELLO: self._ignore,
+            Type.ERROR: self._ignore,
+            Type.ECHO_REPLY: self._ignore,
+            Type.ECHO_REQUEST: self._echo,
+            Type.EXPERIMENTER: self._experimenter,
+            Type.FEATURES_REQUEST: self._features,
+            Type.GET_CONFIG_REQUEST: self._get_config,
+            Type.SET_CONFIG: self._set_config,
+            Type.PACKET_OUT: self._packet_out,
+            Type.FLOW_MOD: self._mod,
+            Type.GROUP_MOD: self._mod,
+            Type.MULTIPART_REQUEST: self._multipart,
+            Type.BARRIER_REQUEST: self._barrier,
+            Type.ROLE_REQUEST: self._role,
+            Type.GET_ASYNC_REQUEST: self._get_async,
+            Type.SET_ASYNC: self._set_async,
+            **dict.fromkeys((Type.PORT_MOD, Type.TABLE_MOD, Type.METER_MOD), self._configure),
+            Type.QUEUE_GET_CONFIG_REQUEST: self._queues,
+        }
+        switch.listeners.append(self)
+
+    def close(self) -> None:
+        """Do what is gathered, then hear and tell nothing any more. Twice is no fault."""
+        try:
+            self._finish()
+        except FabricError as fault:
+            log.error("not done", extra={"why": str(fault)})  # noqa: TRY400 - the reason says it all
+        self.over = True
+        if self in self.switch.listeners:
+            self.switch.listeners.remove(self)
+
+    # --- bytes ---------------------------------------------------------------------------------------------------------
+
+    def hear(self, heard: bytes, now_ns: int) -> None:
+        """Take bytes that have come, in whatever pieces."""
+        self._now_ns = self._heard_ns = now_ns
+        self._asked_alive = False
+        try:
+            told, self._unread = messages.split(self._unread + heard if self._unread else heard)
+        except OpenFlowError as error:
+            log.warning("what comes is no OpenFlow", extra={"why": str(error)})
+            self.over = True
+            return
+        for message in told:
+            if self.over:
+                return
+            self._do(message)
+        if self._gathered:
+            self._gathered_ns = now_ns
+
+    def take(self, send: Callable[[bytearray], int], now_ns: int) -> None:
+        """Hand `send` what is to be sent; it says how much of it has gone. Who takes what had to wait is alive, if silent."""
+        if not self.unsaid:
+            return
+        gone = send(self._unsaid)
+        del self._unsaid[:gone]
+        if gone and self._waited:
+            self._heard_ns, self._asked_alive = now_ns, False
+        self._waited = bool(self._unsaid)
+
+    @property
+    def unsaid(self) -> int:
+        """How many bytes wait to be taken."""
+        return len(self._unsaid)
+
+    def say(self) -> bytes:
+        """Take all the bytes that are to be sent."""
+        said = bytes(self._unsaid)
+        self._unsaid.clear()
+        return said
+
+    def _say(self, *said: bytes) -> None:
+        for message in said:
+            self._unsaid += message
+
+    # --- time ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def due_ns(self) -> int:
+        """When `tick` has something to do if nothing is heard until then."""
+        if self._gathered:
+            return self._gathered_ns + (HALF_HEARD_NS if self._unread else GATHER_NS)
+        if self._guest:
+            return NEVER  # a Unix socket tells by itself that its other end is gone
+        return self._heard_ns + ECHO_NS * (2 if self._asked_alive else 1)
+
+    def tick(self, now_ns: int) -> None:
+        """Do what is due."""
+        if now_ns < self.due_ns:
+            return
+        self._now_ns = now_ns
+        if self._gathered:
+            self._finish()
+        elif self._asked_alive or not self._greeted:
+            log.warning("controller is silent", extra={"datapath": f"{self.switch.datapath_id:016x}"})
+            self.over = True
+        else:
+            self._asked_alive = True
+            self._say(messages.message(Type.ECHO_REQUEST, self._next_xid()))
+
+    def _next_xid(self) -> int:
+        self._xid = self._xid % 0xFFFFFFFF + 1
+        return self._xid
+
+    # --- requests ------------------------------------------------------------------------------------------------------
+
+    def _do(self, message: Message) -> None:
+        """Answer one message, if only by an error."""
+        if not self._greeted:
+            self._greet(message)
+            return
+        try:
+            self._answer(message)
+        except OpenFlowError as error:
+            self._refuse(message, error)
+        except struct.error as error:
+            self._refuse(message, OpenFlowError(Refusal.BAD_LEN, str(error)))
+        except FlowError as error:  # a combination of fields that OpenFlow allows and the datapath doesn't
+            self._refuse(message, OpenFlowError(Refusal.MATCH_BAD_VALUE, str(error)))
+        except FabricError as error:  # the kernel doesn't say what was asked for
+            log.error("not answered", extra={"why": str(error)})  # noqa: TRY400 - the reason says it all
+            self._refuse(message, OpenFlowError(Refusal.REQUEST_NOT_PERMITTED, str(error)))
+
+    def _answer(self, message: Message) -> None:
+        if message.version != VERSION:
+            raise OpenFlowError(Refusal.BAD_VERSION, f"version {message.version}")
+        answer = self._answers.get(message.type)
+        if answer is None:
+            raise OpenFlowError(Refusal.BAD_TYPE, f"type {message.type}")
+        answer(message)
+
+    def _refuse(self, message: Message, error: OpenFlowError) -> None:
+        log.info("refused", extra={"datapath": f"{self.switch.datapath_id:016x}", "why": str(error)})
+        self._say(messages.error(error.refusal, message))
+
+    def _greet(self, message: Message) -> None:
+        """The first message is a hello, and both sides speak OpenFlow 1.3 from then on, or part (6.3.1)."""
+        if message.type == Type.HELLO and messages.speaks(message):
+            self._greeted = True
+            return
+        self._say(messages.incompatible(message.xid))
+        self.over = True
+
+    def _ignore(self, message: Message) -> None:
+        """A hello after the first, an echo's reply, a controller's error: nothing is to be said to these."""
+
+    def _echo(self, message: Message) -> None:
+        self._say(messages.message(Type.ECHO_REPLY, message.xid, message.body))
+
+    def _experimenter(self, message: Message) -> None:
+        raise OpenFlowError(Refusal.BAD_EXPERIMENTER, f"message {message.xid}")
+
+    def _features(self, message: Message) -> None:
+        _alone(message)
+        self._say(messages.features_reply(message.xid, self.switch.datapath_id, TABLES, _CAPABILITIES))
+
+    def _get_config(self, message: Message) -> None:
+        _alone(message)
+        self._say(messages.message(Type.GET_CONFIG_REPLY, message.xid, struct.pack("!HH", *self._config)))
+
+    def _set_config(self, message: Message) -> None:
+        """Fragments are treated as any packet, and not otherwise."""
+        flags, length = messages.numbers(message, "HH")
+        if flags:
+            raise OpenFlowError(Refusal.SWITCH_BAD_FLAGS, f"{flags:#x}")
+        self._config = flags, length
+
+    def _barrier(self, message: Message) -> None:
+        _alone(message)
+        self._finish()
+        self._say(messages.message(Type.BARRIER_REPLY, message.xid))
+
+    def _mod(self, message: Message) -> None:
+        self._not_as_slave()
+        read = messages.flow_mod if message.type == Type.FLOW_MOD else messages.group_mod
+        self._gathered.append((message, read(message)))
+        if len(self._gathered) >= GATHERED:
+            self._finish()
+
+    def _not_as_slave(self) -> None:
+        if self.role is Role.SLAVE:
+            raise OpenFlowError(Refusal.IS_SLAVE)
+
+    def _finish(self) -> None:
+        """Do all that is gathered; the datapath has it when this returns."""
+        gathered, self._gathered = self._gathered, []
+        done = self.switch.change([mod for _, mod in gathered], self._now_ns)
+        for place, error in done.refused:
+            self._refuse(gathered[place][0], error)
+        for each in self.switch.listeners:
+            each.tell_departures(done.departed, self._now_ns)
+
+    def _packet_out(self, message: Message) -> None:
+        self._not_as_slave()
+        out = messages.packet_out(message)
+        if any(isinstance(action, ToGroup | ToTable) for action in out.actions):
+            self._finish()
+        arrivals = self.switch.send(out)
+        for each in self.switch.listeners:
+            each.tell_arrivals(arrivals)
+
+    def _configure(self, message: Message) -> None:
+        self._not_as_slave()
+        check_configuration(self.switch.ports, message)
+
+    def _queues(self, message: Message) -> None:
+        self._say(queues(self.switch.ports, message))
+
+    def _role(self, message: Message) -> None:
+        """Who is master among several is decided by those who ask; a generation that is past asks in vain (6.3.6)."""
+        wanted, generation = messages.role(message)
+        if wanted > Role.SLAVE:
+            raise OpenFlowError(Refusal.ROLE_BAD, f"role {wanted}")
+        if wanted in {Role.MASTER, Role.SLAVE}:
+            if self.switch.generation >= 0 and (generation - self.switch.generation) & 1 << 63:
+                raise OpenFlowError(Refusal.ROLE_STALE, f"generation {generation}")
+            self.switch.generation = generation
+        if wanted == Role.MASTER:
+            for each in self.switch.listeners:
+                each.yield_to_master()
+        if wanted:
+            self.role = Role(wanted)
+        said = self.switch.generation & 0xFFFFFFFFFFFFFFFF
+        self._say(messages.message(Type.ROLE_REPLY, message.xid, struct.pack("!I4xQ", self.role, said)))
+
+    def _get_async(self, message: Message) -> None:
+        _alone(message)
+        masks = [mask for pair in self._wanted for mask in pair]
+        self._say(messages.message(Type.GET_ASYNC_REPLY, message.xid, struct.pack("!6I", *masks)))
+
+    def _set_async(self, message: Message) -> None:
+        masks = messages.numbers(message, "6I")
+        self._wanted = ((masks[0], masks[1]), (masks[2], masks[3]), (masks[4], masks[5]))
+
+    def _multipart(self, message: Message) -> None:
+        kind, more, body = messages.multipart(message)
+        if more:
+            raise OpenFlowError(Refusal.MULTIPART_BUFFER_OVERFLOW, "a request in several parts")
+        self._finish()
+        bodies = multipart_bodies(self.switch, kind, body, self._now_ns)
+        self._say(*messages.parts(Multipart(kind), message.xid, bodies))
+
+    # --- what the switch tells of its own accord -------------------------------------------------------------------------
+
+    def _wants(self, kind: _Kind, reason: int) -> bool:
+        mask = self._wanted[kind][self.role is Role.SLAVE]
+        return self._greeted and not self.over and bool(mask >> reason & 1)
+
+    def yield_to_master(self) -> None:
+        """Another has become master: who was so is a slave now (6.3.6)."""
+        if self.role is Role.MASTER:
+            self.role = Role.SLAVE
+
+    def tell_arrivals(self, arrivals: Iterable[Arrival]) -> None:
+        """Packets for the controller; lost where it doesn't read those before."""
+        for each in arrivals:
+            if not self._wants(_Kind.PACKET_IN, each.reason) or self.unsaid > UNSENT_BYTES:
+                continue
+            table, cookie = (each.entry.table, each.entry.cookie) if each.entry else (0, (1 << 64) - 1)
+            self._say(messages.packet_in(each.reason, table, cookie, each.in_port, each.frame, each.length))
+
+    def tell_departures(self, departed: Iterable[Departure], now_ns: int) -> None:
+        """Entries that are no more, to whom it was promised."""
+        for each in departed:
+            if self._wants(_Kind.FLOW_REMOVED, each.why):
+                body = statistics.removed(each.entry, each.why, each.carried, now_ns)
+                self._say(messages.message(Type.FLOW_REMOVED, 0, body))
+
+    def tell_port(self, port: Port) -> None:
+        """A port has carrier now, or none any more."""
+        modified = 2
+        if self._wants(_Kind.PORT_STATUS, modified):
+            it = self.switch.interface(port)
+            body = struct.pack("!B7x", modified) + statistics.port(port, it.address, it.rate_kbps)
+            self._say(messages.message(Type.PORT_STATUS, 0, body))
+
+
+def _alone(message: Message) -> None:
+    """OpenFlowError (BAD_LEN) for a message with a body, of a type that has none."""
+    if len(message.wire) != messages.HEADER.size:
+        raise OpenFlowError(Refusal.BAD_LEN, f"{len(message.wire)} bytes")
