@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from emulator import bpf, namespaces
+from emulator import bpf, namespaces, netlink
 from emulator.bpf import Instruction, Jump, Label, Memory, Reg, Size
 from emulator.light import Light, PortCounters, Ports, check
 from moefabric.errors import FabricError, UnsupportedError
@@ -137,36 +137,25 @@ class BpfCrossbar:
         if strange := sorted(set(interfaces) - self.ports.input_set):
             raise FabricError(f"crossbar {self.ports}: {strange} are not among ports 1..{self.ports.inputs}")
 
-        from pyroute2 import IPRoute
-
         def attach_all() -> None:
-            with IPRoute(groups=0) as kernel:
-                for port, index in interface_indices(interfaces).items():
-                    self._attach(kernel, port, index)
+            indices = interface_indices(interfaces)
+            with contextlib.ExitStack() as loaded:
+                requests = []
+                for port, index in indices.items():
+                    name = f"port{port}"
+                    program = bpf.load_classifier(name, port_program(self._layout, self.fd, port))
+                    loaded.callback(os.close, program)
+                    place = f"crossbar port {port}: {interfaces[port]}"
+                    requests.append(netlink.ingress(place, index))
+                    requests.append(netlink.ingress_program(place, index, program, name))
+                netlink.ask(requests)
+            for port, index in indices.items():
+                self._shine_from(port, index)
 
         namespaces.within(netns, attach_all) if netns else attach_all()
 
-    def _attach(self, kernel: "IPRoute", port: int, index: int) -> None:
-        from pyroute2.netlink.exceptions import NetlinkError
-
-        name = f"port{port}"
-        program = bpf.load_classifier(name, port_program(self._layout, self.fd, port))
-        try:
-            make_ingress(kernel, index)
-            kernel.tc(
-                *("replace-filter", "bpf", index, 1),
-                fd=program,
-                name=name,
-                parent=INGRESS,
-                prio=1,
-                direct_action=True,
-            )
-        except NetlinkError as refused:
-            raise FabricError(
-                f"crossbar port {port}: no program on interface {index}: {refused}"
-            ) from refused
-        finally:
-            os.close(program)
+    def _shine_from(self, port: int, index: int) -> None:
+        """Have the light of a port's output leave by an interface."""
         out_port = self.ports.inputs + port
         if out_port in self.ports.output_numbers:
             Layout.INTERFACE.pack_into(self._memory.view, self._layout.interface(out_port), index)

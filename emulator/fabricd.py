@@ -33,14 +33,15 @@ def main(words: list[str]) -> int:
     """`python -m emulator.fabricd RUN_DIR`, started by `lifecycle.up`."""
     if os.fork():  # whoever started this one needn't wait for the end of the fabric
         os._exit(0)
-    run_dir = Path(words[0])
-    order = sys.stdin.readline()
     told = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     try:
-        _serve(run_dir, order, told)
+        import emulator.hardware  # noqa: F401 - 0.1 s in which `up` finds out what to order
+
+        if order := sys.stdin.readline():
+            _serve(Path(words[0]), order, told)
     except StoppedError:
         return 0
     except Exception as fault:  # noqa: BLE001 - the last place that can tell `up`

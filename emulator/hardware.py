@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -10,17 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from emulator import links, mirrors, namespaces, uplink
+from emulator import electrical, links, mirrors, namespaces, uplink
 from emulator import run_dir as run_dirs
 from emulator.command import run
 from emulator.datapath import named
 from emulator.description import described
+from emulator.keeping import Keeping
 from emulator.optics import Optics
 from emulator.order import NODES, Order
-from emulator.ovs import OpenVSwitch
 from emulator.plan import plan
-from emulator.processes import OUTER, Crew, Role, end_marked, entering
-from emulator.waiting import Deadline
+from emulator.processes import OUTER, Crew, Process, Role, adopt_orphans, bury_orphans, end_marked
+from emulator.waiting import Beside, Deadline
+from moefabric.errors import FabricError
 from moefabric.management import RunDir
 
 _GRACE_S: Final = 0.3
@@ -47,12 +47,18 @@ class Hardware:
         self._undo = ExitStack()
         self._undo.callback(os.close, self._outer_fd)
         self._undo.callback(run_dirs.abandon, run_dir)
-        self._undo.callback(end_marked, run_dir.name)
         self._undo.callback(self._cut_off)
+        self._undo.callback(
+            self._end_rest
+        )  # before the addresses that they listen on are free for another fabric
 
     def leave(self) -> None:
-        """Leave for a namespace of its own; before any thread is started, for each has its namespace from its maker."""
+        """Leave for a namespace of its own; before any thread is started, for each has its namespace from its maker.
+
+        From now on what any process of the fabric leaves behind is the caller's to end.
+        """
         namespaces.leave()
+        adopt_orphans()
 
     def make(self) -> None:
         """Make everything, and return when it works. FabricError with the place otherwise; then `close`."""
@@ -62,13 +68,19 @@ class Hardware:
         self._begin(OUTER)  # controllers take longest to start, so they come first
         self._say("servers")
         self._make_nodes()
+        switching = Beside("switches", partial(self.switches.make, self.plan.switches, self.deadline))
         self._say("optics")
         self._make_optics()
         self._say("switches")
-        self._make_switches()
+        switching.done(self.deadline)
+        # After OVS's add-port, which removes the queueing that it finds; rules may come meanwhile.
+        shaping = Beside("shaping", partial(links.shape_all, self.plan, self.pids))
         self._say("controllers")
         if self.order.having(Role.CONTROLLER):
             self._connect()
+        shaping.done(self.deadline)
+        if why := self.switches.settle(self.deadline):
+            self.remarks.append(why)
         self._say("agents")
         self._await_rest()
         links.verify_all(self.plan, self.pids)
@@ -82,37 +94,42 @@ class Hardware:
         """Take the outer interface away."""
         namespaces.within(self._outer, lambda: uplink.remove(uplink.leftovers(self.run_dir.name)))
 
+    def _end_rest(self) -> None:
+        """End what is left of processes, orphans of ours too."""
+        end_marked(self.run_dir.name)
+        with suppress(FabricError):
+            bury_orphans(Deadline.after(_GRACE_S))
+
     def _begin(self, *places: str) -> None:
-        """Start those of the processes that are in these places and aren't started by others."""
-        for process in self.order.processes:
-            if process.where in places and process.name not in self.order.external:
-                there = self._outer if process.where == OUTER else self.pids[process.where]
-                self.crew.start(process.name, entering(there, process.argv), process.env)
+        """Start those of the processes that are in these places."""
+        self.crew.start_all(
+            (process, self._outer if process.where == OUTER else self.pids[process.where])
+            for process in self._ours
+            if process.where in places
+        )
+
+    @property
+    def _ours(self) -> list[Process]:
+        """The processes that nobody else starts."""
+        return [process for process in self.order.processes if process.name not in self.order.external]
 
     def _make_nodes(self) -> None:
         """Servers, OCS nodes and wires, shaped later; agents start as soon as their server has its addresses."""
-        from emulator import nodes  # Mininet takes 0.1 s to import; the controllers have started
-
-        self.ovs = OpenVSwitch(self.run_dir.path / "ovs", named(self.wiring.switch))
-        os.environ.update(self.ovs.environment)
+        keeping = self._undo.enter_context(Keeping(self.plan.nodes, self.run_dir.name))
+        datapath = named(self.wiring.switch)
+        self.switches = electrical.switches(datapath, self.run_dir.switches, self.crew.start)
         links.quiet()
-        self.crew.start("ovsdb-server", self.ovs.database())
-        self.net = nodes.network(self.plan, self.ovs.datapath)
-        self._undo.callback(self._end_nodes)
-        self.pids = nodes.pids(self.net, self.plan)
-        self._switching = self.crew.start("ovs-vswitchd", self.ovs.daemon(self.deadline))
+        self.switches.begin(self.deadline)
+        self.crew.warm(self._ours)
+        from emulator import nodes  # Mininet takes 0.1 s to import; all that can has started
+
+        self.pids = keeping.pids(self.deadline)
+        self.net = nodes.network(self.plan, self.pids)
+        self._undo.callback(nodes.end_shells, self.net)
         links.make(self.plan, self.pids)
         nodes.add_wires(self.net, self.plan)
         self._begin(*self.plan.nodes)
         (self.run_dir.path / NODES).write_text(json.dumps(self.pids))
-
-    def _end_nodes(self) -> None:
-        """End the shells of all nodes, and with them their namespaces and all that is in these."""
-        for node in self.net.values():
-            if node.shell is not None:
-                with suppress(ProcessLookupError):
-                    os.killpg(node.shell.pid, signal.SIGKILL)
-                node.shell.wait()
 
     def _make_optics(self) -> None:
         if not self.plan.ocses:
@@ -124,14 +141,8 @@ class Hardware:
             self.optics[ocs.name] = Optics(ocs, self.crossbar, self.pids[ocs.name], self.run_dir)
             self._undo.callback(self.optics[ocs.name].close)
 
-    def _make_switches(self) -> None:
-        bridges = [self.net[switch.bridge].bridge() for switch in self.plan.switches]
-        self.ovs.make(bridges, self.deadline)
-        links.shape_all(self.plan, self.pids)  # after add-port, which removes what it finds
-        if why := self.ovs.widen(self._switching.pid, bridges[0], self.deadline):
-            self.remarks.append(why)
-
     def _await_rest(self) -> None:
+        self.crew.gather(self.deadline)
         for agent in self.order.having(Role.AGENT):
             self.deadline.until(partial(self._is_there, self.run_dir.agent(agent.where)), agent.name)
         if self.order.having(Role.OCS):
@@ -156,7 +167,7 @@ class Hardware:
         self.deadline.until(
             lambda: self.crew.check() and wanted <= self._listening(), f"a controller at {told}"
         )
-        self.ovs.connect(controllers, self.deadline)
+        self.switches.connect(controllers, self.deadline)
         needed = Counter(controllers.values())
         self.deadline.until(
             lambda: self.crew.check() and needed <= namespaces.connections(),

@@ -8,7 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -30,9 +30,8 @@ _PROGRAMS: Final = {
     "tc": "iproute2",
     "nsenter": "util-linux",
     "mnexec": "mininet",
-    "ovsdb-server": "openvswitch-switch",
-    "ovs-vswitchd": "openvswitch-switch",
 }
+_OVS_PROGRAMS: Final = dict.fromkeys(("ovsdb-server", "ovs-vswitchd"), "openvswitch-switch")
 _STOP_S: Final = 5.0
 _PATH_LETTERS: Final = 80
 """A unix socket's path has 107 letters at most (unix(7)); the longest name in a run directory takes the rest."""
@@ -45,8 +44,11 @@ def up(
     timeout_s: float = 30.0,
     external: frozenset[str] = frozenset(),
     say: Callable[[str], None] = lambda _stage: None,
+    switch: str = "auto",
 ) -> Wiring:
     """The wiring of the fabric, which runs when this returns: made now, or found running with the same spec.
+
+    `switch` is auto, bpf or ovs: what moves the packets of the electrical switches (`datapath.choose`).
 
     `processes` says what is started with it; those named in `external` are started by others and only waited for. `say` hears of each
     stage. FabricError where it can't be made, or another fabric has its name; then nothing is left of it, nor when this is interrupted.
@@ -55,14 +57,14 @@ def up(
     _refuse(fabric, run_dir)
     with run_dirs.locked(run_dir):
         if found := _working(run_dir):
-            if found.fabric == fabric:
+            if found.fabric == fabric and switch in {"auto", found.switch.split("-")[0]}:
                 return found
             raise FabricError(
                 f"{fabric.name}: a fabric of this name runs with another spec; `moefabric down {fabric.name}` first"
             )
         _clear(fabric.name)
         try:
-            return _make(fabric, processes, timeout_s, external, say)
+            return _make(fabric, processes, timeout_s, external, say, switch)
         except BaseException:
             _clear(fabric.name)
             run_dirs.remove(run_dir)
@@ -75,15 +77,27 @@ def _refuse(fabric: Fabric, run_dir: RunDir) -> None:
         raise UnsupportedError(
             "a fabric needs root: network namespaces and shaping (CAP_NET_ADMIN, CAP_SYS_ADMIN); run with sudo"
         )
-    if absent := [
-        f"{name} (apt install {package})" for name, package in _PROGRAMS.items() if shutil.which(name) is None
-    ]:
-        raise UnsupportedError(f"a fabric needs {', '.join(absent)}; see `moefabric doctor`")
+    _need(_PROGRAMS, "a fabric")
     if len(str(run_dir.path)) > _PATH_LETTERS:
         raise FabricError(
             f"{run_dir.path}: too long for the sockets in it; set MOEFABRIC_RUN_DIR to a shorter one"
         )
     plan(fabric, Management("198.18.0.0/24"))
+
+
+def _need(programs: Mapping[str, str], who: str) -> None:
+    """UnsupportedError unless these programs, by package, are there."""
+    if absent := [
+        f"{name} (apt install {package})" for name, package in programs.items() if shutil.which(name) is None
+    ]:
+        raise UnsupportedError(f"{who} needs {', '.join(absent)}; see `moefabric doctor`")
+
+
+def _chosen(switch: str) -> datapath.Choice:
+    chosen = datapath.choose(switch)
+    if chosen.datapath.is_ovs:
+        _need(_OVS_PROGRAMS, f"{chosen.datapath.name} ({chosen.why})" if chosen.why else "`switch: ovs`")
+    return chosen
 
 
 def _make(
@@ -92,28 +106,31 @@ def _make(
     timeout_s: float,
     external: frozenset[str],
     say: Callable[[str], None],
+    switch: str,
 ) -> Wiring:
     run_dir = run_dirs.named(fabric.name)
     for folder in (run_dir.log("any").parent, run_dir.agent("any").parent):
         folder.mkdir(exist_ok=True)
     management, outer = uplink.claim(fabric.name)
     planned = plan(fabric, management)
-    wiring = Wiring(fabric, management, switch=datapath.choose().name)
-    run_dir.wiring.write_text(wiring.to_json())
-    started = tuple(processes(wiring, run_dir))
-    if lost := [one.name for one in started if one.where not in {OUTER, *planned.nodes}]:
-        raise FabricError(f"{', '.join(lost)}: processes run on {OUTER}, {', '.join(planned.nodes)}")
-    ready = _start(run_dir, Order(wiring, outer, started, external, timeout_s), say)
+    with _starter(run_dir) as starter:  # which loads what it needs while the rest of its order is found out
+        chosen = _chosen(switch)
+        wiring = Wiring(fabric, management, switch=chosen.datapath.name, switch_why=chosen.why or "")
+        run_dir.wiring.write_text(wiring.to_json())
+        started = tuple(processes(wiring, run_dir))
+        if lost := [one.name for one in started if one.where not in {OUTER, *planned.nodes}]:
+            raise FabricError(f"{', '.join(lost)}: processes run on {OUTER}, {', '.join(planned.nodes)}")
+        ready = _ready(run_dir, starter, Order(wiring, outer, started, external, timeout_s), say)
     made = replace(wiring, crossbar=ready["crossbar"], remarks=tuple(ready["remarks"]))
     run_dir.wiring.write_text(made.to_json())
     return made
 
 
-def _start(run_dir: RunDir, order: Order, say: Callable[[str], None]) -> dict[str, Any]:
-    """Start the fabric process and wait until it is ready; what it then says."""
+def _starter(run_dir: RunDir) -> "subprocess.Popen[str]":
+    """What starts the fabric process, which waits for its order, and goes where none comes."""
     search = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
     with run_dir.log("fabric").open("ab") as log:
-        starter = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "emulator.fabricd", str(run_dir.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -122,21 +139,26 @@ def _start(run_dir: RunDir, order: Order, say: Callable[[str], None]) -> dict[st
             env={**os.environ, **_STDLIB, **mark(run_dir.name), "PYTHONPATH": search},
             start_new_session=True,
         )
-    with starter:
-        assert starter.stdin is not None
-        assert starter.stdout is not None
-        with suppress(BrokenPipeError):
-            starter.stdin.write(order.to_line())
-            starter.stdin.flush()
-        for line in starter.stdout:
-            told = json.loads(line)
-            if "failed" in told:
-                raise FabricError(told["failed"])
-            if "stage" in told:
-                say(told["stage"])
-            if "ready" in told:
-                starter.stdin.write(KEEP)
-                return dict(told)
+
+
+def _ready(
+    run_dir: RunDir, starter: "subprocess.Popen[str]", order: Order, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Give the fabric process its order and wait until it is ready; what it then says."""
+    assert starter.stdin is not None
+    assert starter.stdout is not None
+    with suppress(BrokenPipeError):
+        starter.stdin.write(order.to_line())
+        starter.stdin.flush()
+    for line in starter.stdout:
+        told = json.loads(line)
+        if "failed" in told:
+            raise FabricError(told["failed"])
+        if "stage" in told:
+            say(told["stage"])
+        if "ready" in told:
+            starter.stdin.write(KEEP)
+            return dict(told)
     raise FabricError(
         f"{run_dir.name}: the fabric process died at its start, saying: {_last_line(run_dir.log('fabric'))}"
     )

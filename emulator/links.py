@@ -1,14 +1,15 @@
-"""Wires: the veth pairs of a plan, all made by one `ip` process, and the addresses of their ends by one more per node."""
+"""Wires: the veth pairs of a plan, all made by one `ip` process, and the addresses of their ends by one thread that goes to every node."""
 
-from collections.abc import Mapping
+import socket
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from emulator import namespaces
+from emulator import namespaces, netlink
 from emulator.command import Line, batch
 from emulator.plan import BRIDGE, FABRIC, HOST_INTERFACE, Interface, Link, Plan
-from emulator.shaping import Shape, shape, verify
+from emulator.shaping import Shape, tell, verify
 
 _QUIET: Final = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 """Nothing is on a wire that no one sent: IPv6 would look for neighbours and routers by itself."""
@@ -39,46 +40,51 @@ def _settle_in() -> None:
 
 
 def make(plan: Plan, pids: Mapping[str, int]) -> None:
-    """Make every link of the plan and give its ends their addresses. `pids`: a process in each node's namespace.
+    """Make every link of the plan, give its ends their addresses and switch them on. `pids`: a process in each node's namespace.
 
     The calling thread is in the fabric's own namespace. FabricError names the link.
     """
-    for pid in pids.values():
-        namespaces.within(namespaces.of(pid), _settle_in)
+    namespaces.visit((namespaces.of(pid), _settle_in) for pid in pids.values())
     batch(["ip"], [Line(link.name, _pair(link, pids)) for link in plan.links])
-    batch(["ip"], [line for link in plan.links for line in _ends_up(link, FABRIC)])
-    for node, pid in pids.items():
-        lines = [
-            Line(node, "link set lo up"),
-            *(line for link in plan.links for line in _ends_up(link, node)),
-        ]
-        namespaces.within(namespaces.of(pid), partial(_begin, lines))
+    held: dict[str, list[tuple[Link, Interface]]] = {}
+    for link in plan.links:
+        for end in link.ends:
+            held.setdefault(end.node, []).append((link, end))
+    _begin(FABRIC, held.get(FABRIC, []))
+    namespaces.visit(
+        (namespaces.of(pid), partial(_settle_down, node, held.get(node, []))) for node, pid in pids.items()
+    )
 
 
-def _begin(lines: list[Line]) -> None:
-    batch(["ip"], lines)
+def _settle_down(node: str, ends: list[tuple[Link, Interface]]) -> None:
+    _begin(node, ends)
     namespaces.set_sysctls(_ACQUAINTED)
 
 
+def _begin(node: str, ends: list[tuple[Link, Interface]]) -> None:
+    """Give the interfaces of a node their addresses and switch them on, in its namespace."""
+    index_of = {name: index for index, name in socket.if_nameindex()}
+    requests = [netlink.up(node, index_of["lo"])]
+    for link, end in ends:
+        index = index_of[end.name]
+        requests += [netlink.address(link.name, index, address) for address in end.addresses]
+        requests.append(netlink.up(link.name, index))
+        requests += [netlink.neighbour(link.name, index, *known) for known in end.neighbours]
+    netlink.ask(requests)
+
+
 def _pair(link: Link, pids: Mapping[str, int]) -> str:
-    return f"link add {_end(link.a, link, pids)} type veth peer {_end(link.b, link, pids)}"
+    """Words that make a link: first the end in the fabric's namespace if there is one, which alone can join a bridge there."""
+    first, second = link.ends if link.a.node == FABRIC else reversed(link.ends)
+    bridged = f" master {BRIDGE}" if first.node == FABRIC and not first.port else ""
+    made, peer = _end(first, link, pids), _end(second, link, pids)
+    return f"link add {made}{bridged} type veth peer {peer}"
 
 
 def _end(end: Interface, link: Link, pids: Mapping[str, int]) -> str:
     where = f" netns {pids[end.node]}" if end.node != FABRIC else ""
     mac = f" address {end.mac}" if end.mac else ""
     return f"name {end.name}{where} mtu {link.mtu}{mac}"
-
-
-def _ends_up(link: Link, node: str) -> list[Line]:
-    """What gives the ends of a link in `node` their addresses and switches them on; management's ends join its bridge."""
-    lines = []
-    for end in link.ends:
-        if end.node == node:
-            bridged = f" master {BRIDGE}" if node == FABRIC and not end.port else ""
-            lines += [f"address add {address} dev {end.name}" for address in end.addresses]
-            lines.append(f"link set dev {end.name}{bridged} up")
-    return [Line(link.name, words) for words in lines]
 
 
 def shapes(plan: Plan) -> dict[str, list[Shape]]:
@@ -92,18 +98,17 @@ def shapes(plan: Plan) -> dict[str, list[Shape]]:
 
 
 def shape_all(plan: Plan, pids: Mapping[str, int]) -> None:
-    """Shape both ends of every link that has a rate. FabricError names the link that isn't shaped after that."""
-    for node, wanted in shapes(plan).items():
-        if node == FABRIC:
-            shape(wanted)
-        else:
-            namespaces.within(namespaces.of(pids[node]), partial(shape, wanted))
+    """Shape both ends of every link that has a rate; `verify_all` reads back that they are. FabricError names a link that can't be."""
+    _everywhere(plan, pids, tell)
 
 
 def verify_all(plan: Plan, pids: Mapping[str, int]) -> None:
     """FabricError that names every link which isn't shaped to its rate."""
-    for node, wanted in shapes(plan).items():
-        if node == FABRIC:
-            verify(wanted)
-        else:
-            namespaces.within(namespaces.of(pids[node]), partial(verify, wanted))
+    _everywhere(plan, pids, verify)
+
+
+def _everywhere(plan: Plan, pids: Mapping[str, int], do: Callable[[list[Shape]], None]) -> None:
+    """Do something to all shapes of each namespace, in it."""
+    wanted = shapes(plan)
+    do(wanted.pop(FABRIC, []))
+    namespaces.visit((namespaces.of(pids[node]), partial(do, some)) for node, some in wanted.items())

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final, TypeVar
@@ -55,6 +55,18 @@ def within(path: str, do: Callable[[], T], timeout_s: float = 30.0) -> T:
         return do()
 
     return _beside(there, timeout_s, f"namespace {path}")
+
+
+def visit(places: Iterable[tuple[str, Callable[[], object]]], timeout_s: float = 30.0) -> None:
+    """Do something in each of many namespaces, given by their paths: by one thread that goes from one to the next."""
+
+    def everywhere() -> bool:
+        for path, do in places:
+            enter(path)
+            do()
+        return True
+
+    _beside(everywhere, timeout_s, "namespaces")
 
 
 def _beside(do: Callable[[], T], timeout_s: float = 30.0, place: str = "a thread beside") -> T:

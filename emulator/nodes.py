@@ -1,16 +1,19 @@
 """The fabric as Mininet sees it: servers, switches and the OCS as nodes, with names, links and `net['s0']`.
 
-Mininet makes the namespaces; wires and bridges are made in batches (emulator.links, emulator.ovs), since its own way costs 10-28 ms a link.
+Namespaces, wires and switches are made beside it, all at once (emulator.keeping, links, electrical): Mininet's own way costs 10 ms a node
+and 10-28 ms a link.
 """
 
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from mininet.link import Intf, Link
 from mininet.net import Mininet
-from mininet.node import Node, OVSSwitch
+from mininet.node import Node, Switch
 
-from emulator.datapath import Datapath
-from emulator.ovs import Bridge
 from emulator.plan import FABRIC, Interface, Plan, SwitchPlan
 
 
@@ -33,7 +36,29 @@ class Wire(Link):
 
 
 class PlannedNode(Node):
-    """A node that is what the plan says, and asks nothing of the machine by itself."""
+    """A node that is what the plan says, in namespaces that are there already. It has a shell once somebody asks it something."""
+
+    def __init__(self, name: str, keeper: int, **params: Any) -> None:
+        """`keeper` is a process in the node's namespaces."""
+        self._keeper, self._made = keeper, False
+        super().__init__(name, **params)
+        self._made = True
+
+    def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802 - Mininet's name
+        """Not yet when the node is made: `cmd` starts it."""
+        if self._made:
+            self.inNamespace = False  # or Mininet would make it one
+            super().startShell(mnopts or f"-cda{self._keeper}")
+            self.inNamespace = self._keeper != os.getpid()
+        self.pid = self._keeper
+
+    def cmd(self, *words: Any, **options: Any) -> Any:
+        """Run a command in the node's namespaces."""
+        if not self._made:  # Mininet would have the loopback up, which it is
+            return ""
+        if self.shell is None:
+            self.startShell()
+        return super().cmd(*words, **options)
 
     def config(self, **_: object) -> dict[str, Any]:
         """Nothing: addresses come from the plan."""
@@ -52,50 +77,24 @@ class OcsNode(PlannedNode):
     """The namespace where the fibres of a region's OCS end."""
 
 
-class OpenFlowSwitch(OVSSwitch):
-    """A bridge of the fabric's own Open vSwitch. It has a shell only if somebody asks it something."""
-
-    def __init__(self, name: str, **params: Any) -> None:
-        self._made = False
-        super().__init__(name, failMode="secure", protocols="OpenFlow13", **params)
-        self._made = True
-
-    @classmethod
-    def setup(cls) -> None:
-        """Nothing: Mininet would leave the process if it found no daemon yet."""
-        cls.OVSVersion = "3.0"
-
-    def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802 - Mininet's name
-        """Not yet: `cmd` starts it."""
-
-    def cmd(self, *words: Any, **options: Any) -> Any:
-        """Run a command beside the switch, in the fabric's namespace."""
-        if not self._made:  # Mininet would have the loopback up, which it is
-            return ""
-        if self.shell is None:
-            super().startShell()
-        return super().cmd(*words, **options)
+class PlannedSwitch(PlannedNode, Switch):
+    """An electrical switch of the plan, in the fabric's namespace."""
 
     def start(self, controllers: list[Any]) -> None:
-        """Nothing: all bridges are made in one transaction."""
-
-    def bridge(self) -> Bridge:
-        """This switch as OVS is told of it."""
-        ports = tuple((intf.name, number) for number, intf in sorted(self.intfs.items()) if number)
-        return Bridge(self.name, int(self.dpid, 16), ports)
+        """Nothing: all switches are made at once (emulator.electrical)."""
 
 
-def network(plan: Plan, datapath: Datapath) -> Mininet:
-    """The plan's servers and OCSes, each with its namespace, and its switches; no wires yet."""
+def network(plan: Plan, pids: Mapping[str, int]) -> Mininet:
+    """The plan's servers and OCSes, each in the namespaces of a process, and its switches, in the caller's; no wires yet."""
     Mininet.inited = True  # or it would rewrite sysctls of the whole machine
     net = Mininet(controller=None, build=False)
     for server in plan.servers:
-        net.addHost(server, cls=Server, ip=None)
+        net.addHost(server, cls=Server, keeper=pids[server], ip=None)
     for ocs in plan.ocses:
-        net.addHost(ocs.name, cls=OcsNode, ip=None)
+        net.addHost(ocs.name, cls=OcsNode, keeper=pids[ocs.name], ip=None)
     for switch in plan.switches:
-        kind = "user" if datapath.in_user_space else "kernel"
-        net.addSwitch(switch.bridge, cls=OpenFlowSwitch, dpid=f"{switch.datapath_id:016x}", datapath=kind)
+        dpid = f"{switch.datapath_id:016x}"
+        net.addSwitch(switch.bridge, cls=PlannedSwitch, keeper=os.getpid(), dpid=dpid)
     return net
 
 
@@ -133,6 +132,10 @@ def _add_wire(net: Mininet, nodes: list[str], ends: tuple[Interface, Interface])
     )
 
 
-def pids(net: Mininet, plan: Plan) -> dict[str, int]:
-    """A process in the namespace of each node that has one."""
-    return {node: int(net[node].pid) for node in plan.nodes}
+def end_shells(net: Mininet) -> None:
+    """End the shells that were asked for."""
+    for node in net.values():
+        if node.shell is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(node.shell.pid, signal.SIGKILL)
+            node.shell.wait()

@@ -3,7 +3,7 @@
 import os
 import socket
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,8 @@ from typing import Final
 from emulator import buffers
 from emulator.command import run
 from emulator.datapath import Datapath
+from emulator.plan import SwitchPlan
+from emulator.processes import Starter
 from emulator.waiting import Deadline
 from moefabric.errors import FabricError
 
@@ -141,7 +143,7 @@ class OpenVSwitch:
             return f"ovs-vswitchd's socket buffers are small ({refused.strerror or refused}), so frames may be lost"
         return None
 
-    def connect(self, controllers: dict[str, tuple[str, int]], deadline: Deadline) -> None:
+    def connect(self, controllers: Mapping[str, tuple[str, int]], deadline: Deadline) -> None:
         """Tell switches of their controllers: bridge to (address, port)."""
         words = []
         for bridge, (address, port) in controllers.items():
@@ -156,6 +158,32 @@ class OpenVSwitch:
             ]
             words += ["connection_mode=out-of-band"]
         self.tell(words, deadline)
+
+
+class OvsSwitches:
+    """A fabric's switches as bridges of its own Open vSwitch; see `electrical.ElectricalSwitches`."""
+
+    def __init__(self, folder: Path, datapath: Datapath, start: Starter) -> None:
+        self._ovs, self._start = OpenVSwitch(folder, datapath), start
+        self._made: list[Bridge] = []
+
+    def begin(self, deadline: Deadline) -> None:
+        os.environ.update(self._ovs.environment)
+        self._start("ovsdb-server", self._ovs.database())
+        self._switching = self._start("ovs-vswitchd", self._ovs.daemon(deadline))
+
+    def make(self, switches: Sequence[SwitchPlan], deadline: Deadline) -> None:
+        self._made = [
+            Bridge(switch.bridge, switch.datapath_id, tuple((end.name, end.port) for end in switch.ports))
+            for switch in switches
+        ]
+        self._ovs.make(self._made, deadline)
+
+    def settle(self, deadline: Deadline) -> str | None:
+        return self._ovs.widen(self._switching.pid, self._made[0], deadline)
+
+    def connect(self, controllers: Mapping[str, tuple[str, int]], deadline: Deadline) -> None:
+        self._ovs.connect(controllers, deadline)
 
 
 def version() -> str:

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from emulator import shaping
 from moefabric.errors import FabricError
 from moefabric.management import Management
+from moefabric.ocs_profile import Profile
 from moefabric.topology import Fabric, Kind, Nic, Region
 
 FABRIC: Final = ""
@@ -21,13 +22,17 @@ _BRIDGE_NUMBER: Final = 254
 
 @dataclass(frozen=True)
 class Interface:
-    """One end of a link: where it is, what it is called, its OpenFlow or OCS port number, its addresses with prefix length."""
+    """One end of a link: where it is, what it is called, its OpenFlow or OCS port number, its addresses with prefix length.
+
+    `neighbours` are the addresses and MACs of others that it knows from the start.
+    """
 
     node: str
     name: str
     port: int = 0
     mac: str = ""
     addresses: tuple[str, ...] = ()
+    neighbours: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,8 @@ class OcsPlan:
     link_up_ns: int
     address: str
     plugged: tuple[tuple[int, str], ...]
+    link_down: bool = False
+    profile: Profile = field(default_factory=Profile)
 
 
 @dataclass(frozen=True)
@@ -103,9 +110,10 @@ def plan(fabric: Fabric, management: Management) -> Plan:
         *_uplinks(fabric),
         *_management_links(fabric, management),
     )
+    ports = _switch_ports(links)
     made = Plan(
         servers=fabric.servers,
-        switches=tuple(_switch(fabric, management, name, links) for name in fabric.switches),
+        switches=tuple(_switch(fabric, management, name, ports.get(name, [])) for name in fabric.switches),
         ocses=tuple(
             _ocs(fabric, management, region) for region in fabric.regions if region.ocs and fabric.optical
         ),
@@ -118,12 +126,23 @@ def plan(fabric: Fabric, management: Management) -> Plan:
 
 
 def _host_links(fabric: Fabric) -> Iterator[Link]:
+    """A server and its switch. It knows its region from the start: all together would overflow the machine's one table of neighbours."""
+    known_by = {
+        server: [(address, fabric.mac(server)) for address in fabric.addresses(server)]
+        for server in fabric.servers
+    }
     for server in fabric.servers:
         host = Interface(
             server,
             HOST_INTERFACE,
             mac=fabric.mac(server),
             addresses=tuple(f"{a}/8" for a in fabric.addresses(server)),
+            neighbours=tuple(
+                known
+                for peer in fabric.region_of[server].servers
+                for known in known_by[peer]
+                if peer != server
+            ),
         )
         switch = Interface(FABRIC, f"{server}-host", fabric.ports(server)["host"])
         yield Link(f"{server}/host", host, switch, fabric.mtu)
@@ -173,14 +192,17 @@ def _management_links(fabric: Fabric, management: Management) -> Iterator[Link]:
         yield Link(f"{node}/management", inside, Interface(FABRIC, f"{node}-mgmt"), 1500)
 
 
-def _switch(fabric: Fabric, management: Management, name: str, links: tuple[Link, ...]) -> SwitchPlan:
-    stem = f"{name}-"
-    ports = [
-        end
-        for link in links
-        for end in link.ends
-        if end.node == FABRIC and end.port and end.name.startswith(stem)
-    ]
+def _switch_ports(links: tuple[Link, ...]) -> dict[str, list[Interface]]:
+    """The interfaces of each switch, which are called `SWITCH-...`."""
+    found: dict[str, list[Interface]] = {}
+    for link in links:
+        for end in link.ends:
+            if end.node == FABRIC and end.port:
+                found.setdefault(end.name.rpartition("-")[0], []).append(end)
+    return found
+
+
+def _switch(fabric: Fabric, management: Management, name: str, ports: list[Interface]) -> SwitchPlan:
     return SwitchPlan(
         name=name,
         bridge=bridge(name, fabric),
@@ -201,6 +223,8 @@ def _ocs(fabric: Fabric, management: Management, region: Region) -> OcsPlan:
         link_up_ns=region.ocs.link_up_ns,
         address=management.ocs(region),
         plugged=tuple((end.port, end.name) for end in (_fibre(fabric, nic) for nic in nics)),
+        link_down=region.ocs.link_down,
+        profile=region.ocs.profile,
     )
 
 

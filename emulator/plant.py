@@ -7,7 +7,6 @@ died gets the same descriptors, so light stays on meanwhile.
 """
 
 import array
-import contextlib
 import json
 import logging
 import os
@@ -16,20 +15,30 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from emulator import namespaces
+from emulator.lines import Lines
+from emulator.loop import Loop, Timers
+from emulator.told import Told
 from moefabric.errors import FabricError
 
 log = logging.getLogger(__name__)
 
-FACTS_BYTES = 64 * 1024
+FACTS_BYTES = 1 << 20
 DESCRIPTORS = 16
 READY = b"ready\n"
 
 Facts = dict[str, Any]
+Links = Mapping[int, int | None]
+"""Ports that lose their link now; and from when each has it (CLOCK_MONOTONIC, ns), None for never."""
+
+
+def ask_path(plant: Path) -> Path:
+    """Where the process that serves a plant can be asked: `ocs0.ask` beside `ocs0.plant`."""
+    return plant.with_suffix(".ask")
 
 
 def hand_over(sock: socket.socket, facts: Mapping[str, Any], fds: Sequence[int]) -> None:
@@ -91,27 +100,44 @@ def listening_within(netns: str | None, address: str, port: int) -> socket.socke
 
 
 class Plant:
-    """The fabric's side of one optical switch: hands it to whoever connects, one process at a time.
+    """The fabric's side of one optical switch: hands it to whoever connects, one process at a time, and stays in touch with it.
 
-    The next one waits until the one before it is gone, so that two never move the same mirrors. Peers are root or the fabric's own
-    user (SO_PEERCRED); others are turned away.
+    The next process waits until the one before it is gone, so that two never move the same mirrors. Peers are root or the fabric's own
+    user (SO_PEERCRED); others are turned away. Beside the plant, at `ask_path`, others may ask the process something (a line of JSON each
+    way) or follow its events.
     """
 
-    def __init__(self, path: Path, facts: Mapping[str, Any], fds: Sequence[int]) -> None:
-        """Listen on `path`. The descriptors stay the caller's, and open until `close`. FabricError if the path is taken."""
+    def __init__(
+        self,
+        path: Path,
+        facts: Mapping[str, Any],
+        fds: Sequence[int],
+        links: Callable[[Timers], Callable[[Links], None]] | None = None,
+    ) -> None:
+        """Listen on `path`. The descriptors stay the caller's, and open until `close`. FabricError if the path is taken.
+
+        `links`, given the plant's timers, makes what sets links down and up as the process asks.
+        """
         self.path, self.facts, self._fds = path, dict(facts), tuple(fds)
         self._ready = threading.Event()
-        self._stop_reading, self._stop = os.pipe()
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._loop = Loop()
+        self._links = links(self._loop) if links else None
+        self._told = Told(self._loop)
+        self._peer: Lines | None = None
+        self._stop_reading, self._stop = socket.socketpair()
+        self._listeners: list[socket.socket] = []
         try:
-            self._listener.bind(os.fspath(path))
-            path.chmod(0o600)
-            self._listener.listen(4)
+            self._listener = self._listen(path)
+            self._asking = self._listen(ask_path(path))
         except OSError as refused:
             self._close_all()
             raise FabricError(f"plant: can't listen on {path}: {refused.strerror}") from refused
-        self._thread = threading.Thread(target=self._serve, name=f"plant {path.name}", daemon=True)
+        self._loop.watch(self._stop_reading, selectors.EVENT_READ, lambda _: self._loop.stop())
+        self._loop.watch(self._listener, selectors.EVENT_READ, self._welcome)
+        self._loop.watch(self._asking, selectors.EVENT_READ, self._hear_out)
+        self._thread = threading.Thread(target=self._loop.run, name=f"plant {path.name}", daemon=True)
         self._thread.start()
+        self._closed = False
 
     def wait_ready(self, deadline_s: float) -> None:
         """Return when a process serves the switch. FabricError after `deadline_s`."""
@@ -125,47 +151,88 @@ class Plant:
 
     def close(self) -> None:
         """Close the fabric's end, upon which the process that serves ends. Twice is no fault."""
-        if self._stop < 0:
+        if self._closed:
             return
-        os.close(self._stop)
-        self._stop = -1
+        self._closed = True
+        self._stop.close()
         self._thread.join(timeout=5)
-        self.path.unlink(missing_ok=True)
+        if self._peer is not None:
+            self._peer.close()
+        self._told.close()
+        for path in (self.path, ask_path(self.path)):
+            path.unlink(missing_ok=True)
         self._close_all()
 
+    def _listen(self, path: Path) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listeners.append(listener)
+        listener.bind(os.fspath(path))
+        path.chmod(0o600)
+        listener.listen(8)
+        listener.setblocking(False)
+        return listener
+
     def _close_all(self) -> None:
-        self._listener.close()
-        for fd in (self._stop_reading, self._stop):
-            if fd >= 0:
-                os.close(fd)
-        self._stop_reading = self._stop = -1
+        for sock in (*self._listeners, self._stop_reading, self._stop):
+            sock.close()
+        self._loop.close()
 
-    def _serve(self) -> None:
-        while self._readable(self._listener):
-            peer, _ = self._listener.accept()
-            with peer, contextlib.suppress(OSError):  # a peer that dies leaves its place to the next
-                if allowed(peer):
-                    self._attend(peer)
-                else:
-                    log.warning("turned away", extra={"plant": str(self.path)})
-            self._ready.clear()
+    def _welcome(self, _events: int) -> None:
+        """Hand over to a process, and let none other in until it is gone."""
+        if (peer := self._accepted(self._listener)) is None:
+            return
+        self._loop.watch(self._listener, 0, self._welcome)
+        self._peer = Lines(peer, self._loop, self._heard, self._gone)
+        try:
+            peer.settimeout(5)
+            hand_over(peer, self.facts, self._fds)
+            peer.settimeout(0)
+        except (OSError, FabricError) as failed:  # a peer that dies leaves its place to the next
+            log.warning("not handed over: %s", failed)
+            self._peer.close()
+            return
+        self._peer.begin()
 
-    def _attend(self, peer: socket.socket) -> None:
-        """Hand over, and stay until the peer is gone."""
-        peer.settimeout(5)
-        hand_over(peer, self.facts, self._fds)
-        said = b""
-        while self._readable(peer) and (part := peer.recv(64)):
-            said = (said + part)[-64:]
-            if said.endswith(READY):
-                self._ready.set()
+    def _accepted(self, listener: socket.socket) -> socket.socket | None:
+        try:
+            peer, _ = listener.accept()
+        except OSError:
+            return None
+        if allowed(peer):
+            return peer
+        log.warning("turned away", extra={"plant": str(self.path)})
+        peer.close()
+        return None
 
-    def _readable(self, sock: socket.socket) -> bool:
-        """Wait until the socket has something; False if the plant closes instead."""
-        with selectors.DefaultSelector() as waiting:
-            waiting.register(sock, selectors.EVENT_READ)
-            waiting.register(self._stop_reading, selectors.EVENT_READ)
-            return all(key.fileobj is sock for key, _ in waiting.select())
+    def _gone(self) -> None:
+        self._peer = None
+        self._ready.clear()
+        self._told.left()
+        self._loop.watch(self._listener, selectors.EVENT_READ, self._welcome)
+
+    def _heard(self, line: bytes) -> None:
+        """The process says something: `ready`, or what its `Outside` has to tell."""
+        if line + b"\n" == READY:
+            self._ready.set()
+            return
+        told = json.loads(line)
+        if "links" in told and self._links:
+            try:
+                self._links({int(port): at_ns for port, at_ns in told["links"]})
+            except OSError as refused:
+                log.error("links are not set: %s", refused)  # noqa: TRY400 - the reason says it all
+        if "keep" in told:
+            self.facts["memory"] = told["keep"]
+        if "event" in told:
+            self._told.event(told["event"])
+        if "answer" in told:
+            self._told.answer(told["answer"], told["said"])
+
+    def _hear_out(self, _events: int) -> None:
+        """Somebody asks."""
+        if (caller := self._accepted(self._asking)) is not None:
+            caller.setblocking(False)
+            self._told.caller(caller, lambda asked: self._peer is not None and self._peer.send(asked))
 
 
 def allowed(peer: socket.socket) -> bool:

@@ -61,13 +61,22 @@ def _crossbar() -> Finding:
 
 
 def _switches() -> Finding:
-    chosen = datapath.choose()
-    seen = f"{chosen.name}: kernel module openvswitch is {'not ' if chosen.in_user_space else ''}there"
+    why = datapath.bpf_refusal()
     return Finding(
         "packet switches",
-        not chosen.in_user_space,
-        seen,
-        "`modprobe openvswitch` on the host; in user space keep to 4 servers or so",
+        why is None,
+        "bpf: the kernel switches" if why is None else f"no bpf: {why}; ovs takes its place",
+        "a kernel with CONFIG_NET_CLS_BPF, CAP_BPF (Linux 5.17 or later); with OVS in user space keep to 4 servers or so",
+    )
+
+
+def _module() -> Finding:
+    there = datapath.has_kernel_module()
+    return Finding(
+        "kernel module openvswitch",
+        True,
+        "there" if there else "not there: `switch: ovs` moves packets in user space",
+        "`modprobe openvswitch` on the host, only for `switch: ovs`",
     )
 
 
@@ -218,6 +227,7 @@ _LOOKS: Final[tuple[Callable[[], Finding], ...]] = (
         "Open vSwitch's tools", ("ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl"), "openvswitch-switch"
     ),
     _switches,
+    _module,
     _socket_buffers,
     _tunnels,
     _crossbar,

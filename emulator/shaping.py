@@ -52,8 +52,13 @@ class Shape:
 
 def shape(shapes: Sequence[Shape]) -> None:
     """Shape interfaces of the calling thread's namespace, and read back that they are. FabricError names the link."""
-    batch(["tc"], [line for one in shapes for line in _lines(one)])
+    tell(shapes)
     verify(shapes)
+
+
+def tell(shapes: Sequence[Shape]) -> None:
+    """Shape interfaces of the calling thread's namespace; `verify` reads back that they are. FabricError names the link."""
+    batch(["tc"], [line for one in shapes for line in _lines(one)])
 
 
 def _lines(one: Shape) -> tuple[Line, Line, Line]:

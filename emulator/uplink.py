@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from ipaddress import IPv4Network, ip_network
 from typing import Any, Final
 
+from emulator import namespaces
 from emulator.command import Line, batch, run
 from emulator.plan import BRIDGE
 from moefabric.errors import CommandFailedError, FabricError
-from moefabric.management import Management
+from moefabric.management import Management, root
 
 _RANGE: Final = IPv4Network("198.18.0.0/15")
 _INSIDE: Final = "outer"
@@ -16,8 +17,8 @@ _INSIDE: Final = "outer"
 
 
 def alias(fabric: str) -> str:
-    """The mark by which the outer end is known to be a fabric's."""
-    return f"moefabric:{fabric}"
+    """The mark by which the outer end is known to be a fabric's: of that name, and of no other folder of run directories."""
+    return f"moefabric:{fabric}@{root()}"
 
 
 def claim(fabric: str) -> tuple[Management, str]:
@@ -37,7 +38,7 @@ def claim(fabric: str) -> tuple[Management, str]:
                 continue
             raise
         management = Management(str(subnet))
-        words = (f"alias {alias(fabric)}", "addrgenmode none", "up")
+        words = (f'alias "{alias(fabric)}"', "addrgenmode none", "up")
         lines = [f"link set dev {outer} {word}" for word in words]
         lines.insert(1, f"address add {management.outer}/24 dev {outer}")
         batch(["ip"], [Line("management", line) for line in lines])
@@ -46,13 +47,14 @@ def claim(fabric: str) -> tuple[Management, str]:
 
 
 def _networks_in_use() -> list[IPv4Network]:
-    """Networks that the calling namespace has addresses in, or routes to."""
+    """Networks that the calling namespace has addresses in, routes to, or programs that listen there."""
     found = [
         f"{a['local']}/{a['prefixlen']}"
         for link in _json("address", "show")
         for a in link.get("addr_info", ())
     ]
     found += [route["dst"] for route in _json("route", "show")]
+    found += [f"{address}/32" for address, _ in namespaces.listening()]  # what a dead fabric has left
     return [
         net
         for text in found

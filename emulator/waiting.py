@@ -1,4 +1,4 @@
-"""Waiting: for something that has no event of its own, and never without an end."""
+"""Waiting: for something that has no event of its own, or is done beside; and never without an end."""
 
 import threading
 import time
@@ -34,3 +34,28 @@ class Deadline:
             if not self.left_s:
                 raise FabricError(f"{what} was not ready in time")
             tried.wait(_LOOK_AGAIN_S)
+
+
+class Beside:
+    """Something that is done meanwhile, by a thread in the network namespace of the one that asked for it."""
+
+    def __init__(self, what: str, do: Callable[[], object]) -> None:
+        """Begin it; `what` it is, for a fault's sake."""
+        self._what = what
+        self._raised: list[BaseException] = []
+        self._thread = threading.Thread(target=self._do, args=(do,), name=what, daemon=True)
+        self._thread.start()
+
+    def _do(self, do: Callable[[], object]) -> None:
+        try:
+            do()
+        except BaseException as fault:  # noqa: BLE001 - raised again in the thread that waits
+            self._raised.append(fault)
+
+    def done(self, deadline: Deadline) -> None:
+        """Return when it is done, with its exception if it raised one; FabricError when the time is over."""
+        self._thread.join(deadline.left_s)
+        if self._raised:
+            raise self._raised[0]
+        if self._thread.is_alive():
+            raise FabricError(f"{self._what} was not ready in time")

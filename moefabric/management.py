@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 SCPI_PORT: Final = 5025
 """TCP port of a Polatis switch's SCPI interface."""
+OCS_PORTS: Final = {"scpi": SCPI_PORT, "tl1": 3082, "restconf": 8008}
+"""TCP ports of a Polatis switch, by the language that is spoken there."""
 _OPENFLOW_PORT: Final = 6653
 _NORTHBOUND_PORT: Final = 8080
 _FIRST_OCS: Final = 2
@@ -90,6 +92,11 @@ class RunDir:
         assert region.ocs is not None
         return self.path / f"{region.ocs.name}.plant"
 
+    @property
+    def switches(self) -> Path:
+        """Folder of the electrical switches' own files; `NAME.mgmt` in it is a switch's unix socket for OpenFlow tools."""
+        return self.path / "switches"
+
     def agent(self, server: str) -> Path:
         """Unix socket of a server's agent."""
         return self.path / "agents" / f"{server}.sock"
@@ -105,8 +112,10 @@ class Wiring:
 
     fabric: Fabric
     management: Management
-    switch: str = "ovs-netdev"
-    """The datapath that moves the packets of the electrical switches."""
+    switch: str = "bpf"
+    """The datapath that moves the packets of the electrical switches: bpf, ovs-kernel or ovs-netdev."""
+    switch_why: str = ""
+    """Why it is no better one, where the kernel lacks what that needs."""
     crossbar: str = "tc-bpf"
     """What moves the light."""
     remarks: tuple[str, ...] = ()

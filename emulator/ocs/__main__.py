@@ -16,10 +16,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from emulator.loop import Loop
 from emulator.mirrors import taken_over
-from emulator.ocs.server import Server, Switch
-from emulator.ocs.store import Busy
-from emulator.plant import READY, Facts, connected, receive
+from emulator.ocs.build import built
+from emulator.ocs.control import Fabric
+from emulator.ocs.languages import LANGUAGES
+from emulator.ocs.server import Server
+from emulator.plant import Facts, connected, receive
 from moefabric.errors import FabricError
 
 LOOK_AGAIN_S = 0.25
@@ -79,27 +82,35 @@ def serve_one(path: Path, stop: socket.socket, deadline_s: float) -> None:
         plant.settimeout(deadline_s)
         facts, fds = receive(plant)
         with contextlib.ExitStack() as held:
-            server = _server(facts, fds, held)
-            plant.sendall(READY)
-            server.serve(plant, stop)
+            _serve(facts, fds, plant, stop, held)
 
 
-def _server(facts: Facts, fds: list[int], held: contextlib.ExitStack) -> Server:
-    """The switch that was handed over, ready to serve; `held` lets go of it."""
-    if len(fds) != 2:
-        raise FabricError(
-            f"plant: the mirrors and the address were to be handed over, not {len(fds)} descriptors"
-        )
-    listener = held.enter_context(socket.socket(fileno=fds[1]))
+def _serve(
+    facts: Facts, fds: list[int], plant: socket.socket, stop: socket.socket, held: contextlib.ExitStack
+) -> None:
+    """Serve the switch that was handed over; `held` lets go of it."""
     try:
+        listeners = _listeners(facts, fds[1:], held)
         crossbar = taken_over(facts, fds[0])
         held.callback(crossbar.close)
-        # Nothing else tells a controller that transceivers and NICs are up again, so `*opc?` answers for them too.
-        dark_ns = int(facts["settle_ns"]) + int(facts.get("link_up_ns", 0))
-        switch = Switch(crossbar, dark_ns, str(facts["serial"]), Busy(facts.get("busy", Busy.MOVE.value)))
-    except (KeyError, TypeError, ValueError) as wrong:
+        loop = Loop()
+        fabric = Fabric(plant, loop)
+        server = Server(crossbar, built(facts), fabric, loop)
+    except (IndexError, KeyError, TypeError, ValueError) as wrong:
         raise FabricError(f"plant: no switch can be made of {facts}: {wrong!r}") from wrong
-    return Server(switch, listener)
+    server.open_all(listeners, LANGUAGES)
+    fabric.serve(server.store)
+    server.serve(stop)
+
+
+def _listeners(facts: Facts, fds: list[int], held: contextlib.ExitStack) -> dict[str, socket.socket]:
+    """The listening sockets that were handed over, by the language that is spoken there."""
+    names = facts.get("listening", ["scpi"])
+    if len(fds) != len(names):
+        raise FabricError(
+            f"plant: an address each for {names} was to be handed over, not {len(fds)} descriptors"
+        )
+    return {name: held.enter_context(socket.socket(fileno=fd)) for name, fd in zip(names, fds, strict=True)}
 
 
 def serve_all(path: Path, stop: socket.socket) -> None:

@@ -1,208 +1,134 @@
-"""The optical switch's place on the network: SCPI over TCP, for several clients at once.
+"""The optical switch's door: clients of all its languages at once, in one thread, with one wait.
 
-One thread, one wait: a client that is slow, silent or gone holds up nobody else. A line is done when its end has come, and
-not before; replies go out in the order of their lines, each no sooner than its time (`*opc?` waits for light).
+A client that is slow, silent or gone holds up nobody else.
 """
 
-import contextlib
-import logging
 import selectors
 import socket
-import time
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
 
-from emulator.light import Crossbar, Ports
-from emulator.ocs.scpi import Device, Said, ScpiError, answer
-from emulator.ocs.store import Busy, Store
-from moefabric.errors import FabricError
+from emulator.light import Crossbar
+from emulator.loop import Loop
+from emulator.ocs.build import Build, Outside
+from emulator.ocs.events import Event, Kind
+from emulator.ocs.faults import Ill
+from emulator.ocs.frontend import FrontEnd, Language
+from emulator.ocs.store import Store
+from emulator.ocs.wire import Connection
 
-log = logging.getLogger(__name__)
-
-LINE_BYTES = 64 * 1024
-UNREAD_BYTES = 64 * 1024  # of replies; a client that doesn't read them isn't read either
 CLIENTS = 64
-MANUFACTURER, FIRMWARE = "Polatis", "6.5.2.18"
+"""Of each language; one more is turned away."""
 
 
-def identity(ports: Ports, serial: str) -> str:
-    """What `*idn?` says: vendor, model, serial number, firmware; drivers take the size from the model's `-12x12-`."""
-    return f"{MANUFACTURER},N-OST-{ports}-LU1-DMHNS,{serial},{FIRMWARE}"
+class Door:
+    """One language's listening socket, and its clients."""
 
-
-class Switch:
-    """An optical switch: what it knows, and the mirrors that follow."""
-
-    def __init__(self, crossbar: Crossbar, settle_ns: int, serial: str, busy: Busy = Busy.MOVE) -> None:
-        """Take the mirrors as they are: what is lit stays lit."""
-        self._crossbar = crossbar
-        store = Store(crossbar.ports, settle_ns, busy, crossbar.show())
-        self.device = Device(identity(crossbar.ports, serial), store)
-
-    def answer(self, line: str, now_ns: int) -> Said | None:
-        """Do a line: the mirrors have moved when this returns, and what they light is lit at its own time."""
-        before = self.device
-        after, said = answer(before, line, now_ns)
-        if after.store.lights != before.store.lights:
-            try:
-                self._crossbar.load(after.store.lights)
-            except (FabricError, OSError) as failed:
-                log.error("mirrors did not move", extra={"why": str(failed)})  # noqa: TRY400 - the reason says it all
-                after = replace(after, store=before.store).with_error(ScpiError(-240, str(failed)))
-        self.device = after
-        return said
-
-    def refuse(self, error: ScpiError) -> None:
-        """Queue an error that no command line led to."""
-        self.device = self.device.with_error(error)
-
-
-@dataclass
-class Client:
-    """One connection: bytes of a line still to be ended, replies still to be due, bytes still to be sent."""
-
-    sock: socket.socket
-    unended: bytes = b""
-    overlong: bool = False
-    replies: deque[Said] = field(default_factory=deque)
-    unsent: bytes = b""
-    half_closed: bool = False
-
-    @property
-    def due_ns(self) -> int | None:
-        return self.replies[0].at_ns if self.replies else None
-
-    @property
-    def finished(self) -> bool:
-        return self.half_closed and not self.replies and not self.unsent
-
-    @property
-    def wants_more(self) -> bool:
-        return (
-            not self.half_closed and len(self.unsent) + sum(len(r.text) for r in self.replies) < UNREAD_BYTES
-        )
-
-
-class Server:
-    """Serves one switch on a listening socket until told to stop."""
-
-    def __init__(
-        self, switch: Switch, listener: socket.socket, clock_ns: Callable[[], int] = time.monotonic_ns
-    ) -> None:
-        self._switch, self._listener, self._clock_ns = switch, listener, clock_ns
-        # select(2) keeps time to the microsecond, epoll(7) to the millisecond; the few clients here cost it nothing.
-        self._waiting = selectors.SelectSelector()
-        self._clients: dict[int, Client] = {}
+    def __init__(self, loop: Loop, store: Store, listener: socket.socket, front_end: FrontEnd) -> None:
+        self._loop, self._store, self._listener, self.front_end = loop, store, listener, front_end
+        self.clients: set[Connection] = set()
+        self.shut = False
+        """While the switch boots nobody is let in."""
         listener.setblocking(False)
-        self._waiting.register(listener, selectors.EVENT_READ)
+        loop.watch(listener, selectors.EVENT_READ, self._welcome)
 
-    def serve(self, *stops: socket.socket) -> None:
-        """Answer until one of `stops` has something to read, or is closed at its other end."""
-        for stop in stops:
-            self._waiting.register(stop, selectors.EVENT_READ)
-        try:
-            while True:
-                ready = self._waiting.select(self._patience_s())
-                sockets = [(key.fileobj, events) for key, events in ready]
-                if any(sock in stops for sock, _ in sockets):
-                    return
-                for sock, events in sockets:
-                    self._attend(sock, events)
-                for client in list(self._clients.values()):
-                    self._send(client)
-        finally:
-            self._close()
-
-    def _close(self) -> None:
-        for client in list(self._clients.values()):
-            self._part(client)
-        self._waiting.close()
+    def close(self) -> None:
+        """Hang up on everybody, and listen no more."""
+        for client in list(self.clients):
+            client.part()
+        self._loop.watch(self._listener, 0, self._welcome)
         self._listener.close()
 
-    def _patience_s(self) -> float | None:
-        """Seconds until the next reply is due; None if none is."""
-        due = [client.due_ns for client in self._clients.values() if client.due_ns is not None]
-        return max(0, min(due) - self._clock_ns()) / 1e9 if due else None
+    def hang_up(self) -> None:
+        """Break off all connections."""
+        for client in list(self.clients):
+            client.reset()
 
-    def _attend(self, sock: object, events: int) -> None:
-        if sock is self._listener:
-            self._welcome()
-            return
-        client = self._clients.get(sock.fileno()) if isinstance(sock, socket.socket) else None
-        if client and events & selectors.EVENT_READ:
-            self._hear(client)
-
-    def _welcome(self) -> None:
+    def _welcome(self, _events: int) -> None:
         try:
             sock, _ = self._listener.accept()
+            client = Connection(sock, self._loop, self.clients.discard)
         except OSError:  # gone before it was welcomed
             return
-        if len(self._clients) >= CLIENTS:
+        if self.shut or len(self.clients) >= CLIENTS:
             sock.close()
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._clients[sock.fileno()] = Client(sock)
-        self._waiting.register(sock, selectors.EVENT_READ)
+        self.clients.add(client)
+        client.before = lambda: self._goes_on(client)
+        client.begin(self.front_end.session(client))
 
-    def _hear(self, client: Client) -> None:
+    def _goes_on(self, client: Connection) -> bool:
+        """Whether what has come is heard; a fault may break the connection off before that, or right after."""
+        fault = self._store.faults.having(Ill.RESET)
+        if fault is None:
+            return True
+        self._store.strike(Ill.RESET)
+        if fault.value:
+            self._loop.at(self._loop.now_ns(), client.reset)
+            client.mute()
+            return True
+        client.reset()
+        return False
+
+
+class Server:
+    """An optical switch that is served: its store, its doors, its one thread."""
+
+    def __init__(
+        self,
+        crossbar: Crossbar,
+        build: Build | None = None,
+        outside: Outside | None = None,
+        loop: Loop | None = None,
+    ) -> None:
+        """Take the mirrors over. FabricError if they can't be moved."""
+        self.loop = loop or Loop()
+        self.store = Store(crossbar, self.loop, build, outside)
+        self.doors: list[Door] = []
+        self.store.subscribe(self._heard)
+
+    def open(self, listener: socket.socket, language: Language) -> None:
+        """Let clients in who speak this language. The listening socket is the server's from now on."""
+        self.doors.append(Door(self.loop, self.store, listener, language(self.store)))
+
+    def open_all(self, listeners: Mapping[str, socket.socket], languages: Mapping[str, Language]) -> None:
+        """Open a door for each listening socket whose language is known; the others are closed."""
+        for name, listener in listeners.items():
+            if name in languages:
+                self.open(listener, languages[name])
+            else:
+                listener.close()
+
+    def serve(self, *stops: socket.socket) -> None:
+        """Answer until one of `stops` has something to read, or is closed at its other end."""
+        for stop in stops:
+            self.loop.watch(stop, selectors.EVENT_READ, lambda _events: self.loop.stop())
+        self.run()
+
+    def run(self) -> None:
+        """Answer until the loop is told to stop."""
         try:
-            heard = client.sock.recv(LINE_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            self._part(client)
-            return
-        if not heard:
-            client.half_closed = True  # an unended line is no command
-            return
-        *lines, client.unended = (client.unended + heard).split(b"\n")
-        for line in lines:
-            self._line(client, line)
-        if len(client.unended) > LINE_BYTES:
-            client.overlong, client.unended = True, b""
+            self.store.started()
+            self.loop.run()
+        finally:
+            for door in self.doors:
+                door.close()
+            self.loop.close()
 
-    def _line(self, client: Client, line: bytes) -> None:
-        if client.overlong or len(line) > LINE_BYTES:
-            client.overlong = False
-            self._switch.refuse(ScpiError(-363, f"a line has at most {LINE_BYTES} bytes"))
-            return
-        said = self._switch.answer(line.decode("ascii", errors="replace").strip(), self._clock_ns())
-        if said:
-            client.replies.append(said)
+    def _heard(self, event: Event) -> None:
+        if event.kind is Kind.REBOOT:
+            self._shut(self.doors)
+            self.loop.at(self.loop.now_ns() + self.store.profile.boot_ns, self._booted)
 
-    def _send(self, client: Client) -> None:
-        """Send what is due, and wait for what the client's state calls for."""
-        now = self._clock_ns()
-        while client.replies and client.replies[0].at_ns <= now:
-            client.unsent += client.replies.popleft().text.encode() + b"\n"
-        if client.unsent:
-            try:
-                client.unsent = client.unsent[client.sock.send(client.unsent) :]
-            except BlockingIOError:
-                pass
-            except OSError:
-                self._part(client)
-                return
-        if client.finished:
-            self._part(client)
-            return
-        self._wait_for(client)
+    def _shut(self, doors: Iterable[Door]) -> None:
+        for door in doors:
+            door.shut = True
+            door.hang_up()
 
-    def _wait_for(self, client: Client) -> None:
-        events = selectors.EVENT_READ * client.wants_more | selectors.EVENT_WRITE * bool(client.unsent)
-        registered = self._waiting.get_map().get(client.sock)
-        if registered is None and events:
-            self._waiting.register(client.sock, events)
-        elif registered is not None and not events:
-            self._waiting.unregister(client.sock)
-        elif registered is not None and registered.events != events:
-            self._waiting.modify(client.sock, events)
-
-    def _part(self, client: Client) -> None:
-        self._clients.pop(client.sock.fileno(), None)
-        with contextlib.suppress(KeyError):  # one that is waited for nothing isn't registered
-            self._waiting.unregister(client.sock)
-        client.sock.close()
+    def _booted(self) -> None:
+        for door in self.doors:
+            door.shut = False
+            door.front_end.restarted()
+        self.store.started()

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,11 +18,13 @@ import pytest
 from emulator import lifecycle, namespaces, shaping
 from emulator.light import Light
 from emulator.mirrors import taken_over
+from emulator.order import NODES
 from emulator.plan import bridge
 from emulator.plant import connected, receive
 from emulator.processes import Process, Role, marked
 from emulator.waiting import Deadline
 from moefabric.errors import FabricError
+from moefabric.experiment.programs import processes
 from moefabric.management import RunDir, Wiring, root
 from moefabric.topology import Eps, Fabric, Ocs, Region
 
@@ -104,7 +107,7 @@ class Lab:
 
     def rules(self, fabric: Fabric, switch: str, *rules: str) -> None:
         """Have a switch follow exactly these rules."""
-        socket = RunDir.named(fabric.name).path / "ovs" / f"{bridge(switch, fabric)}.mgmt"
+        socket = RunDir.named(fabric.name).switches / f"{bridge(switch, fabric)}.mgmt"
         words = ["replace-flows", f"unix:{socket}", "-"] if rules else ["del-flows", f"unix:{socket}"]
         given = "\n".join(rules)
         subprocess.run(
@@ -208,8 +211,9 @@ def test_light_carries_a_flow_at_the_rate_of_a_nic_and_darkness_carries_nothing(
 ) -> None:
     lab.by(fabric, "o0")
     with connected(RunDir.named(fabric.name).plant(fabric.regions[0]), 5) as plant:
-        facts, (mirrors, listener) = receive(plant)
-        os.close(listener)
+        facts, (mirrors, *listeners) = receive(plant)
+        for listener in listeners:
+            os.close(listener)
         crossbar = taken_over(facts, mirrors)
         assert not ping(lab, fabric, within_s=1)
         crossbar.load({1: Light(4, 0), 2: Light(3, 0)})
@@ -220,11 +224,13 @@ def test_light_carries_a_flow_at_the_rate_of_a_nic_and_darkness_carries_nothing(
 
 
 def test_a_link_that_lost_its_shape_is_named(lab: Lab, fabric: Fabric) -> None:
-    vswitchd = next(
-        p["pid"] for p in lifecycle.inspect(fabric.name)["processes"] if p["name"] == "ovs-vswitchd"
+    switching = next(
+        p["pid"]
+        for p in lifecycle.inspect(fabric.name)["processes"]
+        if p["name"] in {"ovs-vswitchd", "switches"}
     )
     shape = shaping.Shape("s0/e0", "s0-e0", RATE_BPS, 1500)
-    here = partial(namespaces.within, namespaces.of(vswitchd))
+    here = partial(namespaces.within, namespaces.of(switching))
     here(partial(shaping.verify, [shape]))
     here(lambda: subprocess.run(["tc", "qdisc", "del", "dev", "s0-e0", "root"], check=True))
     with pytest.raises(FabricError, match="s0/e0: s0-e0 has qdisc noqueue where htb was set"):
@@ -243,7 +249,10 @@ def test_inspect_tells_of_servers_nics_and_the_ocs(lab: Lab, fabric: Fabric) -> 
     assert told["ocs"][0] | {"management": ""} == {
         "name": "ocs0", "region": "r0", "management": "", "scpi_port": 5025, "ports": 2, "circuits": [],
     }  # fmt: skip
-    assert {process["name"] for process in told["processes"]} == {"ovsdb-server", "ovs-vswitchd"}
+    assert {process["name"] for process in told["processes"]} in (
+        {"ovsdb-server", "ovs-vswitchd"},
+        {"switches"},
+    )
     assert told["faults"] == []
 
 
@@ -294,6 +303,27 @@ def test_two_fabrics_live_side_by_side(lab: Lab, fabric: Fabric) -> None:
     assert ping(lab, fabric)
 
 
+def test_down_leaves_a_fabric_of_the_same_name_in_another_folder_alone(lab: Lab, fabric: Fabric) -> None:
+    before = lab.links()
+    os.environ["MOEFABRIC_RUN_DIR"] = str(lab.folder / "elsewhere")
+    try:
+        assert not lab.down(fabric.name)
+    finally:
+        os.environ["MOEFABRIC_RUN_DIR"] = str(lab.folder)
+    assert lab.links() == before
+    assert lifecycle.inspect(fabric.name)["faults"] == []
+
+
+def test_an_address_that_somebody_listens_on_is_not_taken(lab: Lab) -> None:
+    with lab.here(socket.socket) as left:
+        left.setsockopt(socket.SOL_IP, 15, 1)  # IP_FREEBIND: its interface is gone
+        left.bind(("198.18.0.1", 6654))
+        left.listen()
+        subnet = lab.up(wired("beside")).management.subnet
+    assert subnet != "198.18.0.0/24"
+    assert lab.down("beside")
+
+
 def test_down_leaves_nothing_and_twice_is_a_no_op(lab: Lab) -> None:
     before = lab.links()
     lab.up(wired("gone"), lambda *_: [sleeper("s0"), sleeper("outer", "outside")])
@@ -312,6 +342,30 @@ def test_down_finds_everything_after_the_fabric_process_was_killed(lab: Lab) -> 
     os.kill(fabric_process, signal.SIGKILL)
     assert lab.down("killed")
     assert (marked("killed"), lab.links(), RunDir.named("killed").path.exists()) == ([], before, False)
+
+
+def agents(wiring: Wiring, run_dir: RunDir) -> list[Process]:
+    return [one for one in processes(wiring, run_dir) if one.role is Role.AGENT]
+
+
+def test_an_agent_that_dies_is_named_and_all_others_go_with_the_fabric_however_that_ends(lab: Lab) -> None:
+    before = lab.links()
+    lab.up(wired("crash"), agents)
+    pids = {one["name"]: one["pid"] for one in lifecycle.inspect("crash")["processes"]}
+    assert Path(f"/proc/{pids['agent-s1']}/ns/net").samefile(
+        f"/proc/{json.loads((RunDir.named('crash').path / NODES).read_text())['s1']}/ns/net"
+    )
+    os.kill(pids["agent-s0"], signal.SIGKILL)
+    Deadline.after(5).until(lambda: bool(lifecycle.inspect("crash")["faults"]), "fault")
+    assert lifecycle.inspect("crash")["faults"] == ["agent-s0 exited -9, saying: nothing"]
+    os.kill(
+        next(
+            pid for pid in marked("crash") if "emulator.fabricd" in Path(f"/proc/{pid}/cmdline").read_text()
+        ),
+        signal.SIGKILL,
+    )
+    assert lab.down("crash")
+    assert (marked("crash"), lab.links(), RunDir.named("crash").path.exists()) == ([], before, False)
 
 
 def test_up_mends_a_fabric_that_lost_a_process(lab: Lab) -> None:
@@ -352,7 +406,7 @@ def test_a_controller_that_never_listens_fails_up_in_time(lab: Lab) -> None:
     assert (marked("deaf"), RunDir.named("deaf").path.exists()) == ([], False)
 
 
-@pytest.mark.parametrize("stage", ["management network", "optics", "controllers"])
+@pytest.mark.parametrize("stage", ["management network", "servers", "optics", "controllers"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill"])
 def test_an_up_that_is_interrupted_leaves_nothing(lab: Lab, stage: str, number: signal.Signals) -> None:
     before = lab.links()

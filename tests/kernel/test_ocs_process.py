@@ -9,17 +9,24 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from emulator import namespaces
+from emulator.asking import ask, events
+from emulator.carrier import Carrier
 from emulator.crossbar import BpfCrossbar
 from emulator.light import Ports
+from emulator.loop import Timers
 from emulator.mirrors import BPF, MIRRED, Mirrors, choose
-from emulator.plant import Plant, listening_within
+from emulator.plant import Links, Plant, listening_within
+from emulator.waiting import Deadline
+from moefabric.errors import FabricError
+from tests.kernel.carrier_bench import CarrierWatch
 from tests.kernel.optical_bench import Wires, address, heard, missing_for_kernel_tests
 
 pytestmark = [
@@ -34,7 +41,9 @@ WITHOUT_PRIVILEGE = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-
 class Ocs:
     """A switch of four ports with a host on each, its plant, and the processes that serve it."""
 
-    def __init__(self, run_dir: Path, held: ExitStack, crossbar: str = BPF) -> None:
+    def __init__(
+        self, run_dir: Path, held: ExitStack, crossbar: str = BPF, *, link_down: bool = False, **more: object
+    ) -> None:
         self.run_dir, self._held = run_dir, held
         self.wires = held.enter_context(Wires(PORTS))
         there = self.wires.path(self.wires.ocs)
@@ -43,7 +52,13 @@ class Ocs:
         self.listener = listening_within(there, "127.0.0.1", 5025)
         held.callback(self.listener.close)
         facts = {**self.mirrors.facts, "settle_ns": SETTLE_NS, "link_up_ns": LINK_UP_NS, "serial": "000001"}
-        self.plant = Plant(run_dir / "ocs0.plant", facts, (self.mirrors.fd, self.listener.fileno()))
+        facts |= {"link_down": link_down, **more}
+
+        def links(timers: Timers) -> Callable[[Links], None]:
+            return Carrier({port: f"p{port}" for port in self.wires.hosts}, there, timers).change
+
+        fds = (self.mirrors.fd, self.listener.fileno())
+        self.plant = Plant(run_dir / "ocs0.plant", facts, fds, links if link_down else None)
         held.callback(self.plant.close)
 
     @property
@@ -60,6 +75,12 @@ class Ocs:
         self._held.callback(process.terminate)
         self.plant.wait_ready(deadline_s=20)
         return process
+
+    def until_kept(self, enough: Callable[[dict[str, Any]], bool]) -> None:
+        """Return when the fabric has been told so much of what outlives the process."""
+        Deadline.after(10).until(
+            lambda: "memory" in self.plant.facts and enough(self.plant.facts["memory"]), "the memory"
+        )
 
     def client(self) -> socket.socket:
         sock = namespaces.within(self.wires.path(self.wires.ocs), socket.socket)
@@ -125,6 +146,116 @@ def test_complete_is_said_when_links_are_up_again_and_frames_pass(ocs: Ocs) -> N
     one, two = ocs.wires.udp(1), ocs.wires.udp(2)
     one.sendto(b"lit", address(2))
     assert heard(two) == [b"lit"]
+
+
+def test_the_link_is_down_without_light_and_until_some_time_after_it_is_back(tmp_path: Path) -> None:
+    with ExitStack() as held:
+        ocs = Ocs(tmp_path, held, link_down=True)
+        watch = held.enter_context(CarrierWatch(ocs.wires.path(ocs.wires.host(2))))
+        ocs.start(ocs.plant.path)
+        watch.until(False)
+        commanded = time.monotonic_ns()
+        assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
+        lit_at = ocs.crossbar.show()[1].lit_at_ns
+        assert commanded + SETTLE_NS <= lit_at < commanded + SETTLE_NS + 500_000_000
+        assert watch.until(True) >= lit_at + LINK_UP_NS
+        one, two = ocs.wires.udp(1), ocs.wires.udp(2)
+        one.sendto(b"lit", address(2))
+        assert heard(two) == [b"lit"]
+        assert ocs.asked(":oxc:swit:conn:add (@3,4),(@8,7);*opc?") == "1"
+        one.sendto(b"still lit", address(2))
+        assert heard(two) == [b"still lit"]
+        assert ocs.asked(":oxc:swit:conn:sub (@1),(@6);*opc?") == "1"
+        watch.until(False)
+
+
+def test_a_volatile_switch_is_dark_after_a_crash_of_its_process(tmp_path: Path) -> None:
+    with ExitStack() as held:
+        ocs = Ocs(tmp_path, held, profile={"startup": "volatile"})
+        first = ocs.start(ocs.plant.path)
+        assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
+        first.kill()
+        first.wait(timeout=5)
+        one, two = ocs.wires.udp(1), ocs.wires.udp(2)
+        one.sendto(b"nobody is there", address(2))
+        assert heard(two) == [b"nobody is there"]
+        ocs.start(ocs.plant.path)
+        assert ocs.asked(":oxc:swit:conn:stat?") == "(@),(@)"
+        one.sendto(b"dark", address(2))
+        assert heard(two) == []
+
+
+def test_what_is_shut_or_suffered_outlives_the_process_too(ocs: Ocs) -> None:
+    first = ocs.start(ocs.plant.path)
+    assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);:oxc:swit:port:dis (@1);*opc?") == "1"
+    ask(ocs.plant.path, {"do": "inject", "fault": {"ill": "port", "ports": [4]}})
+    ocs.until_kept(lambda memory: memory["shut"] == [1] and len(memory["faults"]) == 1)
+    first.kill()
+    first.wait(timeout=5)
+    ocs.start(ocs.plant.path)
+    assert ocs.asked(":oxc:swit:port:stat? (@1:4)") == "(D,E,E,F)"
+    assert ocs.asked(":oxc:swit:conn:stat?") == "(@1,2),(@6,5)"
+    assert ask(ocs.plant.path, {"do": "heal"}) == {"faults": []}
+    assert ocs.asked(":oxc:swit:port:enab (@1);*opc?") == "1"
+    one, two = ocs.wires.udp(1), ocs.wires.udp(2)
+    one.sendto(b"lit", address(2))
+    assert heard(two) == [b"lit"]
+
+
+def test_faults_are_injected_and_cleared_from_outside_and_told_in_the_stream(ocs: Ocs) -> None:
+    ocs.start(ocs.plant.path)
+    assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
+    said = ask(ocs.plant.path, {"do": "inject", "fault": {"ill": "port", "ports": [6]}})
+    assert said["faults"] == [{"ill": "port", "ports": [6], "value": 0.0, "times": None, "number": 1}]
+    one, two = ocs.wires.udp(1), ocs.wires.udp(2)
+    one.sendto(b"dark", address(2))
+    two.sendto(b"lit", address(1))
+    assert (heard(two), heard(one)) == ([], [b"lit"])
+    assert ask(ocs.plant.path, {"do": "heal", "number": 1}) == {"faults": []}
+    assert ocs.asked("*opc?") == "1"
+    one.sendto(b"lit again", address(2))
+    assert heard(two) == [b"lit again"]
+    with pytest.raises(FabricError, match="ocs0: there is no fault 1"):
+        ask(ocs.plant.path, {"do": "heal", "number": 1})
+    kinds = [event["kind"] for _, event in events({"ocs0": ocs.plant.path}, follow=False)]
+    assert kinds == [
+        *("started", "changed", "settled", "fault", "port-failed", "power-low"),
+        *("fault-cleared", "port-recovered", "power-clear", "settled"),
+    ]
+
+
+@pytest.mark.parametrize(("after", "joined"), [(0, "(@),(@)"), (1, "(@1),(@6)")])
+def test_a_connection_breaks_off_before_a_command_is_done_or_right_after(
+    ocs: Ocs, after: int, joined: str
+) -> None:
+    ocs.start(ocs.plant.path)
+    ask(ocs.plant.path, {"do": "inject", "fault": {"ill": "reset", "value": after, "times": 1}})
+    with ocs.client() as client:
+        client.sendall(b":oxc:swit:conn:add (@1),(@6);*opc?\n")
+        with pytest.raises(ConnectionResetError):
+            client.recv(16)
+    assert ocs.asked(":oxc:swit:conn:stat?") == joined
+
+
+def test_a_reboot_hangs_up_on_everybody_and_light_stays_if_it_is_preserved(tmp_path: Path) -> None:
+    with ExitStack() as held:
+        ocs = Ocs(tmp_path, held, profile={"boot_ns": 300_000_000})
+        ocs.start(ocs.plant.path)
+        assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
+        with ocs.client() as client:
+            ask(ocs.plant.path, {"do": "reboot"})
+            with pytest.raises(ConnectionResetError):
+                client.recv(16)
+        with ocs.client() as client, suppress(ConnectionError):
+            client.sendall(b"*opc?\n")
+            assert client.recv(16) == b"", "nobody answers while it boots"
+        one, two = ocs.wires.udp(1), ocs.wires.udp(2)
+        one.sendto(b"lit", address(2))
+        assert heard(two) == [b"lit"]
+        for _, event in events({"ocs0": ocs.plant.path}, follow=True):
+            if event["kind"] == "started" and event["words"] == "2 cross-connects":
+                break
+        assert ocs.asked(":oxc:swit:conn:stat?") == "(@1,2),(@6,5)"
 
 
 def test_without_bpf_the_process_moves_tc_filters_instead(tmp_path: Path) -> None:

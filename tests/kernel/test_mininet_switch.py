@@ -1,0 +1,66 @@
+"""The switch in networks of Mininet's own making, under Ryu's own learning switch: programs that know nothing of this project."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
+]
+REPOSITORY = Path(__file__).resolve().parents[2]
+RYU = """
+import controller.southbound.openflow.shim
+import sys
+from ryu.cmd.manager import main
+main(sys.argv[1:])
+"""
+NETWORK = """
+import json, os, subprocess, sys
+from mininet.net import Mininet
+from mininet.node import RemoteController
+from mininet.topolib import TreeTopo
+from emulator.mininet_switch import BpfSwitch
+
+Mininet.inited = True  # or it would rewrite sysctls of the whole machine
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+ryu = subprocess.Popen([sys.executable, "-c", sys.argv[1], "--ofp-listen-host", "127.0.0.1", "ryu.app.simple_switch_13"],
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+net = Mininet(topo=TreeTopo(depth=2, fanout=2), switch=BpfSwitch, controller=None, autoSetMacs=True)
+net.addController("c0", controller=RemoteController, ip="127.0.0.1", port=6653)
+try:
+    net.start()
+    told = {"connected": net.waitConnected(timeout=20, delay=0.1)}
+    told["lost"] = net.pingAll(timeout="3")
+    told["again"] = net.pingAll(timeout="1")
+    flows = subprocess.run(["ovs-ofctl", "-O", "OpenFlow13", "dump-flows", f"unix:{net['s1'].management}"],
+                           capture_output=True, text=True)
+    told["flows"] = flows.stdout
+    processes = [switch.service.popen for switch in net.switches]
+finally:
+    net.stop()
+    ryu.terminate()
+    ryu.wait()
+told["ended"] = [process.poll() for process in processes]
+told["links"] = [link["ifname"] for link in json.loads(subprocess.run(["ip", "-j", "link"], capture_output=True).stdout)]
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.timeout(90)
+def test_mininet_and_ryu_take_it_for_any_switch() -> None:
+    """A tree of three switches and four hosts; Ryu's simple_switch_13 learns by packet-ins and sends by packet-outs."""
+    argv = ["unshare", "--net", "--mount", "--fork", "--kill-child", sys.executable, "-c", NETWORK, RYU]
+    done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, timeout=80, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["connected"]
+    assert told["lost"] == 0
+    assert told["again"] == 0
+    assert "priority=1" in told["flows"], "what the controller has learnt can be looked at from beside"
+    assert told["ended"] == [0, 0, 0]
+    assert told["links"] == ["lo"]
