@@ -1,7 +1,9 @@
 # make demo         sets everything up and replays the paper's prototype: out/prototype.json, out/prototype.html
+# make paper        predicts the MixNet paper's tables: out/paper.json, out/paper.html
 # make test         sets everything up and runs every test, those with a Docker Engine last
 # make check        the walls: ruff, mypy, import-linter
 # make bench        prints this machine's figures and asserts their ratios
+# make conformance  judges switches by Ryu's own tests, and writes docs/conformance.md (some minutes)
 # make base-image   debian:bookworm-slim from Debian's archive, where no image registry can be reached
 # make format       ruff's formatter
 # make clean        removes what the above made in this folder
@@ -13,11 +15,15 @@ SHELL := /bin/bash
 bin := .venv/bin
 code := moefabric emulator controller agents tests
 
-.PHONY: demo test check unit kernel system bench base-image format clean setup-run setup-test
+.PHONY: demo paper test check unit kernel system bench conformance base-image format clean setup-run setup-test
 
 demo: setup-run
 	mkdir -p out
 	$(bin)/moefabric run examples/prototype.yaml --json out/prototype.json --report out/prototype.html
+
+paper: setup-run
+	mkdir -p out
+	$(bin)/moefabric paper examples/paper --json out/paper.json --report out/paper.html
 
 test: check unit kernel system
 
@@ -38,6 +44,9 @@ system: setup-test
 
 bench: setup-test
 	$(bin)/python -m pytest -s $(wildcard tests/bench)
+
+conformance: setup-test
+	$(bin)/python -m pytest -s tests/conformance
 
 base-image: setup-test
 	packaging/engine packaging/base-image

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from moefabric.errors import ControlError
+from moefabric.management import Wiring
 
 _LOOK_AGAIN_S: Final = 0.02
 
@@ -99,3 +100,15 @@ class ControllerClient:
     @property
     def _place(self) -> str:
         return f"{self.address[0]}:{self.address[1]}"
+
+
+def await_controllers(wiring: Wiring, deadline_s: float) -> None:
+    """Return once every controller of a fabric is ready: all switches have all their rules, and the OCSes have answered.
+
+    ControlError after `deadline_s`, naming the first controller that isn't and what it waits for.
+    """
+    ends = time.monotonic() + deadline_s
+    eps = [None] if wiring.fabric.leaves else []
+    for region in (*eps, *wiring.fabric.regions):
+        with ControllerClient(wiring.management.northbound(region)) as client:
+            client.wait_ready(max(0.0, ends - time.monotonic()))

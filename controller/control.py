@@ -8,11 +8,10 @@ from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from controller.planner.plan import Plan, plan, policy_named
-from controller.reconcile import Reconciler
+from controller.reconcile import Change, Reconciler
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.errors import SpecError
-from moefabric.records import Phases
 from moefabric.rules import Rule
 from moefabric.seams import PacketSwitches
 from moefabric.topology import Fabric, Region
@@ -90,8 +89,9 @@ class Control:
         }
 
     def circuits(self) -> dict[str, Any]:
-        """The circuits that traffic relies on."""
-        return {"circuits": [str(circuit) for circuit in self._reconciler.lit] if self._reconciler else []}
+        """The circuits that traffic relies on, and those that carried nothing when last they were asked for."""
+        lit, dark = (self._reconciler.lit, self._reconciler.dark) if self._reconciler else ((), ())
+        return {"circuits": [str(circuit) for circuit in lit], "dark": [str(circuit) for circuit in dark]}
 
     def rules(self) -> dict[str, Any]:
         """The rules that the switches have."""
@@ -120,14 +120,14 @@ class Control:
             heard_s = self.clock()
             planned = plan(self.fabric, region, owed, policy, reconciler.lit)
             planned_s = self.clock()
-            before, phases = self._lit(reconciler, planned.circuits)
+            change = reconciler.reconcile(planned.circuits)
         phases = replace(
-            phases,
+            change.phases,
             demand_s=heard_s - started_s,
             plan_s=planned_s - heard_s,
-            total_s=phases.total_s + planned_s - started_s,
+            total_s=change.phases.total_s + planned_s - started_s,
         )
-        return _said(before, planned.circuits, phases, planned)
+        return _said(replace(change, phases=phases), planned)
 
     def light(self, asked: Mapping[str, Any], started_s: float) -> dict[str, Any]:
         """Light exactly the circuits that are named, or those that a demand deserves."""
@@ -138,13 +138,11 @@ class Control:
         with self._lock:
             self._adopt()
             heard_s = self.clock()
-            before, phases = self._lit(reconciler, target)
-        phases = replace(phases, demand_s=heard_s - started_s, total_s=phases.total_s + heard_s - started_s)
-        return _said(before, target, phases, None)
-
-    def _lit(self, reconciler: Reconciler, target: CircuitSet) -> tuple[CircuitSet, Phases]:
-        before = reconciler.lit
-        return before, reconciler.reconcile(target)
+            change = reconciler.reconcile(target)
+        phases = replace(
+            change.phases, demand_s=heard_s - started_s, total_s=change.phases.total_s + heard_s - started_s
+        )
+        return _said(replace(change, phases=phases), None)
 
     def _optics(self) -> tuple[Region, Reconciler]:
         if self.region is None or self._reconciler is None:
@@ -189,10 +187,11 @@ def _text(asked: Mapping[str, Any], name: str, otherwise: str) -> str:
     return value
 
 
-def _said(before: CircuitSet, after: CircuitSet, phases: Phases, planned: Plan | None) -> dict[str, Any]:
+def _said(change: Change, planned: Plan | None) -> dict[str, Any]:
     return {
         "plan": planned.to_json() if planned else None,
-        "circuits_before": [str(circuit) for circuit in before],
-        "circuits_after": [str(circuit) for circuit in after],
-        "phases": asdict(phases),
+        "circuits_before": [str(circuit) for circuit in change.before],
+        "circuits_after": [str(circuit) for circuit in change.after],
+        "dark": [str(circuit) for circuit in change.dark],
+        "phases": asdict(change.phases),
     }

@@ -7,9 +7,10 @@ import socket
 from controller.control import Control
 from controller.northbound import Handler
 from controller.reconcile import Reconciler
+from controller.southbound.driven_ocs import DrivenOcs
+from controller.southbound.drivers import PATIENCE_S, driven
 from controller.southbound.openflow.green import listen
 from controller.southbound.openflow.ryu_switches import RyuSwitches
-from controller.southbound.scpi import Scpi, ScpiOcs
 
 # isort: split
 import eventlet
@@ -19,14 +20,14 @@ from eventlet.semaphore import Semaphore
 
 from moefabric.circuits import CircuitSet
 from moefabric.errors import ControlError
-from moefabric.management import SCPI_PORT, Wiring
+from moefabric.management import Wiring
+from moefabric.ocs_control import Verification
 from moefabric.rules import eps_rules, light_rules, server_rules
 from moefabric.topology import Region
 
 log = logging.getLogger(__name__)
 
 _LOOK_AGAIN_S = 0.02
-_PATIENCE_S = 2.0
 _GLANCE_S = 0.1
 
 
@@ -61,18 +62,29 @@ def serve(wiring: Wiring, region: Region | None) -> None:
         trampoline(told.fileno(), read=True)
 
 
-def _ocs(wiring: Wiring, region: Region, patience_s: float) -> ScpiOcs | None:
-    if region.ocs is None or not wiring.fabric.optical:
-        return None
-    place = (wiring.management.ocs(region), SCPI_PORT)
-    return ScpiOcs(
-        wiring.fabric, region, Scpi(region.ocs.name, place, patience_s, green_socket.create_connection)
+def _ocs(wiring: Wiring, region: Region, patience_s: float) -> DrivenOcs | None:
+    return driven(
+        wiring.fabric,
+        region,
+        wiring.management.ocs(region),
+        patience_s,
+        green_socket.create_connection,
+        eventlet.sleep,
     )
 
 
 def _reconciler(wiring: Wiring, region: Region | None, switches: RyuSwitches) -> Reconciler | None:
-    ocs = _ocs(wiring, region, _PATIENCE_S) if region else None
-    return Reconciler(ocs, switches) if ocs else None
+    ocs = _ocs(wiring, region, PATIENCE_S) if region else None
+    if region is None or region.ocs is None or ocs is None:
+        return None
+    control = region.ocs.control
+    return Reconciler(
+        ocs,
+        switches,
+        probe=switches.probe if control.verify is Verification.LIGHT else None,
+        mode=control.mode,
+        link_up_s=region.ocs.link_up_ns / 1e9,
+    )
 
 
 def _seen(wiring: Wiring, region: Region) -> CircuitSet:

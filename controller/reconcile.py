@@ -1,21 +1,44 @@
 """Reconciliation: a change of light carried out in the safe order, each step confirmed and timed.
 
-Traffic relies on light only after the device has shown it, so the rules say at any instant what is really lit, or less.
+It starts from what the device shows, not from what one remembers, and traffic relies on a circuit only after the device has shown it and frames
+have come through it each way. So the rules say at any instant what is really lit, or less.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
-from moefabric.circuits import CircuitSet
+from moefabric.circuits import Circuit, CircuitSet
 from moefabric.errors import ControlError
+from moefabric.ocs_control import Mode
 from moefabric.records import Phases
 from moefabric.rules import RuleChange, light_rules
-from moefabric.seams import OpticalSwitch, PacketSwitches
-from moefabric.transition import Admit, Divert, Step, Switch, Verify, steps
+from moefabric.seams import LightProbe, OpticalSwitch, PacketSwitches
+from moefabric.transition import Admit, Divert, Step, Switch, Verify, conclusion, steps
 
-_GRACE_S = 1.0
+log = logging.getLogger(__name__)
+
+_GRACE_S: Final = 1.0
+_PROBING_S: Final = 0.25
+"""How long light may be late after the device said it was there, and its link-up; on a busy machine frames are."""
+_PROBING_DARK_S: Final = 0.02
+"""The same for circuits that were dark the last time: nobody waits long for those again."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a change of light went."""
+
+    before: CircuitSet
+    """What traffic relied on."""
+    after: CircuitSet
+    """What it relies on now."""
+    dark: CircuitSet
+    """What was asked for, shown by the device, and carried no frame: taken out again, its pairs are on the EPS."""
+    phases: Phases
 
 
 class Reconciler:
@@ -30,71 +53,100 @@ class Reconciler:
         switches: PacketSwitches,
         clock: Callable[[], float] = time.perf_counter,
         settle_deadline_s: float = 10.0,
+        probe: LightProbe | None = None,
+        mode: Mode = Mode.OVERWRITE,
+        link_up_s: float = 0.0,
     ) -> None:
-        self.ocs, self.switches, self._clock, self._settle_deadline_s = (
-            ocs,
-            switches,
-            clock,
-            settle_deadline_s,
-        )
-        self.lit = self._verified = CircuitSet()
+        """`probe` proves light; without it, what the device shows is believed. Links may come up `link_up_s` after light."""
+        self.ocs, self.switches, self._clock = ocs, switches, clock
+        self._settle_deadline_s, self._probe, self._mode = settle_deadline_s, probe, mode
+        self._probing_s = _PROBING_S + link_up_s
+        self.lit = CircuitSet()
+        self.dark = CircuitSet()
+        """Circuits that carried nothing when last they were asked for."""
 
     def adopt(self) -> CircuitSet:
-        """Make the rules those of what the device shows, whatever they were. ControlError if it or a switch doesn't answer."""
+        """Make the rules those of what the device shows and light goes through, whatever they were. ControlError if it or a switch doesn't answer."""
         self.ocs.settled(self._settle_deadline_s)
         seen = self.ocs.lit()
-        self._rely_on(seen)
-        return seen
+        carrying, _ = self._carrying(seen)
+        self._rely_on(carrying)
+        return carrying
 
-    def reconcile(self, target: CircuitSet) -> Phases:
-        """Light `target` and put traffic on it; what the phases took, in seconds of the clock.
+    def reconcile(self, target: CircuitSet) -> Change:
+        """Light `target` and put traffic on what of it has light.
 
         ControlError if a device refuses, or shows other circuits in the end. Then the pairs whose circuits aren't seen lit are on the EPS, those
         whose circuits are, are not.
         """
-        started = self._clock()
-        phases = Phases()
+        started, before, seconds = self._clock(), self.lit, dict[str, float]()
+        kept = self.lit.towards(target).kept
         try:
-            for step in steps(self.lit, target):
-                phases = self._done(step, phases)
+            with self._timed(seconds, "command_s"):
+                seen = self.ocs.lit()
+            todo = list(steps(self.lit, seen, target, self._mode))
+            for step in todo:
+                carrying = self._done(step, seconds)
+                if isinstance(step, Verify):
+                    todo += conclusion(step, carrying)
         except ControlError as fault:
-            raise ControlError(f"{fault}; {self._fallen_back(self.lit.towards(target).kept)}") from fault
-        return replace(phases, total_s=self._clock() - started)
+            raise ControlError(f"{fault}; {self._fallen_back(kept)}") from fault
+        phases = replace(Phases(), **seconds, total_s=self._clock() - started)
+        return Change(before, self.lit, CircuitSet(target.circuits - self.lit.circuits), phases)
 
-    def _done(self, step: Step, phases: Phases) -> Phases:
-        seconds: dict[str, float] = {}
+    def _done(self, step: Step, seconds: dict[str, float]) -> CircuitSet:
+        """Do it; what was seen to carry frames, if that was what it was about."""
         match step:
             case Divert(change):
                 with self._timed(seconds, "divert_s"):
                     self.switches.change(change)
-            case Switch(now, target):
+            case Switch(transition):
                 with self._timed(seconds, "command_s"):
-                    self.ocs.reconfigure(now.towards(target))
+                    self.ocs.reconfigure(transition, self._mode)
                 with self._timed(seconds, "settle_s"):
                     self.ocs.settled(self._settle_deadline_s)
-            case Verify(target):
+            case Verify():
                 with self._timed(seconds, "verify_s"):
-                    self._verify(target)
-            case Admit(change):
+                    carrying, waited_s = self._verified(step)
+                seconds["verify_s"] -= waited_s
+                seconds["settle_s"] = seconds.get("settle_s", 0.0) + waited_s
+                return carrying
+            case Admit(change, relied_on):
                 with self._timed(seconds, "admit_s"):
                     self.switches.change(change)
-                self.lit = self._verified
-        return replace(phases, **seconds)
+                self.lit = relied_on
+        return CircuitSet()
 
-    def _verify(self, target: CircuitSet) -> None:
+    def _verified(self, wanted: Verify) -> tuple[CircuitSet, float]:
+        """The fresh circuits that carry frames, and how long their light was behind the device's word. ControlError if the device shows others."""
         seen = self.ocs.lit()
-        if seen != target:
-            missing, strange = (
-                CircuitSet(target.circuits - seen.circuits),
-                CircuitSet(seen.circuits - target.circuits),
-            )
+        missing = CircuitSet(wanted.target.circuits - seen.circuits)
+        strange = CircuitSet(wanted.gone.circuits & seen.circuits)
+        if missing.circuits or strange.circuits:
             said = [
                 f"{name} {circuits}"
                 for name, circuits in (("lacks", missing), ("shows besides", strange))
                 if circuits
             ]
             raise ControlError(f"the OCS {' and '.join(said)}")
-        self._verified = seen
+        return self._carrying(wanted.fresh)
+
+    def _carrying(self, circuits: CircuitSet) -> tuple[CircuitSet, float]:
+        """Which of these carry frames, and how long the last of them took to. Those that were dark before get less time."""
+        if self._probe is None or not circuits.circuits:
+            return circuits, 0.0
+        suspects = CircuitSet(circuits.circuits & self.dark.circuits)
+        others = CircuitSet(circuits.circuits - suspects.circuits)
+        found, waited_s = set[Circuit](), 0.0
+        for asked, deadline_s in ((others, self._probing_s), (suspects, _PROBING_DARK_S)):
+            if asked.circuits:
+                probed = self._probe.through(asked, deadline_s)
+                found |= probed.carrying.circuits
+                waited_s += probed.waited_s
+        if dark := CircuitSet(circuits.circuits - found):
+            log.warning("no light in %s", dark)
+        self.dark = CircuitSet((self.dark.circuits | dark.circuits) - found)
+        return CircuitSet(frozenset(found)), waited_s
 
     def _fallen_back(self, kept: CircuitSet) -> str:
         """Put the rules on what is known to have light after a fault, of which `kept` never moved; says how that went."""
@@ -110,12 +162,14 @@ class Reconciler:
         return f"traffic is on {seen}, all else on the EPS{said}"
 
     def _known(self, kept: CircuitSet) -> CircuitSet:
-        """The circuits that the device shows, but while it still moves mirrors only those that didn't."""
+        """The circuits that the device shows and that carry frames, but while it still moves mirrors only those that didn't."""
         try:
             self.ocs.settled(_GRACE_S)
         except ControlError:
             return CircuitSet(self.ocs.lit().circuits & kept.circuits)
-        return self.ocs.lit()
+        seen = self.ocs.lit()
+        moved, _ = self._carrying(CircuitSet(seen.circuits - kept.circuits))
+        return CircuitSet((seen.circuits & kept.circuits) | moved.circuits)
 
     def _rely_on(self, seen: CircuitSet) -> None:
         """Make the light rules those of `seen`: said in full, since after a fault nobody knows what a switch has of them."""
@@ -127,4 +181,4 @@ class Reconciler:
     def _timed(self, seconds: dict[str, float], phase: str) -> Iterator[None]:
         started = self._clock()
         yield
-        seconds[phase] = self._clock() - started
+        seconds[phase] = seconds.get(phase, 0.0) + self._clock() - started

@@ -31,6 +31,25 @@ def wiring_at(run: RunDir) -> Wiring | None:
         return None
 
 
+class Reader:
+    """Reads wirings that were written since it read them: a look at a large fabric's takes long enough to matter at rest."""
+
+    def __init__(self) -> None:
+        self._read: dict[Path, tuple[tuple[int, int], Wiring | None]] = {}
+
+    def wiring_at(self, run: RunDir) -> Wiring | None:
+        """As `wiring_at`."""
+        try:
+            seen = run.wiring.stat()
+        except OSError:
+            self._read.pop(run.path, None)
+            return None
+        version = seen.st_mtime_ns, seen.st_size
+        if self._read.get(run.path, (None, None))[0] != version:
+            self._read[run.path] = version, wiring_at(run)
+        return self._read[run.path][1]
+
+
 def region_named(wiring: Wiring, name: str) -> Region:
     """The region of that name. SpecError, with those there are, where there is none."""
     for region in wiring.fabric.regions:
@@ -123,12 +142,12 @@ def _log_to(path: Path) -> None:
 
 def supervise(run: RunDir) -> int:
     """Run all controllers of one fabric, once its wiring is there, until SIGTERM: 0. One that is killed starts again; a fault ends all."""
-    children = Children()
+    children, reader = Children(), Reader()
     try:
         while not _told_to_stop():
             if status := children.reap():
                 return status
-            if wiring := wiring_at(run):
+            if wiring := reader.wiring_at(run):
                 for region in list(children.missing(run, wiring)):
                     children.start(run, wiring, region)
         return 0
@@ -138,7 +157,7 @@ def supervise(run: RunDir) -> int:
 
 def watch(root: Path) -> int:
     """Run the controllers of every fabric in a folder, from when its wiring appears until it goes; until SIGTERM: 0."""
-    children = Children()
+    children, reader = Children(), Reader()
     try:
         while not _told_to_stop():
             children.reap()
@@ -147,7 +166,7 @@ def watch(root: Path) -> int:
                     children.stop(run)
             for path in sorted(found.parent for found in root.glob("*/fabric.json")):
                 run = RunDir(path)
-                if wiring := wiring_at(run):
+                if wiring := reader.wiring_at(run):
                     for region in list(children.missing(run, wiring)):
                         children.start(run, wiring, region)
         return 0

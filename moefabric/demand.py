@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -71,6 +72,26 @@ class DemandMatrix:
         """The way back: tokens return to where they came from (paper section 5.1)."""
         return DemandMatrix(self.servers, self.array.T)
 
+    def of(self, servers: Sequence[str]) -> "DemandMatrix":
+        """What these servers owe each other: a region's part of all."""
+        rows = [self._index[server] for server in servers]
+        return DemandMatrix(servers, self.array[np.ix_(rows, rows)])
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {server: position for position, server in enumerate(self.servers)}
+
+    @classmethod
+    def apart(cls, groups: Sequence["DemandMatrix"]) -> "DemandMatrix":
+        """All groups together, none of which owes another anything: the inverse of `of`."""
+        servers = [server for group in groups for server in group.servers]
+        array, at = np.zeros((len(servers), len(servers))), 0
+        for group in groups:
+            there = at + len(group.servers)
+            array[at:there, at:there] = group.array
+            at = there
+        return cls(servers, array)
+
     def symmetric(self) -> NDArray[np.float64]:
         """D[i][j] = S[i][j] + S[j][i] with an empty diagonal: both directions of a circuit are lit together (section 5.2)."""
         both: NDArray[np.float64] = self.array + self.array.T
@@ -79,10 +100,9 @@ class DemandMatrix:
 
     def pairs(self) -> Iterator[tuple[str, str, float]]:
         """(from, to, bytes) of every ordered pair of different servers that owe something."""
-        for i, source in enumerate(self.servers):
-            for j, destination in enumerate(self.servers):
-                if i != j and self.array[i, j] > 0:
-                    yield source, destination, float(self.array[i, j])
+        for i, j in zip(*(each.tolist() for each in np.nonzero(self.array)), strict=True):
+            if i != j:
+                yield self.servers[i], self.servers[j], float(self.array[i, j])
 
     @property
     def total_bytes(self) -> float:

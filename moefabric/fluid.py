@@ -5,7 +5,7 @@ bound for any transport, and is met when each flow is paced at its bytes divided
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -63,22 +63,57 @@ class Prediction:
 def predict(fabric: Fabric, circuits: CircuitSet, flows: Iterable[Flow]) -> Prediction:
     """Completion time of flows that start and end together. Infinite where a flow has no way."""
     listed = tuple(flows)
+    routes = [route(fabric, circuits, flow) for flow in listed]
+    return _predicted(fabric, listed, routes, _load(listed, routes))
+
+
+def predict_regions(fabric: Fabric, circuits: CircuitSet, flows: Iterable[Flow]) -> dict[str, Prediction]:
+    """Completion times of the regions that send, when all start together and the flows of each end together; in the order of the fabric.
+
+    A link that regions share, an uplink of the EPS, is as full for each of them as all together make it: no region is promised what another
+    one takes. Where no link is shared, each has the time that it would have alone.
+    """
+    mine: dict[str, tuple[list[Flow], list[tuple[Link, ...]]]] = {
+        region.name: ([], []) for region in fabric.regions
+    }
+    for flow in flows:
+        listed, routes = mine[fabric.region_of[flow.src].name]
+        listed.append(flow)
+        routes.append(route(fabric, circuits, flow))
+    everything: defaultdict[Link, float] = defaultdict(float)
+    for listed, routes in mine.values():
+        for link, sent in _load(listed, routes).items():
+            everything[link] += sent
+    return {
+        name: _predicted(
+            fabric, listed, routes, {link: everything[link] for links in routes for link in links}
+        )
+        for name, (listed, routes) in mine.items()
+        if listed
+    }
+
+
+def _load(flows: Sequence[Flow], routes: Sequence[tuple[Link, ...]]) -> dict[Link, float]:
     load: defaultdict[Link, float] = defaultdict(float)
-    stranded = False
-    for flow in listed:
-        links = route(fabric, circuits, flow)
-        stranded |= not links
+    for flow, links in zip(flows, routes, strict=True):
         for link in links:
             load[link] += flow.bytes
+    return dict(load)
+
+
+def _predicted(
+    fabric: Fabric, flows: Sequence[Flow], routes: Sequence[tuple[Link, ...]], load: Mapping[Link, float]
+) -> Prediction:
+    if not all(routes):
+        return Prediction(inf, tuple(0.0 for _ in flows), None, load)
     share = goodput_share(fabric.mtu)
     seconds, fullest = max(
         ((8 * sent / (_rate_bps(fabric, link) * share), link) for link, sent in load.items()),
         default=(0.0, None),
     )
-    if stranded:
-        return Prediction(inf, tuple(0.0 for _ in listed), None, dict(load))
-    rates = tuple(8 * flow.bytes / seconds if seconds else 0.0 for flow in listed)
-    return Prediction(seconds, rates, fullest, dict(load))
+    return Prediction(
+        seconds, tuple(8 * flow.bytes / seconds if seconds else 0.0 for flow in flows), fullest, load
+    )
 
 
 def _rate_bps(fabric: Fabric, link: Link) -> float:

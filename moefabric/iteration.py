@@ -2,7 +2,8 @@
 
 Paper section 5.1 and appendix B.2: forward dispatch and combine, backward combine and dispatch; the light is moved once a layer and pass.
 The forward pass waits for it after the gate (`block`, the paper's default); the backward one's demand is known, so it moves behind
-attention.
+attention. EP groups are independent of each other; here they go through their layers side by side, so that the EPS sees the all-to-alls of
+all regions at once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class Reconfigure:
-    """Light for a layer's demand, in one pass."""
+    """Light for a layer's demand, in one pass; every region for its own servers'."""
 
     direction: str
     layer: int
@@ -42,7 +43,7 @@ class Reconfigure:
 
 @dataclass(frozen=True)
 class Collective:
-    """One all-to-all."""
+    """One all-to-all, of every EP group at once: `demand` is of all servers, and nothing is owed from group to group."""
 
     kind: str
     direction: str
@@ -70,6 +71,14 @@ def layer(model: Model, training: Training, placement: Placement, gating: NDArra
     folded = tokens.reshape(n, ranks, n, experts).sum(axis=(1, 3))
     busiest = _rank_tokens(tokens, placement).reshape(n, -1).max(axis=1)
     return Layer(DemandMatrix(placement.servers, folded * model.token_bytes), tuple(map(float, busiest)))
+
+
+def together(layers: Sequence[Layer]) -> Layer:
+    """The same MoE layer of several EP groups, one after the other."""
+    if len(layers) == 1:
+        return layers[0]
+    busiest = tuple(tokens for each in layers for tokens in each.busiest_tokens)
+    return Layer(DemandMatrix.apart([each.demand for each in layers]), busiest)
 
 
 def _rank_tokens(tokens: NDArray[np.float64], placement: Placement) -> NDArray[np.float64]:

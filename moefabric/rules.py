@@ -51,7 +51,8 @@ def eps_rules(fabric: Fabric) -> frozenset[Rule]:
     for leaf in fabric.leaves:
         below = set(fabric.under(leaf))
         for server in fabric.servers:
-            made |= _down(fabric, leaf, server) if server in below else _up(fabric, leaf, server)
+            made |= _down(fabric, leaf, server) if server in below else {_up(fabric, leaf, server)}
+        made |= _marked_up(fabric, leaf)
     for spine in fabric.spines:
         made |= {Rule(spine, server, fabric.leaf_of(server)) for server in fabric.servers}
     return frozenset(made)
@@ -70,12 +71,16 @@ def _down(fabric: Fabric, leaf: str, server: str) -> set[Rule]:
     return {default} | {Rule(leaf, server, str(wires[int(p[1:]) % len(wires)]), p) for p in _paths(fabric)}
 
 
-def _up(fabric: Fabric, leaf: str, server: str) -> set[Rule]:
+def _up(fabric: Fabric, leaf: str, server: str) -> Rule:
+    return Rule(leaf, server, fabric.spines[fabric.index[server] % len(fabric.spines)])
+
+
+def _marked_up(fabric: Fabric, leaf: str) -> set[Rule]:
+    """Marked flows to whatever is not below this leaf: for those that are, a longer prefix wins."""
     spines = fabric.spines
-    default = Rule(leaf, server, spines[fabric.index[server] % len(spines)])
-    if len(spines) == 1 or fabric.electrical == 1:
-        return {default}
-    return {default} | {Rule(leaf, server, spines[int(p[1:]) % len(spines)], p) for p in _paths(fabric)}
+    if len(spines) < 2 or fabric.electrical == 1:
+        return set()
+    return {Rule(leaf, "*", spines[int(p[1:]) % len(spines)], p) for p in _paths(fabric)}
 
 
 def server_rules(fabric: Fabric, region: Region) -> frozenset[Rule]:

@@ -7,10 +7,13 @@ from typing import Final
 
 from moefabric.topology import Fabric, Scale
 
-SHORTEST_COLLECTIVE_S: Final = 0.2
-"""A collective that lasts less on the wire measures its set-up instead of the fabric."""
+STARTING_S: Final = 6e-3
+STARTING_SERVER_S: Final = 1.5e-3
+"""How far apart the first and the last server start a collective: what waking up takes, and what a core needs for each server."""
+STARTING_SHARE: Final = 0.02
+"""How much of a collective that may be. One that lasts less measures its set-up instead of the fabric."""
 
-CARRIED_BPS: Final = {"ovs-netdev": 0.4e9, "ovs-kernel": 1.6e9}
+CARRIED_BPS: Final = {"bpf": 1.6e9, "ovs-netdev": 0.4e9, "ovs-kernel": 1.6e9}
 """What all NICs of a fabric together may carry for each core, by datapath, with a third of the machine idle."""
 
 
@@ -20,11 +23,17 @@ def propose(fabrics: Iterable[Fabric], shortest_s: float, datapath: str, cores: 
     `shortest_s` is the shortest predicted collective in the model's seconds. Byte factors are rounded up to one or two
     significant digits, so that rates stay readable.
     """
-    cores = cores or os.cpu_count() or 1
-    densest = max(len(f.servers) * (f.optical + f.electrical) * f.nic_rate_bps for f in fabrics)
-    dilation = float(max(1, ceil(SHORTEST_COLLECTIVE_S / shortest_s))) if shortest_s > 0 else 1.0
+    cores, listed = cores or os.cpu_count() or 1, list(fabrics)
+    densest = max(len(f.servers) * (f.optical + f.electrical) * f.nic_rate_bps for f in listed)
+    wanted_s = shortest_wall_s(max(len(f.servers) for f in listed), cores)
+    dilation = float(max(1, ceil(wanted_s / shortest_s * (1 - 1e-9)))) if shortest_s > 0 else 1.0
     factor = max(1.0, densest / (CARRIED_BPS[datapath] * cores))
     return Scale(bytes=_readable(factor / dilation), dilation=dilation)
+
+
+def shortest_wall_s(servers: int, cores: int) -> float:
+    """How long a collective of so many servers has to last on the wire, so that it isn't its set-up that is measured."""
+    return (STARTING_S + servers * STARTING_SERVER_S / cores) / STARTING_SHARE
 
 
 def _readable(factor: float) -> float:

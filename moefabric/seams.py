@@ -1,9 +1,11 @@
 """The seams: what has effects, seen from the side that decides. Each has an in-memory answer that ships."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from moefabric.circuits import CircuitSet, Transition
+from moefabric.ocs_control import Mode
 from moefabric.records import FlowRecord
 from moefabric.rules import RuleChange
 
@@ -14,11 +16,32 @@ class OpticalSwitch(Protocol):
     def lit(self) -> CircuitSet:
         """The circuits that the device shows now. ControlError if it doesn't answer."""
 
-    def reconfigure(self, transition: Transition) -> None:
-        """Command the change; returns when the device has accepted it. ControlError, and nothing changed, if it says no."""
+    def reconfigure(self, transition: Transition, mode: Mode = Mode.SAFE) -> None:
+        """Command the change; returns when the device has accepted it. ControlError, and nothing changed, if it says no.
+
+        Where `mode` is not to be safe, what is lit by `transition.kept` and `setup` afterwards is so whatever was joined before: the same twice is no
+        fault.
+        """
 
     def settled(self, deadline_s: float) -> None:
         """Return when all that was commanded has light. ControlError after `deadline_s`."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What frames sent through circuits tell."""
+
+    carrying: CircuitSet
+    """The circuits through which a frame came each way, out of the right port."""
+    waited_s: float = 0.0
+    """From the first frame until the one that came through last was sent: the optics' own time, if they were behind what the switch said."""
+
+
+class LightProbe(Protocol):
+    """Frames through circuits, to see whether there is light."""
+
+    def through(self, circuits: CircuitSet, deadline_s: float) -> Probed:
+        """Send frames each way until one has come through each, or `deadline_s` is over. ControlError where a packet switch is gone."""
 
 
 class PacketSwitches(Protocol):

@@ -12,6 +12,9 @@ from itertools import product
 from math import ceil
 from typing import Final, Self
 
+from moefabric.ocs_control import OcsControl
+from moefabric.ocs_profile import Profile
+
 HOST_PORT: Final = 1
 """OpenFlow port of a server switch that its host is plugged into."""
 
@@ -68,6 +71,12 @@ class Ocs:
     ports: int
     settle_ns: int = 0
     link_up_ns: int = 0
+    link_down: bool = False
+    """Whether a NIC's link is down while it has no light, and until `link_up_ns` after that is back."""
+    profile: Profile = field(default_factory=Profile)
+    """What the device is besides; its settle time counts here, and its ports don't."""
+    control: OcsControl = field(default_factory=OcsControl)
+    """How its controller reaches it, and how much that trusts it."""
 
 
 @dataclass(frozen=True)
@@ -147,32 +156,58 @@ class Fabric:
 
     def optical_nics(self, server: str) -> tuple[Nic, ...]:
         """A server's NICs that end on the OCS."""
-        return tuple(Nic(server, Kind.OPTICAL, i) for i in range(self.optical))
+        return self._nics(server, Kind.OPTICAL, self.optical)
 
     def electrical_nics(self, server: str) -> tuple[Nic, ...]:
         """A server's NICs that end on the EPS."""
-        return tuple(Nic(server, Kind.ELECTRICAL, i) for i in range(self.electrical))
+        return self._wires[server]
+
+    @cached_property
+    def _wires(self) -> dict[str, tuple[Nic, ...]]:
+        return {server: self._nics(server, Kind.ELECTRICAL, self.electrical) for server in self.servers}
+
+    @staticmethod
+    def _nics(server: str, kind: Kind, count: int) -> tuple[Nic, ...]:
+        return tuple(Nic(server, kind, i) for i in range(count))
 
     # --- addresses -------------------------------------------------------------------------------------------------
 
     def prefix(self, place: str) -> IPv4Network:
         """The addresses of a server (`s0`, a /24), a region (`r0`, a /16) or the fabric (`*`, a /8)."""
-        if place == "*":
-            return IPv4Network("10.0.0.0/8")
+        return self._prefixes[place]
+
+    @cached_property
+    def _prefixes(self) -> dict[str, IPv4Network]:
+        found = {"*": IPv4Network("10.0.0.0/8")}
         for region in self.regions:
-            if place == region.name:
-                return IPv4Network(f"10.{region.index}.0.0/16")
-        region = self.region_of[place]
-        return IPv4Network(f"10.{region.index}.{region.servers.index(place)}.0/24")
+            found[region.name] = IPv4Network(f"10.{region.index}.0.0/16")
+            for position, server in enumerate(region.servers):
+                found[server] = IPv4Network(f"10.{region.index}.{position}.0/24")
+        return found
 
     def addresses(self, server: str) -> tuple[str, ...]:
         """One address a GPU: `10.<region>.<server in region>.<gpu+1>`."""
-        return tuple(str(self.prefix(server)[gpu + 1]) for gpu in range(self.gpus))
+        return self._addresses[server]
+
+    @cached_property
+    def _addresses(self) -> dict[str, tuple[str, ...]]:
+        return {
+            server: tuple(f"10.{region.index}.{position}.{gpu + 1}" for gpu in range(self.gpus))
+            for region in self.regions
+            for position, server in enumerate(region.servers)
+        }
 
     def mac(self, server: str) -> str:
         """The one MAC address of a server's host."""
-        octets = self.prefix(server).network_address.packed
-        return "02:00:" + ":".join(f"{octet:02x}" for octet in octets[:3]) + ":01"
+        return self._macs[server]
+
+    @cached_property
+    def _macs(self) -> dict[str, str]:
+        octets = {server: self.prefix(server).network_address.packed for server in self.servers}
+        return {
+            server: "02:00:" + ":".join(f"{octet:02x}" for octet in packed[:3]) + ":01"
+            for server, packed in octets.items()
+        }
 
     # --- optics ----------------------------------------------------------------------------------------------------
 
@@ -209,8 +244,12 @@ class Fabric:
 
     def leaf_of(self, server: str) -> str:
         """The leaf that a server's electrical NICs end on."""
+        return self._leaf_of[server]
+
+    @cached_property
+    def _leaf_of(self) -> dict[str, str]:
         assert self.eps is not None
-        return self.leaves[self.index[server] // self.eps.servers_per_leaf]
+        return {server: self.leaves[i // self.eps.servers_per_leaf] for server, i in self.index.items()}
 
     def under(self, leaf: str) -> tuple[str, ...]:
         """The servers whose electrical NICs end on `leaf`."""

@@ -18,11 +18,15 @@ from controller.client import ControllerClient
 from controller.southbound.openflow.entries import Entry, entry
 from emulator.datapath import USER
 from emulator.light import MemoryCrossbar, Ports
-from emulator.ocs.server import Server, Switch
-from emulator.ocs.store import Busy
+from emulator.ocs.build import Build
+from emulator.ocs.matching import Busy
+from emulator.ocs.scpi import Scpi
+from emulator.ocs.server import Server
 from emulator.ovs import Bridge, OpenVSwitch
 from emulator.waiting import Deadline
 from moefabric.management import SCPI_PORT, Management, RunDir, Wiring
+from moefabric.ocs_control import OcsControl, Verification
+from moefabric.ocs_profile import Profile, Settle
 from moefabric.rules import Rule
 from moefabric.topology import Eps, Fabric, Ocs, Region
 from tests.namespaces import must
@@ -34,9 +38,10 @@ MANAGEMENT = Management("198.18.77.0/24")
 def fabric(
     servers: int = 4, optical: int = 3, electrical: int = 1, settle_ns: int = 0, per_leaf: int = 4
 ) -> Fabric:
-    """A fabric of one region."""
+    """A fabric of one region. Its switches have no wires, so that no light would be found in any circuit: what the OCS shows is believed."""
     names = tuple(f"s{i}" for i in range(servers))
-    ocs = Ocs("ocs0", servers * optical, settle_ns) if optical else None
+    control = OcsControl(verify=Verification.READ_BACK)
+    ocs = Ocs("ocs0", servers * optical, settle_ns, control=control) if optical else None
     return Fabric(
         "lab",
         (Region("r0", 0, names, ocs),),
@@ -56,9 +61,11 @@ def scpi_device(
     ocs = wired.regions[0].ocs
     assert ocs is not None
     listener = socket.create_server(address)
-    switch = Switch(MemoryCrossbar(Ports(ocs.ports, ocs.ports)), ocs.settle_ns, "000001", busy)
+    profile = Profile(settle=Settle(fixed_ns=ocs.settle_ns), busy="refuse" if busy is Busy.REFUSE else "move")
+    server = Server(MemoryCrossbar(Ports(ocs.ports, ocs.ports)), Build(profile))
+    server.open(listener, Scpi)
     hear, say = socket.socketpair()
-    serving = threading.Thread(target=Server(switch, listener).serve, args=(hear,))
+    serving = threading.Thread(target=server.serve, args=(hear,))
     where: tuple[str, int] = listener.getsockname()[:2]
     serving.start()
     try:
@@ -167,10 +174,12 @@ _SAID = re.compile(r"priority=(\d+),ip,nw_dst=([\d.]+)/(\d+)(?:,nw_tos=(\d+))? a
 
 
 def entries_as_said(lines: Iterable[str]) -> set[Entry]:
-    """The entries of `dump-flows`, but for the one that brings ARP to the controller. AssertionError for any of another shape."""
+    """The entries of `dump-flows`, but for those that bring ARP and probes of light to the controller. AssertionError for any of another shape."""
     made = set[Entry]()
     for line in lines:
-        if line.endswith("priority=65535,arp,in_port=1 actions=CONTROLLER:65535"):
+        if line.endswith(
+            ("priority=65535,arp,in_port=1 actions=CONTROLLER:65535", "dl_type=0x88b5 actions=CONTROLLER:65535")
+        ):
             continue
         found = _SAID.search(line)
         assert found, f"no entry of a controller's: {line}"

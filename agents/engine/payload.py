@@ -7,6 +7,7 @@ import mmap
 import os
 import struct
 import zlib
+from functools import lru_cache
 
 CHUNK = 128 * 1024
 STARTS = 127  # a prime, so that every stride visits every start
@@ -29,6 +30,12 @@ class Pattern:
     def chunk(self, start: int) -> memoryview:
         """A whole chunk of payload, by the number of its start."""
         return self.view[start * STEP : start * STEP + CHUNK]
+
+
+@lru_cache(maxsize=1)
+def common_pattern() -> Pattern:
+    """The one block of this process, and of those that are forked from it: its checksums take longer than all else at an agent's start."""
+    return Pattern()
 
 
 class Payload:

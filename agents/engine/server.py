@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agents.engine.buffer import READ, Buffer
 from agents.engine.loop import Loop
-from agents.engine.payload import Pattern
+from agents.engine.payload import common_pattern
 
 
 class Server:
@@ -13,6 +13,6 @@ class Server:
     def __init__(self, name: str) -> None:
         self.name = name
         self.loop = Loop()
-        self.pattern = Pattern()
+        self.pattern = common_pattern()
         self.buffer = Buffer(READ)
         self.counts = {"bytes_sent": 0, "bytes_received": 0, "corrupt": 0, "strays": 0}

@@ -15,6 +15,7 @@ from agents.engine.agent import Agent
 from agents.engine.control import Control
 from agents.engine.errors import RefusedError
 from agents.engine.loop import IN
+from agents.engine.payload import common_pattern
 
 
 def serve_socket(agent: Agent, path: str) -> socket.socket:
@@ -51,14 +52,19 @@ def quiet_end(_signal: int, _frame: Any) -> None:
     raise SystemExit(0)
 
 
-def main() -> int:
-    """`agent --name s0 --control PATH` or `agent --name s0 --stdio`; the status it ends with."""
+def prepare() -> None:
+    """Do what every agent needs and any number of them can share, before they are forked."""
+    common_pattern()
+
+
+def main(words: list[str] | None = None) -> int:
+    """`agent --name s0 --control PATH` or `agent --name s0 --stdio`; the status it ends with. `words` are else those it was called with."""
     parser = argparse.ArgumentParser(prog="agent", description="the agent of one server")
     parser.add_argument("--name", required=True, help="the server's name, such as s0")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--control", metavar="PATH", help="take commands at this unix socket")
     where.add_argument("--stdio", action="store_true", help="take commands from stdin")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(words)
     signal.signal(signal.SIGTERM, quiet_end)
     signal.signal(signal.SIGINT, quiet_end)
     with suppress(OSError):  # an older kernel wakes us up to 50 µs late, which SPIN_NS covers

@@ -13,6 +13,7 @@ class EpsOnly:
     """No circuits; every pair sends by the EPS."""
 
     name: str = "eps"
+    moves: bool = False
 
     def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet:  # noqa: ARG002 - the seam's
         """None."""

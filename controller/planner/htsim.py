@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.planner import nics
-from controller.planner.policy import Pair, counts, light_first
+from controller.planner.policy import Pair, counts, heaviest_first, light_first, taken
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.flows import Split
@@ -25,17 +25,23 @@ def order(demand: NDArray[np.float64], ports: Sequence[int]) -> list[Pair]:
     servers with free ports. Ties go row by row, as the simulator's sort does for up to 4 servers (beyond, it leaves them open).
     """
     free = list(ports)
-    rows, columns = np.nonzero(np.triu(demand, 1))
-    heap = [(-float(demand[i, j]), int(i), int(j), 1) for i, j in zip(rows, columns, strict=True)]
-    heapq.heapify(heap)
     lit: list[Pair] = []
-    while heap and heap[0][0] < 0:
-        owed, i, j, circuits = heapq.heappop(heap)
-        if free[i] and free[j]:
-            free[i] -= 1
-            free[j] -= 1
+    again: list[tuple[float, int, int, int]] = []
+
+    def light(before: tuple[float, int, int]) -> None:
+        """More circuits for pairs that have some, as long as they owe more than the pair that would come next."""
+        while again and again[0][:3] < before:
+            owed, i, j, circuits = heapq.heappop(again)
+            if taken(free, i, j):
+                lit.append((i, j))
+                heapq.heappush(again, (owed / (circuits * _DAMPING), i, j, circuits + 1))
+
+    for owed, i, j in heaviest_first(demand):
+        light((owed, i, j))
+        if taken(free, i, j):
             lit.append((i, j))
-            heapq.heappush(heap, (owed / (circuits * _DAMPING), i, j, circuits + 1))
+            heapq.heappush(again, (owed / _DAMPING, i, j, 2))
+    light((0.0, 0, 0))
     return lit
 
 
@@ -44,6 +50,7 @@ class MixNetHtsim:
     """The simulator's circuits; a pair with a circuit sends by light alone."""
 
     name: str = "mixnet-htsim"
+    moves: bool = True
 
     def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet:
         """The circuits of the simulator."""

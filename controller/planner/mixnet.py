@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.planner import nics
-from controller.planner.policy import Pair, counts, light_first
+from controller.planner.policy import Pair, counts, heaviest_first, light_first, taken
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.flows import Split
@@ -23,18 +23,15 @@ def order(demand: NDArray[np.float64], ports: Sequence[int]) -> list[Pair]:
     reading would stop (the paper's own 24 circuits for 8 servers ask for that, section 7.3). Ties go to the first pair in server order.
     """
     free = list(ports)
-    rows, columns = np.nonzero(np.triu(demand, 1))
     # Pairs without a circuit come first, whatever the others still owe: their time is infinite.
-    heap = [(0, -float(demand[i, j]), int(i), int(j), 1) for i, j in zip(rows, columns, strict=True)]
-    heapq.heapify(heap)
-    lit: list[Pair] = []
-    while heap:
-        _, _, i, j, circuits = heapq.heappop(heap)
-        if free[i] and free[j]:
-            free[i] -= 1
-            free[j] -= 1
+    lit = [(i, j) for _, i, j in heaviest_first(demand) if taken(free, i, j)]
+    again = [(-float(demand[i, j]), i, j, 2) for i, j in lit if free[i] and free[j]]
+    heapq.heapify(again)
+    while again:
+        _, i, j, circuits = heapq.heappop(again)
+        if taken(free, i, j):
             lit.append((i, j))
-            heapq.heappush(heap, (1, -float(demand[i, j]) / circuits, i, j, circuits + 1))
+            heapq.heappush(again, (-float(demand[i, j]) / circuits, i, j, circuits + 1))
     return lit
 
 
@@ -43,6 +40,7 @@ class MixNet:
     """Algorithm 1, exhausted servers skipped; a pair with a circuit sends by light alone."""
 
     name: str = "mixnet"
+    moves: bool = True
 
     def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet:
         """The circuits of Algorithm 1."""

@@ -8,10 +8,14 @@ from typing import Any, Final
 
 from controller.planner.eps import EpsOnly
 from controller.planner.htsim import MixNetHtsim
+from controller.planner.joint import Joint
+from controller.planner.matching import Matching
 from controller.planner.mixnet import MixNet
 from controller.planner.policy import Counts, Policy, counted
+from controller.planner.round_robin import RoundRobin
 from controller.planner.spill import Spill
 from controller.planner.static import Static
+from controller.planner.topoopt import TopoOpt
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.errors import SpecError
@@ -22,7 +26,18 @@ from moefabric.topology import Fabric, Region
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
     {
         policy.name: policy
-        for policy in (MixNet(), MixNetHtsim(), Spill(), Spill("mixnet-spill"), Static(), EpsOnly())
+        for policy in (
+            MixNet(),
+            MixNetHtsim(),
+            Spill(),
+            Spill("mixnet-spill"),
+            Joint(),
+            Matching(),
+            RoundRobin(),
+            TopoOpt(),
+            Static(),
+            EpsOnly(),
+        )
     }
 )
 """Every policy, by the name that a specification calls it."""

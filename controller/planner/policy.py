@@ -24,6 +24,10 @@ class Policy(Protocol):
     def name(self) -> str:
         """What a specification calls it."""
 
+    @property
+    def moves(self) -> bool:
+        """Whether its light changes while a job runs; otherwise it is lit once."""
+
     def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet:
         """The circuits that the region's demand deserves; those of `now` keep their NICs where their pair is still lit."""
 
@@ -38,6 +42,23 @@ def counts(servers: int, lit: list[Pair]) -> Counts:
         matrix[i][j] += 1
         matrix[j][i] += 1
     return tuple(map(tuple, matrix))
+
+
+def heaviest_first(demand: NDArray[np.float64]) -> list[tuple[float, int, int]]:
+    """(less what they owe, i, j) of every pair that owes something, the one that owes most first; ties in server order."""
+    rows, columns = np.nonzero(np.triu(demand, 1))
+    owed = -demand[rows, columns]
+    first = np.argsort(owed, kind="stable")
+    return list(zip(owed[first].tolist(), rows[first].tolist(), columns[first].tolist(), strict=True))
+
+
+def taken(free: list[int], i: int, j: int) -> bool:
+    """Whether both servers had a port free: one of either is now taken."""
+    if free[i] and free[j]:
+        free[i] -= 1
+        free[j] -= 1
+        return True
+    return False
 
 
 def counted(servers: tuple[str, ...], circuits: CircuitSet) -> NDArray[np.int64]:

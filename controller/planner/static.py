@@ -40,6 +40,7 @@ class Static:
     """Uniform circuits that never move; a pair with a circuit sends by light alone."""
 
     name: str = "static"
+    moves: bool = False
 
     def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet:  # noqa: ARG002 - demand is ignored on purpose
         """The same circuits for any demand."""

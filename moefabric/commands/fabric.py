@@ -21,18 +21,21 @@ _PATH = click.Path(path_type=Path)
 def up(fabric: Path, settings: tuple[str, ...]) -> None:
     """Start the fabric that FABRIC describes and leave it running."""
     spec = load.fabric(fabric, settings)
+    from controller.client import await_controllers
     from emulator import lifecycle
     from moefabric.experiment.programs import UP_TIMEOUT_S, processes
 
     was_up = spec.fabric in lifecycle.running()
-    wiring = lifecycle.up(spec.wired(), processes, UP_TIMEOUT_S)
+    wiring = lifecycle.up(spec.wired(), processes, UP_TIMEOUT_S, switch=spec.switch)
+    await_controllers(wiring, UP_TIMEOUT_S)
     click.echo(f"{spec.fabric}: {'was up already' if was_up else 'up'}, {_words(wiring)}")
 
 
 def _words(wiring: Wiring) -> str:
     fabric = wiring.fabric
     nics = f"{fabric.optical} optical + {fabric.electrical} electrical NICs"
-    return f"{len(fabric.servers)} servers of {nics}, {wiring.switch}, {wiring.crossbar}, management {wiring.management.subnet}"
+    switch = f"{wiring.switch} ({wiring.switch_why})" if wiring.switch_why else wiring.switch
+    return f"{len(fabric.servers)} servers of {nics}, {switch}, {wiring.crossbar}, management {wiring.management.subnet}"
 
 
 @click.command()
@@ -44,11 +47,11 @@ def down(name: str | None) -> None:
     if name is None and not lifecycle.running():
         click.echo("no fabric is up")
         return
-    chosen = name or _only()
+    chosen = name or only_running()
     click.echo(f"{chosen}: {'down' if lifecycle.down(chosen) else 'was not up'}")
 
 
-def _only() -> str:
+def only_running() -> str:
     """The one fabric that runs. SpecError where there is none, or a choice."""
     from emulator import lifecycle
 
@@ -67,7 +70,7 @@ def inspect(as_json: bool, name: str | None) -> None:
     """Servers, NICs, switches, circuits lit, rules, counters, processes."""
     from moefabric.experiment.inspection import inspected, lines
 
-    seen = inspected(name or _only())
+    seen = inspected(name or only_running())
     click.echo(json.dumps(seen) if as_json else "\n".join(lines(seen)))
 
 
@@ -79,7 +82,7 @@ def exec_(server: str, command: tuple[str, ...], name: str | None) -> None:
     """Run COMMAND on an emulated SERVER: `moefabric exec s0 -- iperf3 -c 10.0.1.1`."""
     from emulator import lifecycle
 
-    argv = lifecycle.argv_on(name or _only(), server, command)
+    argv = lifecycle.argv_on(name or only_running(), server, command)
     try:
         os.execvp(argv[0], argv)
     except OSError as fault:
@@ -101,7 +104,7 @@ def light(
         raise click.UsageError("give either circuits or --demand")
     if demand is None and not circuits:
         raise click.UsageError("give circuits such as s0/o0~s1/o0, or --demand M.json")
-    said = _light(name or _only(), region, circuits, demand, policy)
+    said = _light(name or only_running(), region, circuits, demand, policy)
     if as_json:
         click.echo(json.dumps(said))
         return
@@ -116,7 +119,7 @@ def _light(
     from controller.client import ControllerClient
     from moefabric.demand_file import read_demand
 
-    wiring = Wiring.from_json(_wiring_text(name))
+    wiring = wiring_of(name)
     chosen = _region(wiring, region)
     client = ControllerClient(wiring.management.northbound(chosen))
     if demand is not None:
@@ -124,9 +127,10 @@ def _light(
     return client.light(list(circuits))
 
 
-def _wiring_text(name: str) -> str:
+def wiring_of(name: str) -> Wiring:
+    """What is known of the fabric of that name. FabricError if it isn't up."""
     try:
-        return RunDir.named(name).wiring.read_text()
+        return Wiring.from_json(RunDir.named(name).wiring.read_text())
     except FileNotFoundError as fault:
         raise FabricError(f"{name} is not up: start it with `moefabric up FABRIC.yaml`") from fault
 

@@ -24,7 +24,8 @@ def host_fleet(spec: ExperimentSpec, fabric: Fabric) -> Iterator[Fleet]:
         fleet.wire(
             [
                 Way(src, dst, nic.path, addresses[dst], dscp(nic.path))
-                for src, dst in permutations(fabric.servers, 2)
+                for region in fabric.regions
+                for src, dst in permutations(region.servers, 2)
                 for nic in fabric.nics(src)
             ]
         )

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
-from moefabric.experiment.replay import Moved
+from moefabric.experiment.runs import Moved
 from moefabric.flows import Flow
-from moefabric.fluid import predict
+from moefabric.fluid import predict_regions
 from moefabric.records import FlowRecord, Phases
 from moefabric.seams import PacedFlow
 from moefabric.topology import Fabric, Region
@@ -53,14 +53,17 @@ class Circuits(Protocol):
 
 
 class MemoryLight:
-    """The light of a fabric's first region. A change lasts as long as its OCS and optics need, and no change lasts no time."""
+    """The light of one region of a fabric, the first where none is given. A change lasts as long as its OCS and optics need, and no change lasts no time."""
 
-    def __init__(self, fabric: Fabric, policy: Circuits, clock: VirtualClock) -> None:
+    def __init__(
+        self, fabric: Fabric, policy: Circuits, clock: VirtualClock, region: Region | None = None
+    ) -> None:
         self.fabric, self.policy, self.clock, self.lit = fabric, policy, clock, CircuitSet()
+        self.region = region or fabric.regions[0]
 
     def reconfigure(self, demand: DemandMatrix) -> Moved:
         """Light what the policy gives the demand, and wait until it is lit."""
-        region, before = self.fabric.regions[0], self.lit
+        region, before = self.region, self.lit
         self.lit = self.policy.circuits(self.fabric, region, demand, before)
         if region.ocs is None or self.lit == before:
             return Moved(before, self.lit, Phases())
@@ -70,7 +73,7 @@ class MemoryLight:
 
 
 class MemoryAgents:
-    """Agents whose flows of a collective start together and end together, when the fluid model says.
+    """Agents whose flows of a collective start together and end together in each region, when the fluid model says.
 
     `lit` tells the circuits that carry light now; a flow on a circuit without any goes by the EPS, as the rules send it. Faults a person can set:
     `broken` holds, by (from, to), why what one server sends another doesn't arrive.
@@ -86,25 +89,22 @@ class MemoryAgents:
         """A record of each flow, in order. What has no way, or takes longer than `deadline_s`, isn't ok."""
         start = self.clock.now_ns() if start_ns is None else max(start_ns, self.clock.now_ns())
         took_s = self._seconds(flows)
-        arrives = took_s <= deadline_s
-        end = start + ceil((took_s if arrives else deadline_s) * NS_PER_S)
-        self.clock.sleep_until(end)
-        late = (
-            ""
-            if arrives
-            else "no way there"
-            if not isfinite(took_s)
-            else f"not there within {deadline_s:g} s"
-        )
+        ends = {name: start + ceil(min(s, deadline_s) * NS_PER_S) for name, s in took_s.items()}
+        self.clock.sleep_until(max(ends.values(), default=start))
+        late = {name: _late(seconds, deadline_s) for name, seconds in took_s.items()}
         return [
-            self._record(collective, flow, start, end, self.broken.get((flow.src, flow.dst), late))
+            self._record(
+                collective, flow, start, ends[name], self.broken.get((flow.src, flow.dst), late[name])
+            )
             for flow in flows
+            for name in [self.fabric.region_of[flow.src].name]
         ]
 
-    def _seconds(self, flows: Sequence[PacedFlow]) -> float:
+    def _seconds(self, flows: Sequence[PacedFlow]) -> dict[str, float]:
         sent = [Flow(flow.src, flow.dst, flow.path, flow.bytes) for flow in flows]
         slower = self.fabric.nic_rate_bps / self.fabric.scale.rate_bps(self.fabric.nic_rate_bps)
-        return predict(self.fabric, self.lit(), sent).seconds * slower
+        told = predict_regions(self.fabric, self.lit(), sent)
+        return {name: prediction.seconds * slower for name, prediction in told.items()}
 
     @staticmethod
     def _record(collective: int, flow: PacedFlow, start: int, end: int, why: str) -> FlowRecord:
@@ -123,3 +123,10 @@ class MemoryAgents:
             ok=not why,
             why=why,
         )
+
+
+def _late(seconds: float, deadline_s: float) -> str:
+    """Why what takes this long doesn't arrive; nothing where it does."""
+    if seconds <= deadline_s:
+        return ""
+    return f"not there within {deadline_s:g} s" if isfinite(seconds) else "no way there"

@@ -7,14 +7,15 @@ from typing import Final
 from controller.planner.plan import policy_named
 from controller.planner.policy import Policy
 from moefabric.circuits import CircuitSet
+from moefabric.demand import DemandMatrix
 from moefabric.experiment.results import Json
-from moefabric.experiment.workload import Workload, workload
-from moefabric.flows import flows
-from moefabric.fluid import predict
+from moefabric.experiment.sending import lit_together, planned_flows
+from moefabric.experiment.workload import Workload, workload_on
+from moefabric.fluid import predict_regions
 from moefabric.iteration import Collective, Compute, Reconfigure
 from moefabric.scaling import propose
 from moefabric.spec.experiment import ExperimentSpec, FabricChoice
-from moefabric.topology import Fabric, Scale
+from moefabric.topology import Fabric, Region, Scale
 from moefabric.units import NS_PER_S
 
 MOVING: Final = frozenset({"mixnet", "mixnet-htsim", "spill"})
@@ -26,7 +27,7 @@ def predicted(spec: ExperimentSpec, folder: Path) -> Json:
     fabrics = []
     for choice in spec.fabrics:
         fabric = spec.wired(choice, "predict", Scale())
-        work = workload(spec, fabric.servers, folder)
+        work = workload_on(spec, fabric, folder)
         iterations = [_iteration(choice, fabric, work, number) for number in range(work.iterations)]
         a2a = [seconds for each in iterations for seconds in each["collectives_s"]]
         total = sum(each["seconds"] for each in iterations) / len(iterations)
@@ -58,39 +59,37 @@ def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> Scale:
     shortest = min(
         seconds
         for choice, fabric in wired.items()
-        for seconds in _iteration(choice, fabric, workload(spec, fabric.servers, folder), 0)["collectives_s"]
+        for seconds in _iteration(choice, fabric, workload_on(spec, fabric, folder), 0)["collectives_s"]
     )
     return propose((fabric for choice, fabric in wired.items() if not choice.hosts), shortest, datapath)
 
 
 def _iteration(choice: FabricChoice, fabric: Fabric, work: Workload, number: int) -> Json:
     """One iteration, with the light that the policy would have moved; settling is waited for in the forward pass."""
-    policy, region = policy_named(choice.policy), fabric.regions[0]
-    settle = (region.ocs.settle_ns + region.ocs.link_up_ns) / NS_PER_S if region.ocs else 0.0
+    policy, moving = policy_named(choice.policy), choice.policy in MOVING
+    settle = max((_settle_s(region) for region in fabric.regions), default=0.0)
     lit = CircuitSet()
-    if region.ocs is not None and choice.policy not in MOVING:
-        lit = policy.circuits(fabric, region, work.layers(0)[0].demand, lit)
-    elif number and region.ocs is not None:
-        lit = policy.circuits(fabric, region, work.layers(number - 1)[0].demand, lit)
+    if not moving or number:
+        lit = _lit(policy, fabric, work.layers(number - 1 if moving else 0)[0].demand, lit)
     seconds = compute = sent = light = 0.0
     moves, collectives = 0, []
     for operation in work.operations(number):
         match operation:
             case Compute(meanwhile=meanwhile):
                 wait = 0.0
-                if meanwhile is not None and choice.policy in MOVING:
+                if meanwhile is not None and moving:
                     lit, changed = _moved(policy, fabric, meanwhile, lit)
-                    moves, wait = moves + changed, settle * changed
+                    moves, wait = moves + changed, settle * bool(changed)
                 compute += operation.slowest_s
                 seconds += max(operation.slowest_s, wait)
-            case Reconfigure() if choice.policy in MOVING:
+            case Reconfigure() if moving:
                 lit, changed = _moved(policy, fabric, operation, lit)
-                moves, seconds = moves + changed, seconds + settle * changed
+                moves, seconds = moves + changed, seconds + settle * bool(changed)
             case Collective():
-                planned = flows(fabric, lit, policy.split(fabric, operation.demand, lit))
-                needed = predict(fabric, lit, planned).seconds
-                collectives.append(needed)
-                seconds += needed
+                planned = planned_flows(fabric, policy, operation.demand, lit)
+                needed = [p.seconds for p in predict_regions(fabric, lit, planned).values()]
+                collectives += needed
+                seconds += max(needed, default=0.0)
                 sent += sum(flow.bytes for flow in planned)
                 light += sum(flow.bytes for flow in planned if flow.by_light)
     return {
@@ -98,6 +97,22 @@ def _iteration(choice: FabricChoice, fabric: Fabric, work: Workload, number: int
     }  # fmt: skip
 
 
-def _moved(policy: Policy, fabric: Fabric, wanted: Reconfigure, lit: CircuitSet) -> tuple[CircuitSet, bool]:
-    target = policy.circuits(fabric, fabric.regions[0], wanted.demand, lit)
-    return target, target != lit
+def _settle_s(region: Region) -> float:
+    return (region.ocs.settle_ns + region.ocs.link_up_ns) / NS_PER_S if region.ocs else 0.0
+
+
+def _lit(policy: Policy, fabric: Fabric, demand: DemandMatrix, lit: CircuitSet) -> CircuitSet:
+    """What the policy lights for a demand, region by region."""
+    return lit_together(
+        policy.circuits(fabric, region, demand.of(region.servers), lit)
+        for region in fabric.regions
+        if region.ocs is not None
+    )
+
+
+def _moved(policy: Policy, fabric: Fabric, wanted: Reconfigure, lit: CircuitSet) -> tuple[CircuitSet, int]:
+    """The light that is wanted, and in how many regions it isn't what was lit."""
+    target = _lit(policy, fabric, wanted.demand, lit)
+    change = lit.towards(target)
+    moving = {fabric.region_of[c.a.server].name for each in (change.teardown, change.setup) for c in each}
+    return target, len(moving)

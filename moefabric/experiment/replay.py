@@ -1,43 +1,41 @@
-"""The replay of one fabric: iterations of computing, moving light and sending, one operation after the other, every one timed."""
+"""The replay of one fabric: iterations of computing, moving light and sending, one operation after the other, every one timed.
 
-import time
-from collections.abc import Callable, Sequence
+All regions go through an iteration side by side: an all-to-all starts in all of them at the same instant, once the last one is ready, and each is
+timed by itself. That is the most that their shared EPS can be asked for; in a job they would drift apart.
+
+Computing is waiting, and nothing moves meanwhile: of a long wait, all but `LONGEST_WAIT_NS` is skipped, and the times that are told go on as if it
+had passed. Light, bytes and rules never have their time cut.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Final, Protocol
 
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.errors import AgentError
+from moefabric.experiment.clock import Clock, MonotonicClock
 from moefabric.experiment.cpu import stolen_and_total
-from moefabric.flows import Flow, Split, flows
-from moefabric.fluid import Prediction, predict
+from moefabric.experiment.runs import CollectiveRun, IterationRun, Moved, ReconfigurationRun, Span
+from moefabric.experiment.sending import Policy, lit_together, paced, planned_flows
+from moefabric.flows import Flow
+from moefabric.fluid import Prediction, predict_regions
 from moefabric.iteration import Collective, Compute, Operation, Reconfigure
-from moefabric.records import FlowRecord, Phases
+from moefabric.records import FlowRecord
 from moefabric.seams import Agents
-from moefabric.topology import Fabric
+from moefabric.topology import Fabric, Region
 from moefabric.units import NS_PER_S
 
-PACING_HEADROOM: Final = 1.03
-"""A flow is paced this much above its planned rate: what it loses to starting it makes good."""
 ARMING_NS: Final = 20_000_000
 """How far ahead agents are told of a collective, so that all start at the same instant."""
+ARMING_FLOW_NS: Final = 100_000
+ARMING_SERVER_NS: Final = 1_000_000
+"""And how far for each of its flows and servers, where there are many: what telling them takes."""
+LONGEST_WAIT_NS: Final = 250_000_000
+"""So long connections rest, and control planes end what they have begun, before the next operation."""
 _SLACK_S: Final = 20.0
-
-
-class Policy(Protocol):
-    """How a demand is parted over light and EPS."""
-
-    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split: ...
-
-
-@dataclass(frozen=True)
-class Moved:
-    """A reconfiguration as the controller tells it."""
-
-    before: CircuitSet
-    after: CircuitSet
-    phases: Phases
 
 
 class Light(Protocol):
@@ -47,108 +45,15 @@ class Light(Protocol):
         """Light what the demand deserves; returns when traffic may use it."""
 
 
-@dataclass(frozen=True)
-class PacedFlow:
-    """What an agent has to send."""
-
-    src: str
-    dst: str
-    path: str
-    bytes: int
-    rate_bps: float | None
-
-
-@dataclass(frozen=True)
-class CollectiveRun:
-    """A collective as it went. Times in wall nanoseconds, from the first byte sent to the last one received; prediction in model seconds.
-
-    `stolen` is the share of the machine's CPU that a hypervisor gave to others meanwhile.
-    """
-
-    iteration: int
-    operation: Collective
-    prediction: Prediction
-    planned: tuple[Flow, ...]
-    records: tuple[FlowRecord, ...]
-    dark_ns: int
-    stolen: float = 0.0
-
-    @property
-    def start_ns(self) -> int:
-        """When the first byte was sent."""
-        return min(record.first_sent_ns for record in self.records)
-
-    @property
-    def end_ns(self) -> int:
-        """When the last byte was received."""
-        return max(record.last_received_ns for record in self.records)
-
-
-@dataclass(frozen=True)
-class ReconfigurationRun:
-    """A reconfiguration as it went."""
-
-    iteration: int
-    operation: Reconfigure
-    moved: Moved
-    start_ns: int
-    end_ns: int
-
-
-@dataclass(frozen=True)
-class Span:
-    """A stretch of one server's time, for the picture."""
-
-    server: str
-    kind: str
-    direction: str
-    layer: int
-    start_ns: int
-    end_ns: int
-
-
-@dataclass
-class IterationRun:
-    """One iteration as it went."""
-
-    number: int
-    start_ns: int
-    end_ns: int = 0
-    compute_ns: int = 0
-    collectives: list[CollectiveRun] = field(default_factory=list)
-    reconfigurations: list[ReconfigurationRun] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
-
-
-class Clock(Protocol):
-    """Time, and waiting for it."""
-
-    def now_ns(self) -> int: ...
-    def sleep_until(self, instant_ns: int) -> None: ...
-
-
-class MonotonicClock:
-    """This machine's CLOCK_MONOTONIC, which the agents and the kernel's dark time use too."""
-
-    def now_ns(self) -> int:
-        """Nanoseconds."""
-        return time.monotonic_ns()
-
-    def sleep_until(self, instant_ns: int) -> None:
-        """Return at `instant_ns`, or at once where it has passed."""
-        if (left := instant_ns - time.monotonic_ns()) > 0:
-            time.sleep(left / NS_PER_S)
-
-
 class Replay:
-    """Runs iterations of one fabric under one policy. Without a `light` to move, what is `lit` stays lit."""
+    """Runs iterations of one fabric under one policy. Regions without a light to move, in `lights`, keep what is `lit`."""
 
     def __init__(
         self,
         fabric: Fabric,
         policy: Policy,
         agents: Agents,
-        light: Light | None,
+        lights: Mapping[str, Light],
         lit: CircuitSet,
         *,
         paced: bool = True,
@@ -158,29 +63,50 @@ class Replay:
         stolen: Callable[[], tuple[int, int]] = stolen_and_total,
         progress: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.fabric, self.policy, self.agents, self.light, self.circuits = fabric, policy, agents, light, lit
+        self.fabric, self.policy, self.agents, self.lights = fabric, policy, agents, lights
         self.paced, self.clock, self.progress = paced, clock or MonotonicClock(), progress
         self.arming_ns, self._stolen = arming_ns, stolen
-        self._collectives = 0
-        self._dark_ns = 0
-        self._background = background or ThreadPoolExecutor(1, thread_name_prefix="reconfigure")
+        self._lit = {
+            region.name: CircuitSet(frozenset(c for c in lit if c.a.server in region.servers))
+            for region in fabric.regions
+        }
+        self._collectives = self._skipped_ns = 0
+        self._dark_ns = dict.fromkeys(self._lit, 0)
+        self._background = background or ThreadPoolExecutor(
+            max(1, len(lights)), thread_name_prefix="reconfigure"
+        )
+
+    @property
+    def circuits(self) -> CircuitSet:
+        """What is lit in all regions."""
+        return lit_together(self._lit.values())
 
     def iteration(self, number: int, operations: Sequence[Operation]) -> IterationRun:
         """Run one iteration; AgentError where a transfer is lost for good."""
-        run = IterationRun(number, self.clock.now_ns())
+        run, skipped = IterationRun(number, self._now_ns()), self._skipped_ns
         cursor = run.start_ns
         for operation in operations:
             match operation:
                 case Compute():
                     cursor = self._compute(run, operation, cursor)
-                case Reconfigure() if self.light is not None:
-                    self.clock.sleep_until(cursor)
-                    cursor = self._reconfigure(run, operation, self.light)
+                case Reconfigure() if self.lights:
+                    self._wait_until(cursor)
+                    cursor = self._reconfigure(run, operation)
                 case Collective():
                     cursor = self._collective(run, operation, cursor)
-        self.clock.sleep_until(cursor)
-        run.end_ns = cursor
+        self._wait_until(cursor)
+        run.end_ns, run.skipped_ns = cursor, self._skipped_ns - skipped
         return run
+
+    def _now_ns(self) -> int:
+        return self.clock.now_ns() + self._skipped_ns
+
+    def _wait_until(self, instant_ns: int) -> None:
+        self._skip_towards(instant_ns)
+        self.clock.sleep_until(instant_ns - self._skipped_ns)
+
+    def _skip_towards(self, instant_ns: int) -> None:
+        self._skipped_ns += max(0, instant_ns - self._now_ns() - LONGEST_WAIT_NS)
 
     def _compute(self, run: IterationRun, operation: Compute, start_ns: int) -> int:
         ends = [start_ns + self._wall_ns(seconds) for seconds in operation.seconds]
@@ -189,21 +115,34 @@ class Replay:
             for server, end in zip(self.fabric.servers, ends, strict=True)
         ]
         run.compute_ns += max(ends) - start_ns
-        if operation.meanwhile is None or self.light is None:
+        if operation.meanwhile is None or not self.lights:
             return max(ends)
-        moving: Future[int] = self._background.submit(self._reconfigure, run, operation.meanwhile, self.light)
-        return max(moving.result(), *ends)
+        return max(self._reconfigure(run, operation.meanwhile), *ends)
 
-    def _reconfigure(self, run: IterationRun, operation: Reconfigure, light: Light) -> int:
-        start = self.clock.now_ns()
-        moved = light.reconfigure(operation.demand)
-        end = self.clock.now_ns()
-        self.circuits = moved.after
-        run.reconfigurations.append(ReconfigurationRun(run.number, operation, moved, start, end))
-        if moved.before != moved.after:
-            self._dark_ns += round(moved.phases.settle_s * NS_PER_S)
-            run.spans += self._dark_spans(operation, moved, start, end)
-        return end
+    def _reconfigure(self, run: IterationRun, operation: Reconfigure) -> int:
+        """All regions told at once, each by a thread of its own; when the last one's light may be used."""
+        moving: list[tuple[Region, Future[tuple[Moved, int, int]]]] = [
+            (region, self._background.submit(self._moved, region, operation.demand.of(region.servers)))
+            for region in self.fabric.regions
+            if region.name in self.lights
+        ]
+        last = self._now_ns()
+        for region, told in moving:
+            moved, start, end = told.result()
+            last = max(last, end)
+            self._lit[region.name] = moved.after
+            run.reconfigurations.append(
+                ReconfigurationRun(run.number, operation, moved, start, end, region.name)
+            )
+            if moved.before != moved.after:
+                self._dark_ns[region.name] += round(moved.phases.settle_s * NS_PER_S)
+                run.spans += self._dark_spans(operation, moved, start, end)
+        return last
+
+    def _moved(self, region: Region, demand: DemandMatrix) -> tuple[Moved, int, int]:
+        start = self._now_ns()
+        moved = self.lights[region.name].reconfigure(demand)
+        return moved, start, self._now_ns()
 
     def _dark_spans(self, operation: Reconfigure, moved: Moved, start: int, end: int) -> list[Span]:
         change = moved.before.towards(moved.after)
@@ -217,54 +156,94 @@ class Replay:
         return spans
 
     def _collective(self, run: IterationRun, operation: Collective, cursor: int) -> int:
-        split = self.policy.split(self.fabric, operation.demand, self.circuits)
-        planned = flows(self.fabric, self.circuits, split)
+        circuits = self.circuits
+        planned = planned_flows(self.fabric, self.policy, operation.demand, circuits)
         if not planned:
             return cursor
-        prediction = predict(self.fabric, self.circuits, planned)
-        start = max(cursor, self.clock.now_ns() + self.arming_ns)
+        predictions = predict_regions(self.fabric, circuits, planned)
+        told = paced(self.fabric, planned, predictions, greedily=not self.paced)
+        servers = len(self.fabric.servers)
+        arming = max(self.arming_ns, ARMING_FLOW_NS * len(told) + ARMING_SERVER_NS * servers)
+        start = max(cursor, self._now_ns() + arming)
+        self._skip_towards(start - arming)
         self._collectives += 1
-        wall_s = prediction.seconds * self.fabric.scale.dilation
+        longest_s = max(p.seconds for p in predictions.values()) * self.fabric.scale.dilation
         before = self._stolen()
-        records = self.agents.run(
-            self._collectives, self._paced(planned, wall_s), start, deadline_s=10 * wall_s + _SLACK_S
-        )
+        records = [
+            self._shifted(record)
+            for record in self.agents.run(
+                self._collectives, told, start - self._skipped_ns, deadline_s=10 * longest_s + _SLACK_S
+            )
+        ]
         if lost := [record for record in records if not record.ok]:
             raise AgentError(_loss(operation, lost))
-        dark, self._dark_ns = self._dark_ns, 0
         stolen, total = (now - then for now, then in zip(self._stolen(), before, strict=True))
-        share = stolen / total if total else 0.0
-        made = CollectiveRun(run.number, operation, prediction, planned, tuple(records), dark, share)
-        run.collectives.append(made)
-        run.spans += self._sending_spans(made)
+        made = self._parted(
+            run.number, operation, predictions, planned, records, stolen / total if total else 0.0
+        )
+        run.collectives += made
+        run.spans += [span for part in made for span in self._sending_spans(part)]
         self.progress(f"{operation.direction} {operation.kind} of layer {operation.layer}")
-        return made.end_ns
+        return max(part.end_ns for part in made)
 
-    def _paced(self, planned: Sequence[Flow], wall_s: float) -> list[PacedFlow]:
-        scale = self.fabric.scale
+    def _shifted(self, record: FlowRecord) -> FlowRecord:
+        """The record on the clock on which nothing was skipped."""
+        return replace(
+            record,
+            first_sent_ns=record.first_sent_ns + self._skipped_ns,
+            last_sent_ns=record.last_sent_ns + self._skipped_ns,
+            first_received_ns=record.first_received_ns + self._skipped_ns,
+            last_received_ns=record.last_received_ns + self._skipped_ns,
+        )
+
+    def _parted(
+        self,
+        number: int,
+        operation: Collective,
+        predictions: Mapping[str, Prediction],
+        planned: Sequence[Flow],
+        records: Sequence[FlowRecord],
+        stolen: float,
+    ) -> list[CollectiveRun]:
+        """Each region's part of what went."""
+        sent: dict[str, list[Flow]] = {name: [] for name in predictions}
+        seen: dict[str, list[FlowRecord]] = {name: [] for name in predictions}
+        for flow in planned:
+            sent[self.fabric.region_of[flow.src].name].append(flow)
+        for record in records:
+            seen[self.fabric.region_of[record.src].name].append(record)
         made = []
-        # The largest first: the fullest link must not wait while an agent starts the others.
-        for flow in sorted(planned, key=lambda flow: -flow.bytes):
-            size = scale.size_bytes(flow.bytes)
-            rate = PACING_HEADROOM * 8 * size / wall_s if self.paced else None
-            made.append(PacedFlow(flow.src, flow.dst, flow.path, size, rate))
+        for name, prediction in predictions.items():
+            dark, self._dark_ns[name] = self._dark_ns[name], 0
+            made.append(
+                CollectiveRun(
+                    number, operation, prediction, tuple(sent[name]), tuple(seen[name]), dark, stolen, name
+                )
+            )
         return made
 
     def _sending_spans(self, made: CollectiveRun) -> list[Span]:
-        spans = []
-        for server in self.fabric.servers:
-            mine = [r for r in made.records if server in (r.src, r.dst)]
-            if mine:
-                start, end = min(r.first_sent_ns for r in mine), max(r.last_received_ns for r in mine)
-                what = made.operation
-                spans.append(Span(server, what.kind, what.direction, what.layer, start, end))
-        return spans
+        what, mine = made.operation, defaultdict[str, list[FlowRecord]](list)
+        for record in made.records:
+            mine[record.src].append(record)
+            mine[record.dst].append(record)
+        return [
+            Span(
+                server,
+                what.kind,
+                what.direction,
+                what.layer,
+                min(r.first_sent_ns for r in mine[server]),
+                max(r.last_received_ns for r in mine[server]),
+            )
+            for server in sorted(mine, key=self.fabric.index.__getitem__)
+        ]
 
     def _wall_ns(self, model_s: float) -> int:
         return self.fabric.scale.wall_ns(model_s * NS_PER_S)
 
     def close(self) -> None:
-        """End the background thread."""
+        """End the background threads."""
         self._background.shutdown()
 
 

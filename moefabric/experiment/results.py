@@ -1,13 +1,16 @@
 """The run's JSON: what one fabric's replay says, in the model's seconds and bytes (the contract of README's "JSON" section)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from moefabric.experiment.replay import CollectiveRun, IterationRun, ReconfigurationRun
+from moefabric.experiment.runs import CollectiveRun, IterationRun, ReconfigurationRun
 from moefabric.fidelity import Observation, judge
+from moefabric.fluid import goodput_share
+from moefabric.iteration import Operation
 from moefabric.records import FlowRecord
 from moefabric.topology import Fabric
 from moefabric.units import NS_PER_S
@@ -16,7 +19,7 @@ Json = dict[str, Any]
 STOLEN = 0.03
 """A collective during which others had more than this share of the machine's CPU says nothing of the fabric: it is told, not judged."""
 _FULL = 0.95
-"""A link that carries this share of the fullest one's load is expected to be as full."""
+"""A NIC that has to carry this share of what it can in the predicted time is expected to be full all the while."""
 
 
 def result(
@@ -82,6 +85,7 @@ def _model_seconds(fabric: Fabric) -> Callable[[float], float]:
 def _wiring(fabric: Fabric) -> Json:
     return {
         "servers": len(fabric.servers),
+        "regions": {region.name: list(region.servers) for region in fabric.regions},
         "gpus_per_server": fabric.gpus,
         "optical_nics": fabric.optical,
         "electrical_nics": fabric.electrical,
@@ -96,19 +100,30 @@ def _wiring(fabric: Fabric) -> Json:
 def _iteration(fabric: Fabric, run: IterationRun) -> Json:
     model_s = _model_seconds(fabric)
     measured, compute = model_s(run.end_ns - run.start_ns), model_s(run.compute_ns)
-    waiting = sum(
-        r.moved.phases.settle_s / fabric.scale.dilation
-        for r in run.reconfigurations
-        if r.moved.before != r.moved.after and r.operation.direction == "forward"
+    predicted = compute + _slowest_regions(
+        [(c.operation, c.prediction.seconds) for c in run.collectives]
+        + [
+            (r.operation, r.moved.phases.settle_s / fabric.scale.dilation)
+            for r in run.reconfigurations
+            if r.moved.before != r.moved.after and r.operation.direction == "forward"
+        ]
     )
-    predicted = compute + sum(c.prediction.seconds for c in run.collectives) + waiting
     return {
         "iteration": run.number,
         "measured_s": measured,
         "predicted_s": predicted,
         "compute_s": compute,
         "exposed_comm_s": measured - compute,
+        "skipped_s": model_s(run.skipped_ns),
     }
+
+
+def _slowest_regions(parts: Iterable[tuple[Operation, float]]) -> float:
+    """Seconds of operations that all regions do side by side: the slowest region's, operation after operation."""
+    longest: dict[int, float] = {}
+    for operation, seconds in parts:
+        longest[id(operation)] = max(seconds, longest.get(id(operation), 0.0))
+    return sum(longest.values())
 
 
 def _collective(fabric: Fabric, run: CollectiveRun) -> Json:
@@ -116,6 +131,7 @@ def _collective(fabric: Fabric, run: CollectiveRun) -> Json:
     light = sum(flow.bytes for flow in run.planned if flow.by_light)
     total = sum(flow.bytes for flow in run.planned)
     return {
+        "region": run.region,
         "iteration": run.iteration,
         "layer": run.operation.layer,
         "kind": run.operation.kind,
@@ -137,7 +153,7 @@ def _reconfiguration(fabric: Fabric, run: ReconfigurationRun) -> Json:
     phases["settle_s"] = settle_wall_s / fabric.scale.dilation
     phases["total_s"] += phases["settle_s"] - settle_wall_s
     return {
-        "region": fabric.regions[0].name,
+        "region": run.region,
         "iteration": run.iteration,
         "layer": run.operation.layer,
         "pass": run.operation.direction,
@@ -167,15 +183,19 @@ def _lateness(run: CollectiveRun) -> float:
 
 
 def _link_rate_errors(fabric: Fabric, run: CollectiveRun) -> list[float]:
-    """Goodput of each full sending NIC, as it was received, against the planned one; minus 1."""
-    by_nic: dict[tuple[str, str], list[FlowRecord]] = {}
+    """Goodput of each NIC that should be full all the time, as it was received, against the planned one; minus 1."""
+    by_nic: defaultdict[tuple[str, str, str], list[FlowRecord]] = defaultdict(list)
     for record in run.records:
-        by_nic.setdefault((record.src, record.path), []).append(record)
-    sent = {nic: sum(record.bytes for record in records) for nic, records in by_nic.items()}
-    full = [records for nic, records in by_nic.items() if sent[nic] >= _FULL * max(sent.values())]
+        by_nic["from", record.src, record.path].append(record)
+        if record.path[0] == "e":  # of light, the other end carries the same
+            by_nic["to", record.dst, f"e{int(record.path[1:]) % fabric.electrical}"].append(record)
     planned_ns = run.prediction.seconds * fabric.scale.dilation * NS_PER_S
+    rate_bps = fabric.scale.rate_bps(fabric.nic_rate_bps) * goodput_share(fabric.mtu)
+    full_bytes = _FULL * planned_ns / NS_PER_S * rate_bps / 8
     took_ns = [
-        max(r.last_received_ns for r in records) - min(r.first_sent_ns for r in records) for records in full
+        max(r.last_received_ns for r in records) - min(r.first_sent_ns for r in records)
+        for records in by_nic.values()
+        if sum(record.bytes for record in records) >= full_bytes
     ]
     return [planned_ns / took - 1 for took in took_ns if took > 0]
 
@@ -195,10 +215,11 @@ def ratios(results: Sequence[Json]) -> None:
 def _median_ratio(
     ours: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]], key: str
 ) -> float | None:
-    theirs = {(c["iteration"], c["layer"], c["kind"], c["pass"]): c[key] for c in base}
-    found = [
-        c[key] / theirs[place]
-        for c in ours
-        if (place := (c["iteration"], c["layer"], c["kind"], c["pass"])) in theirs
-    ]
+    theirs = {_place(c): c[key] for c in base}
+    found = [c[key] / theirs[_place(c)] for c in ours if _place(c) in theirs]
     return float(np.median(found)) if found else None
+
+
+def _place(collective: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Which all-to-all it is, in every fabric alike."""
+    return tuple(collective.get(name) for name in ("region", "iteration", "layer", "kind", "pass"))

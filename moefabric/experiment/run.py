@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from agents.fleet import Fleet
-from controller.client import ControllerClient
 from controller.planner.plan import policy_named
 from emulator import datapath
 from moefabric.circuits import CircuitSet
@@ -21,8 +20,8 @@ from moefabric.experiment.hosts import host_fleet
 from moefabric.experiment.predict import MOVING, proposed_scale
 from moefabric.experiment.replay import Light, Replay
 from moefabric.experiment.results import Json, ratios, result
-from moefabric.experiment.testbed import ControlledLight, standing
-from moefabric.experiment.workload import Workload, workload
+from moefabric.experiment.testbed import Lights, standing
+from moefabric.experiment.workload import Workload, workload_on
 from moefabric.fidelity import Verdict, worst
 from moefabric.management import Wiring
 from moefabric.spec.experiment import ExperimentSpec, FabricChoice
@@ -38,21 +37,22 @@ def run(
 ) -> Json:
     """Run an experiment whose file lies in `folder`. Returns the run's JSON; SpecError, FabricError and the like where it can't run."""
     started = datetime.now(UTC)
-    moved_by = datapath.choose().name
+    moved_by = datapath.choose(spec.wiring.switch).datapath.name
     scale = proposed_scale(spec, folder, moved_by)
     results: list[Json] = []
     wiring: Wiring | None = None
     for choices in _groups(spec):
         fabric = spec.wired(choices[0], _name(spec, choices[0]), scale)
-        work = workload(spec, fabric.servers, folder)
+        work = workload_on(spec, fabric, folder)
         if choices[0].hosts:
             with host_fleet(spec, fabric) as fleet:
                 results += [_replayed(spec, c, fabric, work, fleet, None, (), reporter) for c in choices]
             continue
         reporter.say(f"{'/'.join(c.name for c in choices)}: bringing {fabric.name} up")
-        with standing(fabric, external, CONGESTION[spec.transport]) as (up, fleet, client):
+        congestion = CONGESTION[spec.transport]
+        with standing(fabric, external, congestion, spec.wiring.switch) as (up, fleet, lights):
             results += [
-                _replayed(spec, c, fabric, work, fleet, client, up.remarks, reporter) for c in choices
+                _replayed(spec, c, fabric, work, fleet, lights, up.remarks, reporter) for c in choices
             ]
             wiring = up
     results.sort(key=lambda entry: [choice.name for choice in spec.fabrics].index(entry["fabric"]))
@@ -87,19 +87,21 @@ def _replayed(
     fabric: Fabric,
     work: Workload,
     fleet: Fleet,
-    client: ControllerClient | None,
+    lights: Lights | None,
     remarks: tuple[str, ...],
     reporter: Reporter,
 ) -> Json:
     progress: Callable[[str], None] = lambda what: reporter.step(f"{choice.name}: {what}")  # noqa: E731
-    with _replay(spec, choice, fabric, work, fleet, client) as cold:
+    with _replay(spec, choice, fabric, work, fleet, lights) as cold:
         cold.iteration(0, work.warm_up())
-    with _replay(spec, choice, fabric, work, fleet, client, progress) as replay, CpuSampler() as cpu:
+    with _replay(spec, choice, fabric, work, fleet, lights, progress) as replay, CpuSampler() as cpu:
         runs = [replay.iteration(number, work.operations(number)) for number in range(work.iterations)]
     entry = result(fabric, choice.name, choice.policy, runs, cpu_idle=cpu.idle, remarks=remarks)
-    # The first layer's light is the last to be moved: the backward pass ends there.
-    entry["demand"] = work.layers(work.iterations - 1)[0].demand.array.tolist()
-    entry["demand_label"] = f"dispatch of layer 0, bytes from row's server to column's ({work.label})"
+    # The first layer's light is the last to be moved: the backward pass ends there. One region stands for all.
+    first = fabric.regions[0]
+    entry["demand"] = work.layers(work.iterations - 1)[0].demand.of(first.servers).array.tolist()
+    of = f" in {first.name}" if len(fabric.regions) > 1 else ""
+    entry["demand_label"] = f"dispatch of layer 0{of}, bytes from row's server to column's ({work.label})"
     entry["circuits"] = [[str(c.a), str(c.b)] for c in replay.circuits]
     seconds = sum(i["measured_s"] for i in entry["iterations"]) / len(runs)
     reporter.say(f"{choice.name}: {seconds:.3f} s an iteration, verdict {entry['fidelity']['verdict']}")
@@ -113,13 +115,13 @@ def _replay(
     fabric: Fabric,
     work: Workload,
     fleet: Fleet,
-    client: ControllerClient | None,
+    lights: Lights | None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Replay]:
     """A replay that starts from the dark, or, where the light never moves, from all the light that it will have."""
-    light, lit = _light(choice, work, client)
+    moving, lit = _light(choice, fabric, work, lights)
     policy, paced = policy_named(choice.policy), spec.transport == "paced"
-    replay = Replay(fabric, policy, fleet, light, lit, paced=paced, progress=progress)
+    replay = Replay(fabric, policy, fleet, moving, lit, paced=paced, progress=progress)
     try:
         yield replay
     finally:
@@ -127,16 +129,15 @@ def _replay(
 
 
 def _light(
-    choice: FabricChoice, work: Workload, client: ControllerClient | None
-) -> tuple[Light | None, CircuitSet]:
-    """Who moves the light, and what is lit when the first iteration starts."""
-    if client is None or choice.policy == "eps":
-        return None, CircuitSet()
-    client.light([])
+    choice: FabricChoice, fabric: Fabric, work: Workload, lights: Lights | None
+) -> tuple[Mapping[str, Light], CircuitSet]:
+    """Who moves the light of each region, and what is lit when the first iteration starts."""
+    if lights is None or choice.policy == "eps":
+        return {}, CircuitSet()
+    lights.dark()
     if choice.policy in MOVING:
-        return ControlledLight(client, choice.policy), CircuitSet()
-    moved = ControlledLight(client, choice.policy).reconfigure(work.layers(0)[0].demand)
-    return None, moved.after
+        return lights.under(choice.policy), CircuitSet()
+    return {}, lights.reconfigure(choice.policy, work.layers(0)[0].demand, fabric)
 
 
 def _manifest(spec: ExperimentSpec, scale: Scale, wiring: Wiring | None, started: datetime) -> dict[str, Any]:
@@ -146,6 +147,7 @@ def _manifest(spec: ExperimentSpec, scale: Scale, wiring: Wiring | None, started
         "crossbar": wiring.crossbar if wiring else "none",
         "scale": {"bytes": scale.bytes, "dilation": scale.dilation},
         "seed": spec.seed,
+        "noise": spec.gating.noise,
         "transport": spec.transport,
         "congestion_control": CONGESTION[spec.transport],
         "cores": os.cpu_count(),

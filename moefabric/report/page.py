@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from moefabric.report import bars, distribution, heatmap, phases, reading, ring, timeline, words
+from moefabric.report import bars, distribution, heatmap, phases, reading, regions, ring, timeline, words
 from moefabric.report.reading import Result
 from moefabric.units import rate_text
 
@@ -44,6 +44,8 @@ def page(run: Mapping[str, Any]) -> str:
         closer=closer,
         layer=layer,
         lit=_lit(results),
+        region_errors=regions.errors(results),
+        region_rings=[(result.name, drawn) for result in results if (drawn := regions.rings(result))],
         bars=bars.bars(results),
         distribution=distribution.distribution(results),
         phases=phases.phases(results),
@@ -93,6 +95,8 @@ def _wiring(results: Sequence[Result]) -> list[tuple[str, str]]:
             continue
         servers = words.counted(count["servers"], "server")
         gpus = f" of {words.counted(count['gpus_per_server'], 'GPU')}" if count["gpus_per_server"] else ""
+        if result.regions:
+            servers = f"{words.counted(len(result.regions), 'region')}, {servers}"
         rate = reading.number(result.wiring.get("nic_rate_bps"))
         of = f" of {rate_text(rate)}" if rate else ""
         nics = f"{count['optical_nics']} optical + {count['electrical_nics']} electrical NICs{of} each"
@@ -122,13 +126,15 @@ def _scale(results: Sequence[Result]) -> str:
 
 
 def _hidden_servers(results: Sequence[Result]) -> int:
+    if any(result.regions for result in results):
+        return 0
     most = max((len({interval.server for interval in result.timeline}) for result in results), default=0)
     return max(0, most - timeline.MOST_SERVERS)
 
 
 def _lit(results: Sequence[Result]) -> list[Lit]:
     """Demand and circuits of every fabric that says either, the heat of all on one scale."""
-    shown = [result for result in results if result.demand or result.circuits]
+    shown = [regions.first(result) for result in results if result.demand or result.circuits]
     owed = [
         cell
         for result in shown

@@ -26,6 +26,11 @@ class AllToAll:
 
     measured_s: float
     predicted_s: float | None
+    region: str = ""
+    iteration: int = 0
+    layer: int = 0
+    kind: str = ""
+    backward: bool = False
 
     @property
     def error(self) -> float | None:
@@ -85,6 +90,8 @@ class Result:
     demand_label: str = ""
     circuits: tuple[tuple[str, str], ...] = ()
     wiring: Mapping[str, Any] = field(default_factory=dict)
+    regions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The servers of each region, where there are several."""
     fidelity: Mapping[str, Any] = field(default_factory=dict)
     integrity: Mapping[str, Any] = field(default_factory=dict)
 
@@ -185,6 +192,7 @@ def _result(row: Mapping[str, Any]) -> Result:
     collectives = _rows(row, "collectives")
     fidelity = row.get("fidelity") or {}
     verdict, reasons = _verdict(fidelity)
+    regions = _regions(row.get("wiring") or {})
     return Result(
         name=str(row.get("fabric", "unnamed")),
         policy=str(row.get("policy") or ""),
@@ -198,16 +206,25 @@ def _result(row: Mapping[str, Any]) -> Result:
         all_to_alls=_all_to_alls(collectives),
         bytes_by_light=_sum(collectives, "bytes_by_light"),
         bytes_by_eps=_sum(collectives, "bytes_by_eps"),
-        dark_s=_sum(collectives, "dark_s") / max(1, len(iterations)),
+        dark_s=_sum(collectives, "dark_s") / max(1, len(iterations)) / max(1, len(regions)),
         reconfigurations=tuple(_reconfiguration(each) for each in _rows(row, "reconfigurations")),
         timeline=_timeline(_rows(row, "timeline")),
         demand=_demand(row.get("demand")),
         demand_label=str(row.get("demand_label") or ""),
         circuits=_circuits(row.get("circuits") or ()),
         wiring=row.get("wiring") or {},
+        regions=regions,
         fidelity=fidelity,
         integrity=row.get("integrity") or {},
     )
+
+
+def _regions(wiring: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The servers of each region; none where there is but one."""
+    said = wiring.get("regions")
+    if not isinstance(said, Mapping) or len(said) < 2:
+        return {}
+    return {str(name): tuple(map(str, servers)) for name, servers in said.items() if servers}
 
 
 def _against(result: Result, said: Mapping[str, Any], base: Result | None) -> Result:
@@ -242,7 +259,17 @@ def _all_to_alls(rows: Iterable[Mapping[str, Any]]) -> tuple[AllToAll, ...]:
         kind, measured = str(row.get("kind", "")), number(row.get("measured_s"))
         if measured is None or not any(word in kind for word in ("dispatch", "combine", "all-to-all")):
             continue
-        found.append(AllToAll(measured, number(row.get("predicted_s"))))
+        found.append(
+            AllToAll(
+                measured,
+                number(row.get("predicted_s")),
+                region=str(row.get("region") or ""),
+                iteration=int(number(row.get("iteration")) or 0),
+                layer=int(number(row.get("layer")) or 0),
+                kind=kind,
+                backward=row.get("pass") == "backward",
+            )
+        )
     return tuple(found)
 
 

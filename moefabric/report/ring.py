@@ -6,7 +6,7 @@ a line says how many circuits run in parallel.
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -48,6 +48,21 @@ def ring(result: Result) -> Markup:
         drawn.append(svg.label(_MIDDLE, _MIDDLE - 4, "no light", "strong", "middle"))
         drawn.append(svg.label(_MIDDLE, _MIDDLE + 14, "every byte by the EPS", "small", "middle"))
     return svg.picture(SIZE, SIZE, f"Circuits of {words.printable(result.name)}", drawn)
+
+
+def small(servers: Sequence[str], circuits: Sequence[tuple[str, str]], side: float) -> list[Markup]:
+    """A ring of `side` without names: a dot a server, a line a pair with light, the thicker the more circuits."""
+    places = {server: _Place(math.tau * i / len(servers)) for i, server in enumerate(servers)}
+    pairs = Counter(_pair(circuit) for circuit in circuits)
+    drawn = [
+        _chord(places, a, b, 2.4 + 3.2 * (count - 1), f"{a} and {b}: {words.counted(count, 'circuit')}")
+        for (a, b), count in sorted(pairs.items())
+        if a in places and b in places
+    ]
+    for server, place in places.items():
+        x, y = place.at(_RADIUS)
+        drawn.append(svg.tag("circle", svg.tag("title", server), cx=x, cy=y, r=9, class_="nic unlit"))
+    return [svg.tag("g", *drawn, transform=f"scale({side / SIZE:.4f})")]
 
 
 def _count(result: Result, key: str) -> int:

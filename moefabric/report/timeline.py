@@ -10,7 +10,7 @@ from statistics import median_low
 
 from markupsafe import Markup
 
-from moefabric.report import svg, words
+from moefabric.report import regions, svg, words
 from moefabric.report.reading import Interval, Result
 
 KINDS = {
@@ -26,7 +26,9 @@ KINDS = {
 
 LIGHT = ("reconfiguration", "dark")
 MOST_SERVERS = 16
-"""Servers a fabric shows; more than these would be lines too thin to see."""
+"""Servers a fabric of one region shows; more than these would be lines too thin to see."""
+MOST_ROWS = 48
+"""And rows one of several regions shows: the servers of its first one, and a row for each other one."""
 
 _LEFT, _RIGHT, _TOP, _HEAD, _GAP = 64.0, 84.0, 46.0, 38.0, 22.0
 
@@ -44,7 +46,7 @@ class _Strip:
 
 def iteration(results: Sequence[Result]) -> Markup:
     """The whole iteration, of every fabric that recorded one. Empty where none did."""
-    strips = [_strip(result, result.timeline) for result in results if result.timeline]
+    strips = [_strip(result, regions.timeline(result)) for result in results if result.timeline]
     return _picture(strips, "An iteration on every server, by fabric", named=False)
 
 
@@ -57,16 +59,18 @@ def layer(results: Sequence[Result]) -> tuple[Markup, int | None]:
         return Markup(), None
     strips = []
     for result in results:
-        part = [i for i in result.timeline if i.layer == chosen and not i.backward]
+        part = [i for i in regions.timeline(result) if i.layer == chosen and not i.backward]
         if part:
             strips.append(_strip(result, part))
     return _picture(strips, f"Layer {chosen} forward on every server, by fabric", named=True), chosen
 
 
 def _strip(result: Result, intervals: Sequence[Interval]) -> _Strip:
-    servers = sorted({i.server for i in intervals}, key=_naturally)
+    beneath = result.regions.keys()
+    servers = sorted({i.server for i in intervals}, key=lambda name: (name in beneath, _naturally(name)))
     begin, end = min(i.start_s for i in intervals), max(i.end_s for i in intervals)
-    return _Strip(result, intervals, servers[:MOST_SERVERS], begin, end)
+    most = MOST_ROWS if beneath else MOST_SERVERS
+    return _Strip(result, intervals, servers[:most], begin, end)
 
 
 def _naturally(name: str) -> list[tuple[int, str]]:

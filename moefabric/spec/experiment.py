@@ -64,12 +64,16 @@ class TrainingSpec(Part):
 
 
 class GatingSpec(Part):
-    """Where the tokens go: one measured matrix for every layer, or a trace of steps. Relative paths start at the experiment's file."""
+    """Where the tokens go: one measured matrix for every layer, or a trace of steps. Relative paths start at the experiment's file.
+
+    `noise` is how far regions, layers and iterations differ from it (see `moefabric.experiment.noise`).
+    """
 
     matrix: File | None = None
     trace: File | None = None
     first: int = Field(default=0, ge=0)
     every: int = Field(default=1, ge=1)
+    noise: float = Field(default=0.0, ge=0.0, le=2.0)
 
 
 class HostSpec(Part):
@@ -128,14 +132,20 @@ class ExperimentSpec(Whole):
             yield "model.experts", f"{experts} experts don't fill {ranks} ranks evenly"
 
     def _gpu_faults(self) -> Iterator[Fault]:
-        servers, ep, tp = self.wiring.servers, self.training.ep, self.training.tp
+        servers, ep, tp = self.group, self.training.ep, self.training.tp
         gpus = servers * self.wiring.gpus_per_server
         if ep * tp != gpus:
-            yield "training", f"ep {ep} x tp {tp} needs {ep * tp} GPUs, {servers} servers have {gpus}"
+            whose = "servers" if len(self.wiring.each_region) == 1 else "servers of a region"
+            yield "training", f"ep {ep} x tp {tp} needs {ep * tp} GPUs, {servers} {whose} have {gpus}"
 
     def _rank_faults(self) -> Iterator[Fault]:
-        if self.training.ep % self.wiring.servers:
-            yield "training.ep", f"{self.training.ep} ranks don't fill {self.wiring.servers} servers evenly"
+        if self.training.ep % self.group:
+            yield "training.ep", f"{self.training.ep} ranks don't fill {self.group} servers evenly"
+
+    @property
+    def group(self) -> int:
+        """Servers of a region: it trains as one EP group."""
+        return self.wiring.regions[0].servers
 
     def _gating_faults(self) -> Iterator[Fault]:
         matrix, trace = self.gating.matrix, self.gating.trace
@@ -145,9 +155,14 @@ class ExperimentSpec(Whole):
             yield "gating", "matrix and trace are both given, one of them is needed"
 
     def _region_faults(self) -> Iterator[Fault]:
-        if len(self.wiring.regions) > 1:
-            yield "wiring.regions", f"one EP group trains in one region, {len(self.wiring.regions)} given"
-        yield from known(size_faults(self.wiring, "wiring."))
+        yield from known(size_faults(self.wiring, "wiring."), self._group_faults())
+
+    def _group_faults(self) -> Iterator[Fault]:
+        first = self.group
+        for number, region in enumerate(self.wiring.regions):
+            if region.servers != first:
+                what = f"EP groups of one job are of equal size: {first} servers in regions[0], {region.servers} here"
+                yield f"wiring.regions[{number}].servers", what
 
     def _fabric_faults(self) -> Iterator[Fault]:
         names: dict[str, int] = {}

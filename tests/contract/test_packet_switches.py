@@ -1,6 +1,7 @@
-"""What any packet switches keep: one suite for those in memory and for Open vSwitch under the real controller process's own Ryu."""
+"""What any packet switches keep: one suite for those in memory, and for Open vSwitch and switches of ours under the real controller process's own Ryu."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pytest
 from controller.client import ControllerClient
 from controller.southbound.openflow.entries import Entry
 from controller.southbound.openflow.memory import MemorySwitches
+from emulator.ovs import Bridge
 from moefabric.circuits import CircuitSet
 from moefabric.rules import RuleChange, eps_rules, light_rules, server_rules
-from tests.controller_lab import entries_as_said, entry_set, fabric, lab, needs
+from tests.controller_lab import MANAGEMENT, Lab, entries_as_said, entry_set, fabric, needs, own_network
+from tests.switch_processes import Door, wire
 
 FABRIC = fabric()
 REGION = FABRIC.regions[0]
@@ -43,7 +46,40 @@ class InMemory:
         return set(self.switches._tables[switch].values())
 
 
-@pytest.fixture(params=["memory", pytest.param("ovs", marks=[pytest.mark.kernel, pytest.mark.ovs])])
+class OurLab(Lab):
+    """A lab whose switches are ours, with wires that end nowhere. `ovs-ofctl` finds them where it finds Open vSwitch's."""
+
+    def start_ovs(self, bridges: list[Bridge] | None = None) -> None:
+        assert bridges is None
+        made = [
+            {
+                "name": name,
+                "datapath_id": self.fabric.dpid(name),
+                "ports": {port: f"{name}-{port}" for port in self.fabric.ports(name).values()},
+            }
+            for name in self.fabric.switches
+        ]
+        for name in self.fabric.switches:
+            for port in self.fabric.ports(name).values():
+                wire(f"{name}-{port}", f"{name}-{port}e")
+        self.door = Door(made, self.ovs.folder, self.undo)
+
+    def connect(self, *switches: str) -> None:
+        region_of = self.fabric.region_of
+        named = switches or self.fabric.switches
+        self.door.connect({name: MANAGEMENT.openflow(region_of.get(name)) for name in named})
+
+
+KINDS = {"ovs": Lab, "bpf": OurLab}
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("ovs", marks=[pytest.mark.kernel, pytest.mark.ovs]),
+        pytest.param("bpf", marks=[pytest.mark.kernel, pytest.mark.ovs]),
+    ]
+)
 def answer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Answer]:
     if request.param == "memory":
         made = InMemory()
@@ -51,7 +87,8 @@ def answer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Answer]:
         return
     if lacking := needs():
         pytest.skip(f"lacks {lacking}")
-    with lab(FABRIC, tmp_path) as real:
+    with own_network(), ExitStack() as undo:
+        real = KINDS[request.param](FABRIC, tmp_path, undo)
         real.start_all()
         client: ControllerClient = real.client(REGION)
         yield Answer(

@@ -19,6 +19,7 @@ from controller.southbound.memory_ocs import MemoryOcs
 from controller.southbound.openflow.memory import MemorySwitches
 from moefabric.circuits import Transition
 from moefabric.errors import ControlError
+from moefabric.ocs_control import Mode
 from moefabric.rules import Rule
 from moefabric.topology import Eps, Fabric, Ocs, Region
 
@@ -103,7 +104,7 @@ def test_named_circuits_are_lit_and_no_others(bench: Bench) -> None:
         ["s0/o1~s2/o1"],
         None,
     )
-    assert bench.ask("GET", "/circuits") == (200, {"circuits": ["s0/o1~s2/o1"]})
+    assert bench.ask("GET", "/circuits") == (200, {"circuits": ["s0/o1~s2/o1"], "dark": []})
 
 
 def test_light_takes_demand_as_well(bench: Bench) -> None:
@@ -244,7 +245,7 @@ def test_a_device_that_refuses_is_a_503_with_its_words(bench: Bench) -> None:
     bench.ocs.refusal = '-222,"Data out of range"'
     status, said = bench.ask("POST", "/demand", {"demand": DEMAND})
     assert status == HTTPStatus.SERVICE_UNAVAILABLE
-    assert said["error"].startswith('ocs0 refuses: -222,"Data out of range"; traffic is on no light')
+    assert said["error"].startswith('ocs0 refuses: -222,"Data out of range"; nothing has changed; traffic is on no light')
 
 
 def test_the_controller_of_the_eps_has_no_light_to_change() -> None:
@@ -284,11 +285,11 @@ class Crowded(MemoryOcs):
 
     inside = most = 0
 
-    def reconfigure(self, transition: Transition) -> None:
+    def reconfigure(self, transition: Transition, mode: Mode = Mode.SAFE) -> None:
         self.inside += 1
         self.most = max(self.most, self.inside)
         threading.Event().wait(0.02)
-        super().reconfigure(transition)
+        super().reconfigure(transition, mode)
         self.inside -= 1
 
 

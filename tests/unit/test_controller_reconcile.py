@@ -1,17 +1,19 @@
 """A change of light carried out: its order, its phases, and where traffic is when something goes wrong in the middle."""
 
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.clock import VirtualClock
-from controller.reconcile import Reconciler
+from controller.reconcile import Change, Reconciler
 from controller.southbound.memory_ocs import MemoryOcs
 from controller.southbound.openflow.memory import MemorySwitches
 from moefabric.circuits import Circuit, CircuitSet, Transition
 from moefabric.errors import ControlError
+from moefabric.ocs_control import Mode
 from moefabric.records import Phases
 from moefabric.rules import RuleChange, light_rules
 from moefabric.topology import Eps, Fabric, Ocs, Region
@@ -49,10 +51,10 @@ class JournalledOcs(MemoryOcs):
         super().__init__(bench.fabric, bench.fabric.regions[0], bench.clock)
         self.bench = bench
 
-    def reconfigure(self, transition: Transition) -> None:
+    def reconfigure(self, transition: Transition, mode: Mode = Mode.SAFE) -> None:
         self.bench.journal.append(f"out {transition.teardown}, in {transition.setup}")
         self.bench.clock.seconds += 0.001
-        super().reconfigure(transition)
+        super().reconfigure(transition, mode)
 
 
 class JournalledSwitches(MemorySwitches):
@@ -91,7 +93,7 @@ def test_traffic_is_diverted_then_light_moves_then_traffic_is_admitted(bench: Be
 
 
 def test_each_phase_has_its_time(bench: Bench) -> None:
-    phases = bench.reconciler.reconcile(B)
+    phases = bench.reconciler.reconcile(B).phases
     assert asdict(phases) == pytest.approx(
         {
             "demand_s": 0.0,
@@ -107,7 +109,7 @@ def test_each_phase_has_its_time(bench: Bench) -> None:
 
 
 def test_what_is_lit_already_is_no_change(bench: Bench) -> None:
-    assert bench.reconciler.reconcile(A) == Phases()
+    assert bench.reconciler.reconcile(A) == Change(before=A, after=A, dark=NOTHING, phases=Phases())
     assert bench.journal == []
 
 
@@ -232,3 +234,91 @@ def test_no_packet_is_ever_sent_into_the_dark(targets: list[CircuitSet], stuck: 
         bench.journal.append("after")
     assert all(reached)
     assert bench.switches.light == light_rules(bench.reconciler.lit)
+
+
+# ---- proof of light
+
+
+def proving(bench: Bench, **settings: Any) -> Reconciler:
+    """A reconciler that sends frames through circuits before it believes in them."""
+    made = Reconciler(bench.ocs, bench.switches, bench.clock.now_s, probe=bench.ocs, **settings)
+    made.adopt()
+    return made
+
+
+NEW = Circuit.parse("s0/o0~s2/o1")
+
+
+def test_a_circuit_that_carries_nothing_is_taken_out_and_its_pair_stays_on_the_eps(bench: Bench) -> None:
+    reconciler = proving(bench)
+    bench.ocs.opaque = frozenset({FABRIC.ocs_port(NEW.b)})
+    change = reconciler.reconcile(B)
+    kept = CircuitSet.of(["s2/o0~s3/o0"])
+    assert (change.before, change.after, change.dark) == (A, kept, CircuitSet.of([NEW]))
+    assert bench.ocs.lit() == reconciler.lit == kept
+    assert bench.switches.light == light_rules(kept)
+    assert reconciler.dark == CircuitSet.of([NEW])
+    assert bench.switches.way("s0", "s2", "o0", kept) == (("s0/e0", "leaf0"), ("leaf0", "s2/e0"))
+
+
+def test_what_was_dark_is_not_waited_for_long_again_and_is_found_when_it_is_light(bench: Bench) -> None:
+    reconciler = proving(bench)
+    bench.ocs.opaque = frozenset({FABRIC.ocs_port(NEW.b)})
+    first = reconciler.reconcile(B).phases.verify_s
+    again = reconciler.reconcile(B).phases.verify_s
+    assert first > 0.2
+    assert again < 0.03
+    bench.ocs.opaque = frozenset()
+    assert reconciler.reconcile(B).after == B
+    assert reconciler.dark == NOTHING
+
+
+def test_light_that_is_there_at_the_start_and_carries_nothing_is_not_relied_on() -> None:
+    bench = Bench()
+    bench.ocs.reconfigure(NOTHING.towards(A))
+    bench.ocs.opaque = frozenset({FABRIC.ocs_port(Circuit.parse("s0/o0~s1/o0").a)})
+    assert proving(bench).lit == CircuitSet.of(["s2/o0~s3/o0"])
+    assert bench.switches.light == light_rules(CircuitSet.of(["s2/o0~s3/o0"]))
+
+
+def test_after_a_fault_light_that_carries_nothing_is_not_relied_on_either(bench: Bench) -> None:
+    reconciler = proving(bench)
+    dim = Circuit.parse("s0/o1~s1/o1")
+    bench.ocs.opaque = frozenset({FABRIC.ocs_port(dim.a)})
+    bench.ocs.stuck = frozenset({FABRIC.ocs_port(NEW.a), FABRIC.ocs_port(NEW.b)})
+    with pytest.raises(ControlError, match=r"lacks .*traffic is on s2/o0~s3/o0, all else on the EPS"):
+        reconciler.reconcile(CircuitSet.of([NEW, dim, "s2/o0~s3/o0"]))
+    assert bench.switches.light == light_rules(CircuitSet.of(["s2/o0~s3/o0"]))
+
+
+def test_light_that_the_device_lost_is_made_again_though_nothing_else_is_asked_for(bench: Bench) -> None:
+    reconciler = proving(bench)
+    bench.ocs.reconfigure(A.towards(NOTHING))
+    bench.journal.clear()
+    change = reconciler.reconcile(A)
+    assert change.after == bench.ocs.lit() == A
+    assert bench.journal[0] == "s0 s1 s2 s3 |", "traffic stayed on circuits that were dark"
+
+
+@pytest.mark.parametrize(
+    ("mode", "lit"),
+    [
+        pytest.param(Mode.UPDATE, ["s0/o0~s1/o0", "s0/o1~s1/o1", "s2/o0~s3/o0"], id="update-leaves-it"),
+        pytest.param(Mode.OVERWRITE, ["s0/o0~s1/o0", "s2/o0~s3/o0"], id="overwrite-takes-it-out"),
+    ],
+)
+def test_light_that_somebody_else_made(bench: Bench, mode: Mode, lit: list[str]) -> None:
+    reconciler = proving(bench, mode=mode)
+    bench.ocs.reconfigure(NOTHING.towards(CircuitSet.of(["s0/o1~s1/o1"])))
+    assert reconciler.reconcile(A).after == A
+    assert bench.ocs.lit() == CircuitSet.of(lit)
+    assert bench.switches.light == light_rules(A)
+
+
+def test_to_be_safe_is_to_refuse_ports_that_somebody_else_uses(bench: Bench) -> None:
+    reconciler = proving(bench, mode=Mode.SAFE)
+    bench.ocs.reconfigure(NOTHING.towards(CircuitSet.of(["s0/o1~s1/o1"])))
+    wanted = CircuitSet.of(["s2/o0~s3/o0", "s0/o1~s3/o1"])
+    with pytest.raises(ControlError, match=r"2-16, 8-10 busy.*nothing has changed; traffic is on"):
+        reconciler.reconcile(wanted)
+    assert bench.ocs.lit() == CircuitSet.of([*A, "s0/o1~s1/o1"])

@@ -3,11 +3,15 @@
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from time import monotonic
 
 import pytest
 
-from controller.southbound.scpi import Scpi, ScpiOcs, obstacle, parsed_state, port_lists
+from controller.southbound.crossconnects import obstacle
+from controller.southbound.driven_ocs import DrivenOcs
+from controller.southbound.line import Line
+from controller.southbound.scpi import ScpiDevice, parsed_state, port_lists
 from moefabric.circuits import CircuitSet
 from moefabric.errors import ControlError
 from moefabric.topology import Fabric, Ocs, Region
@@ -63,16 +67,20 @@ def test_in_the_way_is(out: list[tuple[int, int]], into: list[tuple[int, int]], 
 
 @contextmanager
 def device(
-    answers: Sequence[bytes], *, hangs_up: bool = False
+    *conversations: Sequence[bytes], hangs_up: bool = False
 ) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
-    """A peer that says these lines, one to each line with a question. And what it heard."""
+    """A peer that says these lines, one to each line with a question, in one connection after the other. And what it heard."""
     heard: list[bytes] = []
 
-    def converse(listener: socket.socket) -> None:
-        try:
-            connection, _ = listener.accept()
-        except OSError:  # nobody called before the end
-            return
+    def serve(listener: socket.socket) -> None:
+        for answers in conversations:
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # nobody called before the end
+                return
+            converse(connection, answers)
+
+    def converse(connection: socket.socket, answers: Sequence[bytes]) -> None:
         left = list(answers)
         with connection, connection.makefile("rb") as lines:
             for line in lines:
@@ -80,16 +88,16 @@ def device(
                 if b"?" in line and left:
                     connection.sendall(left.pop(0))
                 if b"?" in line and not left and hangs_up:
-                    return
+                    break
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=converse, args=(listener,), daemon=True)
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
         thread.start()
         yield listener.getsockname()[:2], heard
 
 
-def ocs(address: tuple[str, int], timeout_s: float = 5.0) -> ScpiOcs:
-    return ScpiOcs(FABRIC, REGION, Scpi("ocs0", address, timeout_s))
+def ocs(address: tuple[str, int], timeout_s: float = 5.0) -> DrivenOcs:
+    return DrivenOcs(FABRIC, REGION, ScpiDevice(Line("ocs0", address, timeout_s)))
 
 
 def test_a_change_is_one_line_with_the_error_queue_asked_in_it() -> None:
@@ -143,7 +151,7 @@ def test_nothing_to_change_says_nothing() -> None:
 )
 def test_a_faulty_answer_is_told_with_its_place(answers: list[bytes], said: str) -> None:
     with (
-        device(answers, hangs_up=True) as (address, _),
+        device(answers, answers, hangs_up=True) as (address, _),
         ocs(address) as driver,
         pytest.raises(ControlError, match=said),
     ):
@@ -171,25 +179,10 @@ def test_nobody_there_is_told_with_the_address() -> None:
         driver.lit()
 
 
-def test_after_a_fault_the_next_question_calls_again_and_half_an_answer_is_forgotten() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener, ocs(listener.getsockname()[:2]) as driver:
-
-        def serve() -> None:
-            with listener.accept()[0] as first, first.makefile("rb") as lines:
-                assert [next(lines), next(lines)] == [b"*cls\n", b":oxc:swit:conn:stat?\n"]
-                first.sendall(b"(@2")
-            connection, _ = listener.accept()
-            with connection, connection.makefile("rb") as lines:
-                assert next(lines) == b"*cls\n"
-                assert next(lines) == b":oxc:swit:conn:stat?\n"
-                connection.sendall(b"(@1,3),(@7,5)\n")
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with pytest.raises(ControlError):
-            driver.lit()
+def test_half_an_answer_is_forgotten_and_the_question_asked_again() -> None:
+    with device([b"(@2"], [b"(@1,3),(@7,5)\n"], hangs_up=True) as (address, heard), ocs(address) as driver:
         assert driver.lit() == PAIR
-        thread.join(5)
+        assert heard == 2 * [b"*cls\n", b":oxc:swit:conn:stat?\n"]
 
 
 def test_a_device_that_was_started_anew_is_called_again_without_a_word() -> None:
@@ -207,22 +200,48 @@ def test_a_device_that_was_started_anew_is_called_again_without_a_word() -> None
         thread.join(5)
 
 
-def test_a_command_is_never_given_twice() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener, ocs(listener.getsockname()[:2]) as driver:
-        heard: list[bytes] = []
+@pytest.mark.parametrize(
+    ("shown", "told_again"),
+    [
+        pytest.param(b"(@1,3),(@7,5)\n", [], id="done"),
+        pytest.param(b"(@),(@)\n", [b":oxc:swit:conn:add (@1,3),(@7,5);:syst:err?\n"], id="not-done"),
+        pytest.param(b"(@1),(@7)\n", [b":oxc:swit:conn:add (@3),(@5);:syst:err?\n"], id="half-done"),
+    ],
+)
+def test_after_a_lost_answer_the_device_is_told_what_it_has_not_done_and_no_more(
+    shown: bytes, told_again: list[bytes]
+) -> None:
+    conversations = [b"(@),(@)\n", b""], [shown, *([b'0,"No error"\n'] if told_again else [])]
+    with device(*conversations, hangs_up=True) as (address, heard), ocs(address) as driver:
+        driver.reconfigure(CircuitSet().towards(PAIR))
+    assert heard[3:] == [b"*cls\n", b":oxc:swit:conn:stat?\n", *told_again]
 
-        def serve() -> None:
-            with listener.accept()[0] as connection, connection.makefile("rb") as lines:
-                heard.extend([next(lines), next(lines)])
-                connection.sendall(b"(@),(@)\n")
-                heard.append(next(lines))
-            with listener.accept()[0] as connection, connection.makefile("rb") as lines:
-                heard.extend(lines)
 
-        thread = threading.Thread(target=serve)
+def test_a_device_that_hangs_up_on_every_command_is_given_up() -> None:
+    answers = [b"(@),(@)\n", b""]
+    with (
+        device(answers, *(2 * [answers]), hangs_up=True) as (address, heard),
+        ocs(address) as driver,
+        pytest.raises(ControlError, match=r"it hung up|reset"),
+    ):
+        driver.reconfigure(CircuitSet().towards(PAIR))
+    assert sum(b"add" in line for line in heard) == 3
+
+
+def test_a_device_that_drips_is_not_waited_for_longer_than_one_that_is_silent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ocs(listener.getsockname()[:2], 0.2) as driver:
+        over = threading.Event()
+
+        def drip() -> None:
+            with listener.accept()[0] as connection, suppress(OSError):  # until the driver has hung up
+                while not over.wait(0.02):
+                    connection.sendall(b"(")
+
+        thread = threading.Thread(target=drip, daemon=True)
         thread.start()
-        with pytest.raises(ControlError, match=r"hung up|reset"):
-            driver.reconfigure(CircuitSet().towards(PAIR))
-        socket.create_connection(listener.getsockname()[:2]).close()
+        started = monotonic()
+        with pytest.raises(ControlError, match=r"no answer to :oxc:swit:conn:stat\? within 0.2 s"):
+            driver.lit()
+        assert monotonic() - started < 1
+        over.set()
         thread.join(5)
-    assert [line for line in heard if b"add" in line] == [b":oxc:swit:conn:add (@1,3),(@7,5);:syst:err?\n"]

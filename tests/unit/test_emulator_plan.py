@@ -36,11 +36,30 @@ def link(planned: Plan, name: str) -> Link:
 def test_a_host_has_all_addresses_of_its_gpus_on_one_unshaped_interface() -> None:
     assert link(plan(fabric(), MANAGEMENT), "s1/host") == Link(
         "s1/host",
-        Interface("s1", "eth0", mac="02:00:0a:00:01:01", addresses=("10.0.1.1/8", "10.0.1.2/8")),
+        Interface(
+            "s1",
+            "eth0",
+            mac="02:00:0a:00:01:01",
+            addresses=("10.0.1.1/8", "10.0.1.2/8"),
+            neighbours=(("10.0.0.1", "02:00:0a:00:00:01"), ("10.0.0.2", "02:00:0a:00:00:01")),
+        ),
         Interface(FABRIC, "s1-host", 1),
         1500,
         None,
     )
+
+
+def test_a_host_knows_the_servers_of_its_region_and_has_to_ask_for_others() -> None:
+    known = link(plan(fabric(servers=4, regions=2), MANAGEMENT), "s2/host").a.neighbours
+    assert known == (("10.1.1.1", "02:00:0a:01:01:01"), ("10.1.1.2", "02:00:0a:01:01:01"))
+
+
+def test_a_switch_has_the_ports_that_are_named_after_it_in_order() -> None:
+    planned = plan(fabric(servers=12, electrical=2, leaf=6), MANAGEMENT)
+    ports = {switch.name: [end.name for end in switch.ports] for switch in planned.switches}
+    assert ports["s1"] == ["s1-host", "s1-o0", "s1-e0", "s1-e1"]
+    assert ports["leaf1"] == [f"leaf1-p{number}" for number in range(1, 15)]
+    assert ports["spine0"] == ["spine0-p1", "spine0-p2"]
 
 
 def test_an_optical_nic_ends_on_its_port_of_the_ocs_at_the_emulated_rate() -> None:

@@ -14,7 +14,7 @@ import pytest
 from emulator.command import Line, batch, run
 from emulator.order import Order
 from emulator.processes import Crew, Process, Role, end_marked, entering, mark, marked
-from emulator.waiting import Deadline
+from emulator.waiting import Beside, Deadline
 from moefabric.errors import CommandFailedError, FabricError
 from moefabric.management import Management, RunDir, Wiring
 from moefabric.topology import Fabric, Region
@@ -126,3 +126,18 @@ def test_a_wait_ends_when_the_thing_is_there_or_the_time_is_over() -> None:
     Deadline.after(5).until(there.is_set, "thing")
     with pytest.raises(FabricError, match="other thing was not ready in time"):
         Deadline.after(0.05).until(lambda: False, "other thing")
+
+
+def test_what_is_done_beside_is_waited_for_with_its_fault_and_its_time() -> None:
+    on = threading.Event()
+    waits = Beside("painting", lambda: on.wait(10))
+    with pytest.raises(FabricError, match="painting was not ready in time"):
+        waits.done(Deadline.after(0.05))
+    on.set()
+    waits.done(Deadline.after(5))
+
+    def fail() -> None:
+        raise FabricError("no paint")
+
+    with pytest.raises(FabricError, match="no paint"):
+        Beside("painting", fail).done(Deadline.after(5))

@@ -10,8 +10,14 @@ from dataclasses import dataclass
 import pytest
 
 from emulator.light import Light, MemoryCrossbar, Ports
-from emulator.ocs.server import CLIENTS, LINE_BYTES, Server, Switch
+from emulator.loop import VirtualTimers
+from emulator.ocs.build import Build
+from emulator.ocs.scpi import LINE_BYTES, Scpi
+from emulator.ocs.server import CLIENTS, Server
+from emulator.ocs.store import Store
 from moefabric.errors import FabricError
+from moefabric.ocs_profile import Profile, Settle
+from tests.ocs_lab import Client
 
 SETTLE_NS = 40_000_000
 STATE = b":oxc:swit:conn:stat?\n"
@@ -28,7 +34,8 @@ def serving(crossbar: MemoryCrossbar) -> Iterator[Served]:
     """A server of these mirrors on the loopback, in a thread of its own."""
     listener = socket.create_server(("127.0.0.1", 0))
     at = listener.getsockname()
-    server = Server(Switch(crossbar, SETTLE_NS, serial="000001"), listener)
+    server = Server(crossbar, Build(Profile(settle=Settle(fixed_ns=SETTLE_NS))))
+    server.open(listener, Scpi)
     with contextlib.ExitStack() as held:
         stop, stopped = socket.socketpair()
         held.enter_context(stopped)
@@ -175,8 +182,6 @@ class StuckCrossbar(MemoryCrossbar):
 
 
 def test_mirrors_that_do_not_move_are_an_error_and_not_shown_as_moved() -> None:
-    switch = Switch(StuckCrossbar(Ports(2, 2)), SETTLE_NS, "000001")
-    assert switch.answer(":oxc:swit:conn:add (@1),(@3)", 0) is None
-    said = switch.answer(":oxc:swit:conn:stat?;:syst:err?", 0)
-    assert said
-    assert said.text == '(@),(@);-240,"Hardware error; stuck"'
+    client = Client(Scpi(Store(StuckCrossbar(Ports(2, 2)), VirtualTimers())))
+    assert client.told(b":oxc:swit:conn:add (@1),(@3)\n") == b""
+    assert client.told(b":oxc:swit:conn:stat?;:syst:err?\n") == b'(@),(@);-240,"Hardware error; stuck"\n'

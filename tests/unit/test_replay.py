@@ -57,7 +57,7 @@ class Bench:
         self.agents = MemoryAgents(self.fabric, lambda: self.light.lit, self.clock)
         self.announced: list[str] = []
         self.replay = Replay(
-            self.fabric, self.policy, self.agents, self.light if self.fabric.optical else None, CircuitSet(),
+            self.fabric, self.policy, self.agents, {"r0": self.light} if self.fabric.optical else {}, CircuitSet(),
             paced=paced, clock=self.clock, background=background or AtOnce(), arming_ns=6_000_000, stolen=lambda: (0, 0), progress=self.announced.append,
         )  # fmt: skip
 
@@ -228,7 +228,7 @@ def test_light_that_moves_in_a_thread_of_its_own_is_waited_for() -> None:
         made,
         MixNet(),
         MemoryAgents(made, lambda: light.lit, clock),
-        light,
+        {"r0": light},
         CircuitSet(),
         clock=clock,
         arming_ns=6_000_000,

@@ -9,8 +9,9 @@ from controller.planner.mixnet import MixNet
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.experiment.memory import AtOnce, MemoryAgents, MemoryLight, VirtualClock
-from moefabric.experiment.replay import CollectiveRun, IterationRun, Replay
+from moefabric.experiment.replay import Replay
 from moefabric.experiment.results import Json, _link_rate_errors, ratios, result
+from moefabric.experiment.runs import CollectiveRun, IterationRun
 from moefabric.flows import Flow
 from moefabric.fluid import Prediction
 from moefabric.iteration import Collective, Compute, Operation, Reconfigure
@@ -39,7 +40,7 @@ def replayed(scale: Scale, iterations: int = 2, stolen: tuple[tuple[int, int], .
     light = MemoryLight(made, MixNet(), clock)
     agents = MemoryAgents(made, lambda: light.lit, clock)
     replay = Replay(
-        made, MixNet(), agents, light, CircuitSet(), clock=clock, background=AtOnce(), arming_ns=6_000_000,
+        made, MixNet(), agents, {"r0": light}, CircuitSet(), clock=clock, background=AtOnce(), arming_ns=6_000_000,
         stolen=lambda: next(seen),
     )  # fmt: skip
     runs = [replay.iteration(number, OPERATIONS) for number in range(iterations)]
@@ -123,26 +124,34 @@ def record(src: str, path: str, size: int, end_ns: int) -> FlowRecord:
 @pytest.mark.parametrize(
     ("records", "errors"),
     [
-        pytest.param([record("s0", "o0", 1000, 1100)], [0.0], id="as-planned"),
-        pytest.param([record("s0", "o0", 1000, 2100)], [-0.5], id="twice-the-time-is-half-the-rate"),
+        pytest.param([record("s0", "o0", 11955, 1100)], [0.0], id="as-planned"),
+        pytest.param([record("s0", "o0", 11955, 2100)], [-0.5], id="twice-the-time-is-half-the-rate"),
         pytest.param(
-            [record("s0", "o0", 1000, 1100), record("s1", "o0", 940, 600)], [0.0], id="not-full-doesnt-count"
+            [record("s0", "o0", 11955, 1100), record("s1", "o0", 11238, 600)],
+            [0.0],
+            id="not-full-doesnt-count",
         ),
         pytest.param(
-            [record("s0", "o0", 1000, 1100), record("s1", "o0", 960, 600)], [0.0, 1.0], id="nearly-full-does"
+            [record("s0", "o0", 11955, 1100), record("s1", "o0", 11477, 600)],
+            [0.0, 1.0],
+            id="nearly-full-does",
         ),
         pytest.param(
-            [record("s0", "o0", 500, 600), record("s0", "o0", 500, 1100)], [0.0], id="flows-share-a-nic"
+            [record("s0", "o0", 5978, 600), record("s0", "o0", 5978, 1100)], [0.0], id="flows-share-a-nic"
         ),
-        pytest.param([record("s0", "o0", 1000, 100)], [], id="no-time-no-rate"),
+        pytest.param(
+            [record("s0", "e0", 5978, 600), record("s1", "e0", 5978, 1100)], [0.0], id="and-a-receiving-one"
+        ),
+        pytest.param([record("s0", "o0", 11955, 100)], [], id="no-time-no-rate"),
     ],
 )
 def test_full_nics_are_held_against_their_planned_rate(
     records: list[FlowRecord], errors: list[float]
 ) -> None:
+    """In a microsecond, a NIC of 100 Gb/s carries 11,955 bytes of payload."""
     operation = Collective("dispatch", "forward", 0, DEMAND)
     planned = Prediction(1000e-9, (), None, {})
-    run = CollectiveRun(0, operation, planned, (Flow("s0", "s9", "o0", 1000),), tuple(records), 0)
+    run = CollectiveRun(0, operation, planned, (Flow("s0", "s9", "o0", 11955),), tuple(records), 0)
     assert _link_rate_errors(fabric(), run) == pytest.approx(errors)
 
 

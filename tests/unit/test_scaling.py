@@ -4,21 +4,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.scaling import CARRIED_BPS, SHORTEST_COLLECTIVE_S, propose
+from moefabric.scaling import CARRIED_BPS, propose, shortest_wall_s
 from moefabric.topology import Scale
 from tests.fabrics import fabric
 
 datapaths = st.sampled_from(sorted(CARRIED_BPS))
 
 
-def test_the_prototype_on_two_cores_runs_at_a_three_hundredth_and_seven_times_as_long() -> None:
-    assert propose([fabric(0, 4), fabric(3, 1)], 0.0314, "ovs-netdev", cores=2) == Scale(
-        bytes=300, dilation=7
-    )
+@pytest.mark.parametrize(
+    ("datapath", "scale"),
+    [("ovs-netdev", Scale(bytes=150, dilation=15)), ("bpf", Scale(bytes=40, dilation=15))],
+)
+def test_the_prototype_on_two_cores_lasts_fifteen_times_as_long(datapath: str, scale: Scale) -> None:
+    assert propose([fabric(0, 4), fabric(3, 1)], 0.0314, datapath, cores=2) == scale
+
+
+@pytest.mark.parametrize(("servers", "seconds"), [(4, 0.45), (8, 0.6), (128, 5.1)])
+def test_more_servers_need_longer_collectives(servers: int, seconds: float) -> None:
+    assert shortest_wall_s(servers, cores=2) == pytest.approx(seconds)
 
 
 def test_a_long_collective_needs_no_dilation() -> None:
-    assert propose([fabric(0, 4)], 0.2, "ovs-netdev", cores=2) == Scale(bytes=2000, dilation=1)
+    assert propose([fabric(0, 4)], 0.45, "ovs-netdev", cores=2) == Scale(bytes=2000, dilation=1)
 
 
 def test_collectives_without_bytes_need_no_dilation() -> None:
@@ -29,7 +36,7 @@ def test_collectives_without_bytes_need_no_dilation() -> None:
 def test_a_proposed_scale_is_within_both_bounds(datapath: str, cores: int, shortest_s: float) -> None:
     scale = propose([fabric(3, 1), fabric(2, 1)], shortest_s, datapath, cores)
     assert 16 * scale.rate_bps(100e9) <= CARRIED_BPS[datapath] * cores * (1 + 1e-6)
-    assert shortest_s * scale.dilation >= SHORTEST_COLLECTIVE_S * (1 - 1e-9)
+    assert shortest_s * scale.dilation >= shortest_wall_s(4, cores) * (1 - 1e-6)
     assert scale.bytes >= 1
 
 

@@ -6,25 +6,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.light import Ports
-from emulator.ocs.scpi import ERRORS_KEPT, CommandError, Device, Said, answer, port_lists
-from emulator.ocs.server import identity
-from emulator.ocs.store import Busy, Store
+from emulator.ocs.build import Build
+from emulator.ocs.scpi import Scpi
+from emulator.ocs.scpi_commands import ERRORS_KEPT
+from emulator.ocs.scpi_words import CommandError, port_lists
+from moefabric.ocs_profile import Profile
+from tests.ocs_lab import Bench, Client
 
-PORTS = Ports(12, 12)
-SETTLE_NS = 25_000_000
-
-
-def device(busy: Busy = Busy.MOVE) -> Device:
-    return Device(identity(PORTS, "000001"), Store(PORTS, SETTLE_NS, busy))
+POLATIS = Profile()
 
 
-def told(*lines: str, busy: Busy = Busy.MOVE) -> list[str | None]:
-    """What a new device replies to each line, sent at the instants 0, 1, 2... ns."""
-    now, replies = device(busy), []
-    for at, line in enumerate(lines):
-        now, said = answer(now, line, at)
-        replies.append(said.text if said else None)
+def bench(profile: Profile = POLATIS) -> Bench:
+    return Bench(12, Build(profile), {"scpi": Scpi})
+
+
+def line(client: Client, said: str) -> str | None:
+    """What a line is answered with at once, without its end; None is nothing."""
+    heard = client.told(said.encode() + b"\n").decode()
+    assert heard == "" or heard.endswith("\n")
+    return heard[:-1] or ("" if heard else None)
+
+
+def told(*lines: str, profile: Profile = POLATIS) -> list[str | None]:
+    """What a new device replies to each line. All light settles before the next."""
+    device = bench(profile)
+    client, replies = device.client("scpi"), []
+    for said in lines:
+        at_once = line(client, said)
+        device.timers.pass_all()
+        later = client.wire.taken().decode().rstrip("\n")
+        replies.append(at_once if at_once is not None else later or None)
     return replies
 
 
@@ -215,7 +226,7 @@ def test_a_refused_command_changes_nothing_says_nothing_and_is_queued(line: str,
 def test_a_switch_may_refuse_busy_ports() -> None:
     lines = [":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:conn:add (@1),(@14)", STATE, ":syst:err?"]
     assert told(*lines) == [None, None, "(@1),(@14)", '0,"No error"']
-    assert told(*lines, busy=Busy.REFUSE) == [
+    assert told(*lines, profile=Profile(busy="refuse")) == [
         None,
         None,
         "(@1),(@13)",
@@ -235,12 +246,19 @@ def test_a_full_error_queue_ends_in_overflow() -> None:
 
 
 def test_complete_is_said_when_all_that_was_commanded_has_light() -> None:
-    after, said = answer(device(), ":oxc:swit:conn:add (@1),(@13);*opc?", 1_000)
-    assert said == Said("1", 25_001_000)
-    after, _ = answer(after, ":oxc:swit:conn:add (@2),(@14)", 10_000_000)
-    assert answer(after, "*opc?", 11_000_000)[1] == Said("1", 35_000_000)
-    assert answer(after, "*idn?", 11_000_000)[1] == Said(device().identity, 11_000_000)
-    assert answer(after, "*opc?", 50_000_000)[1] == Said("1", 50_000_000)
+    device = bench()
+    client, other = device.client("scpi"), device.client("scpi")
+    assert line(client, ":oxc:swit:conn:add (@1),(@13);*opc?") is None
+    device.timers.pass_ns(10_000_000)
+    assert line(other, ":oxc:swit:conn:add (@2),(@14);*opc?") is None
+    assert line(other, "*idn?") is None, "replies keep the order of their lines"
+    device.timers.pass_ns(14_999_999)
+    assert client.wire.taken() == b""
+    device.timers.pass_ns(1)
+    assert client.wire.taken() == b"1\n"
+    device.timers.pass_ns(10_000_000)
+    assert other.wire.taken() == b"1\nPolatis,N-OST-12x12-LU1-DMHNS,000001,6.5.2.18\n"
+    assert line(client, "*opc?") == "1"
 
 
 @pytest.mark.parametrize(
@@ -254,14 +272,6 @@ def test_complete_is_said_when_all_that_was_commanded_has_light() -> None:
 )
 def test_port_lists_are_read_with_blanks_and_ranges(text: str, ports: list[int]) -> None:
     assert port_lists(text, 1) == [ports]
-
-
-@given(st.lists(st.text(st.sampled_from(":*?;,()@ \t1359idnoxcswtabl\"'-é"), max_size=40), max_size=6))
-def test_no_line_breaks_the_device(lines: list[str]) -> None:
-    now = device()
-    for line in lines:
-        now, _ = answer(now, line, 0)
-    assert now.store == device().store or now.store.connects
 
 
 @given(st.text(max_size=60))

@@ -29,7 +29,7 @@ def take(path: Path) -> None:
         case "experiment":
             load.experiment(path, settings)
         case "gating":
-            workload(load.experiment(path, settings), SERVERS, path.parent)
+            workload(load.experiment(path, settings), [SERVERS], path.parent)
         case "demand":
             read_demand(path)
         case kind:

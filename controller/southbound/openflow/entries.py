@@ -8,6 +8,8 @@ from moefabric.topology import Fabric, dscp
 
 ARP_PRIORITY: Final = 0xFFFF
 """Above every rule: a server switch hands ARP from its host to its controller."""
+PROBE_PRIORITY: Final = 0xFFFE
+"""A server switch hands probes of light to its controller."""
 _LOCAL, _LIGHT, _MARKED, _BASE = 0x4000, 0x2000, 0x1000, 0x0800
 
 

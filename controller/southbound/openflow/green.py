@@ -12,6 +12,24 @@ import eventlet
 from moefabric.errors import ControlError
 
 
+class GreenEvent:
+    """Something that happens once, and that a green thread waits for."""
+
+    def __init__(self) -> None:
+        self._event = eventlet.Event()
+
+    def set(self) -> None:
+        """It has happened. Twice is no fault."""
+        if not self._event.ready():
+            self._event.send()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it happens within so many seconds."""
+        with eventlet.Timeout(seconds, False):
+            self._event.wait()
+        return bool(self._event.ready())
+
+
 def listen(
     address: tuple[str, int], what: str, converse: Callable[[socket.socket, tuple[str, int]], object]
 ) -> None:

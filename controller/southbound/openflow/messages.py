@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from controller.southbound.openflow import shim  # noqa: F401 - it has to come before Ryu
-from controller.southbound.openflow.entries import ARP_PRIORITY, Entry
+from controller.southbound.openflow.entries import ARP_PRIORITY, PROBE_PRIORITY, Entry
 
 # isort: split
 from ryu.ofproto import ofproto_v1_3 as of
@@ -42,6 +42,18 @@ def arp_to_controller(cookie: int) -> bytes:
     """ARP of the server, and of nobody else, comes to the controller."""
     match = parser.OFPMatch(in_port=HOST_PORT, eth_type=_ETH_ARP)
     return _flow_mod(of.OFPFC_ADD, cookie, ARP_PRIORITY, match, of.OFPP_CONTROLLER)
+
+
+def probes_to_controller(cookie: int, ethertype: int) -> bytes:
+    """Probes of light come to the controller, whole."""
+    match = parser.OFPMatch(eth_type=ethertype)
+    return _flow_mod(of.OFPFC_ADD, cookie, PROBE_PRIORITY, match, of.OFPP_CONTROLLER)
+
+
+def packet_out(port: int, frame: bytes) -> bytes:
+    """Send a frame out of a port."""
+    out = [parser.OFPActionOutput(port)]
+    return _serialised(parser.OFPPacketOut(_ANY, of.OFP_NO_BUFFER, of.OFPP_CONTROLLER, out, frame))
 
 
 def deletions_of_others(cookie: int) -> list[bytes]:

@@ -5,14 +5,14 @@ marks its entries with a cookie of its own, by which what an earlier one left is
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import SystemRandom
 from typing import Any
 
-from controller.southbound.openflow import arp, messages
+from controller.southbound.openflow import arp, light_probe, messages
 from controller.southbound.openflow.entries import entry
-from controller.southbound.openflow.green import listen
+from controller.southbound.openflow.green import GreenEvent, listen
 
 # isort: split
 import eventlet
@@ -109,6 +109,8 @@ class RyuSwitches:
         self._batches: dict[tuple[str, int], _Batch] = {}
         self._serialised: dict[tuple[Rule, bool], bytes] = {}
         self._stats: dict[tuple[str, int], list[Any]] = {}
+        self._packet_outs: dict[tuple[int, int], bytes] = {}
+        self.probe = light_probe.OpenFlowProbe(fabric, self._emit, GreenEvent)
         self.on_ready: Callable[[], None] = lambda: None
         """Called whenever a switch has confirmed all its rules."""
 
@@ -204,6 +206,8 @@ class RyuSwitches:
         ]
         if switch in self.fabric.index:
             mods.append((messages.arp_to_controller(self.cookie), f"{switch}: ARP to the controller"))
+            probes = messages.probes_to_controller(self.cookie, light_probe.ETHERTYPE)
+            mods.append((probes, f"{switch}: probes of light to the controller"))
         mods.append((messages.BARRIER, "barrier"))
         mods += [
             (message, "removal of entries that are not ours")
@@ -244,8 +248,11 @@ class RyuSwitches:
                 batch.faults.append(f"{switch} refuses {batch.said[refused]}: {why}")
 
     def asks(self, datapath: Any, message: Any) -> None:
-        """A server asks for an address: answer it by the port it asked from."""
-        reply = arp.answer(self._known, self._named.get(datapath.id, ""), bytes(message.data))
+        """A server asks for an address: answer it by the port it asked from. Or a probe of light has come through."""
+        switch, frame = self._named.get(datapath.id, ""), bytes(message.data)
+        if self.probe.hears(switch, message.match["in_port"], frame):
+            return
+        reply = arp.answer(self._known, switch, frame)
         if reply is not None:
             out = [parser.OFPActionOutput(message.match["in_port"])]
             datapath.send_msg(parser.OFPPacketOut(datapath, of.OFP_NO_BUFFER, of.OFPP_CONTROLLER, out, reply))
@@ -253,6 +260,13 @@ class RyuSwitches:
     def tells(self, datapath: Any, message: Any) -> None:
         """Flow statistics, or a part of them."""
         self._stats.setdefault((self._named.get(datapath.id, ""), message.xid), []).extend(message.body)
+
+    def _emit(self, frames: Mapping[str, Sequence[tuple[int, bytes]]]) -> None:
+        """Send frames out of ports, by switch. ControlError names the switches that are absent."""
+        if absent := sorted(switch for switch in frames if switch not in self._datapaths):
+            raise ControlError("; ".join(f"{switch}: not connected" for switch in absent))
+        for switch, listed in frames.items():
+            self._datapaths[switch].send(b"".join(self._packet_out(port, frame) for port, frame in listed))
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
@@ -270,6 +284,13 @@ class RyuSwitches:
         self._batches[switch, batch.barrier] = batch
         datapath.send(bytes(wire))
         return batch
+
+    def _packet_out(self, port: int, frame: bytes) -> bytes:
+        """A packet-out: kept for each port and length, since it differs in its frame alone, which is its end."""
+        key = port, len(frame)
+        if key not in self._packet_outs:
+            self._packet_outs[key] = messages.packet_out(port, bytes(len(frame)))
+        return self._packet_outs[key][: -len(frame)] + frame
 
     def _mods(self, switch: str, change: RuleChange) -> list[tuple[bytes, str]]:
         """Deletions strictly before additions: a table that is full has room then."""
