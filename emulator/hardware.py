@@ -127,7 +127,7 @@ class Hardware:
         self.net = nodes.network(self.plan, self.pids)
         self._undo.callback(nodes.end_shells, self.net)
         links.make(self.plan, self.pids)
-        nodes.add_wires(self.net, self.plan)
+        nodes.add_wires(self.net)
         self._begin(*self.plan.nodes)
         (self.run_dir.path / NODES).write_text(json.dumps(self.pids))
 

@@ -13,6 +13,7 @@ from typing import Any
 from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Node, Switch
+from mininet.topo import Topo
 
 from emulator.plan import FABRIC, Interface, Plan, SwitchPlan
 
@@ -21,9 +22,10 @@ class Wired(Intf):
     """An interface that is there already, with its addresses."""
 
     def config(self, ip: str | None = None, **_: object) -> dict[str, Any]:
-        """Take note of the address; nothing is told to the kernel."""
+        """Take note of the addresses; nothing is told to the kernel."""
         if ip:
             self.ip, self.prefixLen = ip.split("/")
+            self.mac = self.node.params.get("mac")
         return {}
 
 
@@ -84,27 +86,24 @@ class PlannedSwitch(PlannedNode, Switch):
         """Nothing: all switches are made at once (emulator.electrical)."""
 
 
-def network(plan: Plan, pids: Mapping[str, int]) -> Mininet:
-    """The plan's servers and OCSes, each in the namespaces of a process, and its switches, in the caller's; no wires yet."""
-    Mininet.inited = True  # or it would rewrite sysctls of the whole machine
-    net = Mininet(controller=None, build=False)
-    for server in plan.servers:
-        net.addHost(server, cls=Server, keeper=pids[server], ip=None)
-    for ocs in plan.ocses:
-        net.addHost(ocs.name, cls=OcsNode, keeper=pids[ocs.name], ip=None)
-    for switch in plan.switches:
-        dpid = f"{switch.datapath_id:016x}"
-        net.addSwitch(switch.bridge, cls=PlannedSwitch, keeper=os.getpid(), dpid=dpid)
-    return net
+class FabricTopo(Topo):
+    """A plan as one of Mininet's topologies: servers and OCSes are hosts, NICs and uplinks are links, ports keep their numbers.
 
+    `Mininet(topo=FabricTopo(plan), switch=BpfSwitch)` makes it Mininet's own way, without shaping, light or management network.
+    """
 
-def add_wires(net: Mininet, plan: Plan) -> None:
-    """Tell Mininet of the wires between its nodes, once they are made."""
-    owner = {end.name: switch for switch in plan.switches for end in switch.ports}
-    for link in plan.links:
-        nodes = [_node(end, owner) for end in link.ends]
-        if all(nodes):
-            _add_wire(net, nodes, link.ends)
+    def build(self, plan: Plan) -> None:
+        """Called by Mininet with what the maker was given."""
+        macs = {end.node: end.mac for link in plan.links for end in link.ends if end.mac}
+        for host in plan.nodes:
+            self.addHost(host, ip=None, mac=macs.get(host))
+        for switch in plan.switches:
+            self.addSwitch(switch.bridge, dpid=f"{switch.datapath_id:016x}")
+        owner = {end.name: switch for switch in plan.switches for end in switch.ports}
+        for link in plan.links:
+            nodes = [_node(end, owner) for end in link.ends]
+            if all(nodes):
+                self.addLink(*nodes, **_wire(link.ends))
 
 
 def _node(end: Interface, owner: dict[str, SwitchPlan]) -> str:
@@ -114,22 +113,36 @@ def _node(end: Interface, owner: dict[str, SwitchPlan]) -> str:
     return owner[end.name].bridge if end.name in owner else ""
 
 
-def _add_wire(net: Mininet, nodes: list[str], ends: tuple[Interface, Interface]) -> None:
-    params = [{"ip": end.addresses[0] if end.addresses else None} for end in ends]
-    a, b = ends
-    net.addLink(
-        *nodes,
-        port1=a.port or None,
-        port2=b.port or None,
-        cls=Wire,
-        intf=Wired,
-        intfName1=a.name,
-        intfName2=b.name,
-        params1=params[0],
-        params2=params[1],
-        addr1=a.mac or None,
-        addr2=b.mac or None,
-    )
+def _wire(ends: tuple[Interface, Interface]) -> dict[str, Any]:
+    """A link's ends in Mininet's words."""
+    told: dict[str, Any] = {}
+    for number, end in enumerate(ends, start=1):
+        told |= {
+            f"port{number}": end.port or None,
+            f"intfName{number}": end.name,
+            f"params{number}": {"ip": end.addresses[0] if end.addresses else None},
+        }
+    return told
+
+
+def network(plan: Plan, pids: Mapping[str, int]) -> Mininet:
+    """The plan's servers and OCSes, each in the namespaces of a process, and its switches, in the caller's; no wires yet."""
+    Mininet.inited = True  # or it would rewrite sysctls of the whole machine
+    net = Mininet(controller=None, build=False)
+    net.topo = FabricTopo(plan)
+    ocses = {ocs.name for ocs in plan.ocses}
+    for host in net.topo.hosts(sort=False):
+        kind = OcsNode if host in ocses else Server
+        net.addHost(host, cls=kind, keeper=pids[host], **net.topo.nodeInfo(host))
+    for switch in net.topo.switches(sort=False):
+        net.addSwitch(switch, cls=PlannedSwitch, keeper=os.getpid(), **net.topo.nodeInfo(switch))
+    return net
+
+
+def add_wires(net: Mininet) -> None:
+    """Tell Mininet of the wires between its nodes, once they are made."""
+    for _, _, told in net.topo.links(withInfo=True):
+        net.addLink(cls=Wire, intf=Wired, **told)
 
 
 def end_shells(net: Mininet) -> None:

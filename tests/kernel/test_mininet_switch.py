@@ -64,3 +64,45 @@ def test_mininet_and_ryu_take_it_for_any_switch() -> None:
     assert "priority=1" in told["flows"], "what the controller has learnt can be looked at from beside"
     assert told["ended"] == [0, 0, 0]
     assert told["links"] == ["lo"]
+
+
+FABRIC_IN_MININET = """
+import json, subprocess
+from mininet.net import Mininet
+from emulator.mininet_switch import BpfSwitch
+from emulator.nodes import FabricTopo
+from emulator.plan import plan
+from moefabric.management import Management
+from moefabric.topology import Eps, Fabric, Ocs, Region
+
+Mininet.inited = True
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+fabric = Fabric("mn", (Region("r0", 0, ("s0", "s1"), Ocs("ocs0", 2)),), 2, 1, 1, 50e6, Eps(4))
+net = Mininet(topo=FabricTopo(plan(fabric, Management("198.18.0.0/24"))), switch=BpfSwitch, controller=None)
+net.start()
+try:
+    links = sorted(f"{link.intf1}={link.intf2}" for link in net.links)
+    ports = {switch.name: {str(intf): port for intf, port in switch.ports.items() if port} for switch in net.switches}
+    for switch, port in (("sw-s0", 3), ("sw-s1", 3), ("leaf0", 1)):
+        out = {"sw-s0": "in_port=1,actions=output:3", "sw-s1": "in_port=1,actions=output:3", "leaf0": "in_port=1,actions=output:2"}[switch]
+        back = {"sw-s0": "in_port=3,actions=output:1", "sw-s1": "in_port=3,actions=output:1", "leaf0": "in_port=2,actions=output:1"}[switch]
+        for rule in (out, back):
+            subprocess.run(["ovs-ofctl", "-O", "OpenFlow13", "add-flow", f"unix:{net[switch].management}", rule], check=True)
+    for host, address in (("s0", "10.0.0.1"), ("s1", "10.0.1.1")):
+        net[host].cmd(f"ip address add {address}/8 dev eth0")
+    lost = net["s0"].cmd("ping -c 2 -i 0.2 -W 2 10.0.1.1")
+finally:
+    net.stop()
+print(json.dumps({"ports": ports, "ping": lost}))
+"""
+
+
+@pytest.mark.timeout(60)
+def test_a_fabric_s_plan_is_a_topology_of_mininet_s() -> None:
+    argv = ["unshare", "--net", "--mount", "--fork", "--kill-child", sys.executable, "-c", FABRIC_IN_MININET]
+    done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["ports"]["leaf0"] == {"leaf0-p1": 1, "leaf0-p2": 2}
+    assert told["ports"]["sw-s0"] == {"s0-host": 1, "s0-o0": 2, "s0-e0": 3}
+    assert " 0% packet loss" in told["ping"]
