@@ -38,7 +38,8 @@ class ControllerClient:
     ) -> dict[str, Any]:
         """Light what a demand deserves: model bytes, from row's server to column's, of all servers of the region.
 
-        The answer: `plan` (DESIGN of `plan --json`), `circuits_before`, `circuits_after` (names) and `phases` (wall seconds).
+        The answer: `plan` (DESIGN of `plan --json`), `circuits_before`, `circuits_after`, `dark` (names; the last
+        were asked for and carried nothing) and `phases` (wall seconds).
         """
         asked: dict[str, Any] = {"demand": [list(map(float, row)) for row in matrix], "policy": policy}
         return self._ask("POST", "/demand", asked if servers is None else asked | {"servers": list(servers)})
@@ -54,6 +55,10 @@ class ControllerClient:
     def circuits(self) -> list[str]:
         """The names of the circuits that traffic relies on."""
         return list(self._ask("GET", "/circuits")["circuits"])
+
+    def dark(self) -> list[str]:
+        """The names of the circuits that carried nothing when last they were asked for."""
+        return list(self._ask("GET", "/circuits")["dark"])
 
     def rules(self) -> list[dict[str, Any]]:
         """The rules that the switches have: `switch`, `to`, `out`, `path`, `light` of each."""

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 _LOOK_AGAIN_S = 0.02
 _GLANCE_S = 0.1
+_SETTLING_S = 10.0
+"""Given to any light, besides twice what it should take."""
 
 
 def serve(wiring: Wiring, region: Region | None) -> None:
@@ -81,6 +83,7 @@ def _reconciler(wiring: Wiring, region: Region | None, switches: RyuSwitches) ->
     return Reconciler(
         ocs,
         switches,
+        settle_deadline_s=_SETTLING_S + 2 * (region.ocs.settle_ns + region.ocs.link_up_ns) / 1e9,
         probe=switches.probe if control.verify is Verification.LIGHT else None,
         mode=control.mode,
         link_up_s=region.ocs.link_up_ns / 1e9,

@@ -22,9 +22,10 @@ from moefabric.transition import Admit, Divert, Step, Switch, Verify, conclusion
 log = logging.getLogger(__name__)
 
 _GRACE_S: Final = 1.0
-_PROBING_S: Final = 0.25
-"""How long light may be late after the device said it was there, and its link-up; on a busy machine frames are."""
-_PROBING_DARK_S: Final = 0.02
+_PROBING_S: Final = 1.5
+"""How long nothing may come through anywhere before what is still missing is held to be dark: on a busy machine frames are late, and many at once
+are later. To disbelieve light that is there costs more than to wait for light that isn't."""
+_PROBING_DARK_S: Final = 0.1
 """The same for circuits that were dark the last time: nobody waits long for those again."""
 
 

@@ -57,7 +57,7 @@ def within(path: str, do: Callable[[], T], timeout_s: float = 30.0) -> T:
     return _beside(there, timeout_s, f"namespace {path}")
 
 
-def visit(places: Iterable[tuple[str, Callable[[], object]]], timeout_s: float = 30.0) -> None:
+def visit(places: Iterable[tuple[str, Callable[[], object]]], timeout_s: float = 120.0) -> None:
     """Do something in each of many namespaces, given by their paths: by one thread that goes from one to the next."""
 
     def everywhere() -> bool:

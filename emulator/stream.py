@@ -1,4 +1,4 @@
-"""A steady stream of numbered, time-stamped frames through one interface, by a process of its own; and ears at others.
+"""A steady stream of numbered, time-stamped frames out of interfaces, by a process of its own; and ears at others.
 
 The sender does nothing but look at the clock and send: it takes a core for as long as it runs, since no timer wakes anybody every 50 µs. What it
 sent, and when, it notes in memory shared with whoever started it: a frame that was lost is known by its absence alone.
@@ -90,12 +90,12 @@ class Ears:
 
 
 class Stream:
-    """Frames out of an interface, from the beginning of the block to its end."""
+    """Frames out of interfaces in turn, from the beginning of the block to its end: frame i leaves by the (i mod n)-th of n."""
 
-    def __init__(self, namespace: str, interface: str, spacing_ns: int) -> None:
-        """Frames `spacing_ns` apart. FabricError where there is no such interface."""
+    def __init__(self, places: Sequence[tuple[str, str]], spacing_ns: int) -> None:
+        """Frames `spacing_ns` apart, out of these (namespace, interface). FabricError where there is no such interface."""
         self.spacing_ns = spacing_ns
-        self._socket = _packet_socket(namespace, interface, hears=False)
+        self._sockets = [_packet_socket(*place, hears=False) for place in places]
         self._fd = os.memfd_create("stream")
         os.ftruncate(self._fd, _HEAD.size + _NOTES * _NOTE)
         self._notes = mmap.mmap(self._fd, 0)
@@ -103,10 +103,11 @@ class Stream:
         self._sender: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        words = (self._socket.fileno(), self._fd, self.spacing_ns, template().hex())
+        fds = [out.fileno() for out in self._sockets]
+        words = (self._fd, self.spacing_ns, template().hex(), *fds)
         self._sender = subprocess.Popen(
             [sys.executable, "-m", "emulator.stream", *map(str, words)],
-            pass_fds=(self._socket.fileno(), self._fd),
+            pass_fds=(self._fd, *fds),
             stdin=subprocess.DEVNULL,
         )
         return self
@@ -124,7 +125,8 @@ class Stream:
         del self._kept
         self._notes.close()
         os.close(self._fd)
-        self._socket.close()
+        for out in self._sockets:
+            out.close()
 
     @property
     def sent(self) -> int:
@@ -158,11 +160,11 @@ def _packet_socket(namespace: str, interface: str, *, hears: bool) -> socket.soc
     return made
 
 
-def main(out_fd: int, notes_fd: int, spacing_ns: int, frame_hex: str) -> None:
+def main(notes_fd: int, spacing_ns: int, frame_hex: str, *out_fds: int) -> None:
     """Send until told to stop, or whoever told to send is gone."""
     os.nice(_HASTE)
     parent = os.getppid()
-    notes, out = mmap.mmap(notes_fd, 0), socket.socket(fileno=out_fd)
+    notes, outs = mmap.mmap(notes_fd, 0), [socket.socket(fileno=fd) for fd in out_fds]
     frame, clock = bytearray.fromhex(frame_hex), time.monotonic_ns
     number, due = 0, clock()
     while not notes[0]:
@@ -176,12 +178,11 @@ def main(out_fd: int, notes_fd: int, spacing_ns: int, frame_hex: str) -> None:
         with suppress(
             OSError
         ):  # an interface that is down, or a queue that is full: the frame is lost as others are
-            out.send(frame)
+            outs[number % len(outs)].send(frame)
         struct.pack_into("=q", notes, _HEAD.size + number % _NOTES * _NOTE, now)
         number += 1
         struct.pack_into("=q", notes, 8, number)
 
 
 if __name__ == "__main__":
-    _socket, _memory, _spacing = map(int, sys.argv[1:4])
-    main(_socket, _memory, _spacing, sys.argv[4])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], *map(int, sys.argv[4:]))

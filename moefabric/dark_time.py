@@ -43,15 +43,11 @@ def dark(sent_ns: Sequence[int], received: Iterable[int], strays: int = 0) -> Da
     longest = int(runs.argmax())
     lost, before, after = int(runs[longest]), int(lit[longest]) - 1, int(lit[longest + 1]) - 1
     if not lost:
-        return Dark(0.0, _spacing_s(sent), 0, 0, strays)
+        return Dark(0.0, float(np.diff(sent).max(initial=0)) / 1e9, 0, 0, strays)
     if before < 0 or after >= len(sent):
         return Dark(float(sent[-1] - sent[0]) / 1e9, inf, lost, int(runs.sum()) - lost, strays)
     least, most = sent[after - 1] - sent[before + 1], sent[after] - sent[before]
     return Dark((least + most) / 2e9, (most - least) / 2e9, lost, int(runs.sum()) - lost, strays)
-
-
-def _spacing_s(sent: "np.ndarray[Any, np.dtype[np.int64]]") -> float:
-    return float(np.median(np.diff(sent))) / 1e9 if len(sent) > 1 else 0.0
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,11 @@ class Probed:
 class LightProbe(Protocol):
     """Frames through circuits, to see whether there is light."""
 
-    def through(self, circuits: CircuitSet, deadline_s: float) -> Probed:
-        """Send frames each way until one has come through each, or `deadline_s` is over. ControlError where a packet switch is gone."""
+    def through(self, circuits: CircuitSet, patience_s: float) -> Probed:
+        """Send frames each way until one has come through each, or none has come anywhere for `patience_s`.
+
+        ControlError where a packet switch is gone.
+        """
 
 
 class PacketSwitches(Protocol):

@@ -46,7 +46,12 @@ class OcsDevice:
     def do(self, what: Callable[[], object]) -> None:
         """Have this done; returns when it is."""
         done = threading.Event()
-        self._todo.put(lambda: what() is done.set())
+
+        def work() -> None:
+            what()
+            done.set()
+
+        self._todo.put(work)
         self._wake.send(b".")
         assert done.wait(5)
 

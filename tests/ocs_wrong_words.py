@@ -51,7 +51,12 @@ REQUESTS = (
     (b"GET", b"/api/operations", b"Accept: application/yang-data+xml", b""),
     (b"PATCH", DATA + b"cross-connects/pair", JSON, PAIRS),
     (b"PUT", DATA + b"cross-connects/pair=9955", JSON, PAIRS),
-    (b"PUT", DATA + b"cross-connects/pair=9955", XML, b"<pair><ingress>9955</ingress><egress>9966</egress></pair>"),
+    (
+        b"PUT",
+        DATA + b"cross-connects/pair=9955",
+        XML,
+        b"<pair><ingress>9955</ingress><egress>9966</egress></pair>",
+    ),
     (b"POST", DATA + b"cross-connects", JSON, PAIRS),
     (b"DELETE", DATA + b"cross-connects/pair=9955", b"", b""),
     (b"PATCH", DATA + b"port-config/port", JSON, b'{"port":[{"port-id":9955,"label":"a","peer-port":null}]}'),

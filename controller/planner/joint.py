@@ -116,7 +116,7 @@ class Joint:
 
     name: str = "joint"
     moves: bool = True
-    budget_s: float = 0.08
+    budget_s: float = 0.06
 
     def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet:
         """The best circuits known; those that are lit where none are better."""

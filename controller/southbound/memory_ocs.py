@@ -56,15 +56,15 @@ class MemoryOcs:
         lit = seen_circuits(self.fabric, self.region, [c for c, at in self._lit_at.items() if at <= now])
         return self.lit().circuits - lit.circuits
 
-    def through(self, circuits: CircuitSet, deadline_s: float) -> Probed:
-        """Which of these have light: the other half of a `LightProbe`, since the light is here. It takes no time, unless the deadline is waited out."""
+    def through(self, circuits: CircuitSet, patience_s: float) -> Probed:
+        """Which of these have light: the other half of a `LightProbe`, since the light is here. It takes no time, unless patience is at its end."""
         wanted = circuits.circuits - self.dark()
         ports = (
             (c, {self.fabric.ocs_port(c.a), self.fabric.ocs_port(c.b)}) for c in wanted & self.lit().circuits
         )
         carrying = CircuitSet(frozenset(c for c, ends in ports if not ends & self.opaque))
         if carrying != circuits:
-            self.clock.wait_until(self.clock.now_s() + deadline_s)
+            self.clock.wait_until(self.clock.now_s() + patience_s)
         return Probed(carrying)
 
     def _answer(self) -> None:

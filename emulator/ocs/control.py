@@ -75,16 +75,16 @@ class Fabric(Outside):
 
 def shown(store: Store) -> dict[str, Any]:
     """All that a person may want to see of a switch: who it is, and how each port is."""
+    powers = store.powers_dbm(store.all_ports)
     return {
         "identity": vars(store.identity),
         "startup": store.system.startup,
-        "ports": [_port(store, port) for port in store.all_ports],
+        "ports": [_port(store, port, powers.get(port)) for port in store.all_ports],
         "faults": [fault.as_json() for fault in store.faults],
     }
 
 
-def _port(store: Store, port: int) -> dict[str, Any]:
-    power = store.power_dbm(port)
+def _port(store: Store, port: int, power: float | None) -> dict[str, Any]:
     return {
         "port": port,
         "admin": store.admin(port).value,

@@ -173,8 +173,8 @@ def _power(store: Store, _status: Status, parameters: str) -> str:
     ports = port_lists(parameters, 1)[0]
     if len(ports) > POWERS_IN_A_QUERY:
         raise CommandError(-222, f"{len(ports)} ports of at most {POWERS_IN_A_QUERY}")
-    readings = {port: store.power_dbm(port) for port in ports}
-    if blind := [str(port) for port, reading in readings.items() if reading is None]:
+    readings = store.powers_dbm(ports)
+    if blind := [str(port) for port in ports if port not in readings]:
         raise CommandError(-241, f"no power monitor at port {','.join(blind)}")
     return f"({','.join(f'{readings[port]:.1f}' for port in ports)})"
 

@@ -9,16 +9,16 @@ and a barrier, needs no bundle (a bundle is an extension to OpenFlow 1.3, and Ry
 
 import logging
 import struct
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from enum import IntEnum
 from typing import Final
 
 from emulator.switch import messages
-from emulator.switch import openflow_statistics as statistics
 from emulator.switch.flow import FlowError, Port, ToGroup
 from emulator.switch.messages import Message
 from emulator.switch.openflow_actions import ToTable
 from emulator.switch.openflow_lacking import check_configuration, queues
+from emulator.switch.openflow_news import News
 from emulator.switch.openflow_numbers import (
     VERSION,
     Multipart,
@@ -47,33 +47,19 @@ UNSENT_BYTES: Final = 1 << 20
 _CAPABILITIES: Final = 1 | 2 | 4 | 8  # flow, table, port and group statistics
 
 
-class _Kind(IntEnum):
-    """Messages that a controller may want or not; their place in `ofp_async_config` (7.3.10)."""
-
-    PACKET_IN = 0
-    PORT_STATUS = 1
-    FLOW_REMOVED = 2
-
-
-_Wanted = tuple[tuple[int, int], ...]
-"""For each kind, the reasons as bits: for a master or equal, for a slave."""
-_WANTED: Final[_Wanted] = ((0b111, 0), (0b111, 0b111), (0b1111, 0))
-_UNWANTED: Final[_Wanted] = ((0, 0), (0, 0), (0, 0))
-
-
 class Conversation:
     """From the first hello until `over`. Until it is closed it is one of the switch's listeners."""
 
     def __init__(self, switch: Switch, now_ns: int, *, guest: bool = False) -> None:
         """A `guest` is told what it asks for, and of packets, ports and entries' ends only if it has asked for those (set-async)."""
         self.switch, self.over = switch, False
-        self.role, self._guest = Role.EQUAL, guest
+        self._news, self._guest = News(wanted=not guest), guest
         self._unread, self._unsaid = b"", bytearray(messages.hello(1))
+        self._told = deque[Message]()
         self._greeted, self._asked_alive, self._waited = False, False, False
         self._now_ns = self._heard_ns = now_ns
         self._gathered = list[tuple[Message, Mod]]()
         self._gathered_ns = 0
-        self._wanted: _Wanted = _UNWANTED if guest else _WANTED
         self._config = (0, 128)
         self._xid = 1
         self._answers: Mapping[int, Callable[[Message], None]] = {
@@ -120,12 +106,20 @@ class Conversation:
             log.warning("what comes is no OpenFlow", extra={"why": str(error)})
             self.over = True
             return
-        for message in told:
-            if self.over:
-                return
-            self._do(message)
+        self._told.extend(told)
+        self._work(now_ns)
+
+    def _work(self, now_ns: int) -> None:
+        """Answer what has been heard, until more is to be sent than is kept for the other side."""
+        while self._told and not self.over and self.unsaid < UNSENT_BYTES:
+            self._do(self._told.popleft())
         if self._gathered:
             self._gathered_ns = now_ns
+
+    @property
+    def listens(self) -> bool:
+        """Whether it would hear more: not while the other side doesn't take what has been said to it."""
+        return not self._told and self.unsaid < UNSENT_BYTES
 
     def take(self, send: Callable[[bytearray], int], now_ns: int) -> None:
         """Hand `send` what is to be sent; it says how much of it has gone. Who takes what had to wait is alive, if silent."""
@@ -136,6 +130,8 @@ class Conversation:
         if gone and self._waited:
             self._heard_ns, self._asked_alive = now_ns, False
         self._waited = bool(self._unsaid)
+        if self._told and gone:
+            self._work(now_ns)
 
     @property
     def unsaid(self) -> int:
@@ -158,7 +154,7 @@ class Conversation:
     def due_ns(self) -> int:
         """When `tick` has something to do if nothing is heard until then."""
         if self._gathered:
-            return self._gathered_ns + (HALF_HEARD_NS if self._unread else GATHER_NS)
+            return self._gathered_ns + (HALF_HEARD_NS if self._unread or self._told else GATHER_NS)
         if self._guest:
             return NEVER  # a Unix socket tells by itself that its other end is gone
         return self._heard_ns + ECHO_NS * (2 if self._asked_alive else 1)
@@ -257,7 +253,7 @@ class Conversation:
             self._finish()
 
     def _not_as_slave(self) -> None:
-        if self.role is Role.SLAVE:
+        if self._news.role is Role.SLAVE:
             raise OpenFlowError(Refusal.IS_SLAVE)
 
     def _finish(self) -> None:
@@ -298,18 +294,16 @@ class Conversation:
             for each in self.switch.listeners:
                 each.yield_to_master()
         if wanted:
-            self.role = Role(wanted)
+            self._news.role = Role(wanted)
         said = self.switch.generation & 0xFFFFFFFFFFFFFFFF
-        self._say(messages.message(Type.ROLE_REPLY, message.xid, struct.pack("!I4xQ", self.role, said)))
+        self._say(messages.message(Type.ROLE_REPLY, message.xid, struct.pack("!I4xQ", self._news.role, said)))
 
     def _get_async(self, message: Message) -> None:
         _alone(message)
-        masks = [mask for pair in self._wanted for mask in pair]
-        self._say(messages.message(Type.GET_ASYNC_REPLY, message.xid, struct.pack("!6I", *masks)))
+        self._say(messages.message(Type.GET_ASYNC_REPLY, message.xid, struct.pack("!6I", *self._news.masks)))
 
     def _set_async(self, message: Message) -> None:
-        masks = messages.numbers(message, "6I")
-        self._wanted = ((masks[0], masks[1]), (masks[2], masks[3]), (masks[4], masks[5]))
+        self._news.masks = messages.numbers(message, "6I")
 
     def _multipart(self, message: Message) -> None:
         kind, more, body = messages.multipart(message)
@@ -321,37 +315,30 @@ class Conversation:
 
     # --- what the switch tells of its own accord -------------------------------------------------------------------------
 
-    def _wants(self, kind: _Kind, reason: int) -> bool:
-        mask = self._wanted[kind][self.role is Role.SLAVE]
-        return self._greeted and not self.over and bool(mask >> reason & 1)
+    @property
+    def _tells(self) -> bool:
+        return self._greeted and not self.over
 
     def yield_to_master(self) -> None:
         """Another has become master: who was so is a slave now (6.3.6)."""
-        if self.role is Role.MASTER:
-            self.role = Role.SLAVE
+        if self._news.role is Role.MASTER:
+            self._news.role = Role.SLAVE
 
     def tell_arrivals(self, arrivals: Iterable[Arrival]) -> None:
         """Packets for the controller; lost where it doesn't read those before."""
-        for each in arrivals:
-            if not self._wants(_Kind.PACKET_IN, each.reason) or self.unsaid > UNSENT_BYTES:
-                continue
-            table, cookie = (each.entry.table, each.entry.cookie) if each.entry else (0, (1 << 64) - 1)
-            self._say(messages.packet_in(each.reason, table, cookie, each.in_port, each.frame, each.length))
+        for said in self._news.arrivals(arrivals) if self._tells else ():
+            if self.unsaid <= UNSENT_BYTES:
+                self._say(said)
 
     def tell_departures(self, departed: Iterable[Departure], now_ns: int) -> None:
         """Entries that are no more, to whom it was promised."""
-        for each in departed:
-            if self._wants(_Kind.FLOW_REMOVED, each.why):
-                body = statistics.removed(each.entry, each.why, each.carried, now_ns)
-                self._say(messages.message(Type.FLOW_REMOVED, 0, body))
+        if self._tells:
+            self._say(*self._news.departures(departed, now_ns))
 
     def tell_port(self, port: Port) -> None:
         """A port has carrier now, or none any more."""
-        modified = 2
-        if self._wants(_Kind.PORT_STATUS, modified):
-            it = self.switch.interface(port)
-            body = struct.pack("!B7x", modified) + statistics.port(port, it.address, it.rate_kbps)
-            self._say(messages.message(Type.PORT_STATUS, 0, body))
+        if self._tells:
+            self._say(*self._news.port(self.switch, port))
 
 
 def _alone(message: Message) -> None:

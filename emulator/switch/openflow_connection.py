@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from emulator.switch.openflow import UNSENT_BYTES, Conversation
+from emulator.switch.openflow import Conversation
 
 _READ_BYTES: Final = 1 << 18
 
@@ -53,7 +53,7 @@ class Connection:
         return None
 
     def _await(self) -> None:
-        reads = selectors.EVENT_READ if self.conversation.unsaid < UNSENT_BYTES else 0
+        reads = selectors.EVENT_READ if self.conversation.listens else 0
         events = reads | (selectors.EVENT_WRITE if self.conversation.unsaid else 0)
         if events == self._events:
             return

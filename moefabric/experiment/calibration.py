@@ -69,7 +69,7 @@ def calibrate(wiring: Wiring, run: RunDir, region: Region, count: int, spacing_n
         ears = [Ears(namespace, interfaces[str(end)]) for end in chosen.ends]
         for ear in ears:
             undo.callback(ear.close)
-        stream = undo.enter_context(Stream(namespace, interfaces[str(chosen.source)], spacing_ns))
+        stream = undo.enter_context(Stream([(namespace, interfaces[str(chosen.source)])], spacing_ns))
         stream.wait_sent(1)
         seen = tuple(_moves(fabric, chosen, switch, stream, ears, count))
     spacings = [spacing for _, spacing in seen]

@@ -21,6 +21,7 @@ def inspected(name: str) -> Json:
     by_region = {entry["region"]: entry for entry in seen["controllers"]}
     for ocs in seen["ocs"]:
         ocs["circuits"] = by_region[ocs["region"]].pop("circuits", [])
+        ocs["dark"] = by_region[ocs["region"]].pop("dark", [])
     return seen
 
 
@@ -38,6 +39,7 @@ def _controller(wiring: Wiring, region: Region | None) -> Json:
         entry["counters"] = client.counters()
         if region is not None and region.ocs is not None:
             entry["circuits"] = [circuit.split("~") for circuit in client.circuits()]
+            entry["dark"] = [circuit.split("~") for circuit in client.dark()]
     except ControlError as fault:
         entry["fault"] = str(fault)
     return entry
@@ -55,8 +57,9 @@ def lines(seen: Json) -> list[str]:
         made.append(f"  {server['name']}  {addresses}  management {server['management']}  {nics}")
     for ocs in seen["ocs"]:
         lit = " ".join("~".join(ends) for ends in ocs["circuits"]) or "no light"
+        dark = f"  dark: {' '.join('~'.join(ends) for ends in ocs['dark'])}" if ocs["dark"] else ""
         made.append(
-            f"  {ocs['name']}  {ocs['ports']} ports, SCPI {ocs['management']}:{ocs['scpi_port']}  lit: {lit}"
+            f"  {ocs['name']}  {ocs['ports']} ports, SCPI {ocs['management']}:{ocs['scpi_port']}  lit: {lit}{dark}"
         )
     made += [_controller_line(controller) for controller in seen["controllers"]]
     made += [f"  process {process['name']}  {process['pid']}" for process in seen["processes"]]

@@ -160,6 +160,7 @@ def _reconfiguration(fabric: Fabric, run: ReconfigurationRun) -> Json:
         "reason": "demand",
         "circuits_before": [str(c) for c in run.moved.before],
         "circuits_after": [str(c) for c in run.moved.after],
+        "circuits_dark": [str(c) for c in run.moved.dark],
         **phases,
     }
 

@@ -16,6 +16,8 @@ class Moved:
     before: CircuitSet
     after: CircuitSet
     phases: Phases
+    dark: CircuitSet = field(default_factory=CircuitSet)
+    """Asked for, and without light: their pairs are on the EPS."""
 
 
 @dataclass(frozen=True)

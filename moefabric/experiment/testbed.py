@@ -73,7 +73,12 @@ class ControlledLight:
         """Light what the demand deserves; returns when the last rule is confirmed."""
         said = self._client.demand(demand.array.tolist(), self._policy)
         phases = Phases(**said["phases"])
-        return Moved(CircuitSet.of(said["circuits_before"]), CircuitSet.of(said["circuits_after"]), phases)
+        return Moved(
+            CircuitSet.of(said["circuits_before"]),
+            CircuitSet.of(said["circuits_after"]),
+            phases,
+            CircuitSet.of(said.get("dark", [])),
+        )
 
 
 def _patience_s(region: Region) -> float:

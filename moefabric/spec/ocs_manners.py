@@ -33,7 +33,7 @@ class Tl1Spec(Part):
     timeout_unit_s: int = Field(default=Tl1Manners.timeout_unit_s, ge=1)
     timed_out: Literal["log out", "hang up"] = "log out"
     label_chars: int = Field(default=Tl1Manners.label_chars, ge=1, le=128)
-    codes: dict[str, str] = {}
+    codes: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("codes")
     @classmethod

@@ -200,9 +200,11 @@ def test_the_link_is_up_as_long_after_the_light_as_was_asked_for(tmp_path: Path)
         watch = held.enter_context(CarrierWatch(wires.path(wires.host(2))))
         crossbar = held.enter_context(contextlib.closing(BpfCrossbar(Ports(3, 3), os.dup(mirrors.fd))))
         descriptors = [mirrors.fd, listener.fileno()]
-        held.enter_context(
-            served(tmp_path, facts, descriptors, lambda timers: Carrier(interfaces, there, timers).change)
-        )
+
+        def links(timers: Timers) -> Callable[[Links], None]:
+            return held.enter_context(contextlib.closing(Carrier(interfaces, there, timers))).change
+
+        held.enter_context(served(tmp_path, facts, descriptors, links))
         client = held.enter_context(socket.create_connection(listener.getsockname(), timeout=5))
         watch.until(False)
         down, up = [], []

@@ -83,6 +83,8 @@ def fabric(regions: int, servers: int) -> Fabric:
 
 
 def brought_up(made: Fabric) -> None:
+    """Up, with all controllers ready; these are asked by way of the loopback."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     await_controllers(lifecycle.up(made, processes, 90.0, switch="bpf"), 60.0)
 
 

@@ -112,7 +112,9 @@ class Tl1Speaker:
     def _ask(self, command: str) -> list[str]:
         tag = next(self._tags)
         self._line.sock.sendall(command.format(tag).encode())
-        said = self._line.until(rb"\r\nM  %d ([A-Z]+)\r\n[^;]*\r\n;|\r\nM  %d COMPLD\r\n;" % (tag, tag)).decode()
+        said = self._line.until(
+            rb"\r\nM  %d ([A-Z]+)\r\n[^;]*\r\n;|\r\nM  %d COMPLD\r\n;" % (tag, tag)
+        ).decode()
         assert f"M  {tag} COMPLD" in said, said
         return re.findall(r'"(.*)"', said.partition(f"M  {tag} ")[2])
 
@@ -161,7 +163,9 @@ class RestconfSpeaker:
         return told
 
     def add(self, pairs: Pairs) -> None:
-        self._ask("PATCH", "data/cross-connects/pair", {"pair": [{"ingress": p, "egress": q} for p, q in pairs]})
+        self._ask(
+            "PATCH", "data/cross-connects/pair", {"pair": [{"ingress": p, "egress": q} for p, q in pairs]}
+        )
 
     def remove(self, pairs: Pairs) -> None:
         for p, _ in pairs:
@@ -255,22 +259,27 @@ def test_what_one_language_shuts_and_opens_all_show(served: Served, language: st
     speaker = served.speakers[language]
     speaker.add([(1, 13)])
     speaker.shut(1)
-    assert {name: one.closed() for name, one in served.speakers.items()} == dict.fromkeys(SPEAKERS, [1])
+    assert {name: one.closed() for name, one in served.speakers.items()} == {name: [1] for name in SPEAKERS}
     assert served.crossbar.show() == {}
     speaker.open(1)
-    assert {name: one.closed() for name, one in served.speakers.items()} == dict.fromkeys(SPEAKERS, [])
+    assert {name: one.closed() for name, one in served.speakers.items()} == {name: [] for name in SPEAKERS}
     alike(served, [(1, 13)])
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
-        st.tuples(st.sampled_from(sorted(SPEAKERS)), st.dictionaries(st.integers(1, 12), st.integers(13, 24), min_size=1)),
+        st.tuples(
+            st.sampled_from(sorted(SPEAKERS)),
+            st.dictionaries(st.integers(1, 12), st.integers(13, 24), min_size=1),
+        ),
         min_size=1,
         max_size=6,
     )
 )
-def test_they_agree_after_any_commands_of_all_of_them(served: Served, said: list[tuple[str, dict[int, int]]]) -> None:
+def test_they_agree_after_any_commands_of_all_of_them(
+    served: Served, said: list[tuple[str, dict[int, int]]]
+) -> None:
     served.speakers["scpi"].clear()
     wanted: dict[int, int] = {}
     for language, told in said:
@@ -285,7 +294,8 @@ def test_they_agree_after_any_commands_of_all_of_them(served: Served, said: list
 HALVES = {
     "scpi": b":oxc:swit:disc:all",
     "tl1": b"ACT-USER::root:1::root;DLT-PATCH::ALL:2:",
-    "restconf": b"DELETE /api/data/cross-connects HTTP/1.1\r\nHost: a\r\n" + f"Authorization: {ADMIN['Authorization']}\r\n".encode(),
+    "restconf": b"DELETE /api/data/cross-connects HTTP/1.1\r\nHost: a\r\n"
+    + f"Authorization: {ADMIN['Authorization']}\r\n".encode(),
 }
 
 

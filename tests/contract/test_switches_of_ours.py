@@ -88,9 +88,11 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         undo.enter_context(serving(agent))
         places = [management.openflow(region) for region in (REGION, None)]
         Deadline.after(15).until(lambda: all(map(listens, places)), "the controllers")
-        for region in (None, REGION):
-            client = undo.enter_context(ControllerClient(management.northbound(region)))
-            client.wait_ready(15)
+        others, client = (
+            undo.enter_context(ControllerClient(management.northbound(region))) for region in (None, REGION)
+        )
+        for each in (others, client):
+            each.wait_ready(15)
         yield Bench(client, switches, datapaths, controllers)
 
 

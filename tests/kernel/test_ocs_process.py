@@ -55,7 +55,9 @@ class Ocs:
         facts |= {"link_down": link_down, **more}
 
         def links(timers: Timers) -> Callable[[Links], None]:
-            return Carrier({port: f"p{port}" for port in self.wires.hosts}, there, timers).change
+            carrier = Carrier({port: f"p{port}" for port in self.wires.hosts}, there, timers)
+            held.callback(carrier.close)
+            return carrier.change
 
         fds = (self.mirrors.fd, self.listener.fileno())
         self.plant = Plant(run_dir / "ocs0.plant", facts, fds, links if link_down else None)
@@ -243,6 +245,8 @@ def test_a_reboot_hangs_up_on_everybody_and_light_stays_if_it_is_preserved(tmp_p
         ocs.start(ocs.plant.path)
         assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
         with ocs.client() as client:
+            client.sendall(b"*opc?\n")
+            assert client.recv(16) == b"1\n"
             ask(ocs.plant.path, {"do": "reboot"})
             with pytest.raises(ConnectionResetError):
                 client.recv(16)

@@ -58,7 +58,9 @@ def test_a_window_that_one_transition_explains_gives_that_transition() -> None:
 @settings(max_examples=25, deadline=None)
 def test_a_transition_is_probabilities(seed: int, experts: int, window: int) -> None:
     draw = np.random.default_rng(seed)
-    fit = fitted(loads(draw, window, experts), loads(draw, window, experts), weights(window, 4.0), tolerance=1e-3)
+    fit = fitted(
+        loads(draw, window, experts), loads(draw, window, experts), weights(window, 4.0), tolerance=1e-3
+    )
     assert fit.transition.min() >= 0
     assert np.allclose(fit.transition.sum(axis=0), 1.0)
 

@@ -44,7 +44,11 @@ def test_what_is_lost_besides_is_counted() -> None:
 
 
 def test_no_dark_is_none() -> None:
-    assert dark(stream(), through(100)) == Dark(0.0, pytest.approx(50e-6), 0, 0)
+    assert dark(stream(), through(100)) == Dark(0.0, 50e-6, 0, 0)
+
+
+def test_a_dark_during_which_nothing_was_sent_is_not_known() -> None:
+    assert not dark(stream(paused_before=50, pause_ns=2_000_000), through(100)).certain(50e-6)
 
 
 @pytest.mark.parametrize("lost", [range(20), range(80, 100), range(100)], ids=["begins", "ends", "is-all"])

@@ -1,5 +1,6 @@
 """RESTCONF without a network: paths, edits as a pure function, encodings."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -107,13 +108,20 @@ def test_xml_and_back_is_the_same(tree: dict[str, Any]) -> None:
     assert taken(node, value).get("pair", []) == tree["pair"]
 
 
+def refusal(read: Callable[[], object]) -> str | None:
+    """How it is refused to read something, if it is."""
+    try:
+        read()
+    except RestconfError as wrong:
+        return wrong.tag
+    return None
+
+
 @given(st.binary(max_size=60))
 def test_any_body_is_read_or_refused(body: bytes) -> None:
-    for read in (lambda: from_json(body), lambda: from_xml(body, (PAIR,))):
-        try:
-            read()
-        except RestconfError as wrong:
-            assert wrong.tag in ("malformed-message", "unknown-element")
+    reads: list[Callable[[], tuple[str, Any]]] = [lambda: from_json(body), lambda: from_xml(body, (PAIR,))]
+    for read in reads:
+        assert refusal(read) in (None, "malformed-message", "unknown-element")
 
 
 def test_deep_bodies_are_refused() -> None:
@@ -125,10 +133,7 @@ def test_deep_bodies_are_refused() -> None:
 
 @given(st.text(max_size=40))
 def test_any_path_is_found_or_refused(path: str) -> None:
-    try:
-        target(path)
-    except RestconfError as wrong:
-        assert wrong.status in (400, 404)
+    assert refusal(lambda: target(path)) in (None, "invalid-value")
 
 
 def every(part: Node | Leaf) -> list[Node | Leaf]:

@@ -26,7 +26,9 @@ JOBS = read.jobs(EXAMPLES / "jobs.yaml")
     [("fat-tree", "eps", 0), ("mixnet", "mixnet", 6), ("mixnet-spill", "spill", 6)],
 )
 @pytest.mark.parametrize("job", JOBS)
-def test_a_network_takes_what_the_planner_predicts_of_it(job: str, network: str, policy: str, optical: int) -> None:
+def test_a_network_takes_what_the_planner_predicts_of_it(
+    job: str, network: str, policy: str, optical: int
+) -> None:
     made = JOBS[job]
     names = tuple(f"s{i}" for i in range(made.servers))
     ocs = Ocs("ocs0", made.servers * optical) if optical else None
@@ -73,7 +75,9 @@ def test_an_iteration_is_its_layers_and_micro_batches() -> None:
     assert whole.all_to_all_s == pytest.approx(3 * 2 * 2 * 0.75)
     assert whole.blocked_s == pytest.approx(3 * 2 * 0.1)
     assert whole.pipeline_s == 0.0
-    assert whole.seconds == pytest.approx(whole.compute_s + whole.all_to_all_s + whole.blocked_s + whole.all_reduce_s)
+    assert whole.seconds == pytest.approx(
+        whole.compute_s + whole.all_to_all_s + whole.blocked_s + whole.all_reduce_s
+    )
 
 
 def test_a_pipeline_fills_and_drains_once() -> None:
@@ -101,7 +105,10 @@ def test_a_server_without_a_circuit_is_reached_through_one_that_has() -> None:
 
 def test_calibration_finds_the_speed_that_made_the_column() -> None:
     made = JOBS["mixtral-8x7b"].computing(1.3)
-    column = {rate: iteration(made, NETWORKS["fat-tree"], rate).seconds / 7.0 for rate in (100e9, 200e9, 400e9, 800e9)}
+    column = {
+        rate: iteration(made, NETWORKS["fat-tree"], rate).seconds / 7.0
+        for rate in (100e9, 200e9, 400e9, 800e9)
+    }
     fit = calibrated(JOBS["mixtral-8x7b"], column)
     assert fit.job.training.utilisation == pytest.approx(1.3, rel=1e-3)
     assert fit.unit_s == pytest.approx(7.0, rel=1e-3)

@@ -80,7 +80,8 @@ def test_the_page_has_every_table_and_figure_and_is_the_same_again(made: Paper) 
 
 def test_the_command_writes_rows_and_page(tmp_path: Path) -> None:
     done = CliRunner().invoke(
-        command, [str(EXAMPLES), "--json", str(tmp_path / "out/p.json"), "--report", str(tmp_path / "out/p.html")]
+        command,
+        [str(EXAMPLES), "--json", str(tmp_path / "out/p.json"), "--report", str(tmp_path / "out/p.html")],
     )
     assert done.exit_code == 0, done.output
     said = json.loads((tmp_path / "out/p.json").read_text())
@@ -100,10 +101,15 @@ def test_the_published_figures_are_64() -> None:
         ({"rows": []}, None),
         ({"titel": "x"}, r"t\.yaml: titel: Extra inputs are not permitted"),
         ({"relative": "much"}, r"t\.yaml: relative: Input should be a valid number"),
-        ({"rows": [{"row": "a", "paper": 1, "measure": "luck", "rates": []}]}, r"rows\.0\.measure: Input should be"),
+        (
+            {"rows": [{"row": "a", "paper": 1, "measure": "luck", "rates": []}]},
+            r"rows\.0\.measure: Input should be",
+        ),
     ],
 )
-def test_a_wrong_table_is_told_with_its_place(tmp_path: Path, change: dict[str, object], said: str | None) -> None:
+def test_a_wrong_table_is_told_with_its_place(
+    tmp_path: Path, change: dict[str, object], said: str | None
+) -> None:
     file = tmp_path / "t.yaml"
     file.write_text(yaml.safe_dump({"table": "t", "title": "T", "source": "s", "rows": []} | change))
     if said is None:

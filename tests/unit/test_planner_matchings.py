@@ -37,7 +37,7 @@ def best_worth(worth: np.ndarray) -> float:
         first, rest = left[0], left[1:]
         alone = most(rest)
         with_one = (worth[first, other] + most(tuple(o for o in rest if o != other)) for other in rest)
-        return max(alone, *with_one)
+        return float(max(alone, *with_one))
 
     return most(tuple(range(len(worth))))
 

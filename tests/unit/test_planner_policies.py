@@ -259,7 +259,8 @@ def test_without_an_eps_a_pair_without_light_never_ends() -> None:
 
 def test_an_unknown_policy_is_told_the_known_ones() -> None:
     with pytest.raises(
-        SpecError, match="policy: 'best' is not one of mixnet, mixnet-htsim, spill, mixnet-spill, joint, matching, round-robin, topoopt"
+        SpecError,
+        match="policy: 'best' is not one of mixnet, mixnet-htsim, spill, mixnet-spill, joint, matching, round-robin, topoopt",
     ):
         policy_named("best")
 

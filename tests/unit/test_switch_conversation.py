@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from emulator.switch import messages
 from emulator.switch.flow import Port
 from emulator.switch.memory import MemoryDatapath
-from emulator.switch.openflow import ECHO_NS, GATHER_NS, HALF_HEARD_NS, NEVER, Conversation
+from emulator.switch.openflow import ECHO_NS, GATHER_NS, HALF_HEARD_NS, NEVER, UNSENT_BYTES, Conversation
 from emulator.switch.openflow_numbers import Type
 from emulator.switch.openflow_ports import MemoryInterfaces
 from emulator.switch.openflow_switch import Switch
@@ -157,6 +157,31 @@ def test_a_guest_may_be_silent_as_long_as_it_likes() -> None:
     desk = Desk(guest=True)
     assert desk.conversation.due_ns == NEVER
     desk.close()
+
+
+def test_who_takes_no_answers_is_heard_no_further_and_goes_on_where_it_was(desk: Desk) -> None:
+    asked, body = 3000, bytes(1000)
+    echoes = b"".join(messages.message(Type.ECHO_REQUEST, number, body) for number in range(asked))
+    desk.conversation.hear(echoes, 0)
+    assert desk.conversation.unsaid < UNSENT_BYTES + 2 * len(body)
+    assert not desk.conversation.listens
+    taken = bytearray()
+
+    def take(waiting: bytearray) -> int:
+        taken.extend(waiting[:100_000])
+        return min(len(waiting), 100_000)
+
+    while desk.conversation.unsaid:
+        desk.conversation.take(take, 0)
+    assert [said.xid for said in messages.split(bytes(taken))[0]] == list(range(asked))
+    assert desk.conversation.listens
+
+
+def test_who_takes_answers_slowly_is_not_called_silent(desk: Desk) -> None:
+    desk.conversation.hear(messages.message(Type.ECHO_REQUEST, 1, bytes(1000)), 0)
+    desk.conversation.take(lambda _: 1, ECHO_NS - 2)
+    desk.conversation.take(lambda _: 1, ECHO_NS - 1)
+    assert desk.conversation.due_ns == 2 * ECHO_NS - 1
 
 
 # --- groups and counters -------------------------------------------------------------------------------------------------

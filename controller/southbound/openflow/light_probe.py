@@ -21,7 +21,9 @@ _BODY: Final = struct.Struct("!QI")
 FRAME_BYTES: Final = 60
 """The shortest that Ethernet carries, less its check sequence."""
 _FIRST_ROUND_S: Final = 0.002
-_LONGEST_ROUND_S: Final = 0.05
+_FRAME_S: Final = 0.0005
+"""What a frame costs a controller and its switches, at worst: frames are not sent again while they may be waiting in line."""
+_LONGEST_ROUND_S: Final = 0.2
 
 Port = tuple[str, int]
 """A switch and a port of it."""
@@ -118,23 +120,23 @@ class OpenFlowProbe:
                 self._done.set()
         return True
 
-    def through(self, circuits: CircuitSet, deadline_s: float) -> Probed:
-        """Send frames each way, again and again what hasn't come through, until all has or `deadline_s` is over.
+    def through(self, circuits: CircuitSet, patience_s: float) -> Probed:
+        """Send frames each way, again and again what hasn't come through, until all has or nothing has come for `patience_s`.
 
         ControlError where a packet switch is gone.
         """
         probing = Probing(self._random.getrandbits(64), fibres(self._fabric, circuits))
         self._probing, self._done = probing, self._event()
-        started, round_s, waited_s = self._clock(), _FIRST_ROUND_S, 0.0
+        started, waited_s, came_s = self._clock(), 0.0, 0.0
+        round_s = _FIRST_ROUND_S + len(probing.fibres) * _FRAME_S
         try:
             while True:
-                sent_s = self._clock() - started
-                before = len(probing.missing)
+                sent_s, before = self._clock() - started, len(probing.missing)
                 self._send(probing)
-                came = self._done.wait(min(round_s, max(0.0, deadline_s - sent_s)))
+                all_came = self._done.wait(min(round_s, patience_s))
                 if len(probing.missing) < before:
-                    waited_s = sent_s
-                if came or sent_s + round_s >= deadline_s:
+                    waited_s, came_s = sent_s, self._clock() - started
+                if all_came or self._clock() - started >= came_s + patience_s:
                     return Probed(probing.carrying, waited_s)
                 round_s = min(2 * round_s, _LONGEST_ROUND_S)
         finally:

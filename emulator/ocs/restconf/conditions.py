@@ -35,7 +35,9 @@ def must_hold(headers: Mapping[str, str], now: Validators, *, there: bool) -> No
         raise RestconfError("operation-failed", "there already: If-None-Match does not hold", kind="protocol")
     since = headers.get("if-unmodified-since", "")
     if "if-match" not in headers and since and now.changed and not _not_after(now.changed, since):
-        raise RestconfError("operation-failed", "changed since: If-Unmodified-Since does not hold", kind="protocol")
+        raise RestconfError(
+            "operation-failed", "changed since: If-Unmodified-Since does not hold", kind="protocol"
+        )
 
 
 def _matches(written: str, etag: str) -> bool:

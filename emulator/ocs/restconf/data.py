@@ -1,7 +1,6 @@
 """The datastore: what is read of the switch as YANG has it, and what an edit of a container has the switch do."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from emulator.loop import Timer
 from emulator.ocs.matching import Busy, CrossConnects, RefusedError
@@ -16,7 +15,9 @@ from emulator.ocs.users import UserError, Wrong
 from moefabric.ocs_manners import Account
 
 STARTUPS = {"volatile": "MODE_VOLATILE", "preserve": "MODE_PRESERVE"}
-ADDRESSES = dict(zip((leaf.name for leaf in INTERFACE[1:]), ("ip", "gateway", "mask", "broadcast"), strict=True))
+ADDRESSES = dict(
+    zip((leaf.name for leaf in INTERFACE[1:]), ("ip", "gateway", "mask", "broadcast"), strict=True)
+)
 NIC = "eth0"
 GROUPS = 256
 
@@ -77,7 +78,8 @@ class Data:
         system = self.store.system
         nic = {"name": NIC, **{leaf: getattr(system, field) for leaf, field in ADDRESSES.items()}}
         users = [
-            {"name": one.name, "type": "LOCAL_USER", "password": "", "group": one.group} for one in self.store.users
+            {"name": one.name, "type": "LOCAL_USER", "password": "", "group": one.group}
+            for one in self.store.users
         ]
         return {
             "interface-status": [nic],
@@ -145,7 +147,9 @@ class Data:
         """The deprecated list of ports: labels and shutters."""
         on, off = switched(before, after)
         set_here = {"port-state"}
-        plain = {"port": [{k: v for k, v in one.items() if k not in set_here} for one in after.get("port", ())]}
+        plain = {
+            "port": [{k: v for k, v in one.items() if k not in set_here} for one in after.get("port", ())]
+        }
         TABLES["ports"].check(before, plain)
         self.set_ports(on, off)
         TABLES["ports"].apply(self.store, before, plain)
@@ -168,7 +172,10 @@ class Data:
         if len(groups) > GROUPS:
             raise RestconfError("resource-denied", f"{GROUPS} groups at most")
         for group in groups.values():
-            for side, valid in (("ingress", self.store.ports.input_set), ("egress", self.store.ports.output_set)):
+            for side, valid in (
+                ("ingress", self.store.ports.input_set),
+                ("egress", self.store.ports.output_set),
+            ):
                 if strange := [port for port in group.get(side, ()) if port not in valid]:
                     raise RestconfError("invalid-value", f"{strange[0]} is no {side} port")
         self.groups = {
@@ -255,5 +262,3 @@ APPLIERS: Mapping[str, Callable[[Data, Tree, Tree], bool]] = {
     "groups": Data.change_groups,
     "system-config": Data.change_system,
 }
-
-

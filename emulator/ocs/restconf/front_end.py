@@ -89,7 +89,9 @@ class RestconfSession:
             elif isinstance(event, h11.Data):
                 self._body += event.data
                 if len(self._body) > BODY_BYTES:
-                    wrong = RestconfError("too-big", f"a request has {BODY_BYTES} bytes at most", kind="protocol")
+                    wrong = RestconfError(
+                        "too-big", f"a request has {BODY_BYTES} bytes at most", kind="protocol"
+                    )
                     self._refuse(wrong)
             elif isinstance(event, h11.EndOfMessage):
                 self._answer()
@@ -175,10 +177,16 @@ class RestconfSession:
 
     def _last(self, response: Response) -> None:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            headers = [*response.headers, ("Content-Length", str(len(response.body))), ("Connection", "close")]
+            headers = [
+                *response.headers,
+                ("Content-Length", str(len(response.body))),
+                ("Connection", "close"),
+            ]
             head = h11.Response(status_code=response.status, headers=headers, reason=response.reason.encode())
             parts = [self._http.send(head), self._http.send(h11.Data(data=response.body))]
-            self._wire.turn().say(b"".join(part or b"" for part in (*parts, self._http.send(h11.EndOfMessage()))))
+            self._wire.turn().say(
+                b"".join(part or b"" for part in (*parts, self._http.send(h11.EndOfMessage())))
+            )
         self._close()
 
     def _close(self) -> None:
@@ -189,7 +197,9 @@ class RestconfSession:
 
     def _watch(self) -> None:
         limit_ns = round(self._switch.service.manners.idle_s * 1e9)
-        self._idle = self._switch.store.timers.at(self._since_ns + limit_ns, self._was_idle) if limit_ns else None
+        self._idle = (
+            self._switch.store.timers.at(self._since_ns + limit_ns, self._was_idle) if limit_ns else None
+        )
 
     def _was_idle(self) -> None:
         if self._is_closed:

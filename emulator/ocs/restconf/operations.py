@@ -145,26 +145,37 @@ _SHUTTER = Node(
 OPERATIONS: Mapping[str, Operation] = {
     operation.node.name: operation
     for operation in (
-        Operation(_input("port-set-state", _ports("port-enab"), _ports("port-disab")), _set_state, settles=True),
+        Operation(
+            _input("port-set-state", _ports("port-enab"), _ports("port-disab")), _set_state, settles=True
+        ),
         Operation(_input("system-restart", number("seconds", 0, 86400)), _restart, "admin"),
         Operation(_input("system-restart-cancel"), _cancel, "admin"),
         Operation(
-            _input("disconnect-session", number("session-id", mandatory=True), module=POLATIS), _end_session, "admin"
+            _input("disconnect-session", number("session-id", mandatory=True), module=POLATIS),
+            _end_session,
+            "admin",
         ),
         Operation(_input("shutter-config", _SHUTTER, module=POLATIS), _shutters),
         Operation(
             _input(
-                "shutter-operation", Leaf("activate", Is.TRUTH, mandatory=True), _ports("port"), module=POLATIS
+                "shutter-operation",
+                Leaf("activate", Is.TRUTH, mandatory=True),
+                _ports("port"),
+                module=POLATIS,
             ),
             _flap,
         ),
         Operation(
-            _input("add-group-cross-connect", _text("group-name-from"), _text("group-name-to"), module=POLATIS),
+            _input(
+                "add-group-cross-connect", _text("group-name-from"), _text("group-name-to"), module=POLATIS
+            ),
             _join_groups,
             settles=True,
         ),
         Operation(
-            _input("delete-group-cross-connect", _text("group-name"), module=POLATIS), _part_group, settles=True
+            _input("delete-group-cross-connect", _text("group-name"), module=POLATIS),
+            _part_group,
+            settles=True,
         ),
         Operation(
             _input(

@@ -74,9 +74,12 @@ class Node:
 
 PORT_ID = Leaf("port-id", Is.NUMBER, 1, 65535)
 LABEL_CHARS = 128
+OLD_ATTENUATIONS = ("NONE", "ABSOLUTE", "RELATIVE", "VENDOR")
 
 
-def number(name: str, low: int = 0, high: int = 4294967295, *, config: bool = True, mandatory: bool = False) -> Leaf:
+def number(
+    name: str, low: int = 0, high: int = 4294967295, *, config: bool = True, mandatory: bool = False
+) -> Leaf:
     return Leaf(name, Is.NUMBER, low, high, config=config, mandatory=mandatory)
 
 
@@ -94,15 +97,39 @@ def shown(*names: str) -> tuple[Leaf, ...]:
     return tuple(Leaf(name, config=False) for name in names)
 
 
-def ports(*leaves: Leaf, config: bool = True) -> Node:
+def ports(*leaves: Leaf | Node, config: bool = True) -> Node:
     """A list of ports."""
     return Node("port", (PORT_ID, *leaves), "port-id", config)
 
 
 PAIR: Final = Node(
-    "pair", (number("ingress", 1, 65535), number("egress", 1, 65535, mandatory=True)), "ingress", alias="pairs"
+    "pair",
+    (number("ingress", 1, 65535), number("egress", 1, 65535, mandatory=True)),
+    "ingress",
+    alias="pairs",
 )
 INTERFACE: Final = tuple(map(Leaf, ("name", "ip-address", "gateway", "subnet", "broadcast")))
+
+OLD_MONITOR: Final = Node(
+    "opm",
+    (
+        decimal("lambda", 1260, 1640),
+        decimal("power-high-alarm"),
+        decimal("power-low-alarm"),
+        decimal("power", config=False),
+        Leaf("offset", Is.DECIMAL, -100, 100, module=POLATIS),
+        Leaf("averaging-time-select", Is.NUMBER, 1, 8, module=POLATIS),
+        Node(
+            "voa",
+            (
+                decimal("attenuation-level"),
+                one_of("attenuation-mode", *(f"VOA_ATTEN_MODE_{mode}" for mode in OLD_ATTENUATIONS)),
+                number("attenuation-reference-port", 0, 65535),
+            ),
+        ),
+    ),
+)
+"""A power monitor, as revisions before 2017-08-04 have it."""
 
 _ATTENUATIONS = ("NONE", "RELATIVE", "ABSOLUTE", "CONVERGED", "MAXIMUM", "FIXED")
 
@@ -125,7 +152,13 @@ TOP: Final[tuple[Node, ...]] = (
     Node("opm-power", (ports(decimal("power", config=False), config=False),), config=False),
     Node(
         "opm-config",
-        (ports(decimal("wavelength", 1260, 1640), decimal("offset", -100, 100), number("averaging-time", 1, 8)),),
+        (
+            ports(
+                decimal("wavelength", 1260, 1640),
+                decimal("offset", -100, 100),
+                number("averaging-time", 1, 8),
+            ),
+        ),
     ),
     Node(
         "opm-alarm-config",
@@ -155,6 +188,7 @@ TOP: Final[tuple[Node, ...]] = (
                 one_of("port-state", "PC_ENABLED", "PC_DISABLED"),
                 one_of("port-status", "PO_ENABLED", "PO_DISABLED", "PO_FAILED", config=False),
                 Leaf("peer-port"),
+                OLD_MONITOR,
             ),
         ),
     ),

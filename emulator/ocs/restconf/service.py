@@ -96,7 +96,9 @@ class Service:
             return self._operate(asked, inside.removeprefix("/operations/"))
         if inside == "/data" or inside.startswith("/data/"):
             return self._data(asked, target(inside.removeprefix("/data")))
-        raise RestconfError("invalid-value", f"there is nothing at {asked.path[:64]}", status=404, kind="protocol")
+        raise RestconfError(
+            "invalid-value", f"there is nothing at {asked.path[:64]}", status=404, kind="protocol"
+        )
 
     def _inside(self, asked: Asked) -> str:
         """The path below the root of the interface."""
@@ -152,7 +154,9 @@ class Service:
         now = validators(self.data, about, tree)
         if unchanged(asked.request.headers, now):
             return Response(304, (*now.headers, NO_CACHE))
-        return Response(200, (("Content-Type", asked.media), *now.headers, NO_CACHE), written(told, asked.media))
+        return Response(
+            200, (("Content-Type", asked.media), *now.headers, NO_CACHE), written(told, asked.media)
+        )
 
     def _edit(self, asked: Asked, about: Target, op: Op) -> Response:
         if asked.group == "view" or (asked.group == "user" and about.top.name == "system-config"):

@@ -28,7 +28,10 @@ def resource(data: Data, about: Target, tree: Tree, query: Mapping[str, str], me
     """What a path leads to in what was read, by its name, as deep as is asked for. RestconfError where there is nothing."""
     depth = _depth(query)
     if not about.steps:
-        tops = {f"{module_of(node)}:{node.name}": _content(data, target(node.name), tree[node.name]) for node in TOP}
+        tops = {
+            f"{module_of(node)}:{node.name}": _content(data, target(node.name), tree[node.name])
+            for node in TOP
+        }
         return {"ietf-restconf:data": _cut(tops, depth)}
     name = _pairs(data, about) if about.last.part is PAIR else about.last.part.name
     named = {f"{about.last.module}:{name}": _cut(_content(data, about, tree), depth)}
@@ -54,7 +57,9 @@ def validators(data: Data, about: Target, tree: Tree) -> Validators:
 
 def location(root: str, about: Target, created: Tree) -> str:
     """Where something is that was made in `about`."""
-    steps = "".join(f"/{step.module}:{step.called}{f'={quote(step.key)}' if step.key else ''}" for step in about.steps)
+    steps = "".join(
+        f"/{step.module}:{step.called}{f'={quote(step.key)}' if step.key else ''}" for step in about.steps
+    )
     ((name, inner),) = created.items()
     part = about.last.part.child(name) if isinstance(about.last.part, Node) else None
     key = f"={quote(str(inner[0][part.key]))}" if isinstance(part, Node) and part.key and inner else ""

@@ -64,7 +64,9 @@ def edit(caller: Caller, command: Command) -> Done:
         case "TIMEOUT":
             unit_s = caller.store.profile.tl1.timeout_unit_s
             told = named(command, 2, list(TIMEOUTS))
-            times = {TIMEOUTS[name]: whole(word.plain, 0, MOST_TIMEOUT) * unit_s for name, word in told.items()}
+            times = {
+                TIMEOUTS[name]: whole(word.plain, 0, MOST_TIMEOUT) * unit_s for name, word in told.items()
+            }
             caller.store.configure_system(**times)
         case "BOOT":
             mode = chosen(named(command, 2, ["MODE"])["MODE"].plain, STARTUPS)
@@ -89,7 +91,9 @@ def clock(caller: Caller, _command: Command) -> Done:
 
 def restart(caller: Caller, command: Command) -> Done:
     """`INIT-SYS::SYSTEM:c::1;`: 0 and 1 set cross-connects and shutters as the start-up mode has them, 10 reboots.
-    `INIT-SYS::ALARM:c::3;`: 1, 2 and 3 forget environmental, equipment and all alarms."""
+
+    `INIT-SYS::ALARM:c::3;`: 1, 2 and 3 forget environmental, equipment and all alarms.
+    """
     (phase,) = positional(command, 1, 1, 1)
     match command.aid.plain.upper(), phase:
         case "SYSTEM", "0" | "1":

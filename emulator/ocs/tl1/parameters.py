@@ -38,7 +38,9 @@ def port_pairs(aid: Word, inputs: range, outputs: range) -> list[tuple[int, int]
         raise DeniedError("IIAC", "Too few parameters (0/2)")
     lists = aid.split(",")
     if len(lists) != 2:
-        raise DeniedError("IIAC", f"{'Too few' if len(lists) < 2 else 'Too many'} parameters ({len(lists)}/2)")
+        raise DeniedError(
+            "IIAC", f"{'Too few' if len(lists) < 2 else 'Too many'} parameters ({len(lists)}/2)"
+        )
     if not all(one.text.strip() for one in lists):
         raise DeniedError("IIAC", "Empty parameters")
     ins, outs = port_list(lists[0], inputs), port_list(lists[1], outputs)

@@ -6,7 +6,16 @@ from emulator.ocs.flaps import Flap
 from emulator.ocs.port import Admin
 from emulator.ocs.tl1.done import Caller, Done
 from emulator.ocs.tl1.frames import quoted
-from emulator.ocs.tl1.parameters import chosen, invalid_port, named, named_ports, number, ports, positional, whole
+from emulator.ocs.tl1.parameters import (
+    chosen,
+    invalid_port,
+    named,
+    named_ports,
+    number,
+    ports,
+    positional,
+    whole,
+)
 from emulator.ocs.tl1.words import Command, DeniedError
 
 SHUTTERS = {Admin.ENABLED: "OPEN", Admin.DISABLED: "CLOSED", Admin.FAILED: "FAILED"}
@@ -89,7 +98,10 @@ def monitors(caller: Caller, command: Command) -> Done:
     asked = [port for port in ports(command.aid, store.all_ports) if store.has_monitor(port)]
     read = {port: store.settings(port) for port in asked}
     return Done(
-        tuple(quoted(f"{port}:{at.wavelength_nm:.2f},{at.offset_db:.2f},{at.averaging}") for port, at in read.items())
+        tuple(
+            quoted(f"{port}:{at.wavelength_nm:.2f},{at.offset_db:.2f},{at.averaging}")
+            for port, at in read.items()
+        )
     )
 
 
@@ -143,7 +155,11 @@ def flap(caller: Caller, command: Command) -> Done:
 
 def flaps(caller: Caller, command: Command) -> Done:
     """`"1:1000,500,3"` for each that was told how."""
-    known = {port: at for port in ports(command.aid, caller.store.all_ports) if (at := caller.store.flaps.get(port))}
+    known = {
+        port: at
+        for port in ports(command.aid, caller.store.all_ports)
+        if (at := caller.store.flaps.get(port))
+    }
     return Done(
         tuple(quoted(f"{port}:{at.block_ms},{at.restore_ms or ''},{at.cycles}") for port, at in known.items())
     )

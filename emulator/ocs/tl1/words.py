@@ -146,7 +146,11 @@ def _tag(fields: list[Word]) -> str:
         raise DeniedError("IICT", f"Parse error at offset {at} in command")
     tag = fields[3]
     plain = tag.plain
-    fits = len(plain) <= 20 and plain.isprintable() and plain.isascii() if tag.is_quoted else TAG.fullmatch(plain)
+    fits = (
+        len(plain) <= 20 and plain.isprintable() and plain.isascii()
+        if tag.is_quoted
+        else TAG.fullmatch(plain)
+    )
     if not fits or not plain:
         raise DeniedError("IICT", f"Parse error at offset {tag.offset + 1} in command")
     return plain
