@@ -1,7 +1,7 @@
 """A steady stream of numbered, time-stamped frames out of interfaces, by a process of its own; and ears at others.
 
-The sender does nothing but look at the clock and send: it takes a core for as long as it runs, since no timer wakes anybody every 50 µs. What it
-sent, and when, it notes in memory shared with whoever started it: a frame that was lost is known by its absence alone.
+A sender that is to be steady does nothing but look at the clock and send: it takes a core for as long as it runs, since sleepers are woken a
+fraction of a millisecond late. What it sent, and when, it notes in memory shared with whoever started it: a frame that was lost is known by its absence alone.
 """
 
 import ctypes
@@ -37,6 +37,7 @@ _SO_TIMESTAMPNS: Final = 35
 _PACKET_IGNORE_OUTGOING: Final = 23
 _SOL_PACKET: Final = 263
 _HASTE: Final = -15
+_PR_SET_TIMERSLACK: Final = 29
 _ETH_P_ALL: Final = 3
 _SO_ATTACH_FILTER: Final = 26
 _FILTER: Final = (  # BPF as packet(7) has it: load the EtherType, take all of the frame if it is ours, else nothing
@@ -92,9 +93,12 @@ class Ears:
 class Stream:
     """Frames out of interfaces in turn, from the beginning of the block to its end: frame i leaves by the (i mod n)-th of n."""
 
-    def __init__(self, places: Sequence[tuple[str, str]], spacing_ns: int) -> None:
-        """Frames `spacing_ns` apart, out of these (namespace, interface). FabricError where there is no such interface."""
-        self.spacing_ns = spacing_ns
+    def __init__(self, places: Sequence[tuple[str, str]], spacing_ns: int, *, steady: bool = True) -> None:
+        """Frames `spacing_ns` apart, or at least that if it needn't be steady, out of these (namespace, interface).
+
+        FabricError where there is no such interface.
+        """
+        self.spacing_ns, self._steady = spacing_ns, steady
         self._sockets = [_packet_socket(*place, hears=False) for place in places]
         self._fd = os.memfd_create("stream")
         os.ftruncate(self._fd, _HEAD.size + _NOTES * _NOTE)
@@ -104,7 +108,7 @@ class Stream:
 
     def __enter__(self) -> Self:
         fds = [out.fileno() for out in self._sockets]
-        words = (self._fd, self.spacing_ns, template().hex(), *fds)
+        words = (self._fd, self.spacing_ns, int(not self._steady), template().hex(), *fds)
         self._sender = subprocess.Popen(
             [sys.executable, "-m", "emulator.stream", *map(str, words)],
             pass_fds=(self._fd, *fds),
@@ -160,9 +164,11 @@ def _packet_socket(namespace: str, interface: str, *, hears: bool) -> socket.soc
     return made
 
 
-def main(notes_fd: int, spacing_ns: int, frame_hex: str, *out_fds: int) -> None:
+def main(notes_fd: int, spacing_ns: int, sleepy: int, frame_hex: str, *out_fds: int) -> None:
     """Send until told to stop, or whoever told to send is gone."""
-    os.nice(_HASTE)
+    if not sleepy:
+        os.nice(_HASTE)
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
     parent = os.getppid()
     notes, outs = mmap.mmap(notes_fd, 0), [socket.socket(fileno=fd) for fd in out_fds]
     frame, clock = bytearray.fromhex(frame_hex), time.monotonic_ns
@@ -170,6 +176,8 @@ def main(notes_fd: int, spacing_ns: int, frame_hex: str, *out_fds: int) -> None:
     while not notes[0]:
         now = clock()
         if now < due:
+            if sleepy:
+                time.sleep((due - now) / 1e9)
             continue
         if not number % 1024 and os.getppid() != parent:
             return
@@ -185,4 +193,4 @@ def main(notes_fd: int, spacing_ns: int, frame_hex: str, *out_fds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], *map(int, sys.argv[4:]))
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], *map(int, sys.argv[5:]))

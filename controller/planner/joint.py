@@ -26,7 +26,7 @@ class _Program:
     """
 
     owed: Array
-    degree: int
+    ports: NDArray[np.int64]
     links: EpsLinks
 
     def solved(self, tau_low: float, tau_high: float, budget_s: float) -> NDArray[np.int64] | None:
@@ -44,7 +44,7 @@ class _Program:
             integrality=np.concatenate([np.ones(lit), np.zeros(sent + 1)]),
             bounds=Bounds(
                 np.concatenate([np.zeros(lit + sent), [tau_low]]),
-                np.concatenate([np.full(lit, self.degree), np.full(sent, np.inf), [tau_high]]),
+                np.concatenate([np.full(lit, self.ports.max(initial=0)), np.full(sent, np.inf), [tau_high]]),
             ),
             options={"time_limit": budget_s, "mip_rel_gap": _GAIN},
         )
@@ -77,32 +77,34 @@ class _Program:
                 hstack([coo_array((loads.shape[0], lit)), loads, coo_array((loads.shape[0], 1))]),
             ]
         )
-        most = np.concatenate([np.zeros(sent), np.full(n, float(self.degree)), self.links.budget])
+        most = np.concatenate([np.zeros(sent), self.ports.astype(np.float64), self.links.budget])
         return matrix.tocsr(), most
 
 
-def best(owed: Array, degree: int, rate: float, links: EpsLinks, budget_s: float) -> NDArray[np.int64]:
+def best(
+    owed: Array, ports: NDArray[np.int64], rate: float, links: EpsLinks, budget_s: float
+) -> NDArray[np.int64]:
     """Circuits of each pair [server, server]: Algorithm 1's, or better ones where such are found within the budget.
 
-    `owed[from, to]` in bytes, diagonal empty; a circuit carries `rate` bytes a second each way. Better ones are no later for the transposed
+    `owed[from, to]` in bytes, diagonal empty; `ports[i]` optical NICs of a server; a circuit carries `rate` bytes a second each way. Better ones are no later for the transposed
     demand either: dispatch and combine are each other's transpose and share their light.
     """
     n = len(owed)
-    start = _matrix(mixnet.order(owed + owed.T, [degree] * n), n)
+    start = _matrix(mixnet.order(owed + owed.T, ports.tolist()), n)
     largest = float(owed.max(initial=0.0))
     if not largest:
         return start
     # Where demand is nearly even, Algorithm 1 may leave one server almost without light: uniform circuits are a better start.
-    uniform = _matrix(static.order([degree] * n), n)
+    uniform = _matrix(static.order(ports.tolist()), n)
     if _worse(owed, start, uniform, rate, links) and not _worse(owed, uniform, start, rate, links):
         start = uniform
     ends = _ends(owed, start, rate, links)[0]
     busiest = max(owed.sum(axis=0).max(), owed.sum(axis=1).max())
-    soonest = busiest / (degree * rate + links.budget[: 2 * n].min())
+    soonest = busiest / (float(ports.max()) * rate + links.budget[: 2 * n].max())
     if ends <= soonest * (1 + _GAIN):
         return start
     # In units of one circuit and of the largest debt, every number of the program is about 1.
-    scaled = _Program(owed / largest, degree, links.scaled(1 / rate))
+    scaled = _Program(owed / largest, ports, links.scaled(1 / rate))
     better = scaled.solved(largest / rate / ends * (1 + _GAIN), largest / rate / soonest, budget_s)
     return start if better is None or _worse(owed, better, start, rate, links) else better
 
@@ -126,7 +128,8 @@ class Joint:
         # Posed the same way for dispatch and combine, so that both get the same answer.
         owed = min(owed, owed.T, key=lambda each: each.tolist())
         rate, links = water.circuit_rate(fabric), EpsLinks.of(fabric, region.servers)
-        found = best(owed, fabric.optical, rate, links, self.budget_s)
+        ports = np.full(len(region.servers), fabric.optical)
+        found = best(owed, ports, rate, links, self.budget_s)
         lit = counted(region.servers, now)
         if not _worse(owed, lit, found, rate, links):
             found = lit

@@ -4,6 +4,7 @@ A command whose answer is lost is not given again blindly: the device is asked w
 """
 
 import logging
+import time
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -17,6 +18,8 @@ from moefabric.topology import Fabric, Region
 log = logging.getLogger(__name__)
 
 _TRIES: Final = 3
+_LATELY_S: Final = 0.1
+"""What a device showed so long ago is taken for what it shows, where one needn't be safe: whoever changes light has looked just before."""
 
 
 class Device(Protocol):
@@ -47,6 +50,7 @@ class DrivenOcs:
             raise ValueError(f"{region.name} has no OCS")
         self.fabric, self.region, self.name, self._device = fabric, region, region.ocs.name, device
         wired, n = len(region.servers) * fabric.optical, region.ocs.ports
+        self._shown: tuple[float, tuple[CrossConnect, ...]] | None = None
         self._own = frozenset(range(1, wired + 1)) | frozenset(range(n + 1, n + wired + 1))
 
     def __enter__(self) -> Self:
@@ -63,7 +67,9 @@ class DrivenOcs:
 
     def lit(self) -> CircuitSet:
         """The circuits whose both directions the device shows to be joined. ControlError if it doesn't answer."""
-        return seen_circuits(self.fabric, self.region, self._joined())
+        joined = self._joined()
+        self._shown = time.monotonic(), joined
+        return seen_circuits(self.fabric, self.region, joined)
 
     def reconfigure(self, transition: Transition, mode: Mode = Mode.SAFE) -> None:
         """Command the change; what it takes depends on what is joined, and on the mode.
@@ -78,7 +84,7 @@ class DrivenOcs:
         )
         if transition.empty and mode is Mode.SAFE:
             return
-        before = self._joined()
+        before = self._joined() if mode is Mode.SAFE else self._lately()
         try:
             told = moves(before, wanted, mode, self._own)
         except ObstacleError as why:
@@ -105,6 +111,13 @@ class DrivenOcs:
         except LostError as fault:
             log.info("asked again: %s", fault)
             return self._device.joined()
+
+    def _lately(self) -> tuple[CrossConnect, ...]:
+        """What the device shows, or showed when it was looked at just before; once, for then it is told to change."""
+        shown, self._shown = self._shown, None
+        if shown and time.monotonic() - shown[0] < _LATELY_S:
+            return shown[1]
+        return self._joined()
 
     def _told(self, told: Moves, before: tuple[CrossConnect, ...]) -> str | None:
         """Tell the device, and after a lost answer once more what it turns out not to have done; what it says against it."""

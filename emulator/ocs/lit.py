@@ -8,6 +8,8 @@ from emulator.ocs.faults import Fault, Faults, Ill
 from emulator.ocs.matching import CrossConnects, Pair
 from emulator.ocs.port import PortSettings, SystemSettings
 from emulator.ocs.seen import Seen
+from emulator.ocs.users import Users
+from moefabric.ocs_manners import Account
 
 KEEP_NS = 20_000_000
 """A burst of changes is written down once."""
@@ -106,6 +108,9 @@ class Lit(Seen):
         told = self.build.memory or {}
         self.version = max(self.version, int(told.get("version", 0)) + 1)
         self.system = SystemSettings(**told["system"]) if "system" in told else self.system
+        if "users" in told:
+            self.users = Users(Account(**one) for one in told["users"])
+        self.users.changed = self._write_down
         self._settings = {int(port): PortSettings(**one) for port, one in told.get("settings", {}).items()}
         self._shut = set(told.get("shut", ()))
         suffered = [Fault.from_json(one) for one in told.get("faults", ())]

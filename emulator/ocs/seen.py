@@ -149,6 +149,7 @@ class Seen:
             "names": [[*pair, name] for pair, name in self._names.items()],
             "settings": {str(port): vars(settings) for port, settings in self._settings.items()},
             "system": vars(self.system),
+            "users": [vars(account) for account in self.users],
             "faults": [fault.as_json() for fault in self.faults],
         }
 

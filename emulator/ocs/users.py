@@ -51,6 +51,8 @@ class Users:
         self._accounts = {account.name: account for account in accounts}
         self._serial = itertools.count(1)
         self._log_ins: dict[int, LogIn] = {}
+        self.changed: Callable[[], None] = lambda: None
+        """Called after each change of accounts."""
 
     def __iter__(self) -> Iterator[Account]:
         return iter(sorted(self._accounts.values(), key=lambda account: account.name))
@@ -97,6 +99,7 @@ class Users:
             raise UserError(Wrong.ABSENT)
         self._keep_an_admin(name, "view")
         del self._accounts[name]
+        self.changed()
 
     @property
     def log_ins(self) -> Mapping[int, LogIn]:
@@ -116,6 +119,7 @@ class Users:
     def _put(self, account: Account) -> None:
         _check(account)
         self._accounts[account.name] = account
+        self.changed()
 
     def _keep_an_admin(self, name: str, group: Group) -> None:
         others = [one for one in self._accounts.values() if one.name != name and one.group == "admin"]

@@ -47,7 +47,10 @@ def bare_fabric(servers: int, optical: int, electrical: int, nic_rate_bps: float
 )
 @click.option("--nic-rate", type=RateType(), default="100Gb/s", show_default=True, help="Rate of a NIC.")
 @click.option(
-    "--policy", default="mixnet", show_default=True, help="mixnet, mixnet-htsim, spill, static or eps."
+    "--policy",
+    default="mixnet",
+    show_default=True,
+    help="mixnet, mixnet-htsim, spill, joint, matching, round-robin, topoopt, static or eps.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plan(demand: Path, degree: int, electrical: int, nic_rate: float, policy: str, as_json: bool) -> None:

@@ -77,10 +77,11 @@ def lines(
     unit: str = "",
     logarithmic: bool = False,
 ) -> Markup:
-    """Lines over x, `said` beneath each x; the y axis starts at zero, or where the least value is if `logarithmic`."""
+    """Lines over x, `said` beneath each x; the y axis starts near the least value."""
     scale = math.log10 if logarithmic else float
     values = [scale(value) for one in series for value in one.values if value is not None]
-    up = svg.Scale(min(values) if logarithmic else 0.0, max(values) * 1.02, height - _BOTTOM, _TOP)
+    room = 0.08 * (max(values) - min(values))
+    up = svg.Scale(min(values) - room, max(values) + room, height - _BOTTOM, _TOP)
     across = svg.Scale(min(xs), max(xs), _LEFT + 24, width - _RIGHT - 24)
     drawn = _log_frame(title, up, width, unit) if logarithmic else _frame(title, up, width, unit)
     drawn.append(svg.legend(_LEFT, 38, [(one.class_, one.name) for one in series]))

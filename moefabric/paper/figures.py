@@ -34,6 +34,7 @@ NAMES: Final = {
 _HALF = (svg.WIDTH - 24) / 2
 _DELAYS_S: Final = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 25e-3, 0.1, 1.0, 10.0)
 _DEGREES: Final = (2, 3, 4, 5, 6, 7)
+_PLANS: Final[tuple[failures.Plan, ...]] = ("spill", "joint")
 _DEMO = "mixtral-8x22b"
 
 
@@ -130,7 +131,11 @@ def delays(there: Scene) -> Markup:
 def degrees(there: Scene) -> Markup:
     """Iteration time over the optical degree at equal cost."""
     base = degree_s(there, _DEMO, 100e9, 6)
-    series = [Series("mixnet", "light", [degree_s(there, _DEMO, 100e9, d) / base for d in _DEGREES])]
+    spilt = [degree_s(there, _DEMO, 100e9, d, spill=True) / base for d in _DEGREES]
+    series = [
+        Series("mixnet", "light", [degree_s(there, _DEMO, 100e9, d) / base for d in _DEGREES]),
+        Series("mixnet-spill", "k-dispatch", spilt),
+    ]
     title = f"{NAMES[_DEMO]}, 100 Gb/s: iteration relative to degree 6"
     return lines(title, list(map(float, _DEGREES)), [str(d) for d in _DEGREES], series, width=_HALF)
 
@@ -139,16 +144,14 @@ def broken(made: Paper) -> Markup:
     """How much longer an iteration takes while something is broken."""
     rows = next(table for table in made.tables if table.name == "failures").rows
     jobs, kinds = ("deepseek-r1", "mixtral-8x22b", "deepseek-r1"), ("nic", "gpu", "server")
+
+    def longer(plan: failures.Plan) -> list[float]:
+        each = zip(jobs, kinds, strict=True)
+        return [100 * failures.slow_down(made.scene.jobs[job], 400e9, kind, plan) for job, kind in each]
+
     series = [
         Series("mixnet", "light", [row.ours for row in rows], [_paper(row)[0] for row in rows]),
-        Series(
-            "mixnet-spill",
-            "k-dispatch",
-            [
-                100 * failures.slow_down(made.scene.jobs[j], 400e9, k, spill=True)
-                for j, k in zip(jobs, kinds, strict=True)
-            ],
-        ),
+        *(Series(f"mixnet-{plan}", COLOURS[f"mixnet-{plan}"], longer(plan)) for plan in _PLANS),
     ]
     return columns("Longer iteration, 400 Gb/s", [row.name for row in rows], series, unit=" %", width=_HALF)
 

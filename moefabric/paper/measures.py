@@ -7,7 +7,7 @@ from typing import Final
 from moefabric.cost import Wired, cost_efficiency, network_usd, paper_network_usd
 from moefabric.paper import failures
 from moefabric.paper.iteration import of
-from moefabric.paper.network import byte_rate, light_alone
+from moefabric.paper.network import byte_rate, with_degree
 from moefabric.paper.read import RowPart
 from moefabric.paper.scene import Scene
 from moefabric.units import NS_PER_S, duration_ns
@@ -26,7 +26,9 @@ def _cost_ratio(scene: Scene, row: RowPart, job: str, rate_bps: float) -> float:
 
 def _efficiency(scene: Scene, row: RowPart, job: str, rate_bps: float) -> float:
     """What a dollar of MixNet does to what a dollar of the base does."""
-    mixnet, base = (scene.iteration(job, name, rate_bps).seconds for name in ("mixnet", row.base))
+    mixnet, base = (
+        scene.iteration(job, name, rate_bps, replicas=row.replicas).seconds for name in ("mixnet", row.base)
+    )
     return cost_efficiency(
         mixnet, scene.usd(job, "mixnet", rate_bps), base, scene.usd(job, row.base, rate_bps)
     )
@@ -90,13 +92,13 @@ def _slower(
     return 100 * (long / short - 1)
 
 
-def degree_s(scene: Scene, job: str, rate_bps: float, degree: int) -> float:
+def degree_s(scene: Scene, job: str, rate_bps: float, degree: int, *, spill: bool = False) -> float:
     """Seconds of an iteration with this optical degree, electrical NICs as slow or fast as MixNet's price of degree 6 leaves (section D.6)."""
     usd = network_usd(Wired(1, 8 - _DEGREE, _DEGREE), rate_bps)
     light, wires = network_usd(Wired(1, 0, degree), rate_bps), network_usd(Wired(1, 8 - degree), rate_bps)
     eps_rate = rate_bps * (usd - light) / wires
     electrical = 8 - degree
-    sent = light_alone(scene.jobs[job], rate_bps, degree, electrical, eps_rate)
+    sent = with_degree(scene.jobs[job], rate_bps, degree, electrical, eps_rate, spill=spill)
     return of(scene.jobs[job], sent, electrical * byte_rate(eps_rate)).seconds
 
 

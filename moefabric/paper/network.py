@@ -98,7 +98,12 @@ def leaf(budgets: Array) -> water.EpsLinks:
     )
 
 
-def greedy(owed: Array, degree: int | NDArray[np.int64]) -> Counts:
+def joint_circuits(owed: Array, ports: Counts, rate: float, budgets: Array) -> Counts:
+    """Circuits of the joint planner, [server, server]; `ports` optical NICs of each server."""
+    return joint.best(owed, ports, rate, leaf(budgets), _BUDGET_S)
+
+
+def greedy(owed: Array, degree: int | Counts) -> Counts:
     """Circuits of Algorithm 1, [server, server]; `degree` is the optical NICs of every server, or of each."""
     n = len(owed)
     ports = np.broadcast_to(degree, n).tolist()
@@ -139,29 +144,28 @@ def _rails_s(job: Job, tokens: Array, rate_bps: float) -> float:
 
 
 def _mixnet(job: Job, rate_bps: float) -> AllToAll:
-    return light_alone(job, rate_bps, 6, 2, rate_bps)
+    return with_degree(job, rate_bps, 6, 2, rate_bps)
 
 
-def light_alone(job: Job, rate_bps: float, optical: int, electrical: float, eps_rate_bps: float) -> AllToAll:
-    """MixNet with any degree; the electrical NICs may have another rate."""
+def with_degree(
+    job: Job, rate_bps: float, optical: int, electrical: float, eps_rate_bps: float, *, spill: bool = False
+) -> AllToAll:
+    """MixNet or spill with any degree; the electrical NICs may have another rate."""
     lit = greedy(job.owed, optical)
-    light, budgets = (
-        lit_rates(lit, byte_rate(rate_bps)),
-        np.full(job.servers, electrical * byte_rate(eps_rate_bps)),
-    )
-    return both_ways(lambda owed: light_first_s(owed, light, budgets), job.owed, lit)
+    light = lit_rates(lit, byte_rate(rate_bps))
+    budgets = np.full(job.servers, electrical * byte_rate(eps_rate_bps))
+    ends = spill_s if spill else light_first_s
+    return both_ways(lambda owed: ends(owed, light, budgets), job.owed, lit)
 
 
 def _spill(job: Job, rate_bps: float) -> AllToAll:
-    lit = greedy(job.owed, 6)
-    budgets = np.full(job.servers, 2 * byte_rate(rate_bps))
-    return both_ways(lambda owed: spill_s(owed, lit_rates(lit, byte_rate(rate_bps)), budgets), job.owed, lit)
+    return with_degree(job, rate_bps, 6, 2, rate_bps, spill=True)
 
 
 def _joint(job: Job, rate_bps: float) -> AllToAll:
     rate = byte_rate(rate_bps)
     budgets = np.full(job.servers, 2 * rate)
-    lit = joint.best(job.owed, 6, rate, leaf(budgets), _BUDGET_S)
+    lit = joint_circuits(job.owed, np.full(job.servers, 6), rate, budgets)
     return both_ways(lambda owed: spill_s(owed, lit_rates(lit, rate), budgets), job.owed, lit)
 
 

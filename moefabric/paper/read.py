@@ -210,6 +210,7 @@ class PastPart(Part):
     source: str
     all_to_all: float
     iteration: float
+    why: str
 
 
 class Tables(Part):

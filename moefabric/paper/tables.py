@@ -1,4 +1,4 @@
-"""The tables: every row with the paper's value, ours, the band that was fixed beforehand, and the verdict."""
+"""The tables: every row with the paper's value, ours, the band that the file fixes, and the verdict."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -166,7 +166,7 @@ def _copilot(part: CopilotPart, there: Scene) -> Table:
 
 
 def _past(part: PastPart, there: Scene) -> Table:
-    return Table("past", part.title, part.source, tuple(_aims(part, there)))
+    return Table("past", part.title, part.source, tuple(_aims(part, there)), part.why)
 
 
 def _aims(part: PastPart, there: Scene) -> Iterator[Row]:

@@ -69,7 +69,7 @@ class ProfileSpec(Part):
     shut: Literal["accept", "refuse"] = "accept"
     reset: Literal["clear", "keep"] = "clear"
     errors: Literal["device", "client"] = "device"
-    users: list[AccountSpec] = list(DEFAULT_ACCOUNTS)
+    users: list[AccountSpec] = Field(default_factory=lambda: list(DEFAULT_ACCOUNTS))
     tl1: Tl1Spec = Tl1Spec()
     restconf: RestconfSpec = RestconfSpec()
 

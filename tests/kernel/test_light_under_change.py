@@ -89,12 +89,13 @@ def test_no_frame_goes_astray_and_light_that_stays_loses_none() -> None:
         ears = [Ears(*place) for place in places]
         for ear in ears:
             undo.callback(ear.close)
-        stream = undo.enter_context(Stream(places, SPACING_NS))
+        stream = undo.enter_context(Stream(places, SPACING_NS, steady=False))
         stream.wait_sent(PORTS)
         ends, now = time.monotonic() + LONGEST_S, dict[int, int]()
         while len(changes) < MATCHINGS and time.monotonic() < ends:
             changes.append(changed(device, now, matching(draw, now)))
             now = changes[-1].after
+            stream.wait_sent(stream.sent + PORTS)
             if not len(changes) % 20:
                 _listen(ears, came)
         stream.wait_sent(stream.sent + PORTS)

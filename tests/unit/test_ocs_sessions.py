@@ -1,5 +1,7 @@
 """Sessions of TL1 and RESTCONF: what they leave behind, and when they are ended."""
 
+import json
+
 import pytest
 
 from emulator.ocs.build import Build
@@ -112,3 +114,12 @@ def test_a_user_who_is_let_in_by_one_language_gets_in_by_the_other() -> None:
     assert switch.client("restconf").told(by_http).startswith(b"HTTP/1.1 200 ")
     client.told(b"DLT-USER-SECU::guest:3:;")
     assert switch.client("restconf").told(by_http).startswith(b"HTTP/1.1 401 ")
+
+
+def test_who_was_let_in_is_known_to_the_next_process() -> None:
+    before = bench()
+    before.client("tl1").told(TL1_LOG_IN + b"ENT-USER-SECU::guest:2::guest,,view;DLT-USER-SECU::admin:3:;")
+    memory = json.loads(json.dumps(before.store.memory()))
+    after = Bench(12, Build(memory=memory), {"tl1": Tl1})
+    assert [account.name for account in after.store.users] == ["guest", "root"]
+    assert b"COMPLD" in after.client("tl1").told(b"ACT-USER::guest:1::guest;")

@@ -11,7 +11,7 @@ from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.paper import read
 from moefabric.paper.calibration import calibrated
-from moefabric.paper.failures import slow_down
+from moefabric.paper.failures import Plan, slow_down
 from moefabric.paper.iteration import iteration, of
 from moefabric.paper.job import Job
 from moefabric.paper.network import MTU, NETWORKS, AllToAll, byte_rate, forwarded_s
@@ -38,6 +38,16 @@ def test_a_network_takes_what_the_planner_predicts_of_it(
         demand = DemandMatrix(names, owed)
         planned = plan(wired, wired.regions[0], demand, POLICIES[policy], CircuitSet())
         assert seconds == pytest.approx(planned.predicted_s)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_narrow_tree_takes_what_the_fluid_model_predicts_of_its_routes(job: str) -> None:
+    made = JOBS[job]
+    names = tuple(f"s{i}" for i in range(made.servers))
+    wired = Fabric("f", (Region("r0", 0, names, None),), 8, 0, 8, 100e9, Eps(4, 8, 3.0), mtu=MTU)
+    demand = DemandMatrix(names, made.owed)
+    planned = plan(wired, wired.regions[0], demand, POLICIES["eps"], CircuitSet())
+    assert NETWORKS["oversubscribed"].all_to_all(made, 100e9).dispatch_s == pytest.approx(planned.predicted_s)
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -125,9 +135,16 @@ def test_calibration_looks_at_no_other_column() -> None:
 
 
 @pytest.mark.parametrize("failed", ["nic", "gpu"])
-@pytest.mark.parametrize("spill", [False, True])
-def test_what_fails_takes_time(failed: str, *, spill: bool) -> None:
-    assert slow_down(JOBS["mixtral-8x22b"], 400e9, failed, spill=spill) > 0
+@pytest.mark.parametrize("plan", ["mixnet", "spill", "joint"])
+def test_what_fails_takes_time(failed: str, plan: Plan) -> None:
+    assert slow_down(JOBS["mixtral-8x22b"], 400e9, failed, plan) > 0
+
+
+def test_a_region_planned_jointly_loses_little_with_a_nic_or_a_server() -> None:
+    """Where demand is nearly even, Algorithm 1's server without light feels every failure in full."""
+    assert slow_down(JOBS["deepseek-r1"], 400e9, "nic", "mixnet") > 0.3
+    assert slow_down(JOBS["deepseek-r1"], 400e9, "nic", "joint") < 0.1
+    assert -1e-6 < slow_down(JOBS["deepseek-r1"], 400e9, "server", "joint") < 0.1
 
 
 def test_a_gpu_without_a_tensor_parallel_group_costs_nothing_more() -> None:

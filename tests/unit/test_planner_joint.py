@@ -76,7 +76,7 @@ def test_light_that_is_as_good_stays() -> None:
 
 def test_nothing_owed_lights_what_algorithm_1_lights() -> None:
     links = water.EpsLinks.of(fabric(3, 2, 1), ("s0", "s1", "s2"))
-    assert best(np.zeros((3, 3)), 2, 1.0, links, 1.0).tolist() == np.zeros((3, 3)).tolist()
+    assert best(np.zeros((3, 3)), np.full(3, 2), 1.0, links, 1.0).tolist() == np.zeros((3, 3)).tolist()
 
 
 def test_without_an_eps_it_lights_what_algorithm_1_lights() -> None:
@@ -87,3 +87,9 @@ def test_without_an_eps_it_lights_what_algorithm_1_lights() -> None:
     expected = counts(3, mixnet.order(owed.symmetric(), [2, 2, 2]))
     assert plan(bare, bare.regions[0], owed, PATIENT, CircuitSet()).counts == expected
     assert len(lit) == 3
+
+
+def test_a_server_with_fewer_ports_gets_fewer_circuits() -> None:
+    links = water.EpsLinks.of(fabric(3, 2, 1), ("s0", "s1", "s2"))
+    owed = np.array([[0.0, 9, 9], [0, 0, 9], [0, 0, 0]])
+    assert best(owed, np.array([2, 1, 1]), 1.0, links, 5.0).sum(axis=1).tolist() == [2, 1, 1]
