@@ -178,7 +178,10 @@ def entries_as_said(lines: Iterable[str]) -> set[Entry]:
     made = set[Entry]()
     for line in lines:
         if line.endswith(
-            ("priority=65535,arp,in_port=1 actions=CONTROLLER:65535", "dl_type=0x88b5 actions=CONTROLLER:65535")
+            (
+                "priority=65535,arp,in_port=1 actions=CONTROLLER:65535",
+                "dl_type=0x88b5 actions=CONTROLLER:65535",
+            )
         ):
             continue
         found = _SAID.search(line)

@@ -111,7 +111,9 @@ def light(
     phases = said["phases"]
     click.echo("lit: " + (" ".join(said["circuits_after"]) or "no light"))
     if said["dark"]:
-        click.echo(f"dark: {' '.join(said['dark'])}: joined, and no frame came through; taken out, on the EPS")
+        click.echo(
+            f"dark: {' '.join(said['dark'])}: joined, and no frame came through; taken out, on the EPS"
+        )
     click.echo(f"{phases['total_s'] * 1e3:.1f} ms, of which {phases['settle_s'] * 1e3:.1f} ms settling")
 
 

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from statistics import median
-from typing import Final
 
 from controller.planner.plan import policy_named
 from controller.planner.policy import Policy
@@ -17,9 +16,6 @@ from moefabric.scaling import propose
 from moefabric.spec.experiment import ExperimentSpec, FabricChoice
 from moefabric.topology import Fabric, Region, Scale
 from moefabric.units import NS_PER_S
-
-MOVING: Final = frozenset({"mixnet", "mixnet-htsim", "spill"})
-"""Policies that move the light in training; the others light once, or never."""
 
 
 def predicted(spec: ExperimentSpec, folder: Path) -> Json:
@@ -66,7 +62,8 @@ def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> Scale:
 
 def _iteration(choice: FabricChoice, fabric: Fabric, work: Workload, number: int) -> Json:
     """One iteration, with the light that the policy would have moved; settling is waited for in the forward pass."""
-    policy, moving = policy_named(choice.policy), choice.policy in MOVING
+    policy = policy_named(choice.policy)
+    moving = policy.moves
     settle = max((_settle_s(region) for region in fabric.regions), default=0.0)
     lit = CircuitSet()
     if not moving or number:

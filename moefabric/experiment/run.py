@@ -17,7 +17,7 @@ from moefabric.circuits import CircuitSet
 from moefabric.console import Reporter
 from moefabric.experiment.cpu import CpuSampler
 from moefabric.experiment.hosts import host_fleet
-from moefabric.experiment.predict import MOVING, proposed_scale
+from moefabric.experiment.predict import proposed_scale
 from moefabric.experiment.replay import Light, Replay
 from moefabric.experiment.results import Json, ratios, result
 from moefabric.experiment.testbed import Lights, standing
@@ -135,7 +135,7 @@ def _light(
     if lights is None or choice.policy == "eps":
         return {}, CircuitSet()
     lights.dark()
-    if choice.policy in MOVING:
+    if policy_named(choice.policy).moves:
         return lights.under(choice.policy), CircuitSet()
     return {}, lights.reconfigure(choice.policy, work.layers(0)[0].demand, fabric)
 

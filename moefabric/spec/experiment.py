@@ -90,7 +90,9 @@ class FabricChoice(Part):
     name: Name
     optical: int = Field(ge=0, le=16)
     electrical: int = Field(ge=0, le=16)
-    policy: Literal["eps", "mixnet", "mixnet-htsim", "spill", "static"]
+    policy: Literal[
+        "eps", "mixnet", "mixnet-htsim", "spill", "joint", "matching", "round-robin", "static", "topoopt"
+    ]
     hosts: bool = False
 
     @property

@@ -161,8 +161,13 @@ def seen(made: Fabric) -> tuple[float, float, float]:
 def test_a_packet_does_not_see_how_large_the_fabric_is() -> None:
     small_us, small_bps, small_idle = seen(fabric(1, 4))
     large_us, large_bps, large_idle = seen(fabric(16, 8))
-    for servers, us, bps, idle in ((4, small_us, small_bps, small_idle), (128, large_us, large_bps, large_idle)):
-        print(f"{servers} servers: round trip {us:.0f} µs, one flow {bps / 1e9:.1f} Gb/s, idle at rest {idle:.1%}")
+    for servers, us, bps, idle in (
+        (4, small_us, small_bps, small_idle),
+        (128, large_us, large_bps, large_idle),
+    ):
+        print(
+            f"{servers} servers: round trip {us:.0f} µs, one flow {bps / 1e9:.1f} Gb/s, idle at rest {idle:.1%}"
+        )
     print(f"128 / 4: round trip {large_us / small_us:.2f}, goodput {large_bps / small_bps:.2f}")
     assert large_us / small_us < 1.2
     assert large_bps / small_bps > 0.8

@@ -245,7 +245,9 @@ def test_a_device_that_refuses_is_a_503_with_its_words(bench: Bench) -> None:
     bench.ocs.refusal = '-222,"Data out of range"'
     status, said = bench.ask("POST", "/demand", {"demand": DEMAND})
     assert status == HTTPStatus.SERVICE_UNAVAILABLE
-    assert said["error"].startswith('ocs0 refuses: -222,"Data out of range"; nothing has changed; traffic is on no light')
+    assert said["error"].startswith(
+        'ocs0 refuses: -222,"Data out of range"; nothing has changed; traffic is on no light'
+    )
 
 
 def test_the_controller_of_the_eps_has_no_light_to_change() -> None:

@@ -51,6 +51,7 @@ class Light:
     def __init__(self, through: Mapping[Port, Port], from_s: float = 0.0) -> None:
         self.through, self.from_s, self.now_s = dict(through), from_s, 0.0
         self.sent: list[tuple[float, Port]] = []
+        self.spilt: dict[Port, Port] = {}
         self._all = False
         self.probe = OpenFlowProbe(FABRIC, self.emit, lambda: self, lambda: self.now_s)
 
@@ -58,6 +59,8 @@ class Light:
         for switch, listed in frames.items():
             for port, sent in listed:
                 self.sent.append((self.now_s, (switch, port)))
+                if (switch, port) in self.spilt:
+                    assert self.probe.hears(*self.spilt[switch, port], sent)
                 out = self.through.get((switch, port))
                 if out and self.now_s >= self.from_s:
                     assert self.probe.hears(*out, sent)
@@ -104,6 +107,12 @@ def test_a_circuit_that_is_not_through_each_way_carries_nothing(
     assert light.probe.through(BOTH, 0.1).carrying == CircuitSet.of(carrying)
     assert light.now_s == pytest.approx(0.1, abs=0.05)
     assert [port for at, port in light.sent if at][:1] == [("s0", 2)], "what was missing was not sent again"
+
+
+def test_a_circuit_whose_light_reaches_another_port_as_well_carries_nothing() -> None:
+    light = Light(WIRED)
+    light.spilt["s0", 2] = "s2", 3
+    assert light.probe.through(BOTH, 0.1).carrying == CircuitSet.of(["s1/o0~s2/o0"])
 
 
 def test_light_that_is_late_is_waited_for_and_the_waiting_is_told() -> None:
