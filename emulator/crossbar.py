@@ -20,8 +20,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from emulator import bpf, namespaces, netlink
-from emulator.bpf import Instruction, Jump, Label, Memory, Reg, Size
+from emulator import bpf, bpf_calls, namespaces, netlink
+from emulator.bpf import Instruction, Jump, Label, Reg, Size
+from emulator.bpf_calls import Memory
 from emulator.light import Light, PortCounters, Ports, check
 from moefabric.errors import FabricError, UnsupportedError
 
@@ -122,7 +123,7 @@ class BpfCrossbar:
     @classmethod
     def create(cls, ports: Ports) -> Self:
         """A crossbar without light, not yet on any interface. Needs CAP_BPF, or CAP_SYS_ADMIN."""
-        return cls(ports, bpf.create_memory("crossbar", Layout(ports).length))
+        return cls(ports, bpf_calls.create_memory("crossbar", Layout(ports).length))
 
     @property
     def fd(self) -> int:
@@ -143,7 +144,7 @@ class BpfCrossbar:
                 requests = []
                 for port, index in indices.items():
                     name = f"port{port}"
-                    program = bpf.load_classifier(name, port_program(self._layout, self.fd, port))
+                    program = bpf_calls.load_classifier(name, port_program(self._layout, self.fd, port))
                     loaded.callback(os.close, program)
                     place = f"crossbar port {port}: {interfaces[port]}"
                     requests.append(netlink.ingress(place, index))

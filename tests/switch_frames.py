@@ -14,11 +14,11 @@ from emulator.switch.flow import (
     Flow,
     Group,
     GroupKind,
-    Match,
     Output,
     SetField,
     ToGroup,
 )
+from emulator.switch.match import Match
 
 MACS = (0x0A0000000001, 0x0A0000000002, 0x0A00000000F2)
 ADDRESSES = (0x0A090001, 0x0A090002, 0x0A0A0001, 0xC0A80001)

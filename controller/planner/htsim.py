@@ -2,17 +2,13 @@
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.planner import nics
-from controller.planner.policy import Pair, counts, heaviest_first, light_first, taken
-from moefabric.circuits import CircuitSet
-from moefabric.demand import DemandMatrix
-from moefabric.flows import Split
-from moefabric.topology import Fabric, Region
+from controller.planner.greedy import Greedy
+from controller.planner.policy import Pair, heaviest_first, taken
 
 _DAMPING = 100
 
@@ -45,18 +41,5 @@ def order(demand: NDArray[np.float64], ports: Sequence[int]) -> list[Pair]:
     return lit
 
 
-@dataclass(frozen=True)
-class MixNetHtsim:
-    """The simulator's circuits; a pair with a circuit sends by light alone."""
-
-    name: str = "mixnet-htsim"
-    moves: bool = True
-
-    def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet:
-        """The circuits of the simulator."""
-        lit = order(demand.symmetric(), [fabric.optical] * len(region.servers))
-        return nics.circuits(fabric, region, counts(len(region.servers), lit), now)
-
-    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:  # noqa: ARG002 - the seam's
-        """Light first, else the EPS."""
-        return light_first(demand, circuits)
+MIXNET_HTSIM: Final = Greedy("mixnet-htsim", order)
+"""The simulator's circuits; a pair with a circuit sends by light alone."""

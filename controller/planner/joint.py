@@ -123,7 +123,7 @@ class Joint:
     def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet:
         """The best circuits known; those that are lit where none are better."""
         if not fabric.leaves or not fabric.optical:
-            return mixnet.MixNet().circuits(fabric, region, demand, now)
+            return mixnet.MIXNET.circuits(fabric, region, demand, now)
         owed = water.off_diagonal(demand)
         # Posed the same way for dispatch and combine, so that both get the same answer.
         owed = min(owed, owed.T, key=lambda each: each.tolist())

@@ -2,17 +2,13 @@
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.planner import nics
-from controller.planner.policy import Pair, counts, heaviest_first, light_first, taken
-from moefabric.circuits import CircuitSet
-from moefabric.demand import DemandMatrix
-from moefabric.flows import Split
-from moefabric.topology import Fabric, Region
+from controller.planner.greedy import Greedy
+from controller.planner.policy import Pair, heaviest_first, taken
 
 
 def order(demand: NDArray[np.float64], ports: Sequence[int]) -> list[Pair]:
@@ -35,18 +31,5 @@ def order(demand: NDArray[np.float64], ports: Sequence[int]) -> list[Pair]:
     return lit
 
 
-@dataclass(frozen=True)
-class MixNet:
-    """Algorithm 1, exhausted servers skipped; a pair with a circuit sends by light alone."""
-
-    name: str = "mixnet"
-    moves: bool = True
-
-    def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet:
-        """The circuits of Algorithm 1."""
-        lit = order(demand.symmetric(), [fabric.optical] * len(region.servers))
-        return nics.circuits(fabric, region, counts(len(region.servers), lit), now)
-
-    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:  # noqa: ARG002 - the seam's
-        """Light first, else the EPS."""
-        return light_first(demand, circuits)
+MIXNET: Final = Greedy("mixnet", order)
+"""Algorithm 1, exhausted servers skipped; a pair with a circuit sends by light alone."""

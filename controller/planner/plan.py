@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from controller.planner.eps import EpsOnly
-from controller.planner.htsim import MixNetHtsim
+from controller.planner.htsim import MIXNET_HTSIM
 from controller.planner.joint import Joint
 from controller.planner.matching import Matching
-from controller.planner.mixnet import MixNet
+from controller.planner.mixnet import MIXNET
 from controller.planner.policy import Counts, Policy, counted
 from controller.planner.round_robin import RoundRobin
 from controller.planner.spill import Spill
@@ -27,8 +27,8 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
     {
         policy.name: policy
         for policy in (
-            MixNet(),
-            MixNetHtsim(),
+            MIXNET,
+            MIXNET_HTSIM,
             Spill(),
             Spill("mixnet-spill"),
             Joint(),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from controller.planner import water
-from controller.planner.mixnet import MixNet
+from controller.planner.mixnet import MIXNET
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.flows import Split
@@ -19,7 +19,7 @@ class Spill:
 
     def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet:
         """The circuits of Algorithm 1."""
-        return MixNet().circuits(fabric, region, demand, now)
+        return MIXNET.circuits(fabric, region, demand, now)
 
     def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
         """By light what it carries until all ends, by the EPS the rest."""

@@ -8,7 +8,9 @@ has come, and not before.
 from collections import deque
 
 from emulator.ocs.frontend import Turn, Wire
-from emulator.ocs.scpi_commands import Status, Wait, execute, found
+from emulator.ocs.scpi_commands import execute, found
+from emulator.ocs.scpi_common import Wait
+from emulator.ocs.scpi_status import Status
 from emulator.ocs.scpi_words import CommandError, ScpiError, Unit, path_after, units
 from emulator.ocs.store import Store
 
@@ -114,6 +116,7 @@ class ScpiSession:
             self._go()
         finally:
             self._going = False
+            self._store.at_once(begins=False)
 
     def _go(self) -> None:
         while not self._held and not self._is_gone:
@@ -124,6 +127,7 @@ class ScpiSession:
                 self._reply = None
             elif self._lines:
                 self._path = ""
+                self._store.at_once(begins=True)
                 self._units.extend(units(self._lines.popleft()))
             else:
                 return

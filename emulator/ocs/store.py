@@ -225,6 +225,18 @@ class Store(Lit):
         undone = set(new[int(fault.value) :])
         return CrossConnects(self.ports, dict(set(wanted) - undone))
 
+    _at_once = False
+    """Whether what is commanded now is to count from one instant,"""
+    _begun_ns: int | None = None
+    """and from which, once there is one."""
+
+    def at_once(self, *, begins: bool) -> None:
+        """What is commanded until this ends is done as at one instant, that of its first move.
+
+        Between two commands of a line a device takes no time that one could see, and this program does.
+        """
+        self._at_once, self._begun_ns = begins, None
+
     def _move(self, after: CrossConnects) -> None:
         """Move the mirrors. RefusedError, and nothing changed, if they don't."""
         old, new = set(self.connects), set(after)
@@ -236,11 +248,14 @@ class Store(Lit):
         lit_at = {pair: at for pair, at in self._lit_at.items() if pair in new}
         kept = self.connects, self._lit_at
         now = self.now_ns()  # as late as can be: the mirrors move within microseconds of it
-        lit_at.update(zip(made, (now + time_ns + dark for time_ns in times), strict=True))
+        begun = now if self._begun_ns is None else self._begun_ns
+        lit_at.update(zip(made, (begun + time_ns + dark for time_ns in times), strict=True))
         self.connects, self._lit_at = after, lit_at
         try:
             self._relight()
             self._make_good(made, now)
+            if self._at_once and self._begun_ns is None:
+                self._begun_ns = self._moved_ns
         except (FabricError, OSError) as failed:
             self.connects, self._lit_at = kept
             raise RefusedError(Refusal.HARDWARE, str(failed)) from failed

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emulator import bpf
+from emulator import bpf_calls
 from emulator.switch.instructions import Descriptors
 from emulator.switch.layout import CLASS_BITS, KEY, VALUE_BYTES, Layout
 from emulator.switch.program import switch_program
@@ -56,7 +56,7 @@ class Chassis:
             tables = _array(undo, "tables", [maps.table for maps in own])
             rings = _array(undo, "rings", [maps.ring for maps in own])
             self.maps = Descriptors(memories, tables, rings)
-            self.program = bpf.load_classifier("switch", switch_program(self.layout, self.maps))
+            self.program = bpf_calls.load_classifier("switch", switch_program(self.layout, self.maps))
             undo.callback(os.close, self.program)
             self._made = undo.pop_all()
 
@@ -88,10 +88,10 @@ class Chassis:
 
 def _own_maps(layout: Layout) -> Maps:
     with ExitStack() as undo:
-        memory = bpf.create_memory("switch", layout.length)
+        memory = bpf_calls.create_memory("switch", layout.length)
         undo.callback(os.close, memory)
-        table = bpf.create_map(
-            bpf.MAP_TYPE_HASH, "flows", KEY.size, VALUE_BYTES, layout.places, bpf.F_NO_PREALLOC
+        table = bpf_calls.create_map(
+            bpf_calls.MAP_TYPE_HASH, "flows", KEY.size, VALUE_BYTES, layout.places, bpf_calls.F_NO_PREALLOC
         )
         undo.callback(os.close, table)
         ring = create_ring("punts")
@@ -106,9 +106,9 @@ def _close_all(maps: Maps) -> None:
 
 def _array(undo: ExitStack, name: str, inner: Sequence[int]) -> int:
     """A descriptor of these maps by number."""
-    outer = bpf.create_map(bpf.MAP_TYPE_ARRAY_OF_MAPS, name, 4, 4, len(inner), inner_fd=inner[0])
+    outer = bpf_calls.create_map(bpf_calls.MAP_TYPE_ARRAY_OF_MAPS, name, 4, 4, len(inner), inner_fd=inner[0])
     undo.callback(os.close, outer)
-    bpf.put_in_map(outer, {_word(number): _word(fd) for number, fd in enumerate(inner)})
+    bpf_calls.put_in_map(outer, {_word(number): _word(fd) for number, fd in enumerate(inner)})
     return outer
 
 

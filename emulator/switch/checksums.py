@@ -3,7 +3,7 @@
 import struct
 from typing import Final
 
-from emulator.switch.flow import IPV4, TCP, UDP
+from emulator.switch.packet import IPV4, TCP, UDP
 
 _AT: Final = {TCP: 16, UDP: 6}
 

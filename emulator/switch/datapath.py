@@ -15,15 +15,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from emulator import bpf, namespaces, netlink
-from emulator.bpf import BpfError, Memory
+from emulator import bpf_calls, namespaces, netlink
+from emulator.bpf import BpfError
+from emulator.bpf_calls import Memory
 from emulator.switch.chassis import Chassis
 from emulator.switch.checksums import completed
-from emulator.switch.flow import Action, Count, Flow, FlowError, FlowKey, Group, GroupKind, Port, Punt
+from emulator.switch.errors import FlowError
+from emulator.switch.flow import Action, Flow, FlowKey, Group, GroupKind
 from emulator.switch.instructions import TAG_BYTES
 from emulator.switch.layout import COUNTER, PUNT, Layout, packed_steps, steps, value_of
 from emulator.switch.ring import Ring
 from emulator.switch.roster import Roster
+from emulator.switch.seam import Count, Port, Punt
 from emulator.switch.steps import Groups
 from emulator.switch.tables import Tables, Written
 from moefabric.errors import FabricError
@@ -137,9 +140,9 @@ class BpfDatapath:
         self._count_from_zero(new)
         at = self._layout.masks(idle)
         self._memory.view[at : at + self._layout.generation_bytes] = self._tables.masks(idle)
-        bpf.fence()
+        bpf_calls.fence()
         self._select.value = (self._select.value + 1) & 0xFFFFFFFF
-        bpf.fence()
+        bpf_calls.fence()
         self._places |= new
         self._free.extend(self._places.pop(name) for name in drop)
 

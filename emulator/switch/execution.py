@@ -2,7 +2,6 @@
 
 from emulator import bpf
 from emulator.bpf import Jump, Label, Reg, Size
-from emulator.switch.flow import IPV4
 from emulator.switch.instructions import (
     HEADER,
     KEPT,
@@ -36,6 +35,7 @@ from emulator.switch.layout import (
     Kind,
     Layout,
 )
+from emulator.switch.packet import IPV4
 
 STEP_AT, INDEX, SLOT = Reg.R7, Reg.R8, Reg.R9
 ARGUMENT = 8  # of a step

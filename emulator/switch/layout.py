@@ -13,7 +13,10 @@ from enum import IntEnum
 from functools import partial
 from typing import Final
 
-from emulator.switch.flow import ALL, CONTROLLER, IN_PORT, WIDTHS, Flow, FlowError, Match
+from emulator.switch.errors import FlowError
+from emulator.switch.flow import ALL, CONTROLLER, IN_PORT, Flow
+from emulator.switch.match import Match
+from emulator.switch.packet import WIDTHS
 from emulator.switch.steps import SLOTS, Emission, Groups, Ports, emissions, live, uses_select
 
 KEY: Final = struct.Struct(">I6s6sHHHHIIHHI")

@@ -6,21 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from emulator.switch.flow import (
-    ALL,
-    CONTROLLER,
-    IN_PORT,
-    IPV4,
-    VLAN_TAGS,
-    Count,
-    Flow,
-    FlowError,
-    FlowKey,
-    Group,
-    Port,
-    Punt,
-    fields,
-)
+from emulator.switch.errors import FlowError
+from emulator.switch.flow import ALL, CONTROLLER, IN_PORT, Flow, FlowKey, Group
+from emulator.switch.packet import IPV4, VLAN_TAGS, fields
+from emulator.switch.seam import Count, Port, Punt
 from emulator.switch.steps import Groups, emissions, live, slot
 
 Sent = tuple[int, bytes]

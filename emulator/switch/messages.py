@@ -1,4 +1,4 @@
-"""OpenFlow 1.3 messages as a switch needs them: what a controller asks, read from bytes; what the switch says, written to bytes.
+"""OpenFlow 1.3 messages from a controller: what it asks, read from bytes.
 
 A codec of our own, since python-openflow 2021.1 (which installs and imports on Python 3.11 and is right on all that it was tried on) takes 1.6 ms to read
 one flow-mod and 2.5 ms to write one, and tells a wrong field, a wrong length and a wrong value by one exception without OpenFlow's code for it.
@@ -6,24 +6,17 @@ Sections are those of OpenFlow 1.3.5.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from emulator.switch import openflow_actions as actions
 from emulator.switch import openflow_match as match
-from emulator.switch.flow import Action, Match
+from emulator.switch.flow import Action
+from emulator.switch.match import Match
 from emulator.switch.openflow_actions import Instructions, ToTable
-from emulator.switch.openflow_numbers import (
-    MAX_LENGTH,
-    NO_BUFFER,
-    VERSION,
-    Multipart,
-    OpenFlowError,
-    Refusal,
-    Type,
-)
+from emulator.switch.openflow_numbers import VERSION, OpenFlowError, Refusal
 
 HEADER: Final = struct.Struct("!BBHI")
 _FLOW_MOD: Final = struct.Struct("!QQBBHHHIIIH2x")
@@ -32,13 +25,9 @@ _GROUP_MOD: Final = struct.Struct("!HBxI")
 _PACKET_OUT: Final = struct.Struct("!IIH6x")
 _BUCKET: Final = struct.Struct("!HHII4x")
 _ROLE: Final = struct.Struct("!I4xQ")
-_MULTIPART: Final = struct.Struct("!HH4x")
-_MORE: Final = 1  # OFPMPF_REQ_MORE, OFPMPF_REPLY_MORE
-_ERROR_DATA_BYTES: Final = 256  # of the request that was refused; OpenFlow wants 64 at least
-_VERSION_BITMAP: Final = 1
-
-
-# --- read ------------------------------------------------------------------------------------------------------------
+MULTIPART: Final = struct.Struct("!HH4x")
+MORE: Final = 1  # OFPMPF_REQMORE, OFPMPF_REPLYMORE
+VERSION_BITMAP: Final = 1
 
 
 @dataclass(frozen=True)
@@ -77,7 +66,7 @@ def speaks(hello: Message) -> bool:
     at, wire = HEADER.size, hello.wire
     while len(wire) - at >= 4:
         kind, length = struct.unpack_from("!HH", wire, at)
-        if kind == _VERSION_BITMAP and length >= 8 and len(wire) - at >= 8:
+        if kind == VERSION_BITMAP and length >= 8 and len(wire) - at >= 8:
             return bool(struct.unpack_from("!I", wire, at + 4)[0] >> VERSION & 1)
         at += max(8, (length + 7) // 8 * 8)
     return hello.version >= VERSION
@@ -217,9 +206,9 @@ def flows_asked(body: bytes) -> FlowsAsked:
 
 def multipart(asked: Message) -> tuple[int, bool, bytes]:
     """What kind of statistics, whether more of the request follows, and the request's body."""
-    _at_least(asked.wire, HEADER.size + _MULTIPART.size)
-    kind, flags = _MULTIPART.unpack_from(asked.wire, HEADER.size)
-    return kind, bool(flags & _MORE), asked.wire[HEADER.size + _MULTIPART.size :]
+    _at_least(asked.wire, HEADER.size + MULTIPART.size)
+    kind, flags = MULTIPART.unpack_from(asked.wire, HEADER.size)
+    return kind, bool(flags & MORE), asked.wire[HEADER.size + MULTIPART.size :]
 
 
 def role(asked: Message) -> tuple[int, int]:
@@ -241,69 +230,12 @@ def _layout(form: str) -> struct.Struct:
     return struct.Struct(form)
 
 
+def alone(asked: Message) -> None:
+    """OpenFlowError (BAD_LEN) for a message with a body, of a type that has none."""
+    if len(asked.wire) != HEADER.size:
+        raise OpenFlowError(Refusal.BAD_LEN, f"{len(asked.wire)} bytes")
+
+
 def _at_least(wire: bytes, length: int) -> None:
     if len(wire) < length:
         raise OpenFlowError(Refusal.BAD_LEN, f"{len(wire)} bytes where {length} are the least")
-
-
-# --- written ---------------------------------------------------------------------------------------------------------
-
-
-def message(kind: Type, xid: int, body: bytes = b"") -> bytes:
-    """Any message."""
-    return HEADER.pack(VERSION, kind, HEADER.size + len(body), xid) + body
-
-
-def hello(xid: int) -> bytes:
-    """OpenFlow 1.3 and no other (A.5.1)."""
-    return message(Type.HELLO, xid, struct.pack("!HHI", _VERSION_BITMAP, 8, 1 << VERSION))
-
-
-def error(refusal: Refusal, asked: Message) -> bytes:
-    """A refusal of a request, with its beginning, by which the controller knows it again (A.4.4)."""
-    body = struct.pack("!HH", refusal.type, refusal.code) + asked.wire[:_ERROR_DATA_BYTES]
-    return message(Type.ERROR, asked.xid, body)
-
-
-def incompatible(xid: int) -> bytes:
-    """The other side speaks no OpenFlow 1.3; data is text for people (A.4.4)."""
-    refusal = Refusal.HELLO_INCOMPATIBLE
-    return message(
-        Type.ERROR,
-        xid,
-        struct.pack("!HH", refusal.type, refusal.code) + b"this switch speaks OpenFlow 1.3 alone",
-    )
-
-
-def features_reply(xid: int, datapath_id: int, tables: int, capabilities: int) -> bytes:
-    """No buffers: a packet that goes to the controller goes whole, unless it asks for less (A.3.1)."""
-    return message(
-        Type.FEATURES_REPLY, xid, struct.pack("!QIBB2xII", datapath_id, 0, tables, 0, capabilities, 0)
-    )
-
-
-def packet_in(reason: int, table: int, cookie: int, in_port: int, frame: bytes, length: int) -> bytes:
-    """A frame of which `length` bytes were whole, or less of it, for the controller (A.4.1)."""
-    head = struct.pack("!IHBBQ", NO_BUFFER, length, reason, table, cookie)
-    return message(
-        Type.PACKET_IN,
-        0,
-        head + match.encoded(Match.of(in_port=in_port)) + bytes(2) + frame,
-    )
-
-
-def parts(kind: Multipart, xid: int, bodies: Iterable[bytes]) -> list[bytes]:
-    """The replies to one request: as many bodies in each as a message can hold (A.3.5)."""
-    limit = MAX_LENGTH - HEADER.size - _MULTIPART.size
-    held = [bytearray()]
-    for body in bodies:
-        if len(held[-1]) + len(body) > limit and held[-1]:
-            held.append(bytearray())
-        held[-1] += body
-    filled = len(held) - 1
-    return [
-        message(
-            Type.MULTIPART_REPLY, xid, _MULTIPART.pack(kind, _MORE if number < filled else 0) + bytes(part)
-        )
-        for number, part in enumerate(held)
-    ]

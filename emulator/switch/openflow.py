@@ -13,23 +13,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from emulator.switch import messages
-from emulator.switch.flow import FlowError, Port, ToGroup
+from emulator.switch import messages, written
+from emulator.switch.errors import FlowError
+from emulator.switch.flow import ToGroup
 from emulator.switch.messages import Message
 from emulator.switch.openflow_actions import ToTable
 from emulator.switch.openflow_lacking import check_configuration, queues
 from emulator.switch.openflow_news import News
-from emulator.switch.openflow_numbers import (
-    VERSION,
-    Multipart,
-    OpenFlowError,
-    Refusal,
-    Role,
-    Type,
-)
+from emulator.switch.openflow_numbers import VERSION, Multipart, OpenFlowError, Refusal, Role, Type
 from emulator.switch.openflow_requests import multipart_bodies
+from emulator.switch.openflow_settings import Settings
 from emulator.switch.openflow_switch import Arrival, Departure, Mod, Switch
-from emulator.switch.table import TABLES
+from emulator.switch.seam import Port
 from moefabric.errors import FabricError
 
 log = logging.getLogger(__name__)
@@ -44,7 +39,6 @@ ECHO_NS: Final = 5_000_000_000
 """A controller that is silent for so long is asked whether it lives, and given up after as long again."""
 UNSENT_BYTES: Final = 1 << 20
 """Packets for a controller that doesn't read are lost beyond this; replies are not."""
-_CAPABILITIES: Final = 1 | 2 | 4 | 8  # flow, table, port and group statistics
 
 
 class Conversation:
@@ -54,13 +48,13 @@ class Conversation:
         """A `guest` is told what it asks for, and of packets, ports and entries' ends only if it has asked for those (set-async)."""
         self.switch, self.over = switch, False
         self._news, self._guest = News(wanted=not guest), guest
-        self._unread, self._unsaid = b"", bytearray(messages.hello(1))
+        self._settings = Settings(switch, self._news)
+        self._unread, self._unsaid = b"", bytearray(written.hello(1))
         self._told = deque[Message]()
         self._greeted, self._asked_alive, self._waited = False, False, False
         self._now_ns = self._heard_ns = now_ns
         self._gathered = list[tuple[Message, Mod]]()
         self._gathered_ns = 0
-        self._config = (0, 128)
         self._xid = 1
         self._answers: Mapping[int, Callable[[Message], None]] = {
             Type.HELLO: self._ignore,
@@ -68,17 +62,12 @@ class Conversation:
             Type.ECHO_REPLY: self._ignore,
             Type.ECHO_REQUEST: self._echo,
             Type.EXPERIMENTER: self._experimenter,
-            Type.FEATURES_REQUEST: self._features,
-            Type.GET_CONFIG_REQUEST: self._get_config,
-            Type.SET_CONFIG: self._set_config,
             Type.PACKET_OUT: self._packet_out,
             Type.FLOW_MOD: self._mod,
             Type.GROUP_MOD: self._mod,
             Type.MULTIPART_REQUEST: self._multipart,
             Type.BARRIER_REQUEST: self._barrier,
-            Type.ROLE_REQUEST: self._role,
-            Type.GET_ASYNC_REQUEST: self._get_async,
-            Type.SET_ASYNC: self._set_async,
+            **dict.fromkeys(self._settings.answers, self._set),
             **dict.fromkeys((Type.PORT_MOD, Type.TABLE_MOD, Type.METER_MOD), self._configure),
             Type.QUEUE_GET_CONFIG_REQUEST: self._queues,
         }
@@ -171,7 +160,7 @@ class Conversation:
             self.over = True
         else:
             self._asked_alive = True
-            self._say(messages.message(Type.ECHO_REQUEST, self._next_xid()))
+            self._say(written.message(Type.ECHO_REQUEST, self._next_xid()))
 
     def _next_xid(self) -> int:
         self._xid = self._xid % 0xFFFFFFFF + 1
@@ -206,44 +195,32 @@ class Conversation:
 
     def _refuse(self, message: Message, error: OpenFlowError) -> None:
         log.info("refused", extra={"datapath": f"{self.switch.datapath_id:016x}", "why": str(error)})
-        self._say(messages.error(error.refusal, message))
+        self._say(written.error(error.refusal, message))
 
     def _greet(self, message: Message) -> None:
         """The first message is a hello, and both sides speak OpenFlow 1.3 from then on, or part (6.3.1)."""
         if message.type == Type.HELLO and messages.speaks(message):
             self._greeted = True
             return
-        self._say(messages.incompatible(message.xid))
+        self._say(written.incompatible(message.xid))
         self.over = True
 
     def _ignore(self, message: Message) -> None:
         """A hello after the first, an echo's reply, a controller's error: nothing is to be said to these."""
 
     def _echo(self, message: Message) -> None:
-        self._say(messages.message(Type.ECHO_REPLY, message.xid, message.body))
+        self._say(written.message(Type.ECHO_REPLY, message.xid, message.body))
 
     def _experimenter(self, message: Message) -> None:
         raise OpenFlowError(Refusal.BAD_EXPERIMENTER, f"message {message.xid}")
 
-    def _features(self, message: Message) -> None:
-        _alone(message)
-        self._say(messages.features_reply(message.xid, self.switch.datapath_id, TABLES, _CAPABILITIES))
-
-    def _get_config(self, message: Message) -> None:
-        _alone(message)
-        self._say(messages.message(Type.GET_CONFIG_REPLY, message.xid, struct.pack("!HH", *self._config)))
-
-    def _set_config(self, message: Message) -> None:
-        """Fragments are treated as any packet, and not otherwise."""
-        flags, length = messages.numbers(message, "HH")
-        if flags:
-            raise OpenFlowError(Refusal.SWITCH_BAD_FLAGS, f"{flags:#x}")
-        self._config = flags, length
+    def _set(self, message: Message) -> None:
+        self._say(self._settings.answers[message.type](message))
 
     def _barrier(self, message: Message) -> None:
-        _alone(message)
+        messages.alone(message)
         self._finish()
-        self._say(messages.message(Type.BARRIER_REPLY, message.xid))
+        self._say(written.message(Type.BARRIER_REPLY, message.xid))
 
     def _mod(self, message: Message) -> None:
         self._not_as_slave()
@@ -281,37 +258,13 @@ class Conversation:
     def _queues(self, message: Message) -> None:
         self._say(queues(self.switch.ports, message))
 
-    def _role(self, message: Message) -> None:
-        """Who is master among several is decided by those who ask; a generation that is past asks in vain (6.3.6)."""
-        wanted, generation = messages.role(message)
-        if wanted > Role.SLAVE:
-            raise OpenFlowError(Refusal.ROLE_BAD, f"role {wanted}")
-        if wanted in {Role.MASTER, Role.SLAVE}:
-            if self.switch.generation >= 0 and (generation - self.switch.generation) & 1 << 63:
-                raise OpenFlowError(Refusal.ROLE_STALE, f"generation {generation}")
-            self.switch.generation = generation
-        if wanted == Role.MASTER:
-            for each in self.switch.listeners:
-                each.yield_to_master()
-        if wanted:
-            self._news.role = Role(wanted)
-        said = self.switch.generation & 0xFFFFFFFFFFFFFFFF
-        self._say(messages.message(Type.ROLE_REPLY, message.xid, struct.pack("!I4xQ", self._news.role, said)))
-
-    def _get_async(self, message: Message) -> None:
-        _alone(message)
-        self._say(messages.message(Type.GET_ASYNC_REPLY, message.xid, struct.pack("!6I", *self._news.masks)))
-
-    def _set_async(self, message: Message) -> None:
-        self._news.masks = messages.numbers(message, "6I")
-
     def _multipart(self, message: Message) -> None:
         kind, more, body = messages.multipart(message)
         if more:
             raise OpenFlowError(Refusal.MULTIPART_BUFFER_OVERFLOW, "a request in several parts")
         self._finish()
         bodies = multipart_bodies(self.switch, kind, body, self._now_ns)
-        self._say(*messages.parts(Multipart(kind), message.xid, bodies))
+        self._say(*written.parts(Multipart(kind), message.xid, bodies))
 
     # --- what the switch tells of its own accord -------------------------------------------------------------------------
 
@@ -339,9 +292,3 @@ class Conversation:
         """A port has carrier now, or none any more."""
         if self._tells:
             self._say(*self._news.port(self.switch, port))
-
-
-def _alone(message: Message) -> None:
-    """OpenFlowError (BAD_LEN) for a message with a body, of a type that has none."""
-    if len(message.wire) != messages.HEADER.size:
-        raise OpenFlowError(Refusal.BAD_LEN, f"{len(message.wire)} bytes")

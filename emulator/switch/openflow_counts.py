@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from emulator.switch.flow import Action, Count, FlowKey, GroupKind, ToGroup
+from emulator.switch.entry import Entry
+from emulator.switch.flow import Action, FlowKey, GroupKind, ToGroup
 from emulator.switch.openflow_groups import GroupEntry
-from emulator.switch.table import Entry
+from emulator.switch.seam import Count
 
 _NONE = Count()
 Part = tuple[int, int | None]

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from emulator.switch.agent import Agent
-from emulator.switch.flow import Datapath
 from emulator.switch.openflow_ports import Interfaces
 from emulator.switch.openflow_switch import Switch
+from emulator.switch.seam import Datapath
 from moefabric.errors import FabricError
 
 

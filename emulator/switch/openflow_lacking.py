@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Container
 
-from emulator.switch import messages
+from emulator.switch import messages, written
 from emulator.switch.messages import Message
 from emulator.switch.openflow_numbers import ALL_TABLES, OpenFlowError, PortNumber, Refusal, Type
 from emulator.switch.table import TABLES
@@ -55,4 +55,4 @@ def queues(ports: Container[int], asked: Message) -> bytes:
     (port,) = messages.numbers(asked, "I4x")
     if port not in ports and port != PortNumber.ANY:
         raise OpenFlowError(Refusal.QUEUE_BAD_PORT, f"port {port:#x}")
-    return messages.message(Type.QUEUE_GET_CONFIG_REPLY, asked.xid, struct.pack("!I4x", port))
+    return written.message(Type.QUEUE_GET_CONFIG_REPLY, asked.xid, struct.pack("!I4x", port))

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from emulator.switch.flow import SCTP, TCP, UDP, WIDTHS, Masked, Match
+from emulator.switch.match import Masked, Match
 from emulator.switch.openflow_numbers import OpenFlowError, Refusal
+from emulator.switch.packet import SCTP, TCP, UDP, WIDTHS
 
 _BASIC: Final = 0x8000  # OFPXMC_OPENFLOW_BASIC
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
 
-from emulator.switch import messages
 from emulator.switch import openflow_statistics as statistics
-from emulator.switch.flow import Port
+from emulator.switch import written
 from emulator.switch.openflow_numbers import Role, Type
 from emulator.switch.openflow_switch import Arrival, Departure, Switch
+from emulator.switch.seam import Port
 
 _MODIFIED: Final = 2  # OFPPR_MODIFY
 _NO_COOKIE: Final = (1 << 64) - 1
@@ -39,18 +39,18 @@ class News:
         for each in arrivals:
             if self._wants(_Kind.PACKET_IN, each.reason):
                 table, cookie = (each.entry.table, each.entry.cookie) if each.entry else (0, _NO_COOKIE)
-                yield messages.packet_in(each.reason, table, cookie, each.in_port, each.frame, each.length)
+                yield written.packet_in(each.reason, table, cookie, each.in_port, each.frame, each.length)
 
     def departures(self, departed: Iterable[Departure], now_ns: int) -> Iterable[bytes]:
         """Entries that are no more, to whom it was promised."""
         for each in departed:
             if self._wants(_Kind.FLOW_REMOVED, each.why):
                 body = statistics.removed(each.entry, each.why, each.carried, now_ns)
-                yield messages.message(Type.FLOW_REMOVED, 0, body)
+                yield written.message(Type.FLOW_REMOVED, 0, body)
 
     def port(self, switch: Switch, port: Port) -> Iterable[bytes]:
         """A port that has carrier now, or none any more."""
         if self._wants(_Kind.PORT_STATUS, _MODIFIED):
             it = switch.interface(port)
             body = struct.pack("!B7x", _MODIFIED) + statistics.port(port, it.address, it.rate_kbps)
-            yield messages.message(Type.PORT_STATUS, 0, body)
+            yield written.message(Type.PORT_STATUS, 0, body)

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from emulator.switch.flow import Action, Flow, FlowKey, Group, Match, SetField
+from emulator.switch.entry import Entry
+from emulator.switch.flow import Action, Flow, FlowKey, Group, SetField
+from emulator.switch.match import Match
 from emulator.switch.openflow_counts import Path, parts
 from emulator.switch.openflow_groups import GroupEntry, in_order
 from emulator.switch.openflow_match import meet
 from emulator.switch.openflow_numbers import OpenFlowError, Refusal
-from emulator.switch.table import Entry, Tables
+from emulator.switch.table import Tables
 
 FLOWS: Final = 65536
 """The most that several tables may make as one: each has a rank of its own in a datapath's 16 bits of priority."""

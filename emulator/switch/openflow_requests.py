@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from emulator.switch import openflow_statistics as statistics
-from emulator.switch.flow import Port, ToGroup
+from emulator.switch.flow import ToGroup
 from emulator.switch.messages import flows_asked
 from emulator.switch.openflow_counts import Carried, Ledger, counts_buckets, is_counted
 from emulator.switch.openflow_groups import GroupEntry
 from emulator.switch.openflow_numbers import ALL_GROUPS, Multipart, OpenFlowError, PortNumber, Refusal
 from emulator.switch.openflow_switch import Switch
+from emulator.switch.seam import Port
 from emulator.switch.table import TABLES
 
 _ALL_METERS: Final = 0xFFFFFFFF

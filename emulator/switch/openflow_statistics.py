@@ -1,4 +1,4 @@
-"""What a switch tells of itself when asked for statistics (OpenFlow 1.3.5, 7.3.5): each function gives bodies, which `messages.parts` puts into replies."""
+"""What a switch tells of itself when asked for statistics (OpenFlow 1.3.5, 7.3.5): each function gives bodies, which `written.parts` puts into replies."""
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,13 +6,15 @@ from typing import Final
 
 from emulator.switch import openflow_actions as actions
 from emulator.switch import openflow_match as match
-from emulator.switch.flow import REWRITABLE, Port
+from emulator.switch.entry import Entry
+from emulator.switch.flow import REWRITABLE
 from emulator.switch.openflow_counts import Carried, Ledger
 from emulator.switch.openflow_groups import GROUPS, GroupEntry
 from emulator.switch.openflow_match import FIELDS, Field
 from emulator.switch.openflow_numbers import ActionType, InstructionType
 from emulator.switch.openflow_ports import PortCount
-from emulator.switch.table import ENTRIES, TABLES, Entry
+from emulator.switch.seam import Port
+from emulator.switch.table import ENTRIES, TABLES
 
 UNCOUNTED: Final = 0xFFFFFFFFFFFFFFFF
 _UNCOUNTED_32: Final = 0xFFFFFFFF

@@ -5,20 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from emulator.switch.flow import (
-    ALL,
-    CONTROLLER,
-    IN_PORT,
-    Datapath,
-    Flow,
-    FlowKey,
-    Match,
-    Port,
-    Punt,
-    SetField,
-    ToGroup,
-    fields,
-)
+from emulator.switch.entry import Entry
+from emulator.switch.flow import ALL, CONTROLLER, IN_PORT, Flow, FlowKey, SetField, ToGroup
+from emulator.switch.match import Match
 from emulator.switch.memory import rewritten
 from emulator.switch.messages import FlowMod, FlowsAsked, GroupMod, PacketOut
 from emulator.switch.openflow_actions import ToTable
@@ -27,8 +16,10 @@ from emulator.switch.openflow_groups import check_ports
 from emulator.switch.openflow_numbers import NO_BUFFER, OpenFlowError, PortNumber, Reason, Refusal, Removed
 from emulator.switch.openflow_pipeline import Pipeline, pipeline
 from emulator.switch.openflow_ports import Interface, Interfaces
+from emulator.switch.packet import fields
+from emulator.switch.seam import Datapath, Port, Punt
 from emulator.switch.steps import Emission, emissions, slot
-from emulator.switch.table import Changed, Entry, Gone, Tables, changed
+from emulator.switch.table import Changed, Gone, Tables, changed
 from moefabric.errors import FabricError
 
 log = logging.getLogger(__name__)

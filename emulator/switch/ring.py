@@ -6,7 +6,7 @@ import os
 import struct
 from collections.abc import Iterator
 
-from emulator import bpf
+from emulator import bpf_calls
 
 RING_BYTES = 1 << 17  # a power of two, of pages
 _BUSY, _DISCARDED = 1 << 31, 1 << 30
@@ -16,7 +16,7 @@ _POSITION = struct.Struct("=Q")
 
 def create_ring(name: str) -> int:
     """A descriptor of a new ring. Raises BpfError where the kernel has none (before Linux 5.8) or the caller no right to one."""
-    return bpf.create_map(bpf.MAP_TYPE_RINGBUF, name, 0, 0, RING_BYTES)
+    return bpf_calls.create_map(bpf_calls.MAP_TYPE_RINGBUF, name, 0, 0, RING_BYTES)
 
 
 class Ring:

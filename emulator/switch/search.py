@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from emulator import bpf
 from emulator.bpf import Jump, Label, Reg, Size
-from emulator.switch.flow import ARP, IPV4, IPV6, WITH_PORTS
 from emulator.switch.instructions import (
     BEST,
     EPOCH,
@@ -51,6 +50,7 @@ from emulator.switch.layout import (
     VALUE_BYTES,
     Layout,
 )
+from emulator.switch.packet import ARP, IPV4, IPV6, WITH_PORTS
 from emulator.switch.steps import FINAL_SHIFT, IPV6_PRIMES, MAC_PRIMES, MIX, PORTS_PRIME, PRIMES
 
 TRIES = 4  # a packet that meets so many changes of the table, each within its own microsecond, is dropped

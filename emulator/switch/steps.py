@@ -5,19 +5,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from emulator.switch.flow import (
-    Action,
-    Bucket,
-    Flow,
-    FlowError,
-    Group,
-    GroupKind,
-    Output,
-    Port,
-    Reserved,
-    SetField,
-    ToGroup,
-)
+from emulator.switch.errors import FlowError
+from emulator.switch.flow import Action, Bucket, Flow, Group, GroupKind, Output, Reserved, SetField, ToGroup
+from emulator.switch.seam import Port
 
 SLOTS: Final = 32
 """Into so many equal parts a select group cuts its packets; weights are kept to one of them."""

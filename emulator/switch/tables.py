@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from emulator import bpf
-from emulator.switch.flow import Flow, FlowError, FlowKey
+from emulator import bpf, bpf_calls
+from emulator.switch.errors import FlowError
+from emulator.switch.flow import Flow, FlowKey
 from emulator.switch.layout import KEY_TABLE, MASKS, key_of, mask_of, packed_masks
 
 Mask = tuple[int, ...]
@@ -122,15 +123,15 @@ class Tables:
                 put[key] = first.value
             elif key in lies:
                 delete.append(key)
-        bpf.delete_from_map(self._fd, delete)
+        bpf_calls.delete_from_map(self._fd, delete)
         lies.difference_update(delete)
         lies.update(put)
         try:
-            bpf.put_in_map(self._fd, put)
+            bpf_calls.put_in_map(self._fd, put)
         except bpf.BpfError:
             lies.difference_update(put)
             for key in put:  # how many have come in before the fault nobody says
-                bpf.delete_from_map(self._fd, [key], spared=errno.ENOENT)
+                bpf_calls.delete_from_map(self._fd, [key], spared=errno.ENOENT)
             raise
         stale.clear()
 

@@ -1,6 +1,9 @@
-"""CPU head-room: the share of the machine that is idle, second by second, while an experiment runs."""
+"""CPU head-room: the share of the machine that is idle, half a second by half a second, while packets fly."""
 
 import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,11 +25,33 @@ def stolen_and_total() -> tuple[int, int]:
     return ticks[7], sum(ticks)
 
 
-class CpuSampler:
-    """Samples idle share once a second between `with` and its end. What a hypervisor gives to others is no part of the machine."""
+@dataclass(frozen=True)
+class CpuSample:
+    """The share of the machine that was idle between two instants of CLOCK_MONOTONIC."""
 
-    def __init__(self, every_s: float = 1.0) -> None:
-        self.idle: list[float] = []
+    began_ns: int
+    ended_ns: int
+    idle: float
+
+
+def idle_while(samples: Sequence[CpuSample], windows: Sequence[tuple[int, int]]) -> list[float]:
+    """The idle shares of those samples of which at least half lies in the windows, which don't overlap.
+
+    What is planned between two collectives may take all of the machine and harms no packet.
+    """
+    return [
+        sample.idle
+        for sample in samples
+        if 2 * sum(max(0, min(end, sample.ended_ns) - max(begin, sample.began_ns)) for begin, end in windows)
+        >= sample.ended_ns - sample.began_ns
+    ]
+
+
+class CpuSampler:
+    """Samples idle share between `with` and its end. What a hypervisor gives to others is no part of the machine."""
+
+    def __init__(self, every_s: float = 0.5) -> None:
+        self.samples: list[CpuSample] = []
         self._every_s = every_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="cpu", daemon=True)
@@ -42,9 +67,10 @@ class CpuSampler:
         self._thread.join()
 
     def _sample(self) -> None:
-        idle, total = _idle_and_total()
+        (idle, total), began = _idle_and_total(), time.monotonic_ns()
         while not self._stop.wait(self._every_s):
-            before = idle, total
-            idle, total = _idle_and_total()
+            before = idle, total, began
+            (idle, total), began = _idle_and_total(), time.monotonic_ns()
             if total > before[1]:
-                self.idle.append((idle - before[0]) / (total - before[1]))
+                share = (idle - before[0]) / (total - before[1])
+                self.samples.append(CpuSample(before[2], began, share))

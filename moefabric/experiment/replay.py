@@ -71,6 +71,8 @@ class Replay:
             for region in fabric.regions
         }
         self._collectives = self._skipped_ns = 0
+        self.windows: list[tuple[int, int]] = []
+        """When packets flew, from the first byte to the last of each collective, on the wall's clock with nothing left out."""
         self._dark_ns = dict.fromkeys(self._lit, 0)
         self._background = background or ThreadPoolExecutor(
             max(1, len(lights)), thread_name_prefix="reconfigure"
@@ -182,9 +184,11 @@ class Replay:
             run.number, operation, predictions, planned, records, stolen / total if total else 0.0
         )
         run.collectives += made
+        end = max(part.end_ns for part in made)
+        self.windows.append((start - self._skipped_ns, end - self._skipped_ns))
         run.spans += [span for part in made for span in self._sending_spans(part)]
         self.progress(f"{operation.direction} {operation.kind} of layer {operation.layer}")
-        return max(part.end_ns for part in made)
+        return end
 
     def _shifted(self, record: FlowRecord) -> FlowRecord:
         """The record on the clock on which nothing was skipped."""

@@ -15,7 +15,7 @@ from controller.planner.plan import policy_named
 from emulator import datapath
 from moefabric.circuits import CircuitSet
 from moefabric.console import Reporter
-from moefabric.experiment.cpu import CpuSampler
+from moefabric.experiment.cpu import CpuSampler, idle_while
 from moefabric.experiment.hosts import host_fleet
 from moefabric.experiment.predict import proposed_scale
 from moefabric.experiment.replay import Light, Replay
@@ -96,7 +96,8 @@ def _replayed(
         cold.iteration(0, work.warm_up())
     with _replay(spec, choice, fabric, work, fleet, lights, progress) as replay, CpuSampler() as cpu:
         runs = [replay.iteration(number, work.operations(number)) for number in range(work.iterations)]
-    entry = result(fabric, choice.name, choice.policy, runs, cpu_idle=cpu.idle, remarks=remarks)
+    idle = idle_while(cpu.samples, replay.windows)
+    entry = result(fabric, choice.name, choice.policy, runs, cpu_idle=idle, remarks=remarks)
     # The first layer's light is the last to be moved: the backward pass ends there. One region stands for all.
     first = fabric.regions[0]
     entry["demand"] = work.layers(work.iterations - 1)[0].demand.of(first.servers).array.tolist()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from markupsafe import Markup
 
 from moefabric.report import svg, words
-from moefabric.report.reading import Result
+from moefabric.report.result import Result
 
 _NAMES, _GAP, _TOP, _ROW, _BAR = 124.0, 64.0, 62.0, 38.0, 16.0
 _ROOM = 62.0

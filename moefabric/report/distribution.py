@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from moefabric.report import svg, words
-from moefabric.report.reading import Result
+from moefabric.report.result import Result
 
 _LEFT, _TOP, _GAP, _HEIGHT, _A_ROW = 44.0, 50.0, 28.0, 170.0, 4
 

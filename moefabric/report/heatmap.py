@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from moefabric.report import svg, words
-from moefabric.report.reading import Result
+from moefabric.report import heat, svg, words
+from moefabric.report.result import Result
 
 SIZE = 270.0
 """Width and height of the matrix itself."""
@@ -57,16 +57,16 @@ def _cell(
     if i == j:
         title = f"s{i} to itself: {words.amount(owed)} stay on the server"
         return [svg.rect(x + 1, y + 1, side - 2, side - 2, "cell-self", title=title, radius=3)]
-    heat = min(1.0, owed / largest) if largest else 0.0
+    share = min(1.0, owed / largest) if largest else 0.0
     title = f"s{i} to s{j}: {words.amount(owed)}, {words.counted(lit, 'circuit') if lit else 'no circuit'}"
     box = svg.tag(
         "rect", svg.tag("title", title), x=x + 1, y=y + 1, width=side - 2, height=side - 2, rx=3, class_="cell",
-        fill_opacity=0.06 + 0.94 * heat,
+        fill_opacity=heat.opacity(share),
     )  # fmt: skip
     drawn = [box]
     if len(demand) <= _WRITTEN:
         factor, _ = words.thousands(largest)
-        shade = "on-hot" if heat > 0.72 else "on-cool"
+        shade = "on-hot" if share > 0.72 else "on-cool"
         size, drop = ("", 5.0) if side > 50 else (" tight", 7.0)
         figure = words.significant(owed / factor, 3)
         drawn.append(svg.label(x + side / 2, y + side / 2 + drop, figure, f"in {shade}{size}", "middle"))
@@ -90,23 +90,9 @@ def _dots(n: int, x: float, y: float, side: float, lit: int) -> list[Markup]:
 
 def _key(largest: float, *, lit: bool) -> Markup:
     """What the heat of a cell means, and its dots."""
-    steps, y = 24, _TOP + SIZE + 14
+    y = _TOP + SIZE + 14
     factor, prefix = words.thousands(largest)
-    drawn = [
-        svg.tag(
-            "rect",
-            x=_LEFT + 16 + k * 3,
-            y=y,
-            width=3,
-            height=9,
-            class_="cell",
-            fill_opacity=0.06 + 0.94 * k / (steps - 1),
-        )
-        for k in range(steps)
-    ]
-    end = _LEFT + 16 + steps * 3
-    drawn.append(svg.label(_LEFT + 9, y + 9, "0", "tick", "end"))
-    drawn.append(svg.label(end + 8, y + 9, f"{words.significant(largest / factor, 3)} {prefix}B", "tick"))
+    drawn = heat.scale(_LEFT + 16, y, f"{words.significant(largest / factor, 3)} {prefix}B")
     if lit:
         drawn.append(svg.tag("circle", cx=_LEFT + SIZE - 86, cy=y + 4.5, r=3, class_="lit-dot"))
         drawn.append(svg.label(_LEFT + SIZE, y + 9, "a circuit lit", "tick", "end"))

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from moefabric.report import bars, distribution, heatmap, phases, reading, regions, ring, timeline, words
-from moefabric.report.reading import Result
+from moefabric.report.result import PHASES, Result, baseline, overall
 from moefabric.units import rate_text
 
 _TOLD = ("kernel", "datapath", "crossbar", "transport", "seed", "started", "host")
@@ -33,9 +33,9 @@ def page(run: Mapping[str, Any]) -> str:
     return _template().render(
         experiment=words.printable(run.get("experiment") or "run"),
         version=words.printable(run.get("version") or ""),
-        verdict=reading.overall(results),
+        verdict=overall(results),
         results=results,
-        base=reading.baseline(results),
+        base=baseline(results),
         told=list(_told(run.get("manifest") or {}, results)),
         scale=_scale(results),
         wiring=_wiring(results),
@@ -49,7 +49,7 @@ def page(run: Mapping[str, Any]) -> str:
         bars=bars.bars(results),
         distribution=distribution.distribution(results),
         phases=phases.phases(results),
-        reconfiguration_phases=reading.PHASES,
+        reconfiguration_phases=PHASES,
         json=_embedded(run),
         words=words,
         number=reading.number,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from moefabric.report import svg, words
-from moefabric.report.reading import PHASES, Reconfiguration, Result
+from moefabric.report.result import PHASES, Reconfiguration, Result
 
 _NAMES, _GAP, _TOP, _ROW, _BAR = 124.0, 56.0, 70.0, 62.0, 16.0
 _ROOM = 74.0

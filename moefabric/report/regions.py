@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from markupsafe import Markup
 
-from moefabric.report import ring, svg, words
-from moefabric.report.reading import AllToAll, Interval, Result
+from moefabric.report import heat, ring, svg, words
+from moefabric.report.result import AllToAll, Interval, Result
 
 _LEFT, _TOP, _ROW, _GAP = 44.0, 58.0, 15.0, 26.0
 _MOST_COLUMNS = 96
@@ -132,30 +132,12 @@ def _cell(each: AllToAll, x: float, y: float, cell: float) -> Markup:
         f"{each.region} · layer {each.layer} {way} · {each.kind}: {words.seconds(each.measured_s)}, "
         f"{words.error(error)} of {words.seconds(each.predicted_s)}"
     )
-    heat = 0.06 + 0.94 * min(1.0, abs(error) / _DARKEST)
     return svg.tag(
         "rect", svg.tag("title", title), x=x + 0.5, y=y + 0.5, width=cell - 1, height=_ROW - 1, class_="cell",
-        fill_opacity=heat,
+        fill_opacity=heat.opacity(min(1.0, abs(error) / _DARKEST)),
     )  # fmt: skip
 
 
 def _key(y: float) -> Markup:
-    steps = 24
-    drawn = [
-        svg.tag(
-            "rect",
-            x=_LEFT + 16 + k * 3,
-            y=y,
-            width=3,
-            height=9,
-            class_="cell",
-            fill_opacity=0.06 + 0.94 * k / (steps - 1),
-        )
-        for k in range(steps)
-    ]
-    end = _LEFT + 16 + steps * 3
-    drawn.append(svg.label(_LEFT + 9, y + 9, "0", "tick", "end"))
-    drawn.append(
-        svg.label(end + 8, y + 9, f"{_DARKEST:.0%} and more from the prediction, longer or shorter", "tick")
-    )
-    return svg.tag("g", *drawn)
+    most = f"{_DARKEST:.0%} and more from the prediction, longer or shorter"
+    return svg.tag("g", *heat.scale(_LEFT + 16, y, most))

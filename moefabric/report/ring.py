@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from moefabric.report import svg, words
-from moefabric.report.reading import Result
+from moefabric.report.result import Result
 
 SIZE = 354.0
 _MIDDLE, _RADIUS = SIZE / 2, 122.0

@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from moefabric.report import reading, words
-from moefabric.report.reading import PHASES, Result
+from moefabric.report.result import PHASES, Result, overall
 
 _LEGEND = "Second lines: the fluid model's prediction; of exposed, its share of the iteration. Times are the model's."
 _UNBOUNDED = 10_000
@@ -38,8 +38,7 @@ class _Comparison:
         self._results = results
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        overall = reading.overall(self._results)
-        yield Text.assemble((self._experiment, "bold"), "  ", _verdict(overall))
+        yield Text.assemble((self._experiment, "bold"), "  ", _verdict(overall(self._results)))
         everything = _everything(self._results)
         if (
             console.measure(everything, options=options.update(max_width=_UNBOUNDED)).maximum

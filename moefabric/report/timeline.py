@@ -11,7 +11,7 @@ from statistics import median_low
 from markupsafe import Markup
 
 from moefabric.report import regions, svg, words
-from moefabric.report.reading import Interval, Result
+from moefabric.report.result import Interval, Result
 
 KINDS = {
     "attention": "attention",

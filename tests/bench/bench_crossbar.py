@@ -1,14 +1,13 @@
 """What the crossbar costs: its throughput against a bare veth pair, and the time to move a matching."""
 
-import json
 import shutil
 import statistics
-import subprocess
 import time
 
 import pytest
 
 from emulator.light import Light
+from tests.kernel.iperf import gigabits_per_second
 from tests.kernel.optical_bench import Wires, missing_for_kernel_tests
 
 pytestmark = [
@@ -17,26 +16,6 @@ pytestmark = [
 ]
 
 ROUNDS = 5
-SECONDS = 1
-
-
-def gigabits_per_second(wires: Wires) -> float:
-    """One TCP flow from host 1 to host 2 by iperf3."""
-    listening = subprocess.Popen(
-        wires.argv(2, "iperf3", "--server", "--one-off", "--forceflush"), stdout=subprocess.PIPE, text=True
-    )
-    assert listening.stdout
-    try:
-        while "listening" not in listening.stdout.readline():
-            assert listening.poll() is None, "iperf3 does not listen"
-        command = wires.argv(1, "iperf3", "--client", "10.9.0.2", "--time", str(SECONDS), "--json")
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-        listening.wait(timeout=10)
-    finally:
-        listening.kill()
-        listening.wait()
-        listening.stdout.close()
-    return float(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]) / 1e9
 
 
 @pytest.mark.skipif(not shutil.which("iperf3"), reason="needs iperf3")

@@ -1,6 +1,5 @@
 """What the switch costs: throughput and round trip against a bare veth pair, and the time to change its flows."""
 
-import json
 import multiprocessing
 import shutil
 import socket
@@ -13,13 +12,15 @@ from functools import partial
 
 import pytest
 
-from emulator import bpf, namespaces
+from emulator import bpf, bpf_calls, namespaces
 from emulator.crossbar import BpfCrossbar
 from emulator.light import Light, Ports
 from emulator.switch.datapath import BpfDatapath, Chassis
-from emulator.switch.flow import ALL, Flow, Match, Output
+from emulator.switch.flow import ALL, Flow, Output
 from emulator.switch.instructions import Descriptors
+from emulator.switch.match import Match
 from emulator.switch.program import switch_program
+from tests.kernel.iperf import gigabits_per_second
 from tests.kernel.optical_bench import Wires, address, missing_for_kernel_tests
 from tests.namespaces import must
 from tests.switch_frames import ipv4
@@ -77,25 +78,6 @@ def chain(chassis: Chassis, numbers: tuple[int, int]) -> Iterator[tuple[Wires, l
 def chassis() -> Iterator[Chassis]:
     with closing(Chassis(8)) as made:
         yield made
-
-
-def gigabits_per_second(wires: Wires) -> float:
-    """One TCP flow from host 1 to host 2 by iperf3."""
-    listening = subprocess.Popen(
-        wires.argv(2, "iperf3", "--server", "--one-off", "--forceflush"), stdout=subprocess.PIPE, text=True
-    )
-    assert listening.stdout
-    try:
-        while "listening" not in listening.stdout.readline():
-            assert listening.poll() is None, "iperf3 does not listen"
-        command = wires.argv(1, "iperf3", "--client", "10.9.0.2", "--time", "1", "--json")
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-        listening.wait(timeout=10)
-    finally:
-        listening.kill()
-        listening.wait()
-        listening.stdout.close()
-    return float(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]) / 1e9
 
 
 def _echo(sock: socket.socket, times: int) -> None:
@@ -166,7 +148,7 @@ def test_a_mask_more_costs_a_look_up_more() -> None:
         took = {}
         for masks in (2, 4, 8, 16):
             switch.load(routed(masks, 1, 2))
-            runs = [bpf.run_classifier(one.program, frame, 200_000) for _ in range(ROUNDS)]
+            runs = [bpf_calls.run_classifier(one.program, frame, 200_000) for _ in range(ROUNDS)]
             assert {verdict for verdict, _ in runs} == {bpf.TC_ACT_SHOT}, "no port is attached"
             took[masks] = statistics.median(duration for _, duration in runs)
     slope = (took[16] - took[2]) / 14

@@ -17,10 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from emulator.switch.agent import Agent
-from emulator.switch.flow import Flow, FlowError, Group, Port
+from emulator.switch.errors import FlowError
+from emulator.switch.flow import Flow, Group
 from emulator.switch.memory import MemoryDatapath
 from emulator.switch.openflow_ports import Interface, MemoryInterfaces, PortCount
 from emulator.switch.openflow_switch import Switch
+from emulator.switch.seam import Port
 from tests.openflow_lab import DATAPATH, PATIENCE_S, Peer, flow_mod, flows_request, output, serving
 
 # isort: split

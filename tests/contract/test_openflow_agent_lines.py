@@ -9,10 +9,10 @@ from contextlib import ExitStack
 import pytest
 
 from emulator.switch.agent import Agent
-from emulator.switch.flow import Port
 from emulator.switch.memory import MemoryDatapath
 from emulator.switch.openflow_ports import MemoryInterfaces
 from emulator.switch.openflow_switch import Switch
+from emulator.switch.seam import Port
 from tests.openflow_lab import DATAPATH, PATIENCE_S, Peer, flow_mod, flows_request, output, serving
 
 # isort: split

@@ -18,25 +18,15 @@ from hypothesis import strategies as st
 from emulator.ovs import Bridge
 from emulator.switch import openflow_actions, openflow_match
 from emulator.switch.agent import Agent
-from emulator.switch.flow import (
-    ALL,
-    CONTROLLER,
-    IN_PORT,
-    IPV4,
-    VLAN_TAGS,
-    WIDTHS,
-    Action,
-    Match,
-    Output,
-    Port,
-    SetField,
-    ToGroup,
-)
+from emulator.switch.flow import ALL, CONTROLLER, IN_PORT, Action, Output, SetField, ToGroup
+from emulator.switch.match import Match
 from emulator.switch.memory import MemoryDatapath
 from emulator.switch.openflow_groups import KINDS
 from emulator.switch.openflow_numbers import ANY_GROUP, NO_BUFFER, PortNumber
 from emulator.switch.openflow_ports import MemoryInterfaces
 from emulator.switch.openflow_switch import Switch
+from emulator.switch.packet import IPV4, VLAN_TAGS, WIDTHS
+from emulator.switch.seam import Port
 from tests import switch_frames
 from tests.kernel.switch_bench import AUXILIARY_BYTES, PACKET_AUXDATA, SOL_PACKET, tagged_again
 from tests.namespaces import must

@@ -15,10 +15,11 @@ import pytest
 from controller.client import ControllerClient
 from controller.southbound.openflow.entries import Entry
 from emulator.switch.agent import Agent
-from emulator.switch.flow import CONTROLLER, Output, Port
+from emulator.switch.flow import CONTROLLER, Output
 from emulator.switch.memory import MemoryDatapath
 from emulator.switch.openflow_ports import MemoryInterfaces
 from emulator.switch.openflow_switch import Switch
+from emulator.switch.seam import Port
 from emulator.waiting import Deadline
 from moefabric.circuits import CircuitSet
 from moefabric.management import SCPI_PORT, Management, RunDir, Wiring

@@ -11,6 +11,8 @@ from emulator import namespaces
 from emulator.switch.datapath import BpfDatapath, Chassis
 from tests.kernel.optical_bench import Wires
 
+HOSTS = 4
+"""Of the bench that tests share."""
 ETH_P_ALL = 0x0003
 PACKET_OUTGOING, SO_RCVBUFFORCE = 4, 33
 SOL_PACKET, PACKET_AUXDATA, TAG_IS_VALID = 263, 8, 1 << 4
@@ -52,6 +54,10 @@ class Lab:
             self.heard(other)
         self.send(host, frame)
         return [(other, each) for other in self.nics for each in self.heard(other)]
+
+
+def heard_by(bench: Lab, host: int, frame: bytes) -> list[int]:
+    return [other for other, _ in bench.sent(host, frame)]
 
 
 def _raw() -> socket.socket:

@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from emulator import bpf
+from emulator import bpf, bpf_calls
 from emulator.bpf import Reg, Size
 from emulator.crossbar import BpfCrossbar, Layout, crossbar_support
 from emulator.light import Light, Ports
@@ -171,7 +171,7 @@ def test_a_whole_matching_flips_at_once(crossbar: BpfCrossbar, sockets: Sockets)
 
 def test_a_matching_is_written_where_no_frame_looks_and_then_put_in_force(crossbar: BpfCrossbar) -> None:
     layout = Layout(crossbar.ports)
-    with closing(bpf.Memory(os.dup(crossbar.fd), layout.length)) as memory:
+    with closing(bpf_calls.Memory(os.dup(crossbar.fd), layout.length)) as memory:
         crossbar.load(circuits((1, 2)))
         in_force = memory.view[Layout.SELECT]
         crossbar.load(circuits((1, 3)))
@@ -210,4 +210,6 @@ def test_a_program_the_verifier_refuses_is_told_in_the_verifiers_words() -> None
     with pytest.raises(
         FabricError, match=r"of wild: Permission denied; verifier: R1 invalid mem access 'scalar'"
     ):
-        bpf.load_classifier("wild", [bpf.move(Reg.R1, 1), bpf.load(Size.WORD, Reg.R0, Reg.R1), bpf.leave()])
+        bpf_calls.load_classifier(
+            "wild", [bpf.move(Reg.R1, 1), bpf.load(Size.WORD, Reg.R0, Reg.R1), bpf.leave()]
+        )

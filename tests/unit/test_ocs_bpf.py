@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from emulator import bpf
+from emulator import bpf, bpf_calls
 from emulator.bpf import BpfError, Instruction, Jump, Label, Reg, Size, assembled
 
 
@@ -59,6 +59,6 @@ def test_a_label_stands_exactly_once(program: list[Instruction | Label], said: s
 def test_a_descriptor_that_is_no_memory_is_a_fault() -> None:
     reading, writing = os.pipe()
     with pytest.raises(BpfError, match="does not map as 64 bytes of BPF memory"):
-        bpf.Memory(reading, 64)
+        bpf_calls.Memory(reading, 64)
     os.close(reading)
     os.close(writing)

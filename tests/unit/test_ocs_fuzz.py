@@ -4,27 +4,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.ocs.scpi import Scpi
-from emulator.ocs.scpi_commands import ERRORS_KEPT
-from emulator.ocs.store import Store
+from emulator.ocs.scpi_status import ERRORS_KEPT
 from tests.ocs_fuzz import inputs, wrong_inputs
-from tests.ocs_lab import Bench, Client
-
-JOINED = [(1, 13), (2, 14)]
-
-
-def joined() -> tuple[Bench, Scpi]:
-    bench = Bench(12, languages={"scpi": Scpi})
-    bench.store.add(JOINED)
-    bench.timers.pass_all()
-    scpi = bench.front_ends["scpi"]
-    assert isinstance(scpi, Scpi)
-    return bench, scpi
+from tests.ocs_lab import Bench
+from tests.ocs_unharmed import joined, unharmed
 
 
-def unharmed(bench: Bench, store: Store) -> None:
-    bench.timers.pass_all()
-    assert list(store.connects) == JOINED
-    assert {p: light.out_port for p, light in bench.crossbar.show().items()} == dict(JOINED)
+def goes_on(bench: Bench) -> None:
+    unharmed(bench)
     client = bench.client("scpi")
     said = client.told(b":syst:err:coun?\n")
     assert 0 <= int(said) <= ERRORS_KEPT
@@ -34,19 +21,19 @@ def unharmed(bench: Bench, store: Store) -> None:
 @settings(max_examples=300)
 @given(st.lists(wrong_inputs(), max_size=6))
 def test_what_is_no_command_changes_nothing_and_breaks_nothing(said: list[bytes]) -> None:
-    bench, scpi = joined()
-    client = Client(scpi)
+    bench = joined("scpi", Scpi)
+    client = bench.client("scpi")
     for data in said:
         client.session.heard(data)
     client.session.gone()
-    unharmed(bench, bench.store)
+    goes_on(bench)
 
 
 def test_neither_do_thousands_of_them_from_one_client() -> None:
-    bench, scpi = joined()
-    client = Client(scpi)
+    bench = joined("scpi", Scpi)
+    client = bench.client("scpi")
     for data in inputs(seed=1, number=5000):
         client.session.heard(data)
         bench.timers.pass_ns(1_000)
         client.wire.taken()
-    unharmed(bench, bench.store)
+    goes_on(bench)

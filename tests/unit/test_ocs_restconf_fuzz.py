@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from emulator.ocs.restconf.front_end import BODY_BYTES, HEAD_BYTES, Restconf
 from tests.ocs_lab import Bench
+from tests.ocs_unharmed import joined, unharmed
 from tests.ocs_wrong_words import AUTHORIZATION, REQUESTS, mangled, request, restconf_inputs
 
-JOINED = [(1, 13), (2, 14)]
 whole = st.sampled_from(REQUESTS).map(lambda parts: request(*parts))
 wrong = st.one_of(
     st.binary(max_size=100),
@@ -27,17 +27,8 @@ bodies = st.recursive(
 )
 
 
-def joined() -> Bench:
-    bench = Bench(12, languages={"restconf": Restconf})
-    bench.store.add(JOINED)
-    bench.timers.pass_ns(1_000_000_000)
-    return bench
-
-
-def unharmed(bench: Bench) -> None:
-    bench.timers.pass_ns(30_000_000_000)
-    assert list(bench.store.connects) == JOINED
-    assert {p: light.out_port for p, light in bench.crossbar.show().items()} == dict(JOINED)
+def goes_on(bench: Bench) -> None:
+    unharmed(bench)
     said = bench.client("restconf").told(request(b"GET", b"/api/data/cross-connects"))
     assert b'{"pair":[{"ingress":1,"egress":13},{"ingress":2,"egress":14}]}' in said
 
@@ -45,7 +36,7 @@ def unharmed(bench: Bench) -> None:
 @settings(max_examples=200)
 @given(st.lists(wrong, max_size=6))
 def test_what_is_no_request_changes_nothing_and_breaks_nothing(said: list[bytes]) -> None:
-    bench = joined()
+    bench = joined("restconf", Restconf)
     client = bench.client("restconf")
     for data in said:
         if client.wire.closed:
@@ -53,7 +44,7 @@ def test_what_is_no_request_changes_nothing_and_breaks_nothing(said: list[bytes]
         client.told(data)
         bench.timers.pass_ns(30_000_000)
     client.session.gone()
-    unharmed(bench)
+    goes_on(bench)
 
 
 @settings(max_examples=200)
@@ -63,16 +54,16 @@ def test_what_is_no_request_changes_nothing_and_breaks_nothing(said: list[bytes]
     st.sampled_from(["port-config/port=5", "voa/port=15", "groups", "opm-config"]),
 )
 def test_no_body_breaks_it(body: object, method: str, path: str) -> None:
-    bench = joined()
+    bench = joined("restconf", Restconf)
     sent = request(method.encode(), b"/api/data/" + path.encode(), b"", json.dumps(body).encode())
     said = bench.client("restconf").told(sent)
     assert said.startswith(b"HTTP/1.1 ")
     assert b" 500 " not in said.partition(b"\r\n")[0]
-    unharmed(bench)
+    goes_on(bench)
 
 
 def test_neither_do_thousands_of_them_from_one_client_after_the_other() -> None:
-    bench = joined()
+    bench = joined("restconf", Restconf)
     client = bench.client("restconf")
     for data in restconf_inputs(seed=1, number=3000):
         if client.wire.closed:
@@ -80,11 +71,11 @@ def test_neither_do_thousands_of_them_from_one_client_after_the_other() -> None:
             client = bench.client("restconf")
         assert b"HTTP/1.1 500" not in client.told(data)
         bench.timers.pass_ns(30_000_000)
-    unharmed(bench)
+    goes_on(bench)
 
 
 def test_who_says_too_much_is_hung_up_on() -> None:
-    bench = joined()
+    bench = joined("restconf", Restconf)
     head = bench.client("restconf")
     said = head.told(b"GET /api HTTP/1.1\r\nX: " + b"y" * (HEAD_BYTES + 1))
     assert said.startswith(b"HTTP/1.1 431 ")
@@ -98,11 +89,11 @@ def test_who_says_too_much_is_hung_up_on() -> None:
     assert said.startswith(b"HTTP/1.1 413 ")
     assert head.wire.closed
     assert body.wire.closed
-    unharmed(bench)
+    goes_on(bench)
 
 
 def test_who_asks_on_without_waiting_for_answers_is_hung_up_on() -> None:
-    bench = joined()
+    bench = joined("restconf", Restconf)
     client = bench.client("restconf")
     put = request(b"PUT", b"/api/data/cross-connects/pair=3", b"", b'{"pair":[{"ingress":3,"egress":15}]}')
     client.told(put)

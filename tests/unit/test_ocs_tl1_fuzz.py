@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from emulator.ocs.tl1.front_end import Tl1
 from tests.ocs_lab import Bench
+from tests.ocs_unharmed import joined, unharmed
 from tests.ocs_wrong_words import TL1_LOG_IN, TL1_WORDS, mangled, tl1_inputs
 
-JOINED = [(1, 13), (2, 14)]
 wrong = st.one_of(
     st.binary(max_size=100),
     st.builds(mangled, st.randoms(use_true_random=False), st.sampled_from(TL1_WORDS)),
@@ -15,17 +15,8 @@ wrong = st.one_of(
 )
 
 
-def joined() -> Bench:
-    bench = Bench(12, languages={"tl1": Tl1})
-    bench.store.add(JOINED)
-    bench.timers.pass_ns(1_000_000_000)
-    return bench
-
-
-def unharmed(bench: Bench) -> None:
-    bench.timers.pass_ns(30_000_000_000)
-    assert list(bench.store.connects) == JOINED
-    assert {p: light.out_port for p, light in bench.crossbar.show().items()} == dict(JOINED)
+def goes_on(bench: Bench) -> None:
+    unharmed(bench)
     client = bench.client("tl1")
     assert b"M  1 COMPLD" in client.told(TL1_LOG_IN)
     assert b'   "1,13"\r\n   "2,14"\r\n;' in client.told(b"RTRV-PATCH:::2:;")
@@ -34,19 +25,19 @@ def unharmed(bench: Bench) -> None:
 @settings(max_examples=200)
 @given(st.lists(wrong, max_size=6))
 def test_what_is_no_command_changes_nothing_and_breaks_nothing(said: list[bytes]) -> None:
-    bench = joined()
+    bench = joined("tl1", Tl1)
     client = bench.client("tl1")
     client.told(TL1_LOG_IN)
     for data in said:
         client.told(data)
     client.session.gone()
-    unharmed(bench)
+    goes_on(bench)
 
 
 def test_neither_do_thousands_of_them_from_one_client() -> None:
-    bench = joined()
+    bench = joined("tl1", Tl1)
     client = bench.client("tl1")
     for data in tl1_inputs(seed=1, number=5000):
         client.told(data)
         bench.timers.pass_ns(1_000_000)
-    unharmed(bench)
+    goes_on(bench)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.planner.mixnet import MixNet
+from controller.planner.mixnet import MIXNET
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.experiment.memory import AtOnce, MemoryAgents, MemoryLight, VirtualClock
@@ -37,10 +37,10 @@ OPERATIONS: tuple[Operation, ...] = (
 def replayed() -> tuple[Json, int]:
     """Two regions of two servers in memory, and how long that took on their clock."""
     clock = VirtualClock()
-    lights = {region.name: MemoryLight(MADE, MixNet(), clock, region) for region in MADE.regions}
+    lights = {region.name: MemoryLight(MADE, MIXNET, clock, region) for region in MADE.regions}
     lit = lambda: CircuitSet(frozenset(c for light in lights.values() for c in light.lit.circuits))  # noqa: E731
     replay = Replay(
-        MADE, MixNet(), MemoryAgents(MADE, lit, clock), lights, CircuitSet(), clock=clock, background=AtOnce(),
+        MADE, MIXNET, MemoryAgents(MADE, lit, clock), lights, CircuitSet(), clock=clock, background=AtOnce(),
         arming_ns=6_000_000, stolen=lambda: (0, 0),
     )  # fmt: skip
     run = replay.iteration(0, OPERATIONS)

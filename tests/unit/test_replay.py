@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.planner.eps import EpsOnly
-from controller.planner.mixnet import MixNet
+from controller.planner.mixnet import MIXNET
 from controller.planner.policy import Policy
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
@@ -52,7 +52,7 @@ class Bench:
         background: Executor | None = None,
     ) -> None:
         self.fabric, self.clock = made or fabric(1, 1), VirtualClock()
-        self.policy: Policy = policy or MixNet()
+        self.policy: Policy = policy or MIXNET
         self.light = MemoryLight(self.fabric, self.policy, self.clock)
         self.agents = MemoryAgents(self.fabric, lambda: self.light.lit, self.clock)
         self.announced: list[str] = []
@@ -223,10 +223,10 @@ def test_no_byte_is_sent_while_hidden_light_still_moves() -> None:
 
 def test_light_that_moves_in_a_thread_of_its_own_is_waited_for() -> None:
     made, clock = fabric(1, 1), VirtualClock()
-    light = MemoryLight(made, MixNet(), clock)
+    light = MemoryLight(made, MIXNET, clock)
     replay = Replay(
         made,
-        MixNet(),
+        MIXNET,
         MemoryAgents(made, lambda: light.lit, clock),
         {"r0": light},
         CircuitSet(),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from markupsafe import Markup
 
 from moefabric.report import bars, distribution, heatmap, phases, reading, ring, svg, timeline
-from moefabric.report.reading import Result
+from moefabric.report.result import Result
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report"
 sample = runpy.run_path(str(GOLDEN / "build_sample.py"))["sample"]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.report import reading
+from moefabric.report.result import Interval, baseline, overall
 
 
 def run(*results: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def test_the_ratio_to_eps_is_the_runs_own_or_else_that_of_the_medians() -> None:
 )
 def test_a_run_is_as_good_as_its_worst_fabric(verdicts: list[str | None], worst: str) -> None:
     results = reading.results(run(*({"fabric": "f", "fidelity": {"verdict": v}} for v in verdicts)))
-    assert reading.overall(results) == worst
+    assert overall(results) == worst
 
 
 def test_a_missing_verdict_is_told_as_a_reason() -> None:
@@ -119,8 +120,8 @@ def test_a_timeline_begins_at_zero_and_knows_its_pass() -> None:
     ]
     (result,) = reading.results(run({"fabric": "f", "timeline": rows}))
     assert result.timeline == (
-        reading.Interval("s0", "expert", backward=True, layer=2, start_s=0.5, end_s=1.0),
-        reading.Interval("s0", "dispatch", backward=False, layer=2, start_s=0.0, end_s=0.25),
+        Interval("s0", "expert", backward=True, layer=2, start_s=0.5, end_s=1.0),
+        Interval("s0", "dispatch", backward=False, layer=2, start_s=0.0, end_s=0.25),
     )
 
 
@@ -152,7 +153,7 @@ def test_only_reconfigurations_that_moved_light_are_timed() -> None:
 
 def test_the_baseline_is_known_by_its_policy() -> None:
     rows = [{"fabric": "light", "policy": "mixnet"}, {"fabric": "fat-tree", "policy": "eps"}]
-    base = reading.baseline(reading.results(run(*rows)))
+    base = baseline(reading.results(run(*rows)))
     assert base is not None
     assert base.name == "fat-tree"
 

@@ -6,6 +6,7 @@ import pytest
 
 from moefabric.report import reading, regions
 from moefabric.report.page import page
+from moefabric.report.result import Result
 
 REGIONS = {"r0": ["s0", "s1"], "r1": ["s2", "s3"]}
 
@@ -44,29 +45,29 @@ def run(wiring: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 @pytest.fixture
-def result() -> reading.Result:
+def result() -> Result:
     (read,) = reading.results(run())
     return read
 
 
 def test_the_first_regions_servers_have_a_row_each_and_every_other_region_has_one(
-    result: reading.Result,
+    result: Result,
 ) -> None:
     rows = {(i.server, i.start_s, i.end_s) for i in regions.timeline(result)}
     assert rows == {("s0", 0, 1), ("s1", 0, 2), ("r1", 0, 3)}
 
 
-def test_the_first_region_is_shown_with_its_own_light(result: reading.Result) -> None:
+def test_the_first_region_is_shown_with_its_own_light(result: Result) -> None:
     alone = regions.first(result)
     assert alone.circuits == (("s0/o0", "s1/o0"),)
     assert alone.wiring["servers"] == 2
 
 
-def test_dark_time_is_a_regions_and_not_the_sum_of_all(result: reading.Result) -> None:
+def test_dark_time_is_a_regions_and_not_the_sum_of_all(result: Result) -> None:
     assert result.dark_s == pytest.approx(3 * 0.025)
 
 
-def test_every_all_to_all_of_every_region_has_a_cell_that_tells_its_error(result: reading.Result) -> None:
+def test_every_all_to_all_of_every_region_has_a_cell_that_tells_its_error(result: Result) -> None:
     drawn = str(regions.errors([result]))
     assert drawn.count("<title>") == 6
     assert "r1 · layer 0 backward · combine: 120 ms, +20.0 % of 100 ms" in drawn

@@ -5,7 +5,7 @@ from itertools import chain, repeat
 
 import pytest
 
-from controller.planner.mixnet import MixNet
+from controller.planner.mixnet import MIXNET
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.experiment.memory import AtOnce, MemoryAgents, MemoryLight, VirtualClock
@@ -37,10 +37,10 @@ def replayed(scale: Scale, iterations: int = 2, stolen: tuple[tuple[int, int], .
     """What comes of a few iterations in memory; `stolen` ticks, and all, are seen before and after the first collectives."""
     seen = chain(stolen, repeat((0, 0)))
     made, clock = fabric(1, 1, scale=scale, settle_ns=scale.wall_ns(25_000_000)), VirtualClock(now_ns=10**12)
-    light = MemoryLight(made, MixNet(), clock)
+    light = MemoryLight(made, MIXNET, clock)
     agents = MemoryAgents(made, lambda: light.lit, clock)
     replay = Replay(
-        made, MixNet(), agents, {"r0": light}, CircuitSet(), clock=clock, background=AtOnce(), arming_ns=6_000_000,
+        made, MIXNET, agents, {"r0": light}, CircuitSet(), clock=clock, background=AtOnce(), arming_ns=6_000_000,
         stolen=lambda: next(seen),
     )  # fmt: skip
     runs = [replay.iteration(number, OPERATIONS) for number in range(iterations)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from emulator.ocs.build import Build
 from emulator.ocs.scpi import Scpi
-from emulator.ocs.scpi_commands import ERRORS_KEPT
+from emulator.ocs.scpi_status import ERRORS_KEPT
 from emulator.ocs.scpi_words import CommandError, port_lists
 from moefabric.ocs_profile import Profile
 from tests.ocs_lab import Bench, Client

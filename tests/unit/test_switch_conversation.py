@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.switch import messages
-from emulator.switch.flow import Port
+from emulator.switch import messages, written
 from emulator.switch.memory import MemoryDatapath
 from emulator.switch.openflow import ECHO_NS, GATHER_NS, HALF_HEARD_NS, NEVER, UNSENT_BYTES, Conversation
 from emulator.switch.openflow_numbers import Type
 from emulator.switch.openflow_ports import MemoryInterfaces
 from emulator.switch.openflow_switch import Switch
+from emulator.switch.seam import Port
 from tests.openflow_lab import DATAPATH, flow_mod, flows_request, output
 
 # isort: split
@@ -23,7 +23,7 @@ from ryu.ofproto import ofproto_v1_3 as of
 from ryu.ofproto import ofproto_v1_3_parser as parser
 
 HELLO = struct.pack("!BBHI", 4, 0, 8, 1)
-BARRIER = messages.message(Type.BARRIER_REQUEST, 77)
+BARRIER = written.message(Type.BARRIER_REQUEST, 77)
 
 
 class Counting(MemoryDatapath):
@@ -148,7 +148,7 @@ def test_a_silent_controller_is_asked_and_then_given_up(desk: Desk) -> None:
 def test_a_controller_that_answers_is_not_given_up(desk: Desk) -> None:
     desk.conversation.tick(ECHO_NS)
     (asked,) = desk.said()
-    desk.asked(messages.message(Type.ECHO_REPLY, asked.xid), ECHO_NS + 1)
+    desk.asked(written.message(Type.ECHO_REPLY, asked.xid), ECHO_NS + 1)
     desk.conversation.tick(2 * ECHO_NS)
     assert not desk.conversation.over
 
@@ -161,7 +161,7 @@ def test_a_guest_may_be_silent_as_long_as_it_likes() -> None:
 
 def test_who_takes_no_answers_is_heard_no_further_and_goes_on_where_it_was(desk: Desk) -> None:
     asked, body = 3000, bytes(1000)
-    echoes = b"".join(messages.message(Type.ECHO_REQUEST, number, body) for number in range(asked))
+    echoes = b"".join(written.message(Type.ECHO_REQUEST, number, body) for number in range(asked))
     desk.conversation.hear(echoes, 0)
     assert desk.conversation.unsaid < UNSENT_BYTES + 2 * len(body)
     assert not desk.conversation.listens
@@ -178,7 +178,7 @@ def test_who_takes_no_answers_is_heard_no_further_and_goes_on_where_it_was(desk:
 
 
 def test_who_takes_answers_slowly_is_not_called_silent(desk: Desk) -> None:
-    desk.conversation.hear(messages.message(Type.ECHO_REQUEST, 1, bytes(1000)), 0)
+    desk.conversation.hear(written.message(Type.ECHO_REQUEST, 1, bytes(1000)), 0)
     desk.conversation.take(lambda _: 1, ECHO_NS - 2)
     desk.conversation.take(lambda _: 1, ECHO_NS - 1)
     assert desk.conversation.due_ns == 2 * ECHO_NS - 1
@@ -289,7 +289,7 @@ MALFORMED: dict[str, tuple[Callable[[dict[str, bytes]], bytes], int, int]] = {
         of.OFPBRC_BAD_TYPE,
     ),
     "a question with a body": (
-        lambda _: messages.message(Type.FEATURES_REQUEST, 9, bytes(8)),
+        lambda _: written.message(Type.FEATURES_REQUEST, 9, bytes(8)),
         of.OFPET_BAD_REQUEST,
         of.OFPBRC_BAD_LEN,
     ),
@@ -349,7 +349,7 @@ def _survives(wires: list[bytes]) -> None:
         desk.conversation.tick(GATHER_NS)
         said += desk.said()
         if not desk.conversation.over:
-            said += desk.asked(messages.message(Type.BARRIER_REQUEST, 4242), HALF_HEARD_NS)
+            said += desk.asked(written.message(Type.BARRIER_REQUEST, 4242), HALF_HEARD_NS)
             whole = messages.split(b"".join(wires))[1] == b""
             assert not whole or said[-1].xid == 4242
     finally:

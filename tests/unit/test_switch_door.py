@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from emulator.switch.agent import Agent
-from emulator.switch.flow import Port
 from emulator.switch.memory import MemoryDatapath
 from emulator.switch.openflow_door import Door, Wanted
 from emulator.switch.openflow_ports import MemoryInterfaces
+from emulator.switch.seam import Port
 from moefabric.errors import FabricError
 
 S0 = {"name": "s0", "datapath_id": 1, "ports": {"1": "a", "2": "b"}}

@@ -8,26 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.switch.checksums import completed, internet_checksum
+from emulator.switch.errors import FlowError
 from emulator.switch.flow import (
     ALL,
     CONTROLLER,
     IN_PORT,
-    WIDTHS,
     Bucket,
-    Count,
     Flow,
-    FlowError,
     Group,
     GroupKind,
-    Match,
     Output,
-    Port,
-    Punt,
     SetField,
     ToGroup,
-    fields,
 )
+from emulator.switch.match import Match
 from emulator.switch.memory import MemoryDatapath, rewritten
+from emulator.switch.packet import WIDTHS, fields
+from emulator.switch.seam import Count, Port, Punt
 from emulator.switch.steps import shares, slot, uses_select
 from tests.switch_frames import ADDRESSES, MACS, arp, frames, ipv4, lldp, matches
 

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.switch import messages, openflow_actions, openflow_match
+from emulator.switch import messages, openflow_actions, openflow_match, written
 from emulator.switch import openflow_statistics as statistics
-from emulator.switch.flow import ALL, CONTROLLER, IN_PORT, FlowError, Match, Output, SetField, ToGroup
+from emulator.switch.errors import FlowError
+from emulator.switch.flow import ALL, CONTROLLER, IN_PORT, Output, SetField, ToGroup
+from emulator.switch.match import Match
 from emulator.switch.messages import Message
 from emulator.switch.openflow_numbers import Multipart, OpenFlowError, Type
 from tests.openflow_lab import DATAPATH, flow_mod, output
@@ -61,8 +63,8 @@ def test_a_match_that_ryu_writes_is_read_and_written_again_as_it_was(said: str) 
     told = wire(flow_mod(match=parser.OFPMatch(**FIELDS[said])))
     found = messages.flow_mod(messages.split(told)[0][0])
     assert str(found.match) == said
-    written = openflow_match.encoded(found.match)
-    assert told[48 : 48 + len(written)] == written
+    again = openflow_match.encoded(found.match)
+    assert told[48 : 48 + len(again)] == again
 
 
 def test_a_flow_mod_is_read_whole() -> None:
@@ -192,7 +194,7 @@ def test_actions_are_written_as_ryu_writes_them() -> None:
 
 @given(st.lists(st.binary(max_size=40), max_size=6), st.lists(st.integers(0, 300), max_size=5))
 def test_messages_are_found_however_the_bytes_are_cut(bodies: list[bytes], cuts: list[int]) -> None:
-    whole = b"".join(messages.message(Type.ECHO_REQUEST, n, body) for n, body in enumerate(bodies))
+    whole = b"".join(written.message(Type.ECHO_REQUEST, n, body) for n, body in enumerate(bodies))
     ends = sorted({min(cut, len(whole)) for cut in cuts} | {len(whole)})
     found, rest, begin = list[Message](), b"", 0
     for end in ends:
@@ -209,7 +211,7 @@ def test_a_length_that_can_be_none_is_an_error() -> None:
 
 @given(st.sampled_from([14, 15, 13]), st.binary(max_size=160))
 def test_nonsense_raises_what_can_be_told(kind: int, body: bytes) -> None:
-    (told,), _ = messages.split(messages.message(Type(kind), 1, body))
+    (told,), _ = messages.split(written.message(Type(kind), 1, body))
     reading = {14: messages.flow_mod, 15: messages.group_mod, 13: messages.packet_out}[kind]
     try:
         reading(told)
@@ -234,10 +236,10 @@ def test_a_flow_mod_with_a_byte_changed_is_read_or_told_why_not(data: st.DataObj
 
 
 def test_statistics_fill_a_message_and_then_the_next() -> None:
-    parts = messages.parts(Multipart.FLOW, 1, [bytes(30_000)] * 5)
+    parts = written.parts(Multipart.FLOW, 1, [bytes(30_000)] * 5)
     assert [len(part) - 16 for part in parts] == [60_000, 60_000, 30_000]
     assert [struct.unpack_from("!H", part, 10)[0] for part in parts] == [1, 1, 0]
-    assert [len(part) for part in messages.parts(Multipart.FLOW, 1, [])] == [16]
+    assert [len(part) for part in written.parts(Multipart.FLOW, 1, [])] == [16]
 
 
 def test_table_features_are_read_by_ryu() -> None:

@@ -6,21 +6,18 @@ from hypothesis import strategies as st
 
 from emulator import bpf
 from emulator.bpf import Reg, Size
+from emulator.switch.errors import FlowError
 from emulator.switch.flow import (
     ALL,
     CONTROLLER,
     IN_PORT,
     Bucket,
     Flow,
-    FlowError,
     Group,
     GroupKind,
-    Match,
     Output,
-    Port,
     SetField,
     ToGroup,
-    fields,
 )
 from emulator.switch.instructions import NUMBER, Descriptors
 from emulator.switch.layout import (
@@ -38,8 +35,11 @@ from emulator.switch.layout import (
     steps,
     value_of,
 )
+from emulator.switch.match import Match
+from emulator.switch.packet import fields
 from emulator.switch.program import switch_program
 from emulator.switch.roster import Roster
+from emulator.switch.seam import Port
 from emulator.switch.tables import Tables, Written
 from tests.switch_frames import MACS, frames, ipv4, matches
 

@@ -7,17 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.switch.flow import (
-    CONTROLLER,
-    Action,
-    Count,
-    Flow,
-    Match,
-    Output,
-    SetField,
-    ToGroup,
-    fields,
-)
+from emulator.switch.flow import CONTROLLER, Action, Flow, Output, SetField, ToGroup
+from emulator.switch.match import Match
 from emulator.switch.memory import rewritten
 from emulator.switch.messages import Bucket, FlowMod, FlowsAsked, GroupMod
 from emulator.switch.openflow_actions import Instructions
@@ -35,6 +26,8 @@ from emulator.switch.openflow_numbers import (
     Removed,
 )
 from emulator.switch.openflow_pipeline import pipeline
+from emulator.switch.packet import fields
+from emulator.switch.seam import Count
 from emulator.switch.steps import emissions
 from emulator.switch.table import Changed, Tables, changed
 
