@@ -122,15 +122,21 @@ def test_scpi_moves_the_light_that_carries_frames_and_needs_no_privilege(ocs: Oc
     assert "CapEff:\t0000000000000000" in status
 
 
-def test_light_outlives_the_process_and_the_next_one_carries_on(ocs: Ocs) -> None:
+def orphaned(ocs: Ocs) -> tuple[socket.socket, socket.socket]:
+    """A circuit that its process has lit before it is killed, and that carries a frame all the same: its two ends."""
     first = ocs.start(ocs.plant.path)
     assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
-    before = ocs.crossbar.show()
     first.kill()
     first.wait(timeout=5)
     one, two = ocs.wires.udp(1), ocs.wires.udp(2)
     one.sendto(b"nobody is there", address(2))
     assert heard(two) == [b"nobody is there"]
+    return one, two
+
+
+def test_light_outlives_the_process_and_the_next_one_carries_on(ocs: Ocs) -> None:
+    one, two = orphaned(ocs)
+    before = ocs.crossbar.show()
     ocs.start(ocs.plant.path)
     assert ocs.asked(":oxc:swit:conn:stat?") == "(@1,2),(@6,5)"
     assert ocs.asked(":oxc:swit:conn:add (@3),(@8);*opc?") == "1"
@@ -174,13 +180,7 @@ def test_the_link_is_down_without_light_and_until_some_time_after_it_is_back(tmp
 def test_a_volatile_switch_is_dark_after_a_crash_of_its_process(tmp_path: Path) -> None:
     with ExitStack() as held:
         ocs = Ocs(tmp_path, held, profile={"startup": "volatile"})
-        first = ocs.start(ocs.plant.path)
-        assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
-        first.kill()
-        first.wait(timeout=5)
-        one, two = ocs.wires.udp(1), ocs.wires.udp(2)
-        one.sendto(b"nobody is there", address(2))
-        assert heard(two) == [b"nobody is there"]
+        one, two = orphaned(ocs)
         ocs.start(ocs.plant.path)
         assert ocs.asked(":oxc:swit:conn:stat?") == "(@),(@)"
         one.sendto(b"dark", address(2))
