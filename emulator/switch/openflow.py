@@ -31,8 +31,9 @@ log = logging.getLogger(__name__)
 
 NEVER: Final = 1 << 63
 GATHER_NS: Final = 20_000_000
+"""So long after the last change without a barrier all of them are done, though the controller speaks of other things."""
 HALF_HEARD_NS: Final = 500_000_000
-"""How long changes wait for the rest of a message that has begun."""
+"""How long changes wait for the rest of a message that has begun, and for other changes at most."""
 GATHERED: Final = 16384
 """So many changes are done at once, barrier or not."""
 ECHO_NS: Final = 5_000_000_000
@@ -54,7 +55,7 @@ class Conversation:
         self._greeted, self._asked_alive, self._waited = False, False, False
         self._now_ns = self._heard_ns = now_ns
         self._gathered = list[tuple[Message, Mod]]()
-        self._gathered_ns = 0
+        self._first_ns = self._gathered_ns = 0
         self._xid = 1
         self._answers: Mapping[int, Callable[[Message], None]] = {
             Type.HELLO: self._ignore,
@@ -100,10 +101,9 @@ class Conversation:
 
     def _work(self, now_ns: int) -> None:
         """Answer what has been heard, until more is to be sent than is kept for the other side."""
+        self._now_ns = now_ns
         while self._told and not self.over and self.unsaid < UNSENT_BYTES:
             self._do(self._told.popleft())
-        if self._gathered:
-            self._gathered_ns = now_ns
 
     @property
     def listens(self) -> bool:
@@ -143,7 +143,8 @@ class Conversation:
     def due_ns(self) -> int:
         """When `tick` has something to do if nothing is heard until then."""
         if self._gathered:
-            return self._gathered_ns + (HALF_HEARD_NS if self._unread or self._told else GATHER_NS)
+            patience_ns = HALF_HEARD_NS if self._unread or self._told else GATHER_NS
+            return min(self._gathered_ns + patience_ns, self._first_ns + HALF_HEARD_NS)
         if self._guest:
             return NEVER  # a Unix socket tells by itself that its other end is gone
         return self._heard_ns + ECHO_NS * (2 if self._asked_alive else 1)
@@ -225,13 +226,23 @@ class Conversation:
     def _mod(self, message: Message) -> None:
         self._not_as_slave()
         read = messages.flow_mod if message.type == Type.FLOW_MOD else messages.group_mod
-        self._gathered.append((message, read(message)))
+        change = message, read(message)
+        if not self._gathered:
+            self._first_ns = self._now_ns
+        self._gathered_ns = self._now_ns
+        self._gathered.append(change)
         if len(self._gathered) >= GATHERED:
             self._finish()
 
     def _not_as_slave(self) -> None:
         if self._news.role is Role.SLAVE:
             raise OpenFlowError(Refusal.IS_SLAVE)
+
+    def finish(self, now_ns: int) -> None:
+        """Do all that is gathered, since somebody looks."""
+        self._now_ns = now_ns
+        if self._gathered:
+            self._finish()
 
     def _finish(self) -> None:
         """Do all that is gathered; the datapath has it when this returns."""
@@ -262,7 +273,8 @@ class Conversation:
         kind, more, body = messages.multipart(message)
         if more:
             raise OpenFlowError(Refusal.MULTIPART_BUFFER_OVERFLOW, "a request in several parts")
-        self._finish()
+        for each in self.switch.listeners:
+            each.finish(self._now_ns)
         bodies = multipart_bodies(self.switch, kind, body, self._now_ns)
         self._say(*written.parts(Multipart(kind), message.xid, bodies))
 

@@ -104,6 +104,36 @@ def test_changes_are_done_when_no_more_come(desk: Desk) -> None:
     assert desk.datapath.loads == [1]
 
 
+def test_changes_do_not_wait_for_a_controller_that_goes_on_about_other_things(desk: Desk) -> None:
+    """A learning switch follows every change by a packet-out, and sends no barrier."""
+    echo, step = written.message(Type.ECHO_REQUEST, 3), GATHER_NS // 4
+    desk.asked(ADD)
+    for number in range(1, 4):
+        desk.asked(echo, number * step)
+    desk.conversation.tick(GATHER_NS)
+    assert desk.datapath.loads == [1]
+
+
+def test_changes_without_end_are_done_now_and_then(desk: Desk) -> None:
+    for now_ns in range(0, HALF_HEARD_NS + 1, GATHER_NS // 2):
+        desk.conversation.tick(now_ns)
+        desk.asked(OTHER, now_ns)
+    assert len(desk.datapath.loads) == 1
+
+
+def test_who_looks_sees_what_another_has_asked_for(desk: Desk) -> None:
+    desk.asked(ADD)
+    beside = Conversation(desk.switch, 0, guest=True)
+    beside.hear(HELLO, 0)
+    beside.say()
+    request = parser.OFPFlowStatsRequest(
+        DATAPATH, 0, of.OFPTT_ALL, of.OFPP_ANY, of.OFPG_ANY, 0, 0, parser.OFPMatch()
+    )
+    beside.hear(wire(request), 0)
+    assert desk.datapath.loads == [1]
+    beside.close()
+
+
 def test_half_a_message_says_that_more_is_to_come(desk: Desk) -> None:
     desk.asked(ADD + OTHER[:20])
     desk.conversation.tick(GATHER_NS)
