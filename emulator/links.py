@@ -16,13 +16,14 @@ _QUIET: Final = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.d
 _STEADY: Final = {
     "net.ipv4.tcp_slow_start_after_idle": "0",
     "net.ipv4.tcp_no_metrics_save": "1",
-    "net.ipv4.tcp_min_tso_segs": "8",
     "net.ipv4.tcp_tso_rtt_log": "0",
     "net.ipv4.tcp_rmem": "4096 4194304 33554432",
 }
-"""A connection that waited for its GPUs goes on where it stopped, as an RDMA NIC's does; none learns from another's path, and none
-waits for its receiver's buffer to grow. At scaled rates the kernel would cut frames of two segments: eight cost a switch a fraction of
-that, and last 2 ms at 50 Mb/s; nor may it make them 64 KB where it finds a short round trip (tcp_tso_rtt_log): 0.2 s at 3 Mb/s."""
+"""A connection that waited for its GPUs goes on where it stopped, as an RDMA NIC's does; none learns from another's path, none
+waits for its receiver's buffer to grow, and none sends 64 KB at once because its round trip is short: 0.2 s at 3 Mb/s."""
+_FRAME_S: Final = 0.01
+"""So long a frame lasts that a host hands to its NIC, at least: at scaled rates the kernel would cut frames of two segments, each acknowledged."""
+_FEWEST_SEGMENTS, _MOST_SEGMENTS = 8, 44
 _ACQUAINTED: Final = {f"net.ipv4.neigh.{HOST_INTERFACE}.base_reachable_time_ms": "3600000"}
 """Who has been asked for by ARP once is known for as long as an experiment lasts, and nobody waits for a busy controller."""
 _CUBIC: Final = {"net.ipv4.tcp_congestion_control": "cubic"}
@@ -34,8 +35,16 @@ def quiet() -> None:
     namespaces.set_sysctls(_QUIET)
 
 
-def _settle_in() -> None:
-    namespaces.set_sysctls(_QUIET | _STEADY)
+def segments(plan: Plan) -> int:
+    """How many segments a frame has at least: eight cost a switch a fraction of two, 64 KB are the most that there can be."""
+    slowest_bps = min((link.rate_bps for link in plan.links if link.rate_bps is not None), default=0.0)
+    mtu = min((link.mtu for link in plan.links if link.rate_bps is not None), default=1500)
+    wanted = int(slowest_bps * _FRAME_S / 8 / mtu)
+    return max(_FEWEST_SEGMENTS, min(wanted, _MOST_SEGMENTS * 1500 // mtu))
+
+
+def _settle_in(fewest: int) -> None:
+    namespaces.set_sysctls(_QUIET | _STEADY | {"net.ipv4.tcp_min_tso_segs": str(fewest)})
     with suppress(OSError):  # a machine may keep cubic to itself (net.ipv4.tcp_allowed_congestion_control)
         namespaces.set_sysctls(_CUBIC)
 
@@ -45,7 +54,8 @@ def make(plan: Plan, pids: Mapping[str, int]) -> None:
 
     The calling thread is in the fabric's own namespace. FabricError names the link.
     """
-    namespaces.visit((namespaces.of(pid), _settle_in) for pid in pids.values())
+    fewest = segments(plan)
+    namespaces.visit((namespaces.of(pid), partial(_settle_in, fewest)) for pid in pids.values())
     batch(["ip"], [Line(link.name, _pair(link, pids)) for link in plan.links])
     held: dict[str, list[tuple[Link, Interface]]] = {}
     for link in plan.links:

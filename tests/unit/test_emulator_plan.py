@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emulator.links import segments
 from emulator.plan import FABRIC, Interface, Link, Plan, plan
 from moefabric.errors import FabricError
 from moefabric.management import Management
@@ -166,3 +167,16 @@ def test_no_two_interfaces_of_a_namespace_share_a_name_and_none_is_too_long(wire
 def test_the_ports_of_a_switch_are_those_of_the_vocabulary(wired: Fabric) -> None:
     for switch in plan(wired, MANAGEMENT).switches:
         assert [port.port for port in switch.ports] == sorted(wired.ports(switch.name).values())
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "fewest"),
+    [
+        pytest.param(3e6, 8, id="3 Mb/s: a frame of eight lasts 32 ms already"),
+        pytest.param(20e6, 16, id="20 Mb/s: 10 ms"),
+        pytest.param(1e9, 44, id="1 Gb/s: the largest there can be"),
+    ],
+)
+def test_a_frame_lasts_ten_milliseconds_if_it_can(rate_bps: float, fewest: int) -> None:
+    fabric = Fabric("f", (Region("r0", 0, ("s0", "s1"), Ocs("ocs0", 2)),), 2, 1, 1, rate_bps, Eps(4))
+    assert segments(plan(fabric, Management("198.18.0.0/24"))) == fewest
