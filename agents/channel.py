@@ -5,10 +5,11 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from moefabric.errors import AgentError
+from moefabric.errors import AgentError, LostError
 from moefabric.units import NS_PER_S
 
 Line = dict[str, Any]
@@ -38,7 +39,7 @@ class Channel:
         self._last = 0
 
     def post(self, op: str, **fields: Any) -> int:
-        """Send a request without waiting; its number. AgentError if the agent is gone."""
+        """Send a request without waiting; its number. LostError if the agent is gone."""
         self._last += 1
         try:
             self.stream.settimeout(10.0)
@@ -46,7 +47,7 @@ class Channel:
         except OSError as error:
             self._end(f"its control channel broke: {error.strerror or error}")
         if self.gone:
-            raise AgentError(f"agent {self.name}: {self.gone}")
+            raise LostError(f"agent {self.name}: {self.gone}", [self.name])
         return self._last
 
     def read(self) -> None:
@@ -107,40 +108,88 @@ def local(name: str, socket_path: Path, deadline_s: float = 5.0) -> Channel:
             return Channel(name, sock)
 
 
-def wait(channels: Iterable[Channel], over: Callable[[Channel], bool], deadline_s: float) -> list[Channel]:
-    """Read from all until `over` says of each that it has said enough. The channels that hadn't at the deadline."""
+def wait(
+    channels: Iterable[Channel],
+    over: Callable[[Channel], bool],
+    deadline_s: float,
+    stop: Callable[[Channel], bool] = lambda _: False,
+) -> list[Channel]:
+    """Read from all until `over` says of each that it has said enough, or `stop` of one that nothing else counts.
+
+    The channels that hadn't by then, or at the deadline.
+    """
     deadline = time.monotonic() + deadline_s
     with selectors.DefaultSelector() as selector:
         waiting = {channel for channel in channels if not channel.gone and not over(channel)}
         for channel in waiting:
             selector.register(channel.stream, selectors.EVENT_READ, channel)
-        while waiting and (left := deadline - time.monotonic()) > 0:
+        stopped = any(map(stop, waiting))
+        while waiting and not stopped and (left := deadline - time.monotonic()) > 0:
             for key, _ in selector.select(left):
                 channel = key.data
                 channel.read()
+                stopped = stopped or stop(channel)
                 if channel.gone or over(channel):
                     waiting.discard(channel)
                     selector.unregister(channel.stream)
         return sorted(waiting, key=lambda channel: channel.name)
 
 
+class Bell:
+    """Ends a wait for channels: one thread waits, any may ring."""
+
+    def __init__(self) -> None:
+        self._rope, self._clapper = socket.socketpair()
+        for end in (self._rope, self._clapper):
+            end.setblocking(False)
+
+    def ring(self) -> None:
+        """Let the wait that goes on, or the next one, end."""
+        with suppress(BlockingIOError, OSError):  # it rings already, or nobody listens any more
+            self._rope.send(b"!")
+
+    def heard(self, channels: Iterable[Channel], timeout_s: float | None) -> bool:
+        """Take in what comes by these channels, as soon as some does; whether the bell rang."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._clapper, selectors.EVENT_READ)
+            for channel in channels:
+                if not channel.gone:
+                    selector.register(channel.stream, selectors.EVENT_READ, channel)
+            ready = [key.data for key, _ in selector.select(timeout_s)]
+        for channel in ready:
+            if channel is not None:
+                channel.read()
+        if None not in ready:
+            return False
+        with suppress(BlockingIOError):
+            self._clapper.recv(4096)
+        return True
+
+    def close(self) -> None:
+        """It will not ring again."""
+        self._rope.close()
+        self._clapper.close()
+
+
 def refuse_the_gone(channels: Collection[Channel]) -> None:
-    """AgentError that names every agent whose channel has ended."""
-    if gone := [f"agent {channel.name}: {channel.gone}" for channel in channels if channel.gone]:
-        raise AgentError("; ".join(gone))
+    """LostError that names every agent whose channel has ended."""
+    if gone := [channel for channel in channels if channel.gone]:
+        said = "; ".join(f"agent {channel.name}: {channel.gone}" for channel in gone)
+        raise LostError(said, [channel.name for channel in gone])
 
 
 def ask_all(requests: dict[Channel, tuple[str, Line]], deadline_s: float) -> dict[str, Line]:
     """One request to each channel, at once; the replies by agent.
 
-    AgentError names every agent that is gone, refused, or said nothing within `deadline_s`.
+    LostError names every agent that is gone or said nothing within `deadline_s`, AgentError those that refused.
     """
     numbers = {channel: channel.post(op, **fields) for channel, (op, fields) in requests.items()}
     silent = wait(numbers, lambda channel: numbers[channel] in channel.replies, deadline_s)
     refuse_the_gone(numbers)
     if silent:
-        names = ", ".join(channel.name for channel in silent)
-        raise AgentError(f"agents {names}: no answer to {requests[silent[0]][0]} within {deadline_s:g} s")
+        names = [channel.name for channel in silent]
+        what = f"no answer to {requests[silent[0]][0]} within {deadline_s:g} s"
+        raise LostError(f"agents {', '.join(names)}: {what}", names)
     replies = {channel.name: channel.replies.pop(number) for channel, number in numbers.items()}
     if refused := [reply["error"] for reply in replies.values() if not reply["ok"]]:
         raise AgentError("agent " + "; agent ".join(refused))

@@ -1,11 +1,15 @@
 """The fleet: the agents of all servers, commanded together, with one clock."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from agents.channel import Channel, Line, ask_all, ns, refuse_the_gone, wait
+from agents import survivors
+from agents.channel import Channel, Line, ask_all, ns
+from agents.launched import Flying, Launched, done, taken
+from agents.pulse import Pulse
+from agents.survivors import Absent
 from moefabric.errors import AgentError
 from moefabric.records import FlowRecord
 from moefabric.seams import PacedFlow
@@ -55,8 +59,10 @@ class Fleet:
     Everything raises AgentError, naming the agents, when one is gone, refuses or is silent.
     """
 
-    def __init__(self, channels: Iterable[Channel], clock_identity: str = "") -> None:
-        """Greet all agents and learn their clocks. An agent whose clock is `clock_identity` has ours, exactly."""
+    def __init__(
+        self, channels: Iterable[Channel], clock_identity: str = "", pulse: Pulse | None = None
+    ) -> None:
+        """Greet all agents and learn their clocks. An agent whose clock is `clock_identity` has ours, exactly; `pulse` hears who is lost."""
         self.channels = {channel.name: channel for channel in channels}
         self.late_ns: dict[str, int] = {}
         """How late each agent began the last collective."""
@@ -70,6 +76,11 @@ class Fleet:
             for name, fact in self.facts.items()
         }
         self.ports: dict[str, int] = {}
+        self._ways: dict[tuple[str, str, str], Way] = {}
+        self._options: Line = {}
+        self.pulse, self._absent = pulse or Pulse(), Absent()
+        self._dead = {f"{name}/{gpu}" for name, fact in self.facts.items() for gpu in fact["dead"]}
+        self._launched = Launched()
 
     def __enter__(self) -> Self:
         return self
@@ -111,6 +122,8 @@ class Fleet:
             )  # fmt: skip
         until = time.monotonic_ns() + ns(deadline_s)
         options = {"congestion": congestion, "sndbuf": sndbuf}
+        self._ways |= {(way.src, way.dst, way.path): way for way in ways}
+        self._options = options
         return ask_all(
             {
                 self._channel(src): (
@@ -145,6 +158,15 @@ class Fleet:
             slowest_ns = max(clock.round_trip_ns for clock in self.clocks.values())
             lead_s = LEAD_S + LEAD_PER_AGENT_S * len(_servers(flows))
             start_ns = time.monotonic_ns() + ns(lead_s) + 4 * slowest_ns
+        self.pulse.refuse_unreachable(_servers(flows))
+        until_ns = start_ns + ns(deadline_s)
+        ask_all(self._requests(collective, flows, start_ns, until_ns), GRACE_S + 3.0)
+        return start_ns
+
+    def _requests(
+        self, collective: int, flows: Sequence[PacedFlow], start_ns: int | None, until_ns: int
+    ) -> dict[Channel, tuple[str, Line]]:
+        """What each agent concerned is told; without a start it begins when it is told."""
         work: dict[str, dict[str, list[Line]]] = {
             name: {"sends": [], "receives": []} for name in _servers(flows)
         }
@@ -152,30 +174,96 @@ class Fleet:
             sent = {"path": flow.path, "bytes": flow.bytes}
             work[flow.src]["sends"].append({"peer": flow.dst, "rate_bps": flow.rate_bps, **sent})
             work[flow.dst]["receives"].append({"peer": flow.src, **sent})
-        until = start_ns + ns(deadline_s)
         requests = {}
         for name, parts in work.items():
-            times = {"start_ns": self._theirs(name, start_ns), "deadline_ns": self._theirs(name, until)}
+            times = {"deadline_ns": self._theirs(name, until_ns)}
+            if start_ns is not None:
+                times["start_ns"] = self._theirs(name, start_ns)
             requests[self._channel(name)] = ("collective", {"collective": collective, **times, **parts})
-        ask_all(requests, GRACE_S + 3.0)
-        return start_ns
+        return requests
 
     def collect(self, collective: int, flows: Sequence[PacedFlow], deadline_s: float) -> list[FlowRecord]:
-        """Wait until all agents concerned have told how an armed collective went."""
+        """Wait until all agents concerned have told how an armed collective went.
+
+        LostError as soon as one of them, or a rank of its server, is lost.
+        """
         channels = [self._channel(name) for name in _servers(flows)]
-        silent = wait(channels, lambda channel: _done(channel, collective) is not None, deadline_s)
-        refuse_the_gone(channels)
+        silent = self.pulse.wait(channels, lambda channel: done(channel, collective) is not None, deadline_s)
         if silent:
             names = ", ".join(channel.name for channel in silent)
             raise AgentError(
                 f"agents {names}: not a word on collective {collective} within {deadline_s:.1f} s"
             )
-        told = {channel.name: _taken(channel, collective) for channel in channels}
+        told = {channel.name: taken(channel, collective) for channel in channels}
         self.late_ns = {name: event["start_late_ns"] for name, event in told.items()}
         return self._records(collective, flows, told)
 
+    def launch(self, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float) -> int:
+        """As `arm`, without waiting for the agents' word: `ended` tells it, by the number returned. Without a start, each server begins when it hears of it.
+
+        That may be before its peer has heard: so no number is used twice, or what comes would be taken for the end of an older collective.
+        """
+        collective = self._launched.number()
+        until_ns = (time.monotonic_ns() if start_ns is None else start_ns) + ns(deadline_s)
+        requests = self._requests(collective, flows, start_ns, until_ns)
+        asked = {channel: channel.post(op, **fields) for channel, (op, fields) in requests.items()}
+        self._launched.add(collective, Flying(tuple(flows), asked, until_ns + ns(GRACE_S)))
+        return collective
+
+    def ended(self, until_ns: int | None) -> dict[int, list[FlowRecord]]:
+        """Wait until a launched collective ends, `wake` is called or the instant has come; the records of those that have ended since.
+
+        AgentError where an agent refuses, is gone, or has said nothing long after its deadline.
+        """
+        landed = self._launched.ended(until_ns)
+        return {number: self._records(number, each.flows, each.told) for number, each in landed.items()}
+
+    def wake(self) -> None:
+        """Let `ended` return; any thread may."""
+        self._launched.ring()
+
+    # --- losses ----------------------------------------------------------------------------------------------------
+
+    def lost(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Servers that `leave` was told of and that are not back; and GPUs (`s1/3`) whose ranks have died, as agents have told till now."""
+        survivors.ranks(list(self.channels.values()), self._dead)
+        return self._absent.names, frozenset(self._dead)
+
+    def heed(self, unreachable: Callable[[str], bool]) -> None:
+        """Hold a server to be lost, and not to be back, while this says that it is cut off."""
+        self.pulse.unreachable = unreachable
+
+    def leave(self, servers: Iterable[str]) -> None:
+        """Go on without these."""
+        for server in servers:
+            if server in self.channels:
+                self._absent.add(self.channels.pop(server))
+
+    def abandon(self, collective: int) -> None:
+        """Have all that are left end a collective as it is."""
+        survivors.abandon(list(self.channels.values()), collective)
+
+    def mend(self) -> None:
+        """Open the connections again that are not up between those that are left."""
+        broken = survivors.broken(self.ask("stats"), self.channels)
+        self._rewire([self._ways[way] for way in sorted(broken) if way in self._ways])
+
+    def returned(self) -> frozenset[str]:
+        """Servers that have come back since this was asked last: they are wired to the others again."""
+        back = self._absent.returned(self.pulse.unreachable)
+        for channel in back:
+            self.channels[channel.name] = channel
+            ask_all({channel: ("close", {})}, 5.0)
+            self._rewire(survivors.between(list(self._ways.values()), self.channels, channel.name))
+        return frozenset(channel.name for channel in back)
+
+    def _rewire(self, ways: Sequence[Way]) -> None:
+        if ways:
+            self.wire(ways, survivors.MENDING_S, **self._options)
+
     def close(self) -> None:
         """Close all control channels; agents over SSH end with theirs."""
+        self._launched.close()
         for channel in self.channels.values():
             channel.close()
 
@@ -221,18 +309,6 @@ class Fleet:
 
 def _servers(flows: Sequence[PacedFlow]) -> list[str]:
     return list(dict.fromkeys(name for flow in flows for name in (flow.src, flow.dst)))
-
-
-def _done(channel: Channel, collective: int) -> Line | None:
-    found = (e for e in channel.events if e["event"] == "done" and e["collective"] == collective)
-    return next(found, None)
-
-
-def _taken(channel: Channel, collective: int) -> Line:
-    event = _done(channel, collective)
-    assert event is not None
-    channel.events.remove(event)
-    return event
 
 
 def _clock_identity() -> str:

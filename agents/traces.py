@@ -60,6 +60,13 @@ class Gating:
         return found
 
 
+def repeated(tokens: NDArray[np.int64], ranks: int, experts: int) -> NDArray[np.int64]:
+    """Tokens [..., rank, expert] of so many ranks and experts, starting over where there are fewer: as MixNet's simulator wraps its own matrix."""
+    wide = tokens[..., np.arange(ranks) % tokens.shape[-2], :]
+    whole: NDArray[np.int64] = wide[..., np.arange(experts) % tokens.shape[-1]]
+    return whole
+
+
 def gating(path: Path) -> Gating:
     """Read a gating trace, by the ending of its name.
 

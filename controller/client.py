@@ -1,9 +1,11 @@
 """A controller as a program sees it: one HTTP connection that stays open, and the errors that it told."""
 
 import json
+import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from types import TracebackType
 from typing import Any, Final, Self
@@ -12,14 +14,18 @@ from moefabric.errors import ControlError
 from moefabric.management import Wiring
 
 _LOOK_AGAIN_S: Final = 0.02
+Dial = Callable[..., socket.socket]
 
 
 class ControllerClient:
     """Asks the controller that listens at `address`. Every fault is a ControlError that names it."""
 
-    def __init__(self, address: tuple[str, int], timeout_s: float = 60.0) -> None:
+    def __init__(self, address: tuple[str, int], timeout_s: float = 60.0, dial: Dial | None = None) -> None:
+        """`dial` opens connections, in a program with another idea of waiting."""
         self.address = address
         self._connection = HTTPConnection(*address, timeout=timeout_s)
+        if dial is not None:
+            self._connection._create_connection = dial  # type: ignore[attr-defined]  # noqa: SLF001 - http.client has no door for it
 
     def __enter__(self) -> Self:
         return self
@@ -32,6 +38,12 @@ class ControllerClient:
     def close(self) -> None:
         """Hang up."""
         self._connection.close()
+
+    def hang_up(self) -> None:
+        """Let whoever waits for an answer have a ControlError instead; any thread may."""
+        if (connection := self._connection.sock) is not None:
+            with suppress(OSError):  # it broke off by itself
+                connection.shutdown(socket.SHUT_RDWR)
 
     def demand(
         self, matrix: Sequence[Sequence[float]], policy: str = "mixnet", servers: Sequence[str] | None = None
@@ -67,6 +79,22 @@ class ControllerClient:
     def counters(self) -> dict[str, list[dict[str, Any]]]:
         """What each rule has carried, by switch: `rule`, `packets`, `bytes` of each."""
         return self._ask("GET", "/counters")
+
+    def failures(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
+        """`version`, and all `failures` that the controller found: `what`, `kind`, `detected_ns`, `recovered_ns`, `cleared_ns`, `action` of each.
+
+        With `after`, once the version is later than that, or after `wait_s` (30 s at most).
+        """
+        asked = "" if after is None else f"?after={after}&wait={wait_s:g}"
+        return self._ask("GET", f"/failures{asked}")
+
+    def relays(self) -> dict[str, str]:
+        """By server, the peer by which it is reached, where its electrical NICs are all out."""
+        return dict(self._ask("GET", "/relays")["relays"])
+
+    def relay(self, region: str, relays: Mapping[str, str]) -> None:
+        """Tell the EPS's controller by whom servers of a region are reached; all others directly."""
+        self._ask("POST", "/relay", {"region": region, "relays": dict(relays)})
 
     def wait_ready(self, deadline_s: float) -> dict[str, Any]:
         """Return the health once all switches are connected and the OCS has answered. ControlError after `deadline_s`, with what is missing."""

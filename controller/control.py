@@ -3,15 +3,19 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
+from controller.eps_recovery import EpsRecovery
+from controller.failures import beside, whole
 from controller.planner.plan import Plan, plan, policy_named
 from controller.reconcile import Change, Reconciler
+from controller.recovery import Recovery
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.errors import SpecError
+from moefabric.records import Phases
 from moefabric.rules import Rule
 from moefabric.seams import PacketSwitches
 from moefabric.topology import Fabric, Region
@@ -47,6 +51,10 @@ class WatchedSwitches(PacketSwitches, Protocol):
         """What each rule has carried, by switch."""
 
 
+Aim = Callable[[Fabric, CircuitSet, CircuitSet], CircuitSet]
+"""What somebody wants lit: on a fabric less what is out, where some circuits are lit and some are held."""
+
+
 class Control:
     """A controller's mind: of a region where `region` is given, of the EPS alone where it is None.
 
@@ -60,12 +68,15 @@ class Control:
         switches: WatchedSwitches,
         reconciler: Reconciler | None,
         *,
+        recovery: Recovery | EpsRecovery | None = None,
         lock: AbstractContextManager[Any] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.fabric, self.region, self.switches, self._reconciler = fabric, region, switches, reconciler
         self._lock, self.clock = lock or threading.Lock(), clock
         self._adopted = reconciler is None
+        self.recovery = recovery or _recovery(fabric, region, switches, reconciler)
+        self._aim: Aim | None = None
 
     def adopt(self) -> None:
         """Take over the light that is there. ControlError while the OCS or a switch doesn't answer."""
@@ -112,15 +123,22 @@ class Control:
 
         SpecError where it is no demand of this region, ControlError where a device doesn't do its part.
         """
-        region, reconciler = self._optics()
+        region, reconciler, recovery = self._optics()
         policy = policy_named(_text(asked, "policy", "mixnet"))
         owed = _demand(region, asked)
-        with self._lock:
-            self._adopt()
+
+        def aim(fabric: Fabric, lit: CircuitSet, held: CircuitSet) -> Plan:
+            return plan(fabric, region, owed, policy, lit, held)
+
+        recovery.try_again()
+        with self._lock if recovery.has_light else nullcontext():
+            if recovery.has_light:
+                self._adopt()
             heard_s = self.clock()
-            planned = plan(self.fabric, region, owed, policy, reconciler.lit)
+            planned = aim(recovery.fabric, reconciler.lit, recovery.wanted())
             planned_s = self.clock()
-            change = reconciler.reconcile(planned.circuits)
+            self._aim = lambda fabric, lit, held: aim(fabric, lit, held).circuits
+            change = self._lit(reconciler, recovery, planned.circuits)
         phases = replace(
             change.phases,
             demand_s=heard_s - started_s,
@@ -133,22 +151,96 @@ class Control:
         """Light exactly the circuits that are named, or those that a demand deserves."""
         if "circuits" not in asked:
             return self.demand(asked, started_s)
-        region, reconciler = self._optics()
-        target = named_circuits(self.fabric, region, asked["circuits"])
+        region, reconciler, recovery = self._optics()
+        named = named_circuits(self.fabric, region, asked["circuits"])
+
+        def aim(fabric: Fabric, _lit: CircuitSet, held: CircuitSet) -> CircuitSet:
+            return beside(held, whole(named, fabric.out))
+
         with self._lock:
             self._adopt()
+            recovery.try_again()
             heard_s = self.clock()
-            change = reconciler.reconcile(target)
+            self._aim = aim
+            target = aim(recovery.fabric, reconciler.lit, recovery.wanted())
+            change = self._lit(reconciler, recovery, target)
+            change = replace(change, dark=CircuitSet(change.dark.circuits | named.circuits - target.circuits))
         phases = replace(
             change.phases, demand_s=heard_s - started_s, total_s=change.phases.total_s + heard_s - started_s
         )
         return _said(replace(change, phases=phases), None)
 
-    def _optics(self) -> tuple[Region, Reconciler]:
-        if self.region is None or self._reconciler is None:
+    def _lit(self, reconciler: Reconciler, recovery: Recovery, target: CircuitSet) -> Change:
+        """Light these, and have servers that need it relayed over them. Where no optical NIC works, the OCS isn't asked for anything."""
+        if not recovery.has_light:
+            return Change(reconciler.lit, CircuitSet(), CircuitSet(), Phases())
+        try:
+            return reconciler.reconcile(target)
+        finally:
+            recovery.relay()  # over what is lit, whatever came of the change
+
+    # --- failures ------------------------------------------------------------------------------------------------------
+
+    def forward(self) -> bool:
+        """Relay whom something cut off, over circuits that are lit; whether light is urgent, for somebody has no way without.
+
+        ControlError where a device doesn't do its part; `relight` tries again.
+        """
+        recovery = self.recovery
+        if not isinstance(recovery, Recovery) or self._reconciler is None:
+            return False
+        with self._lock:
+            self._adopt()
+            recovery.relay()
+            return recovery.wanted() != recovery.held
+
+    def relight(self) -> None:
+        """After something has failed or works again: relay whom it cut off, and light what was wanted last with the NICs that work.
+
+        ControlError where a device doesn't do its part; the next demand tries again.
+        """
+        reconciler, recovery = self._reconciler, self.recovery
+        if reconciler is None or not isinstance(recovery, Recovery):
+            return
+        with self._lock:
+            self._adopt()
+            recovery.relay()
+            aim = self._aim or (lambda _fabric, lit, held: beside(held, lit))
+            target = aim(recovery.fabric, reconciler.lit, recovery.wanted())
+            if recovery.has_light and target != reconciler.lit:
+                self._lit(reconciler, recovery, target)
+                recovery.told(("optical-nic", "ocs-port"), f"lit anew: {reconciler.lit}")
+
+    def failures(self, after: int | None = None, patience_s: float = 30.0) -> dict[str, Any]:
+        """What was found to have failed (`controller.findings`); with `after` and patience, once there is more."""
+        return self.recovery.findings.told(after, patience_s)
+
+    def relay(self, asked: Mapping[str, Any], _started_s: float) -> dict[str, Any]:
+        """A region says by whom the EPS reaches its servers now: `region`, `relays` by server. SpecError where this isn't the EPS's controller."""
+        if not isinstance(self.recovery, EpsRecovery):
+            raise SpecError([("", "relays are for the EPS's controller")])
+        return self.recovery.relay(asked)
+
+    def relays(self) -> dict[str, Any]:
+        """By whom servers are reached whose electrical NICs are all out."""
+        recovery = self.recovery
+        doors = recovery.relays if isinstance(recovery, EpsRecovery) else recovery.doors
+        return {"region": self.region.name if self.region else None, "relays": doors}
+
+    def _optics(self) -> tuple[Region, Reconciler, Recovery]:
+        if self.region is None or self._reconciler is None or not isinstance(self.recovery, Recovery):
             place = self.region.name if self.region else "the EPS"
             raise SpecError([("", f"{place} has no OCS, so there is no light to change")])
-        return self.region, self._reconciler
+        return self.region, self._reconciler, self.recovery
+
+
+def _recovery(
+    fabric: Fabric, region: Region | None, switches: WatchedSwitches, reconciler: Reconciler | None
+) -> Recovery | EpsRecovery:
+    """One that tells no other controller anything."""
+    if region is None:
+        return EpsRecovery(fabric, switches)
+    return Recovery(fabric, region, switches, reconciler)
 
 
 def named_circuits(fabric: Fabric, region: Region, names: Any) -> CircuitSet:

@@ -1,8 +1,10 @@
 """Northbound: a controller as programs reach it, JSON over HTTP/1.1 on a connection that stays open.
 
-    GET  /health /circuits /rules /counters
+    GET  /health /circuits /rules /counters /relays
+    GET  /failures, or /failures?after=VERSION[&wait=SECONDS]: once there is a later version, 30 s at most
     POST /demand {"demand": [[bytes]], "policy": "mixnet", "servers": [...]}
     POST /light  {"circuits": ["s0/o0~s3/o2"]} or as /demand
+    POST /relay  {"region": "r0", "relays": {"s0": "s1"}}, told to the EPS's controller by a region's
 
 What goes wrong is {"error": one line}: 400 for what was asked, 404 and 405 for where, 503 for a device that doesn't do its part.
 """
@@ -13,11 +15,13 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar, Final
+from urllib.parse import parse_qsl
 
 from controller.control import Control
 from moefabric.errors import ControlError, MoefabricError, SpecError
 
 MOST_BYTES: Final = 64 << 20
+LONGEST_WAIT_S: Final = 30.0
 
 log = logging.getLogger(__name__)
 
@@ -26,28 +30,44 @@ Answer = tuple[HTTPStatus, Mapping[str, Any]]
 
 def answer(control: Control, method: str, path: str, body: bytes, started_s: float) -> Answer:
     """The status and the JSON that a request is answered with. Nothing but a fault of our own escapes."""
+    place, _, query = path.partition("?")
     asked: dict[str, Callable[[], dict[str, Any]]] = {
         "/health": control.health,
         "/circuits": control.circuits,
         "/rules": control.rules,
         "/counters": control.counters,
+        "/relays": control.relays,
+        "/failures": lambda: control.failures(*_patience(query)),
     }
     told: dict[str, Callable[[Mapping[str, Any], float], dict[str, Any]]] = {
         "/demand": control.demand,
         "/light": control.light,
+        "/relay": control.relay,
     }
-    if path not in asked and path not in told:
-        return HTTPStatus.NOT_FOUND, {"error": f"{path}: there are {' '.join([*asked, *told])}"}
-    if method != ("GET" if path in asked else "POST"):
-        return HTTPStatus.METHOD_NOT_ALLOWED, {"error": f"{path} is for {'GET' if path in asked else 'POST'}"}
+    if place not in asked and place not in told:
+        return HTTPStatus.NOT_FOUND, {"error": f"{place}: there are {' '.join([*asked, *told])}"}
+    if method != ("GET" if place in asked else "POST"):
+        return HTTPStatus.METHOD_NOT_ALLOWED, {
+            "error": f"{place} is for {'GET' if place in asked else 'POST'}"
+        }
     try:
-        return HTTPStatus.OK, asked[path]() if path in asked else told[path](_object(body), started_s)
+        return HTTPStatus.OK, asked[place]() if place in asked else told[place](_object(body), started_s)
     except SpecError as fault:
         return HTTPStatus.BAD_REQUEST, _error(fault)
     except ControlError as fault:
         return HTTPStatus.SERVICE_UNAVAILABLE, _error(fault)
     except MoefabricError as fault:
         return HTTPStatus.INTERNAL_SERVER_ERROR, _error(fault)
+
+
+def _patience(query: str) -> tuple[int | None, float]:
+    """The version to wait beyond, and how long to; SpecError for words that are no numbers."""
+    words = dict(parse_qsl(query))
+    try:
+        after = int(words["after"]) if "after" in words else None
+        return after, min(float(words.get("wait", LONGEST_WAIT_S)), LONGEST_WAIT_S)
+    except ValueError as fault:
+        raise SpecError([("failures", f"after and wait are numbers: {fault}")]) from fault
 
 
 def _object(body: bytes) -> Mapping[str, Any]:
@@ -92,7 +112,7 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, body: bytes, started_s: float) -> None:
         try:
             status, said = answer(self.control, self.command, self.path, body, started_s)
-        except Exception:
+        except Exception:  # a fault of ours costs one answer, and not the controller
             log.exception("%s %s failed", self.command, self.path)
             status, said = (
                 HTTPStatus.INTERNAL_SERVER_ERROR,

@@ -11,13 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+from controller.failures import whole
 from moefabric.circuits import Circuit, CircuitSet
 from moefabric.errors import ControlError
 from moefabric.ocs_control import Mode
 from moefabric.records import Phases
-from moefabric.rules import RuleChange, light_rules
+from moefabric.rules import Rule, RuleChange, light_rules
 from moefabric.seams import LightProbe, OpticalSwitch, PacketSwitches
-from moefabric.transition import Admit, Divert, Step, Switch, Verify, conclusion, steps
+from moefabric.topology import Nic
+from moefabric.transition import Admit, Divert, LitRules, Step, Switch, Verify, conclusion, steps
 
 log = logging.getLogger(__name__)
 
@@ -57,22 +59,39 @@ class Reconciler:
         probe: LightProbe | None = None,
         mode: Mode = Mode.OVERWRITE,
         link_up_s: float = 0.0,
+        rules: LitRules = light_rules,
     ) -> None:
-        """`probe` proves light; without it, what the device shows is believed. Links may come up `link_up_s` after light."""
+        """`probe` proves light; without it, what the device shows is believed. Links may come up `link_up_s` after light.
+
+        `rules` are those that put traffic on circuits.
+        """
         self.ocs, self.switches, self._clock = ocs, switches, clock
         self._settle_deadline_s, self._probe, self._mode = settle_deadline_s, probe, mode
         self._probing_s = _PROBING_S + link_up_s
+        self._rules = rules
         self.lit = CircuitSet()
         self.dark = CircuitSet()
         """Circuits that carried nothing when last they were asked for."""
+        self._gone = False
+        self.out: frozenset[Nic] = frozenset()
+        """NICs that traffic never relies on."""
 
     def adopt(self) -> CircuitSet:
         """Make the rules those of what the device shows and light goes through, whatever they were. ControlError if it or a switch doesn't answer."""
         self.ocs.settled(self._settle_deadline_s)
         seen = self.ocs.lit()
-        carrying, _ = self._carrying(seen)
+        carrying, _ = self._carrying(whole(seen, self.out))
         self._rely_on(carrying)
         return carrying
+
+    def shun(self, out: frozenset[Nic], *, gone: bool = False) -> RuleChange:
+        """Rely on no circuit of these NICs from now on, and on none of them in any change that is under way; how the rules have to change for that.
+
+        With `gone` the device is without power, so that nobody waits for its answer more often than need be.
+        """
+        self.out, self._gone = out, gone
+        before, self.lit = self.lit, whole(self.lit, out)
+        return RuleChange.between(self._rules(before), self._rules(self.lit))
 
     def reconcile(self, target: CircuitSet) -> Change:
         """Light `target` and put traffic on what of it has light.
@@ -81,17 +100,19 @@ class Reconciler:
         whose circuits are, are not.
         """
         started, before, seconds = self._clock(), self.lit, dict[str, float]()
+        target = whole(target, self.out)
         kept = self.lit.towards(target).kept
         try:
             with self._timed(seconds, "command_s"):
                 seen = self.ocs.lit()
-            todo = list(steps(self.lit, seen, target, self._mode))
+            todo = list(steps(self.lit, seen, target, self._mode, self._rules))
+            self.lit = CircuitSet(self.lit.circuits & seen.circuits & target.circuits)
             for step in todo:
                 carrying = self._done(step, seconds)
                 if isinstance(step, Verify):
-                    todo += conclusion(step, carrying)
+                    todo += conclusion(step, carrying, self._rules)
         except ControlError as fault:
-            raise ControlError(f"{fault}; {self._fallen_back(kept)}") from fault
+            raise ControlError(f"{fault}; {self._fallen_back(kept, before)}") from fault
         phases = replace(Phases(), **seconds, total_s=self._clock() - started)
         return Change(before, self.lit, CircuitSet(target.circuits - self.lit.circuits), phases)
 
@@ -113,9 +134,9 @@ class Reconciler:
                 seconds["settle_s"] = seconds.get("settle_s", 0.0) + waited_s
                 return carrying
             case Admit(change, relied_on):
+                self.lit = whole(relied_on, self.out)
                 with self._timed(seconds, "admit_s"):
-                    self.switches.change(change)
-                self.lit = relied_on
+                    self.switches.change(change if self.lit == relied_on else self._in_full(relied_on))
         return CircuitSet()
 
     def _verified(self, wanted: Verify) -> tuple[CircuitSet, float]:
@@ -149,7 +170,7 @@ class Reconciler:
         self.dark = CircuitSet((self.dark.circuits | dark.circuits) - found)
         return CircuitSet(frozenset(found)), waited_s
 
-    def _fallen_back(self, kept: CircuitSet) -> str:
+    def _fallen_back(self, kept: CircuitSet, before: CircuitSet) -> str:
         """Put the rules on what is known to have light after a fault, of which `kept` never moved; says how that went."""
         said = ""
         try:
@@ -157,13 +178,15 @@ class Reconciler:
         except ControlError as fault:
             seen, said = CircuitSet(), f", for the OCS doesn't say what is lit: {fault}"
         try:
-            self._rely_on(seen)
+            self._rely_on(seen, before)
         except ControlError as fault:
             return f"the rules may not be those of what is lit ({seen}{said}): {fault}"
         return f"traffic is on {seen}, all else on the EPS{said}"
 
     def _known(self, kept: CircuitSet) -> CircuitSet:
         """The circuits that the device shows and that carry frames, but while it still moves mirrors only those that didn't."""
+        if self._gone:
+            return CircuitSet()
         try:
             self.ocs.settled(_GRACE_S)
         except ControlError:
@@ -172,11 +195,17 @@ class Reconciler:
         moved, _ = self._carrying(CircuitSet(seen.circuits - kept.circuits))
         return CircuitSet((seen.circuits & kept.circuits) | moved.circuits)
 
-    def _rely_on(self, seen: CircuitSet) -> None:
-        """Make the light rules those of `seen`: said in full, since after a fault nobody knows what a switch has of them."""
-        before, self.lit = self.lit, seen
-        wanted = light_rules(seen)
-        self.switches.change(RuleChange(RuleChange.between(light_rules(before), wanted).delete, wanted))
+    def _rely_on(self, seen: CircuitSet, *before: CircuitSet) -> None:
+        """Make the light rules those of `seen`, where they may be those of `before`."""
+        earlier, self.lit = self.lit, whole(seen, self.out)
+        self.switches.change(self._in_full(earlier, *before))
+
+    def _in_full(self, *before: CircuitSet) -> RuleChange:
+        """The rules of what is relied on, all of them, where others may be in force: after a fault nobody knows what a switch has."""
+        wanted = self._rules(self.lit)
+        earlier = frozenset[Rule]().union(*map(self._rules, before))
+        matches = {rule.match for rule in wanted}
+        return RuleChange(frozenset(rule for rule in earlier if rule.match not in matches), wanted)
 
     @contextmanager
     def _timed(self, seconds: dict[str, float], phase: str) -> Iterator[None]:

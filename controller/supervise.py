@@ -11,14 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from controller.client import ControllerClient
 from controller.process import serve
-from moefabric.errors import MoefabricError, SpecError
+from moefabric.errors import ControlError, MoefabricError, SpecError
+from moefabric.failure_log import note
 from moefabric.management import RunDir, Wiring
 from moefabric.topology import Region
 
 log = logging.getLogger(__name__)
 
 _LOOK_AGAIN_S = 0.05
+_GLANCE_S = 0.1
 _PR_SET_PDEATHSIG = 1
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
@@ -70,6 +73,8 @@ class Children:
     """Controller processes, by fabric and region. Each dies with this process, whatever ends it."""
 
     running: dict[int, tuple[Path, Region | None]] = field(default_factory=dict)
+    fallen: dict[Path, list[Region | None]] = field(default_factory=dict)
+    """Whose controller has ended and hasn't been seen ready since."""
 
     def start(self, run: RunDir, wiring: Wiring, region: Region | None) -> None:
         """Start a controller. Its log is in the run directory."""
@@ -82,6 +87,9 @@ class Children:
         if pid == 0:
             _child(run, wiring, region, parent)
         self.running[pid] = (run.path, region)
+        file = run.controller(region)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"{pid}\n")
 
     def missing(self, run: RunDir, wiring: Wiring) -> Iterator[Region | None]:
         """The controllers that a fabric should have and has not."""
@@ -102,16 +110,40 @@ class Children:
                 log.warning(
                     "controller of %s in %s ended: %d", region.name if region else "the EPS", path.name, code
                 )
+                self._fell(RunDir(path), region, code)
         return 0
+
+    def _fell(self, run: RunDir, region: Region | None, code: int) -> None:
+        run.controller(region).unlink(missing_ok=True)
+        if run.path.exists():
+            self.fallen.setdefault(run.path, []).append(region)
+            note(run, "detected", "controller", [_name(region)], f"its process ended ({code})")
+
+    def look(self, run: RunDir, wiring: Wiring) -> None:
+        """See which of those that were started again are ready: all their switches, and their light taken over."""
+        for region in list(self.fallen.get(run.path, [])):
+            with ControllerClient(wiring.management.northbound(region), _GLANCE_S) as client:
+                try:
+                    ready = bool(client.health()["ready"])
+                except ControlError:
+                    ready = False
+            if ready:
+                self.fallen[run.path].remove(region)
+                note(run, "recovered", "controller", [_name(region)], "started again, light taken over")
 
     def stop(self, run: RunDir | None = None) -> None:
         """End those of one fabric, or all, and wait until they have ended."""
         pids = [pid for pid, (path, _) in self.running.items() if run is None or path == run.path]
         for pid in pids:
             os.kill(pid, signal.SIGTERM)
+            os.kill(pid, signal.SIGCONT)  # one that was stopped hears nothing else
         for pid in pids:
             os.waitpid(pid, 0)
             del self.running[pid]
+
+
+def _name(region: Region | None) -> str:
+    return region.name if region else "eps"
 
 
 def _child(run: RunDir, wiring: Wiring, region: Region | None, parent: int) -> None:
@@ -150,6 +182,7 @@ def supervise(run: RunDir) -> int:
             if wiring := reader.wiring_at(run):
                 for region in list(children.missing(run, wiring)):
                     children.start(run, wiring, region)
+                children.look(run, wiring)
         return 0
     finally:
         children.stop()
@@ -169,6 +202,7 @@ def watch(root: Path) -> int:
                 if wiring := reader.wiring_at(run):
                     for region in list(children.missing(run, wiring)):
                         children.start(run, wiring, region)
+                    children.look(run, wiring)
         return 0
     finally:
         children.stop()

@@ -2,6 +2,7 @@
 
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -9,7 +10,7 @@ from moefabric.errors import FabricError, SpecError, UnsupportedError
 
 
 @dataclass(frozen=True)
-class Datapath:
+class DatapathKind:
     """What moves packets. `name` stands in the manifest; `bridge_type` is Open vSwitch's own word for it, empty where it isn't OVS."""
 
     name: str
@@ -26,9 +27,9 @@ class Datapath:
         return self.bridge_type == "netdev"
 
 
-BPF: Final = Datapath("bpf")
-KERNEL: Final = Datapath("ovs-kernel", "system")
-USER: Final = Datapath("ovs-netdev", "netdev")
+BPF: Final = DatapathKind("bpf")
+KERNEL: Final = DatapathKind("ovs-kernel", "system")
+USER: Final = DatapathKind("ovs-netdev", "netdev")
 _ALL: Final = {datapath.name: datapath for datapath in (BPF, KERNEL, USER)}
 WORDS: Final = ("auto", "bpf", "ovs")
 """What a fabric file may say of its switches."""
@@ -38,7 +39,7 @@ WORDS: Final = ("auto", "bpf", "ovs")
 class Choice:
     """A datapath, and why it is no better one, where the kernel lacks what that needs."""
 
-    datapath: Datapath
+    datapath: DatapathKind
     why: str | None = None
 
 
@@ -59,15 +60,17 @@ def choose(wanted: str = "auto") -> Choice:
     return Choice(_ovs(), why)
 
 
-def named(name: str) -> Datapath:
+def named(name: str) -> DatapathKind:
     """The datapath of that name in a manifest."""
     return _ALL[name]
 
 
+@cache
 def bpf_refusal() -> str | None:
-    """Why this kernel, or this caller, can't have switches in eBPF: tried with a whole one, in a namespace made for it. None where it can."""
+    """Why this kernel, or this caller, can't have switches in eBPF: tried once with a whole one, in a namespace made for it. None where it can."""
     from emulator import namespaces
-    from emulator.switch.datapath import BpfDatapath, Chassis
+    from emulator.switch.chassis import Chassis
+    from emulator.switch.datapath import BpfDatapath
 
     def attempt() -> str | None:
         namespaces.leave()
@@ -91,7 +94,7 @@ def bpf_refusal() -> str | None:
         return str(refused)
 
 
-def _ovs() -> Datapath:
+def _ovs() -> DatapathKind:
     return KERNEL if has_kernel_module() else USER
 
 

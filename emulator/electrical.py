@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from emulator.bpf_switches import BpfSwitches
-from emulator.datapath import Datapath
+from emulator.datapath import DatapathKind
 from emulator.ovs import OvsSwitches
 from emulator.plan import SwitchPlan
 from emulator.processes import Starter
@@ -34,7 +34,7 @@ class ElectricalSwitches(Protocol):
         ...
 
 
-def switches(datapath: Datapath, folder: Path, start: Starter) -> ElectricalSwitches:
+def switches(datapath: DatapathKind, folder: Path, start: Starter) -> ElectricalSwitches:
     """Switches moved by this datapath; what their processes leave on disk is in `folder`, which is made."""
     folder.mkdir(exist_ok=True)
     return OvsSwitches(folder, datapath, start) if datapath.is_ovs else BpfSwitches(folder, start)

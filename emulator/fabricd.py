@@ -2,7 +2,8 @@
 
 `up` starts it and speaks with it over two pipes. In: one line (`order.Order`), then `keep` once `up` has heard that all is
 ready; if the pipe closes before that, `up` has died and the fabric goes too. Out: lines of JSON, `{"stage": ...}`, `{"failed": ...}`,
-`{"ready": true}`. Later, anybody may connect to the control socket and ask, a line of JSON each: `ping`, `inspect`, `stop`.
+`{"ready": true}`. Later, anybody may connect to the control socket and ask, a line of JSON each: `ping`, `inspect`,
+`fault` (`emulator.outages`), `stop`.
 """
 
 import json
@@ -134,13 +135,24 @@ def _answer(caller: socket.socket, hardware: "Hardware") -> None:
         match asked.get("do"):
             case "ping":
                 answer: dict[str, Any] = {"faults": hardware.faults()}
+            case "fault":
+                answer = _suffered(hardware, asked)
             case "inspect":
                 answer = hardware.describe()
             case "stop":
                 raise StoppedError
             case other:
-                answer = {"error": f"{other!r} is not one of ping, inspect, stop"}
+                answer = {"error": f"{other!r} is not one of ping, inspect, fault, stop"}
         lines.write(json.dumps(answer) + "\n")
+
+
+def _suffered(hardware: "Hardware", asked: dict[str, Any]) -> dict[str, Any]:
+    from moefabric.errors import FabricError
+
+    try:
+        return hardware.outages.asked(asked)
+    except FabricError as wrong:
+        return {"error": str(wrong)}
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -17,6 +18,7 @@ from emulator.description import described
 from emulator.keeping import Keeping
 from emulator.optics import Optics
 from emulator.order import NODES, Order
+from emulator.outages import Outages
 from emulator.plan import plan
 from emulator.processes import OUTER, Crew, Process, Role, adopt_orphans, bury_orphans, end_marked
 from emulator.waiting import Beside, Deadline
@@ -40,6 +42,7 @@ class Hardware:
         self.optics: dict[str, Optics] = {}
         self.pids: dict[str, int] = {}
         self.crossbar = self.wiring.crossbar
+        self.outages = Outages(self.plan, self._signal_agent)
         self.remarks: list[str] = []
         """What this machine could not give."""
         self._outer_fd = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -65,6 +68,7 @@ class Hardware:
         self._say("management network")
         self._join_management()
         self._undo.callback(self.crew.stop, _GRACE_S)
+        self._undo.callback(self.outages.release)
         self._begin(OUTER)  # controllers take longest to start, so they come first
         self._say("servers")
         self._make_nodes()
@@ -176,6 +180,12 @@ class Hardware:
 
     def _listening(self) -> set[tuple[str, int]]:
         return namespaces.within(self._outer, namespaces.listening)
+
+    def _signal_agent(self, server: str, number: signal.Signals) -> None:
+        """To its agent, if that is one that was started here."""
+        for agent in self.order.having(Role.AGENT):
+            if agent.where == server and agent.name in self.crew.running:
+                self.crew.running[agent.name].signal(number)
 
     def faults(self) -> list[str]:
         """What has ended that should run, in words."""

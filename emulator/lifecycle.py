@@ -129,6 +129,8 @@ def _make(
 def _starter(run_dir: RunDir) -> "subprocess.Popen[str]":
     """What starts the fabric process, which waits for its order, and goes where none comes."""
     search = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
+    # What lies in the caller's folder, whatever its name, is not taken for ours by `python -m`.
+    ours = {"PYTHONPATH": search, "PYTHONSAFEPATH": "1"}
     with run_dir.log("fabric").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "emulator.fabricd", str(run_dir.path)],
@@ -136,7 +138,7 @@ def _starter(run_dir: RunDir) -> "subprocess.Popen[str]":
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**os.environ, **_STDLIB, **mark(run_dir.name), "PYTHONPATH": search},
+            env={**os.environ, **_STDLIB, **mark(run_dir.name), **ours},
             start_new_session=True,
         )
 
@@ -194,7 +196,7 @@ def _stop(run_dir: RunDir) -> bool:
     """Ask the fabric process to stop, and wait until it has; False where there is none."""
     try:
         with _Call(run_dir) as call:
-            call.send("stop")
+            call.send({"do": "stop"})
             call.wait_end(_STOP_S)
     except OSError:
         return False
@@ -224,13 +226,13 @@ class _Call:
         self._socket.close()
         os.close(self._pidfd)
 
-    def send(self, what: str) -> None:
+    def send(self, asked: Mapping[str, Any]) -> None:
         """Ask, without waiting for an answer."""
-        self._socket.sendall(json.dumps({"do": what}).encode() + b"\n")
+        self._socket.sendall(json.dumps(asked).encode() + b"\n")
 
-    def ask(self, what: str) -> dict[str, Any]:
+    def ask(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Ask, and the answer. ValueError for an answer that is none."""
-        self.send(what)
+        self.send(asked)
         with self._socket.makefile() as lines:
             return dict(json.loads(lines.readline()))
 
@@ -241,13 +243,22 @@ class _Call:
         waiting.poll(seconds * 1000)
 
 
-def _ask(name: str, what: str) -> dict[str, Any]:
-    """A fabric process's answer. FabricError where no fabric of that name runs."""
+def ask(run_dir: RunDir, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A fabric process's answer to a line of JSON (`emulator.fabricd`). FabricError where no fabric runs there, and with its words where it refuses."""
     try:
-        with _Call(run_dirs.named(name)) as call:
-            return call.ask(what)
+        with _Call(run_dir) as call:
+            said = call.ask(asked)
+    except PermissionError as refused:
+        raise UnsupportedError(f"{run_dir.name}: a fabric of another user's; run with sudo") from refused
     except (OSError, ValueError) as silent:
-        raise FabricError(f"{name}: no fabric of this name runs; see `moefabric up`") from silent
+        raise FabricError(f"{run_dir.name}: no fabric of this name runs; see `moefabric up`") from silent
+    if "error" in said:
+        raise FabricError(str(said["error"]))
+    return said
+
+
+def _ask(name: str, what: str) -> dict[str, Any]:
+    return ask(run_dirs.named(name), {"do": what})
 
 
 def _working(run_dir: RunDir) -> Wiring | None:

@@ -51,6 +51,12 @@ def up(place: str, index: int) -> Request:
     return Request(place, "up", _NEW_LINK, 0, body)
 
 
+def down(place: str, index: int) -> Request:
+    """Switch an interface off; its far end loses its carrier."""
+    body = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, index, 0, _UP)
+    return Request(place, "down", _NEW_LINK, 0, body)
+
+
 def address(place: str, index: int, given: str) -> Request:
     """Give an interface an address with prefix length, `10.0.0.1/8`."""
     interface = IPv4Interface(given)

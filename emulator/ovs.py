@@ -11,7 +11,7 @@ from typing import Final
 
 from emulator import buffers
 from emulator.command import run
-from emulator.datapath import Datapath
+from emulator.datapath import DatapathKind
 from emulator.plan import SwitchPlan
 from emulator.processes import Starter
 from emulator.waiting import Deadline
@@ -39,7 +39,7 @@ class Bridge:
 class OpenVSwitch:
     """The two daemons, and what they are told. The calling process is in the fabric's own namespace."""
 
-    def __init__(self, folder: Path, datapath: Datapath) -> None:
+    def __init__(self, folder: Path, datapath: DatapathKind) -> None:
         """Nothing is started yet; sockets, database and logs will be in `folder`."""
         self.folder, self.datapath = folder, datapath
 
@@ -163,7 +163,7 @@ class OpenVSwitch:
 class OvsSwitches:
     """A fabric's switches as bridges of its own Open vSwitch; see `electrical.ElectricalSwitches`."""
 
-    def __init__(self, folder: Path, datapath: Datapath, start: Starter) -> None:
+    def __init__(self, folder: Path, datapath: DatapathKind, start: Starter) -> None:
         self._ovs, self._start = OpenVSwitch(folder, datapath), start
         self._made: list[Bridge] = []
 

@@ -169,7 +169,7 @@ def _copper(fabric: Fabric, nic: Nic) -> Interface:
     """The far end of an electrical NIC: a port of its leaf."""
     if not fabric.leaves:
         raise FabricError(f"{nic}: there is no EPS for it")
-    leaf = fabric.leaf_of(nic.server)
+    leaf = fabric.leaf_of_nic(nic)
     port = fabric.ports(leaf)[str(nic)]
     return Interface(FABRIC, f"{leaf}-p{port}", port)
 

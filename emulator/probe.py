@@ -34,6 +34,17 @@ def findings() -> list[Finding]:
     return [look() for look in _LOOKS]
 
 
+def _tried(what: str, attempt: Callable[[], Finding]) -> Callable[[], Finding]:
+    """What only root can find out."""
+
+    def look() -> Finding:
+        if os.geteuid() == 0:
+            return attempt()
+        return Finding(what, False, "unknown: only root can try", "run `moefabric doctor` with sudo")
+
+    return look
+
+
 def _root() -> Finding:
     return Finding("root", os.geteuid() == 0, f"user id {os.geteuid()}", "run with sudo, or in a container")
 
@@ -118,7 +129,7 @@ def _queueing(kind: str, words: str, remedy: str) -> Callable[[], Finding]:
         why = _refused(f"qdisc add dev lo root {words}")
         return Finding(kind, why is None, why or "works", remedy)
 
-    return look
+    return _tried(kind, look)
 
 
 def _refused(words: str) -> str | None:
@@ -226,11 +237,11 @@ _LOOKS: Final[tuple[Callable[[], Finding], ...]] = (
     _programs(
         "Open vSwitch's tools", ("ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl"), "openvswitch-switch"
     ),
-    _switches,
+    _tried("packet switches", _switches),
     _module,
-    _socket_buffers,
+    _tried("switches' socket buffers", _socket_buffers),
     _tunnels,
-    _crossbar,
+    _tried("optical crossbar", _crossbar),
     _queueing("shaping (HTB)", "htb default 1", "a kernel with CONFIG_NET_SCH_HTB: `modprobe sch_htb`"),
     _queueing(
         "delay and loss (netem)",

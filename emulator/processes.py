@@ -95,6 +95,10 @@ class Living:
             return None
         return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal; no fault if it has ended."""
+        _signal(self.pidfd, number)
+
     @property
     def epitaph(self) -> str:
         """How it ended, and the last thing it said."""

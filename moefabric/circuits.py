@@ -50,6 +50,17 @@ class Circuit:
         """The two servers, in the order of the NICs."""
         return self.a.server, self.b.server
 
+    def end_at(self, server: str) -> Nic:
+        """The NIC at which it ends on a server. ValueError where it doesn't."""
+        for nic in (self.a, self.b):
+            if nic.server == server:
+                return nic
+        raise ValueError(f"{self} doesn't end on {server}")
+
+    def end_across(self, server: str) -> Nic:
+        """The NIC at which it ends across from a server. ValueError where it doesn't end on that."""
+        return self.b if self.end_at(server) == self.a else self.a
+
 
 @dataclass(frozen=True)
 class CircuitSet:

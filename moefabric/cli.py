@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from moefabric.commands import calibrate, cost, doctor, fabric, fault, ocs, paper, plan, run
+from moefabric.commands import calibrate, cost, doctor, events, fabric, fault, ocs, paper, plan, run
 from moefabric.errors import MoefabricError
 
 _INTERRUPTED = 130
@@ -39,6 +39,6 @@ def main() -> None:
 
 for _command in (
     run.run, run.predict, plan.plan, cost.cost, paper.paper, doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.exec_, fabric.light,
-    fault.fault, fault.events, ocs.ocs, calibrate.calibrate,
+    fault.fault, events.events, ocs.ocs, calibrate.calibrate,
 ):  # fmt: skip
     main.add_command(_command)

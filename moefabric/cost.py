@@ -5,11 +5,12 @@ used are counted; a fibre is charged at 500 m. Counted so, the published cost ra
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
 from moefabric.errors import SpecError
+from moefabric.topology import Fabric
 from moefabric.units import rate_text
 
 FIBRE_USD: Final = 150.0
@@ -40,18 +41,40 @@ PRICES: Final[Mapping[float, Prices]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Wired:
-    """What a network is bought as: servers, and how many NICs of each end on packet switches, an OCS or a patch panel."""
+    """What a network is bought as: servers, and how many NICs of each end on packet switches, an OCS or a patch panel.
+
+    `oversubscription` is how many times as much a leaf of the packet switches carries downwards as upwards.
+    """
 
     servers: int
     electrical: int
     optical: int = 0
     patched: int = 0
+    oversubscription: float = 1.0
 
 
-NETWORKS: Final[Mapping[str, tuple[int, int, int]]] = MappingProxyType(
-    {"fat-tree": (8, 0, 0), "rail-optimised": (8, 0, 0), "mixnet": (2, 6, 0), "topoopt": (0, 0, 8)}
+NETWORKS: Final[Mapping[str, Wired]] = MappingProxyType(
+    {
+        "fat-tree": Wired(1, 8),
+        "oversubscribed": Wired(1, 8, oversubscription=3.0),
+        "rail-optimised": Wired(1, 8),
+        "mixnet": Wired(1, 2, 6),
+        "topoopt": Wired(1, 0, 0, 8),
+    }
 )
-"""(electrical, optical, patched) NICs of a server of the paper's networks."""
+"""One server, of eight NICs, of each of the paper's networks."""
+
+
+def bought(fabric: Fabric) -> Wired:
+    """What a fabric is bought as: as part of a network of the paper's size, whose packet switches are three tiers."""
+    eps = fabric.eps
+    return Wired(
+        servers=len(fabric.working),
+        electrical=fabric.electrical,
+        optical=0 if fabric.panel else fabric.optical,
+        patched=fabric.optical if fabric.panel else 0,
+        oversubscription=eps.oversubscription if eps and fabric.spines else 1.0,
+    )
 
 
 def prices(rate_bps: float) -> Prices:
@@ -66,10 +89,16 @@ def network_usd(wired: Wired, rate_bps: float) -> float:
     """What a network costs.
 
     An electrical NIC comes with five ports of a non-blocking Clos of three tiers (its leaf's, and two for each link above it), six transceivers and
-    three fibres; an optical NIC with one OCS port, one transceiver and one fibre; a patched NIC with one panel port, one transceiver and one fibre.
+    three fibres. Of an oversubscription of r, all above the leaf is bought once for r NICs: 1 + 4/r ports, 2 + 4/r transceivers (its own and its
+    leaf's) and 1 + 2/r fibres. Rails are the same Clos with other cabling. An optical NIC comes with one OCS port, one transceiver and one fibre; a patched NIC with one panel port, one transceiver and one fibre.
     """
     each = prices(rate_bps)
-    electrical = 6 * each.transceiver + 5 * each.electrical_port + 3 * FIBRE_USD
+    above = 1 / wired.oversubscription
+    electrical = (
+        (2 + 4 * above) * each.transceiver
+        + (1 + 4 * above) * each.electrical_port
+        + (1 + 2 * above) * FIBRE_USD
+    )
     optical = each.transceiver + each.ocs_port + FIBRE_USD
     patched = each.transceiver + each.patch_port + FIBRE_USD
     nics = (wired.electrical + wired.optical + wired.patched) * each.nic
@@ -79,8 +108,7 @@ def network_usd(wired: Wired, rate_bps: float) -> float:
 
 def paper_network_usd(name: str, servers: int, rate_bps: float) -> float:
     """What one of the paper's networks costs, servers having eight NICs."""
-    electrical, optical, patched = NETWORKS[name]
-    return network_usd(Wired(servers, electrical, optical, patched), rate_bps)
+    return network_usd(replace(NETWORKS[name], servers=servers), rate_bps)
 
 
 def performance_per_dollar(iteration_s: float, usd: float) -> float:

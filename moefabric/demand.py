@@ -3,23 +3,34 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Tokens = TypeVar("Tokens", np.int64, np.float64)
+
 
 @dataclass(frozen=True)
 class Placement:
-    """Which rank and expert live on which server. Ranks and experts fill the servers in order, evenly.
+    """Which rank and expert live on which server. Ranks and experts fill the servers in order, evenly, unless each rank's home is given.
 
-    `servers` are those of one EP group. A rank is an expert-parallel rank: `tp` GPUs that share its tokens (paper section 5.2).
+    `servers` are those of one EP group. A rank is an expert-parallel rank: `tp` GPUs that share its tokens (paper section 5.2). `homes` are the
+    servers of the ranks in order, by position; a rank's experts are at home with it.
     """
 
     servers: tuple[str, ...]
     ranks: int
     experts: int
+    homes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.homes:
+            if len(self.homes) != self.ranks or not set(self.homes) <= set(range(len(self.servers))):
+                raise ValueError(f"{self.homes} are not the homes of {self.ranks} ranks")
+            if self.experts % self.ranks:
+                raise ValueError(f"{self.experts} experts don't fill {self.ranks} ranks evenly")
+            return
         for what, count in (("ranks", self.ranks), ("experts", self.experts)):
             if count % len(self.servers):
                 raise ValueError(f"{count} {what} don't fill {len(self.servers)} servers evenly")
@@ -31,9 +42,29 @@ class Placement:
             raise ValueError(
                 f"a gating matrix of {self.ranks} ranks x {self.experts} experts is needed, not {matrix.shape}"
             )
+        return self.folded(matrix)
+
+    def folded(self, matrix: NDArray[Tokens]) -> NDArray[Tokens]:
+        """A matrix [rank, expert] as [server, server]."""
         n = len(self.servers)
-        folded: NDArray[np.int64] = matrix.reshape(n, self.ranks // n, n, self.experts // n).sum(axis=(1, 3))
-        return folded
+        if not self.homes:
+            even: NDArray[Tokens] = matrix.reshape(n, self.ranks // n, n, self.experts // n).sum(axis=(1, 3))
+            return even
+        ranked = matrix.reshape(self.ranks, self.ranks, -1).sum(axis=2)
+        made: NDArray[Tokens] = np.zeros((n, n), dtype=matrix.dtype)
+        np.add.at(made, np.ix_(self.homes, self.homes), ranked)
+        return made
+
+    def home(self, rank: int) -> int:
+        """The position of the server that a rank is on."""
+        return self.homes[rank] if self.homes else rank * len(self.servers) // self.ranks
+
+    def largest(self, ranked: NDArray[np.float64]) -> tuple[float, ...]:
+        """The largest value [rank] on each server; 0 where no rank is at home."""
+        made = [0.0] * len(self.servers)
+        for rank, value in enumerate(ranked.tolist()):
+            made[self.home(rank)] = max(made[self.home(rank)], value)
+        return tuple(made)
 
 
 class DemandMatrix:

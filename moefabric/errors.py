@@ -7,9 +7,10 @@ MoefabricError
 │   └── CommandFailedError   a program exited with a fault; its whole story, once
 ├── ControlError         a controller or an OCS refused or did not answer
 └── AgentError           an agent is gone, or a transfer was lost or changed
+    └── LostError            servers or GPUs are lost to the job; says which
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class MoefabricError(Exception):
@@ -46,3 +47,11 @@ class ControlError(MoefabricError):
 
 class AgentError(MoefabricError):
     """An agent is gone, or a transfer did not arrive as it was sent."""
+
+
+class LostError(AgentError):
+    """Servers are gone or silent, or processes of their GPUs have died. `servers` and `gpus` (`s1/3`) are their names."""
+
+    def __init__(self, said: str, servers: Iterable[str] = (), gpus: Iterable[str] = ()) -> None:
+        self.servers, self.gpus = frozenset(servers), frozenset(gpus)
+        super().__init__(said)

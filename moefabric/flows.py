@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from moefabric import forwarding
 from moefabric.circuits import CircuitSet
 from moefabric.topology import Fabric
 
@@ -24,12 +25,16 @@ class Flow:
 
 @dataclass(frozen=True, order=True)
 class Share:
-    """What one server owes another, parted: `light_bytes` over the pair's circuits, `eps_bytes` over the EPS."""
+    """What one server owes another, parted: `light_bytes` over the pair's circuits, `eps_bytes` over the EPS.
+
+    `by_nic` parts the EPS's bytes over the sender's electrical NICs; without it they are spread evenly.
+    """
 
     src: str
     dst: str
     light_bytes: float
     eps_bytes: float
+    by_nic: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,9 +58,10 @@ class Split:
 
 
 def flows(fabric: Fabric, circuits: CircuitSet, split: Iterable[Share]) -> tuple[Flow, ...]:
-    """A split as flows: light spread evenly over a pair's circuits, the rest evenly over the electrical NICs.
+    """A split as flows: light spread evenly over a pair's circuits, the rest evenly over the electrical NICs, or as the share says.
 
-    ValueError where a share has bytes for light and its pair has no circuit, or bytes for an EPS that isn't there.
+    On a patch panel, what is not for light goes by servers that forward, spread evenly over the sender's NICs that lead there.
+    ValueError where a share has bytes for light and its pair has no circuit, or bytes for an EPS or a way that isn't there.
     """
     made: list[Flow] = []
     for share in split:
@@ -65,19 +71,26 @@ def flows(fabric: Fabric, circuits: CircuitSet, split: Iterable[Share]) -> tuple
             raise ValueError(
                 f"{share.src} has no circuit to {share.dst} for {share.light_bytes:g} bytes by light"
             )
-        if share.eps_bytes > 0 and not fabric.electrical:
-            raise ValueError(
-                f"{share.src} has no electrical NIC for {share.eps_bytes:g} bytes to {share.dst}"
-            )
         made += [
             Flow(share.src, share.dst, nic.path, share.light_bytes / len(ends))
             for nic in ends
             if share.light_bytes
         ]
-        wires = fabric.electrical_nics(share.src)
-        made += [
-            Flow(share.src, share.dst, nic.path, share.eps_bytes / len(wires))
-            for nic in wires
-            if share.eps_bytes
-        ]
+        if share.eps_bytes:
+            made += _without_light(fabric, circuits, share)
     return tuple(made)
+
+
+def _without_light(fabric: Fabric, circuits: CircuitSet, share: Share) -> Iterator[Flow]:
+    """A share's bytes that have no circuit of their own."""
+    if fabric.panel:
+        nics = forwarding.ways(circuits).get((share.src, share.dst), ())
+    else:
+        nics = fabric.electrical_nics(share.src)
+    if not nics:
+        lacks = "way over circuits" if fabric.panel else "electrical NIC"
+        raise ValueError(f"{share.src} has no {lacks} for {share.eps_bytes:g} bytes to {share.dst}")
+    parts = share.by_nic or (share.eps_bytes / len(nics),) * len(nics)
+    for nic, part in zip(nics, parts, strict=True):
+        if part:
+            yield Flow(share.src, share.dst, nic.path, part)

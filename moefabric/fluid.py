@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from moefabric import forwarding
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.flows import Flow
@@ -28,22 +29,29 @@ Link = tuple[str, str]
 
 
 def route(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> tuple[Link, ...]:
-    """The directed links that a flow crosses, as the rules send it: its circuit where there is light, else the EPS."""
+    """The directed links that a flow crosses, as the rules send it: its circuit where there is light, else the EPS, or servers that forward.
+
+    Empty where there is no way.
+    """
     for circuit in circuits.between(flow.src, flow.dst):
         here, there = (circuit.a, circuit.b) if circuit.a.server == flow.src else (circuit.b, circuit.a)
         if here.path == flow.path:
             return ((str(here), "ocs"), ("ocs", str(there)))
+    if fabric.panel:
+        return forwarding.route(circuits, flow.src, flow.dst, flow.path)
     wires = fabric.electrical_nics(flow.src)
     if not wires:
         return ()
     number = int(flow.path[1:])
-    leaf, far = fabric.leaf_of(flow.src), fabric.leaf_of(flow.dst)
-    out = (str(wires[number % len(wires)]), leaf)
-    down = (far, str(fabric.electrical_nics(flow.dst)[number % len(wires)]))
+    source, target = (nics[number % len(nics)] for nics in (wires, fabric.electrical_nics(flow.dst)))
+    leaf, far = fabric.leaf_of_nic(source), fabric.leaf_of_nic(target)
+    out, down = (str(source), leaf), (far, str(target))
     if leaf == far:
         return (out, down)
     spines = fabric.spines
-    spine = spines[(number if fabric.electrical > 1 else fabric.index[flow.dst]) % len(spines)]
+    # Rails have one NIC of each server below a leaf, so that marks can't spread what goes up from there; servers can.
+    by_mark = fabric.electrical > 1 and not fabric.rails
+    spine = spines[(number if by_mark else fabric.index[flow.dst]) % len(spines)]
     return (out, (leaf, spine), (spine, far), down)
 
 
@@ -63,21 +71,32 @@ class Prediction:
 def predict(fabric: Fabric, circuits: CircuitSet, flows: Iterable[Flow]) -> Prediction:
     """Completion time of flows that start and end together. Infinite where a flow has no way."""
     listed = tuple(flows)
-    routes = [route(fabric, circuits, flow) for flow in listed]
-    return _predicted(fabric, listed, routes, _load(listed, routes))
+    return predict_routed(fabric, listed, [route(fabric, circuits, flow) for flow in listed])
 
 
-def predict_regions(fabric: Fabric, circuits: CircuitSet, flows: Iterable[Flow]) -> dict[str, Prediction]:
+def predict_routed(fabric: Fabric, flows: Sequence[Flow], routes: Sequence[tuple[Link, ...]]) -> Prediction:
+    """The same of flows whose ways are known."""
+    return _predicted(fabric, flows, routes, _load(flows, routes))
+
+
+def predict_regions(
+    fabric: Fabric,
+    circuits: CircuitSet,
+    flows: Iterable[Flow],
+    groups: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Prediction]:
     """Completion times of the regions that send, when all start together and the flows of each end together; in the order of the fabric.
 
     A link that regions share, an uplink of the EPS, is as full for each of them as all together make it: no region is promised what another
-    one takes. Where no link is shared, each has the time that it would have alone.
+    one takes. Where no link is shared, each has the time that it would have alone. `groups` are the servers that work for each region, where
+    these aren't its own.
     """
+    region_of = works_for(fabric, groups)
     mine: dict[str, tuple[list[Flow], list[tuple[Link, ...]]]] = {
-        region.name: ([], []) for region in fabric.regions
+        region: ([], []) for region in dict.fromkeys(region_of.values())
     }
     for flow in flows:
-        listed, routes = mine[fabric.region_of[flow.src].name]
+        listed, routes = mine[region_of[flow.src]]
         listed.append(flow)
         routes.append(route(fabric, circuits, flow))
     everything: defaultdict[Link, float] = defaultdict(float)
@@ -91,6 +110,13 @@ def predict_regions(fabric: Fabric, circuits: CircuitSet, flows: Iterable[Flow])
         for name, (listed, routes) in mine.items()
         if listed
     }
+
+
+def works_for(fabric: Fabric, groups: Mapping[str, Sequence[str]] | None) -> dict[str, str]:
+    """The region that each server works for: its own, unless `groups` say which servers work for whom."""
+    if groups is None:
+        return {server: region.name for server, region in fabric.region_of.items()}
+    return {server: region for region, servers in groups.items() for server in servers}
 
 
 def _load(flows: Sequence[Flow], routes: Sequence[tuple[Link, ...]]) -> dict[Link, float]:
@@ -108,7 +134,7 @@ def _predicted(
         return Prediction(inf, tuple(0.0 for _ in flows), None, load)
     share = goodput_share(fabric.mtu)
     seconds, fullest = max(
-        ((8 * sent / (_rate_bps(fabric, link) * share), link) for link, sent in load.items()),
+        ((8 * sent / (link_rate_bps(fabric, link) * share), link) for link, sent in load.items()),
         default=(0.0, None),
     )
     return Prediction(
@@ -116,9 +142,15 @@ def _predicted(
     )
 
 
-def _rate_bps(fabric: Fabric, link: Link) -> float:
+def link_rate_bps(fabric: Fabric, link: Link) -> float:
+    """The rate of a link in the model."""
     between_switches = link[0].startswith(("leaf", "spine")) and link[1].startswith(("leaf", "spine"))
     return fabric.uplink_rate_bps if between_switches else fabric.nic_rate_bps
+
+
+def goodput_bps(fabric: Fabric, link: Link) -> float:
+    """What a link carries of payload, in the model."""
+    return link_rate_bps(fabric, link) * goodput_share(fabric.mtu)
 
 
 def bound_s(fabric: Fabric, demand: DemandMatrix) -> float:

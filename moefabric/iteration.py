@@ -1,19 +1,29 @@
 """One training iteration as data: computation, reconfigurations and the four all-to-alls of every MoE layer, in order.
 
-Paper section 5.1 and appendix B.2: forward dispatch and combine, backward combine and dispatch; the light is moved once a layer and pass.
-The forward pass waits for it after the gate (`block`, the paper's default); the backward one's demand is known, so it moves behind
-attention. EP groups are independent of each other; here they go through their layers side by side, so that the EPS sees the all-to-alls of
-all regions at once.
+Paper section 5.1 and appendix B.2: forward dispatch and combine, backward combine and dispatch; the light is moved once a layer and pass. The
+backward pass's demand is known, so its light moves behind attention. The demand of the forward dispatch is known after the gate alone: what that
+first all-to-all does about its light is `FIRST`. EP groups are independent of each other; here they go through their layers side by side, so that
+the EPS sees the all-to-alls of all regions at once.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.demand import DemandMatrix, Placement
 from moefabric.model import BACKWARD, Model, Training
+
+First = Literal["block", "reuse", "predict", "divert"]
+FIRST: Final[tuple[First, ...]] = ("block", "reuse", "predict", "divert")
+"""What the first forward all-to-all of a layer does about its light, since its demand is known only when it could start.
+
+`block`: it waits until the light has moved (the paper's default). `reuse`: it takes the light that is there. `predict`: while attention computes, light
+moves for the demand that Copilot foresees. `divert`: it starts at once over the EPS and what is lit, and takes new light as soon as there is any. But
+for `block`, light that isn't yet as the demand deserves moves behind the experts, in time for the combine.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,15 +53,28 @@ class Reconfigure:
 
 @dataclass(frozen=True)
 class Collective:
-    """One all-to-all, of every EP group at once: `demand` is of all servers, and nothing is owed from group to group."""
+    """One all-to-all, of every EP group at once: `demand` is of all servers, and nothing is owed from group to group.
+
+    `meanwhile` is a reconfiguration for its own demand that starts when it starts, where that makes it end sooner, or else when it has ended; the next
+    collective waits for it.
+    """
 
     kind: str
     direction: str
     layer: int
     demand: DemandMatrix
+    meanwhile: Reconfigure | None = None
+
+    @property
+    def first(self) -> bool:
+        """Whether it is a forward dispatch: its demand is known only when it could start."""
+        return (self.kind, self.direction) == ("dispatch", "forward")
 
 
 Operation = Compute | Reconfigure | Collective
+
+Tokens = NDArray[np.int64] | NDArray[np.float64]
+"""Tokens [rank, expert], counted or foreseen."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +85,12 @@ class Layer:
     busiest_tokens: tuple[float, ...]
 
 
-def layer(model: Model, training: Training, placement: Placement, gating: NDArray[np.int64]) -> Layer:
+def layer(model: Model, training: Training, placement: Placement, gating: Tokens) -> Layer:
     """The layer that a gating matrix [rank, expert] makes. Its rows are shares: each rank sends all of its tokens, top_k times."""
     rows = gating.sum(axis=1, keepdims=True)
     tokens = gating / np.maximum(rows, 1) * training.rank_tokens * model.top_k
-    n = len(placement.servers)
-    ranks, experts = placement.ranks // n, placement.experts // n
-    folded = tokens.reshape(n, ranks, n, experts).sum(axis=(1, 3))
-    busiest = _rank_tokens(tokens, placement).reshape(n, -1).max(axis=1)
-    return Layer(DemandMatrix(placement.servers, folded * model.token_bytes), tuple(map(float, busiest)))
+    busiest = placement.largest(_rank_tokens(tokens, placement))
+    return Layer(DemandMatrix(placement.servers, placement.folded(tokens) * model.token_bytes), busiest)
 
 
 def together(layers: Sequence[Layer]) -> Layer:
@@ -87,23 +107,55 @@ def _rank_tokens(tokens: NDArray[np.float64], placement: Placement) -> NDArray[n
     return got
 
 
-def operations(model: Model, training: Training, layers: Sequence[Layer]) -> Iterator[Operation]:
-    """Everything that one iteration of these layers does, in order."""
-    attention = training.attention_s(model)
+def operations(
+    model: Model,
+    training: Training,
+    layers: Sequence[Layer],
+    first: First = "block",
+    guesses: Sequence[DemandMatrix | None] = (),
+) -> Iterator[Operation]:
+    """Everything that one iteration of these layers does, in order; `guesses` are the demands foreseen of their dispatches, for `predict`."""
     for number, now in enumerate(layers):
-        servers = len(now.busiest_tokens)
-        expert = tuple(training.expert_s(model, tokens) for tokens in now.busiest_tokens)
-        yield Compute("attention", "forward", number, (attention,) * servers)
-        yield Reconfigure("forward", number, now.demand)
-        yield Collective("dispatch", "forward", number, now.demand)
-        yield Compute("expert", "forward", number, expert)
-        yield Collective("combine", "forward", number, now.demand.combine())
+        guess = guesses[number] if number < len(guesses) else None
+        yield from forward(model, training, number, now, first, guess)
     for number in reversed(range(len(layers))):
-        now = layers[number]
-        servers = len(now.busiest_tokens)
-        expert = tuple(BACKWARD * training.expert_s(model, tokens) for tokens in now.busiest_tokens)
-        yield Collective("combine", "backward", number, now.demand)
-        yield Compute("expert", "backward", number, expert)
-        yield Collective("dispatch", "backward", number, now.demand.combine())
-        following = Reconfigure("backward", number - 1, layers[number - 1].demand) if number else None
-        yield Compute("attention", "backward", number, (BACKWARD * attention,) * servers, following)
+        yield from backward(model, training, number, layers[number], layers[number - 1] if number else None)
+
+
+def forward(
+    model: Model,
+    training: Training,
+    number: int,
+    now: Layer,
+    first: First = "block",
+    guess: DemandMatrix | None = None,
+) -> tuple[Operation, ...]:
+    """The forward pass of layer `number`: attention, dispatch, experts, combine. `guess` is what is foreseen of its dispatch; None is nothing."""
+    exact = Reconfigure("forward", number, now.demand)
+    foreseen = None if guess is None else Reconfigure("forward", number, guess)
+    attention = (training.attention_s(model),) * len(now.busiest_tokens)
+    experts = tuple(training.expert_s(model, tokens) for tokens in now.busiest_tokens)
+    behind = exact if first in ("reuse", "predict") else None
+    return (
+        Compute("attention", "forward", number, attention, foreseen if first == "predict" else None),
+        *((exact,) if first == "block" else ()),
+        Collective("dispatch", "forward", number, now.demand, exact if first == "divert" else None),
+        Compute("expert", "forward", number, experts, behind),
+        Collective("combine", "forward", number, now.demand.combine()),
+    )
+
+
+def backward(
+    model: Model, training: Training, number: int, now: Layer, following: Layer | None
+) -> tuple[Operation, ...]:
+    """The backward pass of layer `number`; behind its attention, light moves for the layer that comes next in it, the one before in the model."""
+    servers = len(now.busiest_tokens)
+    experts = tuple(BACKWARD * training.expert_s(model, tokens) for tokens in now.busiest_tokens)
+    attention = (BACKWARD * training.attention_s(model),) * servers
+    light = None if following is None else Reconfigure("backward", number - 1, following.demand)
+    return (
+        Collective("combine", "backward", number, now.demand),
+        Compute("expert", "backward", number, experts),
+        Collective("dispatch", "backward", number, now.demand.combine()),
+        Compute("attention", "backward", number, attention, light),
+    )

@@ -101,6 +101,10 @@ class RunDir:
         """Unix socket of a server's agent."""
         return self.path / "agents" / f"{server}.sock"
 
+    def controller(self, region: Region | None) -> Path:
+        """File with the process id of a region's controller, or the EPS's; it is there while that runs here."""
+        return self.path / "controllers" / f"{region.name if region else 'eps'}.pid"
+
     def log(self, process: str) -> Path:
         """Where a process writes what it has to say."""
         return self.path / "log" / f"{process}.log"

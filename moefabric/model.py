@@ -1,7 +1,7 @@
 """The model that trains: its sizes, how many bytes a token is, and how long its layers compute (a FLOPs model)."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 _BYTES_BF16: Final = 2
 
@@ -33,14 +33,20 @@ class Model:
         return 2 * 3 * self.hidden * self.ffn
 
 
+Known = Literal["mixtral-8x7b", "mixtral-8x22b", "llama-moe", "qwen-moe", "deepseek-r1"]
+"""The names of `MODELS`."""
+
 MODELS: Final = {
     model.name: model
     for model in (
         Model("mixtral-8x7b", layers=32, hidden=4096, ffn=14336, experts=8, top_k=2, kv_hidden=1024),
         Model("mixtral-8x22b", layers=56, hidden=6144, ffn=16384, experts=8, top_k=2, kv_hidden=1024),
+        Model("llama-moe", layers=32, hidden=4096, ffn=688, experts=16, top_k=4, kv_hidden=4096),
+        Model("qwen-moe", layers=24, hidden=2048, ffn=1408, experts=64, top_k=4, kv_hidden=2048),
+        Model("deepseek-r1", layers=58, hidden=7168, ffn=2048, experts=256, top_k=8, kv_hidden=512),
     )
 }
-"""Sizes from the models' published configurations."""
+"""Sizes from the models' published configurations; experts as the paper counts them (its table 1, section 7.1)."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,15 @@
 """Rules: which way a packet leaves a switch, as data. No light rule means the EPS."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
-from moefabric.circuits import CircuitSet
-from moefabric.topology import Fabric, Region
+from moefabric.circuits import Circuit, CircuitSet
+from moefabric.topology import Fabric, Nic, Region
+
+_NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_CIRCUIT: Final[Mapping[str, Circuit]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, order=True)
@@ -45,17 +50,28 @@ def light_rules(circuits: CircuitSet) -> frozenset[Rule]:
     return frozenset(made)
 
 
-def eps_rules(fabric: Fabric) -> frozenset[Rule]:
-    """The rules of leaves and spines: every server is reached, marked flows by the NIC of the same number."""
+def via(fabric: Fabric, switch: str, to: str, out: str) -> frozenset[Rule]:
+    """Transit: whatever reaches a server switch and is for `to` leaves by `out`, however it is marked, unless there is light to there."""
+    return frozenset({Rule(switch, to, out)} | {Rule(switch, to, out, path) for path in _paths(fabric)})
+
+
+def eps_rules(fabric: Fabric, relays: Mapping[str, str] = _NOBODY) -> frozenset[Rule]:
+    """The rules of leaves and spines: every server is reached, marked flows by the NIC of the same number, or by another where that is out.
+
+    `relays` are servers without an electrical NIC that works, and the servers by which they are reached.
+    """
     made: set[Rule] = set()
-    for leaf in fabric.leaves:
-        below = set(fabric.under(leaf))
-        for server in fabric.servers:
-            made |= _down(fabric, leaf, server) if server in below else {_up(fabric, leaf, server)}
+    for leaf in fabric.leaves if not fabric.rails else ():
         made |= _marked_up(fabric, leaf)
-    for spine in fabric.spines:
-        made |= {Rule(spine, server, fabric.leaf_of(server)) for server in fabric.servers}
-    return frozenset(made)
+    return frozenset(made).union(*(eps_rules_to(fabric, server, relays) for server in fabric.servers))
+
+
+def eps_rules_to(fabric: Fabric, server: str, relays: Mapping[str, str] = _NOBODY) -> frozenset[Rule]:
+    """Those of `eps_rules` that are about one server: what becomes of its NICs changes no other."""
+    door = relays.get(server, server)
+    downwards = (_towards(fabric, leaf, server, door) for leaf in fabric.leaves)
+    across = (_from_spine(fabric, spine, server, door) for spine in fabric.spines)
+    return frozenset[Rule]().union(*downwards, *across)
 
 
 def _paths(fabric: Fabric) -> list[str]:
@@ -63,12 +79,25 @@ def _paths(fabric: Fabric) -> list[str]:
     return [f"e{k}" for k in range(fabric.electrical)] + [f"o{k}" for k in range(fabric.optical)]
 
 
-def _down(fabric: Fabric, leaf: str, server: str) -> set[Rule]:
-    wires = fabric.electrical_nics(server)
-    default = Rule(leaf, server, str(wires[fabric.index[server] % len(wires)]))
+def _nth(fabric: Fabric, wires: Sequence[Nic], number: int) -> Nic:
+    """The NIC of a number, or another where that is out; the same again where all are."""
+    nic = wires[number % len(wires)]
+    if nic not in fabric.out:
+        return nic
+    usable = fabric.usable(wires) or (nic,)
+    return usable[number % len(usable)]
+
+
+def _towards(fabric: Fabric, leaf: str, server: str, door: str) -> set[Rule]:
+    """To a server from a leaf: down where a NIC of the server that it is reached by ends there, else up."""
+    wires = [nic for nic in fabric.electrical_nics(door) if fabric.leaf_of_nic(nic) == leaf]
+    if not fabric.usable(wires):
+        reachable = fabric.usable_electrical(door) or not wires
+        return {_up(fabric, leaf, server)} if fabric.spines and reachable else set()
+    default = Rule(leaf, server, str(_nth(fabric, wires, fabric.index[server])))
     if len(wires) == 1:
         return {default}
-    return {default} | {Rule(leaf, server, str(wires[int(p[1:]) % len(wires)]), p) for p in _paths(fabric)}
+    return {default} | {Rule(leaf, server, str(_nth(fabric, wires, int(p[1:]))), p) for p in _paths(fabric)}
 
 
 def _up(fabric: Fabric, leaf: str, server: str) -> Rule:
@@ -83,23 +112,63 @@ def _marked_up(fabric: Fabric, leaf: str) -> set[Rule]:
     return {Rule(leaf, "*", spines[int(p[1:]) % len(spines)], p) for p in _paths(fabric)}
 
 
-def server_rules(fabric: Fabric, region: Region) -> frozenset[Rule]:
-    """The rules of a region's server switches without any light: own addresses to the host, all else to the EPS."""
-    made: set[Rule] = set()
+def _from_spine(fabric: Fabric, spine: str, server: str, door: str) -> set[Rule]:
+    """To the server's leaf; where each of its NICs has one of its own, marked flows to that of their rail."""
+    wires = fabric.electrical_nics(door)
+    default = Rule(spine, server, fabric.leaf_of_nic(_nth(fabric, wires, fabric.index[server])))
+    if not fabric.rails or len(wires) == 1:
+        return {default}
+    by_mark = {
+        Rule(spine, server, fabric.leaf_of_nic(_nth(fabric, wires, int(p[1:]))), p) for p in _paths(fabric)
+    }
+    return {default} | by_mark
+
+
+def server_rules(
+    fabric: Fabric, region: Region, relays: Mapping[str, Circuit] = _NO_CIRCUIT
+) -> frozenset[Rule]:
+    """The rules of a region's server switches without any light: own addresses to the host, all else to the EPS.
+
+    `relays` are the circuits by which servers without an electrical NIC that works are joined to one that has one, and forwards for them.
+    """
+    made: dict[tuple[str, str, str, bool], Rule] = {}
     for server in region.servers:
-        made.add(Rule(server, server, "host"))
-        wires = fabric.electrical_nics(server)
-        if not wires:
-            continue
-        made.add(Rule(server, "*", str(wires[0])))
-        if len(wires) > 1:
-            made |= {Rule(server, "*", str(wires[int(p[1:]) % len(wires)]), p) for p in _paths(fabric)}
-            made |= {
-                Rule(server, other, str(wires[fabric.index[other] % len(wires)]))
-                for other in region.servers
-                if other != server
-            }
-    return frozenset(made)
+        rules = {Rule(server, server, "host")}
+        if fabric.usable_electrical(server):
+            rules |= _outwards(fabric, region, server)
+        elif server in relays:
+            rules |= via(fabric, server, "*", str(relays[server].end_at(server)))
+        made |= {rule.match: rule for rule in rules}
+    for server, circuit in relays.items():
+        peer = circuit.end_across(server)
+        made |= {rule.match: rule for rule in via(fabric, peer.server, server, str(peer))}
+    return frozenset(made.values())
+
+
+def _outwards(fabric: Fabric, region: Region, server: str) -> set[Rule]:
+    """From a server to the EPS by its NICs: marked flows by that of their number, others by the peer that they are for."""
+    wires = fabric.electrical_nics(server)
+    made = {Rule(server, "*", str(_nth(fabric, wires, 0)))}
+    if len(wires) == 1:
+        return made
+    made |= {Rule(server, "*", str(_nth(fabric, wires, int(p[1:]))), p) for p in _paths(fabric)}
+    for other in region.servers:
+        if other != server:
+            nth = Rule(server, other, str(_nth(fabric, wires, fabric.index[other])))
+            made |= (_other_rails(fabric, server, other) if fabric.rails else None) or {nth}
+    return made
+
+
+def _other_rails(fabric: Fabric, server: str, other: str) -> set[Rule]:
+    """To a peer whose NIC on some rail is out: by a rail on which both have one, since rails needn't meet anywhere."""
+    mine, its = fabric.electrical_nics(server), fabric.electrical_nics(other)
+    both = [k for k, nic in enumerate(mine) if not {nic, its[k]} & fabric.out]
+    if not both or not fabric.out & {*its}:
+        return set()
+    chosen = {p: k if (k := int(p[1:]) % len(mine)) in both else both[k % len(both)] for p in _paths(fabric)}
+    return {Rule(server, other, str(mine[k]), p) for p, k in chosen.items()} | {
+        Rule(server, other, str(mine[both[fabric.index[other] % len(both)]]))
+    }
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,21 @@ CARRIED_BPS: Final = {"bpf": 1.6e9, "ovs-netdev": 0.4e9, "ovs-kernel": 1.6e9}
 """What all NICs of a fabric together may carry for each core, by datapath, with a third of the machine idle."""
 
 
-def propose(fabrics: Iterable[Fabric], shortest_s: float, datapath: str, cores: int | None = None) -> Scale:
+def propose(
+    fabrics: Iterable[Fabric],
+    shortest_s: float,
+    datapath: str,
+    cores: int | None = None,
+    together: int | None = None,
+) -> Scale:
     """The scale at which the densest of these fabrics stays within what the machine carries and no collective is too short.
 
-    `shortest_s` is the shortest predicted collective in the model's seconds. Byte factors are rounded up to one or two
+    `shortest_s` is the shortest predicted collective in the model's seconds, which so many servers start `together`: all of them, if nothing is said. Byte factors are rounded up to one or two
     significant digits, so that rates stay readable.
     """
     cores, listed = cores or os.cpu_count() or 1, list(fabrics)
     densest = max(len(f.servers) * (f.optical + f.electrical) * f.nic_rate_bps for f in listed)
-    wanted_s = shortest_wall_s(max(len(f.servers) for f in listed), cores)
+    wanted_s = shortest_wall_s(together or max(len(f.servers) for f in listed), cores)
     dilation = float(max(1, ceil(wanted_s / shortest_s * (1 - 1e-9)))) if shortest_s > 0 else 1.0
     factor = max(1.0, densest / (CARRIED_BPS[datapath] * cores))
     return Scale(bytes=_readable(factor / dilation), dilation=dilation)

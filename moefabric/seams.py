@@ -76,3 +76,11 @@ class Agents(Protocol):
         self, collective: int, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float
     ) -> list[FlowRecord]:
         """Send these flows at `start_ns` (CLOCK_MONOTONIC; None is now) and return a record of each. AgentError if an agent is gone."""
+
+    def arm(
+        self, collective: int, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float
+    ) -> int:
+        """Tell the agents concerned what they will send and receive at that instant; when it starts. Several collectives may be armed at once."""
+
+    def collect(self, collective: int, flows: Sequence[PacedFlow], deadline_s: float) -> list[FlowRecord]:
+        """A record of each flow of an armed collective, once all agents have told; AgentError where one is gone, or silent for `deadline_s`."""

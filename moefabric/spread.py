@@ -17,8 +17,9 @@ def on_few_nics(fabric: Fabric, planned: Sequence[Flow]) -> tuple[Flow, ...]:
     """The same bytes between the same servers in fewer flows, where no NIC carries more than the fullest did.
 
     A pair sends by one NIC where that has room, and by several where it has to; those that meet at the busiest server choose first. With eight
-    servers and NICs, 448 flows become 63. What goes by light stays as it is, and so does all where servers are on several leaves (an uplink would
-    see another load) or where choosing one pair after the other gets stuck.
+    servers and NICs, 448 flows become 63. What goes by light stays as it is, and so does all where servers are on several leaves, or rails in several
+    pods (few large flows that share an uplink and then a NIC end 3 % late, many small ones don't), or where choosing one pair after the other gets
+    stuck.
     """
     wired = [flow for flow in planned if not flow.by_light]
     if not wired or len({fabric.leaf_of(server) for flow in wired for server in (flow.src, flow.dst)}) > 1:

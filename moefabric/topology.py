@@ -3,8 +3,8 @@
 All of it is a function of a `Fabric`, so that the emulator, the controllers and the agents agree without asking each other.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from ipaddress import IPv4Network
@@ -87,15 +87,30 @@ class Region:
     index: int
     servers: tuple[str, ...]
     ocs: Ocs | None
+    backup: bool = False
+    """Whether its servers do nothing until they stand in for others; then they have no light."""
+
+
+class EpsKind(StrEnum):
+    """Which NICs share a leaf of the EPS."""
+
+    LEAF_SPINE = "leaf-spine"
+    """All NICs of a server end on one leaf; 1:1 it stands for a fat tree."""
+    RAIL = "rail"
+    """The NICs of one number do, of all servers of a pod: rail-optimised."""
 
 
 @dataclass(frozen=True)
 class Eps:
-    """The electrical packet switches: leaves of `servers_per_leaf` servers, joined by spines where one leaf isn't enough."""
+    """The electrical packet switches: leaves that hold NICs of `servers_per_leaf` servers, joined by spines where not all meet at a leaf.
+
+    A leaf of a leaf-spine holds all NICs of its servers. Rails have a leaf for each NIC of a server, and `servers_per_leaf` servers are a pod.
+    """
 
     servers_per_leaf: int
     spines: int = 0
     oversubscription: float = 1.0
+    kind: EpsKind = EpsKind.LEAF_SPINE
 
 
 @dataclass(frozen=True)
@@ -134,11 +149,30 @@ class Fabric:
     eps: Eps | None
     scale: Scale = field(default_factory=Scale)
     mtu: int = 1500
+    panel: bool = False
+    """Whether the optical NICs end on a flat patch panel: laid once, before the job, and servers forward for pairs without a circuit."""
+    out: frozenset[Nic] = frozenset()
+    """NICs that carry nothing. They are wired all the same: no name, port or address changes with them."""
 
     @cached_property
     def servers(self) -> tuple[str, ...]:
         """All servers, in order."""
         return tuple(server for region in self.regions for server in region.servers)
+
+    @cached_property
+    def working(self) -> tuple[str, ...]:
+        """The servers that a job starts on: all but the backup ones."""
+        return tuple(server for region in self.regions if not region.backup for server in region.servers)
+
+    @cached_property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """The servers that a job starts on, by region."""
+        return {region.name: region.servers for region in self.regions if not region.backup}
+
+    @cached_property
+    def backups(self) -> tuple[str, ...]:
+        """The servers that wait to stand in for others."""
+        return tuple(server for region in self.regions if region.backup for server in region.servers)
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -155,12 +189,36 @@ class Fabric:
         return self.optical_nics(server) + self.electrical_nics(server)
 
     def optical_nics(self, server: str) -> tuple[Nic, ...]:
-        """A server's NICs that end on the OCS."""
-        return self._nics(server, Kind.OPTICAL, self.optical)
+        """A server's NICs that end on the OCS; none where its region has no OCS."""
+        return self._lights[server]
+
+    @cached_property
+    def _lights(self) -> dict[str, tuple[Nic, ...]]:
+        return {
+            server: self._nics(server, Kind.OPTICAL, self.optical if region.ocs else 0)
+            for server, region in self.region_of.items()
+        }
 
     def electrical_nics(self, server: str) -> tuple[Nic, ...]:
         """A server's NICs that end on the EPS."""
         return self._wires[server]
+
+    def without(self, nics: Iterable[Nic]) -> "Fabric":
+        """The same fabric when these NICs carry nothing either."""
+        gone = self.out | frozenset(nics)
+        return self if gone == self.out else replace(self, out=gone)
+
+    def usable(self, nics: Iterable[Nic]) -> tuple[Nic, ...]:
+        """Those of the NICs that carry anything."""
+        return tuple(nic for nic in nics if nic not in self.out)
+
+    def usable_optical(self, server: str) -> tuple[Nic, ...]:
+        """A server's optical NICs that carry anything."""
+        return self.usable(self.optical_nics(server))
+
+    def usable_electrical(self, server: str) -> tuple[Nic, ...]:
+        """A server's electrical NICs that carry anything."""
+        return self.usable(self.electrical_nics(server))
 
     @cached_property
     def _wires(self) -> dict[str, tuple[Nic, ...]]:
@@ -228,14 +286,29 @@ class Fabric:
         """Leaf switches of the EPS."""
         if self.eps is None or not self.electrical:
             return ()
-        return tuple(f"leaf{i}" for i in range(ceil(len(self.servers) / self.eps.servers_per_leaf)))
+        return tuple(f"leaf{i}" for i in range(self._pods * self._leaves_a_pod))
+
+    @cached_property
+    def _pods(self) -> int:
+        """Groups of servers whose NICs of one number share a leaf."""
+        return ceil(len(self.servers) / self.eps.servers_per_leaf) if self.eps else 0
+
+    @property
+    def rails(self) -> bool:
+        """Whether the NICs of one number share a leaf, rather than those of a server."""
+        return self.eps is not None and self.eps.kind is EpsKind.RAIL
+
+    @property
+    def _leaves_a_pod(self) -> int:
+        return self.electrical if self.rails else 1
 
     @cached_property
     def spines(self) -> tuple[str, ...]:
-        """Spine switches of the EPS; none where one leaf holds every server."""
-        if self.eps is None or len(self.leaves) < 2:
+        """Spine switches of the EPS; none where every leaf holds every server."""
+        if self.eps is None or not self.electrical or self._pods < 2:
             return ()
-        return tuple(f"spine{i}" for i in range(self.eps.spines or min(2, self.electrical)))
+        most = self.eps.servers_per_leaf if self.rails else self.electrical
+        return tuple(f"spine{i}" for i in range(self.eps.spines or min(2, most)))
 
     @property
     def switches(self) -> tuple[str, ...]:
@@ -243,19 +316,34 @@ class Fabric:
         return self.servers + self.leaves + self.spines
 
     def leaf_of(self, server: str) -> str:
-        """The leaf that a server's electrical NICs end on."""
+        """The leaf that a server's electrical NICs end on; on rails, the first one."""
         return self._leaf_of[server]
 
     @cached_property
     def _leaf_of(self) -> dict[str, str]:
         assert self.eps is not None
-        return {server: self.leaves[i // self.eps.servers_per_leaf] for server, i in self.index.items()}
+        each, width = self._leaves_a_pod, self.eps.servers_per_leaf
+        return {server: self.leaves[i // width * each] for server, i in self.index.items()}
+
+    def leaf_of_nic(self, nic: Nic) -> str:
+        """The leaf that an electrical NIC ends on."""
+        return self._leaf_of_nic[nic]
+
+    @cached_property
+    def _leaf_of_nic(self) -> dict[Nic, str]:
+        return {nic: leaf for leaf in self.leaves for nic in self.nics_under(leaf)}
 
     def under(self, leaf: str) -> tuple[str, ...]:
-        """The servers whose electrical NICs end on `leaf`."""
+        """The servers of which an electrical NIC ends on `leaf`."""
         assert self.eps is not None
-        first = self.leaves.index(leaf) * self.eps.servers_per_leaf
+        first = self.leaves.index(leaf) // self._leaves_a_pod * self.eps.servers_per_leaf
         return self.servers[first : first + self.eps.servers_per_leaf]
+
+    def nics_under(self, leaf: str) -> tuple[Nic, ...]:
+        """The electrical NICs that end on `leaf`."""
+        number = self.leaves.index(leaf) % self._leaves_a_pod
+        wires = (self.electrical_nics(server) for server in self.under(leaf))
+        return tuple(nic for nics in wires for nic in (nics[number : number + 1] if self.rails else nics))
 
     @property
     def uplinks(self) -> Iterator[tuple[str, str]]:
@@ -264,11 +352,11 @@ class Fabric:
 
     @property
     def uplink_rate_bps(self) -> float:
-        """Rate of one leaf-spine link in the model, so that a leaf's uplinks carry its servers' NICs / oversubscription."""
+        """Rate of one leaf-spine link in the model, so that a leaf's uplinks carry its NICs / oversubscription."""
         if self.eps is None or not self.spines:
             return 0.0
-        down = self.eps.servers_per_leaf * self.electrical * self.nic_rate_bps
-        return down / self.eps.oversubscription / len(self.spines)
+        nics = self.eps.servers_per_leaf * (1 if self.rails else self.electrical)
+        return nics * self.nic_rate_bps / self.eps.oversubscription / len(self.spines)
 
     def dpid(self, switch: str) -> int:
         """OpenFlow datapath id of a switch."""
@@ -283,9 +371,7 @@ class Fabric:
         if switch in self.index:
             names = ["host", *map(str, self.nics(switch))]
         elif switch in self.leaves:
-            names = [
-                str(nic) for server in self.under(switch) for nic in self.electrical_nics(server)
-            ] + list(self.spines)
+            names = [*map(str, self.nics_under(switch)), *self.spines]
         else:
             names = list(self.leaves)
         return {name: number for number, name in enumerate(names, start=HOST_PORT)}

@@ -1,10 +1,14 @@
 """The safe order of a change of light, as data: divert, switch, verify; and then, of what has light, admit."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from moefabric.circuits import CircuitSet, Transition
 from moefabric.ocs_control import Mode
-from moefabric.rules import RuleChange, light_rules
+from moefabric.rules import Rule, RuleChange, light_rules
+
+LitRules = Callable[[CircuitSet], frozenset[Rule]]
+"""The rules that put traffic on circuits."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,11 @@ Step = Divert | Switch | Verify | Admit
 
 
 def steps(
-    relied_on: CircuitSet, seen: CircuitSet, target: CircuitSet, mode: Mode = Mode.SAFE
+    relied_on: CircuitSet,
+    seen: CircuitSet,
+    target: CircuitSet,
+    mode: Mode = Mode.SAFE,
+    rules: LitRules = light_rules,
 ) -> tuple[Step, ...]:
     """How one comes to `target` from traffic on `relied_on`, where the OCS shows `seen`, without a packet on a dark circuit: up to the proof of light.
 
@@ -60,16 +68,16 @@ def steps(
         setup=CircuitSet(target.circuits - seen.circuits),
     )
     return (
-        Divert(RuleChange.between(light_rules(relied_on), light_rules(kept))),
+        Divert(RuleChange.between(rules(relied_on), rules(kept))),
         *(() if change.empty else (Switch(change),)),
         Verify(target, gone, CircuitSet(target.circuits - kept.circuits)),
     )
 
 
-def conclusion(verified: Verify, carrying: CircuitSet) -> tuple[Step, ...]:
+def conclusion(verified: Verify, carrying: CircuitSet, rules: LitRules = light_rules) -> tuple[Step, ...]:
     """What follows on the proof: circuits that carry nothing are taken out again, traffic comes onto the others."""
     kept = CircuitSet(verified.target.circuits - verified.fresh.circuits)
     dark = CircuitSet(verified.fresh.circuits - carrying.circuits)
     lit = CircuitSet(verified.target.circuits - dark.circuits)
     taken_out = (Switch(Transition(teardown=dark, kept=lit, setup=CircuitSet())),) if dark.circuits else ()
-    return (*taken_out, Admit(RuleChange.between(light_rules(kept), light_rules(lit)), lit))
+    return (*taken_out, Admit(RuleChange.between(rules(kept), rules(lit)), lit))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,9 @@ settings.register_profile(
     "quiet", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("quiet")
+
+# What a script runs in the background ignores Ctrl-C, and so would every program that tests start in order to interrupt it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 KERNEL_LACKS = "this kernel has no "
 TIERS = {"kernel": "kernel", "system": "engine"}

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from moefabric.circuits import Circuit, CircuitSet
-from moefabric.topology import Eps, Fabric, Nic, Ocs, Region, Scale
+from moefabric.topology import Eps, EpsKind, Fabric, Nic, Ocs, Region, Scale
 
 MESH = (
     "s0/o0~s3/o0",
@@ -37,13 +37,23 @@ def fabric(
 
 
 @st.composite
-def fabrics(draw: st.DrawFn, *, electrical: st.SearchStrategy[int] | None = None) -> Fabric:
+def fabrics(
+    draw: st.DrawFn,
+    *,
+    electrical: st.SearchStrategy[int] | None = None,
+    kind: st.SearchStrategy[EpsKind] | None = None,
+) -> Fabric:
     """Up to three regions of up to five servers, any few NICs, and leaves and spines of any kind."""
     return fabric(
         optical=draw(st.integers(1, 4)),
         electrical=draw(electrical or st.integers(1, 4)),
         regions=tuple(draw(st.lists(st.integers(2, 5), min_size=1, max_size=3))),
-        eps=Eps(draw(st.integers(1, 8)), draw(st.integers(0, 4)), draw(st.sampled_from([1.0, 2.0, 4.0]))),
+        eps=Eps(
+            draw(st.integers(1, 8)),
+            draw(st.integers(0, 4)),
+            draw(st.sampled_from([1.0, 2.0, 4.0])),
+            draw(st.sampled_from(EpsKind) if kind is None else kind),
+        ),
     )
 
 

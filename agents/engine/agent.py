@@ -18,6 +18,7 @@ from agents.engine.connections import Connections
 from agents.engine.control import Control
 from agents.engine.errors import RefusedError, said
 from agents.engine.outgoing import SNDBUF
+from agents.engine.ranks import Ranks
 from agents.engine.server import Server
 from agents.engine.ways import Way
 from agents.engine.wire import VERSION
@@ -33,6 +34,7 @@ class Agent:
         self.arrivals = Arrivals(self.server.counts)
         self.connections = Connections(self.server, self.arrivals)
         self.collectives = Collectives(self.loop, self.connections, self.arrivals)
+        self.ranks = Ranks()
 
     def request(self, control: Control, line: bytes) -> None:
         """Do what a line asks, and reply."""
@@ -48,11 +50,12 @@ class Agent:
         if reply is not None:
             control.say({"id": number, "ok": True, **reply})
 
-    def hello(self, _control: Control, _asked: dict[str, Any]) -> dict[str, Any]:
-        """Who this is."""
+    def hello(self, control: Control, _asked: dict[str, Any]) -> dict[str, Any]:
+        """Who this is. Whoever has greeted hears of ranks that die."""
+        self.ranks.hear(control)
         return {
             "name": self.name, "version": VERSION, "pid": os.getpid(), "python": platform.python_version(),
-            "monotonic_ns": NOW(), "clock": clock_identity(),
+            "monotonic_ns": NOW(), "clock": clock_identity(), "dead": sorted(self.ranks.dead),
         }  # fmt: skip
 
     def clock(self, _control: Control, _asked: dict[str, Any]) -> dict[str, Any]:
@@ -82,6 +85,22 @@ class Agent:
         self.collectives.arm(Collective(number, asked, control.say))
         return {"armed": number}
 
+    def abandon(self, _control: Control, asked: dict[str, Any]) -> dict[str, Any]:
+        """End a collective as it is, before its deadline; nothing to do where it has ended. Connections in mid-transfer go with it."""
+        number = whole("", asked, "collective", 0, (1 << 64) - 1)
+        return {"abandoned": self.collectives.abandon(number)}
+
+    def rank(self, _control: Control, asked: dict[str, Any]) -> dict[str, Any]:
+        """The process of a GPU has died, or runs again; all who have greeted are told."""
+        gpu, alive = whole("", asked, "gpu", 0, 1 << 16), asked.get("alive")
+        if not isinstance(alive, bool):
+            raise RefusedError(f"alive: {alive!r} is neither true nor false")
+        if alive:
+            self.ranks.came_back(gpu)
+        else:
+            self.ranks.died(gpu)
+        return {"dead": sorted(self.ranks.dead)}
+
     def stats(self, _control: Control, _asked: dict[str, Any]) -> dict[str, Any]:
         """What this agent has done."""
         return {
@@ -106,7 +125,7 @@ class Agent:
 
 OPS: dict[str, Callable[[Agent, Control, dict[str, Any]], dict[str, Any] | None]] = {
     "hello": Agent.hello, "clock": Agent.clock, "listen": Agent.listen, "connect": Agent.connect,
-    "collective": Agent.collective, "stats": Agent.stats, "close": Agent.close, "stop": Agent.stop,
+    "collective": Agent.collective, "abandon": Agent.abandon, "rank": Agent.rank, "stats": Agent.stats, "close": Agent.close, "stop": Agent.stop,
 }  # fmt: skip
 
 

@@ -39,6 +39,13 @@ class Collectives:
         for made, _ in list(self.armed.values()):
             self._deadline(made)
 
+    def abandon(self, number: int) -> bool:
+        """End one as it is; whether it was armed."""
+        if number not in self.armed:
+            return False
+        self._deadline(self.armed[number][0])
+        return True
+
     def _begin(self, made: Collective) -> None:
         made.began_ns = NOW()
         made.left += 1  # it can't be over before all its sends were queued

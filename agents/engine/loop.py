@@ -6,6 +6,7 @@ import heapq
 import itertools
 import select
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -23,12 +24,12 @@ class Timer:
         self.cancelled = False
 
 
-class Watcher:
+class Watcher(ABC):
     """Someone whom the loop calls."""
 
+    @abstractmethod
     def fault(self, error: Exception) -> None:
         """An unforeseen fault has happened while it was called."""
-        raise NotImplementedError
 
 
 class Loop:

@@ -27,7 +27,7 @@ class Greedy:
 
     def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet:
         """The circuits that the order gives."""
-        lit = self.order(demand.symmetric(), [fabric.optical] * len(region.servers))
+        lit = self.order(demand.symmetric(), nics.ports(fabric, region))
         return nics.circuits(fabric, region, counts(len(region.servers), lit), now)
 
     def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:  # noqa: ARG002 - the seam's

@@ -1,11 +1,14 @@
 """Circuits and split chosen together: the ones with which everything ends soonest, never later than with Algorithm 1's circuits and spill."""
 
 from dataclasses import dataclass
+from math import inf
+from time import perf_counter
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.planner import mixnet, nics, static, water
+from controller.planner import aimed, mixnet, nics, solver, static, water
 from controller.planner.policy import Pair, counted, counts
 from controller.planner.water import Array, EpsLinks, Places
 from moefabric.circuits import CircuitSet
@@ -15,6 +18,11 @@ from moefabric.topology import Fabric, Region
 
 _GAIN = 5e-4
 """By how much an answer has to be better to be worth looking for."""
+_WORTH_PROVING = 0.02
+"""And by how much to be worth the mixed-integer program, which takes a hundred times as long."""
+_DEADLINES = 3
+_HARDLY = 0.01
+"""How much later light that is there may end than the best, and stay."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +37,10 @@ class _Program:
     ports: NDArray[np.int64]
     links: EpsLinks
 
-    def solved(self, tau_low: float, tau_high: float, budget_s: float) -> NDArray[np.int64] | None:
-        """Circuits of each pair [server, server] with `tau_low` or more; None where there are none, or none was found in time."""
+    def solved(self, tau_low: float, tau_high: float, until: float) -> NDArray[np.int64] | None:
+        """Circuits of each pair [server, server] with `tau_low` or more; None where there are none, or none was found `until` then."""
+        if perf_counter() > until or not solver.ready():
+            return None
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         n, pairs, senders = len(self.owed), *self._pairs()
@@ -38,6 +48,9 @@ class _Program:
         index[pairs] = index[pairs[::-1]] = np.arange(len(pairs[0]))
         lit, sent = len(pairs[0]), len(senders[0])
         matrix, most = self._rows(index, pairs, senders)
+        left_s = until - perf_counter()
+        if left_s <= 0:
+            return None
         done = milp(
             np.concatenate([np.zeros(lit + sent), [-1.0]]),
             constraints=LinearConstraint(matrix, -np.inf, most),
@@ -46,7 +59,7 @@ class _Program:
                 np.concatenate([np.zeros(lit + sent), [tau_low]]),
                 np.concatenate([np.full(lit, self.ports.max(initial=0)), np.full(sent, np.inf), [tau_high]]),
             ),
-            options={"time_limit": budget_s, "mip_rel_gap": _GAIN},
+            options={"time_limit": left_s, "mip_rel_gap": _GAIN},
         )
         if done.x is None:
             return None
@@ -82,43 +95,88 @@ class _Program:
 
 
 def best(
-    owed: Array, ports: NDArray[np.int64], rate: float, links: EpsLinks, budget_s: float
+    owed: Array, ports: NDArray[np.int64], rate: float, links: EpsLinks, budget_s: float, proof_s: float = 0.0
 ) -> NDArray[np.int64]:
     """Circuits of each pair [server, server]: Algorithm 1's, or better ones where such are found within the budget.
 
     `owed[from, to]` in bytes, diagonal empty; `ports[i]` optical NICs of a server; a circuit carries `rate` bytes a second each way. Better ones are no later for the transposed
-    demand either: dispatch and combine are each other's transpose and share their light.
+    demand either: dispatch and combine are each other's transpose and share their light. The mixed-integer program is asked where both together might end
+    `proof_s` sooner, and 2 %.
     """
-    n = len(owed)
-    start = _matrix(mixnet.order(owed + owed.T, ports.tolist()), n)
-    largest = float(owed.max(initial=0.0))
-    if not largest:
-        return start
-    # Where demand is nearly even, Algorithm 1 may leave one server almost without light: uniform circuits are a better start.
-    uniform = _matrix(static.order(ports.tolist()), n)
-    if _worse(owed, start, uniform, rate, links) and not _worse(owed, uniform, start, rate, links):
-        start = uniform
-    ends = _ends(owed, start, rate, links)[0]
-    busiest = max(owed.sum(axis=0).max(), owed.sum(axis=1).max())
-    soonest = busiest / (float(ports.max()) * rate + links.budget[: 2 * n].max())
-    if ends <= soonest * (1 + _GAIN):
-        return start
-    # In units of one circuit and of the largest debt, every number of the program is about 1.
-    scaled = _Program(owed / largest, ports, links.scaled(1 / rate))
-    better = scaled.solved(largest / rate / ends * (1 + _GAIN), largest / rate / soonest, budget_s)
-    return start if better is None or _worse(owed, better, start, rate, links) else better
+    return _Search(owed, ports, rate, links).over(budget_s, proof_s).found
+
+
+class _Search:
+    """The best circuits that have been found, Algorithm 1's at first: when the demand and its transpose end over them."""
+
+    def __init__(self, owed: Array, ports: NDArray[np.int64], rate: float, links: EpsLinks) -> None:
+        self._owed, self._ports, self._rate, self._links = owed, ports, rate, links
+        self.found = _matrix(mixnet.order(owed + owed.T, ports.tolist()), len(owed))
+        self._both = self._ends(self.found)
+
+    def over(self, budget_s: float, proof_s: float) -> Self:
+        """Look for better ones: greedily for one deadline after the other, and then, where they are far above what is possible, by a mixed-integer program."""
+        until = perf_counter() + budget_s
+        if not self._owed.any():
+            return self
+        # Where demand is nearly even, Algorithm 1 may leave one server almost without light: uniform circuits are a better start.
+        self.offer(_matrix(static.order(self._ports.tolist()), len(self._owed)))
+        rest = self._owed, self._ports, self._rate, self._links.budget
+        low = time = aimed.soonest(*rest, max(self._both), _GAIN)
+        for number in range(_DEADLINES):
+            if max(self._both) <= low * (1 + _GAIN) or low == inf or (number and perf_counter() > until):
+                break
+            ends = self.offer(aimed.circuits(*rest, time))
+            time = (min(max(self._both), 4 * time) + (low if ends <= time * (1 + _GAIN) else time)) / 2
+        if max(self._both) > low * (1 + _WORTH_PROVING) and sum(self._both) > 2 * low + proof_s:
+            self._prove(low, until)
+        return self
+
+    def _prove(self, low: float, until: float) -> None:
+        largest = float(self._owed.max())
+        # In units of one circuit and of the largest debt, every number of the program is about 1.
+        scaled = _Program(self._owed / largest, self._ports, self._links.scaled(1 / self._rate))
+        unit = largest / self._rate
+        proven = scaled.solved(unit / max(self._both) * (1 + _GAIN), unit / low, until)
+        if proven is not None:
+            self.offer(proven)
+
+    def offer(self, lit: NDArray[np.int64]) -> float:
+        """When these end; they are the best now if they end sooner one way and no later the other."""
+        both = self._ends(lit)
+        if both != self._both and not _later(both, self._both):
+            self.found, self._both = lit, both
+        return max(both)
+
+    def as_good(self, lit: NDArray[np.int64], moving_s: float) -> bool:
+        """Whether these are no worse than the best; or hardly, so that moving to the best takes longer than it gains in a layer's four all-to-alls."""
+        ends = self._ends(lit)
+        if max(ends) == inf or _later(ends, self._both, _HARDLY):
+            return False
+        return not _later(ends, self._both) or 2 * (sum(ends) - sum(self._both)) <= moving_s
+
+    def _ends(self, lit: NDArray[np.int64]) -> tuple[float, float]:
+        """When the demand and its transpose end over these circuits, with the best split."""
+        light = self._rate * lit.astype(np.float64)
+        there = water.seconds(self._owed, light, self._links)
+        if self._links.mirrored:
+            return there, there
+        return there, water.seconds(self._owed.T, light, self._links)
 
 
 @dataclass(frozen=True)
 class Joint:
     """The best circuits that are found within `budget_s`, with the best split over them.
 
-    An answer that the budget cuts short depends on the machine; light that is as good as it stays.
+    An answer that the budget cuts short depends on the machine. Light that is there stays where it is as good, or ends up to a hundredth later and
+    would be dark for longer than the better light gains. Looking for the very best circuits takes some
+    `proof_s`: it is left out where dispatch and combine together can't gain as much.
     """
 
     name: str = "joint"
     moves: bool = True
     budget_s: float = 0.06
+    proof_s: float = 0.03
 
     def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet:
         """The best circuits known; those that are lit where none are better."""
@@ -128,11 +186,11 @@ class Joint:
         # Posed the same way for dispatch and combine, so that both get the same answer.
         owed = min(owed, owed.T, key=lambda each: each.tolist())
         rate, links = water.circuit_rate(fabric), EpsLinks.of(fabric, region.servers)
-        ports = np.full(len(region.servers), fabric.optical)
-        found = best(owed, ports, rate, links, self.budget_s)
+        ports = np.array(nics.ports(fabric, region))
+        sought = _Search(owed, ports, rate, links).over(self.budget_s, self.proof_s)
         lit = counted(region.servers, now)
-        if not _worse(owed, lit, found, rate, links):
-            found = lit
+        moving_s = (region.ocs.settle_ns + region.ocs.link_up_ns) / 1e9 if region.ocs else 0.0
+        found = lit if sought.as_good(lit, moving_s) else sought.found
         return nics.circuits(fabric, region, tuple(tuple(map(int, row)) for row in found), now)
 
     def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
@@ -144,15 +202,6 @@ def _matrix(lit: list[Pair], servers: int) -> NDArray[np.int64]:
     return np.array(counts(servers, lit), dtype=np.int64).reshape(servers, servers)
 
 
-def _ends(owed: Array, lit: NDArray[np.int64], rate: float, links: EpsLinks) -> tuple[float, float]:
-    """When the demand and its transpose end over these circuits, with the best split."""
-    light = rate * lit.astype(np.float64)
-    return water.seconds(owed, light, links), water.seconds(owed.T, light, links)
-
-
-def _worse(
-    owed: Array, one: NDArray[np.int64], other: NDArray[np.int64], rate: float, links: EpsLinks
-) -> bool:
-    """Whether either way ends later over `one` than over `other`."""
-    ends = zip(_ends(owed, one, rate, links), _ends(owed, other, rate, links), strict=True)
-    return any(mine > its * (1 + 1e-9) for mine, its in ends)
+def _later(one: tuple[float, float], other: tuple[float, float], hardly: float = 1e-9) -> bool:
+    """Whether either way ends later with `one` than with `other`, by more than `hardly`."""
+    return any(mine > its * (1 + hardly) for mine, its in zip(one, other, strict=True))

@@ -6,7 +6,7 @@ import numpy as np
 
 from controller.planner import matchings, nics
 from controller.planner.matchings import Array
-from controller.planner.policy import Pair, counts, light_first
+from controller.planner.policy import Pair, afforded, counts, light_first
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.flows import Split
@@ -40,7 +40,8 @@ class Matching:
 
     def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet:
         """The matchings of most demand."""
-        lit = order(demand.symmetric(), fabric.optical)
+        ports = nics.ports(fabric, region)
+        lit = afforded(order(demand.symmetric(), max(ports)), ports)
         return nics.circuits(fabric, region, counts(len(region.servers), lit), now)
 
     def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:  # noqa: ARG002 - the seam's

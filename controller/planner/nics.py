@@ -1,6 +1,6 @@
 """Which NICs end the circuits of each pair: those that are lit already, then free ones, parallel circuits on different NUMA nodes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -18,6 +18,11 @@ def numa_node(fabric: Fabric, index: int) -> int:
     return index * NUMA_NODES // fabric.optical
 
 
+def ports(fabric: Fabric, region: Region) -> list[int]:
+    """How many optical NICs each server of the region can use: those that are out are none."""
+    return [len(fabric.usable_optical(server)) for server in region.servers]
+
+
 def circuits(fabric: Fabric, region: Region, wanted: Counts, now: CircuitSet) -> CircuitSet:
     """`wanted[i][j]` circuits between the i-th and the j-th server of the region.
 
@@ -26,8 +31,8 @@ def circuits(fabric: Fabric, region: Region, wanted: Counts, now: CircuitSet) ->
     of several circuits choose first, then pairs in server order. ValueError where a server has fewer NICs than circuits.
     """
     pairs = list(_pairs(region, wanted))
-    kept = {(a, b): now.between(a, b)[:count] for a, b, count in pairs}
-    free = {server: list(range(fabric.optical)) for server in region.servers}
+    kept = {(a, b): _whole(fabric, now.between(a, b))[:count] for a, b, count in pairs}
+    free = {server: [nic.index for nic in fabric.usable_optical(server)] for server in region.servers}
     for circuit in (circuit for lit in kept.values() for circuit in lit):
         free[circuit.a.server].remove(circuit.a.index)
         free[circuit.b.server].remove(circuit.b.index)
@@ -45,6 +50,11 @@ def _pairs(region: Region, wanted: Counts) -> Iterator[tuple[str, str, int]]:
     matrix = np.triu(np.asarray(wanted), 1)
     for i, j in zip(*(each.tolist() for each in np.nonzero(matrix)), strict=True):
         yield region.servers[i], region.servers[j], int(matrix[i, j])
+
+
+def _whole(fabric: Fabric, circuits: Iterable[Circuit]) -> tuple[Circuit, ...]:
+    """Those of which no end is out."""
+    return tuple(circuit for circuit in circuits if not {circuit.a, circuit.b} & fabric.out)
 
 
 def _next(fabric: Fabric, free: dict[str, list[int]], server: str, mine: list[Circuit]) -> Nic:

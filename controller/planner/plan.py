@@ -6,6 +6,7 @@ from math import inf, isfinite
 from types import MappingProxyType
 from typing import Any, Final
 
+from controller.planner import nics
 from controller.planner.eps import EpsOnly
 from controller.planner.htsim import MIXNET_HTSIM
 from controller.planner.joint import Joint
@@ -21,7 +22,10 @@ from moefabric.demand import DemandMatrix
 from moefabric.errors import SpecError
 from moefabric.flows import Split, flows
 from moefabric.fluid import bound_s, predict
+from moefabric.forwarding import ways
 from moefabric.topology import Fabric, Region
+
+_NONE: Final = CircuitSet()
 
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
     {
@@ -78,8 +82,18 @@ class Plan:
         }
 
 
-def plan(fabric: Fabric, region: Region, demand: DemandMatrix, policy: Policy, now: CircuitSet) -> Plan:
-    """What `policy` makes of a region's demand while `now` is lit. SpecError where the demand is not of the region's servers."""
+def plan(
+    fabric: Fabric,
+    region: Region,
+    demand: DemandMatrix,
+    policy: Policy,
+    now: CircuitSet,
+    held: CircuitSet = _NONE,
+) -> Plan:
+    """What `policy` makes of a region's demand while `now` is lit. SpecError where the demand is not of the region's servers.
+
+    NICs that are out in `fabric` end no circuit. Circuits in `held` stay whatever is owed, and the policy has the other NICs.
+    """
     if demand.servers != region.servers:
         raise SpecError(
             [
@@ -89,17 +103,25 @@ def plan(fabric: Fabric, region: Region, demand: DemandMatrix, policy: Policy, n
                 )
             ]
         )
-    circuits = policy.circuits(fabric, region, demand, now)
+    free = fabric.without(nic for circuit in held for nic in (circuit.a, circuit.b))
+    kept = CircuitSet(frozenset(circuit for circuit in now if not {circuit.a, circuit.b} & free.out))
+    circuits = CircuitSet(policy.circuits(free, region, demand, kept).circuits | held.circuits)
     split = policy.split(fabric, demand, circuits)
     matrix = counted(region.servers, circuits)
-    # Without electrical NICs, a pair without light has no way: the fluid model would refuse the flow.
-    stranded = split.eps_bytes > 0 and not fabric.electrical
+    # Without electrical NICs, a pair without light has no way unless servers forward: the fluid model would refuse the flow.
+    stranded = not fabric.electrical and any(
+        share.eps_bytes > 0 and not (fabric.panel and (share.src, share.dst) in ways(circuits))
+        for share in split
+    )
     return Plan(
         policy=policy.name,
         servers=region.servers,
         circuits=circuits,
         counts=tuple(tuple(int(count) for count in row) for row in matrix),
-        leftover_ports=tuple(int(fabric.optical - used) for used in matrix.sum(axis=1)),
+        leftover_ports=tuple(
+            ports - int(used)
+            for ports, used in zip(nics.ports(fabric, region), matrix.sum(axis=1), strict=True)
+        ),
         split=split,
         predicted_s=inf if stranded else predict(fabric, circuits, flows(fabric, circuits, split)).seconds,
         bound_s=bound_s(fabric, demand),

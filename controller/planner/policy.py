@@ -1,5 +1,6 @@
 """A policy: how demand becomes circuits, and how each pair's bytes are parted between light and the EPS."""
 
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -59,6 +60,12 @@ def taken(free: list[int], i: int, j: int) -> bool:
         free[j] -= 1
         return True
     return False
+
+
+def afforded(lit: Iterable[Pair], ports: Sequence[int]) -> list[Pair]:
+    """Those of the pairs, in their order, for which both servers have a port left; `ports` of each server."""
+    free = list(ports)
+    return [pair for pair in lit if taken(free, *pair)]
 
 
 def counted(servers: tuple[str, ...], circuits: CircuitSet) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ from itertools import chain
 from math import gcd
 
 from controller.planner import nics
-from controller.planner.policy import Counts, Pair, counted, counts, light_first
+from controller.planner.policy import Counts, Pair, afforded, counted, counts, light_first
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.flows import Split
@@ -42,6 +42,12 @@ def slots(servers: int, degree: int) -> list[Counts]:
     ]
 
 
+def _within(slot: Counts, ports: list[int]) -> Counts:
+    """What of a slot there are ports for."""
+    pairs = [(i, j) for i, row in enumerate(slot) for j in range(i + 1, len(slot)) for _ in range(row[j])]
+    return counts(len(slot), afforded(pairs, ports))
+
+
 @dataclass(frozen=True)
 class RoundRobin:
     """The next slot of the cycle at every change; a pair with a circuit sends by light alone, the others by the EPS (RotorNet, SIGCOMM'17)."""
@@ -51,7 +57,8 @@ class RoundRobin:
 
     def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet:  # noqa: ARG002 - demand is ignored on purpose
         """The slot after the one that is lit; the first where none of them is."""
-        cycle = slots(len(region.servers), fabric.optical)
+        ports = nics.ports(fabric, region)
+        cycle = [_within(slot, ports) for slot in slots(len(region.servers), max(ports))]
         if not cycle:
             return CircuitSet()
         lit = tuple(tuple(int(count) for count in row) for row in counted(region.servers, now))

@@ -44,7 +44,7 @@ class Static:
 
     def circuits(self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet) -> CircuitSet:  # noqa: ARG002 - demand is ignored on purpose
         """The same circuits for any demand."""
-        lit = order([fabric.optical] * len(region.servers))
+        lit = order(nics.ports(fabric, region))
         return nics.circuits(fabric, region, counts(len(region.servers), lit), now)
 
     def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:  # noqa: ARG002 - the seam's

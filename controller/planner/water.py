@@ -1,6 +1,8 @@
 """Water: how long light and the EPS together take for a demand when bytes flow like water."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
+from math import inf, isfinite
 from typing import Self
 
 import numpy as np
@@ -22,7 +24,8 @@ Places = tuple[NDArray[np.intp], ...]
 class EpsLinks:
     """The EPS as water sees it: what each of its links carries of each pair's bytes.
 
-    `under[leaf, server]` and `through[spine, server]` (the part of the traffic to a server that a spine carries) are 0 to 1. `budget` is what each
+    `under[leaf, server]` (the part of a server's traffic to other leaves that its NICs there carry) and `through[spine, server]` (the part of the
+    traffic to a server that a spine carries) are 0 to 1. `budget` is what each
     link, in the order of `loads`, carries in bytes a second.
     """
 
@@ -36,41 +39,64 @@ class EpsLinks:
         """The EPS between these servers, with the routes of `moefabric.fluid`."""
         byte_rate = goodput_share(fabric.mtu) / 8
         leaf_of = [fabric.leaf_of(server) for server in servers]
-        under = np.array([[float(leaf == mine) for mine in leaf_of] for leaf in fabric.leaves])
+        under = np.array([_parts(fabric, leaf, servers) for leaf in fabric.leaves])
         spines = len(fabric.spines)
         through = np.zeros((spines, len(servers)))
         for number in range(fabric.electrical if spines else 0):
             for position, server in enumerate(servers):
-                spine = number if fabric.electrical > 1 else fabric.index[server]
+                spine = number if fabric.electrical > 1 and not fabric.rails else fabric.index[server]
                 through[spine % spines, position] += 1 / fabric.electrical
-        nics = np.full(2 * len(servers), fabric.electrical * fabric.nic_rate_bps * byte_rate)
+        # A server whose own are all out is reached over light to a peer, which relays for it: about one NIC's worth.
+        usable = np.array(
+            [max(min(1.0, fabric.electrical), len(fabric.usable_electrical(server))) for server in servers]
+        )
+        nics = np.tile(usable * fabric.nic_rate_bps * byte_rate, 2)
         uplinks = np.full(2 * spines * len(fabric.leaves), fabric.uplink_rate_bps * byte_rate)
         apart = np.array([[a != b for b in leaf_of] for a in leaf_of])
         return cls(under, through, apart, np.concatenate([nics, uplinks]))
 
     def loads(self, sent: Array) -> Array:
         """What each link carries of `sent[from, to]`: servers' sending and receiving NICs together, then leaf to spine, then spine to leaf."""
+        nics = np.concatenate([sent.sum(axis=1), sent.sum(axis=0)])
+        if not len(self.through):
+            return nics
         between = np.where(self.apart, sent, 0.0)
         up = self.under @ between @ self.through.T
         down = (self.through * between.sum(axis=0)) @ self.under.T
-        return np.concatenate([sent.sum(axis=1), sent.sum(axis=0), up.ravel(), down.ravel()])
+        return np.concatenate([nics, up.ravel(), down.ravel()])
 
     def shares(self, senders: Places) -> Array:
         """[link, ordered pair]: which part of what each of these pairs (from, to) sends is on each link."""
-        n, made = len(self.apart), []
-        for pair in zip(*senders, strict=True):
-            one = np.zeros((n, n))
-            one[pair] = 1.0
-            made.append(self.loads(one))
-        return np.array(made).T
+        n, (source, to) = len(self.apart), senders
+        each = np.arange(len(source))
+        nics = np.zeros((2 * n, len(source)))
+        nics[source, each] = nics[n + to, each] = 1.0
+        between = self.apart[senders].astype(np.float64)
+        up = self.under[:, None, source] * self.through[None, :, to] * between
+        down = self.through[:, None, to] * self.under[None, :, to] * between
+        return np.concatenate([nics, up.reshape(-1, len(source)), down.reshape(-1, len(source))])
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether a demand and its transpose take the same time: NICs alone, each as fast either way."""
+        sending, receiving = np.split(self.budget[: 2 * len(self.apart)], 2)
+        return not len(self.through) and bool((sending == receiving).all())
 
     def scaled(self, factor: float) -> Self:
         """The same links with budgets in another unit."""
         return replace(self, budget=self.budget * factor)
 
 
-def seconds(owed: Array, light: Array, eps: EpsLinks) -> float:
+def _parts(fabric: Fabric, leaf: str, servers: tuple[str, ...]) -> list[float]:
+    """The part of each server's electrical NICs that end on a leaf."""
+    nics = Counter(nic.server for nic in fabric.nics_under(leaf))
+    return [nics[server] / fabric.electrical for server in servers]
+
+
+def seconds(owed: Array, light: Array, eps: EpsLinks, beside: Array | float = 0.0) -> float:
     """The least time in which light of `light[from, to]` bytes a second and the EPS carry `owed[from, to]` bytes between them.
+
+    Infinite where a pair has neither. `beside` is what each link of the EPS, in the order of `EpsLinks.loads`, has to carry besides in that time, in bytes.
 
     In time T light takes up to `light * T` of a pair and the EPS gets the excess: never less for a longer T. Each EPS link's excess over its
     budget is then convex and falling in T, so Newton's steps come from below and end, exactly, once no pair's excess ends between two of them.
@@ -79,11 +105,11 @@ def seconds(owed: Array, light: Array, eps: EpsLinks) -> float:
     while True:
         excess = owed > light * time
         # A link's excess is linear while the same pairs spill: it is gone when T (budget + light of those pairs) is what they owe.
-        needed = eps.loads(np.where(excess, owed, 0.0)) / (
-            eps.budget + eps.loads(np.where(excess, light, 0.0))
-        )
+        due = eps.loads(np.where(excess, owed, 0.0)) + beside
+        carried = eps.budget + eps.loads(np.where(excess, light, 0.0))
+        needed = np.divide(due, carried, out=np.where(due > 0, np.inf, 0.0), where=carried > 0)
         later = max(time, float(needed.max(initial=0.0)))
-        if later <= time * (1 + 1e-12):
+        if later <= time * (1 + 1e-12) or later == inf:
             return later
         time = later
 
@@ -106,7 +132,7 @@ def parted(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
     owed = off_diagonal(demand)
     light: Array = circuit_rate(fabric) * counted(demand.servers, circuits).astype(np.float64)
     end = seconds(owed, light, EpsLinks.of(fabric, demand.servers))
-    by_light = np.minimum(owed, light * end)
+    by_light = np.minimum(owed, light * end) if isfinite(end) else np.where(light > 0, owed, 0.0)
     return Split(
         tuple(
             Share(

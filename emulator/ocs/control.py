@@ -57,6 +57,7 @@ class Fabric(Outside):
         self._lines.send({"answer": asked["ask"], "said": said})
 
     def _answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        at_ns = self._store.now_ns()
         match asked["do"]:
             case "inject":
                 self._store.inject(Fault.from_json(asked["fault"]))
@@ -70,7 +71,7 @@ class Fabric(Outside):
                 pass
             case other:
                 raise FabricError(f"{other!r} is not one of inject, heal, reboot, show, list")
-        return {"faults": [fault.as_json() for fault in self._store.faults]}
+        return {"at_ns": at_ns, "faults": [fault.as_json() for fault in self._store.faults]}
 
 
 def shown(store: Store) -> dict[str, Any]:

@@ -42,6 +42,10 @@ class Store(Lit):
         self.flaps = Flaps(self)
         self._serial = itertools.count()
         self._waiting: dict[int, Callable[[], None]] = {}
+        self._at_once = False
+        """Whether what is commanded now is to count from one instant."""
+        self._begun_ns: int | None = None
+        """That instant, once there is one."""
         self._recall()
 
     def add(self, pairs: Collection[Pair]) -> None:
@@ -224,11 +228,6 @@ class Store(Lit):
         self.strike(Ill.PARTIAL)
         undone = set(new[int(fault.value) :])
         return CrossConnects(self.ports, dict(set(wanted) - undone))
-
-    _at_once = False
-    """Whether what is commanded now is to count from one instant,"""
-    _begun_ns: int | None = None
-    """and from which, once there is one."""
 
     def at_once(self, *, begins: bool) -> None:
         """What is commanded until this ends is done as at one instant, that of its first move.

@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 
 from emulator.switch.agent import Agent
-from emulator.switch.datapath import BpfDatapath, Chassis
+from emulator.switch.chassis import Chassis
+from emulator.switch.datapath import BpfDatapath
 from emulator.switch.layout import CLASS_BITS
 from emulator.switch.openflow_door import Door, Wanted
 from emulator.switch.openflow_ports import KernelInterfaces

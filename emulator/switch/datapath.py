@@ -22,16 +22,14 @@ from emulator.switch.chassis import Chassis
 from emulator.switch.checksums import completed
 from emulator.switch.errors import FlowError
 from emulator.switch.flow import Action, Flow, FlowKey, Group, GroupKind
+from emulator.switch.flow_map import FlowMap, Written
 from emulator.switch.instructions import TAG_BYTES
 from emulator.switch.layout import COUNTER, PUNT, Layout, packed_steps, steps, value_of
 from emulator.switch.ring import Ring
 from emulator.switch.roster import Roster
 from emulator.switch.seam import Count, Port, Punt
 from emulator.switch.steps import Groups
-from emulator.switch.tables import Tables, Written
 from moefabric.errors import FabricError
-
-__all__ = ["BpfDatapath", "Chassis"]
 
 _ETH_P_ALL: Final = 0x0003
 _PACKED: Final = 4096
@@ -55,7 +53,7 @@ class BpfDatapath:
             undo.callback(self._memory.close)
             self._made = undo.pop_all()
         self._select = ctypes.c_uint32.from_buffer(self._memory.view, Layout.SELECT)
-        self._tables = Tables(maps.table)
+        self._flow_map = FlowMap(maps.table)
         self._roster = Roster()
         self._packed: dict[tuple[Action, ...], tuple[int, bytes]] = {}
         self._places: dict[FlowKey, int] = {}
@@ -121,7 +119,7 @@ class BpfDatapath:
 
     def _change(self, put: Mapping[FlowKey, Flow], drop: Sequence[FlowKey], groups: Groups) -> None:
         """Put flows and drop others by one flip. FlowError or BpfError changes nothing."""
-        self._tables.check(put.values(), drop)
+        self._flow_map.check(put.values(), drop)
         free = iter(self._free)
         new: dict[FlowKey, int] = {}
         written: dict[FlowKey, Written] = {}
@@ -131,15 +129,15 @@ class BpfDatapath:
                 place = new[name] = next(free)
             written[name] = Written(flow, value_of(flow.rank, place, packed))
         idle = 1 - (self._select.value & 1)
-        before = self._tables.change(written, drop)
+        before = self._flow_map.change(written, drop)
         try:
-            self._tables.write(idle)
+            self._flow_map.write(idle)
         except BpfError:
-            self._tables.change(before, [name for name in written if name not in before])
+            self._flow_map.change(before, [name for name in written if name not in before])
             raise
         self._count_from_zero(new)
         at = self._layout.masks(idle)
-        self._memory.view[at : at + self._layout.generation_bytes] = self._tables.masks(idle)
+        self._memory.view[at : at + self._layout.generation_bytes] = self._flow_map.masks(idle)
         bpf_calls.fence()
         self._select.value = (self._select.value + 1) & 0xFFFFFFFF
         bpf_calls.fence()
@@ -161,7 +159,8 @@ class BpfDatapath:
         """Take for new flows the places that were left longest ago, so that no packet still counts there."""
         view, first = self._memory.view, self._layout.counter(0)
         for name, place in places.items():
-            assert place == self._free.popleft()
+            taken = self._free.popleft()
+            assert taken == place
             COUNTER.pack_into(view, first + place * COUNTER.size, 0, 0)
             self._owners[place] = name
 

@@ -74,7 +74,7 @@ def speaks(hello: Message) -> bool:
 
 @dataclass(frozen=True)
 class FlowMod:
-    """A change of a flow table (A.3.4.1). Time-outs in seconds; `instructions` are None where a command has none (deletions)."""
+    """A change of a flow table (A.3.4.1). Time-outs in seconds."""
 
     cookie: int
     cookie_mask: int

@@ -14,7 +14,7 @@ from moefabric.units import rate_text
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def cost(servers: int, as_json: bool) -> None:
-    """Prices of fat-tree, rail-optimised, MixNet's and TopoOpt's networks, in USD."""
+    """Prices of fat-tree (1:1, and 3:1 oversubscribed), rail-optimised, MixNet's and TopoOpt's networks, in USD."""
     table = {
         rate_text(rate): {name: paper_network_usd(name, servers, rate) for name in NETWORKS}
         for rate in PRICES

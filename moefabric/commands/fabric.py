@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from moefabric.commands.ending import ended_in_order
 from moefabric.errors import FabricError, SpecError
+from moefabric.kinds import in_words
 from moefabric.management import RunDir, Wiring
 from moefabric.spec import load
 from moefabric.topology import Region
@@ -18,6 +20,7 @@ _PATH = click.Path(path_type=Path)
 @click.command()
 @click.argument("fabric", type=_PATH)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the file.")
+@ended_in_order()
 def up(fabric: Path, settings: tuple[str, ...]) -> None:
     """Start the fabric that FABRIC describes and leave it running."""
     spec = load.fabric(fabric, settings)
@@ -34,8 +37,10 @@ def up(fabric: Path, settings: tuple[str, ...]) -> None:
 def _words(wiring: Wiring) -> str:
     fabric = wiring.fabric
     nics = f"{fabric.optical} optical + {fabric.electrical} electrical NICs"
+    if fabric.panel:
+        nics = f"{fabric.optical} patched NICs"
     switch = f"{wiring.switch} ({wiring.switch_why})" if wiring.switch_why else wiring.switch
-    return f"{len(fabric.servers)} servers of {nics}, {switch}, {wiring.crossbar}, management {wiring.management.subnet}"
+    return f"{len(fabric.servers)} servers of {nics}, {in_words(fabric)}, {switch}, {wiring.crossbar}, management {wiring.management.subnet}"
 
 
 @click.command()
@@ -47,19 +52,19 @@ def down(name: str | None) -> None:
     if name is None and not lifecycle.running():
         click.echo("no fabric is up")
         return
-    chosen = name or only_running()
+    chosen = name or only_running("moefabric down NAME")
     click.echo(f"{chosen}: {'down' if lifecycle.down(chosen) else 'was not up'}")
 
 
-def only_running() -> str:
-    """The one fabric that runs. SpecError where there is none, or a choice."""
+def only_running(remedy: str = "--name NAME") -> str:
+    """The one fabric that runs. SpecError where there is none; or several, and `remedy` says which is meant."""
     from emulator import lifecycle
 
     running = lifecycle.running()
     if not running:
         raise SpecError([("", "no fabric is up: start one with `moefabric up FABRIC.yaml`")])
     if len(running) > 1:
-        raise SpecError([("", f"{', '.join(running)} are up: name one")])
+        raise SpecError([("", f"{', '.join(running)} are up: say which, `{remedy}`")])
     return running[0]
 
 
@@ -99,7 +104,7 @@ def exec_(server: str, command: tuple[str, ...], name: str | None) -> None:
 def light(
     circuits: tuple[str, ...], demand: Path | None, policy: str, region: str, name: str | None, as_json: bool
 ) -> None:
-    """Light these CIRCUITs (s0/o0~s1/o0, or s0~s1 for any free NICs) and no others; or those that a demand deserves."""
+    """Light these CIRCUITs (s0/o0~s1/o0) and no others; or those that a demand deserves."""
     if demand is not None and circuits:
         raise click.UsageError("give either circuits or --demand")
     if demand is None and not circuits:
@@ -125,10 +130,10 @@ def _light(
 
     wiring = wiring_of(name)
     chosen = _region(wiring, region)
-    client = ControllerClient(wiring.management.northbound(chosen))
-    if demand is not None:
-        return client.demand(read_demand(demand, len(chosen.servers)), policy)
-    return client.light(list(circuits))
+    with ControllerClient(wiring.management.northbound(chosen)) as client:
+        if demand is not None:
+            return client.demand(read_demand(demand, len(chosen.servers)), policy)
+        return client.light(circuits)
 
 
 def wiring_of(name: str) -> Wiring:

@@ -1,186 +1,38 @@
-"""`fault` and `events`: make the hardware suffer, clear it again, and see what happens to it."""
-
-import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Final
+"""`fault`: make the hardware suffer while it runs, see what it suffers from, and clear it again."""
 
 import click
 
-from moefabric.commands.fabric import only_running, wiring_of
-from moefabric.errors import SpecError
-from moefabric.management import RunDir, Wiring
-from moefabric.topology import Nic, Region
-from moefabric.units import duration_ns
-
-_KINDS: Final = ("port", "stuck", "loss", "deny", "delay", "never", "reset", "partial", "reboot", "list")
-_ALL: Final = "all"
+from moefabric.commands import fault_hardware, fault_job, fault_list, fault_ocs
+from moefabric.commands.fabric import only_running
+from moefabric.management import RunDir
 
 
-@click.group()
-def fault() -> None:
+@click.group(invoke_without_command=True)
+@click.option("--clear", is_flag=True, help="Clear all faults, of whatever kind.")
+@click.option("--name", help="With --clear: the fabric, where more than one is up.")
+@click.pass_context
+def fault(context: click.Context, clear: bool, name: str | None) -> None:
     """Inject, clear and list faults."""
-
-
-@fault.command()
-@click.argument("kind", required=False, type=click.Choice(_KINDS))
-@click.argument("words", nargs=-1)
-@click.option("--times", type=click.IntRange(min=1), help="It shows itself so many times, and is over.")
-@click.option(
-    "--db", type=click.FloatRange(min=0), default=30.0, show_default=True, help="With loss: how much."
-)
-@click.option("--after", is_flag=True, help="With reset: when the command is done, unanswered.")
-@click.option("--clear", is_flag=False, flag_value=_ALL, metavar="[NUMBER]", help="Clear this fault, or all.")
-@click.option("--ocs", "chosen", default="ocs0", show_default=True, help="The switch.")
-@click.option("--name", help="The fabric, where more than one is up.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def ocs(
-    kind: str | None,
-    words: tuple[str, ...],
-    times: int | None,
-    db: float,
-    after: bool,
-    clear: str | None,
-    chosen: str,
-    name: str | None,
-    as_json: bool,
-) -> None:
-    r"""Faults of an optical switch, which then suffers from them; without KIND: list them.
-
-    \b
-    port PORT...        fail: no light, no commands (a PORT is a number, or a NIC such as s0/o1 with both its fibres)
-    stuck PORT...       the mirrors of these inputs stay where they are, whatever the switch says
-    loss PATH           the path (1-17, or s0/o0~s1/o0 one way) loses --db more, until receivers hear nothing
-    deny                commands are refused
-    delay TIME          completion is told so much later
-    never               completion is never told
-    reset               the connection breaks off before the next command is done (--after: when it is done)
-    partial N           of a command for several cross-connects only N are made
-    reboot              the switch boots: clients are hung up on, and circuits go if its start-up mode is volatile
-    list                what it suffers from now
-    """  # fmt: skip
-    from emulator.asking import ask
-
-    fabric = name or only_running()
-    wiring = wiring_of(fabric)
-    region = region_of(wiring, chosen)
-    asked = _asked(kind, words, times, db, after, clear, wiring, region)
-    said = ask(RunDir.named(fabric).plant(region), asked)
-    if as_json:
-        click.echo(json.dumps(said))
+    if context.invoked_subcommand is not None:
         return
-    for line in [_line(one) for one in said["faults"]] or [f"{chosen}: no faults"]:
-        click.echo(line)
+    if not clear:
+        click.echo(context.get_help())
+        return
+    from emulator import injection
+    from moefabric.experiment import breaking
+
+    run_dir = RunDir.named(name or only_running())
+    for one in breaking.standing(run_dir):
+        breaking.mend(run_dir, one)
+    fault_list.told(injection.clear(run_dir)["faults"], as_json=False)
 
 
-def _asked(
-    kind: str | None,
-    words: Sequence[str],
-    times: int | None,
-    db: float,
-    after: bool,
-    clear: str | None,
-    wiring: Wiring,
-    region: Region,
-) -> dict[str, Any]:
-    """What the switch's process is asked."""
-    if clear is not None:
-        if kind is not None:
-            raise click.UsageError("give either a kind of fault or --clear")
-        return {"do": "heal", "number": None if clear == _ALL else _number(clear, "--clear")}
-    if kind in (None, "list", "reboot"):
-        if words:
-            raise click.UsageError(f"{kind} takes nothing more")
-        return {"do": kind or "list"}
-    assert kind is not None
-    ports: list[int] = []
-    value = 0.0
-    match kind:
-        case "port" | "stuck":
-            ports = [port for word in words for port in _ports(word, wiring, region, both=kind == "port")]
-            _some(ports, f"{kind} PORT...")
-        case "loss":
-            ports, value = _path(_one(words, "loss PATH"), wiring, region), db
-        case "delay":
-            value = duration_ns(_one(words, "delay TIME")) / 1e9
-        case "partial":
-            value = _number(_one(words, "partial N"), "partial")
-        case "reset":
-            value = float(after)
-    return {"do": "inject", "fault": {"ill": kind, "ports": ports, "value": value, "times": times}}
-
-
-def _some(found: Sequence[object], usage: str) -> None:
-    if not found:
-        raise click.UsageError(usage)
-
-
-def _one(words: Sequence[str], usage: str) -> str:
-    if len(words) != 1:
-        raise click.UsageError(usage)
-    return words[0]
-
-
-def _number(word: str, place: str) -> int:
-    try:
-        return int(word)
-    except ValueError as wrong:
-        raise SpecError([(place, f"{word!r} is not a number")]) from wrong
-
-
-def _ports(word: str, wiring: Wiring, region: Region, *, both: bool) -> list[int]:
-    """A port as a number, or a NIC's input (and output)."""
-    if word.isdecimal():
-        return [int(word)]
-    number = _port_of(word, wiring, region)
-    assert region.ocs is not None
-    return [number, region.ocs.ports + number] if both else [number]
-
-
-def _port_of(word: str, wiring: Wiring, region: Region) -> int:
-    known = {str(nic): nic for server in region.servers for nic in wiring.fabric.optical_nics(server)}
-    nic: Nic | None = known.get(word)
-    if nic is None:
-        raise SpecError([("", f"{word!r} is neither a port's number nor one of {', '.join(known)}")])
-    return wiring.fabric.ocs_port(nic)
-
-
-def _path(word: str, wiring: Wiring, region: Region) -> list[int]:
-    """An input and an output: `1-17`, or `s0/o0~s1/o0`."""
-    assert region.ocs is not None
-    a, tilde, b = word.partition("~")
-    if tilde:
-        return [_port_of(a, wiring, region), region.ocs.ports + _port_of(b, wiring, region)]
-    a, _, b = word.partition("-")
-    return [_number(a, "loss"), _number(b, "loss")]
-
-
-def _line(one: dict[str, Any]) -> str:
-    ports = ",".join(map(str, one["ports"]))
-    value = f"{one['value']:g}" if one["value"] else ""
-    times = f"{one['times']} times more" if one["times"] is not None else ""
-    return " ".join(filter(None, [f"{one['number']}:", one["ill"], ports, value, times]))
-
-
-@click.command()
-@click.option("--follow", "-f", is_flag=True, help="Go on with what happens next, until interrupted.")
-@click.option("--name", help="The fabric, where more than one is up.")
-def events(follow: bool, name: str | None) -> None:
-    """What happened to the optical switches, as JSON lines: changes, light, faults, alarms."""
-    from emulator import asking
-
-    fabric = name or only_running()
-    regions = [region for region in wiring_of(fabric).fabric.regions if region.ocs is not None]
-    plants: dict[str, Path] = {
-        region.ocs.name: RunDir.named(fabric).plant(region) for region in regions if region.ocs is not None
-    }
-    for switch, event in asking.events(plants, follow=follow):
-        click.echo(json.dumps({"ocs": switch, **event}))
-
-
-def region_of(wiring: Wiring, chosen: str) -> Region:
-    """The region whose switch is called so."""
-    found = {region.ocs.name: region for region in wiring.fabric.regions if region.ocs is not None}
-    if chosen not in found:
-        raise SpecError([("--ocs", f"{chosen} is not one of {', '.join(found) or 'none'}")])
-    return found[chosen]
+for _command in (
+    fault_ocs.ocs,
+    fault_hardware.nic,
+    fault_hardware.server,
+    fault_job.gpu,
+    fault_job.controller,
+    fault_list.list_,
+):
+    fault.add_command(_command)

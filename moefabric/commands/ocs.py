@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 
 from moefabric.commands.fabric import only_running, wiring_of
-from moefabric.commands.fault import region_of
+from moefabric.commands.fault_ocs import region_of
 from moefabric.management import RunDir, Wiring
 from moefabric.topology import Region
 

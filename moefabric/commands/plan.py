@@ -31,12 +31,15 @@ class RateType(click.ParamType[float]):
         return rate
 
 
-def bare_fabric(servers: int, optical: int, electrical: int, nic_rate_bps: float) -> Fabric:
-    """One region of servers on a leaf and an OCS, as `plan` takes it."""
+def bare_fabric(
+    servers: int, optical: int, electrical: int, nic_rate_bps: float, *, panel: bool = False
+) -> Fabric:
+    """One region of servers on a leaf and an OCS, as `plan` takes it; or on a patch panel alone."""
     names = tuple(f"s{i}" for i in range(servers))
     ocs = Ocs("ocs0", max(2, servers * optical)) if optical else None
     eps = Eps(servers) if electrical else None
-    return Fabric("plan", (Region("r0", 0, names, ocs),), 8, optical, electrical, nic_rate_bps, eps)
+    region = Region("r0", 0, names, ocs)
+    return Fabric("plan", (region,), 8, optical, electrical, nic_rate_bps, eps, panel=panel and eps is None)
 
 
 @click.command()
@@ -62,14 +65,18 @@ def plan(demand: Path, degree: int, electrical: int, nic_rate: float, policy: st
     if degree + electrical == 0:
         raise SpecError([("--degree, --electrical", "a server without any NIC reaches nobody")])
     rows = read_demand(demand)
-    fabric = bare_fabric(len(rows), degree, electrical, nic_rate)
+    fabric = bare_fabric(len(rows), degree, electrical, nic_rate, panel=policy == "topoopt")
     chosen = planning.policy_named(policy)
     made = planning.plan(fabric, fabric.regions[0], DemandMatrix(fabric.servers, rows), chosen, CircuitSet())
-    click.echo(json.dumps(made.to_json()) if as_json else "\n".join(_lines(made)))
+    click.echo(
+        json.dumps(made.to_json())
+        if as_json
+        else "\n".join(_lines(made, "on by other servers" if fabric.panel else "by the EPS"))
+    )
 
 
-def _lines(made: "Plan") -> list[str]:
-    """The plan for a person."""
+def _lines(made: "Plan", otherwise: str) -> list[str]:
+    """The plan for a person; `otherwise` is how bytes go that have no light."""
     dark = {server: left for server, left in zip(made.servers, made.leftover_ports, strict=True) if left}
     lines = [
         f"{made.policy}: {len(made.circuits)} circuits, {made.predicted_s * 1e3:.3f} ms predicted, no less than {made.bound_s * 1e3:.3f} ms",
@@ -78,7 +85,7 @@ def _lines(made: "Plan") -> list[str]:
     if dark:
         lines.append("  dark: " + ", ".join(f"{left} ports of {server}" for server, left in dark.items()))
     lines += [
-        f"  {s.src} to {s.dst}: {s.light_bytes:,.0f} bytes by light, {s.eps_bytes:,.0f} by the EPS"
+        f"  {s.src} to {s.dst}: {s.light_bytes:,.0f} bytes by light, {s.eps_bytes:,.0f} {otherwise}"
         for s in made.split
     ]
     return lines

@@ -2,11 +2,14 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from moefabric.commands.ending import ended_in_order
+from moefabric.commands.files import STANDARD_OUTPUT, writable, write
 from moefabric.spec import load
 
 INVALID: Final = 3
@@ -29,6 +32,7 @@ _SET: Final = click.option(
 @click.option("--report", type=_PATH, help="Write one self-contained HTML page here.")
 @click.option("--external", default="", help="Comma-separated services that run elsewhere: ocs, controller.")
 @_SET
+@ended_in_order()
 def run(
     experiment: Path, json_file: Path | None, report: Path | None, external: str, settings: tuple[str, ...]
 ) -> None:
@@ -38,16 +42,15 @@ def run(
 
     spec = load.experiment(experiment, settings)
     outside = _external(external)
-    for file in (json_file, report):
-        _writable(file)
+    writable(json_file, report)
     with reporter(running.operations_total(spec)) as said:
         outcome = running.run(spec, experiment.parent, said, outside)
-    _write(json_file, json.dumps(outcome, indent=1) + "\n")
+    write(json_file, json.dumps(outcome, indent=1) + "\n")
     if report is not None:
         from moefabric.report.page import page
 
-        _write(report, page(outcome))
-    if str(json_file) != "-":
+        write(report, page(outcome))
+    if json_file != STANDARD_OUTPUT:
         _show(outcome)
     sys.exit(INVALID if outcome["verdict"] == "invalid" else 0)
 
@@ -72,27 +75,6 @@ def _external(text: str) -> frozenset[str]:
     if unknown := chosen - {"ocs", "controller"}:
         raise click.UsageError(f"--external: {', '.join(sorted(unknown))} is not one of ocs, controller")
     return chosen
-
-
-def _writable(file: Path | None) -> None:
-    """Before an hour of packets, not after: see that the results can be written."""
-    if file is None or str(file) == "-":
-        return
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("a"):
-            pass
-    except OSError as fault:
-        raise click.UsageError(f"{file}: {fault.strerror}") from fault
-
-
-def _write(file: Path | None, text: str) -> None:
-    if file is None:
-        return
-    if str(file) == "-":
-        click.echo(text, nl=False)
-    else:
-        file.write_text(text)
 
 
 def _show(outcome: dict[str, Any]) -> None:
@@ -126,3 +108,37 @@ def _print_prediction(said: dict[str, Any]) -> None:
             str(entry["reconfigurations"]),
         )
     Console().print(made)
+    for line in [*_firsts(said["fabrics"]), *_costs(said["fabrics"])]:
+        Console().print(line, highlight=False)
+
+
+def _firsts(entries: list[dict[str, Any]]) -> Iterator[str]:
+    """What the first all-to-alls of each fabric are exposed to, where some do otherwise than to wait for their light."""
+    from moefabric.report import words
+
+    if all(entry["first"] == "block" for entry in entries):
+        return
+    for entry in entries:
+        if seen := entry["first_all_to_all"]:
+            exposed, wait, ideal = (
+                words.seconds(seen[key]) for key in ("predicted_exposed_s", "predicted_wait_s", "ideal_s")
+            )
+            line = f"{entry['fabric']}: first all-to-all exposed {exposed}, {wait} of it waiting; {ideal} with the right light in time"
+            foresight = seen.get("foresight") or {}
+            if foresight.get("guessed"):
+                hits, cost = words.share(foresight["top_k_hits"]), words.seconds(foresight["wrong_guess_s"])
+                line += f"; {hits} of the {foresight['top_k']} busiest experts foreseen, a guess costs {cost}"
+            yield line
+
+
+def _costs(entries: list[dict[str, Any]]) -> Iterator[str]:
+    """What each network costs, and what a dollar of it buys."""
+    from moefabric.report import words
+
+    for entry in entries:
+        cost = entry["cost"]
+        if cost["network_usd"] is not None:
+            buys = f", a dollar buys {words.ratio(cost['to_eps'])} of eps'" if cost["to_eps"] else ""
+            yield f"{entry['fabric']}: network of {words.usd(cost['network_usd'])}{buys}"
+    for why in sorted({entry["cost"]["why"] for entry in entries} - {""}):
+        yield f"networks are not priced: {why}"

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from heapq import heappop, heappush
 from math import ceil, isfinite
 from typing import Any, Protocol
 
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
+from moefabric.errors import AgentError
 from moefabric.experiment.runs import Moved
 from moefabric.flows import Flow
 from moefabric.fluid import predict_regions
@@ -21,13 +23,29 @@ class VirtualClock:
 
     def __init__(self, now_ns: int = 0) -> None:
         self._now_ns = now_ns
+        self._due: list[tuple[int, int, Callable[[], object]]] = []
+        self._count = 0
+
+    def at(self, instant_ns: int, action: Callable[[], object]) -> None:
+        """Do something when somebody waits past that instant."""
+        self._count += 1
+        heappush(self._due, (instant_ns, self._count, action))
+
+    @property
+    def next_ns(self) -> int | None:
+        """When something is done next."""
+        return self._due[0][0] if self._due else None
 
     def now_ns(self) -> int:
         """What has been waited for so far."""
         return self._now_ns
 
     def sleep_until(self, instant_ns: int) -> None:
-        """It is then."""
+        """It is then, and what was due has been done."""
+        while self._due and self._due[0][0] <= instant_ns:
+            due_ns, _, action = heappop(self._due)
+            self._now_ns = max(self._now_ns, due_ns)
+            action()
         self._now_ns = max(self._now_ns, instant_ns)
 
 
@@ -42,6 +60,31 @@ class AtOnce(Executor):
         except Exception as fault:  # noqa: BLE001 - whoever asks for the result gets it
             done.set_exception(fault)
         return done
+
+
+class InTime(Executor):
+    """Runs what it is given on a clock of its own, which those who wait in it wait on; the future is done when `clock` shows the instant it ended."""
+
+    def __init__(self, clock: VirtualClock, own: VirtualClock) -> None:
+        self.clock, self.own = clock, own
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """The future, to be done later."""
+        done, told = AtOnce().submit(self._timed, fn, *args, **kwargs), Future[Any]()
+        self.clock.at(self.own.now_ns(), lambda: _hand_on(done, told))
+        return told
+
+    def _timed(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        self.own._now_ns = self.clock.now_ns()  # noqa: SLF001 - a clock set by another
+        return fn(*args, **kwargs)
+
+
+def _hand_on(done: Future[Any], told: Future[Any]) -> None:
+    fault = done.exception()
+    if fault is None:
+        told.set_result(done.result())
+    else:
+        told.set_exception(fault)
 
 
 class Circuits(Protocol):
@@ -82,23 +125,65 @@ class MemoryAgents:
     def __init__(self, fabric: Fabric, lit: Callable[[], CircuitSet], clock: VirtualClock) -> None:
         self.fabric, self.lit, self.clock = fabric, lit, clock
         self.broken: Mapping[tuple[str, str], str] = {}
+        self._armed: dict[int, list[FlowRecord]] = {}
+        self._woken = False
+        self._launched = 0
 
     def run(
         self, collective: int, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float
     ) -> list[FlowRecord]:
         """A record of each flow, in order. What has no way, or takes longer than `deadline_s`, isn't ok."""
+        self.arm(collective, flows, start_ns, deadline_s)
+        return self.collect(collective, flows, deadline_s)
+
+    def arm(
+        self, collective: int, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float
+    ) -> int:
+        """When these flows start, over what is lit now; collectives in flight don't slow each other down."""
         start = self.clock.now_ns() if start_ns is None else max(start_ns, self.clock.now_ns())
         took_s = self._seconds(flows)
-        ends = {name: start + ceil(min(s, deadline_s) * NS_PER_S) for name, s in took_s.items()}
-        self.clock.sleep_until(max(ends.values(), default=start))
         late = {name: _late(seconds, deadline_s) for name, seconds in took_s.items()}
-        return [
+        self._armed[collective] = [
             self._record(
-                collective, flow, start, ends[name], self.broken.get((flow.src, flow.dst), late[name])
+                collective,
+                flow,
+                start,
+                start + ceil(min(took_s[name], deadline_s) * NS_PER_S),
+                self.broken.get((flow.src, flow.dst), late[name]),
             )
             for flow in flows
             for name in [self.fabric.region_of[flow.src].name]
         ]
+        return start
+
+    def collect(self, collective: int, flows: Sequence[PacedFlow], deadline_s: float) -> list[FlowRecord]:
+        """What became of the flows that were armed under that number; it is then when the last one has ended."""
+        records = self._armed.pop(collective)
+        if len(records) != len(flows) or deadline_s <= 0:
+            raise AgentError(
+                f"collective {collective}: {len(records)} flows armed, {len(flows)} asked for within {deadline_s:g} s"
+            )
+        self.clock.sleep_until(max((record.last_received_ns for record in records), default=0))
+        return records
+
+    def launch(self, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float) -> int:
+        """As `arm`, under a number of its own; `ended` tells what became of it."""
+        self._launched += 1
+        self.arm(-self._launched, flows, start_ns, deadline_s)
+        return -self._launched
+
+    def ended(self, until_ns: int | None) -> dict[int, list[FlowRecord]]:
+        """It is when the next armed collective ends, something happens on the clock or the instant comes; the records of those that have ended."""
+        ends = {n: max(record.last_received_ns for record in told) for n, told in self._armed.items()}
+        instants = [at for at in (*ends.values(), self.clock.next_ns, until_ns) if at is not None]
+        if not self._woken and instants:
+            self.clock.sleep_until(min(instants))
+        self._woken = False
+        return {n: self._armed.pop(n) for n, end in ends.items() if end <= self.clock.now_ns()}
+
+    def wake(self) -> None:
+        """Let `ended` return."""
+        self._woken = True
 
     def _seconds(self, flows: Sequence[PacedFlow]) -> dict[str, float]:
         sent = [Flow(flow.src, flow.dst, flow.path, flow.bytes) for flow in flows]

@@ -4,30 +4,32 @@ from pathlib import Path
 from statistics import median
 
 from controller.planner.plan import policy_named
-from controller.planner.policy import Policy
 from moefabric.circuits import CircuitSet
-from moefabric.demand import DemandMatrix
+from moefabric.experiment.costs import against_eps, cost
+from moefabric.experiment.first import first_foretold
+from moefabric.experiment.jobs import Jobs
+from moefabric.experiment.jobs import predicted as predicted_apart
 from moefabric.experiment.results import Json
-from moefabric.experiment.sending import lit_together, planned_flows
+from moefabric.experiment.walk import Walk, Walked
 from moefabric.experiment.workload import Workload, workload_on
-from moefabric.fluid import predict_regions
-from moefabric.iteration import Collective, Compute, Reconfigure
 from moefabric.scaling import propose
 from moefabric.spec.experiment import ExperimentSpec, FabricChoice
-from moefabric.topology import Fabric, Region, Scale
-from moefabric.units import NS_PER_S
+from moefabric.topology import Fabric, Scale
 
 
 def predicted(spec: ExperimentSpec, folder: Path) -> Json:
     """Per fabric: iteration, exposed communication and all-to-all seconds, as the fluid model has them."""
-    fabrics = []
+    fabrics: list[Json] = []
     for choice in spec.fabrics:
         fabric = spec.wired(choice, "predict", Scale())
-        work = workload_on(spec, fabric, folder)
-        iterations = [_iteration(choice, fabric, work, number) for number in range(work.iterations)]
-        a2a = [seconds for each in iterations for seconds in each["collectives_s"]]
-        total = sum(each["seconds"] for each in iterations) / len(iterations)
-        compute = sum(each["compute_s"] for each in iterations) / len(iterations)
+        work = workload_on(spec, fabric, folder).under(choice.first)
+        iterations = _walked(spec, choice, fabric, work, work.iterations)
+        guesses = (
+            {number: work.guesses(number) for number in range(work.iterations)} if work.foresight else None
+        )
+        a2a = [seconds for each in iterations for seconds in each.collectives_s]
+        total = sum(each.seconds for each in iterations) / len(iterations)
+        compute = sum(each.compute_s for each in iterations) / len(iterations)
         fabrics.append(
             {
                 "fabric": choice.name,
@@ -36,14 +38,18 @@ def predicted(spec: ExperimentSpec, folder: Path) -> Json:
                 "compute_s": compute,
                 "exposed_comm_s": total - compute,
                 "all_to_all_s": median(a2a),
-                "light_share": sum(e["light"] for e in iterations)
-                / max(1.0, sum(e["bytes"] for e in iterations)),
-                "reconfigurations": sum(each["moves"] for each in iterations),
+                "light_share": sum(e.by_light for e in iterations)
+                / max(1.0, sum(e.bytes for e in iterations)),
+                "reconfigurations": sum(each.moves for each in iterations),
+                "cost": cost(fabric, total),
+                "first": choice.first,
+                "first_all_to_all": first_foretold([each.firsts for each in iterations], guesses),
             }
         )
     base = next((f["all_to_all_s"] for f in fabrics if f["policy"] == "eps"), None)
     for entry in fabrics:
         entry["all_to_all_vs_eps"] = entry["all_to_all_s"] / base if base else None
+    against_eps(fabrics)
     return {"experiment": spec.experiment, "fabrics": fabrics}
 
 
@@ -55,61 +61,33 @@ def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> Scale:
     shortest = min(
         seconds
         for choice, fabric in wired.items()
-        for seconds in _iteration(choice, fabric, workload_on(spec, fabric, folder), 0)["collectives_s"]
+        for work in [workload_on(spec, fabric, folder).under(choice.first)]
+        for seconds in _walked(spec, choice, fabric, work, 1)[0].collectives_s
     )
-    return propose((fabric for choice, fabric in wired.items() if not choice.hosts), shortest, datapath)
+    together = spec.group if spec.training.apart else None
+    emulated = (fabric for choice, fabric in wired.items() if not choice.hosts)
+    return propose(emulated, shortest, datapath, together=together)
 
 
-def _iteration(choice: FabricChoice, fabric: Fabric, work: Workload, number: int) -> Json:
-    """One iteration, with the light that the policy would have moved; settling is waited for in the forward pass."""
+def _walked(
+    spec: ExperimentSpec, choice: FabricChoice, fabric: Fabric, work: Workload, iterations: int
+) -> list[Walked]:
+    """So many iterations, with the light that the policy would have moved; what is lit once is lit for the whole job."""
     policy = policy_named(choice.policy)
-    moving = policy.moves
-    settle = max((_settle_s(region) for region in fabric.regions), default=0.0)
-    lit = CircuitSet()
-    if not moving or number:
-        lit = _lit(policy, fabric, work.layers(number - 1 if moving else 0)[0].demand, lit)
-    seconds = compute = sent = light = 0.0
-    moves, collectives = 0, []
-    for operation in work.operations(number):
-        match operation:
-            case Compute(meanwhile=meanwhile):
-                wait = 0.0
-                if meanwhile is not None and moving:
-                    lit, changed = _moved(policy, fabric, meanwhile, lit)
-                    moves, wait = moves + changed, settle * bool(changed)
-                compute += operation.slowest_s
-                seconds += max(operation.slowest_s, wait)
-            case Reconfigure() if moving:
-                lit, changed = _moved(policy, fabric, operation, lit)
-                moves, seconds = moves + changed, seconds + settle * bool(changed)
-            case Collective():
-                planned = planned_flows(fabric, policy, operation.demand, lit)
-                needed = [p.seconds for p in predict_regions(fabric, lit, planned).values()]
-                collectives += needed
-                seconds += max(needed, default=0.0)
-                sent += sum(flow.bytes for flow in planned)
-                light += sum(flow.bytes for flow in planned if flow.by_light)
-    return {
-        "seconds": seconds, "compute_s": compute, "collectives_s": collectives, "bytes": sent, "light": light, "moves": moves
-    }  # fmt: skip
-
-
-def _settle_s(region: Region) -> float:
-    return (region.ocs.settle_ns + region.ocs.link_up_ns) / NS_PER_S if region.ocs else 0.0
-
-
-def _lit(policy: Policy, fabric: Fabric, demand: DemandMatrix, lit: CircuitSet) -> CircuitSet:
-    """What the policy lights for a demand, region by region."""
-    return lit_together(
-        policy.circuits(fabric, region, demand.of(region.servers), lit)
-        for region in fabric.regions
-        if region.ocs is not None
-    )
-
-
-def _moved(policy: Policy, fabric: Fabric, wanted: Reconfigure, lit: CircuitSet) -> tuple[CircuitSet, int]:
-    """The light that is wanted, and in how many regions it isn't what was lit."""
-    target = _lit(policy, fabric, wanted.demand, lit)
-    change = lit.towards(target)
-    moving = {fabric.region_of[c.a.server].name for each in (change.teardown, change.setup) for c in each}
-    return target, len(moving)
+    walk = Walk(fabric, policy, CircuitSet(), moves=policy.moves)
+    if not policy.moves:
+        walk.lit = walk.target(work.whole_demand())
+    if not spec.training.apart:
+        return [walk.iteration(work.operations(number)) for number in range(iterations)]
+    jobs = Jobs(fabric, work, spec.training.shape)
+    return [
+        Walked(
+            each.seconds,
+            each.compute_s,
+            [seconds for _, seconds in each.all_to_alls],
+            bytes=sum(flow.bytes for sent, _ in each.all_to_alls for flow in sent.flows),
+            by_light=sum(flow.bytes for sent, _ in each.all_to_alls for flow in sent.flows if flow.by_light),
+            moves=each.moves,
+        )
+        for each in predicted_apart(jobs, policy, walk.lit, iterations, moves=policy.moves)
+    ]

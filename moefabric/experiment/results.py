@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from moefabric.experiment.runs import CollectiveRun, IterationRun, ReconfigurationRun
+from moefabric.circuits import CircuitSet
+from moefabric.experiment.costs import cost
+from moefabric.experiment.runs import CollectiveRun, IterationRun, ReconfigurationRun, Suffered
+from moefabric.failures import to_json
 from moefabric.fidelity import Observation, judge
-from moefabric.fluid import goodput_share
-from moefabric.iteration import Operation
+from moefabric.flows import Flow
+from moefabric.fluid import Link, goodput_share, link_rate_bps, route
+from moefabric.kinds import in_words
 from moefabric.records import FlowRecord
 from moefabric.topology import Fabric
 from moefabric.units import NS_PER_S
@@ -30,28 +34,37 @@ def result(
     *,
     cpu_idle: Sequence[float],
     remarks: Sequence[str],
+    suffered: Suffered | None = None,
 ) -> Json:
-    """One fabric's entry in `results`."""
+    """One fabric's entry in `results`. Collectives that felt a failure are told, not judged."""
+    suffered = suffered or Suffered()
     model_s = _model_seconds(fabric)
     collectives = [run for iteration in runs for run in iteration.collectives]
-    ours = [run for run in collectives if run.stolen <= STOLEN]
-    integrity = _integrity(collectives)
+    transfers = [run for iteration in runs for run in iteration.transfers]
+    whole = [run for run in collectives if not suffered.disturbed(run)]
+    ours = [run for run in whole if run.stolen <= STOLEN]
+    integrity = _integrity([*collectives, *transfers])
     seen = Observation(
         completion_errors=[model_s(run.end_ns - run.start_ns) / run.prediction.seconds - 1 for run in ours],
         link_rate_errors=[error for run in ours for error in _link_rate_errors(fabric, run)],
         cpu_idle=cpu_idle,
         lateness=[_lateness(run) for run in ours],
-        disturbed=1 - len(ours) / len(collectives) if collectives else 0.0,
+        disturbed=1 - len(ours) / len(whole) if whole else 0.0,
         remarks=remarks,
         **integrity,
     )
     shown = _shown(runs)
+    drawn = [run for run in runs if run.number == shown.number]
     return {
         "fabric": name,
         "policy": policy,
         "wiring": _wiring(fabric),
+        "cost": cost(fabric, _median_s(model_s, runs)),
         "iterations": [_iteration(fabric, run) for run in runs],
-        "collectives": [_collective(fabric, run) for run in collectives],
+        "collectives": [
+            _collective(fabric, run) | {"failures": suffered.disturbed(run)} for run in collectives
+        ],
+        "transfers": [_collective(fabric, run) for run in transfers],
         "reconfigurations": [
             _reconfiguration(fabric, run) for iteration in runs for run in iteration.reconfigurations
         ],
@@ -62,14 +75,63 @@ def result(
                 "kind": span.kind,
                 "pass": span.direction,
                 "layer": span.layer,
-                "start_s": model_s(span.start_ns - shown.start_ns),
-                "end_s": model_s(span.end_ns - shown.start_ns),
+                "micro_batch": span.micro_batch,
+                "start_s": model_s(span.start_ns - begun_ns),
+                "end_s": model_s(span.end_ns - begun_ns),
             }
-            for span in sorted(shown.spans, key=lambda span: (span.start_ns, fabric.index[span.server]))
+            # Jobs have nothing to do with each other: each is drawn from its own start.
+            for begun_ns, span in sorted(
+                ((run.start_ns, span) for run in drawn for span in run.spans),
+                key=lambda drawn: (drawn[1].start_ns - drawn[0], fabric.index[drawn[1].server]),
+            )
         ],
-        "integrity": integrity,
+        "failures": _failures(fabric, suffered, runs),
+        "integrity": integrity | {"retried_transfers": sum(run.retried for run in runs)},
         "fidelity": asdict(judge(seen)) | {"verdict": str(judge(seen).verdict)},
     }
+
+
+def _median_s(model_s: Callable[[float], float], runs: Sequence[IterationRun]) -> float:
+    return float(np.median([model_s(run.end_ns - run.start_ns) for run in runs]))
+
+
+def _failures(fabric: Fabric, suffered: Suffered, runs: Sequence[IterationRun]) -> list[Json]:
+    """Each failure, with its iteration's picture: what the servers did, and when what was seen, in model seconds of that iteration."""
+    model_s, by_number = _model_seconds(fabric), {run.number: run for run in runs}
+    made = to_json(suffered.failures, suffered.windows)
+    for entry, failure in zip(made, suffered.failures, strict=True):
+        run = by_number.get(entry["iteration"])
+        instants = {
+            "injected": failure.injected_ns,
+            "detected": failure.detected_ns,
+            "recovered": failure.recovered_ns,
+        }
+        entry["marks"] = {
+            name: model_s(suffered.shown_ns(at) - run.start_ns)
+            for name, at in instants.items()
+            if run is not None and at is not None
+        }
+        entry["measured_s"] = model_s(run.end_ns - run.start_ns) if run else None
+        entry["lanes"] = _lanes(fabric, run, failure.what) if run else []
+    return made
+
+
+def _lanes(fabric: Fabric, run: IterationRun, what: Sequence[str]) -> list[Json]:
+    """What the servers concerned did in that iteration; of a region's or a switch's failure, its first server."""
+    model_s = _model_seconds(fabric)
+    named = {name.partition("/")[0] for name in what}
+    servers = named & {span.server for span in run.spans} or {fabric.servers[0]}
+    stand_ins = {span.server for span in run.spans} & set(fabric.backups)
+    return [
+        {
+            "server": span.server,
+            "kind": span.kind,
+            "start_s": model_s(span.start_ns - run.start_ns),
+            "end_s": model_s(span.end_ns - run.start_ns),
+        }
+        for span in run.spans
+        if span.server in servers | stand_ins
+    ]
 
 
 def _shown(runs: Sequence[IterationRun]) -> IterationRun:
@@ -84,11 +146,15 @@ def _model_seconds(fabric: Fabric) -> Callable[[float], float]:
 
 def _wiring(fabric: Fabric) -> Json:
     return {
-        "servers": len(fabric.servers),
-        "regions": {region.name: list(region.servers) for region in fabric.regions},
+        "servers": len(fabric.working),
+        "regions": {region: list(servers) for region, servers in fabric.groups.items()},
+        "backups": list(fabric.backups),
         "gpus_per_server": fabric.gpus,
         "optical_nics": fabric.optical,
         "electrical_nics": fabric.electrical,
+        "kind": in_words(fabric),
+        "panel": fabric.panel,
+        "eps": _eps(fabric),
         "nic_rate_bps": fabric.nic_rate_bps,
         "emulated_nic_rate_bps": fabric.scale.rate_bps(fabric.nic_rate_bps),
         "bytes_scale": fabric.scale.bytes,
@@ -97,28 +163,38 @@ def _wiring(fabric: Fabric) -> Json:
     }
 
 
+def _eps(fabric: Fabric) -> Json | None:
+    """The packet switches and which NICs end on each leaf; none where there are none."""
+    if fabric.eps is None or not fabric.leaves:
+        return None
+    return {
+        "kind": str(fabric.eps.kind),
+        "leaves": {leaf: [str(nic) for nic in fabric.nics_under(leaf)] for leaf in fabric.leaves},
+        "spines": list(fabric.spines),
+        "oversubscription": fabric.eps.oversubscription,
+        "uplink_rate_bps": fabric.uplink_rate_bps,
+    }
+
+
 def _iteration(fabric: Fabric, run: IterationRun) -> Json:
     model_s = _model_seconds(fabric)
     measured, compute = model_s(run.end_ns - run.start_ns), model_s(run.compute_ns)
     predicted = compute + _slowest_regions(
-        [(c.operation, c.prediction.seconds) for c in run.collectives]
-        + [
-            (r.operation, r.moved.phases.settle_s / fabric.scale.dilation)
-            for r in run.reconfigurations
-            if r.moved.before != r.moved.after and r.operation.direction == "forward"
-        ]
+        (c.operation, c.expected_wait_s + c.prediction.seconds) for c in run.collectives
     )
     return {
+        "job": run.job,
         "iteration": run.number,
         "measured_s": measured,
-        "predicted_s": predicted,
+        "predicted_s": predicted if run.predicted_s is None else run.predicted_s,
         "compute_s": compute,
         "exposed_comm_s": measured - compute,
         "skipped_s": model_s(run.skipped_ns),
+        "lost_s": model_s(run.lost_ns),
     }
 
 
-def _slowest_regions(parts: Iterable[tuple[Operation, float]]) -> float:
+def _slowest_regions(parts: Iterable[tuple[object, float]]) -> float:
     """Seconds of operations that all regions do side by side: the slowest region's, operation after operation."""
     longest: dict[int, float] = {}
     for operation, seconds in parts:
@@ -136,8 +212,12 @@ def _collective(fabric: Fabric, run: CollectiveRun) -> Json:
         "layer": run.operation.layer,
         "kind": run.operation.kind,
         "pass": run.operation.direction,
+        "micro_batch": run.micro_batch,
         "measured_s": model_s(run.end_ns - run.start_ns),
         "predicted_s": run.prediction.seconds,
+        "waited_s": model_s(run.waited_ns),
+        "predicted_wait_s": run.expected_wait_s,
+        "moved_now": run.moved_now,
         "bytes": round(total),
         "bytes_by_light": round(light),
         "bytes_by_eps": round(total - light),
@@ -157,10 +237,12 @@ def _reconfiguration(fabric: Fabric, run: ReconfigurationRun) -> Json:
         "iteration": run.iteration,
         "layer": run.operation.layer,
         "pass": run.operation.direction,
+        "micro_batch": run.micro_batch,
         "reason": "demand",
         "circuits_before": [str(c) for c in run.moved.before],
         "circuits_after": [str(c) for c in run.moved.after],
         "circuits_dark": [str(c) for c in run.moved.dark],
+        "unanswered": run.why,
         **phases,
     }
 
@@ -176,29 +258,36 @@ def _integrity(collectives: Sequence[CollectiveRun]) -> dict[str, int]:
 
 
 def _lateness(run: CollectiveRun) -> float:
-    """How far apart the senders started, as a share of the collective."""
-    firsts: dict[str, int] = {}
+    """How far apart the senders started what they were told to start together, as a share of the collective."""
+    firsts: dict[int, dict[str, int]] = {}
     for record in run.records:
-        firsts[record.src] = min(record.first_sent_ns, firsts.get(record.src, record.first_sent_ns))
-    return (max(firsts.values()) - min(firsts.values())) / max(1, run.end_ns - run.start_ns)
+        mine = firsts.setdefault(record.collective, {})
+        mine[record.src] = min(record.first_sent_ns, mine.get(record.src, record.first_sent_ns))
+    apart = max(max(each.values()) - min(each.values()) for each in firsts.values())
+    return apart / max(1, run.end_ns - run.start_ns)
 
 
 def _link_rate_errors(fabric: Fabric, run: CollectiveRun) -> list[float]:
-    """Goodput of each NIC that should be full all the time, as it was received, against the planned one; minus 1."""
-    by_nic: defaultdict[tuple[str, str, str], list[FlowRecord]] = defaultdict(list)
+    """Goodput of each link that should be full all the time, as it was received, against the planned one; minus 1."""
+    by_link: defaultdict[Link, list[FlowRecord]] = defaultdict(list)
     for record in run.records:
-        by_nic["from", record.src, record.path].append(record)
-        if record.path[0] == "e":  # of light, the other end carries the same
-            by_nic["to", record.dst, f"e{int(record.path[1:]) % fabric.electrical}"].append(record)
+        for link in _links(fabric, record):
+            by_link[link].append(record)
     planned_ns = run.prediction.seconds * fabric.scale.dilation * NS_PER_S
-    rate_bps = fabric.scale.rate_bps(fabric.nic_rate_bps) * goodput_share(fabric.mtu)
-    full_bytes = _FULL * planned_ns / NS_PER_S * rate_bps / 8
+    full_bytes = _FULL * run.prediction.seconds * goodput_share(fabric.mtu) / 8 / fabric.scale.bytes
     took_ns = [
         max(r.last_received_ns for r in records) - min(r.first_sent_ns for r in records)
-        for records in by_nic.values()
-        if sum(record.bytes for record in records) >= full_bytes
+        for link, records in by_link.items()
+        if sum(record.bytes for record in records) >= full_bytes * link_rate_bps(fabric, link)
     ]
     return [planned_ns / took - 1 for took in took_ns if took > 0]
+
+
+def _links(fabric: Fabric, record: FlowRecord) -> tuple[Link, ...]:
+    """The links that it was sent over; of light the sender's NIC alone, for the other end carries the same."""
+    if record.path[0] == "o":
+        return ((f"{record.src}/{record.path}", "ocs"),)
+    return route(fabric, CircuitSet(), Flow(record.src, record.dst, record.path, record.bytes))
 
 
 def ratios(results: Sequence[Json]) -> None:
@@ -223,4 +312,6 @@ def _median_ratio(
 
 def _place(collective: Mapping[str, Any]) -> tuple[Any, ...]:
     """Which all-to-all it is, in every fabric alike."""
-    return tuple(collective.get(name) for name in ("region", "iteration", "layer", "kind", "pass"))
+    return tuple(
+        collective.get(name) for name in ("region", "iteration", "layer", "kind", "pass", "micro_batch")
+    )

@@ -1,8 +1,9 @@
 """The testbed: one running fabric with its controllers and agents, as an experiment holds it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import permutations
 from typing import Final, TypeVar
 
@@ -12,10 +13,12 @@ from controller.client import ControllerClient, await_controllers
 from emulator import lifecycle
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
-from moefabric.errors import AgentError
+from moefabric.errors import AgentError, ControlError, LostError
+from moefabric.experiment.patience import PatientLight
 from moefabric.experiment.programs import UP_TIMEOUT_S, processes
 from moefabric.experiment.runs import Moved
 from moefabric.experiment.sending import PacedFlow, lit_together
+from moefabric.failure_log import Do
 from moefabric.management import Management, RunDir, Wiring
 from moefabric.records import Phases
 from moefabric.seams import Agents
@@ -23,28 +26,46 @@ from moefabric.topology import Fabric, Region, dscp
 from moefabric.units import NS_PER_S
 
 T = TypeVar("T")
+Seen = Callable[[str, Do, str], object]
+"""Is told of a region what happened to its controller."""
 
 WIRE_S: Final = 10.0
 WIRE_SERVER_S: Final = 0.3
 """How long connections may take to open, and how much longer for each server."""
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 10.0
+GLANCE_S: Final = 0.2
+"""How long a controller may take to say that it is there."""
 OPENING_BYTES: Final = 128 * 1024
 OPENING_S: Final = 30.0
 """What each connection carries before anything is measured, and how long that may take besides ten times its time on the wire."""
 
 
-def ways(fabric: Fabric) -> list[Way]:
+def ways(fabric: Fabric, beyond: Iterable[tuple[str, str]] = ()) -> list[Way]:
     """A persistent connection for every pair of servers in a region and every NIC of the sender; answers follow the light.
 
-    To one address a server: the kernel counts the neighbours of all namespaces together, and has room for 1,024 (arp(7), gc_thresh3).
+    Pairs `beyond` regions have one for every electrical NIC.
+
+    Backup servers are joined to all others by electrical NICs. To one address a server: the kernel counts the neighbours of all namespaces together, and has room for 1,024 (arp(7), gc_thresh3).
     """
     address = {server: fabric.addresses(server)[0] for server in fabric.servers}
-    return [
+    made = [
         Way(src, dst, nic.path, address[dst], dscp(nic.path))
-        for region in fabric.regions
-        for src, dst in permutations(region.servers, 2)
+        for servers in fabric.groups.values()
+        for src, dst in permutations(servers, 2)
         for nic in fabric.nics(src)
     ]
+    standing_in = [
+        Way(src, dst, nic.path, address[dst], dscp(nic.path))
+        for src, dst in permutations(fabric.servers, 2)
+        if {src, dst} & {*fabric.backups}
+        for nic in fabric.electrical_nics(src)
+    ]
+    between = [
+        Way(src, dst, nic.path, address[dst], dscp(nic.path))
+        for src, dst in beyond
+        for nic in fabric.electrical_nics(src)
+    ]
+    return made + standing_in + between
 
 
 def open_windows(fabric: Fabric, agents: Agents, connections: Sequence[Way]) -> None:
@@ -61,6 +82,16 @@ def open_windows(fabric: Fabric, agents: Agents, connections: Sequence[Way]) -> 
         first = lost[0]
         more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
         raise AgentError(f"first bytes from {first.src} to {first.dst} by {first.path}: {first.why}{more}")
+
+
+def _opened(fabric: Fabric, fleet: Fleet, connections: Sequence[Way]) -> None:
+    """Let connections carry some bytes. Who is lost meanwhile is the job's affair."""
+    try:
+        open_windows(fabric, fleet, connections)
+    except LostError as loss:
+        fleet.leave(loss.servers)
+        fleet.abandon(0)
+        fleet.mend()
 
 
 class ControlledLight:
@@ -81,9 +112,34 @@ class ControlledLight:
         )
 
 
-def _patience_s(region: Region) -> float:
+def _patience_s(region: Region, patience_s: float) -> float:
     """How long a region's controller may take to answer: until its light has settled, which dilation stretches, and a while."""
-    return PATIENCE_S + (2 * (region.ocs.settle_ns + region.ocs.link_up_ns) / NS_PER_S if region.ocs else 0.0)
+    return patience_s + (2 * (region.ocs.settle_ns + region.ocs.link_up_ns) / NS_PER_S if region.ocs else 0.0)
+
+
+class ReliedOn(ControlledLight):
+    """The same, for whoever has to go on without it when it is away."""
+
+    def __init__(self, client: ControllerClient, policy: str) -> None:
+        super().__init__(client, policy)
+        self._glance = ControllerClient(client.address, GLANCE_S)
+
+    def ready(self, deadline_s: float) -> bool:
+        """Whether the controller answers, and has all it needs, within that time."""
+        try:
+            self._glance.wait_ready(deadline_s)
+        except ControlError:
+            return False
+        finally:
+            self._glance.close()
+        return True
+
+    def relied_on(self) -> CircuitSet:
+        """The circuits that it has rules for. ControlError where it doesn't answer."""
+        try:
+            return CircuitSet.of(self._glance.circuits())
+        finally:
+            self._glance.close()
 
 
 class Lights:
@@ -99,9 +155,14 @@ class Lights:
         for client in self.clients.values():
             client.close()
 
-    def under(self, policy: str) -> dict[str, ControlledLight]:
-        """Each region's light under a policy."""
-        return {region: ControlledLight(client, policy) for region, client in self.clients.items()}
+    def under(
+        self, policy: str, patience_s: float = PATIENCE_S, seen: Seen = lambda _region, _do, _why: None
+    ) -> dict[str, PatientLight]:
+        """Each region's light under a policy; `seen` is told of controllers that are missed, and of how things went on."""
+        return {
+            region: PatientLight(ReliedOn(client, policy), patience_s, partial(seen, region))
+            for region, client in self.clients.items()
+        }
 
     def dark(self) -> None:
         """No light in any region."""
@@ -122,12 +183,19 @@ class Lights:
 
 @contextmanager
 def standing(
-    fabric: Fabric, external: frozenset[str] = frozenset(), congestion: str = "cubic", switch: str = "auto"
+    fabric: Fabric,
+    external: frozenset[str] = frozenset(),
+    congestion: str = "cubic",
+    switch: str = "auto",
+    lay: Callable[[Lights], object] | None = None,
+    patience_s: float = PATIENCE_S,
+    beyond: Iterable[tuple[str, str]] = (),
 ) -> Iterator[tuple[Wiring, Fleet, Lights]]:
     """The fabric, up until the end of the `with`: its wiring, its agents wired to each other, the controllers of its regions.
 
     `external` names the roles, `ocs` and `controller`, whose processes are started by others; `congestion` is the connections' control;
-    `switch` is what moves packets (`emulator.datapath.choose`).
+    `switch` is what moves packets (`emulator.datapath.choose`); `lay` lights what connections need where there is no EPS;
+    a controller may take `patience_s`, besides its light's settling, to do what it is asked for; pairs of servers `beyond` regions are joined too.
     """
     with ExitStack() as undo:
         undo.callback(lifecycle.down, fabric.name)
@@ -138,15 +206,20 @@ def standing(
         fleet = undo.enter_context(Fleet([local(server, run_dir.agent(server)) for server in fabric.servers]))
         lights = Lights(
             {
-                region.name: ControllerClient(wiring.management.northbound(region), _patience_s(region))
+                region.name: ControllerClient(
+                    wiring.management.northbound(region), _patience_s(region, patience_s)
+                )
                 for region in fabric.regions
+                if not region.backup
             }
         )
         undo.callback(lights.close)
         await_controllers(wiring, UP_TIMEOUT_S)
-        connections = ways(fabric)
+        if lay is not None:
+            lay(lights)
+        connections = ways(fabric, beyond)
         fleet.wire(
             connections, deadline_s=WIRE_S + WIRE_SERVER_S * len(fabric.servers), congestion=congestion
         )
-        open_windows(fabric, fleet, connections)
+        _opened(fabric, fleet, connections)
         yield wiring, fleet, lights

@@ -33,7 +33,7 @@ def columns(
 ) -> Markup:
     """Columns in groups, from zero."""
     top = max(value for one in series for value in (*one.values, *one.published) if value is not None)
-    low = min(0.0, *(value for one in series for value in one.values if value is not None))
+    low = min([0.0, *(value for one in series for value in one.values if value is not None)])
     up = svg.Scale(low, top * 1.05 or 1.0, height - _BOTTOM, _TOP)
     drawn = [
         *_frame(title, up, width, unit),
@@ -89,11 +89,12 @@ def lines(
         svg.label(across(x), height - 12, each, "tick", "middle") for x, each in zip(xs, said, strict=True)
     ]
     for one in series:
-        points = [(across(x), up(scale(v))) for x, v in zip(xs, one.values, strict=True) if v is not None]
+        there = [(x, v, each) for x, v, each in zip(xs, one.values, said, strict=True) if v is not None]
+        points = [(across(x), up(scale(v))) for x, v, _ in there]
         drawn.append(svg.path(points, f"curve c-{one.class_}"))
         drawn += [
             svg.rect(x - 4, y - 4, 8, 8, one.class_, title=f"{one.name}, {each}: {value:.4g}{unit}", radius=4)
-            for (x, y), each, value in zip(points, said, filter(None, one.values), strict=True)
+            for (x, y), (_, value, each) in zip(points, there, strict=True)
         ]
     return svg.picture(width, height, title, drawn)
 

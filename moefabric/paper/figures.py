@@ -1,6 +1,7 @@
 """The paper's figures, drawn from the predicted scene."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from markupsafe import Markup
@@ -11,7 +12,7 @@ from moefabric.paper.charts import Series, columns, lines
 from moefabric.paper.guess import TOP_K
 from moefabric.paper.measures import SERVERS, blocked_s, degree_s, diverted_s
 from moefabric.paper.scene import RATES, Scene
-from moefabric.paper.tables import Paper, Range, Row, iteration_ratio, ratio
+from moefabric.paper.tables import Paper, Range, Row, iteration_ratio, known, ratio
 from moefabric.report import svg
 from moefabric.units import duration_text, rate_text
 
@@ -45,12 +46,16 @@ def iterations(there: Scene) -> Iterator[Markup]:
             Series(
                 network,
                 COLOURS[network],
-                [there.iteration(job, network, rate).seconds / fit.unit_s for rate in RATES],
+                [known(partial(_normalised, there, job, network, rate, fit.unit_s)) for rate in RATES],
                 [there.published[job, rate, network] for rate in RATES],
             )
             for network in ("fat-tree", "rail-optimised", "mixnet", "topoopt")
         ]
         yield columns(NAMES[job], [rate_text(rate) for rate in RATES], series, width=_HALF)
+
+
+def _normalised(there: Scene, job: str, network: str, rate: float, unit_s: float) -> float:
+    return there.iteration(job, network, rate).seconds / unit_s
 
 
 def costs() -> Markup:
@@ -67,7 +72,7 @@ def efficiencies(there: Scene) -> Iterator[Markup]:
     for job, fit in there.calibrations.items():
         series = []
         for network in ("rail-optimised", "topoopt", "mixnet", "mixnet-joint"):
-            ours = [_efficiency(there, job, network, rate) for rate in RATES]
+            ours = [known(partial(_efficiency, there, job, network, rate)) for rate in RATES]
             published = [
                 there.published[job, rate, "fat-tree"]
                 / there.published[job, rate, network]
@@ -91,7 +96,7 @@ def shares(made: Paper) -> Markup:
     """All-to-all's share of the iteration; the paper's range as two bars behind it."""
     rows = next(table for table in made.tables if table.name == "share").rows
     series = [
-        Series("predicted", "k-dispatch", [row.ours for row in rows]),
+        Series("emulated" if made.packets else "predicted", "k-dispatch", [row.ours for row in rows]),
         Series("paper, lowest", "by-eps", [_paper(row)[0] for row in rows]),
         Series("paper, highest", "bar", [_paper(row)[1] for row in rows]),
     ]
@@ -107,19 +112,15 @@ def _paper(row: Row) -> Range:
 
 def delays(there: Scene) -> Markup:
     """Iteration time over the reconfiguration delay, where every forward dispatch finds other light than it needs."""
-    base = blocked_s(there, _DEMO, 400e9, 0.0)
-    series = [
-        Series(
-            "blocked until light settles",
-            "light",
-            [blocked_s(there, _DEMO, 400e9, d) / base for d in _DELAYS_S],
-        ),
-        Series(
-            "diverted to the EPS meanwhile",
-            "k-dispatch",
-            [diverted_s(there, _DEMO, 400e9, d) / base for d in _DELAYS_S],
-        ),
-    ]
+
+    def slower(seconds: Callable[[Scene, str, float, float], float]) -> list[float | None]:
+        base = known(partial(blocked_s, there, _DEMO, 400e9, 0.0))
+        times = (known(partial(seconds, there, _DEMO, 400e9, delay)) for delay in _DELAYS_S)
+        return [time / base if time and base else None for time in times]
+
+    series = [Series("blocked until light settles", "light", slower(blocked_s))]
+    if there.foreseen:
+        series.append(Series("diverted to the EPS meanwhile", "k-dispatch", slower(diverted_s)))
     said = [
         duration_text(round(delay * 1e9)).replace("us", " µs").replace("ms", " ms") for delay in _DELAYS_S
     ]
@@ -184,8 +185,12 @@ def past(there: Scene) -> Iterator[Markup]:
             Series(
                 network,
                 COLOURS[network],
-                [max(of(there, job, network, rate) for rate in RATES) for job in jobs],
+                [known(partial(_worst, of, there, job, network)) for job in jobs],
             )
             for network in ("mixnet", "mixnet-spill", "mixnet-joint")
         ]
         yield columns(title, [NAMES[job] for job in jobs], series, width=_HALF, reference=1.0)
+
+
+def _worst(of: Callable[[Scene, str, str, float], float], there: Scene, job: str, network: str) -> float:
+    return max(of(there, job, network, rate) for rate in RATES)

@@ -11,7 +11,8 @@ from moefabric.paper.network import AllToAll, Network, byte_rate
 class Iteration:
     """Model seconds; the parts sum up to `seconds`.
 
-    Pipeline transfers are hidden behind other micro-batches but for filling and draining, all-reduce behind the last backward pass.
+    Pipeline transfers are hidden behind other micro-batches but for filling and draining, all-reduce behind the last backward pass. Where transfers go
+    beside all-to-alls and attention (`moefabric.paper.handover`), `pipeline_s` is what they add to these, and below 0 where they hide more than they add.
     """
 
     compute_s: float

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.model import BACKWARD, Model, Training
+from moefabric.schedule.shape import activation_bytes, gradient_bytes
 
 Array = NDArray[np.float64]
 
 GPUS = 8
 """GPUs of a server, each with a NIC."""
-_BYTES_BF16 = 2
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,7 @@ class Job:
     @property
     def stage_bytes(self) -> float:
         """Bytes that a server hands to the next pipeline stage for one micro-batch: its ranks' activations."""
-        ranks = self.training.ep / self.servers
-        return ranks * self.training.rank_tokens * self.model.token_bytes
+        return activation_bytes(self.model, self.training, self.servers)
 
     @property
     def gradient_bytes(self) -> float:
@@ -82,18 +81,8 @@ class Job:
 
         Its experts are shared with the `dp` replicas, attention with every server of the stage.
         """
-        model = self.model
-        expert = 3 * model.hidden * model.ffn * model.experts / self.servers
-        attention = 2 * model.hidden * (model.hidden + model.kv_hidden)
-        replicas = self.dp * self.servers
-        sent = expert * _ring(self.dp) + attention * _ring(replicas)
-        return self.stage_layers * _BYTES_BF16 * sent
+        return self.stage_layers * gradient_bytes(self.model, self.servers, self.dp)
 
     def computing(self, utilisation: float) -> Self:
         """The same job on GPUs that reach this share of their FLOPs."""
         return replace(self, training=replace(self.training, utilisation=utilisation))
-
-
-def _ring(members: int) -> float:
-    """How many times its own bytes each member of a ring all-reduce sends."""
-    return 2 * (members - 1) / members

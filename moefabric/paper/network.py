@@ -5,9 +5,9 @@ stands for all.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,10 @@ class AllToAll:
     dispatch_s: float
     combine_s: float
     circuits: Counts = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+
+    def times(self, factor: float) -> Self:
+        """So many times as long."""
+        return replace(self, dispatch_s=self.dispatch_s * factor, combine_s=self.combine_s * factor)
 
     @property
     def layer_s(self) -> float:
@@ -133,14 +137,17 @@ def _rail(job: Job, rate_bps: float) -> AllToAll:
 
 
 def _rails_s(job: Job, tokens: Array, rate_bps: float) -> float:
+    sent = by_rail(job, tokens) * job.model.token_bytes
+    return float(max(sent.sum(axis=0).max(), sent.sum(axis=1).max()) / byte_rate(rate_bps))
+
+
+def by_rail(job: Job, tokens: Array) -> Array:
+    """What servers send each other by each rail, [from, to, rail], of `tokens` [from rank, to rank]: the GPUs of a rank share its tokens."""
     n, tp, ranks = job.servers, job.training.tp, job.training.ep // job.servers
-    sent = (
-        tokens.reshape(n, ranks, n, ranks).sum(axis=1) * job.model.token_bytes
-    )  # [from server, to server, to rank]
+    sent = tokens.reshape(n, ranks, n, ranks).sum(axis=1)
     sent[np.arange(n), np.arange(n)] = 0.0
-    by_rail = np.repeat(sent / tp, tp, axis=2)  # the GPUs of a rank share its tokens
-    fullest = max(by_rail.sum(axis=0).max(), by_rail.sum(axis=1).max())
-    return float(fullest / byte_rate(rate_bps))
+    made: Array = np.repeat(sent / tp, tp, axis=2)
+    return made
 
 
 def _mixnet(job: Job, rate_bps: float) -> AllToAll:
@@ -198,7 +205,7 @@ NETWORKS: Final[Mapping[str, Network]] = MappingProxyType(
         network.name: network
         for network in (
             Network("fat-tree", 0, 8, "fat-tree", _fat_tree),
-            Network("oversubscribed", 0, 8, "fat-tree", _oversubscribed),
+            Network("oversubscribed", 0, 8, "oversubscribed", _oversubscribed),
             Network("rail-optimised", 0, 8, "rail-optimised", _rail),
             Network("topoopt", 8, 1, "topoopt", _topoopt),
             Network("mixnet", 6, 2, "mixnet", _mixnet),

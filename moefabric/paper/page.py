@@ -1,5 +1,6 @@
 """The page: the paper's tables and figures as predicted, in one HTML file that needs nothing else."""
 
+from collections.abc import Callable, Iterable
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -7,14 +8,14 @@ from markupsafe import Markup
 
 from moefabric.paper import figures
 from moefabric.paper.tables import CALIBRATED, OUTSIDE, TOLD, WITHIN, Paper
-from moefabric.paper.text import said
+from moefabric.paper.text import last, said, said_error
 
 PILLS = {WITHIN: "pass", OUTSIDE: "invalid", CALIBRATED: "degraded", TOLD: ""}
 """The report's class for each verdict."""
 
 
-def page(made: Paper) -> str:
-    """The whole HTML file; equal tables give equal pages."""
+def page(made: Paper, emulated: Paper | None = None) -> str:
+    """The whole HTML file, what was measured beside what was predicted; equal tables give equal pages."""
     environment = Environment(
         loader=PackageLoader("moefabric.paper", ""),
         autoescape=True,
@@ -28,7 +29,12 @@ def page(made: Paper) -> str:
         made=made,
         pills=PILLS,
         said=said,
+        said_error=said_error,
+        last=last,
         drawings=_drawings(made),
+        emulated=emulated,
+        measured={table.name: table for table in emulated.tables} if emulated else {},
+        measured_drawings=_measured_drawings(emulated) if emulated else {},
         outside=OUTSIDE,
     )
 
@@ -47,3 +53,16 @@ def _drawings(made: Paper) -> dict[str, list[Markup]]:
         "copilot": list(figures.guessed(there)),
         "past": list(figures.past(there)),
     }
+
+
+def _measured_drawings(made: Paper) -> dict[str, list[Markup]]:
+    """The same pictures of what was measured, of those tables that have rows."""
+    there = made.scene
+    drawn: dict[str, Callable[[], Iterable[Markup]]] = {
+        "iteration": lambda: figures.iterations(there),
+        "efficiency": lambda: figures.efficiencies(there),
+        "share": lambda: [figures.shares(made)],
+        "delay": lambda: [figures.delays(there)],
+        "past": lambda: figures.past(there),
+    }
+    return {table.name: list(drawn[table.name]()) for table in made.tables if table.name in drawn}

@@ -1,18 +1,19 @@
 """The paper's jobs and published values, as `examples/paper` has them."""
 
 import csv
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-import numpy as np
 import yaml
-from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from agents import traces
 from moefabric.errors import SpecError
 from moefabric.experiment.noise import noisy
-from moefabric.model import Model, Training
+from moefabric.model import MODELS, Known, Model, Training
 from moefabric.paper.job import Job
 from moefabric.spec.part import Part
 
@@ -22,14 +23,15 @@ _SEED: Final = 1
 
 
 class ModelPart(Part):
-    """Sizes of a model, as `moefabric.model.Model`."""
+    """A known model by name, or with another number of experts."""
 
-    layers: int
-    hidden: int
-    ffn: int
-    experts: int
-    top_k: int
-    kv_hidden: int
+    name: Known
+    experts: int | None = None
+
+    def sized(self) -> Model:
+        """The model with its change."""
+        known = MODELS[self.name]
+        return replace(known, experts=self.experts or known.experts)
 
 
 class TrainingPart(Part):
@@ -72,16 +74,17 @@ class Jobs(Part):
 def jobs(file: Path) -> dict[str, Job]:
     """Every job by its name, on GPUs at `DEFAULT_UTILISATION`. SpecError where the file or a trace can't be used."""
     said = checked(Jobs, file)
-    return {part.name: _job(part, said.gpu_tflops * 1e12, file.parent) for part in said.jobs}
+    read = cache(traces.gating)
+    return {part.name: _job(part, said.gpu_tflops * 1e12, file.parent, read) for part in said.jobs}
 
 
-def _job(part: JobPart, gpu_flops: float, folder: Path) -> Job:
-    tokens = traces.gating(folder / part.gating.file).tokens
-    said = part.training
-    sizes = part.model.model_dump()
+def _job(part: JobPart, gpu_flops: float, folder: Path, read: Callable[[Path], traces.Gating]) -> Job:
+    said, model = part.training, part.model.sized()
+    one = read(folder / part.gating.file).matrix(part.gating.step, part.gating.layer)
+    tokens = traces.repeated(one, said.ep, model.experts)
     return Job(
         name=part.name,
-        model=Model(name=part.name, **sizes),
+        model=model,
         training=Training(
             ep=said.ep,
             tp=said.tp,
@@ -93,17 +96,8 @@ def _job(part: JobPart, gpu_flops: float, folder: Path) -> Job:
         pp=said.pp,
         dp=said.dp,
         micro_batches=said.micro_batches,
-        gating=_repeated(
-            tokens[part.gating.step, part.gating.layer], said.ep, part.model.experts, part.gating.noise
-        ),
+        gating=noisy(tokens, part.gating.noise, _SEED, (0, 0, 0)),
     )
-
-
-def _repeated(gating: NDArray[np.int64], ranks: int, experts: int, noise: float) -> NDArray[np.int64]:
-    """A gating matrix of so many ranks and experts, as the paper's simulator wraps its own."""
-    rows, columns = gating.shape
-    whole = gating[np.arange(ranks) % rows][:, np.arange(experts) % columns]
-    return noisy(whole, noise, _SEED, (0, 0, 0))
 
 
 P = TypeVar("P", bound=Part)

@@ -9,7 +9,21 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from moefabric.report import bars, distribution, heatmap, phases, reading, regions, ring, timeline, words
+from moefabric.report import (
+    bars,
+    distribution,
+    failures,
+    first,
+    heatmap,
+    networks,
+    phases,
+    pipeline,
+    reading,
+    regions,
+    ring,
+    timeline,
+    words,
+)
 from moefabric.report.result import PHASES, Result, baseline, overall
 from moefabric.units import rate_text
 
@@ -30,6 +44,7 @@ def page(run: Mapping[str, Any]) -> str:
     """The whole HTML file. Text from the run is escaped; equal runs give equal pages."""
     results = reading.results(run)
     closer, layer = timeline.layer(results)
+    broken, guessed = failures.failed(run), first.firsts(run)
     return _template().render(
         experiment=words.printable(run.get("experiment") or "run"),
         version=words.printable(run.get("version") or ""),
@@ -39,14 +54,22 @@ def page(run: Mapping[str, Any]) -> str:
         told=list(_told(run.get("manifest") or {}, results)),
         scale=_scale(results),
         wiring=_wiring(results),
-        iteration=timeline.iteration(results),
+        networks=networks.networks(results),
+        pipelined=pipeline.picture(results),
+        iteration=timeline.iteration([result for result in results if not pipeline.pipelined(result)]),
         hidden_servers=_hidden_servers(results),
         closer=closer,
         layer=layer,
+        firsts=guessed,
+        first_all_to_alls=first.picture(guessed),
+        failed=broken,
+        failed_iterations=failures.picture(broken),
         lit=_lit(results),
         region_errors=regions.errors(results),
         region_rings=[(result.name, drawn) for result in results if (drawn := regions.rings(result))],
         bars=bars.bars(results),
+        priced=any(result.network_usd for result in results),
+        unpriced=sorted({words.printable(result.unpriced) for result in results if result.unpriced}),
         distribution=distribution.distribution(results),
         phases=phases.phases(results),
         reconfiguration_phases=PHASES,
@@ -100,7 +123,10 @@ def _wiring(results: Sequence[Result]) -> list[tuple[str, str]]:
         rate = reading.number(result.wiring.get("nic_rate_bps"))
         of = f" of {rate_text(rate)}" if rate else ""
         nics = f"{count['optical_nics']} optical + {count['electrical_nics']} electrical NICs{of} each"
-        said.append((words.printable(result.name), f"{servers}{gpus}, {nics}"))
+        if result.wiring.get("panel"):
+            nics = f"{count['optical_nics']} patched NICs{of} each"
+        kind = f", {words.printable(result.wiring['kind'])}" if result.wiring.get("kind") else ""
+        said.append((words.printable(result.name), f"{servers}{gpus}, {nics}{kind}"))
     return said
 
 

@@ -43,7 +43,7 @@ def _rows(source: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
 def _result(row: Mapping[str, Any]) -> Result:
     iterations = _rows(row, "iterations")
     collectives = _rows(row, "collectives")
-    fidelity = row.get("fidelity") or {}
+    fidelity, cost = row.get("fidelity") or {}, row.get("cost") or {}
     verdict, reasons = _verdict(fidelity)
     regions = _regions(row.get("wiring") or {})
     return Result(
@@ -65,8 +65,12 @@ def _result(row: Mapping[str, Any]) -> Result:
         demand=_demand(row.get("demand")),
         demand_label=str(row.get("demand_label") or ""),
         circuits=_circuits(row.get("circuits") or ()),
+        network_usd=number(cost.get("network_usd")),
+        dollar_to_eps=number(cost.get("to_eps")),
+        unpriced=str(cost.get("why") or ""),
         wiring=row.get("wiring") or {},
         regions=regions,
+        stages=int(number((row.get("shape") or {}).get("pp")) or 1),
         fidelity=fidelity,
         integrity=row.get("integrity") or {},
     )
@@ -148,9 +152,7 @@ def _timeline(rows: Iterable[Mapping[str, Any]]) -> tuple[Interval, ...]:
     """The intervals, shifted so that the iteration begins at 0."""
     read = [interval for row in rows if (interval := _interval(row)) is not None]
     begin = min((interval.start_s for interval in read), default=0.0)
-    return tuple(
-        Interval(i.server, i.kind, i.backward, i.layer, i.start_s - begin, i.end_s - begin) for i in read
-    )
+    return tuple(replace(i, start_s=i.start_s - begin, end_s=i.end_s - begin) for i in read)
 
 
 def _interval(row: Mapping[str, Any]) -> Interval | None:
@@ -165,6 +167,7 @@ def _interval(row: Mapping[str, Any]) -> Interval | None:
         layer=None if layer is None else int(layer),
         start_s=start,
         end_s=end,
+        micro_batch=int(number(row.get("micro_batch")) or 0),
     )
 
 

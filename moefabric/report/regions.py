@@ -34,13 +34,13 @@ def timeline(result: Result) -> tuple[Interval, ...]:
     shown = next(iter(result.regions))
     region_of = {server: region for region, servers in result.regions.items() for server in servers}
     kept: list[Interval] = []
-    whole: dict[tuple[str, str, bool, int | None], Interval] = {}
+    whole: dict[tuple[str, str, bool, int | None, int], Interval] = {}
     for interval in result.timeline:
         region = region_of.get(interval.server, shown)
         if region == shown:
             kept.append(interval)
             continue
-        key = (region, interval.kind, interval.backward, interval.layer)
+        key = (region, interval.kind, interval.backward, interval.layer, interval.micro_batch)
         before = whole.get(key, interval)
         whole[key] = replace(
             interval,

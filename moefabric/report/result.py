@@ -61,6 +61,7 @@ class Interval:
     layer: int | None
     start_s: float
     end_s: float
+    micro_batch: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,15 @@ class Result:
     demand: tuple[tuple[float, ...], ...] = ()
     demand_label: str = ""
     circuits: tuple[tuple[str, str], ...] = ()
+    network_usd: float | None = None
+    dollar_to_eps: float | None = None
+    """How many times as many iterations a dollar of its network buys as one of `eps`."""
+    unpriced: str = ""
     wiring: Mapping[str, Any] = field(default_factory=dict)
     regions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The servers of each region, where there are several."""
+    stages: int = 1
+    """Pipeline stages of a job: regions one after the other."""
     fidelity: Mapping[str, Any] = field(default_factory=dict)
     integrity: Mapping[str, Any] = field(default_factory=dict)
 
@@ -115,6 +122,13 @@ class Result:
         if len(errors) < 2:
             return errors[0] if errors else None
         return quantiles(errors, n=20, method="inclusive")[-1]
+
+    @property
+    def per_million_usd(self) -> float | None:
+        """Iterations a second for each million dollars of network."""
+        if not self.network_usd or not self.iteration_s:
+            return None
+        return 1e6 / (self.iteration_s * self.network_usd)
 
     @property
     def exposed_share(self) -> float | None:

@@ -9,7 +9,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from moefabric.report import reading, words
+from moefabric.report import failures, first, reading, words
+from moefabric.report.networks import kinds
 from moefabric.report.result import PHASES, Result, overall
 
 _LEGEND = "Second lines: the fluid model's prediction; of exposed, its share of the iteration. Times are the model's."
@@ -20,7 +21,9 @@ _CONTROL = tuple(phase for phase in PHASES if phase not in ("demand", "plan"))
 
 def table(run: Mapping[str, Any]) -> RenderableType:
     """The run's comparison, to be printed by a rich console of any width from 80 columns."""
-    return _Comparison(str(run.get("experiment", "")), reading.results(run))
+    return _Comparison(
+        str(run.get("experiment", "")), reading.results(run), failures.failed(run), first.firsts(run)
+    )
 
 
 def text(run: Mapping[str, Any], width: int = 120) -> str:
@@ -33,9 +36,15 @@ def text(run: Mapping[str, Any], width: int = 120) -> str:
 class _Comparison:
     """A run's results, laid out when the width is known: in one table, or where that is too wide in two."""
 
-    def __init__(self, experiment: str, results: Sequence[Result]) -> None:
+    def __init__(
+        self,
+        experiment: str,
+        results: Sequence[Result],
+        failed: Sequence[failures.Failed] = (),
+        firsts: Sequence[first.First] = (),
+    ) -> None:
         self._experiment = words.printable(experiment)
-        self._results = results
+        self._results, self._failed, self._firsts = results, failed, firsts
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         yield Text.assemble((self._experiment, "bold"), "  ", _verdict(overall(self._results)))
@@ -50,7 +59,17 @@ class _Comparison:
             if any(result.reconfigurations for result in self._results):
                 yield Text()
                 yield _changes(self._results)
+        yield from _costs(self._results)
         yield Text(_LEGEND, style="dim")
+        for names, kind in kinds(self._results):
+            yield Text(f"{names}: {kind}", style="dim")
+        if self._firsts:
+            yield Text()
+            yield first.terminal(self._firsts)
+            yield Text(first.LEGEND, style="dim")
+        if self._failed:
+            yield Text()
+            yield failures.terminal(self._failed)
         yield from _reasons(self._results)
 
 
@@ -82,6 +101,20 @@ def _changes(results: Sequence[Result]) -> Table:
         count, total = result.count, words.milliseconds(result.total_s)
         drawn.add_row(_name(result), count, total, *phases, _dark(result))
     return drawn
+
+
+def _costs(results: Sequence[Result]) -> Iterator[RenderableType]:
+    """What each network costs and a dollar of it buys; nothing where the run doesn't say."""
+    if any(result.network_usd for result in results):
+        right = ("network", "iterations/s for a million $", "to eps for a $")
+        drawn = _table("fabric", *(Column(name, justify="right") for name in right))
+        for result in results:
+            bought = words.plain(result.per_million_usd), words.ratio(result.dollar_to_eps)
+            drawn.add_row(_name(result), words.usd(result.network_usd), *bought)
+        yield Text()
+        yield drawn
+    for why in sorted({result.unpriced for result in results} - {""}):
+        yield Text(f"networks are not priced: {words.printable(why)}", style="dim")
 
 
 def _table(*columns: Column | str) -> Table:

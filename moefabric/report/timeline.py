@@ -59,7 +59,9 @@ def layer(results: Sequence[Result]) -> tuple[Markup, int | None]:
         return Markup(), None
     strips = []
     for result in results:
-        part = [i for i in regions.timeline(result) if i.layer == chosen and not i.backward]
+        part = [
+            i for i in regions.timeline(result) if i.layer == chosen and not i.backward and not i.micro_batch
+        ]
         if part:
             strips.append(_strip(result, part))
     return _picture(strips, f"Layer {chosen} forward on every server, by fabric", named=True), chosen

@@ -74,6 +74,19 @@ def printable(text: object) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
 
 
+def plain(value: float | None) -> str:
+    """A number of three significant figures: `0.212`."""
+    return NOTHING if value is None else significant(value, 3)
+
+
+def usd(value: float | None) -> str:
+    """A price in decimal multiples: `$ 317 k`, `$ 5.08 M`."""
+    if value is None:
+        return NOTHING
+    factor, prefix = thousands(value)
+    return f"$ {significant(value / factor, 3)} {prefix}".rstrip()
+
+
 def counted(count: int, thing: str) -> str:
     """`1 server`, `4 servers`."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"

@@ -79,19 +79,41 @@ class RegionSpec(Part):
     ocs: OcsSpec = OcsSpec()
 
 
-class EpsSpec(Part):
-    """Leaf-spine: servers on a leaf (all, where not given), spines, and how much less a leaf's uplinks carry than its servers."""
+class BackupSpec(Part):
+    """Servers that stand in for lost ones, and whose GPUs do for lost ones; joined to the EPS alone."""
 
+    servers: int = Field(ge=1, le=_MOST_SERVERS)
+
+
+class EpsSpec(Part):
+    """Which NICs share a leaf, servers on a leaf (all, where not given), spines, and how much less a leaf's uplinks carry than its NICs.
+
+    `leaf-spine`: all NICs of a server on one leaf. `rail`: a leaf for each NIC of a server, those of the same number together, and
+    `servers_per_leaf` servers a pod.
+    """
+
+    kind: Literal["leaf-spine", "rail"] = "leaf-spine"
     servers_per_leaf: int | None = Field(default=None, ge=1)
     spines: int | None = Field(default=None, ge=1, le=16)
     oversubscription: float = Field(default=1.0, ge=1.0, le=64.0)
 
+    def made(self, servers: int) -> topology.Eps:
+        """The EPS that this describes, for so many servers."""
+        width = self.servers_per_leaf or servers
+        return topology.Eps(width, self.spines or 0, self.oversubscription, topology.EpsKind(self.kind))
+
 
 class NicsSpec(Part):
-    """A server's NICs."""
+    """A server's NICs: optical ones on the OCS, electrical ones on the EPS; or all of them on a flat patch panel."""
 
-    optical: int = Field(ge=0, le=16)
-    electrical: int = Field(ge=0, le=16)
+    optical: int = Field(default=0, ge=0, le=16)
+    electrical: int = Field(default=0, ge=0, le=16)
+    patched: int = Field(default=0, ge=0, le=16)
+
+    @property
+    def lit(self) -> int:
+        """Those that end circuits."""
+        return self.optical or self.patched
 
 
 class ScaleSpec(Part):
@@ -109,12 +131,18 @@ class WiringSpec(Part):
     mtu: int = Field(default=1500, ge=576, le=9000)
     regions: list[RegionSpec] = Field(min_length=1, max_length=_MOST_REGIONS)
     eps: EpsSpec = EpsSpec()
+    backup: BackupSpec | None = None
     switch: Literal["auto", "bpf", "ovs"] = "auto"
 
     @property
     def servers(self) -> int:
         """Servers in all regions."""
         return sum(region.count * region.servers for region in self.regions)
+
+    @property
+    def backups(self) -> int:
+        """Servers that stand by."""
+        return self.backup.servers if self.backup is not None else 0
 
     @property
     def each_region(self) -> tuple[RegionSpec, ...]:
@@ -140,13 +168,15 @@ class FabricSpec(WiringSpec, Whole):
 
     def _joining_faults(self) -> Iterator[Fault]:
         yield from joining_faults(self, self.nics, "nics", "")
+        yield from eps_faults(self, self.nics, self.eps, "eps")
 
     def _rate_faults(self) -> Iterator[Fault]:
         yield from rate_faults(self, topology.Scale(self.scale.bytes, self.scale.dilation), "nic_rate")
 
     def wired(self) -> topology.Fabric:
         """The fabric that this describes."""
-        return wired(self, self.fabric, self.nics, topology.Scale(self.scale.bytes, self.scale.dilation))
+        scale = topology.Scale(self.scale.bytes, self.scale.dilation)
+        return wired(self, self.fabric, self.nics, scale, self.eps)
 
 
 def size_faults(spec: WiringSpec, place: str) -> Iterator[Fault]:
@@ -163,25 +193,45 @@ def _region_faults(spec: WiringSpec, place: str) -> Iterator[Fault]:
 
 
 def _server_faults(spec: WiringSpec, place: str) -> Iterator[Fault]:
-    if spec.servers > _MOST_SERVERS:
+    if (servers := spec.servers + spec.backups) > _MOST_SERVERS:
         yield (
             f"{place}regions",
-            f"{spec.servers} servers are more than the {_MOST_SERVERS} that one fabric can have",
+            f"{servers} servers are more than the {_MOST_SERVERS} that one fabric can have",
         )
 
 
 def nic_faults(nics: NicsSpec, place: str) -> Iterator[Fault]:
     """Servers that reach nobody."""
-    if nics.optical + nics.electrical == 0:
+    if nics.patched and nics.optical + nics.electrical:
+        yield place, "a flat patch panel has all NICs: patched goes without optical and electrical"
+    elif nics.patched == 1:
+        yield place, "one patched NIC joins pairs of servers and no more: give each server two or more"
+    elif nics.optical + nics.electrical + nics.patched == 0:
         yield place, "a server without any NIC reaches nobody"
 
 
 def joining_faults(spec: WiringSpec, nics: NicsSpec, nics_place: str, wiring_place: str) -> Iterator[Fault]:
-    """NICs that find no port, and regions that nothing joins."""
+    """NICs that find no port, and regions or backup servers that nothing joins."""
+    if spec.backups and not nics.electrical:
+        yield nics_place, "backup servers are joined by the EPS only: give each server an electrical NIC"
     if sum(region.count for region in spec.regions) > 1 and not nics.electrical:
-        yield nics_place, "regions are joined by the EPS only: give each server an electrical NIC"
+        if nics.patched:
+            yield nics_place, "a patch panel joins the servers of one region: several need an EPS"
+        else:
+            yield nics_place, "regions are joined by the EPS only: give each server an electrical NIC"
     for number, region in enumerate(spec.regions):
         yield from known(_port_faults(region, nics.optical, f"{wiring_place}regions[{number}].ocs.ports"))
+
+
+def eps_faults(spec: WiringSpec, nics: NicsSpec, eps: EpsSpec, place: str) -> Iterator[Fault]:
+    """An oversubscription that nothing feels."""
+    servers = spec.servers + spec.backups
+    one_leaf = (eps.servers_per_leaf or servers) >= servers
+    if not nics.electrical or eps.oversubscription == 1 or not one_leaf:
+        return
+    meets = "every leaf of a rail" if eps.kind == "rail" else "one leaf"
+    said = f"{meets} has NICs of all {servers} servers, so that nothing is oversubscribed"
+    yield f"{place}.oversubscription", f"{said}: give {place}.servers_per_leaf, less than {servers}"
 
 
 def _port_faults(region: RegionSpec, optical: int, place: str) -> Iterator[Fault]:
@@ -202,25 +252,35 @@ def rate_faults(spec: WiringSpec, scale: topology.Scale, place: str) -> Iterator
     )
 
 
-def wired(spec: WiringSpec, name: str, nics: NicsSpec, scale: topology.Scale) -> topology.Fabric:
-    """The fabric that a wiring makes with these NICs."""
+def wired(
+    spec: WiringSpec, name: str, nics: NicsSpec, scale: topology.Scale, eps: EpsSpec
+) -> topology.Fabric:
+    """The fabric that a wiring makes with these NICs and packet switches."""
     regions, first = [], 0
     for index, region in enumerate(spec.each_region):
         servers = tuple(f"s{first + i}" for i in range(region.servers))
         first += region.servers
-        ocs = region.ocs.made(f"ocs{index}", region.servers * nics.optical, scale) if nics.optical else None
+        ocs = _ocs(region, index, nics, scale)
         regions.append(topology.Region(f"r{index}", index, servers, ocs))
-    eps = topology.Eps(
-        spec.eps.servers_per_leaf or spec.servers, spec.eps.spines or 0, spec.eps.oversubscription
-    )
+    if spec.backups:
+        waiting = tuple(f"s{first + i}" for i in range(spec.backups))
+        regions.append(topology.Region("backup", len(regions), waiting, None, backup=True))
     return topology.Fabric(
         name=name,
         regions=tuple(regions),
         gpus=spec.gpus_per_server,
-        optical=nics.optical,
+        optical=nics.lit,
         electrical=nics.electrical,
         nic_rate_bps=spec.nic_rate,
-        eps=eps if nics.electrical else None,
+        eps=eps.made(spec.servers + spec.backups) if nics.electrical else None,
         scale=scale,
         mtu=spec.mtu,
+        panel=nics.patched > 0,
     )
+
+
+def _ocs(region: RegionSpec, index: int, nics: NicsSpec, scale: topology.Scale) -> topology.Ocs | None:
+    """A region's OCS; a patch panel is one that has as many ports as it needs, and whose light has settled before the job begins."""
+    if nics.patched:
+        return topology.Ocs(f"ocs{index}", region.servers * nics.patched)
+    return region.ocs.made(f"ocs{index}", region.servers * nics.optical, scale) if nics.optical else None

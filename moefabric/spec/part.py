@@ -1,5 +1,6 @@
 """A part of a spec: a mapping of known keys, checked key by key, and then as a whole as far as its values are right."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -66,9 +67,9 @@ class Part(BaseModel):
             return super().__getattr__(name)
 
 
-class Whole(Part):
+class Whole(Part, ABC):
     """A file's outermost part."""
 
+    @abstractmethod
     def faults(self) -> Iterator[Fault]:
         """What single values can't tell, as far as they are known."""
-        raise NotImplementedError

@@ -3,6 +3,8 @@
 All of it computes and nothing waits: CPU seconds are asserted, so that what else the machine does isn't measured.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -12,16 +14,16 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from controller.planner import htsim, mixnet, water
+from controller.planner import aimed, htsim, mixnet, water
 from controller.planner.joint import Joint, best
 from controller.planner.plan import POLICIES, plan
 from controller.planner.policy import counts
-from controller.planner.water import Array, EpsLinks
+from controller.planner.water import Array
 from moefabric.circuits import CircuitSet
 from moefabric.copilot.predictor import normalised
 from moefabric.copilot.transition import fitted, loss, weights
 from moefabric.demand import DemandMatrix
-from moefabric.topology import Eps, Fabric, Ocs, Region
+from tests.bench.planner_demand import fabric, links_of, owed
 
 TRACE = Path(__file__).parents[2] / "examples/data/training-1200-steps.npz"
 ROUNDS = 9
@@ -37,35 +39,6 @@ def seconds(do: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, floa
     return min(took), median(took)
 
 
-def fabric(regions: int, servers: int, optical: int = 6, electrical: int = 2) -> Fabric:
-    each = tuple(
-        Region(
-            f"r{r}",
-            r,
-            tuple(f"s{r * servers + i}" for i in range(servers)),
-            Ocs(f"ocs{r}", servers * optical),
-        )
-        for r in range(regions)
-    )
-    return Fabric("f", each, 8, optical, electrical, 100e9, Eps(servers * regions))
-
-
-def owed(servers: int, seed: int, shape: str) -> Array:
-    """Demand as of gating (`skewed`: some servers hot for all), heavy-tailed (`pareto`), or with most pairs empty (`sparse`)."""
-    draw = np.random.default_rng(seed)
-    made = {
-        "skewed": lambda: (
-            np.outer(np.ones(servers), draw.dirichlet(np.full(servers, 2.0)))
-            * draw.lognormal(0, 0.2, (servers, servers))
-        ),
-        "pareto": lambda: draw.pareto(1.2, (servers, servers)),
-        "sparse": lambda: draw.pareto(1.2, (servers, servers)) * (draw.random((servers, servers)) < 0.3),
-    }[shape]()
-    np.fill_diagonal(made, 0.0)
-    scaled: Array = made / made.max() * 1e9
-    return scaled
-
-
 @pytest.mark.parametrize("reading", [mixnet.order, htsim.order], ids=["paper", "htsim"])
 def test_algorithm_1_for_128_servers_takes_10_ms_or_less(
     reading: Callable[[Array, list[int]], object],
@@ -79,8 +52,7 @@ def test_algorithm_1_for_128_servers_takes_10_ms_or_less(
 
 
 def test_the_joint_optimiser_for_16_servers_takes_100_ms_or_less_and_is_never_worse_than_greedy() -> None:
-    made = fabric(1, 16)
-    links, rate = EpsLinks.of(made, made.servers), water.circuit_rate(made)
+    links, rate = links_of(16), water.circuit_rate(fabric(1, 16))
     best(owed(16, 0, "pareto"), np.full(16, 6), rate, links, 0.01)  # scipy is loaded once
     took, gains = [], []
     for shape in ("skewed", "pareto", "sparse"):
@@ -96,6 +68,75 @@ def test_the_joint_optimiser_for_16_servers_takes_100_ms_or_less_and_is_never_wo
     print("  greedy's time to joint's, by demand: " + " ".join(f"{gain:.2f}" for gain in gains))
     assert min(gains) >= 1 - 1e-9
     assert median(took) <= 0.100
+
+
+@pytest.mark.parametrize("servers", [8, 16, 32, 64, 128])
+def test_the_joint_optimiser_comes_near_what_any_light_could_do(servers: int) -> None:
+    """Against the soonest that any circuits end, each carrying one pair's bytes; with its own budget, most of it for many servers or hard demand."""
+    made = fabric(1, servers)
+    links, rate, ports = links_of(servers), water.circuit_rate(made), np.full(servers, 6)
+    best(owed(16, 0, "pareto"), np.full(16, 6), rate, links_of(16), 1.0)
+    print(f"\njoint, {servers} servers: CPU ms; greedy's, joint's time to the soonest that any light ends")
+    for shape in ("skewed", "pareto", "sparse"):
+        took, before, after = [], [], []
+        for seed in range(3):
+            demand = owed(servers, seed, shape)
+            started = process_time()
+            chosen = best(demand, ports, rate, links, Joint().budget_s)
+            took.append(process_time() - started)
+            greedy = np.array(counts(servers, mixnet.order(demand + demand.T, ports.tolist())))
+            first, last = (
+                water.seconds(demand, lit.astype(np.float64) * rate, links) for lit in (greedy, chosen)
+            )
+            soonest = aimed.soonest(demand, ports, rate, links.budget, last, 1e-4)
+            before.append(first / soonest)
+            after.append(last / soonest)
+        print(
+            f"  {shape:>7} {1e3 * median(took):5.0f} {median(before):6.2f} {median(after):6.3f}, at most {max(after):.3f}"
+        )
+        assert max(after) <= max(before) * (1 + 1e-9)
+        assert median(took) <= 0.150
+
+
+FORKED = """
+import os, sys
+from time import perf_counter
+from controller.process import serve
+from controller.planner import solver
+from controller.planner.plan import POLICIES, plan
+from moefabric.circuits import CircuitSet
+from moefabric.demand import DemandMatrix
+sys.path.insert(0, sys.argv[1])
+from planner_demand import fabric, owed
+if os.fork() == 0:
+    assert "scipy" not in sys.modules
+    solver.load_aside()
+    made, said = fabric(1, 16), []
+    for seed in (2, 2, 3):
+        demand = DemandMatrix(made.servers, owed(16, seed, "pareto"))
+        started = perf_counter()
+        plan(made, made.regions[0], demand, POLICIES["joint"], CircuitSet())
+        said.append(perf_counter() - started)
+    print(*said, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_controller_that_was_just_forked_answers_in_100_ms_too() -> None:
+    """It has no solver yet, and loads it beside its work once a demand asks for it; wall time, since somebody waits."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, str(Path(__file__).parent)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    first, second, third = map(float, done.stdout.split())
+    print(
+        f"\njoint, 16 servers, just forked: {first * 1e3:.0f} ms, then {second * 1e3:.0f} and {third * 1e3:.0f} ms"
+    )
+    assert first <= 0.100
 
 
 @pytest.mark.parametrize(

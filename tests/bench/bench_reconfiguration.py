@@ -38,11 +38,13 @@ def test_a_change_of_light_takes_ten_milliseconds_or_less(tmp_path: Path) -> Non
         client = real.client(real.fabric.regions[0])
         medians: list[float] = []
         while len(medians) < ROUNDS and min(medians, default=1.0) > BOUND_S:
-            medians.append(_round(client, draw))
+            medians.append(round_of_changes(client, draw))
     assert min(medians) <= BOUND_S
 
 
-def _round(client: ControllerClient, draw: np.random.Generator, what: str = "read-back, 4") -> float:
+def round_of_changes(
+    client: ControllerClient, draw: np.random.Generator, what: str = "read-back, 4"
+) -> float:
     """Change the light so many times; the median of the seconds without settling."""
     servers = len(client.health()["expected"])
     phases: list[dict[str, float]] = []
@@ -109,7 +111,8 @@ def test_a_proof_of_light_is_cheap(
         with ControllerClient(wiring.management.northbound(wiring.fabric.regions[0])) as client:
             client.wait_ready(30)
             proof[verify] = min(
-                _round(client, np.random.default_rng(seed), f"{verify}, 8") for seed in range(ROUNDS)
+                round_of_changes(client, np.random.default_rng(seed), f"{verify}, 8")
+                for seed in range(ROUNDS)
             )
     finally:
         subprocess.run([moefabric, "down", "moves"], check=True, timeout=60, stdout=subprocess.DEVNULL)

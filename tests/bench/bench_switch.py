@@ -15,7 +15,8 @@ import pytest
 from emulator import bpf, bpf_calls, namespaces
 from emulator.crossbar import BpfCrossbar
 from emulator.light import Light, Ports
-from emulator.switch.datapath import BpfDatapath, Chassis
+from emulator.switch.chassis import Chassis
+from emulator.switch.datapath import BpfDatapath
 from emulator.switch.flow import ALL, Flow, Output
 from emulator.switch.instructions import Descriptors
 from emulator.switch.match import Match

@@ -105,6 +105,7 @@ class Turn:
     down_s: float
     up_alone_s: float
     down_alone_s: float
+    memory_mb: float
 
 
 def turn(fabric: Fabric, outer: str) -> Turn:
@@ -122,14 +123,14 @@ def turn(fabric: Fabric, outer: str) -> Turn:
     namespaces.within(outer, up, timeout_s=130)
     up_s, used_s, memory, between = (
         time.monotonic() - began,
-        cpu_s("bench"),
-        pss_mb(marked("bench")),
+        cpu_s(fabric.name),
+        pss_mb(marked(fabric.name)),
         crowding(),
     )
     began = time.monotonic()
-    assert namespaces.within(outer, partial(lifecycle.down, "bench"), timeout_s=60)
+    assert namespaces.within(outer, partial(lifecycle.down, fabric.name), timeout_s=60)
     down_s = time.monotonic() - began
-    seen = Turn(up_s, down_s, up_s / min(before, between), down_s / between)
+    seen = Turn(up_s, down_s, up_s / min(before, between), down_s / between, memory)
     print(
         f"{len(fabric.servers)} servers: up {up_s:.2f} s ({used_s:.2f} s of CPU and {memory:.0f} MB by its processes), down "
         f"{down_s:.2f} s; cores shared {before:.1f}- and {between:.1f}-fold: {seen.up_alone_s:.2f} s and {seen.down_alone_s:.2f} s "

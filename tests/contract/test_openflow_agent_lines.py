@@ -2,8 +2,9 @@
 
 import socket
 import struct
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
 import pytest
@@ -12,7 +13,7 @@ from emulator.switch.agent import Agent
 from emulator.switch.memory import MemoryDatapath
 from emulator.switch.openflow_ports import MemoryInterfaces
 from emulator.switch.openflow_switch import Switch
-from emulator.switch.seam import Port
+from emulator.switch.seam import Port, Punt
 from tests.openflow_lab import DATAPATH, PATIENCE_S, Peer, flow_mod, flows_request, output, serving
 
 # isort: split
@@ -20,18 +21,39 @@ from ryu.ofproto import ofproto_v1_3 as of
 from ryu.ofproto import ofproto_v1_3_parser as parser
 
 
+class Emptied(MemoryDatapath):
+    """A datapath in memory that tells when so many packets for the controller have been taken from it."""
+
+    def __init__(self, ports: Iterable[Port], packets: int) -> None:
+        super().__init__(ports)
+        self.emptied, self._left = threading.Event(), packets
+
+    def received(self) -> Sequence[Punt]:
+        taken = super().received()
+        self._left -= len(taken)
+        if not self._left:
+            self.emptied.set()
+        return taken
+
+
+def ports(switch: int) -> list[Port]:
+    return [Port(port, f"s{switch}-{port}") for port in (1, 2)]
+
+
+def datapaths(count: int) -> list[MemoryDatapath]:
+    return [MemoryDatapath(ports(number)) for number in range(count)]
+
+
 class Bench:
     """An agent with switches `s0, s1...` that aren't served yet, and a listener for each."""
 
-    def __init__(self, switches: int, undo: ExitStack) -> None:
+    def __init__(self, datapaths: Sequence[MemoryDatapath], undo: ExitStack) -> None:
         self.interfaces = MemoryInterfaces()
         undo.callback(self.interfaces.close)
         self.agent, self.undo = Agent(self.interfaces), undo
-        self.datapaths, self.listeners = list[MemoryDatapath](), list[socket.socket]()
-        for number in range(switches):
-            datapath = MemoryDatapath([Port(port, f"s{number}-{port}") for port in (1, 2)])
+        self.listeners = list[socket.socket]()
+        for number, datapath in enumerate(datapaths):
             undo.callback(datapath.close)
-            self.datapaths.append(datapath)
             self.agent.add(f"s{number}", Switch(number, datapath, self.interfaces, time.monotonic_ns()))
             listener = undo.enter_context(socket.create_server(("127.0.0.1", 0)))
             listener.settimeout(PATIENCE_S)
@@ -49,7 +71,7 @@ def undo() -> Iterator[ExitStack]:
 
 
 def test_a_controller_that_reads_nothing_holds_nobody_up(undo: ExitStack) -> None:
-    bench = Bench(2, undo)
+    bench = Bench(datapaths(2), undo)
     undo.enter_context(serving(bench.agent))
     deaf, other = bench.accept(0), bench.accept(1)
     deaf.greet()
@@ -65,18 +87,19 @@ def test_a_controller_that_reads_nothing_holds_nobody_up(undo: ExitStack) -> Non
 
 
 def test_packets_for_a_controller_that_reads_nothing_are_lost_and_replies_are_not(undo: ExitStack) -> None:
-    bench = Bench(1, undo)
+    packets = 10_000
+    datapath = Emptied(ports(0), packets)
+    bench = Bench([datapath], undo)
     undo.enter_context(serving(bench.agent))
     peer = bench.accept(0)
     peer.greet()
     peer.after(flow_mod(1, [output(of.OFPP_CONTROLLER)]))
     peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-    for _ in range(20):
-        for _ in range(1000):
-            bench.datapaths[0].forward(1, bytes(1500))
-        time.sleep(0.01)  # so that the agent takes them while there is no room for them
+    for _ in range(packets):
+        datapath.forward(1, bytes(1500))
+    assert datapath.emptied.wait(PATIENCE_S)
     heard = peer.after()
-    assert 0 < len(heard) < 20_000
+    assert 0 < len(heard) < packets
     assert {each.msg_type for each in heard} == {of.OFPT_PACKET_IN}
 
 
@@ -90,7 +113,7 @@ def test_packets_for_a_controller_that_reads_nothing_are_lost_and_replies_are_no
     ],
 )
 def test_a_controller_that_makes_no_sense_holds_nobody_up(undo: ExitStack, said: bytes) -> None:
-    bench = Bench(2, undo)
+    bench = Bench(datapaths(2), undo)
     undo.enter_context(serving(bench.agent))
     odd = bench.accept(0)
     odd.sock.sendall(said)
@@ -100,11 +123,12 @@ def test_a_controller_that_makes_no_sense_holds_nobody_up(undo: ExitStack, said:
 
 
 def test_a_switch_calls_again_until_somebody_answers(undo: ExitStack) -> None:
-    bench = Bench(1, undo)
+    bench = Bench(datapaths(1), undo)
     address = bench.listeners[0].getsockname()
     bench.listeners[0].close()
+    for _ in range(6):  # some calls that nobody answers, and what follows them
+        bench.agent.turn(PATIENCE_S)
     undo.enter_context(serving(bench.agent))
-    time.sleep(0.3)  # some calls that nobody answers
     bench.listeners[0] = undo.enter_context(socket.create_server(address))
     bench.listeners[0].settimeout(PATIENCE_S)
     started = time.monotonic()
@@ -113,7 +137,7 @@ def test_a_switch_calls_again_until_somebody_answers(undo: ExitStack) -> None:
 
 
 def test_a_switch_that_is_hung_up_on_calls_again(undo: ExitStack) -> None:
-    bench = Bench(1, undo)
+    bench = Bench(datapaths(1), undo)
     undo.enter_context(serving(bench.agent))
     for _ in range(3):
         peer = bench.accept(0)
@@ -122,17 +146,23 @@ def test_a_switch_that_is_hung_up_on_calls_again(undo: ExitStack) -> None:
 
 
 def test_nothing_is_done_while_nothing_happens(undo: ExitStack) -> None:
-    bench = Bench(150, undo)
+    bench = Bench(datapaths(150), undo)
     peers = list[Peer]()
     for number in range(150):
         while not bench.agent.connected() or len(bench.agent.connected()) <= number:
             bench.agent.turn(1)
         peers.append(bench.accept(number))
         peers[-1].sock.sendall(struct.pack("!BBHI", 4, 0, 8, 1))
-    for _ in range(300):
-        bench.agent.turn(0.005)
-    started, cpu = time.monotonic(), time.thread_time()
-    bench.agent.turn(1)
-    assert time.monotonic() - started >= 1  # nothing woke it
+    while not rests(bench.agent, 0.05):
+        pass
+    cpu = time.thread_time()
+    assert rests(bench.agent, 1)
     assert time.thread_time() - cpu < 0.01
     bench.agent.close()
+
+
+def rests(agent: Agent, seconds: float) -> bool:
+    """Whether nothing wakes the agent for so long."""
+    began = time.monotonic()
+    agent.turn(seconds)
+    return time.monotonic() - began >= seconds

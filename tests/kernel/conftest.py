@@ -1,11 +1,13 @@
-"""A switch in the kernel, for the tests of it: its chassis, one with hosts on its ports, and that one emptied."""
+"""What kernel tests share: a switch in the kernel (its chassis, one with hosts on its ports, and that one emptied), and a small fabric."""
 
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
-from emulator.switch.datapath import Chassis
+from emulator.switch.chassis import Chassis
+from moefabric.topology import Fabric
+from tests.kernel.fabric_lab import Machine, own_machine, wired
 from tests.kernel.switch_bench import HOSTS, Lab, lab
 from tests.namespaces import must
 
@@ -32,3 +34,17 @@ def bench(plugged: Lab) -> Lab:
     for host in plugged.nics:
         plugged.heard(host)
     return plugged
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    with own_machine() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def fabric(machine: Machine) -> Iterator[Fabric]:
+    made = wired("small")
+    machine.up(made)
+    yield made
+    machine.down(made.name)

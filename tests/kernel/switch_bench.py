@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from emulator import namespaces
-from emulator.switch.datapath import BpfDatapath, Chassis
+from emulator.switch.chassis import Chassis
+from emulator.switch.datapath import BpfDatapath
 from tests.kernel.optical_bench import Wires
 
 HOSTS = 4

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,8 +106,8 @@ class Home:
         return [line for line in links if "mf" in line.split(":")[1]] + folders
 
 
-@pytest.fixture
-def home() -> Iterator[Home]:
+@contextmanager
+def own_home() -> Iterator[Home]:
     with ExitStack() as undo:
         island = Island(["home", "away"], undo)
         folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="mf")))
@@ -115,10 +115,24 @@ def home() -> Iterator[Home]:
 
 
 @pytest.fixture
-def lab(home: Home) -> Iterator[Home]:
-    home.must("up", home.write("fabric.yaml", FABRIC.format(name="cli")))
-    yield home
-    home.must("down", "cli")
+def home() -> Iterator[Home]:
+    with own_home() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def standing() -> Iterator[Home]:
+    with own_home() as made:
+        made.must("up", made.write("fabric.yaml", FABRIC.format(name="cli")))
+        yield made
+        made.must("down", "cli")
+
+
+@pytest.fixture
+def lab(standing: Home) -> Home:
+    """A fabric that stays, in the dark."""
+    standing.must("light", "--demand", standing.write("nothing.json", "[[0, 0], [0, 0]]"))
+    return standing
 
 
 def goodput_bps(home: Home, enough: float = 0.8 * GOODPUT_BPS) -> float:
@@ -260,14 +274,16 @@ def believed(
     return json.loads(out.read_text()), done
 
 
-def test_an_interrupted_run_leaves_nothing(home: Home) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda it: it.name)
+def test_an_interrupted_run_leaves_nothing(home: Home, number: signal.Signals) -> None:
+    """By Ctrl-C, by whoever cancels a job, or by the end of a terminal."""
     spec = home.write("small.yaml", EXPERIMENT.format(iterations=50, repository=REPOSITORY))
     running = subprocess.Popen(
         home.argv("run", spec), env=home.env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert running.stderr is not None
     name = running.stderr.readline().split()[-2]  # "eps: bringing NAME up"
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     _, told = running.communicate(timeout=30)
     assert running.returncode == 130, told
     assert "Traceback" not in told

@@ -16,12 +16,11 @@ from click.testing import CliRunner, Result
 
 from emulator import lifecycle, namespaces
 from emulator.waiting import Deadline
+from moefabric.commands import events as told_events
 from moefabric.commands import fault, ocs
 from moefabric.management import RunDir
 from moefabric.topology import Fabric, Ocs
-from tests.kernel.test_fabric import Lab, lab, ocs_process, wired
-
-__all__ = ["lab"]  # the fixture
+from tests.kernel.fabric_lab import Machine, ocs_process, wired
 
 pytestmark = [
     pytest.mark.kernel,
@@ -39,22 +38,22 @@ CIRCUIT = ":oxc:swit:conn:add (@1,2),(@4,3)"
 
 
 @pytest.fixture(scope="module")
-def fabric(lab: Lab) -> Iterator[Fabric]:
+def fabric(machine: Machine) -> Iterator[Fabric]:
     """Two servers, an optical NIC each, whose links hang on their light."""
     bare = wired("dark")
     dark = Ocs("ocs0", 2, SETTLE_NS, LINK_UP_NS, link_down=True)
     fabric = replace(bare, regions=(replace(bare.regions[0], ocs=dark),))
-    lab.up(fabric, ocs_process)
+    machine.up(fabric, ocs_process)
     yield fabric
-    lab.down(fabric.name)
+    machine.down(fabric.name)
 
 
-def told(lab: Lab, fabric: Fabric, line: str) -> str:
+def told(machine: Machine, fabric: Fabric, line: str) -> str:
     """What the switch answers by SCPI, once all has settled."""
     wiring = RunDir.named(fabric.name).wiring.read_text()
     address = str(json.loads(wiring)["management"]["subnet"]).replace(".0/24", ".2")
     words = [sys.executable, "-c", CONNECT, address, line]
-    return lab.here(
+    return machine.here(
         lambda: subprocess.run(words, capture_output=True, text=True, timeout=20, check=True).stdout
     )
 
@@ -103,21 +102,23 @@ class Controller:
 
 
 def test_a_dark_nic_has_no_link_and_its_switch_tells_the_controller_when_it_has(
-    lab: Lab, fabric: Fabric
+    machine: Machine, fabric: Fabric
 ) -> None:
-    assert told(lab, fabric, ":oxc:swit:disc:all") == "1\n"
+    assert told(machine, fabric, ":oxc:swit:disc:all") == "1\n"
     until_carriers(fabric, s0_o0=False, s1_o0=False, s0_e0=True, s1_e0=True)
     with closing(Controller(fabric, "sw-s0")) as controller:
-        assert told(lab, fabric, CIRCUIT) == "1\n"
+        assert told(machine, fabric, CIRCUIT) == "1\n"
         assert controller.told() == ("s0-o0", True)
         until_carriers(fabric, s0_o0=True, s1_o0=True)
-        assert told(lab, fabric, ":oxc:swit:disc:all") == "1\n"
+        assert told(machine, fabric, ":oxc:swit:disc:all") == "1\n"
         assert controller.told() == ("s0-o0", False)
     until_carriers(fabric, s0_o0=False, s1_o0=False)
 
 
-def test_a_failed_port_takes_its_link_down_until_the_fault_is_cleared(lab: Lab, fabric: Fabric) -> None:
-    assert told(lab, fabric, CIRCUIT) == "1\n"
+def test_a_failed_port_takes_its_link_down_until_the_fault_is_cleared(
+    machine: Machine, fabric: Fabric
+) -> None:
+    assert told(machine, fabric, CIRCUIT) == "1\n"
     until_carriers(fabric, s0_o0=True, s1_o0=True)
     assert command("port", "s0/o0", "--name", "dark").output == "1: port 1,3\n"
     until_carriers(fabric, s0_o0=False, s1_o0=False)
@@ -132,7 +133,7 @@ def test_a_failed_port_takes_its_link_down_until_the_fault_is_cleared(lab: Lab, 
     ]
     assert command("--clear", "--name", "dark").output == "ocs0: no faults\n"
     until_carriers(fabric, s0_o0=True, s1_o0=True)
-    events = CliRunner().invoke(fault.events, ["--name", "dark"], catch_exceptions=False).output
+    events = CliRunner().invoke(told_events.events, ["--name", "dark"], catch_exceptions=False).output
     kinds = [json.loads(line)["kind"] for line in events.splitlines()]
     assert kinds[-6:] == [
         "port-failed",
@@ -144,7 +145,7 @@ def test_a_failed_port_takes_its_link_down_until_the_fault_is_cleared(lab: Lab, 
     ]
 
 
-def test_all_languages_listen_on_the_switchs_address(lab: Lab, fabric: Fabric) -> None:
+def test_all_languages_listen_on_the_switchs_address(machine: Machine, fabric: Fabric) -> None:
     pid = json.loads((RunDir.named(fabric.name).path / "nodes.json").read_text())["ocs0"]
     listening = namespaces.within(namespaces.of(int(pid)), partial(namespaces.listening))
     assert {port for _, port in listening} >= {5025, 3082, 8008}

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from moefabric.cli import main
 from tests.kernel.optical_bench import missing_for_kernel_tests
 
 _LACKS = missing_for_kernel_tests() or ("" if shutil.which("mnexec") else "lacks mininet")
@@ -27,24 +29,38 @@ scale: {{bytes: 1}}
 A, B, C = "s0/o0~s1/o0", "s0/o1~s2/o0", "s1/o1~s2/o1"
 
 
-def run(*words: str) -> "subprocess.CompletedProcess[str]":
-    command = [str(Path(sys.executable).with_name("moefabric")), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, words)
 
 
 def told(*words: str) -> str:
     done = run(*words)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     return done.stdout
 
 
-@pytest.fixture(params=["scpi", "tl1", "restconf"])
-def up(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("MOEFABRIC_RUN_DIR", str(tmp_path / "run"))
-    (tmp_path / "fabric.yaml").write_text(FABRIC.format(driver=request.param))
-    told("up", str(tmp_path / "fabric.yaml"))
+@pytest.fixture(scope="module", params=["scpi", "tl1", "restconf"])
+def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("proof")
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setenv("MOEFABRIC_RUN_DIR", str(folder / "run"))
+        (folder / "fabric.yaml").write_text(FABRIC.format(driver=request.param))
+        told("up", str(folder / "fabric.yaml"))
+        yield
+        told("down", "proof")
+
+
+@pytest.fixture
+def healthy(up: None) -> Iterator[None]:
+    """The fabric, whose optical switch is as it should be before a test and after it."""
     yield
-    told("down", "proof")
+    told("fault", "ocs", "--clear")
+
+
+def inspected(*words: str) -> str:
+    """What the command shows, as a process: it leaves connections to the controllers for its end to close."""
+    command = [str(Path(sys.executable).with_name("moefabric")), "inspect", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 def light(*circuits: str) -> tuple[list[str], list[str]]:
@@ -52,32 +68,32 @@ def light(*circuits: str) -> tuple[list[str], list[str]]:
     return said["circuits_after"], said["dark"]
 
 
-@pytest.mark.usefixtures("up")
+@pytest.mark.usefixtures("healthy")
 def test_a_path_that_lets_no_light_through_is_taken_out_and_found_again_when_it_is_healed() -> None:
     assert light(A, B) == ([A, B], [])
     told("fault", "ocs", "loss", "s1/o1~s2/o1", "--db", "60")
     assert light(A, C) == ([A], [C]), "one way of it is dark"
-    seen = json.loads(told("inspect", "--json"))["ocs"][0]
+    seen = json.loads(inspected("--json"))["ocs"][0]
     assert (seen["circuits"], seen["dark"]) == ([A.split("~")], [C.split("~")])
-    assert "dark: s1/o1~s2/o1" in told("inspect")
+    assert "dark: s1/o1~s2/o1" in inspected()
     told("fault", "ocs", "--clear")
     assert light(A, C) == ([A, C], [])
-    assert json.loads(told("inspect", "--json"))["ocs"][0]["dark"] == []
+    assert json.loads(inspected("--json"))["ocs"][0]["dark"] == []
 
 
-@pytest.mark.usefixtures("up")
+@pytest.mark.usefixtures("healthy")
 def test_a_mirror_that_sticks_is_not_believed() -> None:
     assert light(A) == ([A], [])
     told("fault", "ocs", "stuck", "s0/o0")
     assert light("s0/o0~s2/o0", C) == ([C], ["s0/o0~s2/o0"])
 
 
-@pytest.mark.usefixtures("up")
+@pytest.mark.usefixtures("healthy")
 def test_a_switch_that_says_no_leaves_all_as_it_was() -> None:
     assert light(A) == ([A], [])
     told("fault", "ocs", "deny")
     done = run("light", B)
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert "ocs0 refuses" in done.stderr
     assert f"traffic is on {A}, all else on the EPS" in done.stderr
     told("fault", "ocs", "--clear")

@@ -98,11 +98,10 @@ def test_an_idle_entry_goes_and_one_in_use_stays(bench: Bench) -> None:
     used = flow_mod(9, [output(2)], parser.OFPMatch(in_port=3), idle_timeout=1, flags=of.OFPFF_SEND_FLOW_REM)
     bench.peer.after(idle, used)
     bench.ends[1].send(ipv4())
-    sent, until = 0, time.monotonic() + 2.2
-    while time.monotonic() < until:
+    sent, until = 0, time.monotonic() + PATIENCE_S
+    while not select.select([bench.peer.sock], [], [], 0.1)[0] and time.monotonic() < until:
         bench.ends[3].send(ipv4())
         sent += 1
-        time.sleep(0.1)
     gone = bench.peer.hear()
     assert (gone.reason, gone.match["in_port"], gone.packet_count) == (of.OFPRR_IDLE_TIMEOUT, 1, 1)
     (left,) = bench.peer.statistics(flows_request())
@@ -120,7 +119,7 @@ def test_packets_find_their_way_when_the_agent_is_killed(bench: Bench) -> None:
 def test_an_agent_at_rest_costs_nothing(bench: Bench) -> None:
     bench.peer.after(flow_mod(1, [output(2)]))
     before = _cpu_s(bench.door.process.pid)
-    time.sleep(1)
+    time.sleep(1)  # rest is what is measured
     assert _cpu_s(bench.door.process.pid) - before <= 0.01
 
 

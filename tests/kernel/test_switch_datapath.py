@@ -6,7 +6,8 @@ from contextlib import closing
 import pytest
 
 from emulator import bpf_calls
-from emulator.switch.datapath import BpfDatapath, Chassis
+from emulator.switch.chassis import Chassis
+from emulator.switch.datapath import BpfDatapath
 from emulator.switch.flow import ALL, CONTROLLER, Flow, Output, SetField
 from emulator.switch.match import Match
 from emulator.switch.program import switch_program

@@ -13,11 +13,11 @@ from emulator import bpf_calls
 from emulator.bpf import BpfError
 from emulator.switch.errors import FlowError
 from emulator.switch.flow import Flow, Group, Output, ToGroup
+from emulator.switch.flow_map import FlowMap, Written
 from emulator.switch.layout import KEY, VALUE_BYTES, key_of
 from emulator.switch.match import Match
 from emulator.switch.memory import MemoryDatapath
 from emulator.switch.seam import Count
-from emulator.switch.tables import Tables, Written
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import HOSTS, Lab, heard_by
 from tests.switch_frames import MACS, flows, frames, groups, ipv4
@@ -103,20 +103,20 @@ def test_where_a_map_is_full_the_flows_before_are_in_force_and_the_next_change_w
         bpf_calls.MAP_TYPE_HASH, "flows", KEY.size, VALUE_BYTES, 3, bpf_calls.F_NO_PREALLOC
     )
     try:
-        tables = Tables(fd)
+        flow_map = FlowMap(fd)
         a, b = (Flow(Match.of(in_port=port), 0) for port in (1, 2))
         value = bytes(VALUE_BYTES)
-        tables.change({flow.key: Written(flow, value) for flow in (a, b)}, ())
-        tables.write(0)
+        flow_map.change({flow.key: Written(flow, value) for flow in (a, b)}, ())
+        flow_map.write(0)
         with pytest.raises(BpfError, match=r"BPF_MAP_UPDATE_BATCH.* of 2 entries"):
-            tables.write(1)
+            flow_map.write(1)
         other = bytes(KEY.size)
         bpf_calls.put_in_map(fd, {other: value})  # what had come in has gone again, or there were no room
         bpf_calls.delete_from_map(fd, [other])
-        tables.change({}, [b.key])
-        tables.write(1)
-        tables.change({b.key: Written(b, value)}, [a.key])
-        tables.write(0)
+        flow_map.change({}, [b.key])
+        flow_map.write(1)
+        flow_map.change({b.key: Written(b, value)}, [a.key])
+        flow_map.write(0)
         with pytest.raises(BpfError, match="of 1 entries: No such file"):
             bpf_calls.delete_from_map(fd, [key_of(a.match)])
     finally:

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from emulator import namespaces
+from emulator.switch.chassis import Chassis
 from emulator.switch.checksums import internet_checksum
-from emulator.switch.datapath import Chassis
 from emulator.switch.flow import CONTROLLER, Flow, Output, SetField
 from emulator.switch.match import Match
 from emulator.switch.packet import fields

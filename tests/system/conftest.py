@@ -12,10 +12,14 @@ from pathlib import Path
 import docker
 import docker.errors
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 BASE = "debian:bookworm-slim"
 IMAGE = "moefabric:0.1.0"
+LAYERS, ITERATIONS = 2, 1
+"""Of the prototype in containers: enough for light to move under traffic. `make demo` and the benches do all of it."""
+SHORT = "short.yaml"
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv", "out", "__pycache__", ".*_cache", ".hypothesis", "*.egg-info"
 )
@@ -62,13 +66,24 @@ def engine() -> Iterator[docker.DockerClient]:
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """A copy as someone who has just cloned it has; its containers and volumes go at the end."""
+    """A copy as someone who has just cloned it has, but for a short prototype; its containers and volumes go at the end."""
     folder = tmp_path_factory.mktemp("project") / "moefabric"
     shutil.copytree(ROOT, folder, ignore=LEFT_OUT, symlinks=True)
+    _shorten(folder)
     here = Project(folder, f"moefabric-test-{os.getpid()}")
     yield here
     ended = here.compose("down", "--volumes", "--timeout", "5", timeout_s=120)
     assert ended.status == 0, ended.text
+
+
+def _shorten(folder: Path) -> None:
+    """Have Compose put a short prototype in the place of the image's: the command and the image stay as they are."""
+    spec = yaml.safe_load((folder / "examples/prototype.yaml").read_text())
+    spec["model"]["layers"], spec["training"]["iterations"] = LAYERS, ITERATIONS
+    (folder / SHORT).write_text(yaml.safe_dump(spec))
+    mounted = f"./{SHORT}:/opt/moefabric/examples/prototype.yaml:ro"
+    override = {"services": {"testbed": {"volumes": [mounted]}}}
+    (folder / "docker-compose.override.yml").write_text(yaml.safe_dump(override))
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.system.conftest import ITERATIONS, LAYERS
+
 if TYPE_CHECKING:
     import docker
 
@@ -85,7 +87,7 @@ def test_compose_up_testbed_replays_the_prototype_and_says_whether_it_can_be_bel
         sent = result["integrity"]
         assert sent["bytes_sent"] == sent["bytes_received"] > 0
         assert (sent["corrupt"], sent["lost_transfers"]) == (0, 0)
-        assert len(result["collectives"]) == 2 * 7 * 4
+        assert len(result["collectives"]) == ITERATIONS * LAYERS * 4
     # A machine that others share may be taken away in the middle of a run; the verdict says so, and containers can't help it.
     assert (ran.status == INVALID) == any(r["fidelity"]["verdict"] == "invalid" for r in results)
     assert "<html" in (project.folder / "out" / "prototype.html").read_text()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.traces import Gating, gating
+from agents.traces import Gating, gating, repeated
 from moefabric.errors import SpecError
 
 SQUARE = [[9, 3], [5, 7]]
@@ -125,3 +125,8 @@ def test_a_missing_trace_names_its_path_and_the_remedy(tmp_path: Path) -> None:
         gating(tmp_path / "none.json")
     remedy = "there is no such file; paths in a spec are relative to the spec's folder"
     assert refused.value.faults == ((f"{tmp_path}/none.json", remedy),)
+
+
+def test_a_trace_repeats_for_more_ranks_and_experts() -> None:
+    assert repeated(np.array(SQUARE), 3, 4).tolist() == [[9, 3, 9, 3], [5, 7, 5, 7], [9, 3, 9, 3]]
+    assert repeated(np.array([[SQUARE]]), 1, 1).tolist() == [[[[9]]]]

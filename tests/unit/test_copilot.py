@@ -47,6 +47,22 @@ def test_the_fit_is_as_good_as_slsqps(seed: int) -> None:
     assert fit.loss - fit.gap <= optimum * (1 + 1e-6)
 
 
+@given(st.integers(0, 10**6), st.integers(2, 4), st.integers(1, 12), st.sampled_from([1.0, 4.0, 1e9]))
+@settings(max_examples=25, deadline=None)
+def test_no_window_is_fitted_closer_by_slsqp(seed: int, experts: int, window: int, half_life: float) -> None:
+    """Short windows, which many transitions explain, and long ones that none does."""
+    draw = np.random.default_rng(seed)
+    before, after, weighed = (
+        loads(draw, window, experts),
+        loads(draw, window, experts),
+        weights(window, half_life),
+    )
+    nothing_known = loss(np.full((experts, experts), 1 / experts), before, after, weighed)
+    fit = fitted(before, after, weighed, tolerance=1e-6)
+    assert fit.loss <= slsqp(before, after, weighed) + 2e-6 * nothing_known
+    assert 0 <= fit.gap <= 1e-6 * nothing_known
+
+
 def test_a_window_that_one_transition_explains_gives_that_transition() -> None:
     draw = np.random.default_rng(3)
     before, true = loads(draw, 200, 4), draw.dirichlet(np.full(4, 1.0), 4).T
@@ -62,6 +78,7 @@ def test_a_transition_is_probabilities(seed: int, experts: int, window: int) -> 
         loads(draw, window, experts), loads(draw, window, experts), weights(window, 4.0), tolerance=1e-3
     )
     assert fit.transition.min() >= 0
+    assert fit.transition.max() <= 1 + 1e-12
     assert np.allclose(fit.transition.sum(axis=0), 1.0)
 
 
@@ -119,6 +136,27 @@ def test_a_copilot_learns_what_follows_what() -> None:
     for load in loads(draw, 16, 3):
         copilot.learn(np.array([load, load[::-1]]))
     assert copilot.next_load(0, np.array([0.7, 0.2, 0.1])) == pytest.approx([0.1, 0.2, 0.7], abs=0.02)
+
+
+def test_what_left_the_window_is_forgotten() -> None:
+    """Sixteen iterations in which the busiest expert stays, then eight in which it changes places."""
+    draw = np.random.default_rng(2)
+    copilot = Copilot(layers=2, window=Window(8, 1e9))
+    for load in loads(draw, 16, 3):
+        copilot.learn(np.array([load, load]))
+    assert copilot.next_load(0, np.array([0.7, 0.2, 0.1])) == pytest.approx([0.7, 0.2, 0.1], abs=0.02)
+    for load in loads(draw, 8, 3):
+        copilot.learn(np.array([load, load[::-1]]))
+    assert copilot.next_load(0, np.array([0.7, 0.2, 0.1])) == pytest.approx([0.1, 0.2, 0.7], abs=0.02)
+
+
+def test_each_pair_of_layers_has_a_transition_of_its_own() -> None:
+    copilot, draw = Copilot(layers=3, window=Window(16, 1e9)), np.random.default_rng(3)
+    for load in loads(draw, 16, 3):
+        copilot.learn(np.array([load, load, load[::-1]]))
+    seen = np.array([0.7, 0.2, 0.1])
+    assert copilot.next_load(0, seen) == pytest.approx([0.7, 0.2, 0.1], abs=0.02)
+    assert copilot.next_load(1, seen) == pytest.approx([0.1, 0.2, 0.7], abs=0.02)
 
 
 def test_on_the_training_trace_it_beats_guessing_and_the_layer_before() -> None:

@@ -1,6 +1,7 @@
 """What networks cost, against the published figures, and what a dollar of them buys."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -8,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.commands.cost import cost
-from moefabric.cost import PRICES, Wired, cost_efficiency, network_usd, paper_network_usd
+from moefabric.cost import PRICES, Wired, bought, cost_efficiency, network_usd, paper_network_usd
 from moefabric.errors import SpecError
+from moefabric.topology import Eps, Fabric
+from tests.fabrics import fabric as _fabric
 
 RATES = st.sampled_from(sorted(PRICES))
 NICS = st.integers(0, 8)
@@ -54,6 +57,27 @@ def test_light_is_cheaper_than_a_clos_and_a_panel_cheaper_than_both(moved: int, 
     assert panel < ocs < eps
 
 
+def test_three_to_one_saves_two_thirds_of_all_above_the_leaves() -> None:
+    """At 400 Gb/s a NIC of 1,499 USD, 10/3 transceivers of 659, 7/3 ports of 1,090 and 5/3 fibres of 150 are 6,489 USD."""
+    assert network_usd(Wired(1, 1, oversubscription=3.0), 400e9) == pytest.approx(6489.0)
+    assert paper_network_usd("oversubscribed", 128, 400e9) == pytest.approx(6.645e6, abs=500)
+    assert network_usd(Wired(1, 1, oversubscription=1e9), 400e9) == pytest.approx(1499 + 2 * 659 + 1090 + 150)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "expected"),
+    [
+        (_fabric(6, 2), Wired(4, 2, 6)),
+        (_fabric(0, 8, eps=Eps(2, 2, 3.0)), Wired(4, 8, oversubscription=3.0)),
+        (_fabric(0, 8, eps=Eps(4, 2, 3.0)), Wired(4, 8)),
+        (replace(_fabric(8, 0), panel=True), Wired(4, 0, 0, 8)),
+    ],
+    ids=["mixnet", "narrow-uplinks", "no-uplinks", "panel"],
+)
+def test_a_fabric_is_bought_as_what_it_is_made_of(fabric: Fabric, expected: Wired) -> None:
+    assert bought(fabric) == expected
+
+
 def test_efficiency_is_speed_for_a_dollar_relative_to_a_base() -> None:
     assert cost_efficiency(iteration_s=2.0, usd=50.0, base_s=1.0, base_usd=300.0) == 3.0
 
@@ -69,10 +93,10 @@ def test_the_command_prints_every_network_at_every_rate() -> None:
     said = json.loads(CliRunner().invoke(cost, ["--servers", "128", "--json"]).output)
     assert list(said) == ["100Gb/s", "200Gb/s", "400Gb/s", "800Gb/s"]
     assert said["400Gb/s"]["mixnet"] == pytest.approx(5.078e6, abs=500)
-    assert set(said["100Gb/s"]) == {"fat-tree", "rail-optimised", "mixnet", "topoopt"}
+    assert set(said["100Gb/s"]) == {"fat-tree", "oversubscribed", "rail-optimised", "mixnet", "topoopt"}
 
 
 def test_the_command_tells_people_the_ratio() -> None:
     lines = CliRunner().invoke(cost, []).output.splitlines()
     assert lines[0] == "networks of 128 servers of 8 NICs, thousand USD"
-    assert lines[4].split() == ["400Gb/s", "11,625", "11,625", "5,078", "2,466", "2.29"]
+    assert lines[4].split() == ["400Gb/s", "11,625", "6,645", "11,625", "5,078", "2,466", "2.29"]

@@ -5,7 +5,7 @@ from typing import Any
 import click
 import pytest
 
-from moefabric.commands.fault import _asked
+from moefabric.commands.fault_ocs import _asked
 from moefabric.errors import SpecError
 from moefabric.management import Management, Wiring
 from tests.controller_lab import fabric

@@ -14,7 +14,7 @@ from moefabric.demand import DemandMatrix, Placement
 from moefabric.flows import Flow, Share, Split, flows
 from moefabric.fluid import bound_s, goodput_share, predict, route
 from moefabric.rules import Rule, eps_rules, light_rules, server_rules
-from moefabric.topology import Eps, Fabric
+from moefabric.topology import Eps, Fabric, Nic
 from tests.fabrics import MESH, fabric, lit_fabrics
 
 GATING = Path(__file__).parents[2] / "examples/data/gating-8x8.json"
@@ -178,6 +178,6 @@ def _far_end(wired: Fabric, lit: CircuitSet, switch: str, out: str, hops: list[s
         hops.append(str(far))
         return far.server
     if "/e" in out:
-        server = out.partition("/")[0]
-        return wired.leaf_of(server) if switch == server else server
+        nic = Nic.parse(out)
+        return wired.leaf_of_nic(nic) if switch == nic.server else nic.server
     return out

@@ -8,7 +8,18 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
 from moefabric.demand import Placement
-from moefabric.iteration import Collective, Compute, Layer, Operation, Reconfigure, layer, operations
+from moefabric.iteration import (
+    FIRST,
+    Collective,
+    Compute,
+    First,
+    Layer,
+    Operation,
+    Reconfigure,
+    forward,
+    layer,
+    operations,
+)
 from moefabric.model import Model, Training
 
 MODEL = Model("small", layers=2, hidden=4, ffn=8, experts=4, top_k=2, kv_hidden=4)
@@ -26,7 +37,8 @@ def told(operation: Operation) -> str:
         case Reconfigure():
             return f"{operation.direction} light {operation.layer}"
         case Collective():
-            return f"{operation.direction} {operation.kind} {operation.layer}"
+            beside = f" beside {told(operation.meanwhile)}" if operation.meanwhile else ""
+            return f"{operation.direction} {operation.kind} {operation.layer}{beside}"
 
 
 def layers() -> list[Layer]:
@@ -53,6 +65,56 @@ def test_an_iteration_of_two_layers_is_this() -> None:
         "backward expert 0",
         "backward dispatch 0",
         "backward attention 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        pytest.param("block", ["attention 0", "light 0", "dispatch 0", "expert 0", "combine 0"], id="block"),
+        pytest.param(
+            "reuse", ["attention 0", "dispatch 0", "expert 0 hiding forward light 0", "combine 0"], id="reuse"
+        ),
+        pytest.param(
+            "predict",
+            [
+                "attention 0 hiding forward light 0",
+                "dispatch 0",
+                "expert 0 hiding forward light 0",
+                "combine 0",
+            ],
+            id="predict",
+        ),
+        pytest.param(
+            "divert",
+            ["attention 0", "dispatch 0 beside forward light 0", "expert 0", "combine 0"],
+            id="divert",
+        ),
+    ],
+)
+def test_what_a_first_all_to_all_does_about_its_light(first: First, said: list[str]) -> None:
+    now, later = layers()
+    made = forward(MODEL, TRAINING, 0, now, first, later.demand)
+    assert [told(operation) for operation in made] == [f"forward {each}" for each in said]
+    if first == "predict":
+        attention, _, expert, _ = made
+        assert isinstance(attention, Compute)
+        assert isinstance(expert, Compute)
+        assert attention.meanwhile == Reconfigure("forward", 0, later.demand), "what is foreseen"
+        assert expert.meanwhile == Reconfigure("forward", 0, now.demand), "and what came of it"
+
+
+def test_a_layer_of_which_nothing_is_foreseen_is_as_with_reuse() -> None:
+    now, _ = layers()
+    assert forward(MODEL, TRAINING, 0, now, "predict", None) == forward(MODEL, TRAINING, 0, now, "reuse")
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_the_pass_back_and_every_byte_are_the_same_under_all_policies(first: First) -> None:
+    usual, made = (list(operations(MODEL, TRAINING, layers(), each)) for each in ("block", first))
+    assert made[-8:] == usual[-8:]
+    assert [o.demand for o in made if isinstance(o, Collective)] == [
+        o.demand for o in usual if isinstance(o, Collective)
     ]
 
 

@@ -1,8 +1,10 @@
 """FLOPs and bytes of known models, worked out by hand."""
 
+from typing import get_args
+
 import pytest
 
-from moefabric.model import MODELS, Training
+from moefabric.model import MODELS, Known, Training
 
 MIXTRAL = MODELS["mixtral-8x7b"]
 PROTOTYPE = Training(ep=8, tp=4, sequence=4096, micro_batch=8, gpu_flops=312e12, utilisation=0.4)
@@ -35,9 +37,20 @@ def test_a_ranks_four_gpus_share_its_32768_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "billions"), [("mixtral-8x7b", 45.1), ("mixtral-8x22b", 135.3)], ids=["8x7b", "8x22b"]
+    ("name", "billions"),
+    [
+        pytest.param("mixtral-8x7b", 45.1, id="8x7b"),
+        pytest.param("mixtral-8x22b", 135.3, id="8x22b"),
+        pytest.param("llama-moe", 4.3, id="llama-moe-of-6.7"),
+        pytest.param("qwen-moe", 13.3, id="qwen-moe-of-14.3"),
+        pytest.param("deepseek-r1", 653.9, id="deepseek-r1-of-671"),
+    ],
 )
 def test_the_experts_of_a_model_hold_the_weights_that_its_name_promises(name: str, billions: float) -> None:
     model = MODELS[name]
     weights = model.layers * model.experts * model.expert_flops() / 2
     assert weights / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_every_model_can_be_named() -> None:
+    assert set(get_args(Known)) == set(MODELS)

@@ -39,7 +39,7 @@ def fabric(
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[Fabric, DemandMatrix, CircuitSet]:
-    """A fabric, what its servers owe, and what is lit before."""
+    """A fabric, some of whose optical NICs may be out, what its servers owe, and what is lit before."""
     servers = draw(st.integers(2, 7))
     made = fabric(
         servers,
@@ -51,6 +51,8 @@ def situations(draw: st.DrawFn) -> tuple[Fabric, DemandMatrix, CircuitSet]:
     )
     owed = st.one_of(st.just(0.0), st.floats(1, 1e12), st.sampled_from([1e9, 2e9]))
     rows = st.lists(st.lists(owed, min_size=servers, max_size=servers), min_size=servers, max_size=servers)
+    wired = [nic for server in made.servers for nic in made.optical_nics(server)]
+    made = made.without(draw(st.lists(st.sampled_from(wired), max_size=3)))
     before = plan(
         made, made.regions[0], DemandMatrix(made.servers, draw(rows)), POLICIES["mixnet"], CircuitSet()
     ).circuits
@@ -68,14 +70,15 @@ def test_no_plan_exceeds_a_port_or_leaves_the_region(
     situation: tuple[Fabric, DemandMatrix, CircuitSet],
 ) -> None:
     made, _, _ = situation
-    there = {nic for server in made.servers for nic in made.optical_nics(server)}
+    there = {nic for server in made.servers for nic in made.usable_optical(server)}
     for planned in plans(situation).values():
         ends = [nic for circuit in planned.circuits for nic in (circuit.a, circuit.b)]
         assert len(set(ends)) == len(ends)
         assert set(ends) <= there
         assert min(planned.leftover_ports) >= 0
         assert [sum(row) for row in planned.counts] == [
-            made.optical - left for left in planned.leftover_ports
+            len(made.usable_optical(server)) - left
+            for server, left in zip(made.servers, planned.leftover_ports, strict=True)
         ]
         assert np.array_equal(planned.counts, np.transpose(planned.counts))
 
@@ -105,7 +108,11 @@ def test_no_policy_predicts_better_than_the_bound_and_spill_is_never_worse_than_
         assert planned.predicted_s * ALMOST >= planned.bound_s
     assert made["spill"].circuits == made["mixnet"].circuits
     assert made["spill"].predicted_s <= made["mixnet"].predicted_s * ALMOST
-    assert made["joint"].predicted_s <= made["spill"].predicted_s * ALMOST
+    # Light that is there may stay though it is a hundredth slower than the best.
+    assert made["joint"].predicted_s <= made["spill"].predicted_s * 1.01 * ALMOST
+    wired, owed, _ = situation
+    anew = plan(wired, wired.regions[0], owed, POLICIES["joint"], CircuitSet())
+    assert anew.predicted_s <= made["spill"].predicted_s * ALMOST
 
 
 @given(situations())
@@ -168,10 +175,10 @@ def test_spill_is_the_best_split_where_the_leaves_uplinks_are_narrow(
 
 
 def least_seconds(made: Fabric, planned: Plan, pairs: list[tuple[str, str, float]]) -> float:
-    """The optimum, by scipy's linear programming: variables are each pair's gigabytes by the EPS, and T in milliseconds."""
+    """The optimum, by scipy's linear programming: each pair's bytes by the EPS and T, in parts of the largest debt and of what a NIC takes for it."""
     if not pairs:
         return 0.0
-    rate = goodput_share(made.mtu) / 8 * 1e-9 * 1e-3  # of 1 b/s, in gigabytes a millisecond
+    largest = max(owed for _, _, owed in pairs)
     rows, limits = [], []
     load: dict[tuple[str, str], np.ndarray] = {}
     for number, (a, b, _) in enumerate(pairs):
@@ -180,19 +187,19 @@ def least_seconds(made: Fabric, planned: Plan, pairs: list[tuple[str, str, float
             load.setdefault(link, np.zeros(len(pairs) + 1))[number] += part
     for link, row in load.items():
         between = all(end.startswith(("leaf", "spine")) for end in link)
-        row[-1] = -(made.uplink_rate_bps if between else made.nic_rate_bps) * rate
+        row[-1] = -made.uplink_rate_bps / made.nic_rate_bps if between else -1.0
         rows.append(row)
         limits.append(0.0)
     for number, (a, b, owed) in enumerate(pairs):
         row = np.zeros(len(pairs) + 1)
-        row[number], row[-1] = -1.0, -len(planned.circuits.between(a, b)) * made.nic_rate_bps * rate
+        row[number], row[-1] = -1.0, -float(len(planned.circuits.between(a, b)))
         rows.append(row)
-        limits.append(-owed * 1e-9)
-    bounds = [(0.0, owed * 1e-9) for _, _, owed in pairs] + [(0.0, None)]
+        limits.append(-owed / largest)
+    bounds = [(0.0, owed / largest) for _, _, owed in pairs] + [(0.0, None)]
     cost = [0.0] * len(pairs) + [1.0]
     done = linprog(cost, A_ub=np.array(rows), b_ub=limits, bounds=bounds, method="highs")
     assert done.success, done.message
-    return float(done.fun) * 1e-3
+    return float(done.fun) * largest * 8 / (made.nic_rate_bps * goodput_share(made.mtu))
 
 
 def prototype(policy: str, servers: int, optical: int, electrical: int) -> Plan:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from moefabric.errors import SpecError
 from moefabric.experiment.predict import predicted, proposed_scale
 from moefabric.experiment.results import Json
 from moefabric.experiment.workload import workload
@@ -77,9 +78,36 @@ def test_a_workload_takes_its_steps_from_the_trace_and_starts_over_at_its_end() 
     assert len(work.operations(0)) == 4 * (5 + 4)
 
 
+@pytest.mark.parametrize(
+    "name", ["past", "past-llama-moe", "past-qwen-moe", "past-deepseek-r1", "past-mixtral-8x7b"]
+)
+def test_spill_or_joint_is_as_fast_as_an_eps_that_never_blocks_for_every_model(name: str) -> None:
+    """At the price of MixNet: six NICs of eight are optical."""
+    spec = load.experiment(EXAMPLES / f"{name}.yaml")
+    made = {each["fabric"]: each for each in predicted(spec, EXAMPLES)["fabrics"]}
+    assert made["mixnet"]["all_to_all_vs_eps"] > 1.3
+    assert made["mixnet-joint"]["all_to_all_vs_eps"] < 1.025
+    assert made["mixnet-joint"]["iteration_s"] < 1.015 * made["eps"]["iteration_s"]
+
+
+def test_a_trace_that_is_short_of_experts_is_told_unless_it_may_repeat() -> None:
+    spec = load.experiment(EXAMPLES / "past-llama-moe.yaml", ["gating.repeat=false"])
+    with pytest.raises(SpecError, match=r"gating: .*is for 8 ranks and 16 experts; the model has 16 and 16"):
+        predicted(spec, EXAMPLES)
+
+
 def test_a_scale_that_is_given_is_taken_and_auto_is_proposed() -> None:
     given = load.experiment(EXAMPLES / "prototype.yaml", ["scale={bytes: 2500, dilation: 4}"])
     assert proposed_scale(given, EXAMPLES, "ovs-netdev") == Scale(2500, 4)
     auto = load.experiment(EXAMPLES / "prototype.yaml")
     dilation = proposed_scale(auto, EXAMPLES, "ovs-netdev").dilation
     assert 0.0314 * (dilation - 1) < shortest_wall_s(4, os.cpu_count() or 1) <= 0.0315 * dilation
+
+
+def test_the_kinds_of_fabric_against_one_that_never_blocks() -> None:
+    made = predicted(load.experiment(EXAMPLES / "fabrics.yaml"), EXAMPLES)
+    ratios = {fabric["fabric"]: fabric["all_to_all_vs_eps"] for fabric in made["fabrics"]}
+    assert ratios == pytest.approx(
+        {"fat-tree": 1.0, "oversub": 2.14, "rail": 1.0, "topoopt": 1.34, "topoopt-5": 2.14, "mixnet": 1.34},
+        abs=0.006,
+    )

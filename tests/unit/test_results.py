@@ -1,6 +1,7 @@
 """A replay's results, in the model's seconds and bytes whatever the scale."""
 
 import json
+from dataclasses import replace
 from itertools import chain, repeat
 
 import pytest
@@ -10,7 +11,7 @@ from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.experiment.memory import AtOnce, MemoryAgents, MemoryLight, VirtualClock
 from moefabric.experiment.replay import Replay
-from moefabric.experiment.results import Json, _link_rate_errors, ratios, result
+from moefabric.experiment.results import Json, _lateness, _link_rate_errors, ratios, result
 from moefabric.experiment.runs import CollectiveRun, IterationRun
 from moefabric.flows import Flow
 from moefabric.fluid import Prediction
@@ -118,7 +119,7 @@ def test_a_run_in_which_nothing_was_sent_is_invalid() -> None:
 
 
 def record(src: str, path: str, size: int, end_ns: int) -> FlowRecord:
-    return FlowRecord(1, src, "s9", path, size, None, 100, end_ns, 150, end_ns, 0, ok=True)
+    return FlowRecord(1, src, "s3", path, size, None, 100, end_ns, 150, end_ns, 0, ok=True)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_full_nics_are_held_against_their_planned_rate(
     """In a microsecond, a NIC of 100 Gb/s carries 11,955 bytes of payload."""
     operation = Collective("dispatch", "forward", 0, DEMAND)
     planned = Prediction(1000e-9, (), None, {})
-    run = CollectiveRun(0, operation, planned, (Flow("s0", "s9", "o0", 11955),), tuple(records), 0)
+    run = CollectiveRun(0, operation, planned, (Flow("s0", "s3", "o0", 11955),), tuple(records), 0)
     assert _link_rate_errors(fabric(), run) == pytest.approx(errors)
 
 
@@ -188,3 +189,14 @@ def test_a_collective_while_others_had_the_machine_is_told_but_not_judged() -> N
     assert said["fidelity"]["disturbed"] == 0.25
     quiet = replayed(Scale(), stolen=((0, 100), (3, 200)))
     assert quiet["fidelity"]["disturbed"] == 0, "three hundredths are let pass"
+
+
+def test_bytes_that_were_to_go_later_are_not_late() -> None:
+    """What waits for light has a start of its own; only those that were told the same start are compared."""
+    operation = Collective("dispatch", "forward", 0, DEMAND)
+    now = [record("s0", "e0", 1000, 1100), record("s1", "e0", 1000, 1100)]
+    later = [replace(record("s2", "o0", 1000, 1100), collective=2, first_sent_ns=600)]
+    run = CollectiveRun(0, operation, Prediction(1e-6, (), None, {}), (), (*now, *later), 0)
+    assert _lateness(run) == 0
+    tardy = replace(run, records=(*now, replace(later[0], collective=1)))
+    assert _lateness(tardy) == pytest.approx(0.5)

@@ -19,6 +19,7 @@ from emulator.switch.flow import (
     SetField,
     ToGroup,
 )
+from emulator.switch.flow_map import FlowMap, Written
 from emulator.switch.instructions import NUMBER, Descriptors
 from emulator.switch.layout import (
     EVERY_SLOT,
@@ -40,7 +41,6 @@ from emulator.switch.packet import fields
 from emulator.switch.program import switch_program
 from emulator.switch.roster import Roster
 from emulator.switch.seam import Port
-from emulator.switch.tables import Tables, Written
 from tests.switch_frames import MACS, frames, ipv4, matches
 
 LAYOUT = Layout(ports=10, flows=8)
@@ -159,27 +159,27 @@ def test_masks_are_searched_from_the_highest_rank() -> None:
 
 def test_the_seventeenth_mask_is_refused_by_name() -> None:
     table = [Flow(Match.of(in_port=(0, 1 << bit)), 0) for bit in range(17)]
-    tables = Tables(-1)
-    tables.check(table[:16], ())
+    flow_map = FlowMap(-1)
+    flow_map.check(table[:16], ())
     with pytest.raises(FlowError, match=r"flow in_port=0x0/0x10000 @0 -> drop: one mask too many"):
-        tables.check(table, ())
-    tables.change({flow.key: Written(flow, b"") for flow in table[:16]}, ())
-    tables.check(table[16:], [table[3].key])
+        flow_map.check(table, ())
+    flow_map.change({flow.key: Written(flow, b"") for flow in table[:16]}, ())
+    flow_map.check(table[16:], [table[3].key])
     with pytest.raises(FlowError, match="one mask too many"):
-        tables.check(table[16:], ())
+        flow_map.check(table[16:], ())
 
 
 def test_masks_are_those_of_the_flows_and_ranked_by_the_highest() -> None:
-    tables = Tables(-1)
+    flow_map = FlowMap(-1)
     low, high = Flow(Match.of(in_port=1), 1), Flow(Match.of(in_port=2), 9)
-    tables.change({flow.key: Written(flow, b"") for flow in (low, high)}, ())
-    first = tables.masks(0)
+    flow_map.change({flow.key: Written(flow, b"") for flow in (low, high)}, ())
+    first = flow_map.masks(0)
     assert MASK.unpack_from(first)[1] == high.rank
-    assert first[KEY_TABLE : KEY.size] != tables.masks(1)[KEY_TABLE : KEY.size]
-    tables.change({}, [high.key])
-    assert MASK.unpack_from(tables.masks(0))[1] == low.rank
-    tables.change({}, [low.key])
-    assert not any(tables.masks(0))
+    assert first[KEY_TABLE : KEY.size] != flow_map.masks(1)[KEY_TABLE : KEY.size]
+    flow_map.change({}, [high.key])
+    assert MASK.unpack_from(flow_map.masks(0))[1] == low.rank
+    flow_map.change({}, [low.key])
+    assert not any(flow_map.masks(0))
 
 
 def test_a_roster_tells_what_is_new_and_what_goes() -> None:

@@ -57,7 +57,7 @@ class MemorySwitches:
         address = int(self.fabric.prefix(to).network_address) + 1
         mark = dscp(path) if path else 0
         switch, arrived_by, links = source, "host", list[Link]()
-        for _ in range(_MOST_HOPS):
+        for _ in range(max(_MOST_HOPS, len(self.fabric.servers))):
             out = self._out(switch, address, mark)
             if out == "host":
                 return tuple(links) if switch == to else ()
@@ -85,7 +85,7 @@ class MemorySwitches:
         if switch != nic.server:
             return [(switch, out)], nic.server, out
         if nic in self.fabric.electrical_nics(switch):
-            leaf = self.fabric.leaf_of(switch)
+            leaf = self.fabric.leaf_of_nic(nic)
             return [(out, leaf)], leaf, out
         for circuit in light:
             if nic in (circuit.a, circuit.b):

@@ -87,6 +87,10 @@ class _Wire(RyuApp):
     def packet_comes(self, ev: Any) -> None:
         self._switches.asks(ev.msg.datapath, ev.msg)
 
+    @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
+    def port_changes(self, ev: Any) -> None:
+        self._switches.sees(ev.msg.datapath, [ev.msg.desc])
+
     @set_ev_cls(ofp_event.EventOFPFlowStatsReply, MAIN_DISPATCHER)
     def counts_come(self, ev: Any) -> None:
         self._switches.tells(ev.msg.datapath, ev.msg)
@@ -103,6 +107,9 @@ class RyuSwitches:
         self.cookie = SystemRandom().getrandbits(messages.COOKIE_BITS) & ~1  # all ones is OpenFlow's own
         self._named = {fabric.dpid(switch): switch for switch in switches}
         self._rules = {rule.match: rule for rule in base}
+        self._plugged = {
+            switch: {number: name for name, number in fabric.ports(switch).items()} for switch in switches
+        }
         self._known = arp.knowledge(fabric)
         self._datapaths: dict[str, Any] = {}
         self._ready: set[str] = set()
@@ -113,6 +120,8 @@ class RyuSwitches:
         self.probe = light_probe.OpenFlowProbe(fabric, self._emit, GreenEvent)
         self.on_ready: Callable[[], None] = lambda: None
         """Called whenever a switch has confirmed all its rules."""
+        self.on_port: Callable[[str, str, bool], None] = lambda _switch, _port, _up: None
+        """Called with a switch, what is plugged into one of its ports, and whether that has a link: when it connects, and at each change."""
 
     def listen(self, address: tuple[str, int]) -> None:
         """Take the switches' connections from now on. ControlError if the address is taken."""
@@ -214,6 +223,7 @@ class RyuSwitches:
             for message in messages.deletions_of_others(self.cookie)
         ]
         eventlet.spawn(self._settle_in, datapath, self._send(switch, datapath, mods))
+        self.sees(datapath, datapath.ports.values())
 
     def _settle_in(self, datapath: Any, batch: _Batch) -> None:
         if self._awaited([batch]):
@@ -256,6 +266,15 @@ class RyuSwitches:
         if reply is not None:
             out = [parser.OFPActionOutput(message.match["in_port"])]
             datapath.send_msg(parser.OFPPacketOut(datapath, of.OFP_NO_BUFFER, of.OFPP_CONTROLLER, out, reply))
+
+    def sees(self, datapath: Any, ports: Iterable[Any]) -> None:
+        """How ports are."""
+        switch = self._named.get(datapath.id, "")
+        plugged = self._plugged.get(switch, {})
+        for port in ports:
+            if port.port_no in plugged:
+                up = not (port.state & of.OFPPS_LINK_DOWN or port.config & of.OFPPC_PORT_DOWN)
+                self.on_port(switch, plugged[port.port_no], up)
 
     def tells(self, datapath: Any, message: Any) -> None:
         """Flow statistics, or a part of them."""

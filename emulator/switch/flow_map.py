@@ -40,7 +40,7 @@ class _MaskUse:
         return self.bits + _word(self.number, generation), max(self.ranks)
 
 
-class Tables:
+class FlowMap:
     """The flows of one switch, by their keys, and what of them lies in the map behind `fd`, which stays the caller's."""
 
     def __init__(self, fd: int) -> None:

@@ -1,0 +1,150 @@
+"""Two regions that go apart on one fabric of real packets: what happens to one's controller is nothing to the other."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from statistics import median
+
+import pytest
+
+from controller.planner.mixnet import MIXNET
+from moefabric.circuits import CircuitSet
+from moefabric.demand import DemandMatrix
+from moefabric.experiment.apart import Apart
+from moefabric.experiment.runs import IterationRun
+from moefabric.experiment.testbed import standing
+from moefabric.iteration import Collective, Compute, Operation, Reconfigure
+from moefabric.management import RunDir
+from moefabric.schedule.job import Volumes, iteration
+from moefabric.schedule.shape import Job, Shape, jobs
+from moefabric.schedule.tasks import Task
+from moefabric.topology import Eps, Fabric, Ocs, Region, Scale
+from tests.kernel.fabric_lab import NEEDS
+
+pytestmark = NEEDS
+
+SECOND = 100e9 / 8 * 1448 / 1514
+"""Bytes that a NIC carries in one."""
+ITERATIONS = 30
+KILLED, STOPPED, CONTINUED = 8, 15, 21
+"""In which iteration of the other region that happens to a controller."""
+
+
+def wired() -> Fabric:
+    regions = tuple(
+        Region(f"r{n}", n, tuple(f"s{4 * n + i}" for i in range(4)), Ocs(f"ocs{n}", 4, 25_000_000))
+        for n in range(2)
+    )
+    return Fabric(f"apart-{os.getpid()}", regions, 1, 1, 1, 100e9, Eps(8), Scale(1000))
+
+
+def passes(region: Region, _micro_batch: int, direction: str) -> Sequence[Operation]:
+    """Neighbours owe each other something, then those across: the light moves twice an iteration."""
+    if direction == "backward":
+        return ()
+    done: list[Operation] = []
+    for layer, pairs in enumerate([((0, 1), (2, 3)), ((0, 2), (1, 3))]):
+        owed = [[0.0] * 4 for _ in range(4)]
+        for a, b in pairs:
+            owed[a][b] = owed[b][a] = 0.1 * SECOND
+        demand = DemandMatrix(region.servers, owed)
+        done += [
+            Compute("attention", "forward", layer, (0.03,) * 4),
+            Reconfigure("forward", layer, demand),
+            Collective("dispatch", "forward", layer, demand),
+        ]
+    return done
+
+
+def programme(job: Job, _number: int) -> tuple[Task, ...]:
+    return iteration(job, passes, Volumes(0, 0))
+
+
+def signalled(fabric: Fabric, number: signal.Signals) -> int:
+    """Send the controller of r0, which this test's fabric started, a signal; its process id."""
+    pid = int(RunDir.named(fabric.name).controller(fabric.regions[0]).read_text())
+    os.kill(pid, number)
+    return pid
+
+
+class Fate:
+    """What happens to the controller of r0, by how many all-to-alls r1 has done."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.done, self.stopped = 0, 0
+        self.at: dict[int, Callable[[], object]] = {
+            2 * KILLED: lambda: signalled(fabric, signal.SIGKILL),
+            2 * STOPPED: lambda: self._stop(fabric),
+            2 * CONTINUED: self.release,
+        }
+
+    def _stop(self, fabric: Fabric) -> None:
+        self.stopped = signalled(fabric, signal.SIGSTOP)
+
+    def release(self) -> None:
+        if self.stopped:
+            os.kill(self.stopped, signal.SIGCONT)
+            self.stopped = 0
+
+    def progress(self, what: str) -> None:
+        if what.startswith("r1"):
+            self.done += 1
+            self.at.pop(self.done, lambda: None)()
+
+
+@pytest.fixture
+def runs() -> Iterator[dict[int, list[IterationRun]]]:
+    """Both regions' iterations."""
+    fabric = wired()
+    with standing(fabric) as (_, fleet, lights):
+        fate = Fate(fabric)
+        apart = Apart(
+            fabric,
+            MIXNET,
+            fleet,
+            lights.under("mixnet", 2.0),
+            CircuitSet(),
+            patience_s=0.3,
+            progress=fate.progress,
+        )
+        try:
+            both = jobs(Shape(), fabric.regions)
+            made = apart.run({job: partial(programme, job) for job in both}, ITERATIONS)
+        finally:
+            fate.release()
+            apart.close()
+        yield {number: [run for run in made if run.job == number] for number in range(2)}
+
+
+def seconds(runs: Sequence[IterationRun]) -> float:
+    return median((run.end_ns - run.start_ns) / 1e9 for run in runs)
+
+
+def test_a_region_whose_controller_is_killed_or_stands_still_sends_by_the_eps_and_the_other_notices_nothing(
+    runs: dict[int, list[IterationRun]],
+) -> None:
+    hit, other = runs[0], runs[1]
+    alone = seconds([*other[2:KILLED], *other[CONTINUED + 2 :]])
+    killed, stopped = seconds(other[KILLED:STOPPED]), seconds(other[STOPPED:CONTINUED])
+    print(f"other: {alone:.4f} s, killed {killed / alone - 1:+.1%}, stopped {stopped / alone - 1:+.1%}")
+    assert killed < 1.15 * alone
+    assert stopped < 1.15 * alone
+    assert not [r.why for run in other for r in run.reconfigurations if r.why]
+    assert all(paths(run) == {"o0"} for run in other)
+
+    while_stopped = [run for run in hit if any(r.why for r in run.reconfigurations)]
+    print(
+        f"without light: {[run.number for run in while_stopped]}, {sent_s(while_stopped):.4f} s an all-to-all"
+    )
+    assert len(while_stopped) >= 2
+    assert any(paths(run) == {"e0"} for run in while_stopped)
+    assert paths(hit[-1]) == {"o0"}, "light is back"
+
+
+def sent_s(runs: Sequence[IterationRun]) -> float:
+    return median((c.end_ns - c.start_ns) / 1e9 for run in runs for c in run.collectives)
+
+
+def paths(run: IterationRun) -> set[str]:
+    return {record.path for c in run.collectives for record in c.records}

@@ -1,0 +1,91 @@
+"""Failures while agents send to each other by every NIC: controllers find them out by themselves, and every byte arrives."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from emulator import injection
+from moefabric.errors import FabricError
+from moefabric.experiment.testbed import ways
+from tests.agents_lab import Paced
+from tests.failure_lab import RING, FailureLab, failure_lab, four_servers
+from tests.kernel.fabric_lab import Machine
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
+]
+
+RATE_BPS = 10e6
+SECONDS = 0.6
+"""So long the NICs are busy where nothing fails."""
+FLOWS_A_NIC = 3
+BYTES = int(RATE_BPS / FLOWS_A_NIC * SECONDS / 8)
+
+
+@pytest.fixture(scope="module")
+def lab(machine: Machine) -> Iterator[FailureLab]:
+    with failure_lab(machine, four_servers("fails", RATE_BPS), agents=True) as made:
+        yield made
+
+
+@pytest.fixture
+def ring(lab: FailureLab) -> Iterator[FailureLab]:
+    """The fabric with light from each server to the next, given all back afterwards."""
+    lab.clients["r0"].light(RING)
+    yield lab
+    injection.clear(lab.run_dir)
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "who", "kinds", "action"),
+    [
+        pytest.param("nic", ["s0/e0"], ["r0", "eps"], {"electrical-nic"}, "s0 sends by s0/e1", id="one-electrical-nic"),
+        pytest.param(
+            "nic", ["s0/e0", "s0/e1"], ["r0", "eps"], {"electrical-nic"}, "s1 relays for s0 over s0/o0~s1/o0",
+            id="all-electrical-nics",
+        ),
+        pytest.param("nic", ["s0/o0"], ["r0"], {"optical-nic"}, "its pair is on the EPS", id="optical-nic"),
+        pytest.param("ocs-port", ["s0/o0"], ["r0"], {"ocs-port"}, "its pair is on the EPS", id="ocs-port"),
+        pytest.param("ocs", ["ocs0"], ["r0"], {"ocs"}, "all of r0 is on the EPS", id="ocs"),
+    ],
+)  # fmt: skip
+def test_every_byte_arrives_though_something_fails_and_all_is_as_before_when_it_works_again(
+    ring: FailureLab, kind: str, what: Sequence[str], who: Sequence[str], kinds: set[str], action: str
+) -> None:
+    before = ring.entries()
+    flows = [Paced(way.src, way.dst, BYTES, RATE_BPS / FLOWS_A_NIC, way.path) for way in ways(ring.fabric)]
+    number = time.monotonic_ns()
+    start_ns = ring.fleet.arm(number, flows, None, 15.0)
+    time.sleep(max(0.0, start_ns / 1e9 + 0.3 * SECONDS - time.monotonic()))
+    found = ring.taken(kind, what, who)
+    records = ring.fleet.collect(number, flows, 20.0)
+    assert [record.why for record in records if not record.ok] == []
+    assert len(records) == len(flows)
+    assert all(record.last_received_ns > record.first_sent_ns for record in records)
+    assert {one.kind for one in found} <= kinds
+    assert any(action in one.action for one in found), found
+    # They were told of it: nobody had to miss anything first.
+    assert max(one.detected_s for one in found) < 0.5
+    ring.given_back(RING)
+    assert ring.entries() == before
+
+
+def test_a_server_that_fails_is_told_as_one_and_comes_back(ring: FailureLab) -> None:
+    (found,) = ring.taken("server", ["s3"], ["r0"])
+    assert (found.what, found.kind) == ("s3", "server")
+    assert set(ring.clients["r0"].circuits()) <= set(RING[:2])
+    ring.given_back(RING)
+    flows = [Paced(way.src, way.dst, 1000, None, way.path) for way in ways(ring.fabric) if way.dst == "s3"]
+    records = ring.fleet.run(time.monotonic_ns(), flows, deadline_s=10.0)
+    assert all(record.ok for record in records), [record.why for record in records]
+
+
+def test_what_a_fabric_has_not_cant_fail(ring: FailureLab) -> None:
+    with pytest.raises(FabricError, match="fault nic: s9/e0 is not one of s0/o0, s0/o1, s0/e0"):
+        injection.inject(ring.run_dir, "nic", ["s9/e0"])
+    with pytest.raises(FabricError, match="s0/e0: no such fault"):
+        injection.clear(ring.run_dir, "nic", ["s0/e0"])
+    assert injection.injected(ring.run_dir) == []

@@ -1,0 +1,130 @@
+"""A job on packets through the loss of a GPU, a server and its controller, by plan and by hand."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.namespaces import island
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MOEFABRIC = shutil.which("moefabric", path=str(REPOSITORY / ".venv/bin")) or ""
+EXPERIMENT = """
+experiment: through
+model: {{name: mixtral-8x7b, layers: 1}}
+training: {{ep: 8, tp: 4, sequence: 4096, micro_batch: 8, iterations: {iterations}}}
+gating: {{matrix: {repository}/examples/data/gating-8x8.json}}
+wiring:
+  nic_rate: 100Gb/s
+  backup: {{servers: 1}}
+  regions:
+    - servers: 4
+      ocs: {{settle: 25ms}}
+fabrics:
+  - {{name: mixnet, optical: 2, electrical: 1, policy: mixnet}}
+scale: {{bytes: 500, dilation: 2}}
+patience: 1s
+failures: {failures}
+"""
+PLANNED = """
+  - {kind: gpu, what: [s1/3], iteration: 1, collective: 1, after: 5ms, clear: {iteration: 3}}
+  - {kind: server, what: [s3], iteration: 4, collective: 1, after: 5ms, clear: {iteration: 6}}
+  - {kind: controller, what: [r0], iteration: 7, how: stop, clear: {iteration: 8}}
+  - {kind: controller, what: [r0], iteration: 9, collective: 0, how: kill}
+  - {kind: nic, what: [s2/o0, s2/o1, s2/e0], iteration: 10, collective: 1, after: 5ms, clear: {iteration: 11}}
+"""
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
+    pytest.mark.skipif(not MOEFABRIC, reason="needs the command: packaging/setup run"),
+]
+
+
+@dataclass
+class Home:
+    """A namespace of its own to call the command in, and a run directory of its own."""
+
+    before: list[str]
+    folder: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**os.environ, "MOEFABRIC_RUN_DIR": str(self.folder / "run")}
+
+    def start(self, iterations: int, failures: str) -> "subprocess.Popen[str]":
+        """A run of that many iterations."""
+        file = self.folder / "through.yaml"
+        file.write_text(EXPERIMENT.format(iterations=iterations, repository=REPOSITORY, failures=failures))
+        words = [*self.before, MOEFABRIC, "run", str(file), "--json", str(self.folder / "out.json")]
+        return subprocess.Popen(
+            words, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def call(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*self.before, MOEFABRIC, *words],
+            env=self.env, capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+
+    @property
+    def result(self) -> Any:
+        return json.loads((self.folder / "out.json").read_text())["results"][0]
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    with tempfile.TemporaryDirectory(dir="/run") as folder, island("home") as where:
+        yield Home(where.inside("home"), Path(folder))
+
+
+def test_a_job_goes_on_without_a_gpu_a_server_and_its_controller(home: Home) -> None:
+    run = home.start(12, PLANNED)
+    said, _ = run.communicate(timeout=90)
+    assert run.returncode == 0, said
+    result = home.result
+    gpu, server, stopped, killed, cut_off = result["failures"]
+    assert [(f["kind"], f["iteration"], f["ok"]) for f in result["failures"]] == [
+        ("gpu", 1, True), ("server", 4, True), ("controller", 7, True), ("controller", 9, True),
+        ("nic", 10, True),
+    ]  # fmt: skip
+    assert gpu["detected_s"] < 0.5
+    assert gpu["action"] == "s1/3 by s4/0; the iteration starts anew"
+    assert server["detected_s"] < 1.0, "its region's controller sees its NICs go"
+    assert server["recovered_s"] < 1.9, "and the job needn't wait for its silence"
+    assert "no NIC has a link" in server["detected_by"]
+    assert server["action"] == "s3 by s4; the iteration starts anew"
+    assert 1.0 <= stopped["detected_s"] < 3.0, "its region's patience"
+    assert killed["recovered_s"] < 5.0
+    assert cut_off["action"] == "s2 by s4; the iteration starts anew", "though its agent lives"
+    kinds = [c["kind"] for c in result["collectives"] if c["iteration"] == 2]
+    assert kinds.count("tensor") == 4, "the rank of four GPUs is on two servers"
+    integrity = result["integrity"]
+    assert integrity["bytes_sent"] == integrity["bytes_received"]
+    assert integrity["lost_transfers"] == integrity["corrupt"] == 0
+    assert integrity["retried_transfers"] >= 12
+    seven = [r for r in result["reconfigurations"] if r["iteration"] == 7]
+    assert all(r["unanswered"] for r in seven)
+    assert {c["bytes_by_light"] for c in result["collectives"] if c["iteration"] == 7} == {0}
+    assert sum(c["bytes_by_light"] for c in result["collectives"] if c["iteration"] == 8) > 0
+
+
+def test_what_a_person_breaks_while_a_run_goes_on_is_survived_and_reported(home: Home) -> None:
+    run = home.start(4, "[]")
+    ends = time.monotonic() + 30
+    while (told := home.call("fault", "gpu", "s2/1")).returncode and time.monotonic() < ends:
+        assert run.poll() is None
+    assert told.returncode == 0, told.stderr
+    said, _ = run.communicate(timeout=90)
+    assert run.returncode == 0, said
+    [failure] = home.result["failures"]
+    assert (failure["kind"], failure["what"], failure["ok"]) == ("gpu", ["s2/1"], True)
+    assert {c["kind"] for c in home.result["collectives"]} == {"dispatch", "combine", "tensor"}

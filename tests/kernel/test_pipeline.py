@@ -1,0 +1,110 @@
+"""A pipeline of two stages and two replicas on real packets: what is sent between regions beside the all-to-alls, against the simulation."""
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from statistics import median
+
+import pytest
+
+from controller.planner.eps import EpsOnly
+from moefabric.circuits import CircuitSet
+from moefabric.demand import DemandMatrix
+from moefabric.experiment.apart import Apart
+from moefabric.experiment.runs import CollectiveRun, IterationRun
+from moefabric.experiment.testbed import standing
+from moefabric.iteration import Collective, Compute, Operation
+from moefabric.schedule.job import Volumes, counterparts, iteration
+from moefabric.schedule.shape import Job, Shape, jobs
+from moefabric.schedule.tasks import Task
+from moefabric.topology import Eps, Fabric, Region, Scale
+from tests.kernel.fabric_lab import NEEDS
+
+pytestmark = NEEDS
+
+SECOND = 100e9 / 8 * 1448 / 1514
+"""Bytes that a NIC carries in one."""
+SHAPE = Shape(pp=2, dp=2, micro_batches=3)
+VOLUMES = Volumes(0.1 * SECOND, 0.3 * SECOND)
+
+
+def wired() -> Fabric:
+    regions = tuple(Region(f"r{n}", n, (f"s{2 * n}", f"s{2 * n + 1}"), None) for n in range(SHAPE.regions))
+    return Fabric(f"pipeline-{os.getpid()}", regions, 1, 0, 1, 100e9, Eps(8), Scale(1000))
+
+
+def passes(region: Region, _micro_batch: int, direction: str) -> Sequence[Operation]:
+    demand = DemandMatrix(region.servers, [[0.0, 0.2 * SECOND], [0.2 * SECOND, 0.0]])
+    if direction == "forward":
+        return (
+            Compute("attention", "forward", 0, (0.05, 0.05)),
+            Collective("dispatch", "forward", 0, demand),
+            Compute("expert", "forward", 0, (0.05, 0.05)),
+        )
+    return (
+        Collective("combine", "backward", 0, demand),
+        Compute("expert", "backward", 0, (0.10, 0.10)),
+        Compute("attention", "backward", 0, (0.10, 0.10)),
+    )
+
+
+def programme(job: Job, _number: int) -> tuple[Task, ...]:
+    return iteration(job, passes, VOLUMES)
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[IterationRun]:
+    """The second of two iterations."""
+    fabric = wired()
+    [job] = jobs(SHAPE, fabric.regions)
+    beyond = [
+        pair
+        for a, b in [("r0", "r1"), ("r2", "r3"), ("r0", "r2"), ("r1", "r3")]
+        for here, there in [(job.regions[int(a[1])], job.regions[int(b[1])])]
+        for pair in (*counterparts(here, there), *counterparts(there, here))
+    ]
+    with standing(fabric, beyond=beyond) as (_, fleet, _lights):
+        apart = Apart(fabric, EpsOnly(), fleet, {}, CircuitSet())
+        try:
+            yield apart.run({job: partial(programme, job)}, 2)[1]
+        finally:
+            apart.close()
+
+
+def errors(sent: Sequence[CollectiveRun]) -> list[float]:
+    return [(run.end_ns - run.start_ns) / 1e9 / run.prediction.seconds - 1 for run in sent]
+
+
+def test_an_iteration_takes_as_long_as_the_simulation_of_its_tasks(run: IterationRun) -> None:
+    measured_s = (run.end_ns - run.start_ns) / 1e9
+    assert run.predicted_s is not None
+    print(
+        f"iteration {measured_s:.3f} s, predicted {run.predicted_s:.3f} s: {measured_s / run.predicted_s - 1:+.1%}"
+    )
+    assert 0.95 < measured_s / run.predicted_s < 1.25
+
+
+def test_all_to_alls_and_what_goes_beside_them_take_as_long_as_foreseen(run: IterationRun) -> None:
+    kinds = {
+        kind: [t for t in run.transfers if t.operation.kind == kind] for kind in ("pipeline", "all-reduce")
+    }
+    assert (len(run.collectives), len(kinds["pipeline"]), len(kinds["all-reduce"])) == (24, 12, 2)
+    for name, sent in {"all-to-all": run.collectives, **kinds}.items():
+        middle = median(errors(sent))
+        print(f"{name}: median {middle:+.1%}")
+        assert abs(middle) < 0.15
+    assert all(record.ok for sent in (*run.collectives, *run.transfers) for record in sent.records)
+
+
+def test_each_stage_takes_its_passes_in_turn(run: IterationRun) -> None:
+    """One forward and one backward, on the clock that all share."""
+    for server, order in (("s0", "f0 f1 b0 f2 b1 b2"), ("s2", "f0 b0 f1 b1 f2 b2")):
+        done = sorted(
+            (span.start_ns, f"{span.direction[0]}{span.micro_batch}")
+            for span in run.spans
+            if span.server == server and span.kind == "expert"
+        )
+        assert " ".join(name for _, name in done) == order
+        starts = [start for start, _ in done]
+        assert all(earlier < later for earlier, later in pairwise(starts))

@@ -1,0 +1,232 @@
+"""Regions apart, on agents and lights in memory: tasks start by their own dependencies, and one region's controller is nothing to the others."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from controller.planner.mixnet import MIXNET
+from moefabric.circuits import CircuitSet
+from moefabric.demand import DemandMatrix
+from moefabric.errors import AgentError, ControlError
+from moefabric.experiment.apart import OWES, Apart
+from moefabric.experiment.memory import InTime, MemoryAgents, MemoryLight, VirtualClock
+from moefabric.experiment.runs import IterationRun, Moved
+from moefabric.experiment.sending import lit_together
+from moefabric.iteration import Collective, Compute, Operation, Reconfigure
+from moefabric.records import Phases
+from moefabric.schedule.job import Volumes, iteration
+from moefabric.schedule.shape import Shape, jobs
+from moefabric.topology import Region
+from tests.fabrics import fabric
+
+MS = 1_000_000
+NEAR = 2000
+TENTH = 0.1 * 100e9 / 8 * 1448 / 1514
+"""Bytes that a NIC of 100 Gb/s carries in 100 ms."""
+
+
+def demand(region: Region, size: float = TENTH) -> DemandMatrix:
+    """A tenth of a second of bytes from each region's first server to its second."""
+    return DemandMatrix(region.servers, [[0.0, size], [0.0, 0.0]])
+
+
+class Bench:
+    """Regions of two servers, each of one optical and one electrical NIC, in memory."""
+
+    def __init__(self, regions: int, shape: Shape | None = None, *, light: bool = True) -> None:
+        self.fabric, self.clock = fabric(1, 1, regions=(2,) * regions), VirtualClock()
+        own = {region.name: VirtualClock() for region in self.fabric.regions}
+        self.lights = {
+            region.name: Slow(MemoryLight(self.fabric, MIXNET, own[region.name], region), own[region.name])
+            for region in self.fabric.regions
+        }
+        self.agents = MemoryAgents(
+            self.fabric, lambda: lit_together(each.light.lit for each in self.lights.values()), self.clock
+        )
+        self.shape = shape or Shape()
+        self.apart = Apart(
+            self.fabric, MIXNET, self.agents, self.lights if light else {}, CircuitSet(), clock=self.clock,
+            background=Each(self.clock, VirtualClock()), arming_ns=6 * MS, patience_s=0.5, stolen=lambda: (0, 0),
+        )  # fmt: skip
+
+    def run(self, iterations: int = 1, volumes: Volumes | None = None) -> list[IterationRun]:
+        made = jobs(self.shape, self.fabric.regions)
+        sizes = volumes or Volumes(TENTH / 10, TENTH / 5)
+        programmes = {job: lambda _, job=job: iteration(job, passes, sizes) for job in made}
+        return self.apart.run(programmes, iterations)
+
+
+class Slow:
+    """A region's light whose controller may be told to take its time, or to be gone."""
+
+    def __init__(self, light: MemoryLight, clock: VirtualClock) -> None:
+        self.light, self.clock = light, clock
+        self.answers: list[float | ControlError] = []
+        """How many seconds late each answer is, or what is told instead; nothing is at once."""
+        self.asked = 0
+
+    def reconfigure(self, wanted: DemandMatrix) -> Moved:
+        self.asked += 1
+        said = self.answers.pop(0) if self.answers else 0.0
+        if isinstance(said, ControlError):
+            raise said
+        moved = self.light.reconfigure(wanted)
+        self.clock.sleep_until(self.clock.now_ns() + round(said * 1e9))
+        return moved
+
+
+class Each(InTime):
+    """Every region's light on a clock of its own."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        asked: Slow = fn.__self__  # type: ignore[attr-defined]
+        self.own = asked.clock
+        return super().submit(fn, *args, **kwargs)
+
+
+def passes(region: Region, micro_batch: int, direction: str) -> Sequence[Operation]:
+    """One layer: 10 ms of attention, light, 100 ms each way, 20 ms of experts; twice the computing on the way back."""
+    owed = demand(region)
+    if direction == "forward":
+        return (
+            Compute("attention", "forward", 0, (0.010, 0.010)),
+            Reconfigure("forward", 0, owed),
+            Collective("dispatch", "forward", 0, owed),
+            Compute("expert", "forward", 0, (0.020, 0.005)),
+            Collective("combine", "forward", 0, owed.combine()),
+        )
+    return (
+        Collective("combine", "backward", 0, owed),
+        Compute("expert", "backward", 0, (0.040, 0.010)),
+        Collective("dispatch", "backward", 0, owed.combine()),
+        Compute("attention", "backward", 0, (0.020, 0.020)),
+    )
+
+
+def test_a_region_goes_through_its_operations_in_order() -> None:
+    bench = Bench(1)
+    [run] = bench.run()
+    [light] = run.reconfigurations
+    assert (light.start_ns, light.end_ns) == (10 * MS, 35 * MS)
+    starts = [c.start_ns for c in run.collectives]
+    assert starts == pytest.approx([41 * MS, 161 * MS, 267 * MS, 407 * MS], abs=NEAR)
+    assert run.end_ns == pytest.approx(527 * MS, abs=NEAR)
+    assert run.predicted_s == pytest.approx(0.515), (
+        "6 ms of telling the agents, twice where nothing hides it, are no fluid"
+    )
+    assert run.compute_ns == pytest.approx(90 * MS, abs=NEAR)
+    assert [c.prediction.seconds for c in run.collectives] == pytest.approx([0.1] * 4)
+    assert [c.dark_ns for c in run.collectives] == [25 * MS, 0, 0, 0]
+    assert bench.clock.now_ns() == run.end_ns
+
+
+def test_a_pipeline_hands_activations_forward_and_gradients_back() -> None:
+    bench = Bench(2, Shape(pp=2, micro_batches=2), light=False)
+    [run] = bench.run()
+    moved = [(t.operation.direction, t.micro_batch, t.region) for t in run.transfers]
+    assert moved == [("forward", 0, "r0"), ("forward", 1, "r0"), ("backward", 0, "r1"), ("backward", 1, "r1")]
+    begun = {
+        (s.server, s.direction, s.micro_batch): s.start_ns
+        for s in reversed(run.spans)
+        if s.kind == "attention"
+    }
+    for transfer in run.transfers[:2]:
+        assert begun["s2", "forward", transfer.micro_batch] >= transfer.end_ns
+    assert {(r.src, r.dst, r.path) for r in run.transfers[0].records} == {
+        ("s0", "s2", "e0"),
+        ("s1", "s3", "e0"),
+    }
+    assert {(r.src, r.dst, r.path) for r in run.transfers[2].records} == {
+        ("s2", "s0", "e0"),
+        ("s3", "s1", "e0"),
+    }
+
+
+def test_replicas_sum_gradients_layer_by_layer_once_both_have_them() -> None:
+    [run] = Bench(2, Shape(dp=2, micro_batches=2), light=False).run()
+    [reduced] = run.transfers
+    assert (reduced.operation.kind, reduced.operation.layer, reduced.micro_batch) == ("all-reduce", 0, 1)
+    assert {(r.src, r.dst) for r in reduced.records} == {
+        ("s0", "s2"),
+        ("s2", "s0"),
+        ("s1", "s3"),
+        ("s3", "s1"),
+    }
+    last = max(s.end_ns for s in run.spans if s.kind == "attention" and s.direction == "backward")
+    assert reduced.start_ns == last
+    assert run.end_ns == reduced.end_ns
+
+
+def test_jobs_side_by_side_have_nothing_to_do_with_each_other() -> None:
+    alone = Bench(1).run(2)
+    bench = Bench(2)
+    bench.lights["r0"].answers = [0.2, ControlError("connection refused")]
+    runs = bench.run(2)
+    assert [(run.job, run.number) for run in runs] == [(0, 0), (1, 0), (1, 1), (0, 1)]
+    other = [run for run in runs if run.job == 1]
+    assert [(run.start_ns, run.end_ns) for run in other] == [(run.start_ns, run.end_ns) for run in alone]
+
+
+def test_a_controller_that_is_gone_leaves_its_region_on_the_eps_until_it_is_back() -> None:
+    bench = Bench(1)
+    bench.lights["r0"].answers = [0.0, ControlError("connection refused"), 0.0]
+    before, without, after = bench.run(3)
+    assert [paths(run) for run in (before, without, after)] == [{"o0"}, {"e0"}, {"o0"}]
+    assert without.reconfigurations[0].why == "connection refused"
+    assert without.reconfigurations[0].end_ns == without.reconfigurations[0].start_ns
+
+
+def test_a_controller_that_is_silent_is_not_waited_for_longer_than_patience_and_its_late_answer_counts() -> (
+    None
+):
+    bench = Bench(1)
+    bench.lights["r0"].answers = [1.2]
+    first, second, third = bench.run(3)
+    assert paths(first) == {"e0"}
+    assert len(first.reconfigurations) == 1
+    assert first.reconfigurations[0].why == "its controller didn't answer within 0.6 s"
+    assert first.reconfigurations[0].end_ns - first.reconfigurations[0].start_ns == 550 * MS
+    assert second.reconfigurations[0].why == OWES
+    assert [c.records[0].path for c in second.collectives] == ["e0", "e0", "o0", "o0"], "answered in between"
+    assert paths(third) == {"o0"}
+    assert bench.lights["r0"].asked == 2
+
+
+def test_a_lost_transfer_ends_the_run_in_one_line() -> None:
+    bench = Bench(1)
+    bench.agents.broken = {("s0", "s1"): "7 of 1000 bytes arrived"}
+    with pytest.raises(AgentError) as told:
+        bench.run()
+    assert (
+        str(told.value)
+        == "r0: forward dispatch of layer 0, micro-batch 0: s0 to s1 by o0: 7 of 1000 bytes arrived"
+    )
+
+
+def test_a_long_wait_is_skipped_only_while_nothing_flies() -> None:
+    bench = Bench(1, light=False)
+    long = Compute("attention", "forward", 0, (10.0, 10.0))
+    [job] = jobs(Shape(), bench.fabric.regions)
+    owed = demand(bench.fabric.regions[0])
+    work: dict[str, list[Operation]] = {
+        "forward": [long, Collective("dispatch", "forward", 0, owed), long],
+        "backward": [],
+    }
+    tasks = iteration(job, lambda _r, _m, direction: work[direction], Volumes(0, 0))
+    [run] = bench.apart.run({job: lambda _: tasks}, 1)
+    assert run.end_ns == pytest.approx(20_100 * MS, abs=NEAR)
+    assert run.skipped_ns > 19_000 * MS
+    assert bench.clock.now_ns() < 1_100 * MS
+
+
+def paths(run: IterationRun) -> set[str]:
+    return {record.path for c in run.collectives for record in c.records}
+
+
+def test_phases_of_a_silent_controller_are_its_silence() -> None:
+    bench = Bench(1)
+    bench.lights["r0"].answers = [9.0]
+    [run] = bench.run()
+    assert run.reconfigurations[0].moved.phases == Phases(total_s=0.55)

@@ -1,0 +1,41 @@
+"""What agents are told of a collective: bytes and paces."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moefabric.circuits import CircuitSet
+from moefabric.experiment.sending import PACING_HEADROOM, pace_bps, paced
+from moefabric.flows import Flow
+from moefabric.fluid import predict_regions
+from moefabric.topology import Scale
+from tests.fabrics import fabric
+
+BURST = 8 * 1500
+
+
+def test_a_flow_is_paced_to_end_with_its_region() -> None:
+    made = fabric(0, 1, scale=Scale(500))
+    planned = (Flow("s0", "s1", "e0", 12.5e9 * 0.4), Flow("s2", "s3", "e0", 12.5e9 * 0.1))
+    told = paced(made, planned, predict_regions(made, CircuitSet(), planned))
+    wall_s = 0.4 * 1514 / 1448
+    assert [flow.bytes for flow in told] == [10_000_000, 2_500_000]
+    assert [flow.rate_bps for flow in told] == pytest.approx(
+        [PACING_HEADROOM * 8 * size / wall_s for size in (10e6, 2.5e6)]
+    )
+
+
+@pytest.mark.parametrize(("size", "waits"), [(1, False), (BURST, False), (BURST + 1, True)])
+def test_what_leaves_in_one_burst_has_no_pace(size: int, waits: bool) -> None:
+    """A few bytes paced over a collective would keep their connection from the next one for minutes."""
+    assert (pace_bps(fabric(), size, 0.7) is not None) == waits
+
+
+@given(st.integers(1, 10**9), st.floats(0.05, 10.0), st.sampled_from([1500, 9000]))
+def test_no_connection_waits_longer_than_the_collective_for_a_burst(
+    size: int, wall_s: float, mtu: int
+) -> None:
+    rate = pace_bps(replace(fabric(), mtu=mtu), size, wall_s)
+    assert rate is None or 8 * 8 * mtu / rate <= wall_s
