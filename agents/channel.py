@@ -37,6 +37,7 @@ class Channel:
         self._farewell = farewell
         self._inbox = b""
         self._last = 0
+        self._unwanted: set[int] = set()
 
     def post(self, op: str, **fields: Any) -> int:
         """Send a request without waiting; its number. LostError if the agent is gone."""
@@ -67,6 +68,11 @@ class Channel:
         for line in lines:
             self._take(line)
 
+    def forget(self, number: int) -> None:
+        """Nobody will ask for the reply to this request any more, whether it has come or not."""
+        if self.replies.pop(number, None) is None:
+            self._unwanted.add(number)
+
     def close(self) -> None:
         """Close the channel; an agent over SSH ends with it, a local one lives on."""
         self.gone = self.gone or "its control channel was closed here"
@@ -80,6 +86,8 @@ class Channel:
             return
         if "event" in said:
             self.events.append(said)
+        elif said.get("id") in self._unwanted:
+            self._unwanted.discard(said["id"])
         else:
             self.replies[said.get("id")] = said
 

@@ -19,6 +19,8 @@ LEAD_S: Final = 0.02
 LEAD_PER_AGENT_S: Final = 0.001
 GRACE_S: Final = 2.0
 """How long after a collective's deadline its agents may take to tell."""
+ORDERED: Final = 2.5
+"""So many silences of the pulse may all agents take to say that they have a collective's order: it is long, and all read at once."""
 CLOCK_EXCHANGES: Final = 16
 
 
@@ -160,7 +162,7 @@ class Fleet:
             start_ns = time.monotonic_ns() + ns(lead_s) + 4 * slowest_ns
         self.pulse.refuse_unreachable(_servers(flows))
         until_ns = start_ns + ns(deadline_s)
-        ask_all(self._requests(collective, flows, start_ns, until_ns), GRACE_S + 3.0)
+        ask_all(self._requests(collective, flows, start_ns, until_ns), ORDERED * self.pulse.silence_s)
         return start_ns
 
     def _requests(
@@ -251,11 +253,12 @@ class Fleet:
     def returned(self) -> frozenset[str]:
         """Servers that have come back since this was asked last: they are wired to the others again."""
         back = self._absent.returned(self.pulse.unreachable)
-        for channel in back:
-            self.channels[channel.name] = channel
-            ask_all({channel: ("close", {})}, 5.0)
-            self._rewire(survivors.between(list(self._ways.values()), self.channels, channel.name))
-        return frozenset(channel.name for channel in back)
+        self.channels |= {channel.name: channel for channel in back}
+        names = frozenset(channel.name for channel in back)
+        if back:
+            ask_all(dict.fromkeys(back, ("close", {})), 5.0)
+            self._rewire(survivors.between(self._ways.values(), self.channels, names))
+        return names
 
     def _rewire(self, ways: Sequence[Way]) -> None:
         if ways:
@@ -264,6 +267,7 @@ class Fleet:
     def close(self) -> None:
         """Close all control channels; agents over SSH end with theirs."""
         self._launched.close()
+        self._absent.close()
         for channel in self.channels.values():
             channel.close()
 

@@ -11,8 +11,8 @@ INTERVAL_S: Final = 0.5
 """So often are agents asked that one waits for."""
 LOOK_S: Final = 0.1
 """So often it is looked whether others know more of them."""
-SILENCE_S: Final = 2.0
-"""Agents that don't answer for so long are lost, with their servers."""
+SILENCE_S: Final = 30.0
+"""Agents that don't answer for so long are lost, with their servers. Less, where somebody could take their places."""
 
 
 def dead_ranks(channel: Channel) -> set[str]:
@@ -60,14 +60,19 @@ class Pulse:
         ends = time.monotonic() + deadline_s
         asked: dict[Channel, tuple[int, float]] = {}
         waiting = list(channels)
-        while True:
-            left = ends - time.monotonic()
-            waiting = wait(waiting, over, min(LOOK_S, self.interval_s, left), stop=_has_news)
-            refuse_the_lost(channels)
-            self.refuse_unreachable(channel.name for channel in waiting)
-            if not waiting or left <= 0:
-                return waiting
-            self._ask(waiting, asked)
+        try:
+            while True:
+                left = ends - time.monotonic()
+                waiting = wait(waiting, over, min(LOOK_S, self.interval_s, left), stop=_has_news)
+                refuse_the_lost(channels)
+                self.refuse_unreachable(channel.name for channel in waiting)
+                if not waiting or left <= 0:
+                    return waiting
+                self._ask(waiting, asked)
+        finally:
+            for channel, (number, _) in asked.items():
+                if number:
+                    channel.forget(number)
 
     def refuse_unreachable(self, servers: Iterable[str]) -> None:
         """LostError where one of them is known to be cut off."""

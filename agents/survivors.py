@@ -1,15 +1,17 @@
 """Survivors: the agents that are left when some are lost, how they end what was under way, and how the lost come back."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
-from agents.channel import Channel, Line, ask_all
+from agents.channel import Channel, Line, wait
 from agents.pulse import told
 from moefabric.errors import AgentError
 
 MENDING_S = 10.0
 """How long connections between the living may take to open again."""
+ABANDON_S = 5.0
+"""How long agents may take to say that they have ended a collective."""
 
 
 class Ends(Protocol):
@@ -25,9 +27,14 @@ W = TypeVar("W", bound=Ends)
 
 
 def abandon(channels: Collection[Channel], collective: int) -> None:
-    """Have all end a collective as it is. Who doesn't answer is found lost by whoever speaks with it next."""
-    with suppress(AgentError):
-        ask_all(dict.fromkeys(channels, ("abandon", {"collective": collective})), 5.0)
+    """Have all end a collective as it is. Who is gone or doesn't answer is found lost by whoever speaks with it next."""
+    asked = dict[Channel, int]()
+    for channel in channels:
+        with suppress(AgentError):
+            asked[channel] = channel.post("abandon", collective=collective)
+    wait(asked, lambda channel: asked[channel] in channel.replies, ABANDON_S)
+    for channel, number in asked.items():
+        channel.forget(number)
     for channel in channels:
         channel.events = [e for e in channel.events if e["event"] != "done" or e["collective"] != collective]
 
@@ -71,6 +78,11 @@ class Absent:
                 back.append(self._waiting.pop(name)[0])
         return back
 
+    def close(self) -> None:
+        """Wait for none of them any more."""
+        for channel, _ in self._waiting.values():
+            channel.close()
+
 
 def ranks(channels: Collection[Channel], dead: set[str]) -> None:
     """Take in what the agents have told of their ranks until now."""
@@ -79,6 +91,6 @@ def ranks(channels: Collection[Channel], dead: set[str]) -> None:
         told(channel, dead)
 
 
-def between(ways: Sequence[W], living: Collection[str], one: str) -> list[W]:
-    """The ways from and to one server, whose other end lives."""
-    return [way for way in ways if one in (way.src, way.dst) and {way.src, way.dst} <= {*living, one}]
+def between(ways: Iterable[W], living: Collection[str], some: Collection[str]) -> list[W]:
+    """The ways from and to some servers, whose other end lives too."""
+    return [way for way in ways if {way.src, way.dst} & {*some} and {way.src, way.dst} <= {*living, *some}]

@@ -124,7 +124,7 @@ class ControllerClient:
         except (OSError, HTTPException, ValueError) as fault:
             self._connection.close()
             raise ControlError(
-                f"controller at {self._place}: {str(fault) or type(fault).__name__}"
+                f"controller at {self._place}: {_words(fault)}"
             ) from fault
         if answer.status >= 400:
             raise ControlError(str(said.get("error", said)))
@@ -133,6 +133,11 @@ class ControllerClient:
     @property
     def _place(self) -> str:
         return f"{self.address[0]}:{self.address[1]}"
+
+
+def _words(fault: Exception) -> str:
+    said = fault.strerror if isinstance(fault, OSError) else ""
+    return said or str(fault) or type(fault).__name__
 
 
 def await_controllers(wiring: Wiring, deadline_s: float) -> None:

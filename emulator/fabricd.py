@@ -132,7 +132,7 @@ def _answer_all(listener: socket.socket, hardware: "Hardware") -> None:
 def _answer(caller: socket.socket, hardware: "Hardware") -> None:
     with caller.makefile("rw") as lines:
         asked = json.loads(lines.readline(_ASKED_BYTES))
-        match asked.get("do"):
+        match asked.get("do") if isinstance(asked, dict) else asked:
             case "ping":
                 answer: dict[str, Any] = {"faults": hardware.faults()}
             case "fault":
@@ -151,7 +151,7 @@ def _suffered(hardware: "Hardware", asked: dict[str, Any]) -> dict[str, Any]:
 
     try:
         return hardware.outages.asked(asked)
-    except FabricError as wrong:
+    except (FabricError, OSError) as wrong:
         return {"error": str(wrong)}
 
 

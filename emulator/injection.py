@@ -1,6 +1,6 @@
 """Injection: taking something from a running fabric, giving it back, and seeing what is gone; by the fabric's name, from any process of the machine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from emulator import asking, lifecycle
@@ -26,8 +26,7 @@ def inject(run_dir: RunDir, kind: str, what: Sequence[str]) -> dict[str, Any]:
         note(run_dir, "inject", kind, what, at_ns=int(said["at_ns"]))
         return said
     wiring, at_ns = _wiring(run_dir), 0
-    for name in what:
-        region, ports = ports_of(wiring, name)
+    for region, ports in [ports_of(wiring, name) for name in what]:
         suffered = {"ill": "port", "ports": list(ports), "value": 0.0, "times": None}
         said = asking.ask(run_dir.plant(region), {"do": "inject", "fault": suffered})
         at_ns = at_ns or int(said.get("at_ns", 0))
@@ -44,16 +43,26 @@ def clear(run_dir: RunDir, kind: str | None = None, what: Sequence[str] = ()) ->
         for gone in said["gone"]:
             note(run_dir, "clear", gone["kind"], gone["what"], at_ns=at_ns)
     if kind in (None, PORT):
-        wiring = _wiring(run_dir)
-        wanted = {ports_of(wiring, name)[1] for name in what}
-        for region in wiring.fabric.regions:
-            for one in _suffered(run_dir, region):
-                if kind is None or (one["ill"] == "port" and (not what or tuple(one["ports"]) in wanted)):
-                    said = asking.ask(run_dir.plant(region), {"do": "heal", "number": one["number"]})
-                    at_ns = at_ns or int(said.get("at_ns", 0))
-                    if name := _named(wiring, region, one["ports"]):
-                        note(run_dir, "clear", PORT, [name], at_ns=at_ns or None)
+        healed = list(_healed(run_dir, lambda name: kind is None or (name and (not what or name in what))))
+        at_ns = at_ns or (healed[0] if healed else 0)
+        if what and not healed:
+            raise FabricError(f"{', '.join(what)}: no such fault")
     return {"at_ns": at_ns, "faults": injected(run_dir)}
+
+
+def _healed(run_dir: RunDir, wanted: Callable[[str], object]) -> Iterator[int]:
+    """When each fault of optical switches was healed; `wanted` is asked with the NIC whose port it is, or with nothing."""
+    wiring = _wiring(run_dir)
+    for region in wiring.fabric.regions:
+        for one in _suffered(run_dir, region):
+            name = (_named(wiring, region, one["ports"]) if one["ill"] == "port" else None) or ""
+            if not wanted(name):
+                continue
+            said = asking.ask(run_dir.plant(region), {"do": "heal", "number": one["number"]})
+            at_ns = int(said.get("at_ns", 0))
+            if name:
+                note(run_dir, "clear", PORT, [name], at_ns=at_ns or None)
+            yield at_ns
 
 
 def injected(run_dir: RunDir) -> list[dict[str, Any]]:
@@ -80,7 +89,8 @@ def ports_of(wiring: Wiring, name: str) -> tuple[Region, tuple[int, int]]:
     fabric = wiring.fabric
     known = {str(nic): nic for server in fabric.servers for nic in fabric.optical_nics(server)}
     if name not in known:
-        raise SpecError([("", f"{name!r} is not one of {', '.join(known) or 'none'}")])
+        said = f" is not one of {', '.join(known)}" if known else ": the fabric has no optical NICs"
+        raise SpecError([("", f"{name}{said}")])
     nic: Nic = known[name]
     region = fabric.region_of[nic.server]
     assert region.ocs is not None

@@ -248,6 +248,10 @@ def ask(run_dir: RunDir, asked: Mapping[str, Any]) -> dict[str, Any]:
     try:
         with _Call(run_dir) as call:
             said = call.ask(asked)
+    except TimeoutError as silent:
+        raise FabricError(
+            f"{run_dir.name}: its process doesn't answer; see {run_dir.log('fabric')}"
+        ) from silent
     except PermissionError as refused:
         raise UnsupportedError(f"{run_dir.name}: a fabric of another user's; run with sudo") from refused
     except (OSError, ValueError) as silent:
@@ -278,6 +282,12 @@ def running() -> list[str]:
     if not root().exists():
         return []
     return sorted(entry.name for entry in root().iterdir() if entry.is_dir() and _answers(entry.name))
+
+
+def serving() -> dict[str, int]:
+    """Those of them that go with a process that works on them, such as a run of an experiment; its number."""
+    found = {name: run_dirs.holder(run_dirs.named(name)) for name in running()}
+    return {name: process for name, process in found.items() if process is not None}
 
 
 def _answers(name: str) -> bool:

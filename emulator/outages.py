@@ -51,7 +51,8 @@ def _of(plan: Plan, kind: Kind, name: str) -> set[str]:
             lit = {link.a.name for link in plan.links if link.b.node == name and link.a.node == FABRIC}
             return lit | {link.b.name for link in plan.links if link.name == f"{name}/management"}
     there = {Kind.NIC: nics, Kind.SERVER: plan.servers, Kind.OCS: [ocs.name for ocs in plan.ocses]}[kind]
-    raise FabricError(f"fault {kind}: {name} is not one of {', '.join(there) or 'none'}")
+    said = f" is not one of {', '.join(there)}" if there else f": the fabric has no {kind}"
+    raise FabricError(f"fault {kind}: {name}{said}")
 
 
 class Outages:
@@ -78,9 +79,9 @@ class Outages:
         gone: list[Outage] = []
         at_ns = self._clock_ns()
         if (told := asked.get("inject")) is not None:
-            at_ns = self.inject(_kind(told.get("kind")), _names(told.get("what", ())))
+            at_ns = self.inject(_kind(_keys(told).get("kind")), _names(told.get("what", ())))
         if (told := asked.get("clear")) is not None:
-            kind = None if told.get("kind") is None else _kind(told["kind"])
+            kind = None if _keys(told).get("kind") is None else _kind(told["kind"])
             gone = self.clear(kind, _names(told.get("what", ())))
         return {
             "at_ns": at_ns,
@@ -138,6 +139,12 @@ class Outages:
 def _set(names: Iterable[str], *, up: bool) -> None:
     change = netlink.up if up else netlink.down
     netlink.ask([change(name, socket.if_nametoindex(name)) for name in sorted(names)])
+
+
+def _keys(told: Any) -> dict[str, Any]:
+    if not isinstance(told, dict):
+        raise FabricError(f"fault: {told!r} has no kind")
+    return told
 
 
 def _kind(word: Any) -> Kind:

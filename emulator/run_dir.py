@@ -13,6 +13,7 @@ from moefabric.errors import FabricError
 from moefabric.management import RunDir
 
 _LOCK: Final = "lock"
+_HOLDER: Final = "holder"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LOCK_S: Final = 60.0
 
@@ -62,6 +63,28 @@ def _try_lock(run_dir: RunDir, held: list[int]) -> bool:
         pass
     os.close(fd)
     return False
+
+
+@contextmanager
+def held(run_dir: RunDir) -> Iterator[None]:
+    """A running fabric serves the calling process, and goes with it, for as long as this lasts or the process lives."""
+    with (run_dir.path / _HOLDER).open("w") as file:
+        file.write(str(os.getpid()))
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def holder(run_dir: RunDir) -> int | None:
+    """The process that a fabric serves; None where it stays until somebody takes it down."""
+    try:
+        with (run_dir.path / _HOLDER).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return int((run_dir.path / _HOLDER).read_text())
+    except OSError:  # nobody has held it
+        return None
+    return None
 
 
 def empty(run_dir: RunDir) -> bool:

@@ -34,7 +34,11 @@ class _Door(click.Group):
 @click.group(cls=_Door, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="moefabric")
 def main() -> None:
-    """A testbed for networks that change shape while a Mixture-of-Experts model trains."""
+    """A testbed for networks that change shape while a Mixture-of-Experts model trains.
+
+    Begin with `doctor`. Then `run` an experiment (examples/prototype.yaml), or `predict` it without root. Or bring a fabric `up`,
+    work with it (`inspect`, `exec`, `light`, `ocs`, `fault`) and take it `down`.
+    """
 
 
 for _command in (

@@ -1,6 +1,6 @@
 """Failures: what breaks while a job runs, when it is made to, and what came of it, as the notes of all who saw it tell."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
@@ -97,20 +97,38 @@ class Told:
     detected_by: str = ""
     action: str = ""
 
-    @property
-    def over_ns(self) -> int | None:
-        """From when on nothing is felt of it but what was planned with it in mind. Nobody plans with an electrical NIC less."""
-        if self.kind == Kind.NIC and any("/e" in name for name in self.what):
-            return self.cleared_ns
-        ends = [at for at in (self.recovered_ns, self.cleared_ns) if at is not None]
-        return min(ends, default=None)
+    def disturbs(
+        self, start_ns: int, end_ns: int, planned_ns: Sequence[int] = (), reopened_ns: Sequence[int] = ()
+    ) -> bool:
+        """Whether what went on from `start_ns` to `end_ns` felt it, and wasn't planned with it in mind.
 
-    def disturbs(self, start_ns: int, end_ns: int) -> bool:
-        """Whether what went on from `start_ns` to `end_ns` felt it: while it was not mended, or while it was being mended."""
-        over = self.over_ns
-        if self.cleared_ns is not None and start_ns <= self.cleared_ns <= end_ns:
-            return True
-        return end_ns >= self.injected_ns and (over is None or start_ns <= over)
+        Light was planned anew at `planned_ns`; until `reopened_ns` connections that went with a server or a GPU carried their first bytes again.
+        """
+        reopened = (at for at in reopened_ns if self.kind in (Kind.SERVER, Kind.GPU))
+        known = self.recovered_ns
+        slow = next((at for at in reopened if known is not None and at >= known), None)
+        spans = [*self._felt(planned_ns), *([(known or 0, slow)] if slow is not None else [])]
+        return any(begins <= end_ns and (ends is None or start_ns < ends) for begins, ends in spans)
+
+    def _felt(self, planned_ns: Sequence[int]) -> Iterator[tuple[int, int | None]]:
+        """From when to when. Nobody plans with an electrical NIC less, and light that is lost, or back, is known when it is planned next."""
+        light = self.kind in (Kind.OCS, Kind.OCS_PORT) or (self.kind == Kind.NIC and not self._electrical)
+        known = self.recovered_ns
+        if light and known is not None:
+            known = next((at for at in planned_ns if at >= known), None)
+        ends = [] if self._electrical else [known]
+        yield self.injected_ns, min((at for at in (*ends, self.cleared_ns) if at is not None), default=None)
+        if self.cleared_ns is not None:
+            later = (
+                [at for at in planned_ns if at >= self.cleared_ns]
+                if light or self.kind == Kind.SERVER
+                else []
+            )
+            yield self.cleared_ns, later[0] if later else self.cleared_ns
+
+    @property
+    def _electrical(self) -> bool:
+        return self.kind == Kind.NIC and any("/e" in name for name in self.what)
 
     def lasts(self, start_ns: int, end_ns: int) -> bool:
         """Whether something was broken for some of that time."""

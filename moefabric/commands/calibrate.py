@@ -75,8 +75,10 @@ def _running(name: str, moves: int, spacing: int) -> list[Any]:
 def _own(settle: list[int], moves: int, spacing: int) -> list[Any]:
     from emulator import lifecycle
     from emulator.processes import Role
+    from emulator.run_dir import held
     from moefabric.experiment.calibration import NAME, settles
     from moefabric.experiment.programs import UP_TIMEOUT_S, processes
+    from moefabric.management import RunDir
 
     if NAME in lifecycle.running():
         raise SpecError(
@@ -88,6 +90,7 @@ def _own(settle: list[int], moves: int, spacing: int) -> list[Any]:
         UP_TIMEOUT_S,
     )
     try:
-        return _running(NAME, moves, spacing)
+        with held(RunDir.named(NAME)):
+            return _running(NAME, moves, spacing)
     finally:
         lifecycle.down(NAME)

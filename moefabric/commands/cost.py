@@ -8,9 +8,13 @@ from moefabric.cost import NETWORKS, PRICES, paper_network_usd
 from moefabric.units import rate_text
 
 
-@click.command()
+@click.command(short_help="What networks cost, in USD.")
 @click.option(
-    "--servers", type=click.IntRange(1, 1_000_000), default=128, show_default=True, help="Servers of 8 NICs."
+    "--servers",
+    type=click.IntRange(1, 1_000_000),
+    default=128,
+    show_default=True,
+    help="How many servers, of 8 NICs each.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def cost(servers: int, as_json: bool) -> None:

@@ -9,8 +9,8 @@ from moefabric.commands.fabric import only_running, wiring_of
 from moefabric.management import RunDir
 
 
-@click.command()
-@click.option("--follow", "-f", is_flag=True, help="Go on with what happens next, until interrupted.")
+@click.command(short_help="What happened to the optical switches.")
+@click.option("--follow", "-f", is_flag=True, help="Then go on with what happens next, until interrupted.")
 @click.option("--name", help="The fabric, where more than one is up.")
 def events(follow: bool, name: str | None) -> None:
     """What happened to the optical switches, as JSON lines: changes, light, faults, alarms."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,12 @@ from moefabric.topology import Region
 _PATH = click.Path(path_type=Path)
 
 
-@click.command()
+@click.command(short_help="Start a fabric and leave it running.")
 @click.argument("fabric", type=_PATH)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the file.")
 @ended_in_order()
 def up(fabric: Path, settings: tuple[str, ...]) -> None:
-    """Start the fabric that FABRIC describes and leave it running."""
+    """Start the fabric that the file FABRIC describes and leave it running, until `down`."""
     spec = load.fabric(fabric, settings)
     from controller.client import await_controllers
     from emulator import lifecycle
@@ -43,48 +44,69 @@ def _words(wiring: Wiring) -> str:
     return f"{len(fabric.servers)} servers of {nics}, {in_words(fabric)}, {switch}, {wiring.crossbar}, management {wiring.management.subnet}"
 
 
-@click.command()
+@click.command(short_help="Take a fabric away.")
 @click.argument("name", required=False)
 def down(name: str | None) -> None:
-    """Remove exactly what `up` made: the fabric NAME, or the only one that runs."""
+    """Take a fabric away, with all that belongs to it: NAME, or the only one that `up` has left running.
+
+    The fabric of a `run` goes with its run; before, it is taken away by its name alone.
+    """
     from emulator import lifecycle
 
-    if name is None and not lifecycle.running():
+    running = lifecycle.running()
+    if name is None and not running:
         click.echo("no fabric is up")
         return
-    chosen = name or only_running("moefabric down NAME")
+    chosen = name or left_running(running, lifecycle.serving())
     click.echo(f"{chosen}: {'down' if lifecycle.down(chosen) else 'was not up'}")
 
 
-def only_running(remedy: str = "--name NAME") -> str:
-    """The one fabric that runs. SpecError where there is none; or several, and `remedy` says which is meant."""
+def left_running(running: Sequence[str], serving: Mapping[str, int]) -> str:
+    """The only one of those that run which serves no process. SpecError where there are others, or none."""
+    told = [f"{name} (of process {serving[name]})" if name in serving else name for name in running]
+    match [name for name in running if name not in serving]:
+        case [only]:
+            return only
+        case []:
+            remedy = "left to the run; `moefabric down NAME` takes it all the same"
+        case _:
+            remedy = "say which, `moefabric down NAME`"
+    raise SpecError([("", f"{', '.join(told)} {'is' if len(told) == 1 else 'are'} up: {remedy}")])
+
+
+def only_running() -> str:
+    """The one fabric that runs. SpecError where there is none, or several."""
     from emulator import lifecycle
 
     running = lifecycle.running()
     if not running:
         raise SpecError([("", "no fabric is up: start one with `moefabric up FABRIC.yaml`")])
     if len(running) > 1:
-        raise SpecError([("", f"{', '.join(running)} are up: say which, `{remedy}`")])
+        raise SpecError([("", f"{', '.join(running)} are up: say which, `--name NAME`")])
     return running[0]
 
 
-@click.command()
+@click.command(short_help="Show all of a running fabric.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--name", help="The fabric, where more than one is up.")
 def inspect(as_json: bool, name: str | None) -> None:
-    """Servers, NICs, switches, circuits lit, rules, counters, processes."""
+    """Show a running fabric: servers, NICs, switches, circuits lit, rules, counters, processes."""
     from moefabric.experiment.inspection import inspected, lines
 
     seen = inspected(name or only_running())
     click.echo(json.dumps(seen) if as_json else "\n".join(lines(seen)))
 
 
-@click.command(name="exec", context_settings={"ignore_unknown_options": True})
+@click.command(
+    name="exec",
+    short_help="Run a command on an emulated server.",
+    context_settings={"ignore_unknown_options": True},
+)
 @click.argument("server")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--name", help="The fabric, where more than one is up.")
 def exec_(server: str, command: tuple[str, ...], name: str | None) -> None:
-    """Run COMMAND on an emulated SERVER: `moefabric exec s0 -- iperf3 -c 10.0.1.1`."""
+    """Run COMMAND on the emulated SERVER, or OCS: `moefabric exec s0 -- iperf3 -c 10.0.1.1`."""
     from emulator import lifecycle
 
     argv = lifecycle.argv_on(name or only_running(), server, command)
@@ -94,17 +116,26 @@ def exec_(server: str, command: tuple[str, ...], name: str | None) -> None:
         raise FabricError(f"{argv[0]}: {fault.strerror}") from fault
 
 
-@click.command()
+@click.command(short_help="Light circuits, or those that a demand deserves.")
 @click.argument("circuits", nargs=-1, metavar="[CIRCUIT]...")
-@click.option("--demand", type=_PATH, help="JSON array of rows of bytes: light what it deserves.")
-@click.option("--policy", default="mixnet", show_default=True, help="Policy that decides, with --demand.")
+@click.option(
+    "--demand",
+    type=_PATH,
+    help="JSON file: an array of rows, one a server, of bytes to each server. Light what it deserves.",
+)
+@click.option(
+    "--policy",
+    default="mixnet",
+    show_default=True,
+    help="With --demand: the policy that decides, one of those of `plan`.",
+)
 @click.option("--region", default="r0", show_default=True, help="The region whose light moves.")
 @click.option("--name", help="The fabric, where more than one is up.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def light(
     circuits: tuple[str, ...], demand: Path | None, policy: str, region: str, name: str | None, as_json: bool
 ) -> None:
-    """Light these CIRCUITs (s0/o0~s1/o0) and no others; or those that a demand deserves."""
+    """Light these CIRCUITs (such as s0/o0~s1/o0) of a region and no others; or those that a demand deserves."""
     if demand is not None and circuits:
         raise click.UsageError("give either circuits or --demand")
     if demand is None and not circuits:

@@ -7,12 +7,12 @@ from moefabric.commands.fabric import only_running
 from moefabric.management import RunDir
 
 
-@click.group(invoke_without_command=True)
+@click.group(invoke_without_command=True, short_help="Let parts of a fabric fail, and clear that.")
 @click.option("--clear", is_flag=True, help="Clear all faults, of whatever kind.")
 @click.option("--name", help="With --clear: the fabric, where more than one is up.")
 @click.pass_context
 def fault(context: click.Context, clear: bool, name: str | None) -> None:
-    """Inject, clear and list faults."""
+    """Let parts of a running fabric fail, list what it suffers from, and clear it."""
     if context.invoked_subcommand is not None:
         return
     if not clear:

@@ -11,23 +11,23 @@ _name = click.option("--name", help="The fabric, where more than one is up.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.command()
+@click.command(short_help="Take the links of NICs down.")
 @click.argument("nics", nargs=-1, metavar="NIC...")
 @_clear
 @_name
 @_json
 def nic(nics: tuple[str, ...], clear: bool, name: str | None, as_json: bool) -> None:
-    """Links of NICs such as s0/e0 and s0/o1 go down: neither end has carrier, and frames are dropped."""
+    """Take the links of NICs down, such as s0/e0 and s0/o1: neither end has carrier, and frames are dropped."""
     _do("nic", nics, clear=clear, name=name, as_json=as_json)
 
 
-@click.command()
+@click.command(short_help="Let servers stand still.")
 @click.argument("servers", nargs=-1, metavar="SERVER...")
 @_clear
 @_name
 @_json
 def server(servers: tuple[str, ...], clear: bool, name: str | None, as_json: bool) -> None:
-    """Servers such as s3 stand still: their agents' processes are stopped, and all their NICs are down."""
+    """Let servers such as s3 stand still: their agents' processes are stopped, and all their NICs are down."""
     _do("server", servers, clear=clear, name=name, as_json=as_json)
 
 

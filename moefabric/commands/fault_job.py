@@ -9,12 +9,12 @@ from moefabric.management import RunDir
 _name = click.option("--name", help="The fabric, where more than one is up.")
 
 
-@click.command()
+@click.command(short_help="Let GPUs fail.")
 @click.argument("gpus", nargs=-1, required=True, metavar="GPU...")
-@click.option("--clear", is_flag=True, help="They work again.")
+@click.option("--clear", is_flag=True, help="Let them work again.")
 @_name
 def gpu(gpus: tuple[str, ...], clear: bool, name: str | None) -> None:
-    """GPUs such as s1/3 fail: their ranks die, which their servers' agents report to the job."""
+    """Let GPUs such as s1/3 fail: their ranks die, which their servers' agents report to the job."""
     from moefabric.experiment import breaking
 
     failure = Failure(Kind.GPU, gpus)
@@ -22,14 +22,14 @@ def gpu(gpus: tuple[str, ...], clear: bool, name: str | None) -> None:
     click.echo(f"{failure}: {'cleared' if clear else 'failed'}")
 
 
-@click.command()
+@click.command(short_help="Kill a controller, or let it stand still.")
 @click.argument("region")
-@click.option("--kill", "how", flag_value="kill", help="Its process is killed; it is started again at once.")
-@click.option("--stop", "how", flag_value="stop", help="Its process stands still until --continue.")
-@click.option("--continue", "how", flag_value="continue", help="It goes on.")
+@click.option("--kill", "how", flag_value="kill", help="Kill its process, which is started again at once.")
+@click.option("--stop", "how", flag_value="stop", help="Let its process stand still until --continue.")
+@click.option("--continue", "how", flag_value="continue", help="Let it go on.")
 @_name
 def controller(region: str, how: str | None, name: str | None) -> None:
-    """The controller of REGION (r0, or eps) dies or stands still."""
+    """Kill or stop the controller of REGION (r0, or eps for the packet switches')."""
     from moefabric.experiment import breaking
 
     if how is None:

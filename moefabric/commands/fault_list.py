@@ -14,7 +14,7 @@ from moefabric.management import RunDir
 @click.option("--name", help="The fabric, where more than one is up.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(name: str | None, as_json: bool) -> None:
-    """What the fabric suffers from now."""
+    """List what a fabric suffers from now."""
     from emulator import injection
     from moefabric.experiment import breaking
 

@@ -16,18 +16,41 @@ _KINDS: Final = (
     "port", "stuck", "loss", "deny", "delay", "never", "reset", "partial", "reboot", "down", "list",
 )  # fmt: skip
 _ALL: Final = "all"
+_HELP: Final = """Make an optical switch fail in a way, KIND; without KIND: list what it suffers from.
+
+\b
+port PORT...   no light through these ports, and no commands for them
+stuck PORT...  the mirrors of these inputs stay where they are
+loss PATH      a path (1-17, or s0/o0~s1/o0 one way) loses --db more
+deny           commands are refused
+delay TIME     completion is told so much later
+never          completion is never told
+reset          the connection breaks off before a command is done
+partial N      of a command's cross-connects only N are made
+reboot         it boots, and hangs up; circuits go if `startup: volatile`
+down           it has no power: no light, and nobody answers
+list           what it suffers from now
+
+A PORT is a number, or a NIC such as s0/o1 (with both its fibres, for `port`).
+"""
 
 
-@click.command()
-@click.argument("kind", required=False, type=click.Choice(_KINDS))
+@click.command(help=_HELP, short_help="Make an optical switch fail, in one of many ways.")
+@click.argument("kind", required=False, type=click.Choice(_KINDS), metavar="[KIND]")
 @click.argument("words", nargs=-1)
-@click.option("--times", type=click.IntRange(min=1), help="It shows itself so many times, and is over.")
+@click.option("--times", type=click.IntRange(min=1), help="So many commands suffer from it, then it is over.")
 @click.option(
-    "--db", type=click.FloatRange(min=0), default=30.0, show_default=True, help="With loss: how much."
+    "--db", type=click.FloatRange(min=0), default=30.0, show_default=True, help="With loss: decibels."
 )
-@click.option("--after", is_flag=True, help="With reset: when the command is done, unanswered.")
-@click.option("--clear", is_flag=False, flag_value=_ALL, metavar="[NUMBER]", help="Clear this fault, or all.")
-@click.option("--ocs", "chosen", default="ocs0", show_default=True, help="The switch.")
+@click.option("--after", is_flag=True, help="With reset: break off when the command is done, unanswered.")
+@click.option(
+    "--clear",
+    is_flag=False,
+    flag_value=_ALL,
+    metavar="[NUMBER]",
+    help="Clear the fault of this number, or all.",
+)
+@click.option("--ocs", "chosen", default="ocs0", show_default=True, help="The optical switch.")
 @click.option("--name", help="The fabric, where more than one is up.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def ocs(
@@ -41,21 +64,7 @@ def ocs(
     name: str | None,
     as_json: bool,
 ) -> None:
-    r"""Faults of an optical switch, which then suffers from them; without KIND: list them.
-
-    \b
-    port PORT...        fail: no light, no commands (a PORT is a number, or a NIC such as s0/o1 with both its fibres)
-    stuck PORT...       the mirrors of these inputs stay where they are, whatever the switch says
-    loss PATH           the path (1-17, or s0/o0~s1/o0 one way) loses --db more, until receivers hear nothing
-    deny                commands are refused
-    delay TIME          completion is told so much later
-    never               completion is never told
-    reset               the connection breaks off before the next command is done (--after: when it is done)
-    partial N           of a command for several cross-connects only N are made
-    reboot              the switch boots: clients are hung up on, and circuits go if its start-up mode is volatile
-    down                it has no power: no light for any NIC on it, and nobody answers where it is controlled
-    list                what it suffers from now
-    """  # fmt: skip
+    """Take something from an optical switch, and give it back."""
     from emulator import injection
     from emulator.asking import ask
 
@@ -175,5 +184,6 @@ def region_of(wiring: Wiring, chosen: str) -> Region:
     """The region whose switch is called so."""
     found = {region.ocs.name: region for region in wiring.fabric.regions if region.ocs is not None}
     if chosen not in found:
-        raise SpecError([("--ocs", f"{chosen} is not one of {', '.join(found) or 'none'}")])
+        said = f" is not one of {', '.join(found)}" if found else ": the fabric has no optical switch"
+        raise SpecError([("", f"{chosen}{said}")])
     return found[chosen]

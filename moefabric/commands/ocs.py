@@ -13,9 +13,9 @@ from moefabric.topology import Region
 _QUIET: Final = "blocked"
 
 
-@click.command()
+@click.command(short_help="The ports of an optical switch, and their light.")
 @click.argument("chosen", metavar="[OCS]", default="ocs0")
-@click.option("--all", "everything", is_flag=True, help="Ports too that are joined to nothing.")
+@click.option("--all", "everything", is_flag=True, help="Also ports that are joined to nothing.")
 @click.option("--name", help="The fabric, where more than one is up.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def ocs(chosen: str, everything: bool, name: str | None, as_json: bool) -> None:

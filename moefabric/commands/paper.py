@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from moefabric.commands.ending import ended_in_order
 from moefabric.commands.files import STANDARD_OUTPUT, writable, write
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ INVALID: Final = 3
 _PATH: Final = click.Path(path_type=Path)
 
 
-@click.command()
+@click.command(short_help="Predict the MixNet paper's tables.")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path("examples/paper"))
 @click.option("--json", "json_file", type=_PATH, help="Write every row as JSON.")
 @click.option("--report", type=_PATH, help="Write one HTML page.")
@@ -47,6 +48,7 @@ def paper(
         sys.exit(INVALID)
 
 
+@ended_in_order()
 def _on_packets(foreseen: "Paper", only: tuple[str, ...]) -> "Paper":
     from moefabric.console import reporter
     from moefabric.paper.emulated import Part, cells, emulated, sent, steps

@@ -42,11 +42,20 @@ def bare_fabric(
     return Fabric("plan", (region,), 8, optical, electrical, nic_rate_bps, eps, panel=panel and eps is None)
 
 
-@click.command()
-@click.option("--demand", type=click.Path(path_type=Path), required=True, help="JSON array of rows of bytes.")
-@click.option("--degree", type=click.IntRange(0, 64), required=True, help="Optical NICs a server.")
+@click.command(short_help="What light a demand gets, and how fast it is.")
 @click.option(
-    "--electrical", type=click.IntRange(0, 64), default=1, show_default=True, help="Electrical NICs a server."
+    "--demand",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="JSON file: an array of rows, one a server, of bytes to each server.",
+)
+@click.option("--degree", type=click.IntRange(0, 64), required=True, help="Optical NICs of each server.")
+@click.option(
+    "--electrical",
+    type=click.IntRange(0, 64),
+    default=1,
+    show_default=True,
+    help="Electrical NICs of each server.",
 )
 @click.option("--nic-rate", type=RateType(), default="100Gb/s", show_default=True, help="Rate of a NIC.")
 @click.option(

@@ -21,7 +21,7 @@ _SET: Final = click.option(
 )
 
 
-@click.command()
+@click.command(short_help="Run an experiment on packets, judge it and report.")
 @click.argument("experiment", type=_PATH)
 @click.option(
     "--json",
@@ -30,13 +30,20 @@ _SET: Final = click.option(
     help="Write the results here ('-': standard output, without the table).",
 )
 @click.option("--report", type=_PATH, help="Write one self-contained HTML page here.")
-@click.option("--external", default="", help="Comma-separated services that run elsewhere: ocs, controller.")
+@click.option(
+    "--external",
+    default="",
+    help="What is started elsewhere, as in docker compose: ocs, controller, or both with a comma.",
+)
 @_SET
 @ended_in_order()
 def run(
     experiment: Path, json_file: Path | None, report: Path | None, external: str, settings: tuple[str, ...]
 ) -> None:
-    """Bring the fabrics of EXPERIMENT up, replay its traffic on them, judge, report, take them down."""
+    """Bring the fabrics of the file EXPERIMENT up, one after the other, replay its traffic on them, judge, report, and take them down.
+
+    Exit status 3: it ran, but its measurements can't be believed.
+    """
     from moefabric.console import reporter
     from moefabric.experiment import run as running
 
@@ -55,12 +62,12 @@ def run(
     sys.exit(INVALID if outcome["verdict"] == "invalid" else 0)
 
 
-@click.command()
+@click.command(short_help="Predict an experiment, without root and packets.")
 @click.argument("experiment", type=_PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_SET
 def predict(experiment: Path, as_json: bool, settings: tuple[str, ...]) -> None:
-    """What the fluid model says of EXPERIMENT. No root, no fabric."""
+    """Print what the fluid model says of the file EXPERIMENT. No root, no fabric."""
     from moefabric.experiment.predict import predicted
 
     said = predicted(load.experiment(experiment, settings), experiment.parent)
@@ -138,7 +145,11 @@ def _costs(entries: list[dict[str, Any]]) -> Iterator[str]:
     for entry in entries:
         cost = entry["cost"]
         if cost["network_usd"] is not None:
-            buys = f", a dollar buys {words.ratio(cost['to_eps'])} of eps'" if cost["to_eps"] else ""
+            buys = (
+                f"; a dollar buys {words.ratio(cost['to_eps'])} what one of eps does"
+                if cost["to_eps"]
+                else ""
+            )
             yield f"{entry['fabric']}: network of {words.usd(cost['network_usd'])}{buys}"
     for why in sorted({entry["cost"]["why"] for entry in entries} - {""}):
         yield f"networks are not priced: {why}"

@@ -4,6 +4,7 @@ load_l = P load_(l-1), where P[j, i] is the probability that a token of expert i
 P is the least-squares fit to a window of recent iterations, later ones weighing more (paper, appendix B.1, solves the same with SLSQP).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,14 +49,7 @@ def fitted(
     window doesn't determine the transition, one of least loss nearest to where it started; `start` may be the last window's.
     """
     experts, loads = after.shape[1], before.shape[1]
-    # A window has fewer iterations than a large model experts: products through it are shorter than with matrices of all pairs of experts.
-    weighty, target = before * weighed[:, None], after.T
-
-    def slope(transition: Array) -> Array:
-        """Half the loss's gradient."""
-        made: Array = (transition @ before.T - target) @ weighty
-        return made
-
+    slope = _slope(before, after, weighed)
     even = np.full((experts, loads), 1 / experts)
     enough = tolerance * loss(even, before, after, weighed)
     step = 1 / max(float(np.linalg.norm(before * np.sqrt(weighed)[:, None], 2)) ** 2, 1e-300)
@@ -77,10 +71,20 @@ def fitted(
     return Fit(here, loss(here, before, after, weighed), gap, _MOST)
 
 
+def _slope(before: Array, after: Array, weighed: Array) -> Callable[[Array], Array]:
+    """Half the loss's gradient at a transition."""
+    weighty = before * weighed[:, None]
+    if 2 * len(before) < before.shape[1]:
+        # A large model has more experts than a window iterations: the way through the window is shorter than that through all pairs of experts.
+        return lambda transition: (transition @ before.T - after.T) @ weighty
+    gram, cross = weighty.T @ before, after.T @ weighty
+    return lambda transition: transition @ gram - cross
+
+
 def onto_simplex(columns: Array) -> Array:
     """Each column's nearest one whose entries are 0 or more and sum up to 1 (Held, Wolfe and Crowder, 1974)."""
-    falling = np.sort(columns.T, axis=1)[:, ::-1]  # a column in a row: sorted several times as fast
-    over = (np.cumsum(falling, axis=1) - 1) / np.arange(1, len(columns) + 1)
-    last = np.count_nonzero(falling > over, axis=1) - 1
-    made: Array = np.maximum(columns - over[np.arange(columns.shape[1]), last], 0.0)
+    falling = -np.sort(-columns, axis=0)
+    over = (np.cumsum(falling, axis=0) - 1) / np.arange(1, len(columns) + 1)[:, None]
+    last = np.count_nonzero(falling > over, axis=0) - 1
+    made: Array = np.maximum(columns - over[last, np.arange(columns.shape[1])], 0.0)
     return made

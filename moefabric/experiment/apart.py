@@ -6,32 +6,30 @@ region, all but the end is skipped (`SkippingClock`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from typing import Final, Protocol
+from typing import Protocol
 
 from moefabric.circuits import CircuitSet
-from moefabric.errors import ControlError
+from moefabric.experiment.asking import PATIENCE_S, Answer, Asking
 from moefabric.experiment.clock import Clock, MonotonicClock, SkippingClock
 from moefabric.experiment.collective import ARMING_NS
 from moefabric.experiment.course import Course, Programme, judge
 from moefabric.experiment.cpu import stolen_and_total
 from moefabric.experiment.flight import Flights, sending_spans, told
+from moefabric.experiment.forecast import Parting, parting
 from moefabric.experiment.lighting import Light, moving_spans
-from moefabric.experiment.runs import IterationRun, Moved, ReconfigurationRun, Span
+from moefabric.experiment.runs import IterationRun, ReconfigurationRun, Span
 from moefabric.experiment.sending import Policy, lit_together
 from moefabric.failures import Window
 from moefabric.iteration import Collective, Compute, Reconfigure
-from moefabric.records import FlowRecord, Phases
+from moefabric.records import FlowRecord
 from moefabric.schedule.shape import Job
+from moefabric.schedule.tasks import Task
 from moefabric.seams import PacedFlow
 from moefabric.topology import Fabric
 from moefabric.units import NS_PER_S
-
-PATIENCE_S: Final = 1.0
-"""How long a region waits for its controller's word, besides twice the time that its light needs, before it goes by the EPS."""
-OWES: Final = "its controller still owes an answer"
 
 
 class Agents(Protocol):
@@ -48,15 +46,14 @@ class Agents(Protocol):
 
 
 @dataclass
-class _Asked:
-    """A controller that owes an answer, and the task that waits for it while it has patience."""
+class _Sent:
+    """A task whose bytes are on their way, in as many flights as are `out` or still to come, of which `first` stands for all; what has arrived of them."""
 
     course: Course
     number: int
-    start_ns: int
-    answer: "Future[Moved]"
-    end_ns: int | None = None
-    waited_for: bool = True
+    first: int
+    out: int = 1
+    records: list[FlowRecord] = field(default_factory=list)
 
 
 class Apart:
@@ -91,25 +88,17 @@ class Apart:
         self._background = background or ThreadPoolExecutor(
             max(1, len(lights)), thread_name_prefix="reconfigure"
         )
-        self._patience_ns = {
-            region.name: round(patience_s * NS_PER_S)
-            + (2 * (region.ocs.settle_ns + region.ocs.link_up_ns) if region.ocs else 0)
-            for region in fabric.regions
-        }
-        self._lit = {
-            region.name: CircuitSet(frozenset(c for c in lit if c.a.server in region.servers))
-            for region in fabric.regions
-        }
-        self._dark_ns = dict.fromkeys(self._lit, 0)
-        self._asked: dict[str, _Asked] = {}
-        self._tasks: dict[int, tuple[Course, int]] = {}
+        self._asking = Asking(
+            fabric, lights, lit, self.clock, self._background, patience_s, self._at, agents.wake
+        )
+        self._tasks: dict[int, _Sent] = {}
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self._count = self._going = 0
 
     @property
     def circuits(self) -> CircuitSet:
         """What is lit in all regions, as far as it is known."""
-        return lit_together(self._lit.values())
+        return lit_together(self._asking.lit.values())
 
     @property
     def windows(self) -> list[tuple[int, int]]:
@@ -130,7 +119,7 @@ class Apart:
 
     def close(self) -> None:
         """End the background threads; a controller that is silent is not waited for."""
-        self._background.shutdown(wait=not self._asked)
+        self._background.shutdown(wait=not self._asking.owed)
 
     def _turn(self) -> None:
         """Do what is due, then wait for what comes first."""
@@ -139,7 +128,7 @@ class Apart:
         if not self._going:
             return
         until = self._timers[0][0] if self._timers else None
-        idle = not self.flights.flying and not self._asked
+        idle = not self.flights.flying and not self._asking.owed
         if idle and until is None:
             return
         if idle and until is not None:
@@ -147,8 +136,7 @@ class Apart:
         arrived = self.agents.ended(None if until is None else self.clock.wall_ns(until))
         for number, records in arrived.items():
             self._arrived(number, records)
-        for region in [name for name, asked in self._asked.items() if asked.answer.done()]:
-            self._answered(region, self._asked.pop(region))
+        self._asking.answered()
 
     def _at(self, instant_ns: int, action: Callable[[], None]) -> None:
         self._count += 1
@@ -189,7 +177,7 @@ class Apart:
         match task.work:
             case Compute():
                 self._compute(course, number, task.work, at)
-            case Reconfigure() if task.region in self.lights:
+            case Reconfigure() if task.region in self.lights and not course.is_lit(number):
                 self._at(at, lambda: self._ask(course, number))
             case Reconfigure():
                 self._ended(course, number, at)
@@ -215,93 +203,97 @@ class Apart:
         self._ended(course, number, max(ends))
 
     def _launch(self, course: Course, number: int, ready_ns: int) -> None:
-        task = course.tasks[number]
-        circuits = self._lit[task.region] if isinstance(task.work, Collective) else CircuitSet()
-        flight = self.flights.start(course.run.number, task, circuits, ready_ns)
+        task, asking = course.tasks[number], self._asking
+        collective = isinstance(task.work, Collective)
+        circuits = asking.lit[task.region] if collective else CircuitSet()
+        dilation = self.fabric.scale.dilation
+        could_ns = course.but_for_light_ns(number)
+        expected_s = max(0, course.light_expected_ns(number, dilation) - could_ns) / NS_PER_S / dilation
+        waits = ready_ns, could_ns, expected_s
+        parted = self._parting(task, circuits)
+        if parted is None:
+            flight = self.flights.start(course.run.number, task, circuits, *waits)
+        else:
+            flight = self.flights.start_parted(course.run.number, task, parted, *waits)
         if flight is None:
             self._ended(course, number, ready_ns)
             return
-        self._tasks[flight] = course, number
-        course.lasts(number, streams=self.flights.flying[flight].streams)
+        self._sending(_Sent(course, number, flight), flight)
+        if parted is not None and parted.moves:
+            self._move_meanwhile(self._tasks[flight], parted)
+
+    def _parting(self, task: Task, circuits: CircuitSet) -> Parting | None:
+        """How a collective goes that doesn't wait for its light; None for all others."""
+        work, region = task.work, task.region
+        if not isinstance(work, Collective) or work.meanwhile is None or region not in self.lights:
+            return None
+        expected_s = self._asking.expected_s(region, self.flights.arming(task))
+        return parting(self.fabric, self.flights.policy, region, work.demand, circuits, expected_s)
+
+    def _sending(self, sent: _Sent, flight: int) -> None:
+        self._tasks[flight] = sent
+        sent.course.lasts(sent.number, streams=self.flights.flying[sent.first].streams)
 
     def _arrived(self, flight: int, records: Sequence[FlowRecord]) -> None:
-        course, number = self._tasks.pop(flight)
-        task, dark = course.tasks[number], 0
-        if isinstance(task.work, Collective):
-            dark, self._dark_ns[task.region] = self._dark_ns[task.region], 0
-        run = self.flights.land(flight, records, dark)
+        sent = self._tasks.pop(flight)
+        sent.out -= 1
+        sent.records += records
+        if not sent.out:
+            self._landed(sent)
+
+    def _landed(self, sent: _Sent) -> None:
+        course, task = sent.course, sent.course.tasks[sent.number]
+        dark = self._asking.dark_ns(task.region) if isinstance(task.work, Collective) else 0
+        run = self.flights.land(sent.first, sent.records, dark)
         course.run.spans += sending_spans(self.fabric, run)
         if isinstance(task.work, Collective):
             course.run.collectives.append(run)
             self.progress(told(task))
         else:
             course.run.transfers.append(run)
-        self._ended(course, number, run.end_ns)
+        self._ended(course, sent.number, run.end_ns)
 
     # --- light -----------------------------------------------------------------------------------------------------
 
     def _ask(self, course: Course, number: int) -> None:
-        """Ask a region's controller, which has so long to answer; one that owes an answer isn't asked again."""
-        task = course.tasks[number]
-        assert isinstance(task.work, Reconfigure)
-        now = self.clock.now_ns()
-        if task.region in self._asked:
-            self._without_light(course, number, now, OWES)
-            return
-        answer = self._background.submit(self.lights[task.region].reconfigure, task.work.demand)
-        asked = self._asked[task.region] = _Asked(course, number, now, answer)
-        self._at(now + self._patience_ns[task.region], lambda: self._out_of_patience(asked))
+        """Ask a region's controller for light; the task has ended when it may be used, or isn't to be waited for."""
+        work = course.tasks[number].work
+        assert isinstance(work, Reconfigure)
 
-        def told(_: "Future[Moved]") -> None:
-            asked.end_ns = self.clock.now_ns()
-            self.agents.wake()
+        def then(answer: Answer) -> None:
+            course.lasts(number, answer.settled_s / self.fabric.scale.dilation)
+            self._told_of_light(course, number, work, answer)
+            self._ended(course, number, answer.end_ns)
 
-        answer.add_done_callback(told)
+        self._asking.ask(course.tasks[number].region, work.demand, then)
 
-    def _out_of_patience(self, asked: _Asked) -> None:
-        task = asked.course.tasks[asked.number]
-        if asked.waited_for and self._asked.get(task.region) is asked and not asked.answer.done():
-            asked.waited_for = False
-            waited_s = (self.clock.now_ns() - asked.start_ns) / NS_PER_S
-            self._without_light(
-                asked.course,
-                asked.number,
-                asked.start_ns,
-                f"its controller didn't answer within {waited_s:.1f} s",
-            )
+    def _move_meanwhile(self, sent: _Sent, parted: Parting) -> None:
+        """Ask for light when a collective starts that doesn't wait for it; what was left for it is sent when it is there, or isn't to be waited for."""
+        course, work = sent.course, sent.course.tasks[sent.number].work
+        assert isinstance(work, Collective)
+        assert work.meanwhile is not None
+        wanted = work.meanwhile
+        sent.out += 1
 
-    def _answered(self, region: str, asked: _Asked) -> None:
-        """Take an answer, late though it may be."""
-        try:
-            moved, end = asked.answer.result(), asked.end_ns or self.clock.now_ns()
-        except ControlError as fault:
-            self._lit[region] = CircuitSet()
-            if asked.waited_for:
-                self._without_light(asked.course, asked.number, asked.start_ns, str(fault))
-            return
-        self._lit[region] = moved.after
-        if not asked.waited_for:
-            return
-        changed = moved.before != moved.after and not moved.why
-        settled_s = moved.phases.settle_s if changed else 0.0
-        self._dark_ns[region] += round(settled_s * NS_PER_S)
-        asked.course.lasts(asked.number, settled_s / self.fabric.scale.dilation)
-        self._told_of_light(asked.course, asked.number, moved, asked.start_ns, end)
-        self._ended(asked.course, asked.number, end)
+        def then(answer: Answer) -> None:
+            if not answer.moved.why:
+                course.moved.add(sent.number)
+            self._told_of_light(course, sent.number, wanted, answer)
+            rest = self.flights.follow(sent.first, parted, answer.moved.after)
+            if rest is not None:
+                self._sending(sent, rest)
+                return
+            sent.out -= 1
+            if not sent.out:
+                self._landed(sent)
 
-    def _without_light(self, course: Course, number: int, start_ns: int, why: str) -> None:
-        """The region relies on no light until its controller has answered."""
-        region, now = course.tasks[number].region, self.clock.now_ns()
-        before, self._lit[region] = self._lit[region], CircuitSet()
-        waited = Phases(total_s=(now - start_ns) / NS_PER_S)
-        self._told_of_light(course, number, Moved(before, CircuitSet(), waited, why=why), start_ns, now)
-        self._ended(course, number, now)
+        start = self.flights.flying[sent.first].start_ns
+        self._at(start, lambda: self._asking.ask(parted.region, wanted.demand, then))
 
-    def _told_of_light(self, course: Course, number: int, moved: Moved, start_ns: int, end_ns: int) -> None:
-        task, run = course.tasks[number], course.run
-        assert isinstance(task.work, Reconfigure)
+    def _told_of_light(self, course: Course, number: int, work: Reconfigure, answer: Answer) -> None:
+        task, run, moved = course.tasks[number], course.run, answer.moved
         made = ReconfigurationRun(
-            run.number, task.work, moved, start_ns, end_ns, task.region, task.micro_batch, moved.why
+            run.number, work, moved, answer.start_ns, answer.end_ns, task.region, task.micro_batch, moved.why
         )
         run.reconfigurations.append(made)
         if not moved.why:

@@ -4,6 +4,8 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
 from agents.channel import ask_all, local
@@ -86,7 +88,7 @@ def _controllers(run_dir: RunDir, names: Sequence[str], number: signal.Signals) 
         file = run_dir.controller(regions.get(name))
         at_ns = time.monotonic_ns()
         try:
-            os.kill(int(file.read_text()), number)
+            os.kill(_controller_at(int(file.read_text())), number)
         except (OSError, ValueError) as absent:
             raise FabricError(
                 f"controller {name}: no such process here ({absent}); where controllers run apart, signal it there"
@@ -96,3 +98,11 @@ def _controllers(run_dir: RunDir, names: Sequence[str], number: signal.Signals) 
         else:
             why = _STOPPED if number is signal.SIGSTOP else ""
             note(run_dir, "inject", str(Kind.CONTROLLER), [name], why, at_ns)
+
+
+def _controller_at(pid: int) -> int:
+    """The same, if it is a controller's: where controllers run in another container, that number is somebody else's here. ProcessLookupError if so."""
+    argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    if (b"-m", b"controller") not in pairwise(argv):
+        raise ProcessLookupError(f"process {pid} is no controller")
+    return pid

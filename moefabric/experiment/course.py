@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from moefabric.experiment.forecast import as_started, foreseen
 from moefabric.experiment.runs import CollectiveRun, IterationRun
 from moefabric.fluid import Prediction
+from moefabric.iteration import Reconfigure
 from moefabric.schedule.shape import Job
 from moefabric.schedule.simulate import Step, Stream
-from moefabric.schedule.tasks import Task
+from moefabric.schedule.tasks import Task, hides_in
 from moefabric.topology import Fabric
 from moefabric.units import NS_PER_S
 
@@ -31,6 +32,8 @@ class Course:
     steps: list[Step] = field(init=False)
     waits: list[int] = field(init=False)
     followers: dict[int, list[int]] = field(init=False)
+    moved: set[int] = field(default_factory=set)
+    """Collectives in which light moved."""
 
     def __post_init__(self) -> None:
         self.tasks = self.programme(self.run.number)
@@ -54,7 +57,31 @@ class Course:
 
     def ready_ns(self, number: int) -> int:
         """When all that a task waits for is done."""
-        return max([self.run.start_ns, *(self.ends[n] or 0 for n in self.tasks[number].after)])
+        return self._after(self.tasks[number].after)
+
+    def but_for_light_ns(self, number: int) -> int:
+        """When all that a task waits for is done, were there light at once."""
+        return self._after([n for n in self.tasks[number].after if not self._light(n)])
+
+    def light_expected_ns(self, number: int, dilation: float) -> int:
+        """When the light that a task waits for should be there, by what its optics take; 0 where it waits for none."""
+        due = [
+            self.ready_ns(n) + round(self.steps[n].seconds * dilation * NS_PER_S)
+            for n in self.tasks[number].after
+            if self._light(n)
+        ]
+        return max(due, default=0)
+
+    def is_lit(self, number: int) -> bool:
+        """Whether what a reconfiguration wants was lit while the collective went on that it is for."""
+        light = self.tasks[number]
+        return any(n in self.moved and hides_in(light, self.tasks[n]) for n in light.after)
+
+    def _after(self, numbers: Sequence[int]) -> int:
+        return max([self.run.start_ns, *(self.ends[n] or 0 for n in numbers)])
+
+    def _light(self, number: int) -> bool:
+        return isinstance(self.tasks[number].work, Reconfigure)
 
     def ended(self, number: int, instant_ns: int) -> list[int]:
         """A task ends at that instant; the tasks that waited for it alone."""

@@ -99,8 +99,9 @@ class Enduring:
 
     def warm_up(self) -> None:
         """Let connections and caches be used once. Who is lost by then is replaced when the first iteration begins."""
+        self._look()
         try:
-            self.replay.iteration(0, self.work.warm_up())
+            self.replay.iteration(0, self._seated().warm_up())
         except LostError as loss:
             self._drop(loss)
 
@@ -134,12 +135,15 @@ class Enduring:
             f"iteration {number} was lost {MOST_ATTEMPTS} times: nobody is left who could end it"
         )
 
-    def _operations(self, number: int) -> Sequence[Operation]:
+    def _seated(self) -> Workload:
+        """The work, everyone in his present place, and so for the replay."""
         sat = self._seating
         self.replay.collectives.groups = sat.groups
-        work = replace(self.work, placements=sat.placements)
-        training = work.training
-        owed = exchange(sat, training.rank_tokens * work.model.token_bytes)
+        return replace(self.work, placements=sat.placements)
+
+    def _operations(self, number: int) -> Sequence[Operation]:
+        work = self._seated()
+        owed = exchange(self._seating, work.training.rank_tokens * work.model.token_bytes)
         return tuple(exchanging(work.operations(number), owed))
 
     @property
@@ -153,28 +157,38 @@ class Enduring:
 
     def _recover(self, loss: LostError) -> int:
         """Let others take the places of the lost; how many transfers were under way and have to be done again."""
-        said = str(loss)
-        self._told("detected", Lost(_gpus(loss.gpus), loss.servers), said)
-        dropped = self._drop(loss)
+        self._told("detected", _lost(loss), str(loss))
+        dropped, lost = self._drop(loss)
         self._look()
         clock = self.replay.clock
         clock.sleep_until(clock.now_ns() + self.replay.fabric.scale.wall_ns(self._restore_s * NS_PER_S))
-        found = Lost(_gpus(loss.gpus), loss.servers)
-        self._told("recovered", found, self._action())
+        self._told("recovered", lost, self._action())
         return sum(len(flying.told) for flying in dropped)
 
-    def _drop(self, loss: LostError) -> list[InFlight]:
-        """End what is under way, and join those that are left to each other again; what that was."""
-        dropped = self.replay.collectives.drop()
-        self.crew.leave(loss.servers)
+    def _drop(self, loss: LostError) -> tuple[list[InFlight], Lost]:
+        """End what is under way, and join those that are left to each other again; what that was, and all who were lost by the end of it."""
+        dropped, lost = self.replay.collectives.drop(), _lost(loss)
+        self.crew.leave(lost.servers)
         for flying in dropped:
             self.crew.abandon(flying.number)
-        self.crew.mend()
-        return dropped
+        while True:
+            try:
+                self.crew.mend()
+            except LostError as more:
+                if not _lost(more).servers - lost.servers:
+                    raise
+                self._told("detected", _lost(more), str(more))
+                self.crew.leave(more.servers)
+                lost |= _lost(more)
+            else:
+                return dropped, lost
 
     def _look(self) -> None:
         """Who is lost and who is back, and who sits where from now on."""
-        self.crew.returned()
+        try:
+            self.crew.returned()
+        except LostError as loss:  # back, and gone again before it was wired
+            self._drop(loss)
         servers, gpus = self.crew.lost()
         self.lost = Lost(_gpus(gpus), servers)
         self.seats = seated(self.replay.fabric, self.lost, self.seats)
@@ -191,6 +205,10 @@ class Enduring:
 
     def _wall_ns(self) -> int:
         return self.replay.clock.wall_ns(self.replay.clock.now_ns())
+
+
+def _lost(loss: LostError) -> Lost:
+    return Lost(_gpus(loss.gpus), loss.servers)
 
 
 def _gpus(names: Iterable[str]) -> frozenset[Gpu]:

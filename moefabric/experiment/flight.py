@@ -10,7 +10,8 @@ from moefabric.errors import AgentError
 from moefabric.experiment.clock import SkippingClock
 from moefabric.experiment.collective import ARMING_FLOW_NS, ARMING_NS, ARMING_SERVER_NS
 from moefabric.experiment.cpu import stolen_and_total
-from moefabric.experiment.forecast import Sending, sending
+from moefabric.experiment.diverting import late_paced
+from moefabric.experiment.forecast import Parting, Sending, sending
 from moefabric.experiment.runs import CollectiveRun, Span
 from moefabric.experiment.sending import Policy, paced
 from moefabric.iteration import Collective, Reconfigure
@@ -19,6 +20,7 @@ from moefabric.schedule.simulate import Stream
 from moefabric.schedule.tasks import AllReduce, Task, Transfer
 from moefabric.seams import PacedFlow
 from moefabric.topology import Fabric
+from moefabric.units import NS_PER_S
 
 SLACK_S: Final = 20.0
 """How much longer than ten times its prediction a flight may last before it is lost."""
@@ -29,15 +31,18 @@ Launch = Callable[[Sequence[PacedFlow], int | None, float], int]
 
 @dataclass(frozen=True)
 class Flight:
-    """A task's bytes on their way."""
+    """A task's bytes on their way; `moved` is whether its region's light moves meanwhile."""
 
     iteration: int
     task: Task
     sending: Sending
     streams: tuple[Stream, ...]
-    told_ns: int
+    start_ns: int
+    could_ns: int
+    expected_s: float
     stolen: tuple[int, int]
     skipped_ns: int
+    moved: bool = False
 
 
 class Flights:
@@ -68,14 +73,56 @@ class Flights:
         flows = servers * (servers - 1) if isinstance(task.work, Collective) else servers
         return max(self.arming_ns, ARMING_FLOW_NS * flows + ARMING_SERVER_NS * servers)
 
-    def start(self, iteration: int, task: Task, circuits: CircuitSet, ready_ns: int) -> int | None:
+    def start(
+        self,
+        iteration: int,
+        task: Task,
+        circuits: CircuitSet,
+        ready_ns: int,
+        could_ns: int = 0,
+        expected_s: float = 0.0,
+    ) -> int | None:
         """Tell the agents to send at `ready_ns`, or as soon as they can; the flight's number. None where nobody owes anything.
+
+        It `could` have started before, but for its light, which was expected to need so many model seconds after that.
 
         An all-to-all starts everywhere at one instant. What goes from one server to one other needs none: each sends when it hears of it.
         """
         sent = sending(self.fabric, self.policy, task, circuits)
-        if sent is None:
+        return None if sent is None else self._started(iteration, task, sent, ready_ns, could_ns, expected_s)
+
+    def start_parted(
+        self,
+        iteration: int,
+        task: Task,
+        parting: Parting,
+        ready_ns: int,
+        could_ns: int = 0,
+        expected_s: float = 0.0,
+    ) -> int:
+        """As `start`, of what a collective sends before it has new light; it has landed once what `follow` sends has, too."""
+        number = self._started(iteration, task, parting.now, ready_ns, could_ns, expected_s)
+        self.flying[number] = replace(self.flying[number], moved=parting.moves)
+        return number
+
+    def follow(self, number: int, parting: Parting, circuits: CircuitSet) -> int | None:
+        """Send the rest of a flight, now that these circuits are lit, to end when all was to end if it still can; its own number. None is no rest."""
+        flight, dilation = self.flying[number], self.fabric.scale.dilation
+        rest = parting.rest(self.fabric, circuits)
+        if rest is None:
             return None
+        whole = flight.sending.followed_by(rest, parting.after_s)
+        streams = whole.streams(greedily=not self.paced)
+        self.flying[number] = replace(flight, sending=whole, streams=streams)
+        start = self.clock.now_ns() + self.arming(flight.task)
+        left_s = parting.seconds - (start - flight.start_ns) / NS_PER_S / dilation
+        told = late_paced(self.fabric, rest.flows, {parting.region: left_s}, greedily=not self.paced)
+        deadline_s = 10 * max(parting.seconds, rest.alone.seconds) * dilation + SLACK_S
+        return self._launch(told, self.clock.wall_ns(start), deadline_s)
+
+    def _started(
+        self, iteration: int, task: Task, sent: Sending, ready_ns: int, could_ns: int, expected_s: float
+    ) -> int:
         told = paced(
             self.fabric, sent.flows, dict.fromkeys(task.regions, sent.alone), greedily=not self.paced
         )
@@ -87,7 +134,10 @@ class Flights:
         stolen = self._stolen()
         number = self._launch(told, None if start is None else self.clock.wall_ns(start), deadline_s)
         streams = sent.streams(greedily=not self.paced)
-        self.flying[number] = Flight(iteration, task, sent, streams, now, stolen, self.clock.skipped_ns)
+        self.flying[number] = Flight(
+            iteration, task, sent, streams, now if start is None else start, could_ns or ready_ns, expected_s,
+            stolen, self.clock.skipped_ns,
+        )  # fmt: skip
         return number
 
     def land(self, number: int, records: Sequence[FlowRecord], dark_ns: int) -> CollectiveRun:
@@ -102,6 +152,7 @@ class Flights:
             flight.iteration, work, flight.sending.alone, flight.sending.flows,
             tuple(_shifted(record, flight.skipped_ns) for record in records),
             dark_ns, taken / total if total else 0.0, flight.task.region, flight.task.micro_batch,
+            flight.could_ns, flight.expected_s, flight.moved,
         )  # fmt: skip
         self.landed.append((run, flight.streams))
         self.windows.append((run.start_ns - flight.skipped_ns, run.end_ns - flight.skipped_ns))

@@ -1,11 +1,16 @@
-"""The forecast of tasks: what each of them sends over which light, and when each would start and end were bytes water."""
+"""The forecast of tasks: what each of them sends over which light, and when each would start and end were bytes water.
+
+A collective that doesn't wait for its light is sent in two parts: what goes at once, and what new light takes from when it is expected on.
+"""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
 
 from moefabric.circuits import CircuitSet
+from moefabric.demand import DemandMatrix
+from moefabric.experiment.diverting import Diverted, diverted, late_flows
 from moefabric.experiment.sending import Policy, planned_flows
 from moefabric.flows import Flow, Share, flows
 from moefabric.fluid import Link, Prediction, goodput_bps, predict_routed, route
@@ -17,17 +22,34 @@ from moefabric.topology import Fabric
 
 @dataclass(frozen=True)
 class Sending:
-    """What a task sends, and how long it would take, alone on the fabric; the pace of its flows is that at which they would end together."""
+    """What a task sends, and how long it would take, alone on the fabric; the pace of its flows is that at which they would end together.
+
+    `after_s` says, where some of them start later than the others, how many seconds later each does.
+    """
 
     flows: tuple[Flow, ...]
     ways: tuple[tuple[Link, ...], ...]
     alone: Prediction
+    after_s: tuple[float, ...] = ()
 
     def streams(self, *, greedily: bool = False) -> tuple[Stream, ...]:
         """The same as water."""
+        after_s = self.after_s or (0.0,) * len(self.flows)
         return tuple(
-            Stream(flow.bytes, way, inf if greedily else pace)
-            for flow, way, pace in zip(self.flows, self.ways, self.alone.rates_bps, strict=True)
+            Stream(flow.bytes, way, inf if greedily else pace, after)
+            for flow, way, pace, after in zip(
+                self.flows, self.ways, self.alone.rates_bps, after_s, strict=True
+            )
+        )
+
+    def followed_by(self, rest: "Sending", after_s: float) -> "Sending":
+        """Both, the rest so many seconds later, and over when this one is said to be."""
+        rates_bps = self.alone.rates_bps + rest.alone.rates_bps
+        return Sending(
+            self.flows + rest.flows,
+            self.ways + rest.ways,
+            replace(self.alone, rates_bps=rates_bps),
+            (0.0,) * len(self.flows) + (after_s,) * len(rest.flows),
         )
 
 
@@ -45,6 +67,74 @@ def sending(fabric: Fabric, policy: Policy, task: Task, circuits: CircuitSet) ->
         return None
     ways = tuple(route(fabric, circuits, flow) for flow in planned)
     return Sending(planned, ways, predict_routed(fabric, planned, ways))
+
+
+@dataclass(frozen=True)
+class Parting:
+    """A region's collective that doesn't wait for its light: how it is parted, and what it sends at once; `moves` is whether its light moves meanwhile."""
+
+    region: str
+    plan: Diverted
+    now: Sending
+
+    @property
+    def moves(self) -> bool:
+        """Whether light moves at the start."""
+        return bool(self.plan.moving)
+
+    @property
+    def after_s(self) -> float:
+        """When its new light is expected, in model seconds from the start."""
+        return self.plan.parts[self.region].after_s
+
+    @property
+    def seconds(self) -> float:
+        """When all of it should have arrived."""
+        return self.plan.predictions[self.region].seconds
+
+    @property
+    def target(self) -> CircuitSet:
+        """What should be lit when all is as planned."""
+        part = self.plan.parts[self.region]
+        return CircuitSet(part.kept.circuits | part.new.circuits)
+
+    def rest(self, fabric: Fabric, lit: CircuitSet) -> Sending | None:
+        """What was left for new light, now that `lit` is: to end with all else, or as soon as it can where that is later."""
+        flowing = late_flows(fabric, self.plan, lit)
+        if not flowing:
+            return None
+        ways = tuple(route(fabric, lit, flow) for flow in flowing)
+        alone = predict_routed(fabric, flowing, ways)
+        seconds = max(alone.seconds, self.seconds - self.after_s)
+        return Sending(flowing, ways, _ending_in(alone, flowing, seconds))
+
+    def whole(self, fabric: Fabric) -> Sending:
+        """All that it sends, if its light comes as expected."""
+        rest = self.rest(fabric, self.target) if self.moves else None
+        return self.now if rest is None else self.now.followed_by(rest, self.after_s)
+
+
+def parting(
+    fabric: Fabric, policy: Policy, region: str, demand: DemandMatrix, lit: CircuitSet, after_s: float | None
+) -> Parting | None:
+    """How a region's collective goes while its light, which is `lit`, may be moved; new light is expected after so many model seconds, None is never.
+
+    None where nothing is sent.
+    """
+    due = {} if after_s is None else {region: after_s}
+    plan = diverted(fabric, policy, demand, lit, due, {region: demand.servers})
+    if not plan.now:
+        return None
+    light = plan.parts[region].kept if plan.moving else lit
+    ways = tuple(route(fabric, light, flow) for flow in plan.now)
+    alone = predict_routed(fabric, plan.now, ways)
+    return Parting(
+        region, plan, Sending(plan.now, ways, _ending_in(alone, plan.now, plan.predictions[region].seconds))
+    )
+
+
+def _ending_in(alone: Prediction, flowing: Sequence[Flow], seconds: float) -> Prediction:
+    return replace(alone, seconds=seconds, rates_bps=tuple(8 * flow.bytes / seconds for flow in flowing))
 
 
 def goodput(fabric: Fabric, steps: Iterable[Step]) -> dict[Link, float]:

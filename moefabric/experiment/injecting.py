@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import ExitStack
 
 from moefabric.experiment.clock import Clock
 from moefabric.failures import Failure, Planned
@@ -56,11 +57,12 @@ class Injector:
             each.result()
 
     def close(self) -> None:
-        """Mend what the experiment never mends: the fabric may be used by another one."""
-        self.settle()
-        for planned in self._broken:
-            self._mend(planned.failure)
-        self._broken = []
+        """Mend what the experiment never mends: the fabric may be used by another one. All of it is tried, whatever goes wrong, and what did comes here."""
+        broken, self._broken = self._broken, []
+        with ExitStack() as mending:
+            for planned in reversed(broken):
+                mending.callback(self._mend, planned.failure)
+            self.settle()
 
     def _due(self, collective: int | None) -> list[Planned]:
         """What is to break in this collective; those of an iteration that starts anew are counted on."""

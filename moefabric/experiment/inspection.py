@@ -32,16 +32,16 @@ def _controller(wiring: Wiring, region: Region | None) -> Json:
         "openflow": f"{openflow[0]}:{openflow[1]}",
         "northbound": f"http://{northbound[0]}:{northbound[1]}",
     }
-    client = ControllerClient(northbound)
-    try:
-        entry["health"] = client.health()
-        entry["rules"] = client.rules()
-        entry["counters"] = client.counters()
-        if region is not None and region.ocs is not None:
-            entry["circuits"] = [circuit.split("~") for circuit in client.circuits()]
-            entry["dark"] = [circuit.split("~") for circuit in client.dark()]
-    except ControlError as fault:
-        entry["fault"] = str(fault)
+    with ControllerClient(northbound) as client:
+        try:
+            entry["health"] = client.health()
+            entry["rules"] = client.rules()
+            entry["counters"] = client.counters()
+            if region is not None and region.ocs is not None:
+                entry["circuits"] = [circuit.split("~") for circuit in client.circuits()]
+                entry["dark"] = [circuit.split("~") for circuit in client.dark()]
+        except ControlError as fault:
+            entry["fault"] = str(fault)
     return entry
 
 

@@ -6,15 +6,17 @@ from functools import partial
 
 from moefabric.circuits import CircuitSet
 from moefabric.experiment.course import Programme
-from moefabric.experiment.forecast import Sending, foreseen, sending
+from moefabric.experiment.diverting import light_after_s
+from moefabric.experiment.forecast import Parting, Sending, foreseen, parting, sending
 from moefabric.experiment.sending import Policy
+from moefabric.experiment.walk import FirstSeen, Walk
 from moefabric.experiment.workload import Workload
 from moefabric.iteration import Collective, Compute, Operation, Reconfigure, backward, forward
 from moefabric.schedule.job import Volumes, counterparts, iteration
 from moefabric.schedule.pipeline import FORWARD
 from moefabric.schedule.shape import Job, Shape, activation_bytes, gradient_bytes, jobs
-from moefabric.schedule.simulate import Step
-from moefabric.schedule.tasks import Pair, Task
+from moefabric.schedule.simulate import Lasted, Step
+from moefabric.schedule.tasks import Pair, Task, hides_in
 from moefabric.topology import Fabric, Region
 from moefabric.units import NS_PER_S
 
@@ -111,22 +113,43 @@ def planned(
     }
 
     known: dict[Hashable, Sending | None] = {}
+    after_s = light_after_s(fabric) if moves else {}
 
-    def one(task: Task) -> Planned:
+    def one(task: Task, before_it: Sequence[Planned]) -> Planned:
         match task.work:
             case Compute(slowest_s=seconds):
                 return Planned(task, Step(task.after, seconds))
+            case Reconfigure() if any(each.moved and hides_in(task, each.task) for each in before_it):
+                return Planned(task, Step(task.after))
             case Reconfigure(demand=demand):
                 region, before = regions[task.region], now[task.region]
                 if moves and region.ocs is not None:
                     now[task.region] = policy.circuits(fabric, region, demand, before)
                 moved = now[task.region] != before
                 return Planned(task, Step(task.after, settle_s(region) * moved), moved=moved)
+            case Collective(meanwhile=Reconfigure()) if task.region in after_s:
+                parted = _parted(fabric, policy, task, now[task.region], after_s[task.region])
+                if parted is None:
+                    return Planned(task, Step(task.after))
+                if parted.moves:
+                    now[task.region] = parted.target
+                whole = parted.whole(fabric)
+                return Planned(task, Step(task.after, streams=whole.streams()), whole, parted.moves)
             case _:
                 sent = _sent(known, fabric, policy, task, now[task.region])
                 return Planned(task, Step(task.after, streams=sent.streams() if sent else ()), sent)
 
-    return [[one(task) for task in iteration] for iteration in iterations]
+    made: list[list[Planned]] = []
+    for tasks in iterations:
+        made.append([])
+        for task in tasks:
+            made[-1].append(one(task, [made[-1][number] for number in task.after]))
+    return made
+
+
+def _parted(fabric: Fabric, policy: Policy, task: Task, lit: CircuitSet, after_s: float) -> Parting | None:
+    assert isinstance(task.work, Collective)
+    return parting(fabric, policy, task.region, task.work.demand, lit, after_s)
 
 
 def _sent(
@@ -155,6 +178,7 @@ class Forecast:
     seconds: float
     compute_s: float
     tasks: tuple[tuple[Planned, float], ...]
+    firsts: tuple[FirstSeen, ...] = ()
 
     @property
     def all_to_alls(self) -> list[tuple[Sending, float]]:
@@ -173,6 +197,7 @@ class Forecast:
 
 def predicted(jobs: Jobs, policy: Policy, lit: CircuitSet, iterations: int, *, moves: bool) -> list[Forecast]:
     """Each iteration of each job, by the simulation."""
+    walk = Walk(jobs.fabric, policy, lit, moves=moves)
     rows = [
         planned(jobs.fabric, policy, [jobs.tasks(job, n) for n in range(iterations)], lit, moves=moves)
         for job in jobs.all
@@ -183,7 +208,24 @@ def predicted(jobs: Jobs, policy: Policy, lit: CircuitSet, iterations: int, *, m
             seen.seconds,
             seen.compute_s,
             tuple((each, lasted.seconds) for each, lasted in zip(iteration, seen.tasks, strict=True)),
+            _firsts(walk, iteration, seen.tasks),
         )
         for job, said in zip(rows, foreseen(jobs.fabric, courses), strict=True)
         for iteration, seen in zip(job, said, strict=True)
     ]
+
+
+def _firsts(walk: Walk, iteration: Sequence[Planned], lasted: Sequence[Lasted]) -> tuple[FirstSeen, ...]:
+    """The first all-to-alls: how long each waited for light alone, and how long it would have lasted, alone on the fabric, with the light that it deserves."""
+    seen = []
+    for each, took in zip(iteration, lasted, strict=True):
+        task = each.task
+        if each.sending is None or not isinstance(task.work, Collective) or not task.work.first:
+            continue
+        could_s = max(
+            (lasted[n].end_s for n in task.after if not isinstance(iteration[n].task.work, Reconfigure)),
+            default=took.start_s,
+        )
+        ideal_s = walk.ideal(task.work)[task.region]
+        seen.append(FirstSeen(task.region, task.work.layer, took.start_s - could_s, took.seconds, ideal_s))
+    return tuple(seen)

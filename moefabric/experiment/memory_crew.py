@@ -76,9 +76,12 @@ class MemoryCrew(MemoryAgents):
         self._armed.pop(collective, None)
 
     def mend(self) -> None:
-        """Connections are open again. AgentError while a collective is under way."""
+        """Connections are open again. AgentError while a collective is under way, LostError for servers that don't answer."""
         if self._held:
             raise AgentError(f"collectives {sorted(self._held)} are still under way")
+        if silent := {name for name in self.dead - self._left if "/" not in name}:
+            self.clock.sleep_until(self.clock.now_ns() + SILENCE_NS)
+            raise LostError(f"{', '.join(sorted(silent))}: no answer", silent)
         self.mended += 1
 
     def returned(self) -> frozenset[str]:

@@ -88,6 +88,7 @@ def _walked(
             bytes=sum(flow.bytes for sent, _ in each.all_to_alls for flow in sent.flows),
             by_light=sum(flow.bytes for sent, _ in each.all_to_alls for flow in sent.flows if flow.by_light),
             moves=each.moves,
+            firsts=list(each.firsts),
         )
         for each in predicted_apart(jobs, policy, walk.lit, iterations, moves=policy.moves)
     ]

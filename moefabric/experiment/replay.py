@@ -14,6 +14,7 @@ from moefabric.circuits import CircuitSet
 from moefabric.experiment.clock import Clock, MonotonicClock, SkippingClock
 from moefabric.experiment.collective import ARMING_NS, Collectives, Waits, in_words, sending_spans
 from moefabric.experiment.cpu import stolen_and_total
+from moefabric.experiment.diverting import light_after_s
 from moefabric.experiment.lighting import Light, Lighting, Moving, moving_spans
 from moefabric.experiment.runs import CollectiveRun, IterationRun, Span
 from moefabric.experiment.sending import Policy
@@ -111,10 +112,11 @@ class Replay:
         moved = self.lighting.done(moving)
         run.reconfigurations += moved
         run.spans += moving_spans(self.fabric, moved)
-        settled = [each.moved.phases.settle_s for each in moved if each.moved.before != each.moved.after]
-        if settled:
+        due_s = light_after_s(self.fabric)  # what it took would be held against itself
+        changed = [due_s[each.region] for each in moved if each.moved.before != each.moved.after]
+        if changed:
             begun = min(each.start_ns for each in moved)
-            self._lit_ns = max(self._lit_ns, begun + round(max(settled) * NS_PER_S))
+            self._lit_ns = max(self._lit_ns, begun + self._wall_ns(max(changed)))
         return max((each.end_ns for each in moved), default=0)
 
     def _collective(self, run: IterationRun, operation: Collective, cursor: int) -> int:

@@ -37,7 +37,7 @@ def result(
     suffered: Suffered | None = None,
 ) -> Json:
     """One fabric's entry in `results`. Collectives that felt a failure are told, not judged."""
-    suffered = suffered or Suffered()
+    suffered = (suffered or Suffered()).through(runs)
     model_s = _model_seconds(fabric)
     collectives = [run for iteration in runs for run in iteration.collectives]
     transfers = [run for iteration in runs for run in iteration.transfers]

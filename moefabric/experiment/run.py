@@ -170,6 +170,8 @@ def _side_by_side(
         fabric, choice.name, choice.policy, runs, cpu_idle=idle, remarks=remarks, suffered=undergone
     )
     entry["shape"] = asdict(spec.training.shape)
+    guesses = {run.number: work.guesses(run.number) for run in runs}
+    entry["first_all_to_all"] = first_told(fabric, choice.policy, choice.first, runs, guesses)
     return _shown(entry, choice, fabric, work, apart.circuits, reporter)
 
 

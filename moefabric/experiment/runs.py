@@ -1,7 +1,7 @@
 """Runs: what was seen of iterations, collectives and reconfigurations, on the wall's clock; and the picture of it, server by server."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 
 from moefabric.circuits import CircuitSet
 from moefabric.failures import Told, Window
@@ -99,11 +99,28 @@ class Suffered:
     windows: tuple[Window, ...] = ()
     wall_ns: Callable[[int], int] = int
     shown_ns: Callable[[int], int] = int
+    planned_ns: tuple[int, ...] = ()
+    """When light was planned for a demand, by regions whose controllers answered."""
+
+    reopened_ns: tuple[int, ...] = ()
+    """Until when connections that were opened again, in iterations that started anew, carried their first bytes."""
+
+    def through(self, runs: Iterable["IterationRun"]) -> "Suffered":
+        """The same, with the light that was planned in these iterations."""
+        listed = list(runs)
+        moved = (each for run in listed for each in run.reconfigurations if not each.why)
+        anew = [run for run in listed if run.lost_ns and run.collectives]
+        return replace(
+            self,
+            planned_ns=tuple(sorted(self.wall_ns(each.end_ns) for each in moved)),
+            reopened_ns=tuple(self.wall_ns(min(c.end_ns for c in run.collectives)) for run in anew),
+        )
 
     def disturbed(self, run: CollectiveRun) -> list[int]:
-        """Which failures a collective felt."""
+        """Which failures a collective felt without having been planned with them in mind."""
         start, end = self.wall_ns(run.start_ns), self.wall_ns(run.end_ns)
-        return [number for number, each in enumerate(self.failures) if each.disturbs(start, end)]
+        planned, reopened = self.planned_ns, self.reopened_ns
+        return [n for n, each in enumerate(self.failures) if each.disturbs(start, end, planned, reopened)]
 
 
 @dataclass

@@ -1,5 +1,7 @@
 """Suffering: a replay in a running fabric that people and plans break while it goes on, and what is known of that in the end."""
 
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,6 +29,8 @@ from moefabric.units import NS_PER_S
 _THREADS = 8
 """Failures that may be waited for at once."""
 _ASKING_S = 0.5
+_RETURNING_S = 5.0
+_LOOK_AGAIN_S = 0.05
 
 
 @contextmanager
@@ -44,10 +48,21 @@ def enduring(
     if run_dir is None:
         yield Enduring(replay, work, crew, restore_s=restore_s)
         return
-    with injecting(spec, choice, fabric, run_dir) as injector, _looking_out(fabric, crew, run_dir):
-        job = Enduring(replay, work, crew, injector, restore_s, partial(_noted, run_dir))
-        job.found = Found(run_dir)
-        yield job
+    with _looking_out(fabric, crew, run_dir):
+        with injecting(spec, choice, fabric, run_dir) as injector:
+            job = Enduring(replay, work, crew, injector, restore_s, partial(_noted, run_dir))
+            job.found = Found(run_dir)
+            yield job
+        _await_the_mended(crew)
+
+
+def _await_the_mended(crew: Crew) -> None:
+    """Return when all servers are back, or those that are lost by somebody else's hand have had their time: the next job begins with all there are."""
+    ends = time.monotonic() + _RETURNING_S
+    crew.returned()
+    while crew.lost()[0] and time.monotonic() < ends:
+        threading.Event().wait(_LOOK_AGAIN_S)  # an agent that goes on has nobody to tell
+        crew.returned()
 
 
 @contextmanager

@@ -9,8 +9,10 @@ from typing import Final, TypeVar
 
 from agents.channel import local
 from agents.fleet import Fleet, Way
+from agents.pulse import Pulse
 from controller.client import ControllerClient, await_controllers
 from emulator import lifecycle
+from emulator.run_dir import held
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.errors import AgentError, ControlError, LostError
@@ -33,6 +35,9 @@ WIRE_S: Final = 10.0
 WIRE_SERVER_S: Final = 0.3
 """How long connections may take to open, and how much longer for each server."""
 PATIENCE_S: Final = 10.0
+SILENT_S: Final = 2.0
+SILENT_SERVER_S: Final = 0.05
+"""How long a server may say nothing where there are others to replace it, and how much longer for each server of the fabric."""
 GLANCE_S: Final = 0.2
 """How long a controller may take to say that it is there."""
 OPENING_BYTES: Final = 128 * 1024
@@ -82,6 +87,11 @@ def open_windows(fabric: Fabric, agents: Agents, connections: Sequence[Way]) -> 
         first = lost[0]
         more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
         raise AgentError(f"first bytes from {first.src} to {first.dst} by {first.path}: {first.why}{more}")
+
+
+def _pulse(fabric: Fabric) -> Pulse:
+    """How soon a silent server is given up: not in haste where nobody could replace it, for a busy machine keeps agents from answering too."""
+    return Pulse(silence_s=SILENT_S + SILENT_SERVER_S * len(fabric.servers)) if fabric.backups else Pulse()
 
 
 def _opened(fabric: Fabric, fleet: Fleet, connections: Sequence[Way]) -> None:
@@ -203,7 +213,10 @@ def standing(
         ours = processes(Wiring(fabric, Management("198.18.0.0/24")), run_dir)
         outside = frozenset(process.name for process in ours if process.role in external)
         wiring = lifecycle.up(fabric, processes, UP_TIMEOUT_S, external=outside, switch=switch)
-        fleet = undo.enter_context(Fleet([local(server, run_dir.agent(server)) for server in fabric.servers]))
+        undo.enter_context(held(run_dir))
+        fleet = undo.enter_context(
+            Fleet([local(server, run_dir.agent(server)) for server in fabric.servers], pulse=_pulse(fabric))
+        )
         lights = Lights(
             {
                 region.name: ControllerClient(

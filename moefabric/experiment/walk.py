@@ -64,12 +64,21 @@ class Walk:
         return walked
 
     def target(self, demand: DemandMatrix) -> CircuitSet:
-        """What the policy lights for a demand of all regions, now."""
+        """What the policy lights for a demand of all regions or of some, now."""
+        asked = self._groups(demand)
         return lit_together(
             self.policy.circuits(self.fabric, region, planned_for(region.servers, demand), self.lit)
             for region in self.fabric.regions
-            if region.ocs is not None
+            if region.ocs is not None and region.name in asked
         )
+
+    def _groups(self, demand: DemandMatrix) -> dict[str, tuple[str, ...]]:
+        """The regions whose servers a demand is of."""
+        return {
+            name: tuple(servers)
+            for name, servers in self.fabric.groups.items()
+            if not set(servers).isdisjoint(demand.servers)
+        }
 
     def _compute(self, walked: Walked, operation: Compute) -> None:
         if operation.meanwhile is not None and self._moves:
@@ -136,6 +145,9 @@ class Walk:
 
     def ideal(self, operation: Collective) -> dict[str, float]:
         """What each region would need, were what its demand deserves lit."""
-        lit = self.target(operation.demand) if self._moves else self.lit
-        planned = planned_flows(self.fabric, self.policy, operation.demand, lit)
-        return {name: p.seconds for name, p in predict_regions(self.fabric, lit, planned).items()}
+        lit, groups = (
+            self.target(operation.demand) if self._moves else self.lit,
+            self._groups(operation.demand),
+        )
+        planned = planned_flows(self.fabric, self.policy, operation.demand, lit, groups)
+        return {name: p.seconds for name, p in predict_regions(self.fabric, lit, planned, groups).items()}

@@ -12,7 +12,7 @@ import numpy as np
 
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
-from moefabric.experiment.sending import Policy
+from moefabric.experiment.sending import BURST_SEGMENTS, Policy
 from moefabric.flows import Share, Split
 from moefabric.iteration import Collective, Compute, Operation, Reconfigure
 from moefabric.paper.job import GPUS, Job
@@ -23,6 +23,8 @@ from moefabric.topology import Eps, EpsKind, Fabric, Ocs, Region, Scale
 _CARRIED: Final = 0.75
 """How much of what the machine carries is asked of it, and by how much an all-to-all outlasts the shortest that is worth measuring."""
 _LONGER: Final = 1.25
+_BURSTS: Final = 12
+"""How many times as long as a burst from every peer takes at one NIC: where demand is even, all may come last."""
 _MBPS: Final = 1e6
 _REST_S: Final = 0.1
 """On the wire. A connection keeps the pace of what it last sent until that is acknowledged, which may be 40 ms later."""
@@ -95,8 +97,9 @@ def at(wired: Fabric, job: Job, rate_bps: float) -> Fabric:
     """The same wires, standing for NICs of this rate, at the scale at which a non-blocking EPS's all-to-all lasts long enough to be measured."""
     budgets = np.full(job.servers, GPUS * byte_rate(rate_bps))
     shortest = min(eps_s(job.owed, budgets), eps_s(job.owed.T, budgets))
-    wanted = _LONGER * shortest_wall_s(len(wired.servers), os.cpu_count() or 1)
-    dilation = max(1.0, wanted / shortest)
+    worth = _LONGER * shortest_wall_s(len(wired.servers), os.cpu_count() or 1)
+    burst_s = 8 * BURST_SEGMENTS * wired.mtu * (job.servers - 1) / wired.scale.rate_bps(wired.nic_rate_bps)
+    dilation = max(1.0, max(worth, _BURSTS * burst_s) / shortest)
     return replace(
         wired, nic_rate_bps=rate_bps, scale=Scale(rate_bps / wired.nic_rate_bps / dilation, dilation)
     )

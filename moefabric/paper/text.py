@@ -76,8 +76,10 @@ def _said(value: float) -> str:
 
 
 def said_error(row: Row) -> str:
-    """How far what was measured is from what was predicted."""
-    return NOTHING if row.error is None else f"{row.error:+.1%}"
+    """How far what was measured is from what was predicted: a part of that, or points where the row is in per cent."""
+    if row.error is None or row.predicted is None:
+        return NOTHING
+    return f"{row.ours - row.predicted:+.1f} pt" if row.unit == "%" else f"{row.error:+.1%}"
 
 
 def said(row: Row) -> tuple[str, str, str, str]:

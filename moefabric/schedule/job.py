@@ -116,9 +116,9 @@ class _Building:
             case Reconfigure():
                 stage.light = self._chained(stage, micro_batch, operation, stage.tail + stage.light)
             case Collective(meanwhile=meanwhile):
-                alone = replace(operation, meanwhile=None)
-                stage.tail = self._chained(stage, micro_batch, alone, stage.tail + stage.light)
+                stage.tail = self._chained(stage, micro_batch, operation, stage.tail + stage.light)
                 if meanwhile is not None:
+                    # Where light moved while the collective went on, there is nothing left to do.
                     stage.light = self._chained(stage, micro_batch, meanwhile, stage.tail)
 
     def _chained(self, stage: _Stage, micro_batch: int, work: Work, after: tuple[int, ...]) -> tuple[int]:

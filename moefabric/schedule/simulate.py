@@ -7,6 +7,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from math import inf
 from typing import Final
 
@@ -24,11 +25,12 @@ _ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True)
 class Stream:
-    """Bytes over some links, at no more than `pace_bps` of payload."""
+    """Bytes over some links, at no more than `pace_bps` of payload, from `after_s` after their step's start on."""
 
     bytes: float
     links: tuple[Link, ...]
     pace_bps: float = inf
+    after_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,14 @@ def side_by_side(
     return [[[seen[n] for n in places] for places in course] for course in where]
 
 
+class _Due(Enum):
+    """What a step comes to at an instant that is known: its start, the end of its seconds, a stream of it that starts late."""
+
+    START = auto()
+    SECONDS = auto()
+    STREAM = auto()
+
+
 class _Simulation:
     """Time, what flows now, and who waits for whom."""
 
@@ -101,13 +111,16 @@ class _Simulation:
         for number, step in enumerate(steps):
             for before in set(step.after):
                 self.followers[before].append(number)
-        self.water = _Water([stream for step in steps for stream in step.streams], goodput_bps)
+        self.streams = [stream for step in steps for stream in step.streams]
+        self.water = _Water(self.streams, goodput_bps)
         counts = [len(step.streams) for step in steps]
         self.first = np.concatenate(([0], np.cumsum(counts))).astype(int).tolist()
         self.owner = np.repeat(np.arange(len(steps)), counts)
         self.parts = [1 + count for count in counts]
         """What of a step has not ended: its seconds, and each of its streams."""
-        self.timers: list[tuple[float, int, bool]] = []
+        self.timers: list[tuple[float, int, int, _Due]] = []
+        """Instants, in the order in which they were set where they are the same, and the step or stream that each is about."""
+        self.set = 0
 
     def run(self) -> list[Lasted]:
         for number, waits in enumerate(self.waits):
@@ -120,20 +133,34 @@ class _Simulation:
             for stream in flown.tolist():
                 self._part_ended(int(self.owner[stream]), now)
             while self.timers and self.timers[0][0] <= now:
-                _, number, starts = heapq.heappop(self.timers)
-                if starts:
-                    self._start(number, now)
-                else:
-                    self._part_ended(number, now)
+                _, _, number, due_is = heapq.heappop(self.timers)
+                self._due(number, due_is, now)
         return [Lasted(start, end) for start, end in zip(self.started, self.ended, strict=True)]
 
+    def _at(self, instant: float, number: int, what: _Due) -> None:
+        self.set += 1
+        heapq.heappush(self.timers, (instant, self.set, number, what))
+
+    def _due(self, number: int, what: _Due, now: float) -> None:
+        match what:
+            case _Due.START:
+                self._start(number, now)
+            case _Due.SECONDS:
+                self._part_ended(number, now)
+            case _Due.STREAM if self.water.pour([number]):
+                self._part_ended(int(self.owner[number]), now)
+
     def _ready(self, number: int, now: float) -> None:
-        heapq.heappush(self.timers, (max(now, self.steps[number].not_before_s), number, True))
+        self._at(max(now, self.steps[number].not_before_s), number, _Due.START)
 
     def _start(self, number: int, now: float) -> None:
         self.started[number] = now
-        heapq.heappush(self.timers, (now + self.steps[number].seconds, number, False))
-        self.parts[number] -= self.water.pour(self.first[number], self.first[number + 1])
+        self._at(now + self.steps[number].seconds, number, _Due.SECONDS)
+        mine = range(self.first[number], self.first[number + 1])
+        for stream in mine:
+            if self.streams[stream].after_s:
+                self._at(now + self.streams[stream].after_s, stream, _Due.STREAM)
+        self.parts[number] -= self.water.pour([n for n in mine if not self.streams[n].after_s])
 
     def _part_ended(self, number: int, now: float) -> None:
         self.parts[number] -= 1
@@ -164,9 +191,9 @@ class _Water:
         self.flowing: Ints = np.empty(0, dtype=np.int64)
         self._rates: Floats | None = None
 
-    def pour(self, first: int, end: int) -> int:
-        """Let the streams from `first` to before `end` flow; how many of them are empty, and have ended."""
-        mine = np.arange(first, end)
+    def pour(self, streams: Sequence[int]) -> int:
+        """Let these streams flow; how many of them are empty, and have ended."""
+        mine = np.array(streams, dtype=np.int64)
         wet = mine[self.left[mine] > 0]
         if len(wet):
             self.flowing, self._rates = np.concatenate((self.flowing, wet)), None

@@ -53,3 +53,8 @@ class Task:
     def region(self) -> str:
         """The region that it is told of."""
         return self.regions[0]
+
+
+def hides_in(light: Task, collective: Task) -> bool:
+    """Whether a reconfiguration is the one that may be done while a collective goes on. Where it was, there is nothing left to do."""
+    return isinstance(collective.work, Collective) and collective.work.meanwhile is light.work

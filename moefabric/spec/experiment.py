@@ -240,14 +240,6 @@ class ExperimentSpec(Whole):
                 self._joining_faults(choice, place),
                 self._eps_faults(choice, place),
                 self._hosted_faults(choice, place),
-                self._first_faults(choice, place),
-            )
-
-    def _first_faults(self, choice: FabricChoice, place: str) -> Iterator[Fault]:
-        if self.training.apart and choice.first == "divert":
-            yield (
-                f"{place}.first",
-                f"{choice.first} is for regions in lockstep: those that go apart know block, reuse and predict",
             )
 
     def _joining_faults(self, choice: FabricChoice, place: str) -> Iterator[Fault]:

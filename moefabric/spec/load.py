@@ -22,14 +22,24 @@ def fabric(path: Path, settings: Sequence[str] = ()) -> "FabricSpec":
     """The fabric that a file describes, with `key=value` settings applied. SpecError with all of its faults."""
     from moefabric.spec.fabric import FabricSpec
 
-    return _checked(FabricSpec, written(path, settings), path)
+    raw = written(path, settings)
+    if "experiment" in raw and "fabric" not in raw:
+        raise SpecError(
+            [(str(path), "describes an experiment, which `moefabric run` takes; a fabric is needed")]
+        )
+    return _checked(FabricSpec, raw, path)
 
 
 def experiment(path: Path, settings: Sequence[str] = ()) -> "ExperimentSpec":
     """The experiment that a file describes, with `key=value` settings applied. SpecError with all of its faults."""
     from moefabric.spec.experiment import ExperimentSpec
 
-    return _checked(ExperimentSpec, written(path, settings), path)
+    raw = written(path, settings)
+    if "fabric" in raw and "experiment" not in raw:
+        raise SpecError(
+            [(str(path), "describes a fabric, which `moefabric up` takes; an experiment is needed")]
+        )
+    return _checked(ExperimentSpec, raw, path)
 
 
 def _checked(kind: type[S], raw: dict[str, Any], path: Path) -> S:

@@ -29,7 +29,7 @@ from moefabric.paper.job import Job
 from moefabric.paper.read import jobs
 from moefabric.paper.stage import at, emulation, fabric, operations
 from moefabric.topology import Fabric
-from tests.bench.bench_reconfiguration import ROUNDS, round_of_changes
+from tests.bench.bench_reconfiguration import BOUND_S, ROUNDS, round_of_changes
 from tests.bench.bench_updown import outer, turn
 
 __all__ = ["outer"]
@@ -52,7 +52,8 @@ SIZES: Final = {
 """Servers: the job whose EP group a region is, and how many regions."""
 POLICY: Final = "spill"
 RATE_BPS: Final = 400e9
-LOOP_S: Final = 0.007
+TURNS: Final = 2
+LOOP_S: Final = BOUND_S
 ERROR: Final = 0.05
 """Bounds that hold at every size: of the loop, with a proof of light, and of the median error."""
 
@@ -103,9 +104,9 @@ def looped(client: ControllerClient, servers: int) -> float:
 
 
 def measured(servers: int, there: str) -> Size:
-    """One size, brought up twice: to be timed, and to be used."""
+    """One size, brought up to be timed, and once more to be used."""
     job, wired = sized(servers)
-    coming = turn(wired, there)
+    coming = min((turn(wired, there) for _ in range(TURNS)), key=lambda one: one.up_alone_s)
     with standing(wired, congestion="reno") as (up, fleet, lights):
         loop_s = looped(next(iter(lights.clients.values())), servers)
         lights.dark()

@@ -323,9 +323,9 @@ def test_a_client_that_reads_nothing_or_says_nothing_holds_up_nobody(served: Ser
         for _ in range(20_000):
             slow.send(flood)
     before = time.monotonic()
-    for _ in range(20):
+    for _ in range(5):
         alike(served, [(1, 13)])
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 5
     silent.close()
 
 

@@ -133,6 +133,17 @@ def _is_whole(frame: bytes) -> bool:
     return len(frame) > 40 and not twice
 
 
+def _ends_open_vswitch(told: Sequence[Rule], kinds: Mapping[int, int]) -> bool:
+    """Whether Open vSwitch 3.1 dies of these rules: of a select group that is applied while an action set waits.
+
+    It works the group out anew for each packet's hash, keeps what is still to be done until then, and counts on the waiting
+    action set being no longer than that ("assertion state->action_set_len <= state->ofpacts_len", in ofproto-dpif-rid.c).
+    """
+    waits = any(rule.write for rule in told if rule.table == 0 and rule.goto)
+    applied = [action for rule in told if rule.table == 1 for action in rule.apply]
+    return waits and any(isinstance(one, ToGroup) and kinds[one.id] == of.OFPGT_SELECT for one in applied)
+
+
 packets = st.lists(st.tuples(st.sampled_from(PORTS), switch_frames.frames().filter(_is_whole)), max_size=8)
 
 
@@ -289,9 +300,11 @@ def test_the_same_frames_leave_by_the_same_ports(
     frames = [(port, numbered(frame, number)) for number, (port, frame) in enumerate(sent)]
     left = dict[str, Left]()
     for name, switch in switches.items():
+        if name == "ovs" and _ends_open_vswitch(told, {1: one[0], 2: two[0]}):
+            continue
         has_room = switch.tell(messages)
         assert has_room or name == "bpf"
         assume(has_room)  # its flows have STEPS steps at most, and two tables may make more
         left[name] = switch.left(frames)
     assert left["bpf"] == left["memory"]
-    assert left["ovs"] == left["memory"]
+    assert left.get("ovs", left["memory"]) == left["memory"]

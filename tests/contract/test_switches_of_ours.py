@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import IPv4Address
-from pathlib import Path
 
 import pytest
 
@@ -65,10 +64,11 @@ class Bench:
         return made
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """One for all tests, since the controllers take a second to start."""
     management = Management(f"127.{os.getpid() % 200 + 20}.{os.getpid() // 200 % 250}.0/24")
-    run = RunDir(tmp_path)
+    run = RunDir(tmp_path_factory.mktemp("run"))
     run.wiring.write_text(Wiring(FABRIC, management).to_json())
     with ExitStack() as undo:
         undo.enter_context(scpi_device(FABRIC, (management.ocs(REGION), SCPI_PORT)))
@@ -98,7 +98,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_switches_have_exactly_the_rules_of_what_is_lit(bench: Bench) -> None:
-    """One test for all states, since the controllers take a second to start."""
     for lit in (CircuitSet(), A, B, A, CircuitSet()):
         before = {name: datapath.loads for name, datapath in bench.datapaths.items()}
         bench.client.light([str(circuit) for circuit in lit])

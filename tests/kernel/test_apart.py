@@ -39,8 +39,8 @@ def wired() -> Fabric:
     return Fabric(f"apart-{os.getpid()}", regions, 1, 1, 1, 100e9, Eps(8), Scale(1000))
 
 
-def passes(region: Region, _micro_batch: int, direction: str) -> Sequence[Operation]:
-    """Neighbours owe each other something, then those across: the light moves twice an iteration."""
+def passes(region: Region, _micro_batch: int, direction: str, diverts: bool = False) -> Sequence[Operation]:
+    """Neighbours owe each other something, then those across: the light moves twice an iteration, before they send it or, where it `diverts`, meanwhile."""
     if direction == "backward":
         return ()
     done: list[Operation] = []
@@ -49,16 +49,17 @@ def passes(region: Region, _micro_batch: int, direction: str) -> Sequence[Operat
         for a, b in pairs:
             owed[a][b] = owed[b][a] = 0.1 * SECOND
         demand = DemandMatrix(region.servers, owed)
+        light = Reconfigure("forward", layer, demand)
         done += [
             Compute("attention", "forward", layer, (0.03,) * 4),
-            Reconfigure("forward", layer, demand),
-            Collective("dispatch", "forward", layer, demand),
+            *(() if diverts else (light,)),
+            Collective("dispatch", "forward", layer, demand, light if diverts else None),
         ]
     return done
 
 
-def programme(job: Job, _number: int) -> tuple[Task, ...]:
-    return iteration(job, passes, Volumes(0, 0))
+def programme(job: Job, _number: int, *, diverts: bool = False) -> tuple[Task, ...]:
+    return iteration(job, partial(passes, diverts=diverts), Volumes(0, 0))
 
 
 def signalled(fabric: Fabric, number: signal.Signals) -> int:
@@ -148,3 +149,33 @@ def sent_s(runs: Sequence[IterationRun]) -> float:
 
 def paths(run: IterationRun) -> set[str]:
     return {record.path for c in run.collectives for record in c.records}
+
+
+def test_an_all_to_all_that_diverts_starts_by_the_eps_and_takes_its_new_light_as_soon_as_there_is_any() -> (
+    None
+):
+    """Each is over before either the EPS or light, had it come at once, could have carried it alone."""
+    fabric = wired()
+    with standing(fabric) as (_, fleet, lights):
+        apart = Apart(fabric, MIXNET, fleet, lights.under("mixnet", 2.0), CircuitSet())
+        try:
+            both = jobs(Shape(), fabric.regions)
+            runs = apart.run({job: partial(programme, job, diverts=True) for job in both}, 5)
+        finally:
+            apart.close()
+    warm = [run for run in runs if run.number]
+    sent = [c for run in warm for c in run.collectives]
+    errors = [(c.end_ns - c.start_ns) / 1e9 / c.prediction.seconds - 1 for c in sent]
+    print(f"an all-to-all: {sent_s(warm):.4f} s, median {median(errors):+.1%} of the simulation")
+    assert len(sent) == 16
+    assert all(c.moved_now for c in sent)
+    assert {record.path for c in sent for record in c.records} == {"e0", "o0"}
+    assert all(record.ok for c in sent for record in c.records)
+    assert sent_s(warm) < 0.095
+    assert abs(median(errors)) < 0.15
+    lit = {(r.iteration, r.region, r.operation.layer): r for run in warm for r in run.reconfigurations}
+    assert len(lit) == len(sent)
+    for c in sent:
+        light = lit[c.iteration, c.region, c.operation.layer or 0]
+        assert c.start_ns < light.end_ns
+        assert min(r.first_sent_ns for r in c.records if r.path == "o0") > light.end_ns

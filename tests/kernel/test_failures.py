@@ -1,12 +1,16 @@
 """Failures while agents send to each other by every NIC: controllers find them out by themselves, and every byte arrives."""
 
 import os
+import signal
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pytest
 
+from controller.client import ControllerClient
 from emulator import injection
+from emulator.waiting import Deadline
 from moefabric.errors import FabricError
 from moefabric.experiment.testbed import ways
 from tests.agents_lab import Paced
@@ -71,6 +75,27 @@ def test_every_byte_arrives_though_something_fails_and_all_is_as_before_when_it_
     assert max(one.detected_s for one in found) < 0.5
     ring.given_back(RING)
     assert ring.entries() == before
+
+
+def relayed(client: ControllerClient) -> bool:
+    return client.relays() == {"s0": "s1"}
+
+
+def test_controllers_that_start_anew_know_of_what_is_out_and_keep_a_relay(
+    ring: FailureLab, machine: Machine
+) -> None:
+    ring.taken("nic", ["s0/e0", "s0/e1"], ["r0", "eps"])
+    expected = ring.entries()
+    flows = [Paced(way.src, way.dst, 10_000, None, way.path) for way in ways(ring.fabric)]
+    for who, region in (("eps", None), ("r0", ring.fabric.regions[0])):
+        os.kill(int(ring.run_dir.controller(region).read_text()), signal.SIGKILL)
+        ring.clients[who].close()
+        machine.here(partial(ring.clients[who].wait_ready, 10.0))
+        Deadline.after(5).until(partial(relayed, ring.clients[who]), f"the relay at {who}")
+        records = ring.fleet.run(time.monotonic_ns(), flows, deadline_s=10.0)
+        assert [record.why for record in records if not record.ok] == []
+    Deadline.after(5).until(lambda: ring.entries() == expected, "the rules of before")
+    ring.given_back(RING)
 
 
 def test_a_server_that_fails_is_told_as_one_and_comes_back(ring: FailureLab) -> None:

@@ -105,6 +105,45 @@ def test_a_frozen_agent_is_missed_by_its_silence_and_taken_back_when_it_goes_on(
     assert lab.fleet.lost() == (NOBODY, NOBODY)
 
 
+def test_two_that_were_frozen_come_back_together(lab: Lab) -> None:
+    lab.arm_all(1)
+    for name in ("s1", "s2"):
+        os.kill(lab.processes[name].pid, signal.SIGSTOP)
+    lab.fleet.leave(["s1", "s2"])
+    lab.fleet.abandon(1)
+    lab.go_on()
+    back, ends = frozenset[str](), time.monotonic() + 5.0
+    while len(back) < 2 and time.monotonic() < ends:
+        back |= lab.fleet.returned()
+    assert back == {"s1", "s2"}
+    assert lab.between(*NAMES) == [""] * 6
+
+
+def test_the_channels_of_the_lost_are_closed_with_all_others(lab: Lab) -> None:
+    channel = lab.fleet.channels["s2"]
+    lab.fleet.leave(["s2"])
+    lab.fleet.close()
+    assert channel.gone == "its control channel was closed here"
+
+
+def test_those_that_live_end_what_was_under_way_though_another_is_dead(lab: Lab) -> None:
+    lab.arm_all(1)
+    lab.processes["s0"].kill()
+    lab.processes["s0"].wait(5)
+    lab.fleet.abandon(1)
+    lab.fleet.leave(["s0"])
+    assert all(not said["armed"] for said in lab.fleet.ask("stats").values())
+
+
+def test_nothing_is_kept_of_signs_of_life(lab: Lab) -> None:
+    """Agents owe the last answer when a collective ends; it comes when nobody asks for it any more."""
+    flows = [Paced(a, b, 1 << 20, 1e7) for a, b in itertools.permutations(NAMES, 2)]
+    for number in range(1, 4):
+        lab.fleet.run(number, flows, deadline_s=10.0)
+    lab.fleet.ask("stats")
+    assert [channel.replies for channel in lab.fleet.channels.values()] == [{}, {}, {}]
+
+
 def test_one_that_froze_before_it_was_armed_is_lost_too(lab: Lab) -> None:
     os.kill(lab.processes["s1"].pid, signal.SIGSTOP)
     with pytest.raises(LostError, match="agents s1: no answer to collective") as lost:

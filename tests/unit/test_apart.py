@@ -10,13 +10,14 @@ from controller.planner.mixnet import MIXNET
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.errors import AgentError, ControlError
-from moefabric.experiment.apart import OWES, Apart
+from moefabric.experiment.apart import Apart
+from moefabric.experiment.asking import OWES
 from moefabric.experiment.memory import InTime, MemoryAgents, MemoryLight, VirtualClock
 from moefabric.experiment.runs import IterationRun, Moved
 from moefabric.experiment.sending import lit_together
 from moefabric.iteration import Collective, Compute, Operation, Reconfigure
 from moefabric.records import Phases
-from moefabric.schedule.job import Volumes, iteration
+from moefabric.schedule.job import Passes, Volumes, iteration
 from moefabric.schedule.shape import Shape, jobs
 from moefabric.topology import Region
 from tests.fabrics import fabric
@@ -51,10 +52,12 @@ class Bench:
             background=Each(self.clock, VirtualClock()), arming_ns=6 * MS, patience_s=0.5, stolen=lambda: (0, 0),
         )  # fmt: skip
 
-    def run(self, iterations: int = 1, volumes: Volumes | None = None) -> list[IterationRun]:
+    def run(
+        self, iterations: int = 1, volumes: Volumes | None = None, work: Passes | None = None
+    ) -> list[IterationRun]:
         made = jobs(self.shape, self.fabric.regions)
         sizes = volumes or Volumes(TENTH / 10, TENTH / 5)
-        programmes = {job: lambda _, job=job: iteration(job, passes, sizes) for job in made}
+        programmes = {job: lambda _, job=job: iteration(job, work or passes, sizes) for job in made}
         return self.apart.run(programmes, iterations)
 
 
@@ -119,6 +122,8 @@ def test_a_region_goes_through_its_operations_in_order() -> None:
     assert run.compute_ns == pytest.approx(90 * MS, abs=NEAR)
     assert [c.prediction.seconds for c in run.collectives] == pytest.approx([0.1] * 4)
     assert [c.dark_ns for c in run.collectives] == [25 * MS, 0, 0, 0]
+    assert [c.waited_ns for c in run.collectives] == pytest.approx([31 * MS, 0, 6 * MS, 0], abs=NEAR)
+    assert [c.expected_wait_s for c in run.collectives] == pytest.approx([0.025, 0, 0, 0])
     assert bench.clock.now_ns() == run.end_ns
 
 
@@ -230,3 +235,83 @@ def test_phases_of_a_silent_controller_are_its_silence() -> None:
     bench.lights["r0"].answers = [9.0]
     [run] = bench.run()
     assert run.reconfigurations[0].moved.phases == Phases(total_s=0.55)
+
+
+def diverting(region: Region, _micro_batch: int, direction: str) -> Sequence[Operation]:
+    """As `passes`, with a dispatch that doesn't wait for its light."""
+    return diverting_of(TENTH, region, direction)
+
+
+def diverting_of(size: float, region: Region, direction: str) -> Sequence[Operation]:
+    if direction == "backward":
+        return ()
+    owed = demand(region, size)
+    return (
+        Compute("attention", "forward", 0, (0.010, 0.010)),
+        Collective("dispatch", "forward", 0, owed, Reconfigure("forward", 0, owed)),
+        Compute("expert", "forward", 0, (0.020, 0.005)),
+        Collective("combine", "forward", 0, owed.combine()),
+    )
+
+
+def test_an_all_to_all_that_diverts_goes_by_the_eps_at_once_and_by_its_light_from_when_it_is_there() -> None:
+    """25 ms until there is light and 6 ms until it is used: the EPS carries 65.5 ms of the 100, and light the rest in the same time."""
+    bench = Bench(1)
+    [run] = bench.run(work=diverting)
+    dispatch, combine = run.collectives
+    assert {r.path: (r.first_sent_ns, r.last_received_ns) for r in dispatch.records} == {
+        "e0": pytest.approx((10 * MS, 75.5 * MS), abs=NEAR),
+        "o0": pytest.approx((41 * MS, 75.5 * MS), abs=NEAR),
+    }
+    assert sum(flow.bytes for flow in dispatch.planned) == pytest.approx(TENTH)
+    assert (dispatch.moved_now, dispatch.waited_ns, dispatch.dark_ns) == (True, 0, 25 * MS)
+    assert dispatch.prediction.seconds == pytest.approx(0.0655)
+    [light] = run.reconfigurations
+    assert (light.start_ns, light.end_ns) == (10 * MS, 35 * MS)
+    assert combine.start_ns == pytest.approx(95.5 * MS, abs=NEAR)
+    assert {record.path for record in combine.records} == {"o0"}
+    assert run.predicted_s == pytest.approx(0.1955)
+    assert run.end_ns == pytest.approx(195.5 * MS, abs=NEAR)
+
+
+def test_light_moves_behind_the_experts_where_an_all_to_all_is_over_before_there_would_be_any() -> None:
+    bench = Bench(1)
+    tenth: Passes = lambda region, _, direction: diverting_of(TENTH / 10, region, direction)  # noqa: E731
+    [run] = bench.run(work=tenth)
+    dispatch, combine = run.collectives
+    assert {record.path for record in dispatch.records} == {"e0"}
+    assert not dispatch.moved_now
+    [light] = run.reconfigurations
+    assert light.start_ns == pytest.approx(20 * MS, abs=NEAR)
+    assert combine.start_ns == pytest.approx((20 + 25 + 6) * MS, abs=NEAR)
+    assert {record.path for record in combine.records} == {"o0"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "known_ms", "whys"),
+    [
+        pytest.param(9.0, 560, ["its controller didn't answer within 0.6 s", OWES], id="silent"),
+        pytest.param(ControlError("connection refused"), 10, ["connection refused", ""], id="gone"),
+    ],
+)
+def test_what_was_left_for_light_that_does_not_come_goes_by_the_eps(
+    answer: float | ControlError, known_ms: int, whys: list[str]
+) -> None:
+    """What the EPS had not been given at first takes it 34.5 ms, from when it is known; where the controller is there, it is asked again."""
+    bench = Bench(1)
+    bench.lights["r0"].answers = [answer]
+    [run] = bench.run(work=diverting)
+    dispatch = run.collectives[0]
+    assert [record.path for record in dispatch.records] == ["e0", "e0"]
+    assert sum(flow.bytes for flow in dispatch.planned) == pytest.approx(TENTH)
+    late = max(dispatch.records, key=lambda record: record.first_sent_ns)
+    assert late.first_sent_ns == pytest.approx((known_ms + 6) * MS, abs=NEAR)
+    assert [each.why for each in run.reconfigurations] == whys
+
+
+def test_a_region_that_diverts_is_nothing_to_another() -> None:
+    [alone] = Bench(1).run(work=diverting)
+    bench = Bench(2)
+    bench.lights["r0"].answers = [9.0]
+    other = next(run for run in bench.run(work=diverting) if run.job == 1)
+    assert (other.start_ns, other.end_ns) == (alone.start_ns, alone.end_ns)

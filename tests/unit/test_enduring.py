@@ -172,6 +172,18 @@ def test_a_stand_in_that_dies_too_is_replaced_by_another() -> None:
     assert [servers_of(run) - {"s0", "s1", "s2"} for run in runs] == [{"s3"}, {"s4"}, {"s5"}]
 
 
+def test_a_server_that_dies_while_another_is_being_missed_is_replaced_too() -> None:
+    """The loss names the first; the second is missed when connections are to be opened again."""
+    second = Planned(Failure(Kind.SERVER, ("s2",)), 1, 1, 1000 * MS)
+    bench = Bench([breaks(Kind.SERVER, "s3", clear=None), second], backups=2)
+    assert servers_of(bench.run(2)[1]) == {"s0", "s1", "s4", "s5"}
+    assert [(note.do, note.what) for note in bench.notes if note.do != "inject"] == [
+        ("detected", ("s3",)),
+        ("detected", ("s2",)),
+        ("recovered", ("s2", "s3")),
+    ]
+
+
 def test_what_fails_between_collectives_is_found_by_the_next_one() -> None:
     bench = Bench([Planned(Failure(Kind.SERVER, ("s2",)), 1)])
     assert servers_of(bench.run(2)[1]) == {"s0", "s1", "s3", "s4"}
@@ -190,6 +202,15 @@ def test_collectives_that_felt_a_failure_are_told_not_judged() -> None:
     said = bench.result(bench.run(2))
     assert {(c["iteration"], tuple(c["failures"])) for c in said["collectives"]} == {(0, (0,)), (1, (0,))}
     assert said["fidelity"]["reasons"] == ("no collective was measured",)
+
+
+def test_a_job_warms_up_with_those_that_are_there() -> None:
+    bench = Bench()
+    bench.crew.die("s3")
+    bench.crew.leave(["s3"])
+    bench.job.warm_up()
+    assert bench.crew.lost() == (frozenset(["s3"]), frozenset())
+    assert servers_of(bench.run(1)[0]) == {"s0", "s1", "s2", "s4"}
 
 
 class Fickle:

@@ -1,17 +1,19 @@
 """What came of failures, from the notes of all who saw something; failures in experiments; the instants at which they are made to happen."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from moefabric.errors import SpecError
-from moefabric.experiment.breaking import standing
+from moefabric.errors import FabricError, SpecError
+from moefabric.experiment.breaking import break_, standing
 from moefabric.experiment.clock import LONGEST_WAIT_NS, SkippingClock
 from moefabric.experiment.injecting import Injector
 from moefabric.experiment.memory import AtOnce, VirtualClock
 from moefabric.failure_log import Do, Note, note, read
 from moefabric.failures import Failure, How, Kind, Planned, Told, Window, has, healthy, to_json, told
-from moefabric.management import RunDir
+from moefabric.management import Management, RunDir, Wiring
 from moefabric.spec import load
 from moefabric.topology import Scale
 from tests.fabrics import fabric
@@ -93,17 +95,28 @@ def test_iterations_are_healthy_before_it_breaks_and_when_it_is_mended(
 
 
 @pytest.mark.parametrize(
-    ("failure", "felt"),
+    ("failure", "anew", "felt"),
     [
-        pytest.param(Told("nic", ("s0/e0",), 10 * S, 11 * S, 12 * S, 45 * S), [1, 2, 3, 4], id="nobody-plans-with-a-nic-less"),
-        pytest.param(Told("nic", ("s0/o0",), 10 * S, 11 * S, 12 * S, 45 * S), [1, 4], id="light-is-planned-anew"),
-        pytest.param(Told("server", ("s3",), 10 * S, 11 * S, 12 * S), [1], id="a-server-is-replaced"),
-        pytest.param(Told("ocs", ("ocs0",), 10 * S), [1, 2, 3, 4, 5], id="never-recovered"),
+        pytest.param(Told("nic", ("s0/e0",), 10 * S, 11 * S, 12 * S, 45 * S), True, [1, 2, 3, 4], id="nobody-plans-with-a-nic-less"),
+        pytest.param(Told("nic", ("s0/o0",), 10 * S, 11 * S, 12 * S, 45 * S), True, [1, 4], id="light-is-planned-anew"),
+        pytest.param(Told("nic", ("s0/o0",), 10 * S, 11 * S, 14 * S, 45 * S), True, [1, 2, 4], id="when-it-is-planned-next"),
+        pytest.param(Told("ocs", ("ocs0",), 10 * S, 11 * S, 12 * S, 45 * S), False, [1, 2, 3, 4], id="or-never"),
+        pytest.param(Told("server", ("s3",), 10 * S, 11 * S, 12 * S), True, [1], id="a-server-is-replaced"),
+        pytest.param(Told("server", ("s3",), 10 * S, 11 * S, 12 * S, 41 * S), True, [1, 4], id="and-comes-back"),
+        pytest.param(Told("ocs", ("ocs0",), 10 * S), True, [1, 2, 3, 4, 5], id="never-recovered"),
     ],
 )  # fmt: skip
-def test_collectives_feel_what_was_not_planned_for(failure: Told, felt: list[int]) -> None:
+def test_collectives_feel_what_was_not_planned_for(failure: Told, anew: bool, felt: list[int]) -> None:
     spans = [(10 * n * S + S // 2, (10 * n + 9) * S) for n in range(6)]
-    assert [n for n, (start, end) in enumerate(spans) if failure.disturbs(start, end)] == felt
+    planned = [1 * S, 13 * S, 25 * S, 47 * S, 55 * S] if anew else []
+    assert [n for n, (start, end) in enumerate(spans) if failure.disturbs(start, end, planned)] == felt
+
+
+def test_connections_that_were_opened_again_are_slow_once() -> None:
+    lost, nic = (Told(kind, ("s3",), 10 * S, 11 * S, 12 * S) for kind in ("server", "ocs"))
+    spans = [(13 * S, 15 * S), (15 * S, 17 * S)]
+    assert [lost.disturbs(*span, reopened_ns=[5 * S, 15 * S]) for span in spans] == [True, False]
+    assert [nic.disturbs(*span, [12 * S], [15 * S]) for span in spans] == [False, False]
 
 
 def test_slow_downs_are_against_the_median_of_the_healthy() -> None:
@@ -135,6 +148,34 @@ def test_the_log_keeps_what_everyone_notes(tmp_path: Path) -> None:
     early = note(run_dir, "inject", "gpu", ["s1/3"], at_ns=5)
     assert read(run_dir) == [early, late]
     assert (early.at_ns, late.why) == (5, "it said so")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        pytest.param("sleeping", "is no controller", id="somebody-elses-number"),
+        pytest.param("controller", "", id="a-controller's"),
+    ],
+)
+def test_only_a_controller_is_ended_as_one(tmp_path: Path, name: str, said: str) -> None:
+    """A number that another container wrote is somebody else's here."""
+    run_dir, wired = RunDir(tmp_path), Wiring(fabric(), Management("198.18.0.0/24"))
+    run_dir.wiring.write_text(wired.to_json())
+    (tmp_path / f"{name}.py").write_text("import sys; sys.stdin.read()")
+    file = run_dir.controller(wired.fabric.regions[0])
+    file.parent.mkdir()
+    with subprocess.Popen([sys.executable, "-m", name], cwd=tmp_path, stdin=subprocess.PIPE) as process:
+        file.write_text(f"{process.pid}\n")
+        try:
+            if said:
+                with pytest.raises(FabricError, match=said):
+                    break_(run_dir, Failure(Kind.CONTROLLER, ("r0",)))
+                assert process.poll() is None
+            else:
+                break_(run_dir, Failure(Kind.CONTROLLER, ("r0",)))
+                assert process.wait(5) < 0
+        finally:
+            process.kill()
 
 
 class Bench:
@@ -188,6 +229,25 @@ def test_what_can_not_be_broken_ends_the_run_at_the_next_iteration() -> None:
         bench.injector.iteration(1)
 
 
+def test_what_could_not_be_broken_keeps_nothing_else_from_being_mended() -> None:
+    clock, mended = VirtualClock(), list[Failure]()
+
+    def refuse_nics(failure: Failure) -> None:
+        if failure == NIC:
+            raise SpecError([("", f"{failure}: no")])
+
+    def mend(failure: Failure) -> None:
+        mended.append(failure)
+        refuse_nics(failure)
+
+    injector = Injector([Planned(NIC, 0, 0), Planned(GPU, 0)], refuse_nics, mend, clock, Scale(), AtOnce())
+    injector.iteration(0)
+    injector.collective(0)
+    with pytest.raises(SpecError, match="nic s0/e0: no"):
+        injector.close()
+    assert set(mended) == {NIC, GPU}
+
+
 def test_an_instant_is_found_on_both_clocks_whatever_was_skipped() -> None:
     clock = SkippingClock(VirtualClock())
     clock.sleep_until(10 * S)
@@ -221,11 +281,11 @@ def test_what_a_fabric_has_may_fail(kind: Kind, there: str, not_there: str) -> N
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        pytest.param("failures[0].iteration=99", "failures[0].iteration: 99: there are iterations 0 to 23", id="too-late"),
+        pytest.param("failures[0].iteration=99", "failures[0].iteration: 99: there are iterations 0 to 24", id="too-late"),
         pytest.param("failures[0].what=[s0/e7]", "failures[0].what: s0/e7: no fabric here has such a nic", id="unknown"),
         pytest.param("failures[0].clear.iteration=2", "failures[0].clear.iteration: 2 is not after iteration 2", id="mended-before"),
         pytest.param("failures[0].how=stop", "failures[0].how: a nic is not stopped, it fails", id="stopped-nic"),
-        pytest.param("failures[7].clear={iteration: 19}", "failures[7].clear: a controller that was killed is started again at once: there is nothing to clear", id="cleared-kill"),
+        pytest.param("failures[7].clear={iteration: 21}", "failures[7].clear: a controller that was killed is started again at once: there is nothing to clear", id="cleared-kill"),
         pytest.param("failures[0].fabrics=[nowhere]", "failures[0].fabrics: nowhere: not a fabric here; there are mixnet", id="unknown-fabric"),
         pytest.param("wiring.backup=null", "failures[5].kind: nothing could take its place: give wiring.backup: {servers: 1}", id="no-backup"),
     ],
@@ -239,7 +299,7 @@ def test_wrong_failures_are_told_with_their_place(setting: str, said: str) -> No
 def test_a_stopped_controller_is_told_as_such() -> None:
     spec = load.experiment(EXAMPLE)
     assert spec.failures[8].planned() == Planned(
-        Failure(Kind.CONTROLLER, ("r0",), How.STOP), 20, 1, 5 * MS, 21
+        Failure(Kind.CONTROLLER, ("r0",), How.STOP), 21, 1, 5 * MS, 22
     )
 
 

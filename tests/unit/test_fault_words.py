@@ -5,7 +5,7 @@ from typing import Any
 import click
 import pytest
 
-from moefabric.commands.fault_ocs import _asked
+from moefabric.commands.fault_ocs import _asked, region_of
 from moefabric.errors import SpecError
 from moefabric.management import Management, Wiring
 from tests.controller_lab import fabric
@@ -68,3 +68,13 @@ def test_half_a_wish_is_wrong_usage(words: list[str], options: dict[str, Any], s
 def test_a_word_that_is_none_is_named(words: list[str]) -> None:
     with pytest.raises(SpecError, match=r"s9/o0|'x'|'half'"):
         asked(*words)
+
+
+def test_a_switch_of_another_name_is_refused_with_those_there_are() -> None:
+    with pytest.raises(SpecError, match=r"^ocs9 is not one of ocs0$"):
+        region_of(WIRING, "ocs9")
+
+
+def test_where_there_is_no_optical_switch_that_is_said() -> None:
+    with pytest.raises(SpecError, match=r"^ocs0: the fabric has no optical switch$"):
+        region_of(Wiring(fabric(optical=0), WIRING.management), "ocs0")

@@ -1,4 +1,4 @@
-"""A fleet whose transfers go on beside each other: it tells what has ended, and waits for nothing else."""
+"""A fleet of processes whose transfers go on beside each other: what none in memory does (see tests/contract/test_flights.py)."""
 
 import subprocess
 import threading
@@ -46,27 +46,6 @@ def all_of(fleet: Fleet, numbers: set[int]) -> dict[int, list[str]]:
     while numbers - told.keys() and time.monotonic_ns() < until:
         told |= {n: [record.why for record in records] for n, records in fleet.ended(until).items()}
     return told
-
-
-def test_what_ends_first_is_told_first(fleet: Fleet) -> None:
-    slow = fleet.launch([Paced("a", "b", 400_000, 8e6)], None, LONG)
-    quick = fleet.launch([Paced("b", "a", 400_000)], None, LONG)
-    assert list(all_of(fleet, {slow, quick}).items()) == [(quick, [""]), (slow, [""])]
-
-
-def test_an_instant_ends_the_wait_and_nothing_else(fleet: Fleet) -> None:
-    number = fleet.launch([Paced("a", "b", 1000)], later_ns(200), LONG)
-    until = later_ns(50)
-    assert fleet.ended(until) == {}
-    assert until <= time.monotonic_ns() < until + 100 * MS
-    assert all_of(fleet, {number}) == {number: [""]}
-
-
-def test_nothing_starts_before_its_instant(fleet: Fleet) -> None:
-    start = later_ns(150)
-    number = fleet.launch([Paced("a", "b", 1000)], start, LONG)
-    [record] = fleet.ended(later_ns(2000))[number]
-    assert start <= record.first_sent_ns < start + 100 * MS
 
 
 def test_another_thread_ends_the_wait(fleet: Fleet) -> None:
@@ -117,5 +96,5 @@ def test_an_agent_that_is_gone_ends_the_wait(tmp_path: Path) -> None:
     with standing(tmp_path) as (fleet, processes):
         fleet.launch([Paced("a", "b", 4_000_000, 8e6)], None, LONG)
         processes["b"].kill()
-        with pytest.raises(AgentError, match="b"):
+        with pytest.raises(AgentError, match="agent b: its control channel"):
             all_of(fleet, {-1})

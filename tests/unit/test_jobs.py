@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import pytest
 from controller.planner.mixnet import MIXNET
 from moefabric.circuits import CircuitSet
 from moefabric.experiment.apart import Apart
+from moefabric.experiment.first import first_foretold, first_told
 from moefabric.experiment.jobs import Jobs
-from moefabric.experiment.memory import AtOnce, MemoryAgents, VirtualClock
+from moefabric.experiment.jobs import predicted as predicted_apart
+from moefabric.experiment.memory import AtOnce, InTime, MemoryAgents, MemoryLight, VirtualClock
 from moefabric.experiment.predict import predicted, proposed_scale
 from moefabric.experiment.results import result
+from moefabric.experiment.sending import lit_together
 from moefabric.experiment.workload import workload_on
-from moefabric.iteration import Collective
+from moefabric.iteration import Collective, First
 from moefabric.schedule.tasks import AllReduce, Transfer
 from moefabric.spec import load
 from moefabric.topology import Scale
@@ -30,7 +34,7 @@ def jobs(*settings: str) -> Jobs:
     return Jobs(fabric, workload_on(spec, fabric, EXAMPLES), spec.training.shape)
 
 
-@pytest.mark.parametrize("name", ["prototype", "region", "training"])
+@pytest.mark.parametrize("name", ["prototype", "region", "training", "first-all-to-all"])
 def test_one_region_and_one_micro_batch_take_as_long_apart_as_in_lockstep(name: str) -> None:
     """The simulation of tasks, and the walk through operations, are two ways to the same."""
 
@@ -38,7 +42,11 @@ def test_one_region_and_one_micro_batch_take_as_long_apart_as_in_lockstep(name: 
         spec = load.experiment(EXAMPLES / f"{name}.yaml", [f"training.regions={regions}"])
         said = predicted(spec, EXAMPLES)["fabrics"]
         keys = ("iteration_s", "compute_s", "all_to_all_s", "light_share", "reconfigurations")
-        return [{key: each[key] for key in keys} for each in said]
+        return [{key: each[key] for key in keys} | flat(each["first_all_to_all"]) for each in said]
+
+    def flat(told: dict[str, Any]) -> dict[str, Any]:
+        every = {**told, **told.get("foresight", {})}
+        return {key: each for key, each in every.items() if isinstance(each, float)}
 
     for apart, lockstep in zip(seconds("apart"), seconds("lockstep"), strict=True):
         assert apart == pytest.approx(lockstep, rel=1e-6)
@@ -158,3 +166,27 @@ def test_an_iteration_is_held_against_the_simulation_of_the_same_tasks(said: dic
     assert iteration["predicted_s"] == pytest.approx(iteration["measured_s"], rel=0.1)
     assert 0 < iteration["compute_s"] < iteration["predicted_s"]
     assert said["fidelity"]["completion_error_p50"] < 0.02
+
+
+@pytest.mark.parametrize("first", ["block", "reuse", "divert"])
+def test_first_all_to_alls_of_regions_apart_are_as_foretold(first: First) -> None:
+    """In memory, where nothing takes time but bytes, light, and 5.2 ms of telling the agents, and with nothing beside the all-to-alls."""
+    made = jobs("training.pp=1", "training.dp=1", "training.micro_batches=2")
+    made = replace(made, work=made.work.under(first))
+    clock, own = VirtualClock(), VirtualClock()
+    lights = {region.name: MemoryLight(made.fabric, MIXNET, own, region) for region in made.regions}
+    agents = MemoryAgents(made.fabric, lambda: lit_together(each.lit for each in lights.values()), clock)
+    apart = Apart(
+        made.fabric, MIXNET, agents, lights, CircuitSet(), clock=clock, background=InTime(clock, own),
+        arming_ns=0, stolen=lambda: (0, 0),
+    )  # fmt: skip
+    told = first_told(made.fabric, "mixnet", first, apart.run(made.programmes, 1), {})
+    foretold = first_foretold(
+        [each.firsts for each in predicted_apart(made, MIXNET, CircuitSet(), 1, moves=True)]
+    )
+    assert told["count"] == 4 * 2 * 2
+    assert told["ideal_s"] == pytest.approx(foretold["ideal_s"], rel=1e-6)
+    for key in ("predicted_exposed_s", "predicted_wait_s"):
+        assert told[key] == pytest.approx(foretold[key], rel=0.02, abs=1e-5)
+    assert told["exposed_s"] == pytest.approx(foretold["predicted_exposed_s"], abs=5.3e-3)
+    assert bool(told["moved_now"]) is (first == "divert")

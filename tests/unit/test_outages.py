@@ -41,9 +41,10 @@ def test_what_is_out_is_down_in_the_fabrics_namespace(kind: Kind, what: list[str
         ({"inject": {"kind": "nic", "what": []}}, "fault nic: of what?"),
         ({"inject": {"kind": "fibre", "what": ["s0/o0"]}}, "fault: 'fibre' is not one of nic, server, ocs"),
         ({"inject": {"kind": "nic", "what": "s0/e0"}}, "fault: 's0/e0' are no names"),
+        ({"inject": ["s0/e0"]}, "fault: ['s0/e0'] has no kind"),
         ({"clear": {"kind": "nic", "what": ["s0/e0"]}}, "s0/e0: no such fault"),
     ],
-    ids=["no-nic", "no-server", "no-ocs", "nothing", "no-kind", "no-list", "not-out"],
+    ids=["no-nic", "no-server", "no-ocs", "nothing", "no-kind", "no-list", "no-keys", "not-out"],
 )
 def test_what_isnt_there_cant_be_taken(asked: Mapping[str, Any], said: str) -> None:
     outages = Outages(PLAN, lambda _server, _number: None)

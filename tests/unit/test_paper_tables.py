@@ -64,6 +64,15 @@ def test_the_joint_planner_s_all_to_all_is_as_fast_as_a_non_blocking_eps_s(fores
     assert max(alone.values()) <= 1.02
 
 
+def test_with_transfers_beside_all_to_alls_its_iterations_are_within_a_hundredth_of_an_eps_that_does_the_same(
+    foreseen: Paper,
+) -> None:
+    past = next(table for table in foreseen.tables if table.name == "past")
+    whole = {row.on: row.ours for row in past.rows if row.name == "mixnet-joint overlapped: iteration"}
+    assert len(whole) == 5
+    assert max(whole.values()) <= 1.01
+
+
 def test_the_last_line_counts_the_rows_within_their_bands(foreseen: Paper) -> None:
     assert (
         list(lines(foreseen))[-1]

@@ -71,6 +71,16 @@ def test_the_forward_pass_waits_for_light_between_the_gate_and_dispatch() -> Non
     assert str(light.moved.after) == "s0/o0~s1/o0 s2/o0~s3/o0"
 
 
+def test_light_that_is_slower_than_its_switch_should_be_is_not_foreseen() -> None:
+    """What is held against the measurement isn't taken from it."""
+    slow, bench = fabric(1, 1, settle_ns=60 * MS), Bench()
+    bench.replay.lighting.lights = {"r0": MemoryLight(slow, MIXNET, bench.clock)}
+    run = bench.replay.iteration(0, [ATTENTION, Reconfigure("forward", 0, NEIGHBOURS), DISPATCH])
+    assert run.reconfigurations[0].moved.phases.settle_s == 0.060
+    [dispatch] = run.collectives
+    assert (dispatch.waited_ns, dispatch.expected_wait_s) == (66 * MS, 0.025)
+
+
 def test_an_iteration_is_run_in_order_and_timed_as_a_whole() -> None:
     bench = Bench()
     expert = Compute("expert", "forward", 0, (0.020, 0.005, 0.005, 0.005))

@@ -89,6 +89,9 @@ def test_steps_start_when_those_before_them_are_done_and_bytes_take_their_time()
         pytest.param([Stream(1e9, (A,), 0.25 * GIGA), Stream(1e9, (A,))], [4, 4 / 3], id="paced"),
         pytest.param([Stream(1e9, (A,), 0.25 * GIGA)], [4], id="paced-though-alone"),
         pytest.param([Stream(0, (A,))], [0], id="nothing"),
+        pytest.param([Stream(3e9, (A,)), Stream(1e9, (A,), after_s=1.0)], [4, 3], id="one-starts-late"),
+        pytest.param([Stream(1e9, (A,), after_s=2.0)], [3], id="late-though-alone"),
+        pytest.param([Stream(0, (A,), after_s=2.0)], [2], id="nothing-late"),
     ],
 )
 def test_streams_share_a_link(streams: list[Stream], ends: list[float]) -> None:
@@ -97,7 +100,8 @@ def test_streams_share_a_link(streams: list[Stream], ends: list[float]) -> None:
 
 
 def test_a_step_ends_with_its_last_stream() -> None:
-    [seen] = simulate([Step(streams=(Stream(1e9, (A,)), Stream(5e9, (B,))))], ROOM)
+    streams = Stream(1e9, (A,)), Stream(5e9, (B,)), Stream(1e9, (A,), after_s=0.5)
+    [seen] = simulate([Step(streams=streams)], ROOM)
     assert seen == Lasted(0, 2.5)
 
 

@@ -11,7 +11,7 @@ from moefabric.schedule.job import Volumes, iteration
 from moefabric.schedule.pipeline import bubble
 from moefabric.schedule.shape import Job, Shape, activation_bytes, gradient_bytes, jobs
 from moefabric.schedule.simulate import Step, side_by_side, simulate
-from moefabric.schedule.tasks import AllReduce, Task, Transfer
+from moefabric.schedule.tasks import AllReduce, Task, Transfer, hides_in
 from moefabric.topology import Region
 from tests.fabrics import fabric
 
@@ -182,7 +182,7 @@ def test_light_that_hides_behind_computing_is_waited_for_by_what_is_sent_and_by_
     assert [task.after for task in tasks] == [(), (), (0,), (0, 1), (2, 3)]
 
 
-def test_light_of_an_all_to_all_that_diverts_moves_when_that_has_ended() -> None:
+def test_light_of_an_all_to_all_that_diverts_has_moved_before_the_next_one_starts() -> None:
     owed = DemandMatrix(("s0", "s1"), [[0.0, 1.0], [0.0, 0.0]])
     work: list[Operation] = [
         Collective("dispatch", "forward", 0, owed, Reconfigure("forward", 0, owed)),
@@ -191,6 +191,8 @@ def test_light_of_an_all_to_all_that_diverts_moves_when_that_has_ended() -> None
     ]
     tasks = iteration(job(Shape()), lambda _r, _m, way: {"forward": work}.get(way, ()), SIZES)
     assert [task.after for task in tasks] == [(), (0,), (0,), (1, 2)]
+    assert hides_in(tasks[1], tasks[0]), "unless it has moved meanwhile"
+    assert not hides_in(tasks[1], tasks[3])
 
 
 def test_jobs_take_their_regions_in_turn() -> None:

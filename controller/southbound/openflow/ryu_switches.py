@@ -1,4 +1,4 @@
-"""The packet switches of one controller over OpenFlow 1.3, by Ryu: with `messages`, all that knows Ryu.
+"""The packet switches of one controller over OpenFlow 1.3, by Ryu: with `messages` and `wire`, all that knows Ryu.
 
 A switch that connects is given every rule it should have, whatever it had: the controller says what is, and never asks. Each controller process
 marks its entries with a cookie of its own, by which what an earlier one left is found and removed, after the new entries are in place.
@@ -13,14 +13,13 @@ from typing import Any
 from controller.southbound.openflow import arp, light_probe, messages
 from controller.southbound.openflow.entries import entry
 from controller.southbound.openflow.green import GreenEvent, listen
+from controller.southbound.openflow.wire import Wire
 
 # isort: split
 import eventlet
 from ryu import cfg
 from ryu.base.app_manager import AppManager, RyuApp
-from ryu.controller import ofp_event
 from ryu.controller.controller import datapath_connection_factory
-from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from ryu.controller.ofp_handler import OFPHandler
 from ryu.ofproto import ofproto_v1_3 as of
 from ryu.ofproto import ofproto_v1_3_parser as parser
@@ -59,43 +58,6 @@ class Counter:
     bytes: int
 
 
-class _Wire(RyuApp):
-    """What Ryu tells, handed on."""
-
-    OFP_VERSIONS = [of.OFP_VERSION]  # noqa: RUF012 - Ryu looks for a list
-
-    def __init__(self, switches: "RyuSwitches") -> None:
-        super().__init__()
-        self._switches = switches
-
-    @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
-    def state_changes(self, ev: Any) -> None:
-        if ev.state == MAIN_DISPATCHER:
-            self._switches.enters(ev.datapath)
-        else:
-            self._switches.leaves(ev.datapath)
-
-    @set_ev_cls(ofp_event.EventOFPBarrierReply, MAIN_DISPATCHER)
-    def barrier_is_passed(self, ev: Any) -> None:
-        self._switches.confirms(ev.msg.datapath, ev.msg.xid)
-
-    @set_ev_cls(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
-    def error_comes(self, ev: Any) -> None:
-        self._switches.refuses(ev.msg.datapath, ev.msg)
-
-    @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
-    def packet_comes(self, ev: Any) -> None:
-        self._switches.asks(ev.msg.datapath, ev.msg)
-
-    @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
-    def port_changes(self, ev: Any) -> None:
-        self._switches.sees(ev.msg.datapath, [ev.msg.desc])
-
-    @set_ev_cls(ofp_event.EventOFPFlowStatsReply, MAIN_DISPATCHER)
-    def counts_come(self, ev: Any) -> None:
-        self._switches.tells(ev.msg.datapath, ev.msg)
-
-
 class RyuSwitches:
     """Some switches of a fabric, the rules they should have, and Ryu between the two."""
 
@@ -129,7 +91,7 @@ class RyuSwitches:
         cfg.CONF.set_override("echo_request_interval", 5.0)
         cfg.CONF.set_override("maximum_unreplied_echo_requests", 3)
         manager = AppManager.get_instance()
-        apps = [manager.instantiate(_Wire, self), manager.instantiate(OFPHandler)]
+        apps = [manager.instantiate(Wire, self), manager.instantiate(OFPHandler)]
         for app in apps:
             RyuApp.start(app)  # not OFPHandler's own, which would listen where nobody hears of a failure
         listen(address, "switches", datapath_connection_factory)
