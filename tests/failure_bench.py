@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from threading import Lock
 
 from controller.control import Control, Counter
 from controller.eps_recovery import EpsRecovery
@@ -46,6 +47,8 @@ class Bench:
 
     def __init__(self, wired: Fabric) -> None:
         self.fabric, self.now_ns = wired, 0
+        self.lock = Lock()
+        """Held by whoever changes light."""
         self.switches = Watched(wired)
         self.eps = EpsRecovery(wired, self.switches, Findings(self.clock_ns))
         self.ocs: dict[str, MemoryOcs] = {}
@@ -70,7 +73,7 @@ class Bench:
             partial(self._tell_eps, name),
             Findings(self.clock_ns),
         )
-        return Control(self.fabric, region, self.switches, reconciler, recovery=recovery)
+        return Control(self.fabric, region, self.switches, reconciler, recovery=recovery, lock=self.lock)
 
     def _tell_eps(self, region: str, relays: Mapping[str, str]) -> None:
         self.eps.relay({"region": region, "relays": dict(relays)})

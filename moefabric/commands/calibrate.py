@@ -35,7 +35,11 @@ def _duration(_: click.Context, option: click.Parameter, value: Any) -> Any:
     help="Settle times of switches made for this.",
 )
 @click.option(
-    "--moves", type=click.IntRange(2, 10_000), default=100, show_default=True, help="Moves of light, of each."
+    "--moves",
+    type=click.IntRange(2, 10_000),
+    default=100,
+    show_default=True,
+    help="How often the light of each moves.",
 )
 @click.option(
     "--spacing", default="50us", show_default=True, callback=_duration, help="Time between two frames."

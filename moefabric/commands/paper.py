@@ -24,12 +24,12 @@ _PATH: Final = click.Path(path_type=Path)
 @click.option("--report", type=_PATH, help="Write one HTML page.")
 @click.option("--emulated", is_flag=True, help="Send one region's all-to-alls as packets. Root; 15 minutes.")
 @click.option(
-    "--only", multiple=True, metavar="MODEL[@RATE]", help="With --emulated: no other model, no other rate."
+    "--only", multiple=True, metavar="MODEL[@RATE]", help="With --emulated: only this model, at this rate."
 )
 def paper(
     folder: Path, json_file: Path | None, report: Path | None, emulated: bool, only: tuple[str, ...]
 ) -> None:
-    """What the fluid model, or packets, say of the paper's tables, row by row."""
+    """Print what the fluid model, or packets, say of the paper's tables, row by row; FOLDER has its experiments."""
     from moefabric.paper.page import page
     from moefabric.paper.tables import predicted
     from moefabric.paper.text import lines

@@ -66,7 +66,7 @@ def bare_fabric(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plan(demand: Path, degree: int, electrical: int, nic_rate: float, policy: str, as_json: bool) -> None:
-    """Circuits, split and predicted completion that a demand gets."""
+    """Print the circuits, the split and the predicted completion that a demand gets. No root, no fabric."""
     from controller.planner import plan as planning
     from moefabric.circuits import CircuitSet
     from moefabric.demand import DemandMatrix

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from emulator.processes import marked
+from emulator.waiting import Deadline
 from moefabric.experiment.results import STOLEN
 from tests.namespaces import Island, must
 
@@ -288,6 +289,25 @@ def test_an_interrupted_run_leaves_nothing(home: Home, number: signal.Signals) -
     assert running.returncode == 130, told
     assert "Traceback" not in told
     assert marked(name) == []
+    assert home.left() == []
+
+
+def test_the_fabric_of_a_run_is_left_to_it_unless_it_is_named_or_the_run_is_dead(home: Home) -> None:
+    spec = home.write("small.yaml", EXPERIMENT.format(iterations=50, repository=REPOSITORY))
+    running = subprocess.Popen(
+        home.argv("run", spec), env=home.env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    with running:
+        assert running.stderr is not None
+        name = running.stderr.readline().split()[-2]  # "eps: bringing NAME up"
+        holder = home.folder / "run" / name / "holder"
+        Deadline.after(30).until(lambda: holder.exists() and bool(holder.read_text()), "the run's fabric")
+        refused = home.call("down")
+        assert refused.returncode == 1
+        assert f"{name} (of process {running.pid}) is up: left to the run" in refused.stderr
+        running.kill()
+        running.wait(10)
+    assert home.must("down") == f"{name}: down\n"
     assert home.left() == []
 
 

@@ -266,6 +266,8 @@ def test_an_all_to_all_that_diverts_goes_by_the_eps_at_once_and_by_its_light_fro
     assert sum(flow.bytes for flow in dispatch.planned) == pytest.approx(TENTH)
     assert (dispatch.moved_now, dispatch.waited_ns, dispatch.dark_ns) == (True, 0, 25 * MS)
     assert dispatch.prediction.seconds == pytest.approx(0.0655)
+    [(_, streams), *_] = bench.apart.flights.landed
+    assert [stream.after_s for stream in streams] == pytest.approx([0.0, 0.031])
     [light] = run.reconfigurations
     assert (light.start_ns, light.end_ns) == (10 * MS, 35 * MS)
     assert combine.start_ns == pytest.approx(95.5 * MS, abs=NEAR)

@@ -16,7 +16,7 @@ from moefabric.errors import ControlError
 from moefabric.ocs_control import Mode
 from moefabric.records import Phases
 from moefabric.rules import RuleChange, light_rules
-from moefabric.topology import Eps, Fabric, Ocs, Region
+from moefabric.topology import Eps, Fabric, Nic, Ocs, Region
 
 SETTLE_S = 0.025
 NAMES = ("s0", "s1", "s2", "s3")
@@ -189,6 +189,24 @@ def test_light_does_not_move_before_every_switch_has_let_go_of_it(bench: Bench) 
         bench.reconciler.reconcile(B)
     assert bench.ocs.lit() == A
     assert not [entry for entry in bench.journal if entry.startswith("out")]
+
+
+class LosingOcs(JournalledOcs):
+    """The same, while whose mirrors move a NIC fails."""
+
+    def reconfigure(self, transition: Transition, mode: Mode = Mode.SAFE) -> None:
+        super().reconfigure(transition, mode)
+        self.bench.reconciler.shun(frozenset([Nic.parse("s0/o0")]))
+
+
+def test_no_traffic_is_admitted_to_a_nic_that_fails_while_light_moves() -> None:
+    bench = Bench()
+    bench.ocs = LosingOcs(bench)
+    bench.reconciler = Reconciler(bench.ocs, bench.switches, bench.clock.now_s)
+    change = bench.reconciler.reconcile(A)
+    assert change.after == bench.reconciler.lit == CircuitSet.of(["s2/o0~s3/o0"])
+    assert bench.switches.way("s0", "s1", "o0", A) == (("s0/e0", "leaf0"), ("leaf0", "s1/e0"))
+    assert bench.switches.way("s2", "s3", "o0", A) == (("s2/o0", "ocs"), ("ocs", "s3/o0"))
 
 
 def test_after_a_fault_the_next_change_works(bench: Bench) -> None:

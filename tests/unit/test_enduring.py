@@ -193,6 +193,7 @@ def test_a_failure_strikes_once_though_its_iteration_starts_anew() -> None:
     bench = Bench([breaks(Kind.GPU, "s1/1")])
     bench.run(2)
     assert [note.do for note in bench.notes] == ["inject", "detected", "recovered"]
+    assert bench.replay.clock.held == 0, "long waits are skipped again"
 
 
 def test_collectives_that_felt_a_failure_are_told_not_judged() -> None:
@@ -280,3 +281,11 @@ def test_a_stopped_controllers_region_is_on_the_eps_and_the_iteration_ends() -> 
 
 def test_how_a_controller_fails_is_said() -> None:
     assert str(Failure(Kind.CONTROLLER, ("r0",), How.STOP)) == "controller r0 (stopped)"
+
+
+def test_a_controller_that_is_back_is_not_looked_for_again() -> None:
+    controller = Fickle(["silent", "lit", "lit"], [False, True])
+    light = PatientLight(controller, 2.0, clock=iter([0.0, 1.5, 9.0, 9.0]).__next__)
+    whys = [light.reconfigure(DEMAND).why for _ in range(3)]
+    assert whys == ["silent", "", ""]
+    assert controller.looked == [0.5, 0.2], "what is left of its patience; then a glance"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from controller.failures import Condition, Failed, Failure, News, failures, relays
 from controller.planner.plan import POLICIES, plan
+from controller.planner.water import EpsLinks
 from moefabric.circuits import Circuit, CircuitSet
 from moefabric.demand import DemandMatrix
 from moefabric.fluid import Link
@@ -170,6 +171,29 @@ def test_a_relay_whose_peer_fails_too_is_replaced() -> None:
     assert used(bench.way("s2", "s0", "e0")) == {"s2/e0", "s3/e0", "s3/o1", "s0/o1"}
 
 
+def test_a_peer_that_loses_one_of_its_nics_relays_by_the_other() -> None:
+    bench = lit(Bench(FOUR), *RING)
+    bench.hear(["s0/e0", "s0/e1"], up=False)
+    bench.hear(["s1/e0"], up=False)
+    assert bench.recovery().doors == {"s0": "s1"}
+    for mark in marks(FOUR):
+        assert used(bench.way("s2", "s0", mark)) >= {"s1/e1", "s1/o0", "s0/o0"}, mark
+
+
+def test_who_has_a_relay_keeps_it_and_who_has_none_takes_nics_without_light() -> None:
+    out = FOUR.without(nics("s0/e0", "s0/e1"))
+    there = {"s0": Circuit.parse("s0/o1~s3/o1")}
+    assert relays(out, out.regions[0], CircuitSet.of(RING), there) == there
+    elsewhere = CircuitSet.of(["s1/o1~s2/o0"])
+    assert relays(out, out.regions[0], elsewhere, {}) == {"s0": Circuit.parse("s0/o1~s1/o0")}
+
+
+def test_a_server_with_one_of_two_nics_left_has_half_as_much_of_the_eps() -> None:
+    budget = EpsLinks.of(FOUR.without(nics("s0/e0")), FOUR.servers).budget
+    sending, receiving = budget[:4], budget[4:]
+    assert (sending[0], receiving[0]) == (sending[1] / 2, receiving[1] / 2)
+
+
 @pytest.mark.parametrize("policy", [name for name in POLICIES if name != "eps"])
 def test_a_plan_uses_no_nic_that_is_out_and_leaves_what_is_held(policy: str) -> None:
     held = CircuitSet.of(["s1/o1~s2/o1"])
@@ -244,7 +268,8 @@ def test_without_its_optical_switch_a_region_is_on_the_eps_and_asks_it_nothing()
     bench.hear([nic for server in FOUR.servers for nic in FOUR.optical_nics(server)], up=False)
     assert all(way[0][1] == "leaf0" for way in all_ways(bench).values())
     assert [(f.what, f.kind) for f in bench.recovery().findings.standing()] == [("ocs0", "ocs")]
-    answered = bench.controls["r0"].demand({"demand": MATRIX}, 0.0)
+    with bench.lock:  # somebody still waits for the switch that is gone
+        answered = bench.controls["r0"].demand({"demand": MATRIX}, 0.0)
     assert answered["circuits_after"] == []
     bench.ocs["r0"].gone = False
     bench.hear([nic for server in FOUR.servers for nic in FOUR.optical_nics(server)], up=True)
