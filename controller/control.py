@@ -1,5 +1,6 @@
 """What a controller does when it is asked: told demand or circuits, it plans, changes the light and says how that went."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +15,13 @@ from controller.reconcile import Change, Reconciler
 from controller.recovery import Recovery
 from moefabric.circuits import CircuitSet
 from moefabric.demand import DemandMatrix
-from moefabric.errors import SpecError
+from moefabric.errors import ControlError, SpecError
 from moefabric.records import Phases
 from moefabric.rules import Rule
 from moefabric.seams import PacketSwitches
 from moefabric.topology import Fabric, Region
+
+log = logging.getLogger(__name__)
 
 
 class Counter(Protocol):
@@ -176,8 +179,11 @@ class Control:
             return Change(reconciler.lit, CircuitSet(), CircuitSet(), Phases())
         try:
             return reconciler.reconcile(target)
-        finally:
-            recovery.relay()  # over what is lit, whatever came of the change
+        finally:  # over what is lit, whatever came of the change
+            try:
+                recovery.relay()
+            except ControlError as fault:  # the light is as it is, and who asked for it is told that
+                log.warning("not relayed yet: %s", fault)
 
     # --- failures ------------------------------------------------------------------------------------------------------
 
@@ -209,6 +215,7 @@ class Control:
             target = aim(recovery.fabric, reconciler.lit, recovery.wanted())
             if recovery.has_light and target != reconciler.lit:
                 self._lit(reconciler, recovery, target)
+                recovery.relay()
                 recovery.told(("optical-nic", "ocs-port"), f"lit anew: {reconciler.lit}")
 
     def failures(self, after: int | None = None, patience_s: float = 30.0) -> dict[str, Any]:

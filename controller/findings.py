@@ -37,7 +37,7 @@ class Finding:
 
 
 class Findings:
-    """What one controller found, in order; the last thousand of it."""
+    """What one controller found, in order: what stands, and the last thousand of what is over."""
 
     def __init__(
         self,
@@ -62,7 +62,8 @@ class Findings:
         for failure in new:
             self._made += 1
             self._found[self._made] = Finding(self._made, failure.what, failure.kind.value, at_ns)
-            self._found.pop(self._made - KEPT, None)
+            for over in [n for n, one in self._found.items() if one.cleared_ns is not None][:-KEPT]:
+                del self._found[over]
         if new:
             self._ring()
         return list(range(self._made - len(new) + 1, self._made + 1))

@@ -8,6 +8,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,8 +89,9 @@ class Children:
             _child(run, wiring, region, parent)
         self.running[pid] = (run.path, region)
         file = run.controller(region)
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(f"{pid}\n")
+        with suppress(FileNotFoundError):  # a fabric that goes just now takes its controllers with it
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(f"{pid}\n")
 
     def missing(self, run: RunDir, wiring: Wiring) -> Iterator[Region | None]:
         """The controllers that a fabric should have and has not."""
@@ -115,9 +117,9 @@ class Children:
 
     def _fell(self, run: RunDir, region: Region | None, code: int) -> None:
         run.controller(region).unlink(missing_ok=True)
-        if run.path.exists():
-            self.fallen.setdefault(run.path, []).append(region)
+        with suppress(FileNotFoundError):  # the fabric is gone as well
             note(run, "detected", "controller", [_name(region)], f"its process ended ({code})")
+            self.fallen.setdefault(run.path, []).append(region)
 
     def look(self, run: RunDir, wiring: Wiring) -> None:
         """See which of those that were started again are ready: all their switches, and their light taken over."""

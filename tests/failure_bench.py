@@ -14,6 +14,7 @@ from controller.southbound.memory_ocs import MemoryOcs
 from controller.southbound.openflow.entries import Entry
 from controller.southbound.openflow.memory import MemorySwitches
 from moefabric.circuits import CircuitSet
+from moefabric.errors import ControlError
 from moefabric.fluid import Link
 from moefabric.rules import Rule
 from moefabric.topology import Fabric, Kind, Nic
@@ -47,6 +48,8 @@ class Bench:
 
     def __init__(self, wired: Fabric) -> None:
         self.fabric, self.now_ns = wired, 0
+        self.eps_gone = False
+        """Whether the EPS's controller answers nobody."""
         self.lock = Lock()
         """Held by whoever changes light."""
         self.switches = Watched(wired)
@@ -76,6 +79,8 @@ class Bench:
         return Control(self.fabric, region, self.switches, reconciler, recovery=recovery, lock=self.lock)
 
     def _tell_eps(self, region: str, relays: Mapping[str, str]) -> None:
+        if self.eps_gone:
+            raise ControlError("the EPS's controller: no answer")
         self.eps.relay({"region": region, "relays": dict(relays)})
 
     def recovery(self, name: str = "r0") -> Recovery:

@@ -17,6 +17,7 @@ from moefabric.experiment.clock import Clock, MonotonicClock, SkippingClock
 from moefabric.experiment.collective import ARMING_NS
 from moefabric.experiment.course import Course, Programme, judge
 from moefabric.experiment.cpu import stolen_and_total
+from moefabric.experiment.diverting import light_after_s
 from moefabric.experiment.flight import Flights, sending_spans, told
 from moefabric.experiment.forecast import Parting, parting
 from moefabric.experiment.lighting import Light, moving_spans
@@ -91,6 +92,8 @@ class Apart:
         self._asking = Asking(
             fabric, lights, lit, self.clock, self._background, patience_s, self._at, agents.wake
         )
+        self._due_s = light_after_s(fabric)
+        """What light is held to need, whatever it took."""
         self._tasks: dict[int, _Sent] = {}
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self._count = self._going = 0
@@ -129,9 +132,9 @@ class Apart:
             return
         until = self._timers[0][0] if self._timers else None
         idle = not self.flights.flying and not self._asking.owed
-        if idle and until is None:
-            return
-        if idle and until is not None:
+        if idle:
+            if until is None:
+                raise AssertionError("every task waits for another one")
             self.clock.skip_towards(until)
         arrived = self.agents.ended(None if until is None else self.clock.wall_ns(until))
         for number, records in arrived.items():
@@ -257,15 +260,15 @@ class Apart:
 
     def _ask(self, course: Course, number: int) -> None:
         """Ask a region's controller for light; the task has ended when it may be used, or isn't to be waited for."""
-        work = course.tasks[number].work
+        region, work = course.tasks[number].region, course.tasks[number].work
         assert isinstance(work, Reconfigure)
 
         def then(answer: Answer) -> None:
-            course.lasts(number, answer.settled_s / self.fabric.scale.dilation)
+            course.lasts(number, self._due_s[region] if answer.changed else 0.0)
             self._told_of_light(course, number, work, answer)
             self._ended(course, number, answer.end_ns)
 
-        self._asking.ask(course.tasks[number].region, work.demand, then)
+        self._asking.ask(region, work.demand, then)
 
     def _move_meanwhile(self, sent: _Sent, parted: Parting) -> None:
         """Ask for light when a collective starts that doesn't wait for it; what was left for it is sent when it is there, or isn't to be waited for."""

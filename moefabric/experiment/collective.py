@@ -80,7 +80,7 @@ class Collectives:
         self._count = 0
         self._flying: dict[int, InFlight] = {}
         self.begun: Callable[[int], object] = lambda _: None
-        """Told of the instant, on the wall's clock, at which each collective starts."""
+        """Told of the instant, on the wall's clock, at which each collective starts; late bytes are of the same one."""
         self.groups: Mapping[str, Sequence[str]] = fabric.groups
         """The servers that work for each region; others than its own where some stand in."""
         self.windows: list[tuple[int, int]] = []
@@ -95,7 +95,7 @@ class Collectives:
             return None
         predictions = predict_regions(self.fabric, circuits, planned, self.groups)
         told = paced(self.fabric, planned, predictions, self.groups, greedily=not self.paced)
-        return self._armed(iteration, operation, predictions, planned, told, earliest_ns)
+        return self._announced(self._armed(iteration, operation, predictions, planned, told, earliest_ns))
 
     def diverted(self, operation: Collective, lit: CircuitSet, after_s: Mapping[str, float]) -> Diverted:
         """How a collective is parted that starts over what is `lit`, while new light is expected in each region `after_s` model seconds."""
@@ -108,7 +108,9 @@ class Collectives:
         if not plan.now:
             return None
         told = paced(self.fabric, plan.now, plan.predictions, self.groups, greedily=not self.paced)
-        return self._armed(iteration, operation, plan.predictions, plan.now, told, earliest_ns)
+        return self._announced(
+            self._armed(iteration, operation, plan.predictions, plan.now, told, earliest_ns)
+        )
 
     def begin_late(self, flying: InFlight, plan: Diverted, lit: CircuitSet) -> InFlight | None:
         """The rest of a diverted collective, now that `lit` is: at once, and so that it ends when it was planned to, if it still can."""
@@ -143,7 +145,10 @@ class Collectives:
         )  # fmt: skip
         self.clock.held += 1
         self.agents.arm(flying.number, told, self.clock.wall_ns(start), deadline_s)
-        self.begun(self.clock.wall_ns(start))
+        return flying
+
+    def _announced(self, flying: InFlight) -> InFlight:
+        self.begun(self.clock.wall_ns(flying.start_ns))
         return flying
 
     def drop(self) -> list[InFlight]:

@@ -18,7 +18,6 @@ from moefabric.schedule.shape import Job, Shape, activation_bytes, gradient_byte
 from moefabric.schedule.simulate import Lasted, Step
 from moefabric.schedule.tasks import Pair, Task, hides_in
 from moefabric.topology import Fabric, Region
-from moefabric.units import NS_PER_S
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ def planned(
                 if moves and region.ocs is not None:
                     now[task.region] = policy.circuits(fabric, region, demand, before)
                 moved = now[task.region] != before
-                return Planned(task, Step(task.after, settle_s(region) * moved), moved=moved)
+                return Planned(task, Step(task.after, after_s.get(region.name, 0.0) * moved), moved=moved)
             case Collective(meanwhile=Reconfigure()) if task.region in after_s:
                 parted = _parted(fabric, policy, task, now[task.region], after_s[task.region])
                 if parted is None:
@@ -164,11 +163,6 @@ def _sent(
     if key not in known:
         known[key] = sending(fabric, policy, task, circuits)
     return known[key]
-
-
-def settle_s(region: Region) -> float:
-    """What a change of a region's light takes, in model seconds on a fabric that isn't dilated."""
-    return (region.ocs.settle_ns + region.ocs.link_up_ns) / NS_PER_S if region.ocs else 0.0
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -23,7 +24,7 @@ from moefabric.experiment.testbed import Lights, standing
 from moefabric.paper.job import Job
 from moefabric.paper.scene import RATES
 from moefabric.paper.seen import Cell, Seen, better, seen
-from moefabric.paper.stage import Emulation, Rails, at, emulation, fabric, operations
+from moefabric.paper.stage import COLD, Emulation, Rails, at, emulation, fabric, operations
 from moefabric.topology import Fabric
 from moefabric.units import NS_PER_S, duration_text, rate_text
 
@@ -110,7 +111,9 @@ class _Stage:
                 lights.dark()
             self._lit = _laid(job, wired, made.policy, lights)
         self._lights = lights.under(made.policy) if wired.optical and planned.moves else {}
-        self._replayed(at(wired, job, RATES[0]))
+        first = at(wired, job, RATES[0])
+        with closing(self._replay(first)) as cold:
+            cold.iteration(0, operations(job, first)[:COLD])
 
     def seen(self, rate_bps: float) -> Seen:
         """The all-to-alls at this rate; again, where others used the machine."""
@@ -118,13 +121,12 @@ class _Stage:
         first = self._replayed(made)
         return first if first.believed else better(first, self._replayed(made))
 
+    def _replay(self, made: Fabric) -> Replay:
+        return Replay(made, self._policy, self._fleet, self._lights, self._lit)
+
     def _replayed(self, made: Fabric) -> Seen:
-        replay = Replay(made, self._policy, self._fleet, self._lights, self._lit)
-        try:
-            with CpuSampler() as cpu:
-                run = replay.iteration(0, operations(self._job, made))
-        finally:
-            replay.close()
+        with closing(self._replay(made)) as replay, CpuSampler() as cpu:
+            run = replay.iteration(0, operations(self._job, made))
         idle = idle_while(cpu.samples, replay.windows)
         entry = result(made, made.name, self._name, [run], cpu_idle=idle, remarks=self._remarks)
         return seen(entry, counted(made.servers, replay.circuits))

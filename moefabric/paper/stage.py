@@ -25,6 +25,8 @@ _CARRIED: Final = 0.75
 _LONGER: Final = 1.25
 _BURSTS: Final = 12
 """How many times as long as a burst from every peer takes at one NIC: where demand is even, all may come last."""
+COLD: Final = 4
+"""How many of a layer's operations use every connection once: its light, dispatch and combine."""
 _MBPS: Final = 1e6
 _REST_S: Final = 0.1
 """On the wire. A connection keeps the pace of what it last sent until that is acknowledged, which may be 40 ms later."""

@@ -60,8 +60,8 @@ def share(value: float | None) -> str:
 
 
 def error(value: float | None) -> str:
-    """A deviation with its sign: `+1.1 %`."""
-    return NOTHING if value is None else f"{value * 100:+.1f} %"
+    """A deviation with its sign: `+1.1 %`; none is `+0.0 %`."""
+    return NOTHING if value is None else f"{round(value * 100, 1) + 0.0:+.1f} %"
 
 
 def ratio(value: float | None) -> str:

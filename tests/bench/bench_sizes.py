@@ -27,7 +27,7 @@ from moefabric.experiment.results import STOLEN, result
 from moefabric.experiment.testbed import standing
 from moefabric.paper.job import Job
 from moefabric.paper.read import jobs
-from moefabric.paper.stage import at, emulation, fabric, operations
+from moefabric.paper.stage import COLD, at, emulation, fabric, operations
 from moefabric.topology import Fabric
 from tests.bench.bench_reconfiguration import BOUND_S, ROUNDS, round_of_changes
 from tests.bench.bench_updown import outer, turn
@@ -113,7 +113,7 @@ def measured(servers: int, there: str) -> Size:
         made = at(wired, job, RATE_BPS)
         replay = Replay(made, policy_named(POLICY), fleet, lights.under(POLICY), CircuitSet())
         try:
-            replay.iteration(0, operations(job, made)[:4])
+            replay.iteration(0, operations(job, made)[:COLD])
             with CpuSampler() as cpu:
                 run = replay.iteration(1, operations(job, made))
         finally:

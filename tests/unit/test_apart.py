@@ -127,6 +127,16 @@ def test_a_region_goes_through_its_operations_in_order() -> None:
     assert bench.clock.now_ns() == run.end_ns
 
 
+def test_light_that_is_slower_than_its_switch_should_be_is_not_foreseen() -> None:
+    bench = Bench(1)
+    slow = fabric(1, 1, regions=(2,), settle_ns=60 * MS)
+    bench.lights["r0"].light = MemoryLight(slow, MIXNET, bench.lights["r0"].clock)
+    [run] = bench.run()
+    assert run.reconfigurations[0].moved.phases.settle_s == 0.060
+    assert run.predicted_s == pytest.approx(0.515), "as with light that is in time"
+    assert run.collectives[0].expected_wait_s == pytest.approx(0.025)
+
+
 def test_a_pipeline_hands_activations_forward_and_gradients_back() -> None:
     bench = Bench(2, Shape(pp=2, micro_batches=2), light=False)
     [run] = bench.run()

@@ -166,6 +166,22 @@ def test_the_combine_waits_for_light_that_is_still_moving() -> None:
     assert combine.expected_wait_s == pytest.approx(0.180, abs=1e-5)
 
 
+def test_a_diverted_all_to_all_is_one_collective_though_agents_are_told_twice() -> None:
+    """Failures are planned by the number of collectives that have started."""
+    bench, started = Bench(), list[int]()
+    bench.replay.collectives.begun = started.append
+    dispatch, combine = bench.run(passed("divert")).collectives
+    assert started == pytest.approx([dispatch.start_ns, combine.start_ns], abs=NEAR)
+
+
+def test_what_new_light_takes_later_is_paced_to_end_when_all_else_does() -> None:
+    """It has 34.5 ms of the 65.5 left, all of which its circuit needs."""
+    dispatch, _ = Bench().run(passed("divert")).collectives
+    full_bps = 1.03 * 8 * TENTH / 0.1
+    paces = {record.path: record.rate_bps for record in dispatch.records}
+    assert paces["o0"] == pytest.approx(full_bps, rel=1e-3)
+
+
 def test_what_was_left_for_light_that_does_not_come_goes_by_the_eps() -> None:
     run = Bench(light=Unlit).run(passed("divert"))
     dispatch, combine = run.collectives

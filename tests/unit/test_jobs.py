@@ -12,7 +12,7 @@ from controller.planner.mixnet import MIXNET
 from moefabric.circuits import CircuitSet
 from moefabric.experiment.apart import Apart
 from moefabric.experiment.first import first_foretold, first_told
-from moefabric.experiment.jobs import Jobs
+from moefabric.experiment.jobs import Jobs, planned
 from moefabric.experiment.jobs import predicted as predicted_apart
 from moefabric.experiment.memory import AtOnce, InTime, MemoryAgents, MemoryLight, VirtualClock
 from moefabric.experiment.predict import predicted, proposed_scale
@@ -50,6 +50,22 @@ def test_one_region_and_one_micro_batch_take_as_long_apart_as_in_lockstep(name: 
 
     for apart, lockstep in zip(seconds("apart"), seconds("lockstep"), strict=True):
         assert apart == pytest.approx(lockstep, rel=1e-6)
+
+
+def test_settling_is_as_much_less_of_a_models_time_as_that_is_stretched() -> None:
+    """The optical switch takes its own time, whatever a testbed does with the model's."""
+    plain = jobs()
+    stretched = replace(plain, fabric=replace(plain.fabric, scale=Scale(dilation=10)))
+    moved = [
+        {
+            each.step.seconds
+            for job in planned(made.fabric, MIXNET, [made.tasks(made.all[0], 0)], CircuitSet(), moves=True)
+            for each in job
+            if each.moved
+        }
+        for made in (plain, stretched)
+    ]
+    assert moved == [{0.025}, {0.0025}]
 
 
 def test_each_stage_has_its_own_layers_and_each_replica_all_of_them() -> None:

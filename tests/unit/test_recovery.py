@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.failures import Condition, Failed, Failure, News, failures, relays
+from controller.findings import KEPT, Findings
 from controller.planner.plan import POLICIES, plan
 from controller.planner.water import EpsLinks
 from moefabric.circuits import Circuit, CircuitSet
 from moefabric.demand import DemandMatrix
+from moefabric.errors import ControlError
 from moefabric.fluid import Link
 from moefabric.rules import eps_rules, server_rules
 from moefabric.topology import Eps, EpsKind, Fabric, Nic
@@ -169,6 +171,19 @@ def test_a_relay_whose_peer_fails_too_is_replaced() -> None:
     assert bench.recovery().doors == {"s0": "s3", "s1": "s2"} == bench.eps.relays
     assert bench.way("s0", "s1", "e0")
     assert used(bench.way("s2", "s0", "e0")) == {"s2/e0", "s3/e0", "s3/o1", "s0/o1"}
+
+
+def test_light_moves_though_the_controller_of_the_eps_is_gone_and_a_relay_waits_for_it() -> None:
+    bench = lit(Bench(FOUR), *RING)
+    bench.hear(["s0/e0", "s0/e1"], up=False, relight=False)
+    bench.eps_gone = True
+    answered = bench.controls["r0"].light({"circuits": RING[:2]}, 0.0)
+    assert answered["circuits_after"] == RING[:2]
+    with pytest.raises(ControlError, match="no answer"):
+        bench.controls["r0"].relight()
+    bench.eps_gone = False
+    bench.controls["r0"].relight()
+    assert bench.eps.relays == {"s0": "s1"}
 
 
 def test_a_peer_that_loses_one_of_its_nics_relays_by_the_other() -> None:
@@ -332,6 +347,18 @@ def test_findings_say_when_and_what_was_done_and_wake_who_waits() -> None:
     bench.hear(["s0/e1"], up=True)
     (finding,) = findings.told(after=told["version"])["failures"]
     assert finding["cleared_ns"] > finding["recovered_ns"]
+
+
+def test_what_stands_is_kept_however_much_fails_and_works_again() -> None:
+    findings, stands = Findings(), Failure("s0/e0", Failed.ELECTRICAL_NIC)
+    findings.detected([stands], 1)
+    for _ in range(KEPT + 2):
+        findings.detected([Failure("s1/e0", Failed.ELECTRICAL_NIC)], 2)
+        findings.cleared(lambda one: one.what == "s1/e0")
+    findings.acted(1, "s0 sends by s0/e1")
+    told = findings.told()["failures"]
+    assert (told[0]["what"], told[0]["action"]) == ("s0/e0", "s0 sends by s0/e1")
+    assert len(told) <= KEPT + 2
 
 
 def test_rules_of_a_fabric_without_failures_are_the_same_with_and_without_the_word_relay() -> None:

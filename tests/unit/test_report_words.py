@@ -52,6 +52,7 @@ def test_shares_errors_and_ratios_carry_their_signs() -> None:
     assert words.share(0.2241) == "22.4 %"
     assert words.error(-0.011) == "-1.1 %"
     assert words.error(0.011) == "+1.1 %"
+    assert words.error(-0.0004) == "+0.0 %"
     assert words.ratio(1.414) == "1.41x"
 
 
