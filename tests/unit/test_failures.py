@@ -161,10 +161,13 @@ def test_only_a_controller_is_ended_as_one(tmp_path: Path, name: str, said: str)
     """A number that another container wrote is somebody else's here."""
     run_dir, wired = RunDir(tmp_path), Wiring(fabric(), Management("198.18.0.0/24"))
     run_dir.wiring.write_text(wired.to_json())
-    (tmp_path / f"{name}.py").write_text("import sys; sys.stdin.read()")
+    (tmp_path / f"{name}.py").write_text("import sys; print(flush=True); sys.stdin.read()")
     file = run_dir.controller(wired.fabric.regions[0])
     file.parent.mkdir()
-    with subprocess.Popen([sys.executable, "-m", name], cwd=tmp_path, stdin=subprocess.PIPE) as process:
+    told = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-m", name], cwd=tmp_path, stdin=told, stdout=told) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # its command line can be read from now on
         file.write_text(f"{process.pid}\n")
         try:
             if said:
