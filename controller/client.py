@@ -123,9 +123,7 @@ class ControllerClient:
             said = json.loads(answer.read())
         except (OSError, HTTPException, ValueError) as fault:
             self._connection.close()
-            raise ControlError(
-                f"controller at {self._place}: {_words(fault)}"
-            ) from fault
+            raise ControlError(f"controller at {self._place}: {_words(fault)}") from fault
         if answer.status >= 400:
             raise ControlError(str(said.get("error", said)))
         return dict(said)

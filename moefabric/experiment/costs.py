@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from moefabric.baseline import baseline
 from moefabric.cost import bought, network_usd, performance_per_dollar
 from moefabric.errors import SpecError
 from moefabric.topology import Fabric
@@ -24,10 +25,9 @@ def cost(fabric: Fabric, iteration_s: float | None) -> Json:
 
 
 def against_eps(entries: Sequence[Json]) -> None:
-    """Put into each entry's cost how much more a dollar buys than a dollar of the fabric `eps` of the same run does; nothing where there is none."""
-    base = next(
-        (entry["cost"]["performance_per_dollar"] for entry in entries if entry["policy"] == "eps"), None
-    )
-    for entry in entries if base else ():
+    """Put into each entry's cost how much more a dollar buys than a dollar of the run's baseline does; nothing where there is none."""
+    base = baseline(entries)
+    theirs = base["cost"]["performance_per_dollar"] if base else None
+    for entry in entries if theirs else ():
         if mine := entry["cost"]["performance_per_dollar"]:
-            entry["cost"]["to_eps"] = mine / base
+            entry["cost"]["to_eps"] = mine / theirs

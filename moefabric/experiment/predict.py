@@ -4,12 +4,13 @@ from pathlib import Path
 from statistics import median
 
 from controller.planner.plan import policy_named
+from moefabric.baseline import baseline
 from moefabric.circuits import CircuitSet
 from moefabric.experiment.costs import against_eps, cost
 from moefabric.experiment.first import first_foretold
 from moefabric.experiment.jobs import Jobs
 from moefabric.experiment.jobs import predicted as predicted_apart
-from moefabric.experiment.results import Json
+from moefabric.experiment.results import Json, wiring
 from moefabric.experiment.walk import Walk, Walked
 from moefabric.experiment.workload import Workload, workload_on
 from moefabric.scaling import propose
@@ -34,6 +35,7 @@ def predicted(spec: ExperimentSpec, folder: Path) -> Json:
             {
                 "fabric": choice.name,
                 "policy": choice.policy,
+                "wiring": wiring(fabric),
                 "iteration_s": total,
                 "compute_s": compute,
                 "exposed_comm_s": total - compute,
@@ -46,9 +48,9 @@ def predicted(spec: ExperimentSpec, folder: Path) -> Json:
                 "first_all_to_all": first_foretold([each.firsts for each in iterations], guesses),
             }
         )
-    base = next((f["all_to_all_s"] for f in fabrics if f["policy"] == "eps"), None)
+    base = baseline(fabrics)
     for entry in fabrics:
-        entry["all_to_all_vs_eps"] = entry["all_to_all_s"] / base if base else None
+        entry["all_to_all_vs_eps"] = entry["all_to_all_s"] / base["all_to_all_s"] if base else None
     against_eps(fabrics)
     return {"experiment": spec.experiment, "fabrics": fabrics}
 

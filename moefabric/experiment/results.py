@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from moefabric.baseline import baseline
 from moefabric.circuits import CircuitSet
 from moefabric.experiment.costs import cost
 from moefabric.experiment.runs import CollectiveRun, IterationRun, ReconfigurationRun, Suffered
@@ -58,7 +59,7 @@ def result(
     return {
         "fabric": name,
         "policy": policy,
-        "wiring": _wiring(fabric),
+        "wiring": wiring(fabric),
         "cost": cost(fabric, _median_s(model_s, runs)),
         "iterations": [_iteration(fabric, run) for run in runs],
         "collectives": [
@@ -144,7 +145,7 @@ def _model_seconds(fabric: Fabric) -> Callable[[float], float]:
     return lambda wall_ns: wall_ns / NS_PER_S / fabric.scale.dilation
 
 
-def _wiring(fabric: Fabric) -> Json:
+def wiring(fabric: Fabric) -> Json:
     return {
         "servers": len(fabric.working),
         "regions": {region: list(servers) for region, servers in fabric.groups.items()},
@@ -291,8 +292,8 @@ def _links(fabric: Fabric, record: FlowRecord) -> tuple[Link, ...]:
 
 
 def ratios(results: Sequence[Json]) -> None:
-    """Put into each result how long its all-to-alls are, relative to those of the fabric `eps` in the same run (medians)."""
-    base = next((r for r in results if r["policy"] == "eps"), None)
+    """Put into each result how long its all-to-alls are, relative to those of the run's baseline (medians of those that nothing disturbed)."""
+    base = baseline(results)
     if base is None:
         return
     for entry in results:
@@ -305,9 +306,13 @@ def ratios(results: Sequence[Json]) -> None:
 def _median_ratio(
     ours: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]], key: str
 ) -> float | None:
-    theirs = {_place(c): c[key] for c in base}
-    found = [c[key] / theirs[_place(c)] for c in ours if _place(c) in theirs]
+    theirs = {_place(c): c[key] for c in base if _undisturbed(c)}
+    found = [c[key] / theirs[_place(c)] for c in ours if _undisturbed(c) and _place(c) in theirs]
     return float(np.median(found)) if found else None
+
+
+def _undisturbed(collective: Mapping[str, Any]) -> bool:
+    return collective.get("stolen_cpu", 0.0) <= STOLEN and not collective.get("failures")
 
 
 def _place(collective: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any
 
+from moefabric.baseline import blocking
+
 PHASES = ("demand", "plan", "divert", "command", "settle", "verify", "admit")
 """The phases of a reconfiguration, in their order; each is `<phase>_s` in the JSON."""
 
@@ -165,8 +167,9 @@ class Result:
 
 
 def baseline(judged: Iterable[Result]) -> Result | None:
-    """The fabric without light that the others are measured against, if the run has it."""
-    return next((result for result in judged if BASELINE in (result.policy, result.name)), None)
+    """The fabric without light that the others are measured against, if the run has one: that which blocks least."""
+    without = (result for result in judged if BASELINE in (result.policy, result.name))
+    return min(without, key=lambda result: blocking(result.wiring), default=None)
 
 
 def overall(judged: Iterable[Result]) -> str:

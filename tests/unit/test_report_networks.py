@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from moefabric.experiment.results import _wiring
+from moefabric.experiment.results import wiring
 from moefabric.report import networks, reading, table
 from moefabric.topology import Eps, EpsKind, Fabric
 from tests.fabrics import fabric
@@ -14,7 +14,7 @@ from tests.fabrics import fabric
 def drawn(*wired: Fabric) -> list[networks.Network]:
     run: dict[str, Any] = {
         "results": [
-            {"fabric": f"f{i}", "policy": "eps", "wiring": _wiring(each)} for i, each in enumerate(wired)
+            {"fabric": f"f{i}", "policy": "eps", "wiring": wiring(each)} for i, each in enumerate(wired)
         ]
     }
     return networks.networks(reading.results(run))
@@ -52,7 +52,7 @@ def test_fabrics_that_are_wired_alike_share_a_picture() -> None:
 
 def test_the_table_names_the_kind_of_each_fabric() -> None:
     wired = [fabric(0, 8, eps=Eps(2, 2, 3.0)), fabric(3, 1)]
-    results = [{"fabric": f"f{i}", "policy": "eps", "wiring": _wiring(each)} for i, each in enumerate(wired)]
+    results = [{"fabric": f"f{i}", "policy": "eps", "wiring": wiring(each)} for i, each in enumerate(wired)]
     said = table.text({"experiment": "kinds", "results": results}).splitlines()
     assert "f0: leaf-spine of 2 leaves and 2 spines, 3:1 oversubscribed" in said
     assert "f1: OCS of 12 ports + one leaf, non-blocking" in said
