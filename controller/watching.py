@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 _QUIET_S = 0.02
 """So long nothing more has failed before light is planned anew: a switch that loses its power isn't asked for light while its ports still go down."""
+_LOUDEST = 50
 _AGAIN_S = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 """When light and relays are tried for again, where a device or the EPS's controller doesn't do its part; after that a demand has to come."""
 
@@ -65,7 +66,10 @@ class Watch:
                 log.exception("news not answered: %s", news)
 
     def _await_quiet(self) -> None:
-        while self._followed.wait(_QUIET_S):
+        """Until nothing more is told for a while; a NIC that flaps on and on keeps nobody waiting."""
+        for _ in range(_LOUDEST):
+            if not self._followed.wait(_QUIET_S):
+                return
             self._followed = GreenEvent()
 
     def _relight(self, control: Control) -> None:

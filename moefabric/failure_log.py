@@ -34,12 +34,12 @@ def note(
 
 
 def read(run_dir: RunDir) -> list[Note]:
-    """All notes till now, in the order in which they were made."""
+    """All notes till now, in the order in which they were made; one that is being written is left for the next time."""
     try:
-        lines = (run_dir.path / FILE).read_text().splitlines()
+        lines = (run_dir.path / FILE).read_text().splitlines(keepends=True)
     except FileNotFoundError:
         return []
-    return sorted((_note(line) for line in lines), key=lambda made: made.at_ns)
+    return sorted((_note(line) for line in lines if line.endswith("\n")), key=lambda made: made.at_ns)
 
 
 def _note(line: str) -> Note:

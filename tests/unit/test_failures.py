@@ -11,7 +11,7 @@ from moefabric.experiment.breaking import break_, standing
 from moefabric.experiment.clock import LONGEST_WAIT_NS, SkippingClock
 from moefabric.experiment.injecting import Injector
 from moefabric.experiment.memory import AtOnce, VirtualClock
-from moefabric.failure_log import Do, Note, note, read
+from moefabric.failure_log import FILE, Do, Note, note, read
 from moefabric.failures import Failure, How, Kind, Planned, Told, Window, has, healthy, to_json, told
 from moefabric.management import Management, RunDir, Wiring
 from moefabric.spec import load
@@ -148,6 +148,13 @@ def test_the_log_keeps_what_everyone_notes(tmp_path: Path) -> None:
     early = note(run_dir, "inject", "gpu", ["s1/3"], at_ns=5)
     assert read(run_dir) == [early, late]
     assert (early.at_ns, late.why) == (5, "it said so")
+
+
+def test_a_note_that_is_being_written_is_left_for_the_next_time(tmp_path: Path) -> None:
+    whole = note(RunDir(tmp_path), "inject", "gpu", ["s1/3"], at_ns=5)
+    with (tmp_path / FILE).open("a") as log:
+        log.write('{"at_ns": 6, "do": "det')
+    assert read(RunDir(tmp_path)) == [whole]
 
 
 @pytest.mark.parametrize(
