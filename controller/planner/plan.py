@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf, isfinite
 from types import MappingProxyType
 from typing import Any, Final
@@ -56,19 +57,67 @@ def policy_named(name: str) -> Policy:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to light and who sends what. Bytes and seconds are the model's; `predicted_s` is infinite where a pair has no way at all."""
+    """What `chosen` lights for a region's demand; who sends what then, and how long that takes, is found out when it is asked for.
 
-    policy: str
-    servers: tuple[str, ...]
+    Whoever moves light needs the circuits alone, and traffic waits for them. Bytes and seconds are the model's.
+    """
+
+    fabric: Fabric
+    region: Region
+    demand: DemandMatrix
+    chosen: Policy
     circuits: CircuitSet
-    counts: Counts
-    leftover_ports: tuple[int, ...]
-    split: Split
-    predicted_s: float
-    bound_s: float
+
+    @property
+    def policy(self) -> str:
+        """The policy's name."""
+        return self.chosen.name
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Those of the region, in the order of rows and columns."""
+        return self.region.servers
+
+    @cached_property
+    def counts(self) -> Counts:
+        """How many circuits each pair has."""
+        return tuple(tuple(row) for row in counted(self.servers, self.circuits).tolist())
+
+    @property
+    def leftover_ports(self) -> tuple[int, ...]:
+        """How many optical NICs of each server end no circuit."""
+        ports = nics.ports(self.fabric, self.region)
+        return tuple(port - sum(row) for port, row in zip(ports, self.counts, strict=True))
+
+    @cached_property
+    def split(self) -> Split:
+        """Which share of each pair's bytes goes by which light, and which by the EPS."""
+        return self.chosen.split(self.fabric, self.demand, self.circuits)
+
+    @property
+    def predicted_s(self) -> float:
+        """When all has arrived by the fluid model; infinite where a pair has no way at all."""
+        if self._stranded:
+            return inf
+        return predict(self.fabric, self.circuits, flows(self.fabric, self.circuits, self.split)).seconds
+
+    @property
+    def _stranded(self) -> bool:
+        """Whether a pair has no way: without electrical NICs and light, unless servers forward. The fluid model would refuse its flow."""
+        fabric = self.fabric
+        return not fabric.electrical and any(
+            share.eps_bytes > 0 and not (fabric.panel and (share.src, share.dst) in ways(self.circuits))
+            for share in self.split
+        )
+
+    @property
+    def bound_s(self) -> float:
+        """No fabric with these NICs is sooner."""
+        return bound_s(self.fabric, self.demand)
 
     def to_json(self) -> dict[str, Any]:
         """As `moefabric plan --json` prints it; a prediction without end is null."""
+        predicted_s = self.predicted_s
         return {
             "policy": self.policy,
             "circuits": [list(row) for row in self.counts],
@@ -77,7 +126,7 @@ class Plan:
                 {"from": s.src, "to": s.dst, "light_bytes": s.light_bytes, "eps_bytes": s.eps_bytes}
                 for s in self.split
             ],
-            "predicted_s": self.predicted_s if isfinite(self.predicted_s) else None,
+            "predicted_s": predicted_s if isfinite(predicted_s) else None,
             "bound_s": self.bound_s,
         }
 
@@ -106,23 +155,4 @@ def plan(
     free = fabric.without(nic for circuit in held for nic in (circuit.a, circuit.b))
     kept = CircuitSet(frozenset(circuit for circuit in now if not {circuit.a, circuit.b} & free.out))
     circuits = CircuitSet(policy.circuits(free, region, demand, kept).circuits | held.circuits)
-    split = policy.split(fabric, demand, circuits)
-    matrix = counted(region.servers, circuits)
-    # Without electrical NICs, a pair without light has no way unless servers forward: the fluid model would refuse the flow.
-    stranded = not fabric.electrical and any(
-        share.eps_bytes > 0 and not (fabric.panel and (share.src, share.dst) in ways(circuits))
-        for share in split
-    )
-    return Plan(
-        policy=policy.name,
-        servers=region.servers,
-        circuits=circuits,
-        counts=tuple(tuple(int(count) for count in row) for row in matrix),
-        leftover_ports=tuple(
-            ports - int(used)
-            for ports, used in zip(nics.ports(fabric, region), matrix.sum(axis=1), strict=True)
-        ),
-        split=split,
-        predicted_s=inf if stranded else predict(fabric, circuits, flows(fabric, circuits, split)).seconds,
-        bound_s=bound_s(fabric, demand),
-    )
+    return Plan(fabric, region, demand, policy, circuits)
