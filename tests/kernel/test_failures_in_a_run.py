@@ -103,7 +103,8 @@ def test_a_job_goes_on_without_a_gpu_a_server_and_its_controller(home: Home) -> 
     assert server["action"] == "s3 by s4; the iteration starts anew"
     assert 1.0 <= stopped["recovered_s"] < 4.0, "its region's patience"
     assert killed["recovered_s"] < 5.0
-    assert cut_off["action"] == "s2 by s4; the iteration starts anew", "though its agent lives"
+    # Its links go one after the other: while only the electrical ones are known to be gone, a peer relays for it.
+    assert cut_off["action"].endswith("s2 by s4; the iteration starts anew"), "though its agent lives"
     kinds = [c["kind"] for c in result["collectives"] if c["iteration"] == 1]
     assert kinds.count("tensor") == 4, "the rank of four GPUs is on two servers"
     integrity = result["integrity"]
