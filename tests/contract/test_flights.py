@@ -73,7 +73,8 @@ def processes(folder: Path) -> Iterator[Bench]:
         yield Bench(
             fleet,
             time.monotonic_ns,
-            PacedFlow("s0", "s1", "e0", 400_000, 8e6),
+            # Linux doesn't pace the first ten segments of a connection, which are of 64 KB here: this is six times as much.
+            PacedFlow("s0", "s1", "e0", 4_000_000, 80e6),
             PacedFlow("s1", "s0", "e0", 40_000, None),
             wake_soon,
         )
@@ -106,7 +107,7 @@ def test_an_instant_ends_the_wait_and_leaves_what_flies(bench: Bench) -> None:
     number = bench.agents.launch([bench.slow], None, LONG)
     until = bench.now_ns() + 50 * MS
     assert bench.agents.ended(until) == {}
-    assert until <= bench.now_ns() < until + 150 * MS
+    assert until <= bench.now_ns() < until + 250 * MS
     assert list(bench.wait({number})) == [number]
 
 
@@ -115,8 +116,8 @@ def test_nothing_starts_before_its_instant_and_without_one_it_starts_at_once(ben
     later = bench.agents.launch([bench.quick], now + 300 * MS, LONG)
     at_once = bench.agents.launch([bench.slow], None, LONG)
     told = bench.wait({later, at_once})
-    assert now + 300 * MS <= told[later][0].first_sent_ns < now + 500 * MS
-    assert now <= told[at_once][0].first_sent_ns < now + 200 * MS
+    assert now + 300 * MS <= told[later][0].first_sent_ns < now + 1000 * MS
+    assert now <= told[at_once][0].first_sent_ns < now + 300 * MS
 
 
 def test_somebody_else_ends_the_wait(bench: Bench) -> None:
