@@ -1,8 +1,8 @@
-# The testbed in an image: what packaging/setup makes of a bare Debian 12.
+# Image of the testbed: packaging/setup on Debian 12.
 ARG BASE=debian:bookworm-slim
 FROM ${BASE}
 
-# Where pip gets its packages, if not from where it always does. Nothing secret: arguments stay in the history.
+# Package index of pip, if it is not the default. Never a secret: build arguments stay in the image history.
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 

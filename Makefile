@@ -1,22 +1,25 @@
-# make demo         sets everything up and replays the paper's prototype: out/prototype.json, out/prototype.html
-# make paper        predicts the MixNet paper's tables: out/paper.json, out/paper.html
-# make paper-emulated  the same beside a region of each on packets (15 minutes): out/paper-emulated.json, out/paper-emulated.html
-# make test         sets everything up and runs every test, those with a Docker Engine last
-# make check        the walls: ruff, mypy, import-linter
-# make bench        prints this machine's figures and asserts their ratios
-# make conformance  judges switches by Ryu's own tests, and writes docs/conformance.md (some minutes)
-# make base-image   debian:bookworm-slim from Debian's archive, where no image registry can be reached
-# make format       ruff's formatter
-# make clean        removes what the above made in this folder
+# make demo            installs everything and replays the paper's prototype: out/prototype.json, out/prototype.html
+# make paper           predicts the MixNet paper's tables: out/paper.json, out/paper.html, docs/paper.md
+# make paper-emulated  measures one region of each table with packets, 15 minutes: out/paper-emulated.json, .html
+# make test            installs everything and runs all checks and tests
+# make check           static checks: ruff, mypy, import-linter, documentation
+# make unit | kernel | system   one tier of tests
+# make oracle          compares the model with ns-3 and SimGrid, 10 minutes: docs/truth.md, out/oracle.json
+# make docs            documentation with the API reference: out/docs/index.html
+# make bench           prints the figures of docs/benchmarks.md and asserts their bounds
+# make sabotage        runs real experiments with deliberate faults and writes docs/sabotage.md
+# make conformance     runs Ryu's switch tests and writes docs/conformance.md
+# make base-image      builds debian:bookworm-slim from Debian's archive where no image registry is reachable
+# make format          runs ruff's formatter
+# make clean           removes what these targets made in this folder
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .NOTPARALLEL:
 .DEFAULT_GOAL := test
 
 bin := .venv/bin
-code := moefabric emulator controller agents tests
 
-.PHONY: demo paper paper-emulated test check unit kernel system bench conformance base-image format clean setup-run setup-test
+.PHONY: demo paper paper-emulated test check unit kernel system docs bench sabotage conformance base-image format clean setup-run setup-test
 
 demo: setup-run
 	mkdir -p out
@@ -24,7 +27,7 @@ demo: setup-run
 
 paper: setup-run
 	mkdir -p out
-	$(bin)/moefabric paper examples/paper --json out/paper.json --report out/paper.html
+	$(bin)/moefabric paper examples/paper --json out/paper.json --report out/paper.html --document docs/paper.md
 
 paper-emulated: setup-run
 	mkdir -p out
@@ -37,6 +40,7 @@ check: setup-test
 	$(bin)/ruff format --check
 	$(bin)/mypy --strict
 	$(bin)/lint-imports
+	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict
 
 unit: setup-test
 	$(bin)/python -m pytest $(wildcard tests/unit tests/contract tests/golden)
@@ -47,11 +51,24 @@ kernel: setup-test
 system: setup-test
 	packaging/engine $(bin)/python -m pytest tests/system
 
+docs: setup-test
+	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict
+
 bench: setup-test
 	$(bin)/python -m pytest -s $(wildcard tests/bench)
 
+sabotage: setup-test
+	$(bin)/python -m pytest -s tests/sabotage
+
 conformance: setup-test
 	$(bin)/python -m pytest -s tests/conformance
+
+oracle: setup-run
+	packaging/oracle
+	mkdir -p out
+	[ "$$(id -u)" != 0 ] || $(bin)/moefabric run examples/prototype.yaml --json out/prototype.json || [ $$? = 3 ]
+	run=$$([ ! -e out/prototype.json ] || echo --run out/prototype.json); \
+		$(bin)/moefabric oracle $$run --json out/oracle.json --page docs/truth.md
 
 base-image: setup-test
 	packaging/engine packaging/base-image

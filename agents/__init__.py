@@ -1,1 +1,1 @@
-"""The servers that send: gating and trace readers, the data-plane agent, and the fleet that commands all agents."""
+"""Agents of the servers: the engine that moves bytes, and the fleet that commands all engines."""

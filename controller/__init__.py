@@ -1,1 +1,1 @@
-"""The controller of a region: what to light, the safe way to light it, and the devices that do."""
+"""Controllers of regions and the EPS: plan circuits, reconfigure safely, recover from failures."""

@@ -1,48 +1,59 @@
-"""The door of the controllers: `python -m controller --run-dir DIR [--region r0 | --eps]`, or `--watch FOLDER`."""
+"""Command line of the controllers: `python -m controller --help`."""
 
 import argparse
 import logging
 import sys
 from pathlib import Path
 
-from moefabric.errors import ControlError, MoefabricError
-from moefabric.management import RunDir
+from moefabric.config.run_directory import RunDirectory
+from moefabric.core.errors import ControlError, MoefabricError
 
 
-def main(words: list[str] | None = None) -> int:
-    """Control until SIGTERM: 0. 1 with one line for what went wrong."""
-    parser = argparse.ArgumentParser(prog="python -m controller", description="Control a fabric's switches.")
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--run-dir", type=Path, metavar="DIR", help="a fabric's run directory")
-    where.add_argument(
-        "--watch", type=Path, metavar="FOLDER", help="control every fabric whose run directory appears there"
+def main(arguments: list[str] | None = None) -> int:
+    """Run controllers until SIGTERM; return 0, or 1 after printing a fault in one line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m controller", description="Control a fabric's switches."
     )
-    whom = parser.add_mutually_exclusive_group()
-    whom.add_argument(
-        "--region", metavar="NAME", help="the controller of this region alone; default: all, a process each"
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--run-dir", type=Path, metavar="DIR", help="a fabric's run directory")
+    source.add_argument(
+        "--watch",
+        type=Path,
+        metavar="FOLDER",
+        help="control every fabric whose run directory appears in this folder",
     )
-    whom.add_argument("--eps", action="store_true", help="the controller of the EPS alone")
-    chosen = parser.parse_args(words)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument(
+        "--region",
+        metavar="NAME",
+        help="only the controller of this region; default: all, a process each",
+    )
+    part.add_argument("--eps", action="store_true", help="only the controller of the EPS")
+    options = parser.parse_args(arguments)
     try:
-        return _control(chosen)
-    except MoefabricError as fault:
-        print(fault, file=sys.stderr)
+        return _control(options)
+    except MoefabricError as error:
+        print(error, file=sys.stderr)
         return 1
 
 
-def _control(chosen: argparse.Namespace) -> int:
-    # Ryu takes most of a second to load: a faulty word is told before that.
-    from controller import supervise
-    from controller.process import serve
+def _control(options: argparse.Namespace) -> int:
+    # Ryu takes most of a second to load: wrong arguments are reported before that.
+    from controller.service import supervisor
+    from controller.service.process import serve
 
-    if chosen.watch or not (chosen.region or chosen.eps):
-        supervise.block_stopping()
-        return supervise.watch(chosen.watch) if chosen.watch else supervise.supervise(RunDir(chosen.run_dir))
-    wiring = supervise.wiring_at(RunDir(chosen.run_dir))
+    logging.basicConfig(level=logging.INFO, format=supervisor.LOG_FORMAT)
+    if options.watch:
+        supervisor.block_stop_signals()
+        return supervisor.watch(options.watch)
+    run = RunDirectory(options.run_dir)
+    if not (options.region or options.eps):
+        supervisor.block_stop_signals()
+        return supervisor.supervise(run)
+    wiring = supervisor.read_wiring(run)
     if wiring is None:
-        raise ControlError(f"{chosen.run_dir}: no fabric is wired there")
-    serve(wiring, supervise.region_named(wiring, chosen.region) if chosen.region else None)
+        raise ControlError(f"{run.path}: no fabric is wired there")
+    serve(wiring, supervisor.region_named(wiring, options.region) if options.region else None)
     return 0
 
 

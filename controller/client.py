@@ -1,150 +1,162 @@
-"""A controller as a program sees it: one HTTP connection that stays open, and the errors that it told."""
+"""Client of a controller's northbound interface."""
 
 import json
 import socket
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from http.client import HTTPConnection, HTTPException
-from types import TracebackType
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
-from moefabric.errors import ControlError
-from moefabric.management import Wiring
+from controller.http_client import Dial, HttpClient
+from moefabric.config.run_directory import FabricWiring
+from moefabric.core.errors import ControlError
 
-_LOOK_AGAIN_S: Final = 0.02
-Dial = Callable[..., socket.socket]
+_POLL_S: Final = 0.02
 
 
 class ControllerClient:
-    """Asks the controller that listens at `address`. Every fault is a ControlError that names it."""
+    """Sends requests to one controller. Every failure raises a ControlError that names it.
 
-    def __init__(self, address: tuple[str, int], timeout_s: float = 60.0, dial: Dial | None = None) -> None:
-        """`dial` opens connections, in a program with another idea of waiting."""
+    `controller.service.northbound` documents the fields of requests and replies.
+
+    Args:
+        address: Host and TCP port of the northbound interface.
+        timeout_s: How long one reply may take.
+        dial: Opens the TCP connection; in a process that runs on Eventlet, one of Eventlet's.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        timeout_s: float = 60.0,
+        dial: Dial = socket.create_connection,
+    ) -> None:
         self.address = address
-        self._connection = HTTPConnection(*address, timeout=timeout_s)
-        if dial is not None:
-            self._connection._create_connection = dial  # type: ignore[attr-defined]  # noqa: SLF001 - http.client has no door for it
+        headers = {"Content-Type": "application/json"}
+        self._http = HttpClient("controller", address, timeout_s, dial, headers)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Hang up."""
-        self._connection.close()
+        """Close the connection."""
+        self._http.close()
 
     def hang_up(self) -> None:
-        """Let whoever waits for an answer have a ControlError instead; any thread may."""
-        if (connection := self._connection.sock) is not None:
-            with suppress(OSError):  # it broke off by itself
-                connection.shutdown(socket.SHUT_RDWR)
+        """Make a pending request of another thread raise ControlError."""
+        self._http.shut_down()
 
     def demand(
-        self, matrix: Sequence[Sequence[float]], policy: str = "mixnet", servers: Sequence[str] | None = None
+        self,
+        matrix: Sequence[Sequence[float]],
+        policy: str = "mixnet",
+        servers: Sequence[str] | None = None,
     ) -> dict[str, Any]:
-        """Light what a demand deserves: model bytes, from row's server to column's, of all servers of the region.
+        """Make the controller plan and light circuits for a demand.
 
-        The answer: `plan` (DESIGN of `plan --json`), `circuits_before`, `circuits_after`, `dark` (names; the last
-        were asked for and carried nothing) and `phases` (wall seconds).
+        Args:
+            matrix: Bytes of the model from the row's server to the column's.
+            policy: Name of the planning policy.
+            servers: The servers of rows and columns; None for the region's, in order.
+
+        Returns:
+            The reply to `POST /demand`: plan, circuits before and after, dark circuits and phases.
         """
-        asked: dict[str, Any] = {"demand": [list(map(float, row)) for row in matrix], "policy": policy}
-        return self._ask("POST", "/demand", asked if servers is None else asked | {"servers": list(servers)})
+        rows = [list(map(float, row)) for row in matrix]
+        document: dict[str, Any] = {"demand": rows, "policy": policy}
+        if servers is not None:
+            document["servers"] = list(servers)
+        return self._request("POST", "/demand", document)
 
     def light(self, circuits: Sequence[str]) -> dict[str, Any]:
-        """Light exactly these circuits, given by name; the answer is that of `demand`, without a plan."""
-        return self._ask("POST", "/light", {"circuits": list(circuits)})
+        """Make the controller light exactly these circuits; return the reply without a plan."""
+        return self._request("POST", "/light", {"circuits": list(circuits)})
 
     def health(self) -> dict[str, Any]:
-        """`ready`, `switches` connected, `expected` ones, whether the `ocs` answered."""
-        return self._ask("GET", "/health")
+        """Return whether the controller is ready, and which switches are connected."""
+        return self._request("GET", "/health")
 
     def circuits(self) -> list[str]:
-        """The names of the circuits that traffic relies on."""
-        return list(self._ask("GET", "/circuits")["circuits"])
+        """Return the names of the circuits that carry traffic."""
+        return list(self._request("GET", "/circuits")["circuits"])
 
     def dark(self) -> list[str]:
-        """The names of the circuits that carried nothing when last they were asked for."""
-        return list(self._ask("GET", "/circuits")["dark"])
+        """Return the names of commanded circuits that carry no frames or whose NIC is out."""
+        return list(self._request("GET", "/circuits")["dark"])
 
     def rules(self) -> list[dict[str, Any]]:
-        """The rules that the switches have: `switch`, `to`, `out`, `path`, `light` of each."""
-        return list(self._ask("GET", "/rules")["rules"])
+        """Return the rules of the controller's switches."""
+        return list(self._request("GET", "/rules")["rules"])
 
     def counters(self) -> dict[str, list[dict[str, Any]]]:
-        """What each rule has carried, by switch: `rule`, `packets`, `bytes` of each."""
-        return self._ask("GET", "/counters")
+        """Return the packet and byte counters of each rule, by switch."""
+        return self._request("GET", "/counters")
 
     def failures(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
-        """`version`, and all `failures` that the controller found: `what`, `kind`, `detected_ns`, `recovered_ns`, `cleared_ns`, `action` of each.
+        """Return the controller's failure records and their version.
 
-        With `after`, once the version is later than that, or after `wait_s` (30 s at most).
+        Args:
+            after: A version: the reply waits for a later one. None for an immediate reply.
+            wait_s: How long to wait for a later version, 30 s at most.
         """
-        asked = "" if after is None else f"?after={after}&wait={wait_s:g}"
-        return self._ask("GET", f"/failures{asked}")
+        query = "" if after is None else f"?after={after}&wait={wait_s:g}"
+        return self._request("GET", f"/failures{query}")
 
     def relays(self) -> dict[str, str]:
-        """By server, the peer by which it is reached, where its electrical NICs are all out."""
-        return dict(self._ask("GET", "/relays")["relays"])
+        """Return the relay of each server whose electrical NICs have all failed."""
+        return dict(self._request("GET", "/relays")["relays"])
 
     def relay(self, region: str, relays: Mapping[str, str]) -> None:
-        """Tell the EPS's controller by whom servers of a region are reached; all others directly."""
-        self._ask("POST", "/relay", {"region": region, "relays": dict(relays)})
+        """Announce the relays of a region to the EPS's controller; they replace earlier ones."""
+        self._request("POST", "/relay", {"region": region, "relays": dict(relays)})
 
     def wait_ready(self, deadline_s: float) -> dict[str, Any]:
-        """Return the health once all switches are connected and the OCS has answered. ControlError after `deadline_s`, with what is missing."""
-        ends = time.monotonic() + deadline_s
+        """Wait until all switches are connected and the OCS has answered; return the health.
+
+        Raises:
+            ControlError: after `deadline_s`, with what is missing.
+        """
+        deadline = time.monotonic() + deadline_s
         while True:
             try:
                 health = self.health()
-                missing = f"waits for {', '.join(sorted(set(health['expected']) - set(health['switches']))) or 'its OCS'}"
+                absent = ", ".join(sorted(set(health["expected"]) - set(health["switches"])))
+                missing = f"waits for {absent or 'its OCS'}"
                 if health["ready"]:
                     return health
-            except ControlError as fault:
-                missing = str(fault)
-            if time.monotonic() > ends:
-                raise ControlError(
-                    f"controller at {self._place}: not ready within {deadline_s:g} s: {missing}"
-                )
-            threading.Event().wait(
-                _LOOK_AGAIN_S
-            )  # a process that starts has no event that another can wait for
+            except ControlError as error:
+                missing = str(error)
+            if time.monotonic() > deadline:
+                place = self._http.place
+                raise ControlError(f"{place}: not ready within {deadline_s:g} s: {missing}")
+            time.sleep(_POLL_S)  # no event announces a starting process
 
-    def _ask(self, method: str, path: str, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        body = None if asked is None else json.dumps(asked).encode()
+    def _request(
+        self, method: str, path: str, document: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        status, body = self._http.exchange(method, path, document)
         try:
-            self._connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
-            answer = self._connection.getresponse()
-            said = json.loads(answer.read())
-        except (OSError, HTTPException, ValueError) as fault:
-            self._connection.close()
-            raise ControlError(f"controller at {self._place}: {_words(fault)}") from fault
-        if answer.status >= 400:
-            raise ControlError(str(said.get("error", said)))
-        return dict(said)
-
-    @property
-    def _place(self) -> str:
-        return f"{self.address[0]}:{self.address[1]}"
+            reply = json.loads(body)
+        except ValueError as error:
+            self.close()
+            raise ControlError(f"{self._http.place}: {error}") from error
+        if status >= 400:
+            raise ControlError(str(reply.get("error", reply)))
+        return dict(reply)
 
 
-def _words(fault: Exception) -> str:
-    said = fault.strerror if isinstance(fault, OSError) else ""
-    return said or str(fault) or type(fault).__name__
+def wait_for_controllers(wiring: FabricWiring, deadline_s: float) -> None:
+    """Wait until every controller of a fabric is ready.
 
+    A controller is ready when all its switches have all their rules and its OCS has answered.
 
-def await_controllers(wiring: Wiring, deadline_s: float) -> None:
-    """Return once every controller of a fabric is ready: all switches have all their rules, and the OCSes have answered.
-
-    ControlError after `deadline_s`, naming the first controller that isn't and what it waits for.
+    Raises:
+        ControlError: after `deadline_s`, with the first controller that isn't ready and why.
     """
-    ends = time.monotonic() + deadline_s
+    deadline = time.monotonic() + deadline_s
     eps = [None] if wiring.fabric.leaves else []
     for region in (*eps, *wiring.fabric.regions):
-        with ControllerClient(wiring.management.northbound(region)) as client:
-            client.wait_ready(max(0.0, ends - time.monotonic()))
+        with ControllerClient(wiring.management.northbound_endpoint(region)) as client:
+            client.wait_ready(max(0.0, deadline - time.monotonic()))

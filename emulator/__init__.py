@@ -1,1 +1,1 @@
-"""The hardware that lights up: servers, packet switches and the optical circuit switch, as Linux kernel parts."""
+"""Emulated hardware: servers, packet switches and optical circuit switches in the Linux kernel."""

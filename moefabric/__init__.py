@@ -1,1 +1,80 @@
-"""moefabric: a testbed for networks that change shape while a Mixture-of-Experts model trains."""
+"""moefabric: a testbed for networks whose topology changes while a Mixture-of-Experts model trains.
+
+This is the Python interface of the pure part: topologies, demand, reconfiguration policies and the
+fluid model. Nothing here needs root or touches the machine. Bytes, rates and seconds are those of
+the modelled cluster.
+
+Example:
+    Plan the circuits of four servers for a demand matrix, and predict its completion time::
+
+        from moefabric import CircuitSet, DemandMatrix, Eps, Fabric, Ocs, Region, plan, policy_named
+
+        region = Region("r0", 0, ("s0", "s1", "s2", "s3"), Ocs("ocs0", ports=12))
+        fabric = Fabric("lab", (region,), 8, 3, 1, 100e9, Eps(servers_per_leaf=4))
+        rows = [[0, 9, 1, 1], [1, 0, 9, 1], [1, 1, 0, 9], [9, 1, 1, 0]]
+        demand = DemandMatrix(region.servers, rows)
+        chosen = plan(fabric, region, demand, policy_named("joint"), CircuitSet())
+        print(chosen.circuits, chosen.predicted_s)
+
+Names are imported when they are first used, so that `import moefabric` is cheap.
+"""
+
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing would take ten times as long
+if TYPE_CHECKING:
+    from moefabric.core.circuits import Circuit, CircuitSet, Transition
+    from moefabric.core.demand import DemandMatrix, Placement
+    from moefabric.core.errors import MoefabricError, SpecError
+    from moefabric.core.flows import Flow, Share, Split, flows
+    from moefabric.core.network_cost import inventory, network_usd
+    from moefabric.core.ocs import Ocs
+    from moefabric.core.topology import Eps, EpsKind, Fabric, Nic, Region
+    from moefabric.core.units import Scale
+    from moefabric.planner.pair_order import PairOrderPolicy
+    from moefabric.planner.plan import Plan, plan, policy_named
+    from moefabric.planner.policy import Policy
+    from moefabric.simulator.event_simulation import Step, StepTimes, simulate, simulate_streams
+    from moefabric.simulator.fair_sharing import Stream
+    from moefabric.simulator.fluid import Prediction, bound_s, predict, route
+    from moefabric.workload.gating import GatingTrace, read_gating
+    from moefabric.workload.iteration import Layer, moe_layer
+    from moefabric.workload.model import Model, Training
+
+__all__ = [
+    "Circuit", "CircuitSet", "DemandMatrix", "Eps", "EpsKind", "Fabric", "Flow", "GatingTrace",
+    "Layer", "Model", "MoefabricError", "Nic", "Ocs", "PairOrderPolicy", "Placement", "Plan",
+    "Policy", "Prediction", "Region", "Scale", "Share", "SpecError", "Split", "Step",
+    "StepTimes", "Stream", "Training", "Transition", "bound_s", "flows", "inventory",
+    "moe_layer", "network_usd", "plan", "policy_named", "predict", "read_gating", "route",
+    "simulate", "simulate_streams",
+]  # fmt: skip
+
+_MODULES = {
+    "core.circuits": ("Circuit", "CircuitSet", "Transition"),
+    "core.demand": ("DemandMatrix", "Placement"),
+    "core.errors": ("MoefabricError", "SpecError"),
+    "core.flows": ("Flow", "Share", "Split", "flows"),
+    "core.network_cost": ("inventory", "network_usd"),
+    "core.ocs": ("Ocs",),
+    "core.topology": ("Eps", "EpsKind", "Fabric", "Nic", "Region"),
+    "core.units": ("Scale",),
+    "planner.pair_order": ("PairOrderPolicy",),
+    "planner.plan": ("Plan", "plan", "policy_named"),
+    "planner.policy": ("Policy",),
+    "simulator.event_simulation": ("Step", "StepTimes", "simulate", "simulate_streams"),
+    "simulator.fair_sharing": ("Stream",),
+    "simulator.fluid": ("Prediction", "bound_s", "predict", "route"),
+    "workload.gating": ("GatingTrace", "read_gating"),
+    "workload.iteration": ("Layer", "moe_layer"),
+    "workload.model": ("Model", "Training"),
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is first used."""
+        from importlib import import_module
+
+        for module, names in _MODULES.items():
+            if name in names:
+                return getattr(import_module(f"moefabric.{module}"), name)
+        raise AttributeError(f"module 'moefabric' has no attribute {name!r}")

@@ -1,8 +1,9 @@
-"""What tests may need of a machine: a test that lacks something is skipped and says what; with CI=true it fails.
+"""Requirements of tests: a test without them is skipped with the reason; with CI=true it fails.
 
-A tier's folder is its need: everything in `tests/kernel` needs root and namespaces, everything in `tests/system` an
-engine. Single tests say more by marker (`ovs`, `sshd`). What a machine can't help, such as a kernel built without a
-module, is told by `pytest.skip(KERNEL_LACKS + ...)` and stays a skip everywhere.
+The folder of a tier sets its requirement: `tests/kernel` needs root and namespaces, `tests/system`
+a Docker engine. Markers (`ovs`, `sshd`) add requirements of single tests. What a machine can't
+change, such as a kernel without a module, is a `pytest.skip(KERNEL_LACKS + ...)` and stays a skip
+everywhere; so does a `pytest.skip(OPTIONAL + ...)` for want of an optional extra.
 """
 
 from __future__ import annotations
@@ -17,21 +18,25 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long an example takes says more about the machine's other work than about the code.
+# The duration of an example depends on the machine's load more than on the code.
 settings.register_profile(
     "quiet", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("quiet")
 
-# What a script runs in the background ignores Ctrl-C, and so would every program that tests start in order to interrupt it.
+# A background job of a shell ignores SIGINT, and so would the programs that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 KERNEL_LACKS = "this kernel has no "
+OPTIONAL = "optional: "
+"""Start of the reason of a skip for want of an optional extra (`packaging/oracle`)."""
 TIERS = {"kernel": "kernel", "system": "engine"}
 
 
 def _lacks_programs(*names: str, remedy: str) -> str | None:
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
+    path = os.pathsep.join(
+        [os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"]
+    )
     missing = [name for name in names if shutil.which(name, path=path) is None]
     return f"{', '.join(missing)} not found; {remedy}" if missing else None
 
@@ -66,12 +71,12 @@ def _lacks_engine() -> str | None:
         client = DockerClient.from_env(timeout=10)
         client.ping()
         client.close()
-    except DockerException as fault:
-        return f"no Docker Engine answers ({fault}); run the tests through packaging/engine"
+    except DockerException as error:
+        return f"no Docker Engine answers ({error}); run the tests through packaging/engine"
     return None
 
 
-NEEDS: dict[str, Callable[[], str | None]] = {
+REQUIREMENTS: dict[str, Callable[[], str | None]] = {
     "kernel": _lacks_namespaces,
     "ovs": _lacks_ovs,
     "sshd": _lacks_sshd,
@@ -80,24 +85,24 @@ NEEDS: dict[str, Callable[[], str | None]] = {
 
 
 @cache
-def lacks(need: str) -> str | None:
-    """What this machine lacks for a marker, in words; asked once."""
-    return NEEDS[need]()
+def lacks(marker: str) -> str | None:
+    """Return what this machine lacks for a marker, or None."""
+    return REQUIREMENTS[marker]()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test, before any of its fixtures acts, on a machine that lacks what its markers need."""
-    for need in sorted(NEEDS.keys() & {mark.name for mark in item.iter_markers()}):
-        if missing := lacks(need):
+    """Skip a test on a machine that lacks its requirements, before any fixture runs."""
+    for marker in sorted(REQUIREMENTS.keys() & {mark.name for mark in item.iter_markers()}):
+        if missing := lacks(marker):
             pytest.skip(missing)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each test the marker of its tier."""
-    here = Path(__file__).parent
+    tests = Path(__file__).parent
     for item in items:
-        tier = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
+        tier = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
         if tier in TIERS:
             item.add_marker(TIERS[tier])
 
@@ -113,10 +118,11 @@ def _must_not_skip(report: pytest.TestReport | pytest.CollectReport) -> bool:
         and report.skipped
         and not hasattr(report, "wasxfail")
         and KERNEL_LACKS not in _skip_reason(report.longrepr)
+        and OPTIONAL not in _skip_reason(report.longrepr)
     )
 
 
-def _fail_instead(report: pytest.TestReport | pytest.CollectReport) -> None:
+def _turn_into_failure(report: pytest.TestReport | pytest.CollectReport) -> None:
     reason = _skip_reason(report.longrepr)
     report.outcome = "failed"
     report.longrepr = f"{report.nodeid}: a skip is a failure with CI=true\n{reason}"
@@ -124,17 +130,17 @@ def _fail_instead(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a skipped test into a failed one, in CI."""
+    """Turn a skipped test into a failure in CI."""
     report = yield
     if _must_not_skip(report):
-        _fail_instead(report)
+        _turn_into_failure(report)
     return report
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Turn a file skipped as a whole into a failure, in CI."""
+    """Turn a skipped file into a failure in CI."""
     report = yield
     if _must_not_skip(report):
-        _fail_instead(report)
+        _turn_into_failure(report)
     return report

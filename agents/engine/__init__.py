@@ -1,14 +1,19 @@
-"""The agent of one server: it sends, receives, verifies and time-stamps collective traffic, as its control channel says.
+"""The agent of one server: sends, receives, verifies and time-stamps collective traffic.
 
-It needs Python 3.8 and nothing else, since it is carried to real hosts (agents/bundle.py). One epoll loop, no threads.
+It needs only Python 3.8 and its standard library, because it is copied to real hosts as one file
+(`agents.remote.bundle`). It runs on one epoll loop without threads.
 
-Control: one JSON object a line. `{"id": 1, "op": "hello"}` is answered `{"id": 1, "ok": true, ...}` or
-`{"id": 1, "ok": false, "error": "..."}`; a collective armed earlier ends with `{"event": "done", ...}`.
-Times are CLOCK_MONOTONIC nanoseconds of this host, rates are bits per second of payload.
+Control: each line is a JSON object. A request `{"id": 1, "op": "hello"}` gets the reply
+`{"id": 1, "ok": true, ...}` or `{"id": 1, "ok": false, "error": "..."}`. The event
+`{"event": "done", ...}` reports the end of an armed collective, and `{"event": "rank", ...}` the
+death or return of a rank. Instants are CLOCK_MONOTONIC nanoseconds of the agent's host, rates are
+payload bits per second.
 
-Data: one TCP connection per peer and path, always written by its opener. A transfer is a header, a payload and a trailer;
-the receiver answers each with an acknowledgement. Payloads are slices of a keyed pseudo-random block. So the sender hands
-the kernel pages instead of copies (sendfile), and the receiver knows every byte it must see and compares all of them (memcmp,
-seven times as fast as crc32). Each chunk of 128 KiB starts elsewhere in the block, by a seed that sender, receiver, path,
-collective and sequence give. The trailer's checksum chains the crc32 of every chunk, in order; the header's names the block.
+Data: there is one TCP connection per peer and path. Its opener sends transfers and the other end
+acknowledges them. A transfer is a header, a payload and a trailer. Payloads are slices of one
+pseudo-random block that all agents know. So the sender passes pages to the kernel without copying
+(sendfile), and the receiver compares every byte with the expected one (memcmp, seven times as fast
+as crc32). Each chunk of 128 KiB starts at another place in the block, which follows from a seed of
+sender, receiver, path, collective and sequence number. The trailer's checksum combines the crc32 of
+all chunks; the checksum in the header identifies the block.
 """

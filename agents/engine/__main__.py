@@ -1,14 +1,14 @@
-"""The door of the agent: `python3 agents/engine/__main__.py --name s0 --control PATH`, or `python3 -m agents.engine ...`."""
+"""Starts the agent: `python3 agents/engine/__main__.py --name s0 --control PATH`."""
 
 import sys
 from pathlib import Path
 
 if not __package__:
-    # Run by its path, so Python looks among the modules here. It shall look where `agents` is instead, and there last,
-    # lest something beside it be taken for a part of Python.
+    # Python searches this folder first, because the file is run by its path. Search the folder of
+    # `agents` instead, and last, so that no module there hides one of the standard library.
     sys.path = [*sys.path[1:], str(Path(__file__).resolve().parents[2])]
 
-from agents.engine.start import main
+from agents.engine.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,62 +1,61 @@
-"""Arrivals: which transfers are expected, which came before they were, and which come too late."""
+"""Arrivals: transfers that are expected, that come before they are expected, or too late."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
-from agents.engine.transfers import Receive
+from agents.engine.transfers import Receive, TransferKey
 
-REMEMBERED = 1024  # collectives that ended, whose latecomers are known as such
+REMEMBERED = 1024  # number of ended collectives whose late transfers are recognised
 
 
 class Arrivals:
-    """What a server expects of its peers."""
+    """The transfers that a server expects from its peers."""
 
-    def __init__(self, counts: dict[str, int]) -> None:
-        self.counts = counts
-        self.expected: dict[tuple[int, str, str, int], Receive] = {}
-        self.early: OrderedDict[tuple[int, str, str, int], Receive] = OrderedDict()
+    def __init__(self, counters: dict[str, int]) -> None:
+        self.counters = counters
+        self.expected: dict[TransferKey, Receive] = {}
+        self.early: OrderedDict[TransferKey, Receive] = OrderedDict()
         self.ended: OrderedDict[int, None] = OrderedDict()
 
     def expect(self, receive: Receive) -> Receive:
-        """Expect a transfer; the very transfer if it has come, or is coming, already."""
+        """Expect a transfer; return the one that has already begun, if any, else this one."""
         early = self.early.pop(receive.key, None)
         if early is not None:
             if early.bytes != receive.bytes:
-                early.ok = False
-                early.why = f"{early.bytes} bytes were sent where {receive.bytes} are expected"
+                sizes = f"{early.bytes} bytes were sent where {receive.bytes} are expected"
+                early.ok, early.why = False, sizes
             receive = early
         if receive.ok is None:
             self.expected[receive.key] = receive
         return receive
 
-    def arriving(self, collective: int, peer: str, path: str, sequence: int, length: int) -> Receive:
-        """The transfer that a header announces: an expected one, one that is early, or a stray."""
-        key = (collective, peer, path, sequence)
+    def begin(self, key: TransferKey, length: int) -> Receive:
+        """Return the transfer that a header announces, be it expected, early or late."""
         expected = self.expected.get(key)
         if expected is not None and expected.ok is None and expected.first_ns is None:
             return expected
-        receive = Receive(collective, peer, path, sequence, length)
-        if expected is not None or collective in self.ended:
-            self.counts["strays"] += 1
+        receive = Receive(key, length)
+        if expected is not None or key.collective in self.ended:
+            self.counters["strays"] += 1
             return receive
         self.early[key] = receive
         while len(self.early) > 16 * REMEMBERED:
             self.early.popitem(last=False)
         return receive
 
-    def by(self, peer: str, path: str) -> list[Receive]:
-        """What is expected of a peer by a path."""
-        return [receive for receive in self.expected.values() if (receive.peer, receive.path) == (peer, path)]
+    def expected_from(self, peer: str, path: str) -> list[Receive]:
+        """Return the transfers that are expected from a peer by a path."""
+        return [r for r in self.expected.values() if (r.peer, r.path) == (peer, path)]
 
-    def armed(self, collective: int) -> None:
-        """A collective is armed, maybe one of a number that was used before."""
-        self.ended.pop(collective, None)
+    def collective_armed(self, number: int) -> None:
+        """Accept transfers of a collective, whose number may have been used before."""
+        self.ended.pop(number, None)
 
-    def over(self, collective: int, receives: list[Receive]) -> None:
-        """A collective has ended; what comes of it from now on is late."""
+    def collective_ended(self, number: int, receives: list[Receive]) -> None:
+        """Treat transfers of a collective as late from now on."""
         for receive in receives:
             self.expected.pop(receive.key, None)
-        self.ended[collective] = None
+        self.ended[number] = None
         while len(self.ended) > REMEMBERED:
             self.ended.popitem(last=False)

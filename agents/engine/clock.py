@@ -1,4 +1,4 @@
-"""The clock that all instants are read from."""
+"""The clock that all instants of an agent refer to."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ NOW = time.monotonic_ns
 
 
 def clock_identity() -> str:
-    """Two processes that say the same read the very same CLOCK_MONOTONIC: one boot of one kernel, one time namespace."""
+    """Return the identity of this process's CLOCK_MONOTONIC: boot and time namespace.
+
+    Processes with the same identity have the same clock. The identity is empty if it is unknown: on
+    a kernel before 5.6, or without /proc.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/time')}"  # noqa: PTH115 - Path.readlink is of Python 3.9
+        namespace = os.readlink("/proc/self/ns/time")  # noqa: PTH115 - Path.readlink needs 3.9
     except OSError:
-        return ""  # a kernel before 5.6, or no /proc: nobody's clock is known to be this one
+        return ""
+    return f"{boot} {namespace}"

@@ -1,82 +1,148 @@
-"""Collectives: armed, begun at their instant, ended by their last transfer or their deadline."""
+"""Collectives: each begins at its instant and ends with its last transfer or at its deadline."""
 
 from __future__ import annotations
 
-from agents.engine.arrivals import Arrivals
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
 from agents.engine.clock import NOW
-from agents.engine.collective import Collective
 from agents.engine.connections import Connections
-from agents.engine.errors import RefusedError
-from agents.engine.loop import Loop, Timer
+from agents.engine.loop import Timer
+from agents.engine.requests import Fields, RefusedError
+from agents.engine.resources import Resources
+from agents.engine.transfers import Receive, Send, TransferKey
+
+
+class Collective:
+    """The transfers of one server that start together.
+
+    Args:
+        number: The collective's number.
+        request: The fields `start_ns`, `deadline_ns`, `sends` and `receives`.
+        send_event: Sends the event that reports the collective's end.
+
+    Attributes:
+        timers: The timers of the start and the deadline.
+        unfinished: Number of transfers that have not ended.
+        began_ns: When the collective began; 0 before.
+
+    Raises:
+        RefusedError: if a field is wrong.
+    """
+
+    def __init__(
+        self, number: int, request: Fields, send_event: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self.number, self.send_event = number, send_event
+        timed = request.values.get("start_ns") is not None
+        self.start_ns = request.integer("start_ns", 0, 1 << 63) if timed else None
+        self.deadline_ns = request.integer("deadline_ns", 0, 1 << 63)
+        sends, receives = (_transfers(number, request, field) for field in ("sends", "receives"))
+        self.sends = [Send(key, size, fields.rate()) for key, size, fields in sends]
+        self.receives = [Receive(key, size) for key, size, _ in receives]
+        self.timers: list[Timer] = []
+        self.unfinished = 0
+        self.began_ns = 0
+
+    def report(self) -> dict[str, Any]:
+        """Return the event that reports the collective's end."""
+        return {
+            "event": "done",
+            "collective": self.number,
+            "start_ns": self.began_ns,
+            "start_late_ns": 0 if self.start_ns is None else self.began_ns - self.start_ns,
+            "sends": [send.to_json() for send in self.sends],
+            "receives": [receive.to_json() for receive in self.receives],
+        }
+
+
+def _transfers(
+    collective: int, request: Fields, field: str
+) -> Iterator[tuple[TransferKey, int, Fields]]:
+    """Yield the key, size and fields of each transfer in a list of the request."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for fields in request.objects(field):
+        peer, path = fields.text("peer"), fields.text("path")
+        key = TransferKey(collective, peer, path, counts[peer, path])
+        counts[peer, path] += 1
+        yield key, fields.integer("bytes", 0, 1 << 62), fields
 
 
 class Collectives:
     """The collectives of one server that have not ended."""
 
-    def __init__(self, loop: Loop, connections: Connections, arrivals: Arrivals) -> None:
-        self.loop, self.connections, self.arrivals = loop, connections, arrivals
-        self.armed: dict[int, tuple[Collective, list[Timer]]] = {}
+    def __init__(self, resources: Resources, connections: Connections) -> None:
+        self.resources, self.connections = resources, connections
+        self.armed: dict[int, Collective] = {}
 
-    def refuse_armed(self, number: int) -> None:
-        """RefusedError if a collective of that number has not ended."""
+    def arm(self, request: Fields, send_event: Callable[[dict[str, Any]], None]) -> int:
+        """Schedule a collective to begin at its instant; return its number."""
+        number = request.integer("collective", 0, (1 << 64) - 1)
         if number in self.armed:
             raise RefusedError(f"collective {number} is armed already")
-
-    def arm(self, made: Collective) -> None:
-        """Let it start at its instant, by itself."""
-        self.arrivals.armed(made.number)
-        made.receives = [self.arrivals.expect(receive) for receive in made.receives]
-        for transfer in (*made.sends, *made.receives):
-            made.own(transfer)
-        made.over = self._over
-        precise = made.start_ns is not None
-        start_ns = NOW() if made.start_ns is None else made.start_ns
-        begin = self.loop.at(start_ns, lambda: self._begin(made), precise=precise)
-        self.armed[made.number] = made, [begin, self.loop.at(made.deadline_ns, lambda: self._deadline(made))]
+        collective = Collective(number, request, send_event)
+        arrivals, call_at = self.resources.arrivals, self.resources.loop.call_at
+        arrivals.collective_armed(number)
+        collective.receives = [arrivals.expect(receive) for receive in collective.receives]
+        for transfer in (*collective.sends, *collective.receives):
+            transfer.on_end = partial(self._transfer_ended, collective)
+            collective.unfinished += transfer.ok is None
+        precise = collective.start_ns is not None
+        start_ns = NOW() if collective.start_ns is None else collective.start_ns
+        collective.timers = [
+            call_at(start_ns, partial(self._begin, collective), precise=precise),
+            call_at(collective.deadline_ns, partial(self.abandon, number)),
+        ]
+        self.armed[number] = collective
+        return number
 
     def close(self) -> None:
-        """End all as they are."""
-        for made, _ in list(self.armed.values()):
-            self._deadline(made)
+        """End all collectives; their unfinished transfers fail."""
+        for number in list(self.armed):
+            self.abandon(number)
 
     def abandon(self, number: int) -> bool:
-        """End one as it is; whether it was armed."""
+        """End a collective, whose unfinished transfers fail; return whether it was armed."""
         if number not in self.armed:
             return False
-        self._deadline(self.armed[number][0])
+        collective = self.armed[number]
+        collective.began_ns = collective.began_ns or NOW()
+        collective.unfinished += 1  # keeps the collective from ending before the loops below
+        for send in collective.sends:
+            if send.ok is None:
+                connection = self.connections.outgoing.get((send.peer, send.path))
+                send.end(send.deadline_error())
+                if connection is not None:
+                    connection.abandon(send)
+        for receive in collective.receives:
+            if receive.ok is None:
+                connected = (receive.peer, receive.path) in self.resources.incoming
+                receive.end(receive.deadline_error(connected=connected))
+        self._transfer_ended(collective)
         return True
 
-    def _begin(self, made: Collective) -> None:
-        made.began_ns = NOW()
-        made.left += 1  # it can't be over before all its sends were queued
-        for send in made.sends:
+    def _begin(self, collective: Collective) -> None:
+        collective.began_ns = NOW()
+        collective.unfinished += 1  # keeps the collective from ending before all sends are queued
+        for send in collective.sends:
             connection = self.connections.outgoing.get((send.peer, send.path))
             if connection is None:
                 send.end(f"no connection to {send.peer} by {send.path}; connect first")
             else:
                 connection.send(send)
-        made.one_less()
+        os.sched_yield()  # other agents on this core begin before this one fills its buffers
+        self._transfer_ended(collective)
 
-    def _deadline(self, made: Collective) -> None:
-        if made.number not in self.armed:
+    def _transfer_ended(self, collective: Collective) -> None:
+        """Count a transfer that has ended; the last one ends the collective."""
+        collective.unfinished -= 1
+        if collective.unfinished or not collective.began_ns:
             return
-        made.began_ns = made.began_ns or NOW()
-        made.left += 1
-        for send in made.sends:
-            if send.ok is None:
-                why, connection = send.missing(), self.connections.outgoing.get((send.peer, send.path))
-                send.end(why)
-                if connection is not None:
-                    connection.abandon(send)
-        for receive in made.receives:
-            if receive.ok is None:
-                connected = (receive.peer, receive.path) in self.connections.incoming
-                receive.end(receive.missing(connected=connected))
-        made.one_less()
-
-    def _over(self, made: Collective) -> None:
-        _, timers = self.armed.pop(made.number)
-        for timer in timers:
+        del self.armed[collective.number]
+        for timer in collective.timers:
             timer.cancelled = True
-        self.arrivals.over(made.number, made.receives)
-        made.tell(made.told())
+        self.resources.arrivals.collective_ended(collective.number, collective.receives)
+        collective.send_event(collective.report())

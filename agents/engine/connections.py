@@ -1,101 +1,117 @@
-"""Connections: those a server has opened, those its peers opened, and the port where they do."""
+"""All data connections of an agent, the port where peers open theirs, and connect requests."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from typing import Any
 
-from agents.engine.arrivals import Arrivals
-from agents.engine.errors import RefusedError, said
-from agents.engine.incoming import Incoming
+from agents.engine.control import ControlChannel
+from agents.engine.incoming import IncomingConnection
 from agents.engine.loop import IN
-from agents.engine.outgoing import Outgoing
-from agents.engine.server import Server
-from agents.engine.ways import Way
+from agents.engine.outgoing import OutgoingConnection
+from agents.engine.requests import RefusedError, os_error_text
+from agents.engine.resources import Resources
+from agents.engine.tcp import Destination, tcp_socket
 
 
 class Connections:
-    """All data connections of one server, by peer and path."""
+    """The data port, and outgoing connections by peer and path."""
 
-    def __init__(self, server: Server, arrivals: Arrivals) -> None:
-        self.server, self.arrivals = server, arrivals
-        self.listening: socket.socket | None = None
-        self.outgoing: dict[tuple[str, str], Outgoing] = {}
-        self.incoming: dict[tuple[str, str], Incoming] = {}
-        self.strangers: set[Incoming] = set()
+    def __init__(self, resources: Resources) -> None:
+        self.resources = resources
+        self.listener: socket.socket | None = None
+        self.outgoing: dict[tuple[str, str], OutgoingConnection] = {}
 
     def listen(self, address: str, port: int) -> tuple[str, int]:
-        """Open the data port; port 0 lets the kernel choose. Asked again, the same port is told."""
-        if self.listening is None:
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        """Open the data port, unless it is open; return its address and number.
+
+        Port 0 lets the kernel choose.
+        """
+        if self.listener is None:
+            sock = tcp_socket(address)
             try:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 sock.bind((address, port))
                 sock.listen(1024)
             except OSError as error:
                 sock.close()
-                raise RefusedError(f"can't listen on {address} port {port}: {said(error)}") from error
-            self.listening = sock
-            self.server.loop.watch(sock.fileno(), IN, self._accept)
-        where = self.listening.getsockname()
-        if where[0] != address or port not in (0, where[1]):
-            raise RefusedError(
-                f"can't listen on {address} port {port}: listens on {where[0]} port {where[1]} already"
-            )
-        return where[0], where[1]
+                why = os_error_text(error)
+                raise RefusedError(f"can't listen on {address} port {port}: {why}") from error
+            self.listener = sock
+            self.resources.loop.watch(sock.fileno(), IN, self._accept)
+        bound_address, bound_port = self.listener.getsockname()[:2]
+        if bound_address != address or port not in (0, bound_port):
+            why = f"listens on {bound_address} port {bound_port} already"
+            raise RefusedError(f"can't listen on {address} port {port}: {why}")
+        return bound_address, bound_port
 
-    def open(self, way: Way, congestion: str, sndbuf: int, settled: Callable[[Outgoing], None]) -> Outgoing:
-        """Open a connection, in the place of the one that goes that way already."""
-        old = self.outgoing.pop((way.peer, way.path), None)
-        if old is not None:
-            old.lose("replaced by a newer one")
-        connection = Outgoing(self.server, way, congestion, sndbuf, settled)
-        self.outgoing[way.peer, way.path] = connection
+    def open(self, destination: Destination) -> OutgoingConnection:
+        """Open a connection; it replaces an earlier one to the same peer by the same path."""
+        key = destination.peer, destination.path
+        earlier = self.outgoing.pop(key, None)
+        if earlier is not None:
+            earlier.lose("replaced by a newer one")
+        self.outgoing[key] = connection = OutgoingConnection(self.resources, destination)
         return connection
 
     def close(self) -> None:
         """Close every connection and the data port."""
-        for out in list(self.outgoing.values()):
-            out.lose("closed by request")
-        for into in [*self.incoming.values(), *self.strangers]:
-            into.lose("closed by request")
+        for outgoing in list(self.outgoing.values()):
+            outgoing.lose("closed by request")
+        for incoming in [*self.resources.incoming.values(), *self.resources.unnamed]:
+            incoming.lose("closed by request")
         self.outgoing.clear()
-        if self.listening is not None:
-            self.server.loop.forget(self.listening.fileno())
-            self.listening.close()
-            self.listening = None
+        if self.listener is not None:
+            self.resources.loop.forget(self.listener.fileno())
+            self.listener.close()
+            self.listener = None
 
     def _accept(self, _mask: int) -> None:
-        assert self.listening is not None
+        assert self.listener is not None
         try:
-            sock, _ = self.listening.accept()
+            sock, _ = self.listener.accept()
         except BlockingIOError:
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.strangers.add(Incoming(self.server, self.arrivals, sock, self._up, self._lost))
+        IncomingConnection(self.resources, sock)
 
-    def _up(self, connection: Incoming) -> None:
-        """A peer has said who it is."""
-        self.strangers.discard(connection)
-        old = self.incoming.get((connection.peer, connection.path))
-        if old is not None:
-            old.lose("replaced by a newer one")
-        self.incoming[connection.peer, connection.path] = connection
 
-    def _lost(self, connection: Incoming, why: str) -> None:
-        """A peer's connection is gone; what was expected by it won't come."""
-        self.strangers.discard(connection)
-        came_by = (connection.peer, connection.path)
-        if self.incoming.get(came_by) is not connection:
-            return
-        del self.incoming[came_by]
-        under_way = connection.receive
-        if under_way is not None and connection.wrong:
-            self.server.counts["corrupt"] += 1
-            under_way.end(connection.wrong)
-        waiting = self.arrivals.by(*came_by)
-        for receive in [under_way, *waiting] if under_way is not None else waiting:
-            come = f"{receive.moved} of {receive.bytes} bytes had come"
-            receive.end(f"connection from {receive.peer} by {receive.path}: {why}; {come}")
+class ConnectRequest:
+    """A connect request, answered when all its connections are up or lost.
+
+    Args:
+        control: The channel of the request.
+        name: The agent's server.
+        number: The request's number.
+        connections: The connections that the request opened; some may be lost already.
+    """
+
+    def __init__(
+        self, control: ControlChannel, name: str, number: Any, connections: list[OutgoingConnection]
+    ) -> None:
+        self.control, self.name, self.number = control, name, number
+        self.connections = connections
+        self.waiting = {out for out in connections if out.state != "lost"}
+        for connection in self.waiting:
+            connection.on_settled = self._connection_settled
+        if not self.waiting:
+            self._reply()
+
+    def deadline(self) -> None:
+        """Close the connections that are not up by the deadline."""
+        for connection in list(self.waiting):
+            connection.lose(f"still {connection.state} at the deadline")
+
+    def _connection_settled(self, connection: OutgoingConnection) -> None:
+        if connection in self.waiting:
+            self.waiting.remove(connection)
+            if not self.waiting:
+                self._reply()
+
+    def _reply(self) -> None:
+        down = [f"{out.destination}: {out.why}" for out in self.connections if out.state != "up"]
+        reply: dict[str, Any] = {"id": self.number, "ok": not down}
+        if down:
+            reply["error"] = f"{self.name}: no connection to " + "; ".join(down)
+        self.control.send({**reply, "paths": [out.facts() for out in self.connections]})

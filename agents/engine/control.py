@@ -1,4 +1,4 @@
-"""Control channels: lines of JSON, in and out."""
+"""Control channels: JSON lines in and out."""
 
 from __future__ import annotations
 
@@ -8,24 +8,32 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from agents.engine.loop import BROKEN, IN, OUT, Loop, Watcher
+from agents.engine.loop import BROKEN, IN, OUT, CallbackOwner, Loop
 
 LONGEST_LINE = 64 * 1024 * 1024
 
 
-class Control(Watcher):
-    """A control channel: `take` is given each line that comes, `ended` is called at its end."""
+class ControlChannel(CallbackOwner):
+    """A control channel over a pair of descriptors, or one for both directions.
+
+    Args:
+        loop: The event loop.
+        reads: Descriptor to read requests from.
+        writes: Descriptor to write replies and events to.
+        on_line: Called with each line.
+        on_end: Called when the channel ends.
+    """
 
     def __init__(
         self,
         loop: Loop,
         reads: int,
         writes: int,
-        take: Callable[[Control, bytes], None],
-        ended: Callable[[], None],
+        on_line: Callable[[ControlChannel, bytes], None],
+        on_end: Callable[[], None],
     ) -> None:
         self.loop, self.reads, self.writes = loop, reads, writes
-        self.take, self.ended = take, ended
+        self.on_line, self.on_end = on_line, on_end
         self.inbox, self.outbox = bytearray(), bytearray()
         self.open = True
         for fd in (reads, writes):
@@ -33,57 +41,55 @@ class Control(Watcher):
         loop.watch(reads, IN, self.ready)
 
     def ready(self, mask: int) -> None:
-        """Something came, or more can be said."""
+        """Read or write, as far as the descriptors are ready for it."""
         try:
             if mask & OUT:
-                self.flush()
+                self._flush()
             if mask & (IN | BROKEN) and self.open:
-                came = os.read(self.reads, 1 << 20)
-                if not came:
-                    self.close()
-                self.inbox += came
+                data = os.read(self.reads, 1 << 20)
+                if not data:
+                    self._close()
+                self.inbox += data
         except BlockingIOError:
             return
         except OSError:
-            self.close()
+            self._close()
         *lines, rest = self.inbox.split(b"\n")
         self.inbox = rest
         if len(rest) > LONGEST_LINE:
-            self.close()
+            self._close()
         for line in lines:
             if line.strip():
-                self.take(self, bytes(line))
+                self.on_line(self, bytes(line))
 
-    def say(self, words: dict[str, Any]) -> None:
-        """Say one line."""
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one line."""
         if self.open:
-            self.outbox += json.dumps(words).encode() + b"\n"
-            self.flush()
+            self.outbox += json.dumps(message).encode() + b"\n"
+            self._flush()
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         try:
             while self.outbox:
                 del self.outbox[: os.write(self.writes, self.outbox)]
         except BlockingIOError:
             pass
         except OSError:
-            self.close()
+            self._close()
             return
-        mask = OUT if self.outbox else 0
-        if self.writes == self.reads:
-            self.loop.watch(self.writes, IN | mask, self.ready)
-        elif mask:
+        mask = (OUT if self.outbox else 0) | (IN if self.writes == self.reads else 0)
+        if mask:
             self.loop.watch(self.writes, mask, self.ready)
         else:
             self.loop.forget(self.writes)
 
-    def close(self) -> None:
+    def _close(self) -> None:
         if self.open:
             self.open = False
             self.loop.forget(self.reads)
             self.loop.forget(self.writes)
-            self.ended()
+            self.on_end()
 
-    def fault(self, error: Exception) -> None:
-        """Tell what happened while a line was taken."""
-        self.say({"event": "fault", "error": repr(error)})
+    def callback_failed(self, error: Exception) -> None:
+        """Report a programming error that occurred while a line was handled."""
+        self.send({"event": "fault", "error": repr(error)})

@@ -1,4 +1,4 @@
-"""The loop: who is called when a descriptor is ready, or an instant has come."""
+"""The event loop: calls back when a descriptor is ready or an instant has come."""
 
 from __future__ import annotations
 
@@ -12,99 +12,99 @@ from typing import Any
 
 from agents.engine.clock import NOW
 
-SPIN_NS = 60_000  # a sleeping process wakes up to this late
+SPIN_NS = 60_000  # the most by which a sleeping process wakes late
 IN, OUT, BROKEN = select.EPOLLIN, select.EPOLLOUT, select.EPOLLERR | select.EPOLLHUP
 
 
 class Timer:
-    """Something to do at an instant; `precise` ones are waited for with the processor, at the very end."""
+    """A call at an instant. The loop polls instead of sleeping just before a `precise` one."""
 
-    def __init__(self, when_ns: int, do: Callable[[], None], *, precise: bool) -> None:
-        self.when_ns, self.do, self.precise = when_ns, do, precise
+    def __init__(self, call: Callable[[], object], *, precise: bool) -> None:
+        self.call, self.precise = call, precise
         self.cancelled = False
 
 
-class Watcher(ABC):
-    """Someone whom the loop calls."""
+class CallbackOwner(ABC):
+    """An object whose methods are callbacks of the loop."""
 
     @abstractmethod
-    def fault(self, error: Exception) -> None:
-        """An unforeseen fault has happened while it was called."""
+    def callback_failed(self, error: Exception) -> None:
+        """Handle a programming error in one of its callbacks."""
 
 
 class Loop:
-    """One epoll and its timers."""
+    """An event loop: one epoll descriptor and timers."""
 
     def __init__(self) -> None:
         self.epoll = select.epoll()
         self.masks: dict[int, int] = {}
-        self.watchers: dict[int, Callable[[int], None]] = {}
+        self.callbacks: dict[int, Callable[[int], None]] = {}
         self.timers: list[tuple[int, int, Timer]] = []
-        self.tie = itertools.count()
+        self.tie_breaker = itertools.count()
         self.faults = 0
         self.running = True
 
-    def watch(self, fd: int, mask: int, watcher: Callable[[int], None]) -> None:
-        """Call `watcher` when the descriptor is ready for what `mask` says."""
+    def watch(self, fd: int, mask: int, callback: Callable[[int], None]) -> None:
+        """Call `callback` with the events whenever a descriptor is ready for one in the mask."""
         before = self.masks.get(fd)
-        self.watchers[fd] = watcher
-        if before == mask:
-            return
-        self.masks[fd] = mask
+        self.callbacks[fd], self.masks[fd] = callback, mask
         if before is None:
             self.epoll.register(fd, mask)
-        else:
+        elif before != mask:
             self.epoll.modify(fd, mask)
 
     def forget(self, fd: int) -> None:
-        """No longer watch the descriptor."""
+        """Stop watching a descriptor."""
         if self.masks.pop(fd, None) is not None:
-            del self.watchers[fd]
+            del self.callbacks[fd]
             self.epoll.unregister(fd)
 
-    def at(self, when_ns: int, do: Callable[[], None], *, precise: bool = False) -> Timer:
-        """Do something at an instant."""
-        timer = Timer(when_ns, do, precise=precise)
-        heapq.heappush(self.timers, (when_ns, next(self.tie), timer))
+    def call_at(self, when_ns: int, call: Callable[[], object], *, precise: bool = False) -> Timer:
+        """Call a function at an instant."""
+        timer = Timer(call, precise=precise)
+        heapq.heappush(self.timers, (when_ns, next(self.tie_breaker), timer))
         return timer
 
     def stop(self) -> None:
-        """Let `run` return."""
+        """Make `run` return."""
         self.running = False
 
     def run(self) -> None:
-        """Serve until told to stop."""
+        """Call the callbacks of descriptors and timers until `stop` is called."""
         while self.running:
-            for fd, mask in self._wait():
-                watcher = self.watchers.get(fd)
-                if watcher is not None:
-                    self._guard(watcher, mask)
-            while self.timers and (self.timers[0][2].cancelled or self.timers[0][0] <= NOW()):
-                timer = heapq.heappop(self.timers)[2]
-                if not timer.cancelled:
-                    self._guard(timer.do)
+            ready = self._wait()
+            self._fire_timers()
+            for fd, mask in ready:
+                callback = self.callbacks.get(fd)
+                if callback is not None:
+                    self._guard(callback, mask)
+                    self._fire_timers()  # a collective begins in time though many peers have sent
+
+    def _fire_timers(self) -> None:
+        while self.timers and (self.timers[0][2].cancelled or self.timers[0][0] <= NOW()):
+            timer = heapq.heappop(self.timers)[2]
+            if not timer.cancelled:
+                self._guard(timer.call)
 
     def _wait(self) -> list[tuple[int, int]]:
-        while self.timers and self.timers[0][2].cancelled:
-            heapq.heappop(self.timers)
         if not self.timers:
             return self.epoll.poll(-1)
         when_ns, _, timer = self.timers[0]
-        ahead = when_ns - NOW() - (SPIN_NS if timer.precise else 0)
-        if ahead > 5_000_000 or not timer.precise:
+        ahead_ns = when_ns - NOW() - (SPIN_NS if timer.precise else 0)
+        if ahead_ns > 5_000_000 or not timer.precise:
             # epoll rounds up to milliseconds
-            return self.epoll.poll(max(0, ahead - 2_000_000 * timer.precise) / 1e9)
-        if ahead > 0:
-            select.select([self.epoll], [], [], ahead / 1e9)
+            return self.epoll.poll(max(0, ahead_ns - 2_000_000 * timer.precise) / 1e9)
+        if ahead_ns > 0:
+            select.select([self.epoll], [], [], ahead_ns / 1e9)
         return self.epoll.poll(0)
 
-    def _guard(self, do: Callable[..., None], *arguments: Any) -> None:
-        """A fault of ours costs the connection it happened on, never the agent; it is told, not swallowed."""
+    def _guard(self, callback: Callable[..., object], *arguments: Any) -> None:
+        """Call a callback; a programming error ends the connection concerned, not the agent."""
         try:
-            do(*arguments)
-        except Exception as error:  # noqa: BLE001 - an unforeseen fault must not end the agent of a server
+            callback(*arguments)
+        except Exception as error:  # noqa: BLE001 - an unforeseen error must not end the agent
             self.faults += 1
             traceback.print_exc()
-            owner = getattr(do, "__self__", None)
-            if isinstance(owner, Watcher):
-                owner.fault(error)
+            owner = getattr(callback, "__self__", None)
+            if isinstance(owner, CallbackOwner):
+                owner.callback_failed(error)

@@ -1,4 +1,4 @@
-"""Outgoing connections: one to a peer by a path, over which transfers leave."""
+"""Outgoing connections: each sends transfers to one peer by one path."""
 
 from __future__ import annotations
 
@@ -10,108 +10,130 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from agents.engine import wire
 from agents.engine.clock import NOW
-from agents.engine.errors import said
-from agents.engine.loop import BROKEN, IN, OUT, Watcher
-from agents.engine.payload import Payload, seed_of
-from agents.engine.server import Server
-from agents.engine.tcp import SO_MAX_PACING_RATE, pacing, total_retransmits
+from agents.engine.loop import BROKEN, IN, OUT
+from agents.engine.payload import Payload, transfer_seed
+from agents.engine.requests import os_error_text
+from agents.engine.resources import DataConnection, Resources
+from agents.engine.tcp import SO_MAX_PACING_RATE, Destination, pacing_option, total_retransmits
 from agents.engine.transfers import Send
-from agents.engine.ways import Way
-from agents.engine.wire import (
-    ANSWER,
-    ANSWERS,
-    ENDS,
-    HEADER,
-    RESTS,
-    SENDS,
-    TRAILER,
-    filling,
-    greeting,
-    opened,
-    sealed,
-)
 
-TURN = 512 * 1024  # most bytes one connection moves before others have their turn
-FIRST_TURN = 512 * 1024  # so that a collective's flows start together
-SNDBUF = (
-    512 * 1024
-)  # bytes on their way are re-used while they are in cache; 40 µs of 100 Gb/s, so long paths need more
+# Most bytes that a connection sends before others have their turn, so that flows start together.
+TURN = 512 * 1024
+# Small enough that bytes in flight stay in the CPU's cache. Enough for 100 Gb/s over 40 µs; longer
+# paths need more.
+SNDBUF = 512 * 1024
 
 
-class Outgoing(Watcher):
-    """A connection to one peer by one path. Its transfers leave one after another, each at its own rate."""
+# Bytes at the end of a transfer that are copied to the kernel frame by frame.
+TAIL = 128 * 1024
 
-    def __init__(
-        self, server: Server, way: Way, congestion: str, sndbuf: int, settled: Callable[[Outgoing], None]
-    ) -> None:
-        self.server, self.loop, self.way, self.settled = server, server.loop, way, settled
+
+def frame_end(position: int, length: int, segment: int) -> int:
+    """Return up to which byte of a payload the next frame may reach.
+
+    A shaped link delivers a frame when its transmission begins, so a transfer would end earlier
+    than on a wire by the duration of its last frame. The last frame therefore has one segment of
+    payload at most. All others are as large as the kernel makes them: a full link serves
+    connections frame by frame in turn, so that a connection with small frames would wait.
+
+    The first frame has one segment, too. Linux charges only half of it to the pace, because the
+    connection was idle before (`tcp_update_skb_after_send`): a paced transfer would end earlier by
+    half the duration of its first frame.
+
+    Args:
+        position: Bytes of the payload that were sent.
+        length: Bytes of the payload.
+        segment: TCP's payload of a packet.
+    """
+    if not position:
+        return min(length, max(1, segment - wire.HEADER.size))
+    last = (wire.HEADER.size + length - 1) // segment * segment - wire.HEADER.size
+    return last if position < last else length
+
+
+class OutgoingConnection(DataConnection):
+    """A connection to a peer. Its transfers leave one after another, each at its own rate.
+
+    Args:
+        resources: Resources that the agent's connections share.
+        destination: The peer and the path.
+
+    Attributes:
+        state: `connecting`, `greeting`, `up` or `lost`.
+        why: Why the connection is lost.
+        on_settled: Called when the connection is up, and when it is lost.
+    """
+
+    def __init__(self, resources: Resources, destination: Destination) -> None:
+        super().__init__(resources)
+        self.destination = destination
+        self.on_settled: Callable[[OutgoingConnection], None] = lambda _: None
         self.state, self.why = "connecting", ""
         self.queue: deque[Send] = deque()
         self.unacknowledged: deque[Send] = deque()
-        self.held = b""
+        self.inbox = b""
+        self.segment = 1
         self.retransmits = 0
-        self.sock: socket.socket | None = None
         try:
-            self.sock = way.socket(congestion, sndbuf)
+            self.sock = destination.start_connecting()
         except OSError as error:
-            self.lose(said(error))
+            self.state, self.why = "lost", os_error_text(error)  # a lost connection has no socket
         else:
             self.loop.watch(self.sock.fileno(), IN | OUT, self.ready)
 
     def facts(self) -> dict[str, Any]:
-        """What the kernel says of it."""
+        """Return the connection's state and the kernel's data about its socket."""
         facts: dict[str, Any] = {
-            "peer": self.way.peer,
-            "path": self.way.path,
+            "peer": self.destination.peer,
+            "path": self.destination.path,
             "state": self.state,
             "why": self.why,
         }
-        if self.sock is not None:
+        if self.state != "lost":
             congestion = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
             facts["congestion"] = congestion.split(b"\0")[0].decode()
             facts["sndbuf"] = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-            facts["retransmits"] = self._total_retransmits()
+            facts["retransmits"] = total_retransmits(self.sock)
             facts["local"] = list(self.sock.getsockname()[:2])
         return facts
 
-    def ready(self, mask: int) -> None:
-        """Its socket can be read or written, or is broken."""
-        try:
-            if self.state == "connecting" and mask & (OUT | BROKEN):
-                self._greet()
-            if mask & (IN | BROKEN) and self.sock is not None:
-                self._answers()
-            if mask & OUT and self.state == "up":
-                self.push(TURN)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self.lose(said(error))
+    def transfer(self, mask: int) -> None:
+        """Greet the peer, read acknowledgements and send queued transfers."""
+        if self.state == "connecting" and mask & (OUT | BROKEN):
+            self._greet()
+        if mask & (IN | BROKEN) and self.state != "lost":
+            self._read_acknowledgements()
+        if mask & OUT and self.state == "up":
+            self._push()
 
     def send(self, send: Send) -> None:
-        """Queue a transfer; it starts now if the connection is idle."""
+        """Queue a transfer; it starts at once if the connection is idle."""
         if self.state != "up":
-            send.end(f"no connection to {self.way}: {self.why or self.state}")
+            send.end(f"no connection to {self.destination}: {self.why or self.state}")
             return
         self.queue.append(send)
         if len(self.queue) == 1:
-            try:
-                self.push(FIRST_TURN)
-            except OSError as error:
-                self.lose(said(error))
+            self.ready(OUT)
 
-    def push(self, most: int) -> None:
-        """Give the kernel up to about `most` bytes. OSError if the connection broke."""
+    def _push(self) -> None:
+        """Give the kernel about TURN bytes; raise OSError if the connection broke.
+
+        A transfer that has not begun sends its first frame only: the agent begins all transfers of
+        a collective before it fills their buffers.
+        """
+        has_begun = bool(self.queue) and self.queue[0].payload is not None
+        most = TURN if has_begun else self.segment
         try:
             while self.queue and most > 0:
-                most -= self._offer(self.queue[0], most)
+                most -= self._send_next(self.queue[0], most)
         except BlockingIOError:
             pass
         self._watch()
 
     def abandon(self, send: Send) -> None:
-        """A deadline has passed. What has begun can't be taken back, so the connection goes with it."""
+        """Give up a transfer at its deadline; close the connection if the transfer has begun."""
         if send in self.queue and send.first_ns is None:
             self.queue.remove(send)
             self._watch()
@@ -119,130 +141,135 @@ class Outgoing(Watcher):
             self.lose(f"closed in mid-transfer at the deadline of collective {send.collective}")
 
     def lose(self, why: str) -> None:
-        """The connection is gone, and all that waited for it."""
+        """Close the connection and end all its transfers."""
         if self.state == "lost":
             return
         self.state, self.why = "lost", why
-        hit = [*self.unacknowledged, *self.queue]
-        if self.sock is not None:
-            self.loop.forget(self.sock.fileno())
-            if hit:  # a reset, or the kernel would go on sending what it holds, at the old pace
-                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.sock.close()
-            self.sock = None
+        unfinished = [*self.unacknowledged, *self.queue]
+        self.loop.forget(self.sock.fileno())
+        if unfinished:  # reset, or the kernel would send its buffer at the old pace
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.sock.close()
         self.queue.clear()
         self.unacknowledged.clear()
-        for send in hit:
-            send.end(f"connection to {self.way}: {why}; {send.moved} of {send.bytes} bytes were sent")
-        self.settled(self)
-
-    def fault(self, error: Exception) -> None:
-        """It is lost, and nothing else."""
-        self.lose(f"a fault of the agent {self.server.name}: {error!r}")
+        for send in unfinished:
+            progress = f"{send.moved} of {send.bytes} bytes were sent"
+            send.end(f"connection to {self.destination}: {why}; {progress}")
+        self.on_settled(self)
 
     def _watch(self) -> None:
-        if self.sock is not None:
-            self.loop.watch(self.sock.fileno(), IN | OUT if self.queue else IN, self.ready)
+        self.loop.watch(self.sock.fileno(), IN | OUT if self.queue else IN, self.ready)
 
     def _greet(self) -> None:
-        assert self.sock is not None
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
         names = {
-            "from": self.server.name,
-            "to": self.way.peer,
-            "path": self.way.path,
-            "dscp": self.way.reply_dscp,
+            "from": self.resources.name,
+            "to": self.destination.peer,
+            "path": self.destination.path,
+            "dscp": self.destination.reply_dscp,
         }
-        self.sock.sendall(greeting(names))
+        self.sock.sendall(wire.greeting(names))
         self.state = "greeting"
         self._watch()
 
-    def _answers(self) -> None:
-        assert self.sock is not None
-        came = self.sock.recv(64 * ANSWER.size)
-        if not came:
+    def _read_acknowledgements(self) -> None:
+        data = self.sock.recv(64 * wire.ACKNOWLEDGEMENT.size)
+        if not data:
             raise ConnectionResetError(errno.ECONNRESET, "closed by the peer")
-        self.held += came
-        while len(self.held) >= ANSWER.size and self.sock is not None:
-            raw, self.held = self.held[: ANSWER.size], self.held[ANSWER.size :]
-            self._answer(raw)
+        self.inbox += data
+        while len(self.inbox) >= wire.ACKNOWLEDGEMENT.size and self.state != "lost":
+            raw = self.inbox[: wire.ACKNOWLEDGEMENT.size]
+            self.inbox = self.inbox[wire.ACKNOWLEDGEMENT.size :]
+            self._handle_acknowledgement(raw)
 
-    def _answer(self, raw: bytes) -> None:
-        answer = opened(ANSWER, ANSWERS, raw)
-        if answer is None:
+    def _handle_acknowledgement(self, raw: bytes) -> None:
+        fields = wire.ACKNOWLEDGEMENT.unpack(raw)
+        if fields is None:
             self.lose("the peer's answer is not an agent's")
-        elif self.state == "greeting":
-            if answer[2]:
-                self.state = "up"
-                self.settled(self)
-            else:
-                self.lose(f"the agent there is not {self.way.peer}, or is of another version")
+            return
+        collective, sequence, verdict = fields
+        if self.state != "greeting":
+            self._acknowledge(collective, sequence, verdict)
+        elif verdict:
+            self.state = "up"
+            self.segment = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+            self.on_settled(self)
         else:
-            self._acknowledged(*answer)
+            self.lose(f"the agent there is not {self.destination.peer}, or is of another version")
 
-    def _acknowledged(self, collective: int, sequence: int, verdict: int) -> None:
+    def _acknowledge(self, collective: int, sequence: int, verdict: int) -> None:
         for send in self.unacknowledged:
             if (send.collective, send.sequence) == (collective, sequence):
                 self.unacknowledged.remove(send)
                 send.acked_ns = NOW()
-                send.retransmits = self._total_retransmits() - self.retransmits
-                send.end("" if verdict else f"{self.way.peer} found it corrupt")
-                self._rest()
+                send.retransmits = total_retransmits(self.sock) - self.retransmits
+                why = "" if verdict else f"{self.destination.peer} found it corrupt"
+                send.end(why, corrupt=not verdict)
+                self._reset_pace()
                 return
 
-    def _rest(self) -> None:
-        """Forget the pace of what was sent. The kernel keeps a lower pace until something is acknowledged, so something is sent."""
-        if self.sock is not None and not self.queue and not self.unacknowledged:
-            self.sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pacing(None))
-            self.sock.send(sealed(HEADER, RESTS, 0, 0, 0, 0, 0))
+    def _reset_pace(self) -> None:
+        """Remove the pace limit of an idle connection.
 
-    def _offer(self, send: Send, most: int) -> int:
-        """Give the kernel what comes next of this transfer; how many bytes it took."""
-        assert self.sock is not None
-        if send.payload is None:
-            self._begin(send)
-        payload = send.payload
-        assert payload is not None
-        if send.framed:
-            count = self.sock.send(send.framed, 0 if send.trailing else socket.MSG_MORE)
-            send.framed = send.framed[count:]
-        elif payload.at < payload.length:
-            begin, size = payload.extent(most)
-            count = os.sendfile(self.sock.fileno(), self.server.pattern.fd, begin, size)
+        The kernel keeps the lower pace until something is acknowledged, so this sends an IDLE
+        frame.
+        """
+        if self.state == "up" and not self.queue and not self.unacknowledged:
+            self.sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pacing_option(None))
+            self.sock.send(wire.IDLE.pack(0, 0, 0, 0, 0))
+
+    def _send_next(self, send: Send, most: int) -> int:
+        """Give the kernel the next bytes of a transfer; return how many it took."""
+        payload = send.payload or self._begin(send)
+        if send.frame:
+            count = self.sock.send(send.frame, 0 if send.in_trailer else socket.MSG_MORE)
+            send.frame = send.frame[count:]
+        elif payload.remaining:
+            count = self._send_payload(payload, most)
             payload.advance(count)
-            send.moved = payload.at
-            self.server.counts["bytes_sent"] += count
+            send.moved = payload.position
+            self.resources.counters["bytes_sent"] += count
         else:
             count = 0
-        if not send.framed and payload.at == payload.length:
+        if not send.frame and not payload.remaining:
             self._finish(send, payload)
         return count
 
-    def _begin(self, send: Send) -> None:
-        assert self.sock is not None
-        self.sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pacing(send.rate_bps))
+    def _send_payload(self, payload: Payload, most: int) -> int:
+        """Give the kernel payload of one frame or, far from both ends, of several; return its size.
+
+        The first and the last frame are small.
+        """
+        end = frame_end(payload.position, payload.length, self.segment)
+        begin, size = payload.extent(min(most, end - payload.position))
+        pattern = self.resources.pattern
+        if payload.position and payload.remaining > TAIL:
+            return os.sendfile(self.sock.fileno(), pattern.fd, begin, size)
+        ends_frame = payload.position + size == end < payload.length
+        return self.sock.send(
+            pattern.view[begin : begin + size], socket.MSG_EOR if ends_frame else 0
+        )
+
+    def _begin(self, send: Send) -> Payload:
+        pacing = pacing_option(send.rate_bps)
+        self.sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pacing)
         if not self.unacknowledged:
-            self.retransmits = self._total_retransmits()
-        seed = seed_of(self.server.name, send.peer, send.path, send.collective, send.sequence)
-        pattern = self.server.pattern
-        send.payload = Payload(pattern, seed, send.bytes)
-        send.framed = sealed(
-            HEADER, SENDS, send.collective, send.sequence, send.bytes, seed, pattern.identity
-        )  # fmt: skip
+            self.retransmits = total_retransmits(self.sock)
+        name, pattern = self.resources.name, self.resources.pattern
+        seed = transfer_seed(name, send.peer, send.path, send.collective, send.sequence)
+        fields = send.collective, send.sequence, send.bytes, seed, pattern.identity
+        send.frame = wire.HEADER.pack(*fields)
         send.first_ns = NOW()
+        send.payload = Payload(pattern, seed, send.bytes)
+        return send.payload
 
     def _finish(self, send: Send, payload: Payload) -> None:
-        if not send.trailing:
-            send.trailing = True
-            trailer = sealed(TRAILER, ENDS, send.bytes, send.sequence, payload.checksum)
-            send.framed = bytes(filling(send.bytes)) + trailer
+        if not send.in_trailer:
+            send.in_trailer = True
+            trailer = wire.TRAILER.pack(send.bytes, send.sequence, payload.checksum)
+            send.frame = bytes(wire.padding(send.bytes)) + trailer
         else:
             send.last_ns = NOW()
             self.unacknowledged.append(self.queue.popleft())
-
-    def _total_retransmits(self) -> int:
-        if self.sock is None:
-            return self.retransmits
-        return total_retransmits(self.sock)

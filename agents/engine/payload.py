@@ -1,4 +1,4 @@
-"""Payloads: slices of one block that all servers know, so that every byte can be compared with what it must be."""
+"""Payloads: slices of one block that all agents know, so that every byte can be verified."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import zlib
 from functools import lru_cache
 
 CHUNK = 128 * 1024
-STARTS = 127  # a prime, so that every stride visits every start
+STARTS = 127  # a prime, so that every stride reaches every start
 STEP = 64
 KEY = b"moefabric transfer payload 1"
 
 
 class Pattern:
-    """The block that all payloads are slices of: the same on every host, without repeats a corruption could hide in."""
+    """The block: the same on every host, and without repetitions, which could hide a corruption."""
 
     def __init__(self, key: bytes = KEY) -> None:
         block = hashlib.shake_256(key).digest(STARTS * STEP + CHUNK)
@@ -28,58 +28,73 @@ class Pattern:
         self.crcs = [struct.pack("!I", zlib.crc32(self.chunk(start))) for start in range(STARTS)]
 
     def chunk(self, start: int) -> memoryview:
-        """A whole chunk of payload, by the number of its start."""
+        """Return the chunk that begins at a start, given by its number."""
         return self.view[start * STEP : start * STEP + CHUNK]
 
 
 @lru_cache(maxsize=1)
-def common_pattern() -> Pattern:
-    """The one block of this process, and of those that are forked from it: its checksums take longer than all else at an agent's start."""
+def shared_pattern() -> Pattern:
+    """Return the block, computed once for this process and its forks because that takes long."""
     return Pattern()
 
 
 class Payload:
-    """One transfer's payload, as far as it has got: what comes next, and the checksum of what was."""
+    """Position in one transfer's payload, and the checksum up to there."""
 
     def __init__(self, pattern: Pattern, seed: int, length: int) -> None:
         self.pattern, self.length = pattern, length
         self.first, self.stride = seed % STARTS, 1 + seed // STARTS % (STARTS - 1)
-        self.at = 0
+        self.position = 0
         self.checksum = 0
 
+    @property
+    def remaining(self) -> int:
+        """Number of bytes after the position."""
+        return self.length - self.position
+
     def start(self, chunk: int) -> int:
-        """Which start the chunk of that number has."""
+        """Return the number of a chunk's start in the block."""
         return (self.first + chunk * self.stride) % STARTS
 
     def extent(self, most: int) -> tuple[int, int]:
-        """The next bytes, at most `most` and within one chunk: where they begin in the block, and how many they are."""
-        number, within = divmod(self.at, CHUNK)
-        return self.start(number) * STEP + within, min(most, CHUNK - within, self.length - self.at)
+        """Return offset in the block and number of the next bytes: up to `most`, of one chunk."""
+        number, within = divmod(self.position, CHUNK)
+        return self.start(number) * STEP + within, min(most, CHUNK - within, self.remaining)
 
     def advance(self, count: int) -> None:
-        """Go on by `count` bytes; chunks that are complete by that count in the checksum."""
-        before, self.at = self.at, self.at + count
-        if before // CHUNK != self.at // CHUNK:
-            for number in range(before // CHUNK, self.at // CHUNK):
-                self.checksum = zlib.crc32(self.pattern.crcs[self.start(number)], self.checksum)
+        """Advance by `count` bytes and add chunks that are now complete to the checksum."""
+        before, self.position = self.position, self.position + count
+        for number in range(before // CHUNK, self.position // CHUNK):
+            self.checksum = zlib.crc32(self.pattern.crcs[self.start(number)], self.checksum)
         rest = self.length % CHUNK
-        if count and rest and self.at == self.length:
+        if count and rest and self.position == self.length:
             tail = zlib.crc32(self.pattern.chunk(self.start(self.length // CHUNK))[:rest])
             self.checksum = zlib.crc32(struct.pack("!I", tail), self.checksum)
 
-    def wrong(self, buffer: bytearray, at: int, count: int) -> int | None:
-        """Compare `count` received bytes with the next ones, and go on. Where in the payload the first wrong one is, None if all are right."""
-        found, end, view = None, at + count, self.pattern.view
-        while at < end:
-            begin, size = self.extent(end - at)
+    def verify(self, buffer: bytearray, offset: int, count: int) -> int | None:
+        """Compare received bytes with the expected ones and advance the position.
+
+        Args:
+            buffer: Buffer with the received bytes.
+            offset: Where they begin in the buffer.
+            count: Number of received bytes.
+
+        Returns:
+            Position of the first wrong byte in the payload; None if all are right.
+        """
+        wrong, end, view = None, offset + count, self.pattern.view
+        while offset < end:
+            begin, size = self.extent(end - offset)
             expected = view[begin : begin + size]
-            if not buffer.startswith(expected, at) and found is None:
-                found = self.at + next(i for i, byte in enumerate(expected) if buffer[at + i] != byte)
+            if not buffer.startswith(expected, offset) and wrong is None:
+                wrong = self.position + next(
+                    i for i, byte in enumerate(expected) if buffer[offset + i] != byte
+                )
             self.advance(size)
-            at += size
-        return found
+            offset += size
+        return wrong
 
 
-def seed_of(sender: str, receiver: str, path: str, collective: int, sequence: int) -> int:
-    """The seed of a transfer; both ends know it, so that a transfer delivered to the wrong one is wrong in every byte."""
+def transfer_seed(sender: str, receiver: str, path: str, collective: int, sequence: int) -> int:
+    """Return a transfer's seed, by which bytes of another transfer are recognised as wrong."""
     return zlib.crc32(f"{sender}>{receiver}/{path}#{collective}.{sequence}".encode())

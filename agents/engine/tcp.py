@@ -1,32 +1,79 @@
-"""What Linux's TCP is asked for: a mark, a pace, a count of retransmissions."""
+"""Linux TCP sockets: packet marks, pacing, retransmissions and connections by a chosen NIC."""
 
 from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 
-SO_MAX_PACING_RATE = 47  # asm-generic/socket.h; Python doesn't name it
+from agents.engine.requests import Fields
+
+SO_MAX_PACING_RATE = 47  # asm-generic/socket.h; Python has no constant for it
 TOTAL_RETRANS = 100  # offset of tcpi_total_retrans in struct tcp_info, linux/tcp.h
 UNPACED = struct.pack("=I", 0xFFFFFFFF)
 
 
-def mark(sock: socket.socket, dscp: int) -> None:
-    """Let packets of this socket carry that DSCP: it says by which NIC they leave."""
+def tcp_socket(address: str) -> socket.socket:
+    """Return a non-blocking TCP socket of an address's family."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+
+
+def set_dscp(sock: socket.socket, dscp: int) -> None:
+    """Mark the packets of a socket; the DSCP selects the NIC by which they leave."""
     if sock.family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, dscp << 2)
     else:
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
 
 
-def pacing(rate_bps: float | None) -> bytes:
-    """SO_MAX_PACING_RATE of a rate: bytes per second, in four bytes or, beyond 34 Gb/s, eight (Linux 4.20)."""
+def pacing_option(rate_bps: float | None) -> bytes:
+    """Return SO_MAX_PACING_RATE in bytes per second: four bytes, or eight beyond 34 Gb/s."""
     if rate_bps is None:
         return UNPACED
     rate = max(1, round(rate_bps / 8))
-    return struct.pack("=I", rate) if rate < 0xFFFFFFFF else struct.pack("=Q", rate)
+    return struct.pack("=I", rate) if rate < 0xFFFFFFFF else struct.pack("=Q", rate)  # Linux 4.20
 
 
 def total_retransmits(sock: socket.socket) -> int:
-    """How many segments this connection has sent again."""
+    """Return how many segments a connection has retransmitted."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TOTAL_RETRANS + 4)
     return int(struct.unpack_from("=I", info, TOTAL_RETRANS)[0])
+
+
+class Destination:
+    """A peer's data port and the path to it, as a connect request names them.
+
+    Args:
+        fields: The path in the request.
+        congestion: TCP congestion control.
+        sndbuf: Send buffer in bytes. With a small one, bytes that count as sent have nearly left.
+    """
+
+    def __init__(self, fields: Fields, congestion: str, sndbuf: int) -> None:
+        self.peer, self.path = fields.text("peer"), fields.text("path")
+        self.address, self.port = fields.text("address"), fields.integer("port", 1, 65535)
+        self.dscp = fields.integer("dscp", 0, 63, 0)
+        self.reply_dscp = fields.integer("reply_dscp", 0, 63, 0)
+        self.bind = fields.text("bind", "")
+        self.congestion, self.sndbuf = congestion, sndbuf
+
+    def __str__(self) -> str:
+        return f"{self.peer} by {self.path} at {self.address} port {self.port}"
+
+    def start_connecting(self) -> socket.socket:
+        """Return a socket that connects."""
+        sock = tcp_socket(self.address)
+        try:
+            set_dscp(sock, self.dscp)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion.encode())
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.sndbuf)
+            if self.bind:
+                sock.bind((self.bind, 0))
+            with suppress(BlockingIOError):  # in progress
+                sock.connect((self.address, self.port))
+        except OSError:
+            sock.close()
+            raise
+        return sock

@@ -3,84 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from agents.engine.payload import Payload
 
 
-class Transfer:
-    """Bytes to or from one peer by one path, in one collective. `ok` is None until it has ended."""
+class TransferKey(NamedTuple):
+    """Identity of a transfer at its server.
 
-    def __init__(self, collective: int, peer: str, path: str, sequence: int, size: int) -> None:
-        self.collective, self.peer, self.path, self.sequence, self.bytes = (
-            collective,
-            peer,
-            path,
-            sequence,
-            size,
-        )
-        self.ended: Callable[[], None] | None = None
+    `sequence` numbers the transfers of a collective between two servers by one path; both ends
+    count alike.
+    """
+
+    collective: int
+    peer: str
+    path: str
+    sequence: int
+
+
+class Transfer:
+    """A transfer. `ok` is None until it has ended; `moved` is how many bytes have moved.
+
+    `corrupt` says that all bytes arrived, but not those that were sent.
+    """
+
+    def __init__(self, key: TransferKey, size: int) -> None:
+        self.key, self.bytes = key, size
+        self.collective, self.peer, self.path, self.sequence = key
+        self.on_end: Callable[[], None] | None = None
         self.moved = 0
         self.first_ns: int | None = None
         self.last_ns: int | None = None
         self.ok: bool | None = None
         self.why = ""
+        self.corrupt = False
 
-    @property
-    def key(self) -> tuple[int, str, str, int]:
-        return self.collective, self.peer, self.path, self.sequence
-
-    def end(self, why: str = "") -> None:
-        """It has ended, well if there is nothing to say."""
+    def end(self, why: str = "", *, corrupt: bool = False) -> None:
+        """End the transfer, with success if `why` is empty; later calls do nothing."""
         if self.ok is None:
-            self.ok, self.why = not why, why
-            if self.ended is not None:
-                self.ended()
+            self.ok, self.why, self.corrupt = not why, why, corrupt
+            if self.on_end is not None:
+                self.on_end()
 
-    def told(self) -> dict[str, Any]:
-        """As the control channel is told."""
+    def to_json(self) -> dict[str, Any]:
+        """Return its part of the collective's report."""
         return {
             "peer": self.peer, "path": self.path, "bytes": self.bytes, "first_ns": self.first_ns,
-            "last_ns": self.last_ns, "ok": bool(self.ok), "why": self.why,
+            "last_ns": self.last_ns, "ok": bool(self.ok), "why": self.why, "moved": self.moved,
+            "corrupt": self.corrupt,
         }  # fmt: skip
 
 
 class Send(Transfer):
-    """A transfer that leaves. `last_ns` is when its last byte was given to the kernel, `acked_ns` when the receiver had verified all."""
+    """A transfer to a peer.
 
-    def __init__(
-        self, collective: int, peer: str, path: str, sequence: int, size: int, rate_bps: float | None
-    ) -> None:
-        super().__init__(collective, peer, path, sequence, size)
+    `last_ns` is when the kernel took the last byte; `acked_ns` is when the acknowledgement arrived.
+    """
+
+    def __init__(self, key: TransferKey, size: int, rate_bps: float | None) -> None:
+        super().__init__(key, size)
         self.rate_bps = rate_bps
         self.acked_ns: int | None = None
         self.retransmits = 0
-        self.framed = b""  # what is left of header or trailer
+        self.frame = b""  # unsent bytes of the header or trailer
         self.payload: Payload | None = None
-        self.trailing = False
+        self.in_trailer = False
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
+        """Return its part of the collective's report."""
         return {
-            **super().told(),
-            "acked_ns": self.acked_ns,
-            "retransmits": self.retransmits,
+            **super().to_json(), "acked_ns": self.acked_ns, "retransmits": self.retransmits,
             "rate_bps": self.rate_bps,
-        }
+        }  # fmt: skip
 
-    def missing(self) -> str:
-        """What a deadline finds."""
+    def deadline_error(self) -> str:
+        """Return what is missing at the deadline."""
+        way = f"to {self.peer} by {self.path}"
         if self.last_ns is not None:
-            return f"sent to {self.peer} by {self.path}, which did not acknowledge it before the deadline"
-        return f"{self.moved} of {self.bytes} bytes sent to {self.peer} by {self.path} before the deadline"
+            return f"sent {way}, which did not acknowledge it before the deadline"
+        return f"{self.moved} of {self.bytes} bytes sent {way} before the deadline"
 
 
 class Receive(Transfer):
-    """A transfer that arrives. `last_ns` is when its last byte was read."""
+    """A transfer from a peer. `last_ns` is when the last byte was read."""
 
-    def missing(self, *, connected: bool) -> str:
-        """What a deadline finds."""
+    def deadline_error(self, *, connected: bool) -> str:
+        """Return what is missing at the deadline."""
         if not connected:
             return f"{self.peer} has no connection to here by {self.path}"
-        return (
-            f"{self.moved} of {self.bytes} bytes had come from {self.peer} by {self.path} before the deadline"
-        )
+        progress = f"{self.moved} of {self.bytes} bytes had come from {self.peer}"
+        return f"{progress} by {self.path} before the deadline"

@@ -1,4 +1,4 @@
-"""Frames: what a data connection carries around payloads, each sealed by its crc32."""
+"""Frames around payloads on data connections, each sealed by its crc32."""
 
 from __future__ import annotations
 
@@ -9,44 +9,55 @@ from typing import Any
 
 VERSION = 1
 
-LINE = 64  # a cache line. All that goes over the wire is padded to it, since kernels copy aligned bytes twice as fast
-GREETING = struct.Struct("!4sII52x")  # magic, length and crc32 of the JSON that follows
-HEADER = struct.Struct(
-    "!4sQIQII28xI"
-)  # magic, collective, sequence, length, seed, crc32 of the block, crc32 of the above
-TRAILER = struct.Struct(
-    "!4sQII40xI"
-)  # magic, length, sequence, checksum, crc32 of the above; zeros before it fill the line
-ANSWER = struct.Struct("!4sQIB43xI")  # magic, collective, sequence, verdict, crc32 of the above
+LINE = 64  # a cache line; all is padded to lines, since kernels copy aligned bytes twice as fast
 
-GREETS = b"mfGr"
-SENDS = b"mfTx"  # a header before a payload
-RESTS = b"mfRe"  # a header before nothing
-ENDS = b"mfEn"
-ANSWERS = b"mfAn"
+
+class Frame:
+    """A kind of frame: a magic number, fields, and the crc32 of both.
+
+    Args:
+        magic: The first four bytes.
+        fields: The format of the fields in the notation of `struct`.
+    """
+
+    def __init__(self, magic: bytes, fields: str) -> None:
+        self.magic, self.form = magic, struct.Struct(f"!4s{fields}I")
+        self.size = self.form.size
+
+    def pack(self, *fields: Any) -> bytes:
+        """Return a frame with these fields."""
+        body = self.form.pack(self.magic, *fields, 0)[:-4]
+        return body + struct.pack("!I", zlib.crc32(body))
+
+    def unpack(self, raw: bytes) -> tuple[Any, ...] | None:
+        """Return a frame's fields; None if its magic number or its crc32 is wrong."""
+        magic, *fields, crc32 = self.form.unpack(raw)
+        right = magic == self.magic and crc32 == zlib.crc32(raw[:-4])
+        return tuple(fields) if right else None
+
+
+GREETING = struct.Struct("!4sII52x")  # magic, length and crc32 of the JSON object that follows
+GREETING_MAGIC = b"mfGr"
+# collective, sequence, length, seed, crc32 of the block
+HEADER = Frame(b"mfTx", "QIQII28x")  # a payload follows
+IDLE = Frame(b"mfRe", "QIQII28x")  # a header that no payload follows
+# length, sequence, checksum; zeros before it fill the payload's line
+TRAILER = Frame(b"mfEn", "QII40x")
+ACKNOWLEDGEMENT = Frame(b"mfAn", "QIB43x")  # collective, sequence, verdict
 
 
 def greeting(names: dict[str, Any]) -> bytes:
-    """Who opens a connection, and whom they look for."""
+    """Return the first bytes of a connection: names of sender, receiver and path."""
     body = json.dumps({**names, "version": VERSION}).encode()
-    body += b" " * filling(len(body))
-    return GREETING.pack(GREETS, len(body), zlib.crc32(body)) + body
+    body += b" " * padding(len(body))
+    return GREETING.pack(GREETING_MAGIC, len(body), zlib.crc32(body)) + body
 
 
-def filling(length: int) -> int:
-    """How many zeros fill a payload's last line."""
+def padding(length: int) -> int:
+    """Return the number of bytes that fill the last cache line of a payload."""
     return -length % LINE
 
 
-def sealed(form: struct.Struct, *fields: Any) -> bytes:
-    """Fields packed, followed by their crc32."""
-    body = form.pack(*fields, 0)[:-4]
-    return body + struct.pack("!I", zlib.crc32(body))
-
-
-def opened(form: struct.Struct, magic: bytes, raw: bytes) -> tuple[Any, ...] | None:
-    """The inverse of `sealed`, without magic and crc32; None if either is wrong."""
-    fields = form.unpack(raw)
-    if fields[0] != magic or fields[-1] != zlib.crc32(raw[:-4]):
-        return None
-    return fields[1:-1]
+def framed_size(length: int) -> int:
+    """Return the bytes of a transfer on its connection: header, payload, padding and trailer."""
+    return HEADER.size + length + padding(length) + TRAILER.size

@@ -1,1 +1,1 @@
-"""Southbound: the devices that a controller commands, each behind a seam with an in-memory answer beside it."""
+"""Devices that controllers command, each behind a Protocol with an in-memory implementation."""

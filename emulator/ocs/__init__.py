@@ -1,1 +1,1 @@
-"""The optical circuit switch as a device: what it joins, the words it understands, and its place on the network."""
+"""Emulated optical circuit switch: device state, management protocols, and its process."""

@@ -1,7 +1,8 @@
-"""The process of an optical switch: `python -m emulator.ocs --plant PATH [--forever]`.
+"""Process of an optical switch: `python -m emulator.ocs --socket PATH [--forever]`.
 
-It needs no privilege: the fabric hands it the mirrors and the address (emulator.plant). With a directory for PATH, or --forever, it
-serves every `*.plant` that appears there, each in a process of its own, for as long as that lives.
+The process needs no privilege: the fabric passes the crossbar and the listening sockets
+(emulator.ocs.fd_handoff). If PATH is a directory, or with --forever, it starts one child process
+for each `*.handoff` socket that appears there.
 """
 
 import argparse
@@ -16,120 +17,133 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from emulator.loop import Loop
-from emulator.mirrors import taken_over
-from emulator.ocs.build import built
-from emulator.ocs.control import Fabric
-from emulator.ocs.languages import LANGUAGES
-from emulator.ocs.server import Server
-from emulator.plant import Facts, connected, receive
-from moefabric.errors import FabricError
+from emulator.crossbar.selection import adopt_crossbar
+from emulator.linux.event_loop import EventLoop
+from emulator.ocs.device_spec import DeviceSpec
+from emulator.ocs.fabric_link import FabricLink
+from emulator.ocs.fd_handoff import Facts, connect, receive_handoff
+from emulator.ocs.server import FRONT_ENDS, OcsServer
+from moefabric.core.errors import FabricError
 
-_AHEAD = 10
-"""By how much a switch goes before other programs, where it may."""
-LOOK_AGAIN_S = 0.25
-PLANTS = "*.plant"
+_NICENESS = -10
+"""Nice value of the process, where the system permits a negative one."""
+POLL_S = 0.25
+SOCKETS = "*.handoff"
 
 
 def main(words: list[str] | None = None) -> int:
-    """Serve until the fabric's end closes or SIGTERM comes: 0. 1 with one line for anything else."""
+    """Serve until the fabric closes its end or SIGTERM comes.
+
+    Returns:
+        The exit status: 0, or 1 after an error, which is printed on one line.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m emulator.ocs", description="Serve an emulated optical switch."
     )
     parser.add_argument(
-        "--plant", required=True, type=Path, help="the fabric's socket, or a directory of them"
+        "--socket", required=True, type=Path, help="handoff socket, or a directory of them"
     )
-    parser.add_argument("--forever", action="store_true", help="serve whatever plants appear, until SIGTERM")
     parser.add_argument(
-        "--deadline", type=float, default=10.0, metavar="SECONDS", help="wait for the socket so long"
+        "--forever", action="store_true", help="serve all sockets that appear, until SIGTERM"
     )
-    chosen = parser.parse_args(words)
+    parser.add_argument(
+        "--deadline",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long to wait for the socket",
+    )
+    options = parser.parse_args(words)
     logging.basicConfig(level=logging.INFO, format="ocs: %(message)s")
-    with told_to_stop() as stop:
+    with stop_signal() as stop:
         try:
-            if chosen.forever or chosen.plant.is_dir():
-                serve_all(chosen.plant, stop)
+            if options.forever or options.socket.is_dir():
+                serve_all(options.socket, stop)
             else:
-                serve_one(chosen.plant, stop, chosen.deadline)
-        except FabricError as wrong:
-            print(wrong, file=sys.stderr)
+                serve_one(options.socket, stop, options.deadline)
+        except FabricError as error:
+            print(error, file=sys.stderr)
             return 1
     return 0
 
 
 @contextlib.contextmanager
-def told_to_stop() -> Iterator[socket.socket]:
-    """A socket that has something to read once SIGTERM or SIGINT has come."""
-    hear, say = socket.socketpair()
-    say.setblocking(False)
-    with hear, say:
-        before = signal.set_wakeup_fd(say.fileno(), warn_on_full_buffer=False)
-        kept = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+def stop_signal() -> Iterator[socket.socket]:
+    """Yield a socket that becomes readable when SIGTERM or SIGINT comes."""
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
+    with receiver, sender:
+        wakeup_fd = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        handlers = {
+            number: signal.signal(number, lambda *_: None)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
         try:
-            yield hear
+            yield receiver
         finally:
-            signal.set_wakeup_fd(before)
-            for number, handler in kept.items():
+            signal.set_wakeup_fd(wakeup_fd)
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
 
 
 def serve_one(path: Path, stop: socket.socket, deadline_s: float) -> None:
-    """Serve one plant until its end closes, or `stop` has something to read. FabricError if it can't be."""
-    with contextlib.suppress(
-        PermissionError
-    ):  # a device has a processor of its own, and doesn't wait for servers'
-        os.nice(-_AHEAD)
-    with connected(path, deadline_s) as plant:
-        with selectors.DefaultSelector() as waiting:  # the fabric's turn may come after another process's
-            waiting.register(plant, selectors.EVENT_READ)
-            waiting.register(stop, selectors.EVENT_READ)
-            if any(key.fileobj is stop for key, _ in waiting.select()):
+    """Serve the switch of one handoff socket until the fabric closes it or `stop` is readable.
+
+    Raises:
+        FabricError: if no handoff arrives within `deadline_s`, or its facts describe no valid
+            switch.
+    """
+    with contextlib.suppress(PermissionError):  # the real device has its own processor
+        os.nice(_NICENESS)
+    with connect(path, deadline_s) as sock:
+        with selectors.DefaultSelector() as selector:  # wait: another process may serve the switch
+            selector.register(sock, selectors.EVENT_READ)
+            selector.register(stop, selectors.EVENT_READ)
+            if any(key.fileobj is stop for key, _ in selector.select()):
                 return
-        plant.settimeout(deadline_s)
-        facts, fds = receive(plant)
-        with contextlib.ExitStack() as held:
-            _serve(facts, fds, plant, stop, held)
+        sock.settimeout(deadline_s)
+        facts, fds = receive_handoff(sock)
+        _serve(facts, fds, sock, stop)
 
 
-def _serve(
-    facts: Facts, fds: list[int], plant: socket.socket, stop: socket.socket, held: contextlib.ExitStack
-) -> None:
-    """Serve the switch that was handed over; `held` lets go of it."""
-    try:
-        listeners = _listeners(facts, fds[1:], held)
-        crossbar = taken_over(facts, fds[0])
-        held.callback(crossbar.close)
-        loop = Loop()
-        fabric = Fabric(plant, loop)
-        server = Server(crossbar, built(facts), fabric, loop)
-    except (IndexError, KeyError, TypeError, ValueError) as wrong:
-        raise FabricError(f"plant: no switch can be made of {facts}: {wrong!r}") from wrong
-    server.open_all(listeners, LANGUAGES)
-    fabric.serve(server.store)
-    server.serve(stop)
-
-
-def _listeners(facts: Facts, fds: list[int], held: contextlib.ExitStack) -> dict[str, socket.socket]:
-    """The listening sockets that were handed over, by the language that is spoken there."""
+def _serve(facts: Facts, fds: list[int], sock: socket.socket, stop: socket.socket) -> None:
+    """Serve the switch of a handoff until the fabric closes it or `stop` is readable."""
     names = facts.get("listening", ["scpi"])
-    if len(fds) != len(names):
-        raise FabricError(
-            f"plant: an address each for {names} was to be handed over, not {len(fds)} descriptors"
-        )
-    return {name: held.enter_context(socket.socket(fileno=fd)) for name, fd in zip(names, fds, strict=True)}
+    with contextlib.ExitStack() as resources:
+        try:
+            listeners = {
+                name: resources.enter_context(socket.socket(fileno=fd))
+                for name, fd in zip(names, fds[1:], strict=True)
+            }
+            crossbar = adopt_crossbar(facts, fds[0])
+            resources.callback(crossbar.close)
+            loop = EventLoop()
+            fabric = FabricLink(sock, loop)
+            server = OcsServer(crossbar, DeviceSpec.from_json(facts), fabric, loop)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise FabricError(
+                f"OCS handoff: no switch can be made of {facts}: {error!r}"
+            ) from error
+        for name, listener in listeners.items():
+            if name in FRONT_ENDS:
+                server.open(listener, FRONT_ENDS[name])
+            else:
+                listener.close()
+        fabric.start(server.device)
+        server.serve(stop)
 
 
 def serve_all(path: Path, stop: socket.socket) -> None:
-    """Serve every plant at `path`, or in the directory `path` and those in it, each by a process of its own."""
+    """Serve the handoff sockets that appear at or below `path`, each in a child process."""
     serving: dict[Path, subprocess.Popen[bytes]] = {}
-    with selectors.DefaultSelector() as waiting:
-        waiting.register(stop, selectors.EVENT_READ)
+    with selectors.DefaultSelector() as selector:
+        selector.register(stop, selectors.EVENT_READ)
         try:
             while True:
-                serving = {plant: process for plant, process in serving.items() if process.poll() is None}
-                serving |= {plant: _process(plant) for plant in plants(path) if plant not in serving}
-                # Directories of directories, perhaps on another machine's volume, have no one event to wait for.
-                if waiting.select(LOOK_AGAIN_S):
+                serving = {at: process for at, process in serving.items() if process.poll() is None}
+                serving |= {at: _start(at) for at in handoff_sockets(path) if at not in serving}
+                # Poll: no event reports nested directories or a volume of another machine.
+                if selector.select(POLL_S):
                     return
         finally:
             for process in serving.values():
@@ -138,16 +152,17 @@ def serve_all(path: Path, stop: socket.socket) -> None:
                 process.wait(timeout=10)
 
 
-def plants(path: Path) -> list[Path]:
-    """The plant sockets there now."""
+def handoff_sockets(path: Path) -> list[Path]:
+    """Return the handoff sockets at `path`, in that directory and in its subdirectories."""
     if path.is_dir():
-        return sorted(found for found in (*path.glob(PLANTS), *path.glob(f"*/{PLANTS}")) if found.is_socket())
+        candidates = (*path.glob(SOCKETS), *path.glob(f"*/{SOCKETS}"))
+        return sorted(candidate for candidate in candidates if candidate.is_socket())
     return [path] if path.is_socket() else []
 
 
-def _process(plant: Path) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "MOEFABRIC_FABRIC": plant.parent.name}
-    command = [sys.executable, "-m", "emulator.ocs", "--plant", str(plant)]
+def _start(path: Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "MOEFABRIC_FABRIC": path.parent.name}
+    command = [sys.executable, "-m", "emulator.ocs", "--socket", str(path)]
     return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
 
 

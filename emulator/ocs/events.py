@@ -1,53 +1,81 @@
-"""Events: what happened to an optical switch, as its front-ends and the fabric hear of it."""
+"""Events of an optical switch, and their distribution to front ends and fabric."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 
-class Kind(StrEnum):
+class OcsEventKind(StrEnum):
     """Kinds of events."""
 
     CHANGED = "changed"
-    """Cross-connects were parted (`parted`) and made (`made`)."""
+    """Cross-connects were removed (`parted`) and made (`made`)."""
     SETTLED = "settled"
-    """The cross-connects in `made` have light."""
+    """The cross-connects in `made` are lit."""
     REFUSED = "refused"
-    """A command was refused; `words` say why."""
+    """A command was refused, for the reason in `words`."""
     ENABLED = "enabled"
     DISABLED = "disabled"
     SETTINGS = "settings"
-    """Somebody wrote settings of `ports`, or of the system (no ports)."""
+    """A client wrote settings of `ports`, or of the system (no ports)."""
     PORT_FAILED = "port-failed"
     PORT_RECOVERED = "port-recovered"
     POWER_LOW = "power-low"
-    """Outputs `ports` are joined and enabled, and have lost their light to a fault or to a shutter at the input: an alarm."""
+    """Alarm: connected and enabled outputs (`ports`) have no light, due to a fault or a shutter."""
     POWER_CLEAR = "power-clear"
     FAULT = "fault"
     """A fault was injected."""
     FAULT_SHOWN = "fault-shown"
-    """A fault has shown itself to a client."""
+    """A fault affected a client."""
     FAULT_CLEARED = "fault-cleared"
     REBOOT = "reboot"
-    """The switch goes down; all its clients are hung up on."""
+    """The switch goes down and closes all connections."""
     STARTED = "started"
-    """The switch is there, after a start of its process or a reboot."""
+    """The switch is up, after a start of its process or a reboot."""
+
+
+PORT_TEXTS = {
+    OcsEventKind.PORT_FAILED: "Port {} failed",
+    OcsEventKind.PORT_RECOVERED: "Port {} works again",
+    OcsEventKind.POWER_LOW: "Port {} has no light",
+    OcsEventKind.POWER_CLEAR: "Port {} has light again",
+    OcsEventKind.ENABLED: "Port {} enabled",
+    OcsEventKind.DISABLED: "Port {} disabled",
+}
+"""Texts for the events of ports, in alarms and notifications."""
 
 
 @dataclass(frozen=True)
-class Event:
-    """Something that happened at an instant (CLOCK_MONOTONIC)."""
+class OcsEvent:
+    """An event and its time (CLOCK_MONOTONIC, ns)."""
 
     at_ns: int
-    kind: Kind
+    kind: OcsEventKind
     ports: tuple[int, ...] = ()
     made: tuple[tuple[int, int], ...] = ()
     parted: tuple[tuple[int, int], ...] = ()
     words: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """As a line of the event stream has it; what is empty is left out."""
-        told = {"at_ns": self.at_ns, "kind": self.kind.value, **vars(self)}
-        return {key: value for key, value in told.items() if value not in ((), "")} | {
-            "kind": self.kind.value
-        }
+        """Return the line of the event stream as a JSON object, without empty fields."""
+        fields = {**vars(self), "kind": self.kind.value}
+        return {name: value for name, value in fields.items() if value not in ((), "")}
+
+
+class EventBus:
+    """Distributes events to subscribers, before the command that caused them returns."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        self._subscribers: list[Callable[[OcsEvent], None]] = []
+
+    def subscribe(self, subscriber: Callable[[OcsEvent], None]) -> None:
+        """Call `subscriber` with each event from now on."""
+        self._subscribers.append(subscriber)
+
+    def publish(self, kind: OcsEventKind, **fields: Any) -> None:
+        """Publish an event that happens now."""
+        event = OcsEvent(self._now_ns(), kind, **fields)
+        for subscriber in self._subscribers:
+            subscriber(event)

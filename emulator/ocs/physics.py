@@ -1,34 +1,45 @@
-"""What a switch's light does by nature: how long it takes to settle, and what is lost on the way."""
+"""Physical behaviour of a switch: settle times and path losses."""
 
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 
-from emulator.ocs.matching import Pair
-from moefabric.ocs_profile import Loss, Settle
+from emulator.ocs.cross_connects import Pair
+from moefabric.core.ocs import OpticalLoss, SettleTime
 
 
 @dataclass
 class Settling:
-    """The times that a device takes, one after the other: equal seeds give equal times."""
+    """Sequence of settle times of a device; equal seeds give equal sequences."""
 
-    settle: Settle
+    settle: SettleTime
     seed: str
     _random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
         self._random = random.Random(f"settle {self.seed}")
 
-    def times_ns(self, made: Sequence[Pair], *, conflicts: bool) -> list[int]:
-        """How long each of the cross-connects made by one command is dark, in their order.
+    def times_ns(self, added: Sequence[Pair], *, conflicts: bool) -> list[int]:
+        """Draw the settle times of the cross-connects that one command makes.
 
-        `conflicts`: the command has to part older ones first, since their ports are wanted.
+        Args:
+            added: the new cross-connects.
+            conflicts: whether the command removes older cross-connects of the same ports first.
+
+        Returns:
+            Settle times in ns, in the order of `added`.
         """
         settle = self.settle
-        fixed = settle.fixed_ns + settle.bulk_ns * (len(made) > 1) + settle.conflict_ns * conflicts
+        fixed = settle.fixed_ns + settle.bulk_ns * (len(added) > 1) + settle.conflict_ns * conflicts
         if not settle.jitter_ns and not settle.serial_ns:
-            return [fixed] * len(made)
-        times = [max(0, fixed + self._jitter_ns() + k * settle.serial_ns) for k in range(len(made))]
+            return [fixed] * len(added)
+        draws = 1 if settle.jitter_per == "command" else len(added)
+        jitters = cycle([self._jitter_ns() for _ in range(draws)])
+        times = [
+            max(0, fixed + jitter + k * settle.serial_ns)
+            for k, jitter in zip(range(len(added)), jitters, strict=False)
+        ]
         return [max(times)] * len(times) if settle.bulk == "together" and times else times
 
     def _jitter_ns(self) -> int:
@@ -44,16 +55,16 @@ class Settling:
                 return round(self._random.expovariate(1 / width))
 
 
-def loss_db(loss: Loss, seed: str, pair: Pair) -> float:
-    """What a path loses: always the same for the same seed."""
+def loss_db(loss: OpticalLoss, seed: str, pair: Pair) -> float:
+    """Return the loss of a path in dB; equal seeds give equal losses."""
     if not loss.spread_db:
         return loss.typical_db
-    spread = random.Random(f"loss {seed} {pair[0]} {pair[1]}").uniform(-loss.spread_db, loss.spread_db)
-    return max(0.0, loss.typical_db + spread)
+    generator = random.Random(f"loss {seed} {pair[0]} {pair[1]}")
+    return max(0.0, loss.typical_db + generator.uniform(-loss.spread_db, loss.spread_db))
 
 
 def conflicting(before: Collection[Pair], after: Collection[Pair]) -> bool:
-    """Whether a port of a new cross-connect had another one, which went in the same command."""
-    parted, made = set(before) - set(after), set(after) - set(before)
-    inputs, outputs = {p for p, _ in parted}, {q for _, q in parted}
-    return any(p in inputs or q in outputs for p, q in made)
+    """Return whether a new cross-connect reuses a port of one that the same command removes."""
+    removed, added = set(before) - set(after), set(after) - set(before)
+    inputs, outputs = {p for p, _ in removed}, {q for _, q in removed}
+    return any(p in inputs or q in outputs for p, q in added)

@@ -1,134 +1,140 @@
-"""The optical switch's door: clients of all its languages at once, in one thread, with one wait.
+"""Server of an optical switch: clients of all front ends in one thread with one event loop.
 
-A client that is slow, silent or gone holds up nobody else.
+A slow, silent or lost client does not delay others.
 """
 
 import selectors
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from typing import Final
 
-from emulator.light import Crossbar
-from emulator.loop import Loop
-from emulator.ocs.build import Build, Outside
-from emulator.ocs.events import Event, Kind
-from emulator.ocs.faults import Ill
-from emulator.ocs.frontend import FrontEnd, Language
-from emulator.ocs.store import Store
-from emulator.ocs.wire import Connection
+from emulator.crossbar.crossbar import Crossbar
+from emulator.linux.event_loop import EventLoop
+from emulator.ocs.client_connection import ClientConnection
+from emulator.ocs.device import OcsDevice
+from emulator.ocs.device_faults import OcsFaultKind
+from emulator.ocs.device_spec import DeviceHost, DeviceSpec
+from emulator.ocs.events import OcsEvent, OcsEventKind
+from emulator.ocs.front_end import FrontEnd, FrontEndFactory
+from emulator.ocs.restconf.front_end import RestconfFrontEnd
+from emulator.ocs.scpi.front_end import ScpiFrontEnd
+from emulator.ocs.tl1.front_end import Tl1FrontEnd
 
-CLIENTS = 64
-"""Of each language; one more is turned away."""
+MAX_CLIENTS = 64
+"""Maximum number of clients of a front end; further clients are disconnected."""
+FRONT_ENDS: Final[Mapping[str, FrontEndFactory]] = {
+    "scpi": ScpiFrontEnd,
+    "tl1": Tl1FrontEnd,
+    "restconf": RestconfFrontEnd,
+}
+"""Front ends by the names of their listening sockets in the handoff."""
 
 
-class Door:
-    """One language's listening socket, and its clients."""
+class FrontEndListener:
+    """Listening socket of a front end, with its clients."""
 
-    def __init__(self, loop: Loop, store: Store, listener: socket.socket, front_end: FrontEnd) -> None:
-        self._loop, self._store, self._listener, self.front_end = loop, store, listener, front_end
-        self.clients: set[Connection] = set()
-        self.shut = False
-        """While the switch boots nobody is let in."""
+    def __init__(
+        self, loop: EventLoop, device: OcsDevice, listener: socket.socket, front_end: FrontEnd
+    ) -> None:
+        self._loop, self._device, self._listener = loop, device, listener
+        self.front_end = front_end
+        self._clients: set[ClientConnection] = set()
+        self.paused = False
+        """Whether new clients are disconnected because the switch boots."""
         listener.setblocking(False)
-        loop.watch(listener, selectors.EVENT_READ, self._welcome)
+        loop.watch(listener, selectors.EVENT_READ, self._accept)
 
     def close(self) -> None:
-        """Hang up on everybody, and listen no more."""
-        for client in list(self.clients):
-            client.part()
-        self._loop.watch(self._listener, 0, self._welcome)
+        """Disconnect all clients and stop listening."""
+        for client in list(self._clients):
+            client.disconnect()
+        self._loop.watch(self._listener, 0, self._accept)
         self._listener.close()
 
-    def hang_up(self) -> None:
-        """Break off all connections."""
-        for client in list(self.clients):
+    def pause(self) -> None:
+        """Reset all connections, and accept no new ones."""
+        self.paused = True
+        for client in list(self._clients):
             client.reset()
 
-    def _welcome(self, _events: int) -> None:
+    def _accept(self, _events: int) -> None:
         try:
             sock, _ = self._listener.accept()
-            client = Connection(sock, self._loop, self.clients.discard)
-        except OSError:  # gone before it was welcomed
+            client = ClientConnection(sock, self._loop, self._clients.discard)
+        except OSError:  # the client has disconnected already
             return
-        if self.shut or len(self.clients) >= CLIENTS:
+        if self.paused or len(self._clients) >= MAX_CLIENTS:
             sock.close()
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.clients.add(client)
-        client.before = lambda: self._goes_on(client)
-        client.begin(self.front_end.session(client))
+        self._clients.add(client)
+        client.accepts_input = lambda: self._survives_reset(client)
+        client.start(self.front_end.open_session(client))
 
-    def _goes_on(self, client: Connection) -> bool:
-        """Whether what has come is heard; a fault may break the connection off before that, or right after."""
-        fault = self._store.faults.having(Ill.RESET)
+    def _survives_reset(self, client: ClientConnection) -> bool:
+        """Apply the fault `reset`; return whether the session gets the received bytes."""
+        fault = self._device.faults.strike(OcsFaultKind.RESET)
         if fault is None:
             return True
-        self._store.strike(Ill.RESET)
         if fault.value:
-            self._loop.at(self._loop.now_ns(), client.reset)
+            self._loop.call_at(self._loop.now_ns(), client.reset)
             client.mute()
             return True
         client.reset()
         return False
 
 
-class Server:
-    """An optical switch that is served: its store, its doors, its one thread."""
+class OcsServer:
+    """An optical switch and its listening sockets."""
 
     def __init__(
         self,
         crossbar: Crossbar,
-        build: Build | None = None,
-        outside: Outside | None = None,
-        loop: Loop | None = None,
+        spec: DeviceSpec | None = None,
+        host: DeviceHost | None = None,
+        loop: EventLoop | None = None,
     ) -> None:
-        """Take the mirrors over. FabricError if they can't be moved."""
-        self.loop = loop or Loop()
-        self.store = Store(crossbar, self.loop, build, outside)
-        self.doors: list[Door] = []
-        self.store.subscribe(self._heard)
+        """Take over a crossbar.
 
-    def open(self, listener: socket.socket, language: Language) -> None:
-        """Let clients in who speak this language. The listening socket is the server's from now on."""
-        self.doors.append(Door(self.loop, self.store, listener, language(self.store)))
+        Raises:
+            FabricError: if the mirrors can't be moved.
+        """
+        self.loop = loop or EventLoop()
+        self.device = OcsDevice(crossbar, self.loop, spec, host)
+        self._listeners: list[FrontEndListener] = []
+        self.device.events.subscribe(self._on_event)
 
-    def open_all(self, listeners: Mapping[str, socket.socket], languages: Mapping[str, Language]) -> None:
-        """Open a door for each listening socket whose language is known; the others are closed."""
-        for name, listener in listeners.items():
-            if name in languages:
-                self.open(listener, languages[name])
-            else:
-                listener.close()
+    def open(self, listener: socket.socket, factory: FrontEndFactory) -> None:
+        """Serve a front end on a listening socket, which the server owns from now on."""
+        front_end = factory(self.device)
+        self._listeners.append(FrontEndListener(self.loop, self.device, listener, front_end))
 
     def serve(self, *stops: socket.socket) -> None:
-        """Answer until one of `stops` has something to read, or is closed at its other end."""
+        """Serve until one of `stops` is readable or closed by its peer."""
         for stop in stops:
             self.loop.watch(stop, selectors.EVENT_READ, lambda _events: self.loop.stop())
         self.run()
 
     def run(self) -> None:
-        """Answer until the loop is told to stop."""
+        """Serve until the loop is stopped."""
         try:
-            self.store.started()
+            self.device.announce_start()
             self.loop.run()
         finally:
-            for door in self.doors:
-                door.close()
+            for listener in self._listeners:
+                listener.close()
             self.loop.close()
 
-    def _heard(self, event: Event) -> None:
-        if event.kind is Kind.REBOOT:
-            self._shut(self.doors)
-            self.loop.at(self.loop.now_ns() + self.store.profile.boot_ns, self._booted)
+    def _on_event(self, event: OcsEvent) -> None:
+        if event.kind is OcsEventKind.REBOOT:
+            for listener in self._listeners:
+                listener.pause()
+            self.loop.call_at(self.loop.now_ns() + self.device.profile.boot_ns, self._finish_boot)
 
-    def _shut(self, doors: Iterable[Door]) -> None:
-        for door in doors:
-            door.shut = True
-            door.hang_up()
-
-    def _booted(self) -> None:
-        for door in self.doors:
-            door.shut = False
-            door.front_end.restarted()
-        self.store.started()
+    def _finish_boot(self) -> None:
+        for listener in self._listeners:
+            listener.paused = False
+            listener.front_end.restart()
+        self.device.announce_start()

@@ -1,132 +1,123 @@
-"""Who may log in to an optical switch, and who is: the same for all of its front-ends."""
+"""Accounts and log-ins of an optical switch, shared by its front ends."""
 
 import hmac
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from moefabric.ocs_manners import Account, Group
+from moefabric.core.ocs import Group, UserAccount
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 PASSWORD = re.compile(r"[A-Za-z0-9_.-]{0,128}")
-MOST = 64
+MAX_USERS = 64
 
 
-class Wrong(Enum):
-    """Why a change of users is refused."""
+class UserRefusal(Enum):
+    """Reasons for refusing a change of accounts."""
 
     EXISTS = "User exists"
     ABSENT = "User does not exist"
     SPELLING = "Permission denied"
     TOO_MANY = "Too many users"
-    LAST = "An admin has to remain"
+    LAST_ADMIN = "An admin has to remain"
 
 
 class UserError(Exception):
-    """A change of users that is not made."""
+    """A change of accounts is refused."""
 
-    def __init__(self, why: Wrong) -> None:
-        self.why = why
-        super().__init__(why.value)
+    def __init__(self, reason: UserRefusal) -> None:
+        self.reason = reason
+        super().__init__(reason.value)
 
 
 @dataclass(frozen=True)
 class LogIn:
-    """Somebody who is logged in, by way of a front-end."""
+    """A session of a logged-in user."""
 
     number: int
     user: str
     protocol: str
     peer: str
-    end: Callable[[], None]
-    """Hangs up on them."""
+    close: Callable[[], None]
+    """Closes the connection of the session."""
 
 
 class Users:
-    """The accounts of a switch, and who is logged in."""
+    """Accounts of a switch, and its log-ins. Refused changes raise UserError."""
 
-    def __init__(self, accounts: Iterable[Account]) -> None:
+    def __init__(self, accounts: Iterable[UserAccount]) -> None:
         self._accounts = {account.name: account for account in accounts}
-        self._serial = itertools.count(1)
-        self._log_ins: dict[int, LogIn] = {}
-        self.changed: Callable[[], None] = lambda: None
+        self._numbers = itertools.count(1)
+        self.log_ins: dict[int, LogIn] = {}
+        """Log-ins by session number."""
+        self.on_change: Callable[[], None] = lambda: None
         """Called after each change of accounts."""
 
-    def __iter__(self) -> Iterator[Account]:
+    def __iter__(self) -> Iterator[UserAccount]:
         return iter(sorted(self._accounts.values(), key=lambda account: account.name))
 
-    def get(self, name: str) -> Account | None:
-        """The account of that name."""
+    def get(self, name: str) -> UserAccount | None:
+        """Return the account with this name, or None."""
         return self._accounts.get(name)
 
     def group(self, name: str) -> Group:
-        """What that user may do; nothing but read for one who is gone."""
+        """Return the group of a user; a removed user is in the read-only group `view`."""
         account = self._accounts.get(name)
         return account.group if account else "view"
 
-    def admits(self, name: str, password: str) -> bool:
-        """Whether that name goes with that password."""
+    def accepts(self, name: str, password: str) -> bool:
+        """Return whether the password is correct for the user."""
         account = self._accounts.get(name)
-        wanted = account.password if account else ""
-        return hmac.compare_digest(wanted.encode(), password.encode()) and account is not None
+        expected = account.password if account else ""
+        return hmac.compare_digest(expected.encode(), password.encode()) and account is not None
 
-    def add(self, account: Account) -> None:
-        """Let somebody else in from now on. UserError if that can't be."""
+    def add(self, account: UserAccount) -> None:
+        """Add an account."""
         if account.name in self._accounts:
-            raise UserError(Wrong.EXISTS)
-        if len(self._accounts) >= MOST:
-            raise UserError(Wrong.TOO_MANY)
-        self._put(account)
+            raise UserError(UserRefusal.EXISTS)
+        if len(self._accounts) >= MAX_USERS:
+            raise UserError(UserRefusal.TOO_MANY)
+        self._store(account)
 
-    def change(self, name: str, account: Account) -> None:
-        """Have an account replaced, under a new name perhaps. UserError if that can't be."""
+    def change(self, name: str, account: UserAccount) -> None:
+        """Replace an account; its name may change."""
         if name not in self._accounts:
-            raise UserError(Wrong.ABSENT)
+            raise UserError(UserRefusal.ABSENT)
         if account.name != name and account.name in self._accounts:
-            raise UserError(Wrong.EXISTS)
-        self._keep_an_admin(name, account.group)
-        _check(account)
-        del self._accounts[name]
-        self._put(account)
-        for log_in in [one for one in self._log_ins.values() if one.user == name]:
-            self._log_ins[log_in.number] = replace(log_in, user=account.name)
+            raise UserError(UserRefusal.EXISTS)
+        self._check_admin_remains(name, account.group)
+        self._store(account, replaces=name)
+        for log_in in [log_in for log_in in self.log_ins.values() if log_in.user == name]:
+            self.log_ins[log_in.number] = replace(log_in, user=account.name)
 
     def remove(self, name: str) -> None:
-        """Let somebody in no more. UserError if that can't be."""
+        """Remove an account."""
         if name not in self._accounts:
-            raise UserError(Wrong.ABSENT)
-        self._keep_an_admin(name, "view")
+            raise UserError(UserRefusal.ABSENT)
+        self._check_admin_remains(name, "view")
         del self._accounts[name]
-        self.changed()
+        self.on_change()
 
-    @property
-    def log_ins(self) -> Mapping[int, LogIn]:
-        """Who is logged in, by number of session."""
-        return self._log_ins
-
-    def entered(self, user: str, protocol: str, peer: str, end: Callable[[], None]) -> int:
-        """Somebody has logged in. The number of their session."""
-        number = next(self._serial)
-        self._log_ins[number] = LogIn(number, user, protocol, peer, end)
+    def log_in(self, user: str, protocol: str, peer: str, close: Callable[[], None]) -> int:
+        """Register a log-in, and return the number of its session."""
+        number = next(self._numbers)
+        self.log_ins[number] = LogIn(number, user, protocol, peer, close)
         return number
 
-    def left(self, number: int) -> None:
-        """They are gone. Twice is no fault."""
-        self._log_ins.pop(number, None)
+    def log_out(self, number: int) -> None:
+        """Remove a log-in; unknown numbers are ignored."""
+        self.log_ins.pop(number, None)
 
-    def _put(self, account: Account) -> None:
-        _check(account)
+    def _store(self, account: UserAccount, replaces: str = "") -> None:
+        if not NAME.fullmatch(account.name) or not PASSWORD.fullmatch(account.password):
+            raise UserError(UserRefusal.SPELLING)
+        self._accounts.pop(replaces, None)
         self._accounts[account.name] = account
-        self.changed()
+        self.on_change()
 
-    def _keep_an_admin(self, name: str, group: Group) -> None:
-        others = [one for one in self._accounts.values() if one.name != name and one.group == "admin"]
-        if group != "admin" and not others:
-            raise UserError(Wrong.LAST)
-
-
-def _check(account: Account) -> None:
-    if not NAME.fullmatch(account.name) or not PASSWORD.fullmatch(account.password):
-        raise UserError(Wrong.SPELLING)
+    def _check_admin_remains(self, name: str, group: Group) -> None:
+        others = (account for account in self._accounts.values() if account.name != name)
+        if group != "admin" and all(account.group != "admin" for account in others):
+            raise UserError(UserRefusal.LAST_ADMIN)

@@ -1,1 +1,1 @@
-"""The MixNet paper's evaluation, predicted: jobs, networks and tables, each row set against the published value."""
+"""Evaluation of the MixNet paper (SIGCOMM'25), predicted and emulated."""

@@ -1,8 +1,9 @@
-"""Calibration: the speed of each model's GPUs, from the published fat-tree column alone.
+"""Calibration: GPU speed of each model from the published fat-tree column.
 
-The paper doesn't tell how fast its GPUs compute. In its fat-tree column the iteration is compute plus all-to-all, and only the latter falls with the NIC's
-rate: how the column falls is how fast the GPUs are. Two numbers a model are taken from it, the GPUs' utilisation and the unit of the normalised
-time; no other column is looked at.
+The paper doesn't say how fast its GPUs compute. In its fat-tree column an iteration is compute plus
+all-to-all, and only the all-to-all becomes shorter with the NIC rate. The slope of the column
+therefore yields the GPU speed. Two numbers per model are calibrated, the GPU utilisation and the
+unit of the normalised time. No other column is used.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,54 +12,70 @@ from math import exp, log
 from statistics import mean
 from typing import Final
 
-from moefabric.paper.iteration import iteration
-from moefabric.paper.job import Job
+from moefabric.paper.iteration import compose_iteration
+from moefabric.paper.job import PaperJob
 from moefabric.paper.network import NETWORKS
 
-COLUMN: Final = "fat-tree"
+CALIBRATION_NETWORK: Final = "fat-tree"
 
 
 @dataclass(frozen=True)
-class Calibrated:
-    """A job whose GPUs have the speed that the column tells; `unit_s` is one unit of the published normalised time. `error` is the worst misfit."""
+class CalibratedJob:
+    """A job with calibrated GPU speed.
 
-    job: Job
+    Attributes:
+        job: the job.
+        unit_s: one unit of the published normalised time, in seconds.
+        error: largest relative deviation from the column.
+    """
+
+    job: PaperJob
     unit_s: float
     error: float
 
 
-def calibrated(job: Job, column: Mapping[float, float]) -> Calibrated:
-    """The job at the utilisation with which its fat-tree iterations follow `column` (NIC rate to normalised time) most closely.
+def calibrate(job: PaperJob, column: Mapping[float, float]) -> CalibratedJob:
+    """Return the job with the GPU utilisation that fits a column best.
 
-    Least squares of the logarithms, by golden section. The utilisation is against the stated GPU and may come out above 1: it is how fast the
-    paper's simulated GPUs computed relative to the FLOPs that we count.
+    The fit is by least squares of the logarithms, with a golden-section search. The utilisation may
+    exceed 1: it compares the speed of the paper's simulated GPUs with the FLOPs counted here.
+
+    Args:
+        job: the job.
+        column: published normalised iteration times by NIC rate in bits per second.
     """
-    parts = {rate: iteration(job, NETWORKS[COLUMN], rate) for rate in column}
+    network = NETWORKS[CALIBRATION_NETWORK]
+    all_to_alls = {rate: network.all_to_all(job, rate) for rate in column}
 
-    def offsets(faster: float) -> list[float]:
-        """log(ours / published) at each rate, were the GPUs so much faster."""
-        return [
-            log((part.seconds - part.compute_s + part.compute_s / faster) / column[rate])
-            for rate, part in parts.items()
-        ]
+    def at_speed(speed_up: float) -> PaperJob:
+        return job.with_utilisation(job.training.utilisation * speed_up)
 
-    def misfit(power: float) -> float:
-        off = offsets(exp(power))
-        return sum((each - mean(off)) ** 2 for each in off)
+    def log_ratios(speed_up: float) -> list[float]:
+        """Return log(predicted / published) for each rate, with GPUs faster by `speed_up`."""
+        faster = at_speed(speed_up)
+        iterations = {
+            rate: compose_iteration(faster, all_to_all, network.eps_bytes_s(rate))
+            for rate, all_to_all in all_to_alls.items()
+        }
+        return [log(part.seconds / column[rate]) for rate, part in iterations.items()]
 
-    faster = exp(_least(misfit, log(1e-3), log(1e3)))
-    off = offsets(faster)
-    fitted = job.computing(job.training.utilisation * faster)
-    return Calibrated(fitted, exp(mean(off)), max(abs(exp(each - mean(off)) - 1) for each in off))
+    def squared_error(log_speed_up: float) -> float:
+        ratios = log_ratios(exp(log_speed_up))
+        return sum((ratio - mean(ratios)) ** 2 for ratio in ratios)
+
+    speed_up = exp(_minimise(squared_error, log(1e-3), log(1e3)))
+    ratios = log_ratios(speed_up)
+    error = max(abs(exp(ratio - mean(ratios)) - 1) for ratio in ratios)
+    return CalibratedJob(at_speed(speed_up), exp(mean(ratios)), error)
 
 
-def _least(of: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function of one valley is least, to a millionth of the span."""
+def _minimise(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return the minimum of a unimodal function, to a millionth of the interval."""
     golden = (5**0.5 - 1) / 2
-    end = 1e-6 * (high - low)
-    while high - low > end:
+    tolerance = 1e-6 * (high - low)
+    while high - low > tolerance:
         left, right = high - golden * (high - low), low + golden * (high - low)
-        if of(left) < of(right):
+        if function(left) < function(right):
             high = right
         else:
             low = left

@@ -1,100 +1,151 @@
-"""The tables on packets: which cells they need, and the same rows from what was measured, each beside its prediction."""
+"""Emulated tables: the cells that the tables need, and their rows computed from measurements."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from moefabric.console import Reporter
-from moefabric.errors import SpecError
-from moefabric.paper.job import Job
-from moefabric.paper.packets import Measuring, waits
-from moefabric.paper.scene import PRODUCTION, RATES, Scene
-from moefabric.paper.seen import Cell, Packets
-from moefabric.paper.tables import Paper, Table, iterations, past, table
-from moefabric.units import NS_PER_S, rate_bps
+from moefabric.core.errors import SpecError
+from moefabric.core.units import NS_PER_S, rate_bps
+from moefabric.paper import tables
+from moefabric.paper.aims import aims_table
+from moefabric.paper.cell_runner import CellRunner, measure_waits
+from moefabric.paper.evaluation import PRODUCTION_NETWORK, RATES, Evaluation
+from moefabric.paper.measurements import Cell, Measurements
+from moefabric.paper.network import NETWORKS
+from moefabric.paper.results import PaperResults
+from moefabric.paper.rows import PaperTable
+from moefabric.runner.progress import ProgressReporter
 
-NETWORKS: Final = ("fat-tree", "rail-optimised", "topoopt", "mixnet", "mixnet-spill", "mixnet-joint")
-"""What every model is replayed on."""
-_OVERSUBSCRIBED: Final = "mixtral-8x22b"
-"""The one model of the published ones whose EP group has servers under two leaves."""
+EMULATED_NETWORKS: Final = tuple(name for name in NETWORKS if name != "oversubscribed")
+"""Networks on which every model is emulated."""
+_OVERSUBSCRIBED_JOB: Final = "mixtral-8x22b"
+"""The model of which the paper gives the 3:1 tree's value."""
 _PRODUCTION_BPS: Final = 400e9
 _TABLES: Final = ("efficiency", "speed", "circuits", "share", "delay")
-"""Tables whose rows come from all-to-alls and from moving light: of the others nothing can be sent."""
-SETTLES_NS: Final = tuple(round(s * NS_PER_S) for s in (1e-6, 1e-3, 25e-3, 0.1, 1.0, 10.0))
+"""Tables of `tables.yaml` that depend on all-to-alls and reconfigurations only, which can be
+emulated."""
+_SETTLE_TIMES_NS: Final = tuple(round(s * NS_PER_S) for s in (1e-6, 1e-3, 25e-3, 0.1, 1.0, 10.0))
+RECONFIGURATION: Final = "reconfiguration"
+"""Stands for the reconfiguration times among the filters of the command line."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some of the cells: those of a model, and of one NIC rate where `rate_bps` is given."""
+class CellFilter:
+    """Cells of a model, and of one network or NIC rate if these are given."""
 
     model: str
     rate_bps: float | None = None
+    network: str | None = None
 
     @classmethod
-    def of(cls, text: str) -> Self:
-        """`mixtral-8x7b` or `mixtral-8x7b@400Gb/s`. SpecError where the rate is none."""
-        model, _, rate = text.partition("@")
+    def parse(cls, text: str) -> Self:
+        """Return the filter `MODEL[/NETWORK][@RATE]`: `mixtral-8x7b/mixnet@400Gb/s`.
+
+        Raises:
+            SpecError: if the rate is wrong.
+        """
+        cell, _, rate = text.partition("@")
+        model, _, network = cell.partition("/")
         try:
-            return cls(model, rate_bps(rate) if rate else None)
-        except ValueError as fault:
-            raise SpecError([("--only", str(fault))]) from fault
+            return cls(model, rate_bps(rate) if rate else None, network or None)
+        except ValueError as error:
+            raise SpecError([("--only", str(error))]) from error
 
-    def has(self, cell: Cell) -> bool:
-        """Whether a cell is one of them."""
-        return cell.job.split(" ")[0] == self.model and self.rate_bps in {None, cell.rate_bps}
-
-
-def cells(there: Scene, only: Sequence[Part] = ()) -> list[Cell]:
-    """The cells that the tables need, or those of some parts. SpecError where a part has none."""
-    every = list(_cells(there))
-    for part in only:
-        if not any(map(part.has, every)):
-            models = ", ".join(there.jobs)
-            raise SpecError([("--only", f"{part.model} at that rate is no cell; models: {models}")])
-    return [cell for cell in every if not only or any(part.has(cell) for part in only)]
+    def matches(self, cell: Cell) -> bool:
+        """Whether a cell passes the filter."""
+        return (
+            cell.job.split(" ")[0] == self.model
+            and self.rate_bps in {None, cell.rate_bps}
+            and self.network in {None, cell.network}
+        )
 
 
-def _cells(there: Scene) -> Iterator[Cell]:
-    for job in there.jobs:
-        for network in NETWORKS:
-            if job in there.calibrations or network != "rail-optimised":
+def select_cells(evaluation: Evaluation, filters: Sequence[CellFilter] = ()) -> list[Cell]:
+    """Return the cells that the tables need and any filter passes; all without filters.
+
+    Raises:
+        SpecError: if no cell passes a filter.
+    """
+    cells = list(_all_cells(evaluation))
+    for chosen in filters:
+        if not any(map(chosen.matches, cells)):
+            models = ", ".join(evaluation.jobs)
+            networks = ", ".join(NETWORKS)
+            message = (
+                f"{chosen.model} on that network at that rate is no cell; models: {models}; "
+                f"networks: {networks}"
+            )
+            raise SpecError([("--only", message)])
+    return [cell for cell in cells if not filters or any(f.matches(cell) for f in filters)]
+
+
+def _all_cells(evaluation: Evaluation) -> Iterator[Cell]:
+    for job in evaluation.jobs:
+        for network in EMULATED_NETWORKS:
+            if job in evaluation.calibrations or network != "rail-optimised":
                 yield from (Cell(job, network, rate) for rate in RATES)
-    yield from (Cell(_OVERSUBSCRIBED, "oversubscribed", rate) for rate in RATES)
-    yield from (Cell(job.name, PRODUCTION, _PRODUCTION_BPS) for job in there.measured.values())
+    yield from (Cell(_OVERSUBSCRIBED_JOB, "oversubscribed", rate) for rate in RATES)
+    for production_job in evaluation.production_jobs.values():
+        yield Cell(production_job.name, PRODUCTION_NETWORK, _PRODUCTION_BPS)
 
 
-def steps(wanted: Sequence[Cell], *, light: bool) -> int:
-    """How many steps `sent` announces."""
-    return len(wanted) + light * len(SETTLES_NS)
+def step_count(cells: Sequence[Cell], *, waits: bool) -> int:
+    """Return the number of progress steps of `measure_cells`."""
+    return len(cells) + waits * len(_SETTLE_TIMES_NS)
 
 
-def sent(there: Scene, wanted: Sequence[Cell], reporter: Reporter, *, light: bool) -> Packets:
-    """Everything on packets; `light`: its moves too. FabricError and the like where a fabric can't run."""
-    jobs: Mapping[str, Job] = {job.name: job for job in (*there.jobs.values(), *there.measured.values())}
-    moved = waits(there.jobs[_OVERSUBSCRIBED], SETTLES_NS, reporter) if light else {}
-    measuring = Measuring(jobs, reporter)
-    measuring.all(wanted)
-    return Packets(measuring.found, moved, measuring.lost)
+def measure_cells(
+    evaluation: Evaluation, cells: Sequence[Cell], reporter: ProgressReporter, *, waits: bool
+) -> Measurements:
+    """Measure cells on emulated fabrics.
+
+    Args:
+        evaluation: the evaluation.
+        cells: cells to measure.
+        reporter: receives progress.
+        waits: whether to measure reconfiguration times, too.
+
+    Raises:
+        FabricError: if a fabric can't be started.
+    """
+    job = evaluation.jobs[_OVERSUBSCRIBED_JOB]
+    measured_waits = measure_waits(job, _SETTLE_TIMES_NS, reporter) if waits else {}
+    runner = CellRunner(evaluation.jobs_by_full_name, reporter)
+    runner.run_all(cells)
+    return Measurements(runner.measurements, measured_waits, runner.lost)
 
 
-def emulated(made: Paper, packets: Packets) -> Paper:
-    """The predicted tables' rows from what was measured; rows of which some was not are left out."""
-    there = replace(made.scene, source=packets)
-    parts = (part for part in made.said.tables if part.table in _TABLES)
-    tables = [iterations(made.said.iteration, there), *(table(part, there) for part in parts)]
-    tables.append(_without_overlap(past(made.said.past, there)))
-    beside = {each.name: each for each in made.tables}
-    return Paper(
-        tuple(_paired(each, beside[each.name]) for each in tables if each.rows), there, made.said, packets
+def emulated_tables(predicted: PaperResults, measurements: Measurements) -> PaperResults:
+    """Return the tables computed from measurements, each row beside its prediction.
+
+    Rows that need a value which has not been measured are left out.
+    """
+    evaluation = replace(predicted.evaluation, source=measurements)
+    specification = predicted.specification
+    measurable = (spec for spec in specification.tables if spec.table in _TABLES)
+    emulated = [
+        tables.iteration_table(specification.iteration, evaluation),
+        *(tables.build_table(spec, evaluation) for spec in measurable),
+    ]
+    predictions = {
+        (table.name, row.name, row.subject): row.value
+        for table in (*predicted.tables, predicted.aims)
+        for row in table.rows
+    }
+
+    def with_predictions(table: PaperTable) -> PaperTable:
+        rows = (
+            replace(row, predicted=predictions[table.name, row.name, row.subject])
+            for row in table.rows
+            if "overlapped" not in row.name and not row.source  # these are predicted only
+        )
+        return replace(table, rows=tuple(rows))
+
+    paired = (with_predictions(table) for table in emulated)
+    return PaperResults(
+        tables=tuple(table for table in paired if table.rows),
+        aims=with_predictions(aims_table(specification.aims, evaluation)),
+        evaluation=evaluation,
+        specification=specification,
+        measurements=measurements,
     )
-
-
-def _without_overlap(each: Table) -> Table:
-    """Transfers beside all-to-alls are the fluid model's alone."""
-    return replace(each, rows=tuple(row for row in each.rows if "overlapped" not in row.name))
-
-
-def _paired(each: Table, predicted: Table) -> Table:
-    """Every row with what was predicted for it."""
-    found = {(row.name, row.on): row.ours for row in predicted.rows}
-    return replace(each, rows=tuple(replace(row, predicted=found[row.name, row.on]) for row in each.rows))

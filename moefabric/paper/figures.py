@@ -1,22 +1,23 @@
-"""The paper's figures, drawn from the predicted scene."""
+"""Figures of the paper, drawn from the tables' results."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from markupsafe import Markup
 
-from moefabric.cost import cost_efficiency, paper_network_usd
-from moefabric.paper import failures
+from moefabric.core.network_cost import paper_network_usd
+from moefabric.core.units import duration_text, rate_text
+from moefabric.paper import aims, measures, tables
 from moefabric.paper.charts import Series, columns, lines
-from moefabric.paper.guess import TOP_K
-from moefabric.paper.measures import SERVERS, blocked_s, degree_s, diverted_s
-from moefabric.paper.scene import RATES, Scene
-from moefabric.paper.tables import Paper, Range, Row, iteration_ratio, known, ratio
-from moefabric.report import svg
-from moefabric.units import duration_text, rate_text
+from moefabric.paper.evaluation import RATES
+from moefabric.paper.failures import slow_down
+from moefabric.paper.network import PlanningPolicy
+from moefabric.paper.prediction_quality import TOP_K
+from moefabric.paper.results import PaperResults
+from moefabric.paper.rows import REPORTED
+from moefabric.paper.tables import value_or_none
 
-COLOURS: Final = {
+_COLOURS: Final = {
     "fat-tree": "bar",
     "rail-optimised": "by-eps",
     "topoopt": "k-other",
@@ -24,173 +25,208 @@ COLOURS: Final = {
     "mixnet-spill": "k-dispatch",
     "mixnet-joint": "p-verify",
 }
-"""The class that each network is drawn in."""
-NAMES: Final = {
+"""CSS class of each network's colour."""
+_MODELS: Final = {
     "mixtral-8x22b": "Mixtral 8x22B",
     "mixtral-8x7b": "Mixtral 8x7B",
     "llama-moe": "LLaMA-MoE",
     "qwen-moe": "Qwen-MoE",
     "deepseek-r1": "DeepSeek-R1",
 }
-_HALF = (svg.WIDTH - 24) / 2
+_COMPARED: Final = ("fat-tree", "rail-optimised", "mixnet", "topoopt")
+_PUBLISHED: Final = ("rail-optimised", "topoopt", "mixnet")
+_POLICY_NETWORKS: Final[Mapping[str, PlanningPolicy]] = {
+    "mixnet": "mixnet",
+    "mixnet-spill": "spill",
+    "mixnet-joint": "joint",
+}
+"""Policy of each network with an OCS."""
 _DELAYS_S: Final = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 25e-3, 0.1, 1.0, 10.0)
 _DEGREES: Final = (2, 3, 4, 5, 6, 7)
-_PLANS: Final[tuple[failures.Plan, ...]] = ("spill", "joint")
-_DEMO = "mixtral-8x22b"
+_EXAMPLE: Final = "mixtral-8x22b"
+"""Model of the figures that show one model."""
+_RATE_TEXTS: Final = [rate_text(rate) for rate in RATES]
 
 
-def iterations(there: Scene) -> Iterator[Markup]:
-    """Normalised iteration time, a picture a model."""
-    for job, fit in there.calibrations.items():
+def _network_series(
+    network: str, values: Sequence[float | None], published: Sequence[float] = ()
+) -> Series:
+    return Series(network, _COLOURS[network], values, published)
+
+
+def _iterations(results: PaperResults) -> Iterator[Markup]:
+    """Yield a figure of the normalised iteration time for each model."""
+    evaluation, time = results.evaluation, tables.normalised_time
+    for job in evaluation.calibrations:
         series = [
-            Series(
+            _network_series(
                 network,
-                COLOURS[network],
-                [known(partial(_normalised, there, job, network, rate, fit.unit_s)) for rate in RATES],
-                [there.published[job, rate, network] for rate in RATES],
+                [value_or_none(time, evaluation, job, network, rate) for rate in RATES],
+                [evaluation.published[job, rate, network] for rate in RATES],
             )
-            for network in ("fat-tree", "rail-optimised", "mixnet", "topoopt")
+            for network in _COMPARED
         ]
-        yield columns(NAMES[job], [rate_text(rate) for rate in RATES], series, width=_HALF)
+        yield columns(_MODELS[job], _RATE_TEXTS, series)
 
 
-def _normalised(there: Scene, job: str, network: str, rate: float, unit_s: float) -> float:
-    return there.iteration(job, network, rate).seconds / unit_s
-
-
-def costs() -> Markup:
-    """What each network costs."""
+def _costs(_: PaperResults) -> Iterator[Markup]:
+    """Yield a figure of the networks' prices."""
     series = [
-        Series(network, COLOURS[network], [paper_network_usd(network, SERVERS, rate) / 1e6 for rate in RATES])
-        for network in ("fat-tree", "rail-optimised", "mixnet", "topoopt")
+        _network_series(
+            network, [paper_network_usd(network, measures.SERVERS, rate) / 1e6 for rate in RATES]
+        )
+        for network in _COMPARED
     ]
-    return columns("Million USD, 128 servers", [rate_text(rate) for rate in RATES], series, width=_HALF)
+    yield columns("Million USD, 128 servers", _RATE_TEXTS, series)
 
 
-def efficiencies(there: Scene) -> Iterator[Markup]:
-    """Performance per dollar relative to the fat-tree's, a picture a model; the paper's from its iteration times and prices."""
-    for job, fit in there.calibrations.items():
-        series = []
-        for network in ("rail-optimised", "topoopt", "mixnet", "mixnet-joint"):
-            ours = [known(partial(_efficiency, there, job, network, rate)) for rate in RATES]
-            published = [
-                there.published[job, rate, "fat-tree"]
-                / there.published[job, rate, network]
-                * there.usd(job, "fat-tree", rate)
-                / there.usd(job, network, rate)
-                if network in {"rail-optimised", "topoopt", "mixnet"}
-                else None
-                for rate in RATES
-            ]
-            series.append(Series(network, COLOURS[network], ours, published))
-        title = f"{NAMES[fit.job.name]}, times the fat-tree's"
-        yield columns(title, [rate_text(r) for r in RATES], series, width=_HALF, reference=1.0)
+def _efficiencies(results: PaperResults) -> Iterator[Markup]:
+    """Yield a figure of the performance per dollar, relative to the fat-tree's, for each model.
+
+    The paper's values are computed from its iteration times and prices.
+    """
+    evaluation, base = results.evaluation, "fat-tree"
+
+    def published(job: str, network: str, rate: float) -> float:
+        speed = evaluation.published[job, rate, base] / evaluation.published[job, rate, network]
+        return speed * evaluation.usd(job, base, rate) / evaluation.usd(job, network, rate)
+
+    for job in evaluation.calibrations:
+        series = [
+            _network_series(
+                network,
+                [
+                    value_or_none(measures.efficiency, evaluation, job, network, base, rate)
+                    for rate in RATES
+                ],
+                [published(job, network, rate) for rate in RATES if network in _PUBLISHED],
+            )
+            for network in (*_PUBLISHED, "mixnet-joint")
+        ]
+        title = f"{_MODELS[job]}, relative to the fat-tree"
+        yield columns(title, _RATE_TEXTS, series, reference=1.0)
 
 
-def _efficiency(there: Scene, job: str, network: str, rate: float) -> float:
-    mine, base = (there.iteration(job, name, rate).seconds for name in (network, "fat-tree"))
-    return cost_efficiency(mine, there.usd(job, network, rate), base, there.usd(job, "fat-tree", rate))
-
-
-def shares(made: Paper) -> Markup:
-    """All-to-all's share of the iteration; the paper's range as two bars behind it."""
-    rows = next(table for table in made.tables if table.name == "share").rows
+def _shares(results: PaperResults) -> Iterator[Markup]:
+    """Yield a figure of the all-to-alls' share of the iteration, beside the paper's range."""
+    rows = results.rows("share")
+    calls = [row for row in rows if row.verdict != REPORTED]
+    transfers = {row.subject: row.value for row in rows if row.verdict == REPORTED}
+    bounds = [row.paper or (None, None) for row in calls]
+    source = "emulated" if results.measurements else "predicted"
     series = [
-        Series("emulated" if made.packets else "predicted", "k-dispatch", [row.ours for row in rows]),
-        Series("paper, lowest", "by-eps", [_paper(row)[0] for row in rows]),
-        Series("paper, highest", "bar", [_paper(row)[1] for row in rows]),
+        Series(f"{source}, calls", "k-dispatch", [row.value for row in calls]),
+        Series(f"{source}, transfers", "light", [transfers.get(row.subject) for row in calls]),
+        Series("paper, lowest", "by-eps", [low for low, _ in bounds]),
+        Series("paper, highest", "bar", [high for _, high in bounds]),
     ]
-    return columns(
-        "Part of an iteration at 400 Gb/s", [row.name for row in rows], series, unit=" %", width=_HALF
-    )
+    yield columns("Part of an iteration at 400 Gb/s", [row.name for row in calls], series, " %")
 
 
-def _paper(row: Row) -> Range:
-    assert row.paper is not None
-    return row.paper
+def _delays(results: PaperResults) -> Iterator[Markup]:
+    """Yield a figure of the iteration time over the reconfiguration delay.
 
+    Each forward dispatch needs other circuits than those that are lit.
+    """
+    evaluation = results.evaluation
 
-def delays(there: Scene) -> Markup:
-    """Iteration time over the reconfiguration delay, where every forward dispatch finds other light than it needs."""
+    def times(seconds: measures.IterationSeconds, delays_s: Sequence[float]) -> list[float | None]:
+        return [
+            value_or_none(seconds, evaluation, _EXAMPLE, 400e9, delay_s) for delay_s in delays_s
+        ]
 
-    def slower(seconds: Callable[[Scene, str, float, float], float]) -> list[float | None]:
-        base = known(partial(blocked_s, there, _DEMO, 400e9, 0.0))
-        times = (known(partial(seconds, there, _DEMO, 400e9, delay)) for delay in _DELAYS_S)
-        return [time / base if time and base else None for time in times]
+    def relative(seconds: measures.IterationSeconds) -> list[float | None]:
+        (base,) = times(measures.blocked_iteration_s, [0.0])
+        return [time / base if time and base else None for time in times(seconds, _DELAYS_S)]
 
-    series = [Series("blocked until light settles", "light", slower(blocked_s))]
-    if there.foreseen:
-        series.append(Series("diverted to the EPS meanwhile", "k-dispatch", slower(diverted_s)))
-    said = [
-        duration_text(round(delay * 1e9)).replace("us", " µs").replace("ms", " ms") for delay in _DELAYS_S
+    blocked = relative(measures.blocked_iteration_s)
+    series = [Series("blocked until light settles", "light", blocked)]
+    if evaluation.is_predicted:
+        diverted = relative(measures.diverted_iteration_s)
+        series.append(Series("diverted to the EPS meanwhile", "k-dispatch", diverted))
+    labels = [
+        duration_text(round(delay * 1e9)).replace("us", " µs").replace("ms", " ms")
+        for delay in _DELAYS_S
     ]
-    return lines(
-        f"{NAMES[_DEMO]}, 400 Gb/s: iteration relative to no delay", list(range(len(said))), said, series, width=_HALF, logarithmic=True
-    )  # fmt: skip
+    title = f"{_MODELS[_EXAMPLE]}, 400 Gb/s: iteration relative to no delay"
+    yield lines(title, labels, series, logarithmic=True)
 
 
-def degrees(there: Scene) -> Markup:
-    """Iteration time over the optical degree at equal cost."""
-    base = degree_s(there, _DEMO, 100e9, 6)
-    spilt = [degree_s(there, _DEMO, 100e9, d, spill=True) / base for d in _DEGREES]
+def _degrees(results: PaperResults) -> Iterator[Markup]:
+    """Yield a figure of the iteration time over the optical degree at equal cost."""
+    job, rate, seconds = results.evaluation.jobs[_EXAMPLE], 100e9, measures.degree_iteration_s
+    base = seconds(job, rate, 6)
     series = [
-        Series("mixnet", "light", [degree_s(there, _DEMO, 100e9, d) / base for d in _DEGREES]),
-        Series("mixnet-spill", "k-dispatch", spilt),
+        _network_series(
+            network,
+            [seconds(job, rate, degree, _POLICY_NETWORKS[network]) / base for degree in _DEGREES],
+        )
+        for network in ("mixnet", "mixnet-spill")
     ]
-    title = f"{NAMES[_DEMO]}, 100 Gb/s: iteration relative to degree 6"
-    return lines(title, list(map(float, _DEGREES)), [str(d) for d in _DEGREES], series, width=_HALF)
+    title = f"{_MODELS[_EXAMPLE]}, 100 Gb/s: iteration relative to degree 6"
+    yield lines(title, [str(degree) for degree in _DEGREES], series)
 
 
-def broken(made: Paper) -> Markup:
-    """How much longer an iteration takes while something is broken."""
-    rows = next(table for table in made.tables if table.name == "failures").rows
-    jobs, kinds = ("deepseek-r1", "mixtral-8x22b", "deepseek-r1"), ("nic", "gpu", "server")
-
-    def longer(plan: failures.Plan) -> list[float]:
-        each = zip(jobs, kinds, strict=True)
-        return [100 * failures.slow_down(made.scene.jobs[job], 400e9, kind, plan) for job, kind in each]
-
-    series = [
-        Series("mixnet", "light", [row.ours for row in rows], [_paper(row)[0] for row in rows]),
-        *(Series(f"mixnet-{plan}", COLOURS[f"mixnet-{plan}"], longer(plan)) for plan in _PLANS),
-    ]
-    return columns("Longer iteration, 400 Gb/s", [row.name for row in rows], series, unit=" %", width=_HALF)
+def _failures(results: PaperResults) -> Iterator[Markup]:
+    """Yield a figure of the additional iteration time with a failure."""
+    jobs = results.evaluation.jobs
+    cases = (("deepseek-r1", "nic"), ("mixtral-8x22b", "gpu"), ("deepseek-r1", "server"))
+    rows = results.rows("failures")[: len(cases)]
+    published = [row.paper[0] for row in rows if row.paper and row.paper[0] is not None]
+    series = [_network_series("mixnet", [row.value for row in rows], published)]
+    for network in ("mixnet-spill", "mixnet-joint"):
+        policy = _POLICY_NETWORKS[network]
+        values = [100 * slow_down(jobs[job], 400e9, failed, policy) for job, failed in cases]
+        series.append(_network_series(network, values))
+    yield columns("Longer iteration, 400 Gb/s", [row.name for row in rows], series, " %")
 
 
-def guessed(there: Scene) -> Iterator[Markup]:
-    """How often the busiest experts are found, and what a wrong guess costs."""
-    made = there.guesses
-    found = [100 * each for each in made.accuracy.values()]
+def _predictions(results: PaperResults) -> Iterator[Markup]:
+    """Yield figures of the predictors' accuracy, and of the cost of wrong predictions."""
+    quality = results.evaluation.prediction_quality
+    predictors = list(quality.accuracy)
+    accuracy = [100 * share for share in quality.accuracy.values()]
     title = f"Top-{TOP_K} accuracy on the training trace"
-    yield columns(
-        title, list(made.accuracy), [Series("predicted", "k-dispatch", found)], unit=" %", width=_HALF
-    )
+    yield columns(title, predictors, [Series("predicted", "k-dispatch", accuracy)], " %")
     series = [
-        Series(f"{optical} optical + {electrical} electrical NICs", class_, list(late.values()))
-        for ((optical, electrical), late), class_ in zip(
-            made.wrong_ms.items(), ("light", "k-dispatch"), strict=True
+        Series(f"{optical} optical + {electrical} electrical NICs", class_, list(extra.values()))
+        for ((optical, electrical), extra), class_ in zip(
+            quality.extra_ms.items(), ("light", "k-dispatch"), strict=True
         )
     ]
-    yield columns("What a wrong guess costs a dispatch", list(made.accuracy), series, unit=" ms", width=_HALF)
+    title = "Additional time of a dispatch after a wrong prediction"
+    yield columns(title, predictors, series, " ms")
 
 
-def past(there: Scene) -> Iterator[Markup]:
-    """All-to-all and iteration relative to the non-blocking EPS, at the rate where it is worst."""
-    jobs = list(there.jobs)
-    for title, of in (
-        ("All-to-all relative to a non-blocking EPS", ratio),
-        ("Iteration relative to a non-blocking EPS", iteration_ratio),
-    ):
+def _aims(results: PaperResults) -> Iterator[Markup]:
+    """Yield figures of all-to-all and iteration relative to the EPS, at the worst rate."""
+    evaluation = results.evaluation
+    names = [_MODELS[job] for job in evaluation.jobs]
+    for quantity, seconds in (("All-to-all", aims.all_to_all_s), ("Iteration", aims.iteration_s)):
         series = [
-            Series(
+            _network_series(
                 network,
-                COLOURS[network],
-                [known(partial(_worst, of, there, job, network)) for job in jobs],
+                [
+                    value_or_none(aims.worst_ratio, seconds, evaluation, job, network)
+                    for job in evaluation.jobs
+                ],
             )
-            for network in ("mixnet", "mixnet-spill", "mixnet-joint")
+            for network in _POLICY_NETWORKS
         ]
-        yield columns(title, [NAMES[job] for job in jobs], series, width=_HALF, reference=1.0)
+        yield columns(f"{quantity} relative to a non-blocking EPS", names, series, reference=1.0)
 
 
-def _worst(of: Callable[[Scene, str, str, float], float], there: Scene, job: str, network: str) -> float:
-    return max(of(there, job, network, rate) for rate in RATES)
+FIGURES: Final[Mapping[str, Callable[[PaperResults], Iterator[Markup]]]] = {
+    "iteration": _iterations,
+    "cost": _costs,
+    "efficiency": _efficiencies,
+    "share": _shares,
+    "delay": _delays,
+    "degree": _degrees,
+    "failures": _failures,
+    "copilot": _predictions,
+    "aims": _aims,
+}
+"""Figures by table."""
+EMULATED_FIGURES: Final = ("iteration", "efficiency", "share", "delay", "aims")
+"""Tables whose figures can be drawn from measurements."""

@@ -1,21 +1,25 @@
-"""One iteration of a job on a network: 1F1B pipeline of micro-batches, the all-to-alls of its layers, all-reduce at its end."""
+"""Composition of an iteration: 1F1B pipeline, all-to-alls of its layers, and all-reduce."""
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
-from moefabric.model import BACKWARD
-from moefabric.paper.job import Job
-from moefabric.paper.network import AllToAll, Network, byte_rate
+from moefabric.paper.job import PaperJob
+from moefabric.paper.network import AllToAll, PaperNetwork
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """Model seconds; the parts sum up to `seconds`.
+    """Parts of an iteration in model seconds. They add up to `seconds`.
 
-    Pipeline transfers are hidden behind other micro-batches but for filling and draining, all-reduce behind the last backward pass. Where transfers go
-    beside all-to-alls and attention (`moefabric.paper.handover`), `pipeline_s` is what they add to these, and below 0 where they hide more than they add.
+    `compute_s` is that of an average rank, and `straggler_s` the time in which an average rank
+    waits for the experts of the busiest one (`moefabric.workload.shares`).
+    Pipeline transfers overlap with other micro-batches, except while the pipeline fills and drains;
+    the all-reduce overlaps with the last backward pass. If transfers overlap with all-to-alls and
+    attention (`moefabric.paper.stage_transfer`), `pipeline_s` is the time that they add to these,
+    negative if they save time.
     """
 
     compute_s: float
+    straggler_s: float
     all_to_all_s: float
     blocked_s: float
     pipeline_s: float
@@ -23,34 +27,56 @@ class Iteration:
 
     @property
     def seconds(self) -> float:
-        """The whole iteration."""
-        return self.compute_s + self.all_to_all_s + self.blocked_s + self.pipeline_s + self.all_reduce_s
+        """Duration of the iteration."""
+        return float(sum(astuple(self)))
 
     @property
     def all_to_all_share(self) -> float:
-        """The part of the iteration in which servers wait for an all-to-all."""
+        """Part of the iteration in which bytes of all-to-alls move."""
         return self.all_to_all_s / self.seconds
 
+    @property
+    def all_to_all_call_share(self) -> float:
+        """Part of the iteration that ranks spend in calls of all-to-alls, as a profiler sees it."""
+        return (self.all_to_all_s + self.straggler_s) / self.seconds
 
-def iteration(job: Job, network: Network, rate_bps: float, blocked_s: float = 0.0) -> Iteration:
-    """An iteration; each forward dispatch of each micro-batch waits `blocked_s` for light."""
-    return of(job, network.all_to_all(job, rate_bps), network.electrical * byte_rate(rate_bps), blocked_s)
+
+def predict_iteration(job: PaperJob, network: PaperNetwork, rate_bps: float) -> Iteration:
+    """Return the iteration of a job on a network."""
+    all_to_all = network.all_to_all(job, rate_bps)
+    return compose_iteration(job, all_to_all, network.eps_bytes_s(rate_bps))
 
 
-def of(job: Job, sent: AllToAll, eps_bytes_s: float, blocked_s: float = 0.0) -> Iteration:
-    """An iteration with these all-to-alls, and an EPS of so many bytes a second and server for all-reduce and pipeline.
+def compose_iteration(
+    job: PaperJob, all_to_all: AllToAll, eps_bytes_s: float, blocked_s: float = 0.0
+) -> Iteration:
+    """Return the iteration of a job with these all-to-alls.
 
-    1F1B: the slowest stage works `micro_batches` times, and the pipeline fills and drains once: `pp - 1` more (all stages are alike). Gradients of a
-    layer are reduced while the layers below it compute their last backward pass, when the EPS has nothing else to carry.
+    A micro-batch fills and drains all stages; the slowest stage determines the time of each further
+    one (`moefabric.workload.job.pipeline_s`). The gradients of a layer are reduced while the layers
+    below it compute their last backward pass, when the EPS has nothing else to carry.
+
+    Args:
+        job: the job.
+        all_to_all: all-to-alls of a layer.
+        eps_bytes_s: a server's bytes per second for all-reduce and pipeline transfers.
+        blocked_s: time that each forward dispatch of each micro-batch waits for its circuits.
     """
-    passes = job.micro_batches + job.pp - 1
-    layers = passes * job.stage_layers
-    reduced = job.gradient_bytes / eps_bytes_s
-    hidden = (job.stage_layers - 1) * job.layer_compute_s * BACKWARD / (1 + BACKWARD)
+    times = job.layer_times(all_to_all.layer_s)
+    layer_s = times.seconds + blocked_s
+    stages = [(stage.moe_layers, job.other_compute_s(stage)) for stage in job.stages]
+    slowest = max(stages, key=lambda stage: stage[0] * layer_s + stage[1])
+    passes, other_s = (
+        sum(parts) + (job.micro_batches - 1) * slow
+        for parts, slow in zip(zip(*stages, strict=True), slowest, strict=True)
+    )
+    reduce_s = job.gradient_bytes / eps_bytes_s
+    hidden_s = (job.stage_layers - 1) * job.layer_times(directions=("backward",)).seconds
     return Iteration(
-        compute_s=layers * job.layer_compute_s,
-        all_to_all_s=layers * sent.layer_s,
-        blocked_s=layers * blocked_s,
-        pipeline_s=2 * (job.pp - 1) * job.stage_bytes / eps_bytes_s,
-        all_reduce_s=max(reduced / job.stage_layers, reduced - hidden),
+        compute_s=passes * (times.attention_s + times.expert_s) + other_s,
+        straggler_s=passes * times.straggler_s,
+        all_to_all_s=passes * all_to_all.layer_s,
+        blocked_s=passes * blocked_s,
+        pipeline_s=2 * (job.pp - 1) * job.stage_transfer_bytes / eps_bytes_s,
+        all_reduce_s=max(reduce_s / job.stage_layers, reduce_s - hidden_s),
     )

@@ -1,26 +1,49 @@
-"""A training job of the paper: its model, how it is spread over servers, and what each server owes the others."""
+"""Training jobs of the paper: model, parallelism, and bytes that servers send each other."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.model import BACKWARD, Model, Training
-from moefabric.schedule.shape import activation_bytes, gradient_bytes
+from moefabric.core.demand import Placement
+from moefabric.workload.iteration import Layer, moe_layer
+from moefabric.workload.job import StageContents, activation_bytes, gradient_bytes, stage_contents
+from moefabric.workload.model import DIRECTIONS, Direction, Model, Training
+from moefabric.workload.shares import LayerTimes, layer_times
 
-Array = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
-GPUS = 8
-"""GPUs of a server, each with a NIC."""
+GPUS_PER_SERVER: Final = 8
+"""GPUs of a server. Each has a NIC."""
+
+
+def rank_shares(gating: FloatArray | Counts) -> FloatArray:
+    """Return the part of each rank's tokens that goes to each rank's experts [rank, rank].
+
+    Args:
+        gating: tokens [rank, expert].
+    """
+    shares = gating / gating.sum(axis=1, keepdims=True)
+    by_rank: FloatArray = shares.reshape(len(gating), len(gating), -1).sum(axis=2)
+    return by_rank
 
 
 @dataclass(frozen=True)
-class Job:
-    """`training.ep` expert-parallel ranks of `training.tp` GPUs to an EP group, `pp` pipeline stages, `dp` replicas.
+class PaperJob:
+    """A training job.
 
-    `gating[rank, expert]` counts tokens; its rows are shares. Every layer and micro-batch sees it, as in the paper's simulator.
+    Attributes:
+        name: name of the job.
+        model: the model.
+        training: an EP group: `ep` expert-parallel ranks of `tp` GPUs each.
+        pp: pipeline stages.
+        dp: data-parallel replicas.
+        micro_batches: micro-batches of an iteration.
+        gating: tokens [rank, expert], of which only the ratios in a row matter. All layers and
+            micro-batches have the same gating, as in the paper's simulator.
     """
 
     name: str
@@ -29,60 +52,94 @@ class Job:
     pp: int
     dp: int
     micro_batches: int
-    gating: NDArray[np.int64]
+    gating: Counts
 
     @property
     def servers(self) -> int:
         """Servers of a region: one EP group of one pipeline stage."""
-        return self.training.ep * self.training.tp // GPUS
+        return self.training.ep * self.training.tp // GPUS_PER_SERVER
 
     @property
     def gpus(self) -> int:
         """GPUs of the whole job."""
-        return self.servers * GPUS * self.pp * self.dp
+        return self.servers * GPUS_PER_SERVER * self.pp * self.dp
+
+    @cached_property
+    def stages(self) -> tuple[StageContents, ...]:
+        """Contents of each pipeline stage."""
+        return stage_contents(self.model, self.pp)
 
     @property
-    def stage_layers(self) -> float:
-        """MoE layers of a pipeline stage."""
-        return self.model.layers / self.pp
+    def stage_layers(self) -> int:
+        """MoE layers of a stage that has the most of them."""
+        return max(stage.moe_layers for stage in self.stages)
+
+    @property
+    def layer_passes(self) -> int:
+        """MoE layers that are computed one after the other in an iteration.
+
+        In a 1F1B schedule the first micro-batch goes through all stages, and the stage with the
+        most layers computes the `micro_batches - 1` further ones.
+        """
+        return self.model.layers + (self.micro_batches - 1) * self.stage_layers
 
     @cached_property
-    def tokens(self) -> Array:
-        """Tokens [rank, rank] from each rank to the experts of each, in one dispatch."""
-        ep, experts = self.training.ep, self.model.experts
-        shares = self.gating / self.gating.sum(axis=1, keepdims=True)
-        by_rank: Array = shares.reshape(ep, ep, experts // ep).sum(axis=2)
-        return by_rank * self.training.rank_tokens * self.model.top_k
+    def token_matrix(self) -> FloatArray:
+        """Tokens [rank, rank] of one dispatch, from each rank to the experts of each rank."""
+        return rank_shares(self.gating) * self.training.rank_tokens * self.model.top_k
 
     @cached_property
-    def owed(self) -> Array:
-        """Bytes [server, server] of one dispatch, diagonal empty; its transpose is the combine."""
-        ranks = self.training.ep // self.servers
-        folded = self.tokens.reshape(self.servers, ranks, self.servers, ranks).sum(axis=(1, 3))
-        np.fill_diagonal(folded, 0.0)
-        made: Array = folded * self.model.token_bytes
-        return made
+    def layer(self) -> Layer:
+        """MoE layer: bytes of a dispatch, and tokens of the busiest rank of each server."""
+        servers = tuple(f"s{number}" for number in range(self.servers))
+        placement = Placement(servers, self.training.ep, self.model.experts)
+        return moe_layer(self.model, self.training, placement, self.gating)
+
+    @cached_property
+    def dispatch_bytes(self) -> FloatArray:
+        """Bytes [server, server] of one dispatch without diagonal."""
+        by_server = self.layer.demand.array.copy()
+        np.fill_diagonal(by_server, 0.0)
+        return by_server
+
+    @property
+    def combine_bytes(self) -> FloatArray:
+        """Bytes [server, server] of one combine without diagonal."""
+        return self.dispatch_bytes.T * self.model.combine_ratio
+
+    def layer_times(
+        self, all_to_all_s: float = 0.0, directions: tuple[Direction, ...] = DIRECTIONS
+    ) -> LayerTimes:
+        """Return the times of a layer for one micro-batch, in both passes or one of them."""
+        return layer_times(self.model, self.training, self.gating, all_to_all_s, directions)
 
     @cached_property
     def layer_compute_s(self) -> float:
-        """Seconds that one MoE layer computes for one micro-batch, forward and backward, until the busiest expert is done."""
-        busiest = float(self.tokens.sum(axis=0).max())
-        forward = self.training.attention_s(self.model) + self.training.expert_s(self.model, busiest)
-        return forward * (1 + BACKWARD)
+        """Compute of both passes of a layer for one micro-batch, at the busiest expert."""
+        return self.layer_times().seconds
+
+    def other_compute_s(self, stage: StageContents) -> float:
+        """Return the compute of a stage's head and layers without experts, both passes."""
+        model, training = self.model, self.training
+        return sum(
+            stage.dense_layers * training.dense_layer_s(model, direction)
+            + stage.head * training.head_s(model, direction)
+            for direction in DIRECTIONS
+        )
 
     @property
-    def stage_bytes(self) -> float:
-        """Bytes that a server hands to the next pipeline stage for one micro-batch: its ranks' activations."""
+    def stage_transfer_bytes(self) -> float:
+        """Bytes of activations that a server sends to the next stage for one micro-batch."""
         return activation_bytes(self.model, self.training, self.servers)
 
     @property
     def gradient_bytes(self) -> float:
-        """Bytes that a server sends in the data-parallel all-reduce of an iteration: hierarchical, a ring of servers (paper section 5.3).
+        """Bytes that a server sends in an iteration's all-reduce.
 
-        Its experts are shared with the `dp` replicas, attention with every server of the stage.
+        They are those of a stage with the most MoE layers.
         """
         return self.stage_layers * gradient_bytes(self.model, self.servers, self.dp)
 
-    def computing(self, utilisation: float) -> Self:
-        """The same job on GPUs that reach this share of their FLOPs."""
+    def with_utilisation(self, utilisation: float) -> Self:
+        """Return the job on GPUs that reach this part of their peak speed."""
         return replace(self, training=replace(self.training, utilisation=utilisation))

@@ -1,128 +1,181 @@
-"""What a row of the tables can ask for: one number of the scene, by the name that the row's `measure` calls."""
+"""Quantities that rows of the tables compute, by the names that the rows use."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Final
 
-from moefabric.cost import Wired, cost_efficiency, network_usd, paper_network_usd
-from moefabric.paper import failures
-from moefabric.paper.iteration import of
-from moefabric.paper.network import byte_rate, with_degree
-from moefabric.paper.read import RowPart
-from moefabric.paper.scene import Scene
-from moefabric.units import NS_PER_S, duration_ns
+from moefabric.core import network_cost
+from moefabric.core.units import NS_PER_S, duration_ns
+from moefabric.paper import network
+from moefabric.paper.evaluation import Evaluation
+from moefabric.paper.failures import slow_down
+from moefabric.paper.iteration import compose_iteration
+from moefabric.paper.job import GPUS_PER_SERVER, PaperJob
+from moefabric.paper.loader import RowSpec
+from moefabric.paper.look_ahead import nvl72_to_mixnet
+from moefabric.paper.ocs_times import link_up_share, ocs_ports, settle_ms
+from moefabric.paper.testbed_iteration import mixnet_to_eps
+from moefabric.workload.job import JobShape
+from moefabric.workload.shares import traffic_bytes
 
 SERVERS: Final = 128
-_DEGREE: Final = 6
 
-Measure = Callable[[Scene, RowPart, str, float], float]
-"""A row's number for one of its jobs and one NIC rate."""
-
-
-def _cost_ratio(scene: Scene, row: RowPart, job: str, rate_bps: float) -> float:  # noqa: ARG001 - a measure's
-    """The base's cost to MixNet's, of 128 servers."""
-    return paper_network_usd(row.base, SERVERS, rate_bps) / paper_network_usd("mixnet", SERVERS, rate_bps)
+Measure = Callable[[Evaluation, RowSpec, str, float], float]
+"""Value of a row for one of its jobs and one NIC rate."""
+IterationSeconds = Callable[[Evaluation, str, float, float], float]
+"""Seconds of an iteration of a job at a NIC rate, with a reconfiguration delay."""
 
 
-def _efficiency(scene: Scene, row: RowPart, job: str, rate_bps: float) -> float:
-    """What a dollar of MixNet does to what a dollar of the base does."""
-    mixnet, base = (
-        scene.iteration(job, name, rate_bps, replicas=row.replicas).seconds for name in ("mixnet", row.base)
+def efficiency(
+    evaluation: Evaluation, job: str, name: str, base: str, rate_bps: float, replicas: int = 1
+) -> float:
+    """Return the performance per dollar of the network `name`, relative to the network `base`."""
+    network_values, base_values = (
+        (
+            evaluation.iteration(job, compared, rate_bps, replicas=replicas).seconds,
+            evaluation.usd(job, compared, rate_bps),
+        )
+        for compared in (name, base)
     )
-    return cost_efficiency(
-        mixnet, scene.usd(job, "mixnet", rate_bps), base, scene.usd(job, row.base, rate_bps)
-    )
+    return network_cost.performance_per_dollar_ratio(*network_values, *base_values)
 
 
-def _speed(scene: Scene, row: RowPart, job: str, rate_bps: float) -> float:
-    """The base's iteration to MixNet's."""
+def price_ratio(evaluation: Evaluation, row: RowSpec, job: str, rate_bps: float) -> float:
+    """Return the ratio of the prices of a row's networks: its efficiency if iterations are equal.
+
+    This is the null model of the rows of performance per dollar.
+    """
+    return evaluation.usd(job, row.base, rate_bps) / evaluation.usd(job, row.network, rate_bps)
+
+
+def _cost_ratio_dac(_: Evaluation, row: RowSpec, __: str, rate_bps: float) -> float:
+    """Return a cost ratio with copper between electrical NICs and their leaves (section D.3).
+
+    Each electrical NIC saves two transceivers and a fibre. The cable costs nothing here: the paper
+    gives no price.
+    """
+    price = network_cost.prices(rate_bps)
+    saved_usd = 2 * price.transceiver + network_cost.FIBRE_USD
     base, mixnet = (
-        scene.iteration(job, name, rate_bps, replicas=row.replicas).seconds for name in (row.base, "mixnet")
+        network_cost.paper_network_usd(name, 1, rate_bps)
+        - network_cost.NETWORKS[name].electrical * saved_usd
+        for name in (row.base, row.network)
     )
     return base / mixnet
 
 
-def _circuits(scene: Scene, row: RowPart, job: str, rate_bps: float) -> float:  # noqa: ARG001 - a measure's
-    """Circuits of a region."""
-    return float(scene.all_to_all(job, "mixnet", rate_bps).circuits.sum() // 2)
+def _speed(evaluation: Evaluation, row: RowSpec, job: str, rate_bps: float) -> float:
+    base, mixnet = (
+        evaluation.iteration(
+            job, name, rate_bps, replicas=row.replicas, micro_batch=row.micro_batch
+        ).seconds
+        for name in (row.base, row.network)
+    )
+    return base / mixnet
 
 
-def _share(scene: Scene, row: RowPart, job: str, rate_bps: float) -> float:  # noqa: ARG001 - a measure's
-    """Per cent of an iteration of the production cluster."""
-    return 100 * scene.measured_share(job, rate_bps)
+def _traffic_percent(evaluation: Evaluation, row: RowSpec, job: str, _: float) -> float:
+    """Return the part of a production job's bytes that some kinds of parallelism send."""
+    production = evaluation.production_jobs[job]
+    shape = JobShape(production.pp, production.dp, production.micro_batches)
+    sent = traffic_bytes(production.model, production.training, shape, production.servers)
+    return 100 * sum(sent.shares[kind] for kind in row.parallelism)
 
 
-def blocked_s(scene: Scene, job: str, rate_bps: float, delay_s: float) -> float:
-    """Seconds of an iteration each of whose forward dispatches waits for light."""
-    return scene.iteration(job, "mixnet", rate_bps, delay_s).seconds
+def _expert_ms(evaluation: Evaluation, _: RowSpec, job: str, __: float) -> float:
+    """Return the milliseconds for which the busiest expert of a production job computes."""
+    production = evaluation.production_jobs[job]
+    busiest = float(production.token_matrix.sum(axis=0).max())
+    return 1e3 * production.training.expert_s(production.model, busiest)
 
 
-def diverted_s(scene: Scene, job: str, rate_bps: float, delay_s: float) -> float:
-    """Seconds of an iteration each of whose forward dispatches goes by the EPS until there is light.
-
-    What the EPS has carried by then needs none; light and EPS then share the rest (spill).
-    """
-    sent = scene.all_to_all(job, "mixnet-spill", rate_bps)
-    eps = scene.all_to_all(job, "fat-tree", rate_bps).dispatch_s * 8 / 2
-    done = min(1.0, delay_s / eps)
-    longer = min(delay_s, eps) + (1 - done) * sent.dispatch_s - sent.dispatch_s
-    return of(scene.jobs[job], sent, 2 * byte_rate(rate_bps), longer).seconds
+def blocked_iteration_s(evaluation: Evaluation, job: str, rate_bps: float, delay_s: float) -> float:
+    """Return the seconds of a MixNet iteration whose forward dispatches wait for circuits."""
+    return evaluation.iteration(job, "mixnet", rate_bps, delay_s).seconds
 
 
-def _delay(scene: Scene, row: RowPart, job: str, rate_bps: float) -> float:
-    """Per cent that an iteration gains by the shorter delay, blocking."""
-    return _slower(blocked_s, scene, row, job, rate_bps)
-
-
-def _diverted(scene: Scene, row: RowPart, job: str, rate_bps: float) -> float:
-    """Per cent that an iteration gains by the shorter delay, diverting."""
-    return _slower(diverted_s, scene, row, job, rate_bps)
-
-
-def _slower(
-    seconds: Callable[[Scene, str, float, float], float],
-    scene: Scene,
-    row: RowPart,
-    job: str,
-    rate_bps: float,
+def diverted_iteration_s(
+    evaluation: Evaluation, job: str, rate_bps: float, delay_s: float
 ) -> float:
+    """Return the seconds of an iteration whose forward dispatches are diverted.
+
+    They use the EPS until their circuits are lit. Circuits and EPS then share the remaining bytes
+    (spill).
+    """
+    all_to_all = evaluation.all_to_all(job, "mixnet-spill", rate_bps)
+    eps_s = evaluation.all_to_all(job, "fat-tree", rate_bps).dispatch_s * GPUS_PER_SERVER / 2
+    sent = min(1.0, delay_s / eps_s)
+    dispatch_s = min(delay_s, eps_s) + (1 - sent) * all_to_all.dispatch_s
+    added_s = dispatch_s - all_to_all.dispatch_s
+    eps_bytes_s = 2 * network.nic_bytes_s(rate_bps)
+    return compose_iteration(evaluation.jobs[job], all_to_all, eps_bytes_s, added_s).seconds
+
+
+def _delay_percent(evaluation: Evaluation, row: RowSpec, job: str, rate_bps: float) -> float:
+    """Return the additional time of an iteration with the longer delay."""
     long, short = (
-        seconds(scene, job, rate_bps, duration_ns(delay) / NS_PER_S) for delay in (row.delay, row.base_delay)
+        blocked_iteration_s(evaluation, job, rate_bps, duration_ns(delay) / NS_PER_S)
+        for delay in (row.delay, row.base_delay)
     )
     return 100 * (long / short - 1)
 
 
-def degree_s(scene: Scene, job: str, rate_bps: float, degree: int, *, spill: bool = False) -> float:
-    """Seconds of an iteration with this optical degree, electrical NICs as slow or fast as MixNet's price of degree 6 leaves (section D.6)."""
-    usd = network_usd(Wired(1, 8 - _DEGREE, _DEGREE), rate_bps)
-    light, wires = network_usd(Wired(1, 0, degree), rate_bps), network_usd(Wired(1, 8 - degree), rate_bps)
-    eps_rate = rate_bps * (usd - light) / wires
-    electrical = 8 - degree
-    sent = with_degree(scene.jobs[job], rate_bps, degree, electrical, eps_rate, spill=spill)
-    return of(scene.jobs[job], sent, electrical * byte_rate(eps_rate)).seconds
+def degree_iteration_s(
+    job: PaperJob, rate_bps: float, degree: int, policy: network.PlanningPolicy = "mixnet"
+) -> float:
+    """Return the seconds of an iteration with this optical degree at equal cost (section D.6).
+
+    The electrical NICs have the rate that the price of MixNet with degree 6 leaves for them.
+    """
+    electrical = GPUS_PER_SERVER - degree
+
+    def usd(electrical_nics: int, optical_nics: int) -> float:
+        inventory = network_cost.NetworkInventory(1, electrical_nics, optical_nics)
+        return network_cost.network_usd(inventory, rate_bps)
+
+    electrical_usd = usd(network.ELECTRICAL_NICS, network.OPTICAL_NICS) - usd(0, degree)
+    eps_rate_bps = rate_bps * electrical_usd / usd(electrical, 0)
+    all_to_all = network.mixnet_all_to_all(job, rate_bps, policy, degree, eps_rate_bps)
+    eps_bytes_s = electrical * network.nic_bytes_s(eps_rate_bps)
+    return compose_iteration(job, all_to_all, eps_bytes_s).seconds
 
 
-def _degree(scene: Scene, row: RowPart, job: str, rate_bps: float) -> float:
-    """One degree's iteration to the other's."""
-    return degree_s(scene, job, rate_bps, row.degree) / degree_s(scene, job, rate_bps, row.base_degree)
-
-
-def _failure(scene: Scene, row: RowPart, job: str, rate_bps: float) -> float:
-    """Per cent that an iteration takes longer."""
-    return 100 * failures.slow_down(scene.jobs[job], rate_bps, row.failed)
-
-
-MEASURES: Final[Mapping[str, Measure]] = MappingProxyType(
-    {
-        "cost_ratio": _cost_ratio,
-        "efficiency": _efficiency,
-        "speed": _speed,
-        "circuits": _circuits,
-        "share": _share,
-        "delay": _delay,
-        "diverted": _diverted,
-        "degree": _degree,
-        "failure": _failure,
-    }
-)
-"""Every measure, by the name that a row calls it."""
+MEASURES: Final[Mapping[str, Measure]] = {
+    "cost_ratio": lambda _, row, __, rate: (
+        network_cost.paper_network_usd(row.base, SERVERS, rate)
+        / network_cost.paper_network_usd(row.network, SERVERS, rate)
+    ),
+    "cost_ratio_dac": _cost_ratio_dac,
+    "efficiency": lambda evaluation, row, job, rate: efficiency(
+        evaluation, job, row.network, row.base, rate, row.replicas
+    ),
+    "speed": _speed,
+    "circuits": lambda evaluation, _, job, rate: float(
+        evaluation.all_to_all(job, "mixnet", rate).circuits.sum() // 2
+    ),
+    "share": lambda evaluation, _, job, rate: (
+        100 * evaluation.production_iteration(job, rate).all_to_all_call_share
+    ),
+    "transfer_share": lambda evaluation, _, job, rate: (
+        100 * evaluation.production_iteration(job, rate).all_to_all_share
+    ),
+    "traffic": _traffic_percent,
+    "expert_ms": _expert_ms,
+    "testbed": lambda evaluation, _, job, __: mixnet_to_eps(evaluation.testbed_jobs[job]),
+    "delay": _delay_percent,
+    "degree": lambda evaluation, row, job, rate: (
+        degree_iteration_s(evaluation.jobs[job], rate, row.degree)
+        / degree_iteration_s(evaluation.jobs[job], rate, row.base_degree)
+    ),
+    "failure": lambda evaluation, row, job, rate: (
+        100 * slow_down(evaluation.jobs[job], rate, row.failed)
+    ),
+    "failure_difference": lambda evaluation, _, job, rate: (
+        100 * slow_down(evaluation.jobs[job], rate, "server")
+        - 100 * slow_down(evaluation.jobs[job], rate, "gpu")
+    ),
+    "look_ahead": lambda evaluation, _, job, __: nvl72_to_mixnet(evaluation.jobs[job]),
+    "ocs_ports": lambda _, row, __, ___: ocs_ports(row.profile),
+    "ocs_settle_ms": lambda _, row, __, ___: settle_ms(row.profile, row.pairs, row.quantile),
+    "link_up_share": lambda _, row, __, ___: link_up_share(row.profile, row.link_up),
+}
+"""Measures by the name that a row uses."""

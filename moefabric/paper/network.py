@@ -1,217 +1,359 @@
-"""The networks that the paper compares: how long one all-to-all of a region takes on each, and what is left for the rest.
+"""Networks that the paper compares, and the all-to-alls of a region on each of them.
 
-Everything is the fluid model's: a transfer takes what its fullest link takes. Regions are equal and share no link that is full, so that one of them
-stands for all.
+All times are those of the fluid model: a transfer lasts as long as its fullest link needs. Regions
+are equal and share no full link, so one region stands for all.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Final, Self
+from functools import partial
+from typing import Final, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from controller.planner import joint, mixnet, topoopt, water
-from controller.planner.policy import counts
-from moefabric.fluid import goodput_share
-from moefabric.paper.job import GPUS, Array, Job
-from moefabric.topology import Eps, Fabric, Region
+from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.paper.job import GPUS_PER_SERVER, Counts, FloatArray, PaperJob
+from moefabric.planner import joint, mixnet, topoopt, waterfill
+from moefabric.planner.pair_order import circuit_counts
+from moefabric.simulator.fluid import goodput_share
 
 MTU: Final = 9000
-"""Bytes of a packet in the paper's simulator."""
-PER_LEAF: Final = 4
-"""Servers on a leaf where uplinks are narrow: the smallest k-ary fat tree that holds 128 servers has k = 8 and k/2 servers on each."""
+"""Packet size of the paper's simulator in bytes."""
+SERVERS_PER_LEAF: Final = 1
+"""Servers of a leaf with narrow uplinks. The public simulator's fat-tree has a host for each GPU:
+with 1,024 hosts k is 16, and the k/2 hosts of a leaf are the 8 GPUs of one server."""
 OVERSUBSCRIPTION: Final = 3.0
-_BUDGET_S: Final = 5.0
-"""Of the joint planner: enough for it to end, so that equal jobs give equal tables."""
+OPTICAL_NICS: Final = 6
+"""Optical NICs of a MixNet server."""
+ELECTRICAL_NICS: Final = GPUS_PER_SERVER - OPTICAL_NICS
 
-Counts = NDArray[np.int64]
+PlanningPolicy = Literal["mixnet", "spill", "joint"]
+"""Policy that plans circuits and split."""
 
 
 @dataclass(frozen=True)
 class AllToAll:
-    """Seconds of one dispatch and of one combine, and the circuits they had, [server, server]."""
+    """Completion times of a layer's all-to-alls.
+
+    Attributes:
+        dispatch_s: completion time of a dispatch.
+        combine_s: completion time of a combine.
+        circuits: number of circuits [server, server]; empty without circuits.
+    """
 
     dispatch_s: float
     combine_s: float
     circuits: Counts = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
 
-    def times(self, factor: float) -> Self:
-        """So many times as long."""
+    def scaled(self, factor: float) -> Self:
+        """Return the all-to-alls with times multiplied by `factor`."""
         return replace(self, dispatch_s=self.dispatch_s * factor, combine_s=self.combine_s * factor)
 
     @property
     def layer_s(self) -> float:
-        """The four all-to-alls of a layer: forward dispatch and combine, backward the same matrices (paper section 5.1)."""
+        """Seconds of a layer's four all-to-alls, forward and backward (paper section 5.1)."""
         return 2 * (self.dispatch_s + self.combine_s)
 
 
 @dataclass(frozen=True)
-class Network:
-    """`optical` NICs of a server on its region's OCS; `electrical` ones on the EPS, or on what stands for it, for all-reduce and pipeline.
+class PaperNetwork:
+    """A network of the paper.
 
-    `all_to_all(job, rate_bps)` is one region's. `bought` names its price in `moefabric.cost`.
+    Attributes:
+        electrical: NICs of a server that carry all-reduce and pipeline transfers. TopoOpt's single
+            NIC stands for the circuit of its all-reduce ring and for that of each pipeline stage.
+            On the 3:1 tree, all of these leave the leaf and have a third of 8 NICs.
+        cost_model: name of the network in `moefabric.core.network_cost`.
+        all_to_all: all-to-alls of one region of a job, by the NIC rate in bits per second.
     """
 
-    name: str
-    optical: int
-    electrical: int
-    bought: str
-    all_to_all: Callable[[Job, float], AllToAll]
+    electrical: float
+    cost_model: str
+    all_to_all: Callable[[PaperJob, float], AllToAll]
+
+    def eps_bytes_s(self, rate_bps: float) -> float:
+        """Return a server's bytes per second for all-reduce and pipeline transfers."""
+        return self.electrical * nic_bytes_s(rate_bps)
 
 
-def byte_rate(rate_bps: float) -> float:
-    """Payload bytes a second of a NIC."""
+def nic_bytes_s(rate_bps: float) -> float:
+    """Return the payload bytes per second of a NIC."""
     return rate_bps * goodput_share(MTU) / 8
 
 
-def lit_rates(circuits: Counts, rate: float) -> Array:
-    """Bytes a second [from, to] by light, each circuit carrying `rate`."""
-    return circuits.astype(np.float64) * rate
+def dispatch_and_combine(
+    seconds: Callable[[FloatArray], float],
+    demand: FloatArray,
+    circuits: Counts | None = None,
+    combine_ratio: float = 1.0,
+) -> AllToAll:
+    """Return the all-to-alls of a demand matrix, given the completion time of a matrix.
+
+    Args:
+        seconds: completion time of a matrix of bytes.
+        demand: bytes [server, server] of the dispatch.
+        circuits: number of circuits [server, server].
+        combine_ratio: bytes of the combine, relative to the dispatch's.
+    """
+    times = seconds(demand), seconds(demand.T * combine_ratio)
+    return AllToAll(*times) if circuits is None else AllToAll(*times, circuits)
 
 
-def both_ways(seconds: Callable[[Array], float], owed: Array, circuits: Counts | None = None) -> AllToAll:
-    """Dispatch and combine of the same demand."""
-    made = AllToAll(seconds(owed), seconds(owed.T))
-    return made if circuits is None else AllToAll(made.dispatch_s, made.combine_s, circuits)
+def eps_s(demand: FloatArray, budgets: FloatArray) -> float:
+    """Return the completion time on a non-blocking EPS.
+
+    Args:
+        demand: bytes [server, server].
+        budgets: bytes per second of each server, each way.
+    """
+    return float(max((demand.sum(axis=0) / budgets).max(), (demand.sum(axis=1) / budgets).max()))
 
 
-def eps_s(owed: Array, budgets: Array) -> float:
-    """Over a non-blocking EPS to which each server has `budgets` bytes a second each way."""
-    return float(max((owed.sum(axis=0) / budgets).max(), (owed.sum(axis=1) / budgets).max()))
+def circuits_first_s(demand: FloatArray, light: FloatArray, budgets: FloatArray) -> float:
+    """Return the completion time if pairs with circuits use them alone, and others the EPS.
 
-
-def light_first_s(owed: Array, light: Array, budgets: Array) -> float:
-    """A pair with light (`light[from, to]` bytes a second) by light alone, the others by the EPS."""
+    Args:
+        demand: bytes [server, server].
+        light: bytes per second [server, server] of the circuits.
+        budgets: bytes per second of each server to the EPS, each way.
+    """
     lit = light > 0
-    by_light = np.divide(owed, light, out=np.zeros_like(owed), where=lit).max(initial=0.0)
-    return float(max(by_light, eps_s(np.where(lit, 0.0, owed), budgets)))
+    optical_s = np.divide(demand, light, out=np.zeros_like(demand), where=lit).max(initial=0.0)
+    return float(max(optical_s, eps_s(np.where(lit, 0.0, demand), budgets)))
 
 
-def spill_s(owed: Array, light: Array, budgets: Array) -> float:
-    """Each pair by light and EPS so that all ends together."""
-    return water.seconds(owed, light, leaf(budgets))
+def spill_s(demand: FloatArray, light: FloatArray, budgets: FloatArray) -> float:
+    """Return the completion time if pairs use circuits and EPS. See `circuits_first_s`."""
+    return waterfill.completion_s(demand, light, waterfill.EpsLinks.one_leaf(budgets))
 
 
-def leaf(budgets: Array) -> water.EpsLinks:
-    """A non-blocking EPS to which each server has `budgets` bytes a second each way."""
-    n = len(budgets)
-    return water.EpsLinks(
-        np.ones((1, n)), np.zeros((0, n)), np.zeros((n, n), dtype=np.bool_), np.tile(budgets, 2)
+def algorithm1_circuits(demand: FloatArray, ports: int | Counts) -> Counts:
+    """Return the circuits [server, server] of the paper's Algorithm 1.
+
+    Args:
+        demand: bytes [server, server].
+        ports: optical NICs of every server, or of each.
+    """
+    n = len(demand)
+    pairs = mixnet.algorithm1_order(demand + demand.T, np.broadcast_to(ports, n).tolist())
+    return circuit_counts(n, pairs)
+
+
+def _fat_tree(job: PaperJob, rate_bps: float) -> AllToAll:
+    budgets = np.full(job.servers, GPUS_PER_SERVER * nic_bytes_s(rate_bps))
+    return dispatch_and_combine(
+        lambda demand: eps_s(demand, budgets),
+        job.dispatch_bytes,
+        combine_ratio=job.model.combine_ratio,
     )
 
 
-def joint_circuits(owed: Array, ports: Counts, rate: float, budgets: Array) -> Counts:
-    """Circuits of the joint planner, [server, server]; `ports` optical NICs of each server."""
-    return joint.best(owed, ports, rate, leaf(budgets), _BUDGET_S)
-
-
-def greedy(owed: Array, degree: int | Counts) -> Counts:
-    """Circuits of Algorithm 1, [server, server]; `degree` is the optical NICs of every server, or of each."""
-    n = len(owed)
-    ports = np.broadcast_to(degree, n).tolist()
-    return np.array(counts(n, mixnet.order(owed + owed.T, ports)), dtype=np.int64).reshape(n, n)
-
-
-# --- networks ----------------------------------------------------------------------------------------------------------
-
-
-def _fat_tree(job: Job, rate_bps: float) -> AllToAll:
-    budgets = np.full(job.servers, GPUS * byte_rate(rate_bps))
-    return both_ways(lambda owed: eps_s(owed, budgets), job.owed)
-
-
-def _oversubscribed(job: Job, rate_bps: float) -> AllToAll:
-    names = tuple(f"s{i}" for i in range(job.servers))
-    eps = Eps(PER_LEAF, GPUS, OVERSUBSCRIPTION)
-    wired = Fabric("f", (Region("r0", 0, names, None),), GPUS, 0, GPUS, rate_bps, eps, mtu=MTU)
-    links = water.EpsLinks.of(wired, names)
-    dark = np.zeros((job.servers, job.servers))
-    return both_ways(lambda owed: water.seconds(owed, dark, links), job.owed)
-
-
-def _rail(job: Job, rate_bps: float) -> AllToAll:
-    """Rail-optimised, as NCCL sends on it: what a GPU is sent arrives by its own NIC, on the rail of that number (PXN at the sender)."""
-    return AllToAll(_rails_s(job, job.tokens, rate_bps), _rails_s(job, job.tokens.T, rate_bps))
-
-
-def _rails_s(job: Job, tokens: Array, rate_bps: float) -> float:
-    sent = by_rail(job, tokens) * job.model.token_bytes
-    return float(max(sent.sum(axis=0).max(), sent.sum(axis=1).max()) / byte_rate(rate_bps))
-
-
-def by_rail(job: Job, tokens: Array) -> Array:
-    """What servers send each other by each rail, [from, to, rail], of `tokens` [from rank, to rank]: the GPUs of a rank share its tokens."""
-    n, tp, ranks = job.servers, job.training.tp, job.training.ep // job.servers
-    sent = tokens.reshape(n, ranks, n, ranks).sum(axis=1)
-    sent[np.arange(n), np.arange(n)] = 0.0
-    made: Array = np.repeat(sent / tp, tp, axis=2)
-    return made
-
-
-def _mixnet(job: Job, rate_bps: float) -> AllToAll:
-    return with_degree(job, rate_bps, 6, 2, rate_bps)
-
-
-def with_degree(
-    job: Job, rate_bps: float, optical: int, electrical: float, eps_rate_bps: float, *, spill: bool = False
+def oversubscribed_all_to_all(
+    job: PaperJob, rate_bps: float, servers_per_leaf: int = SERVERS_PER_LEAF
 ) -> AllToAll:
-    """MixNet or spill with any degree; the electrical NICs may have another rate."""
-    lit = greedy(job.owed, optical)
-    light = lit_rates(lit, byte_rate(rate_bps))
-    budgets = np.full(job.servers, electrical * byte_rate(eps_rate_bps))
-    ends = spill_s if spill else light_first_s
-    return both_ways(lambda owed: ends(owed, light, budgets), job.owed, lit)
+    """Return the all-to-alls of a region under leaves with narrow uplinks.
 
-
-def _spill(job: Job, rate_bps: float) -> AllToAll:
-    return with_degree(job, rate_bps, 6, 2, rate_bps, spill=True)
-
-
-def _joint(job: Job, rate_bps: float) -> AllToAll:
-    rate = byte_rate(rate_bps)
-    budgets = np.full(job.servers, 2 * rate)
-    lit = joint_circuits(job.owed, np.full(job.servers, 6), rate, budgets)
-    return both_ways(lambda owed: spill_s(owed, lit_rates(lit, rate), budgets), job.owed, lit)
-
-
-def _topoopt(job: Job, rate_bps: float) -> AllToAll:
-    """A flat patch panel laid once: a NIC for the all-reduce ring, one to each neighbouring stage, the rest for the EP group.
-
-    Pairs without a circuit are forwarded by servers that have one to both, evenly; a circuit then carries both.
+    Args:
+        job: the job.
+        rate_bps: rate of a NIC.
+        servers_per_leaf: servers of a leaf; a region's servers fill leaf after leaf.
     """
-    stages = min(2, job.pp - 1)
-    laid = topoopt.order(job.owed + job.owed.T, GPUS - 1 - stages)
-    lit = np.array(counts(job.servers, laid), dtype=np.int64).reshape(job.owed.shape)
-    return both_ways(lambda owed: forwarded_s(owed, lit_rates(lit, byte_rate(rate_bps))), job.owed, lit)
+    servers, nics = tuple(f"s{i}" for i in range(job.servers)), GPUS_PER_SERVER
+    region, eps = Region("r0", 0, servers, None), Eps(servers_per_leaf, nics, OVERSUBSCRIPTION)
+    fabric = Fabric("oversubscribed", (region,), nics, 0, nics, rate_bps, eps, mtu=MTU)
+    links = waterfill.EpsLinks.of(fabric, servers)
+    no_light = np.zeros((job.servers, job.servers))
+    return dispatch_and_combine(
+        lambda demand: waterfill.completion_s(demand, no_light, links),
+        job.dispatch_bytes,
+        combine_ratio=job.model.combine_ratio,
+    )
 
 
-def forwarded_s(owed: Array, light: Array) -> float:
-    """Over circuits alone, pairs without one by way of one other server; infinite where there is none."""
+def _rail(job: PaperJob, rate_bps: float) -> AllToAll:
+    """Return the all-to-alls of NCCL with PXN: bytes for a GPU use the rail of its NIC."""
+
+    def seconds(tokens: FloatArray, demand: FloatArray) -> float:
+        by_rail = bytes_by_rail(job, tokens, demand)
+        busiest = max(by_rail.sum(axis=0).max(), by_rail.sum(axis=1).max())
+        return float(busiest / nic_bytes_s(rate_bps))
+
+    return AllToAll(
+        seconds(job.token_matrix, job.dispatch_bytes),
+        seconds(job.token_matrix.T, job.combine_bytes),
+    )
+
+
+def bytes_by_rail(job: PaperJob, tokens: FloatArray, demand: FloatArray) -> FloatArray:
+    """Return the bytes [from server, to server, rail] of `demand` [from server, to server].
+
+    The bytes of a pair of servers are shared among rails as the tokens of the receiving ranks. The
+    GPUs of a rank share its tokens evenly.
+
+    Args:
+        job: the job.
+        tokens: tokens [from rank, to rank].
+        demand: bytes [from server, to server].
+    """
+    n, tp, ranks = job.servers, job.training.tp, job.training.ep // job.servers
+    by_rank = tokens.reshape(n, ranks, n, ranks).sum(axis=1)
+    by_rail: FloatArray = np.repeat(by_rank / tp, tp, axis=2)
+    sums = np.maximum(by_rail.sum(axis=2, keepdims=True), 1e-300)
+    by_rail *= demand[:, :, None] / sums
+    return by_rail
+
+
+def mixnet_all_to_all(
+    job: PaperJob,
+    rate_bps: float,
+    policy: PlanningPolicy = "mixnet",
+    optical: int = OPTICAL_NICS,
+    electrical_rate_bps: float | None = None,
+) -> AllToAll:
+    """Return the all-to-alls of a region whose servers have equal NICs.
+
+    Args:
+        job: the job.
+        rate_bps: rate of an optical NIC.
+        policy: policy that plans circuits and split.
+        optical: optical NICs of a server; the others are electrical.
+        electrical_rate_bps: rate of an electrical NIC; None is `rate_bps`.
+    """
+    budget = (GPUS_PER_SERVER - optical) * nic_bytes_s(electrical_rate_bps or rate_bps)
+    ports, budgets = np.full(job.servers, optical), np.full(job.servers, budget)
+    return optical_all_to_all(job, policy, ports, nic_bytes_s(rate_bps), budgets)
+
+
+def optical_all_to_all(
+    job: PaperJob,
+    policy: PlanningPolicy,
+    ports: Counts,
+    circuit_bytes_s: float,
+    budgets: FloatArray,
+) -> AllToAll:
+    """Return the all-to-alls of a region with an OCS and a non-blocking EPS.
+
+    Args:
+        job: the job.
+        policy: policy that plans circuits and split.
+        ports: optical NICs of each server.
+        circuit_bytes_s: bytes per second of a circuit.
+        budgets: bytes per second of each server to the EPS, each way.
+    """
+    demand = job.dispatch_bytes
+    circuits = (
+        joint.best_circuits(demand, ports, circuit_bytes_s, waterfill.EpsLinks.one_leaf(budgets))
+        if policy == "joint"
+        else algorithm1_circuits(demand, ports)
+    )
+    light = np.multiply(circuits, circuit_bytes_s)
+    completion_s = circuits_first_s if policy == "mixnet" else spill_s
+    return dispatch_and_combine(
+        lambda matrix: completion_s(matrix, light, budgets),
+        demand,
+        circuits,
+        job.model.combine_ratio,
+    )
+
+
+def topoopt_degree(job: PaperJob) -> int:
+    """Return the NICs of a server that a patch panel leaves to the EP group.
+
+    One NIC is for the all-reduce ring, and one for each neighbouring pipeline stage.
+    """
+    return GPUS_PER_SERVER - 1 - min(2, job.pp - 1)
+
+
+def topoopt_all_to_all(
+    job: PaperJob,
+    rate_bps: float,
+    degree: int | None = None,
+    completion_s: Callable[[FloatArray, FloatArray], float] | None = None,
+) -> AllToAll:
+    """Return the all-to-alls of a region over circuits that are set once.
+
+    Args:
+        job: the job.
+        rate_bps: rate of a NIC.
+        degree: NICs of a server for the EP group; None is `topoopt_degree`.
+        completion_s: completion time of a demand over circuits, both [server, server]; None is
+            `forwarding_s`.
+    """
+    demand, seconds = job.dispatch_bytes, completion_s or forwarding_s
+    pairs = topoopt.matching_order(demand + demand.T, degree or topoopt_degree(job))
+    circuits = circuit_counts(job.servers, pairs)
+    light = np.multiply(circuits, nic_bytes_s(rate_bps))
+    return dispatch_and_combine(
+        lambda matrix: seconds(matrix, light), demand, circuits, job.model.combine_ratio
+    )
+
+
+def forwarding_s(demand: FloatArray, light: FloatArray) -> float:
+    """Return the completion time over circuits alone, with forwarding by servers.
+
+    Pairs without a circuit are forwarded evenly by the servers that have a circuit to both ends.
+
+    Args:
+        demand: bytes [server, server].
+        light: bytes per second [server, server] of the circuits.
+
+    Returns:
+        Seconds; infinity if a pair has no such server.
+    """
     lit = light > 0
-    carried = np.where(lit, owed, 0.0)
-    for a, b in zip(*np.nonzero(~lit & (owed > 0)), strict=True):
-        between = np.nonzero(lit[a] & lit[:, b])[0]
-        if not len(between):
+    carried = np.where(lit, demand, 0.0)
+    for a, b in zip(*np.nonzero(~lit & (demand > 0)), strict=True):
+        relays = np.nonzero(lit[a] & lit[:, b])[0]
+        if not len(relays):
             return float("inf")
-        carried[a, between] += owed[a, b] / len(between)
-        carried[between, b] += owed[a, b] / len(between)
+        carried[a, relays] += demand[a, b] / len(relays)
+        carried[relays, b] += demand[a, b] / len(relays)
     return float(np.divide(carried, light, out=np.zeros_like(carried), where=lit).max(initial=0.0))
 
 
-NETWORKS: Final[Mapping[str, Network]] = MappingProxyType(
-    {
-        network.name: network
-        for network in (
-            Network("fat-tree", 0, 8, "fat-tree", _fat_tree),
-            Network("oversubscribed", 0, 8, "oversubscribed", _oversubscribed),
-            Network("rail-optimised", 0, 8, "rail-optimised", _rail),
-            Network("topoopt", 8, 1, "topoopt", _topoopt),
-            Network("mixnet", 6, 2, "mixnet", _mixnet),
-            Network("mixnet-spill", 6, 2, "mixnet", _spill),
-            Network("mixnet-joint", 6, 2, "mixnet", _joint),
-        )
-    }
-)
-"""By name. TopoOpt's one "electrical" NIC is the one circuit that its all-reduce ring, and each pipeline stage, has."""
+def single_path_s(demand: FloatArray, light: FloatArray) -> float:
+    """Return the completion time over circuits alone if each pair uses one shortest path.
+
+    The public simulator's flat topology routes so. Of several shortest paths, the one over the
+    first servers is used.
+
+    Args:
+        demand: bytes [server, server].
+        light: bytes per second [server, server] of the circuits.
+
+    Returns:
+        Seconds; infinity if a pair has no path.
+    """
+    n, carried = len(demand), np.zeros_like(demand)
+    for a in range(n):
+        parent, reached = {a: a}, [a]
+        for server in reached:
+            for other in np.nonzero(light[server])[0]:
+                if int(other) not in parent:
+                    parent[int(other)] = server
+                    reached.append(int(other))
+        for b in np.nonzero(demand[a])[0]:
+            end = int(b)
+            if end not in parent:
+                return float("inf")
+            while end != a:
+                carried[parent[end], end] += demand[a, b]
+                end = parent[end]
+    return float(
+        np.divide(carried, light, out=np.zeros_like(carried), where=light > 0).max(initial=0.0)
+    )
+
+
+_MIXNET: Final = partial(PaperNetwork, ELECTRICAL_NICS, "mixnet")
+NETWORKS: Final[Mapping[str, PaperNetwork]] = {
+    "fat-tree": PaperNetwork(8, "fat-tree", _fat_tree),
+    "oversubscribed": PaperNetwork(
+        8 / OVERSUBSCRIPTION, "oversubscribed", oversubscribed_all_to_all
+    ),
+    "rail-optimised": PaperNetwork(8, "rail-optimised", _rail),
+    "topoopt": PaperNetwork(1, "topoopt", topoopt_all_to_all),
+    "mixnet": _MIXNET(mixnet_all_to_all),
+    "mixnet-spill": _MIXNET(partial(mixnet_all_to_all, policy="spill")),
+    "mixnet-joint": _MIXNET(partial(mixnet_all_to_all, policy="joint")),
+}
+"""The networks by name."""

@@ -1,68 +1,55 @@
-"""The page: the paper's tables and figures as predicted, in one HTML file that needs nothing else."""
+"""HTML page with the tables and figures of the paper. One file without external resources."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib.resources import files
+from typing import Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from moefabric.paper import figures
-from moefabric.paper.tables import CALIBRATED, OUTSIDE, TOLD, WITHIN, Paper
-from moefabric.paper.text import last, said, said_error
+from moefabric.paper import figures, rows, text
+from moefabric.paper.results import PaperResults
+from moefabric.report.page import page_template
 
-PILLS = {WITHIN: "pass", OUTSIDE: "invalid", CALIBRATED: "degraded", TOLD: ""}
-"""The report's class for each verdict."""
+_PILLS: Final = {
+    rows.REPRODUCED: "pass",
+    rows.MET: "pass",
+    rows.NULL_FITS: "degraded",
+    rows.CALIBRATED: "",
+    rows.INPUT: "",
+    rows.REPORTED: "",
+    rows.OUTSIDE: "invalid",
+    rows.MISSED: "invalid",
+    rows.INVALID: "invalid",
+}
+"""Style of the report for each verdict."""
 
 
-def page(made: Paper, emulated: Paper | None = None) -> str:
-    """The whole HTML file, what was measured beside what was predicted; equal tables give equal pages."""
-    environment = Environment(
-        loader=PackageLoader("moefabric.paper", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+def page(predicted: PaperResults, emulated: PaperResults | None = None) -> str:
+    """Return the HTML page. Equal tables give equal pages.
+
+    Args:
+        predicted: the predicted tables.
+        emulated: the emulated tables, shown beside the predicted ones.
+    """
     style = (files("moefabric.report") / "page.css").read_text()
-    return environment.get_template("page.html.j2").render(
+    return page_template("moefabric.paper").render(
         style=Markup(style),  # noqa: S704 - the report's own
-        made=made,
-        pills=PILLS,
-        said=said,
-        said_error=said_error,
-        last=last,
-        drawings=_drawings(made),
+        predicted=predicted,
         emulated=emulated,
-        measured={table.name: table for table in emulated.tables} if emulated else {},
-        measured_drawings=_measured_drawings(emulated) if emulated else {},
-        outside=OUTSIDE,
+        emulated_tables={table.name: table for table in _tables(emulated)} if emulated else {},
+        figures=_figures(predicted, figures.FIGURES),
+        emulated_figures=_figures(emulated, figures.EMULATED_FIGURES) if emulated else {},
+        pills=_PILLS,
+        outside=rows.OUTSIDE,
+        text=text,
     )
 
 
-def _drawings(made: Paper) -> dict[str, list[Markup]]:
-    """The pictures of each table, by its name."""
-    there = made.scene
-    return {
-        "iteration": list(figures.iterations(there)),
-        "cost": [figures.costs()],
-        "efficiency": list(figures.efficiencies(there)),
-        "share": [figures.shares(made)],
-        "delay": [figures.delays(there)],
-        "degree": [figures.degrees(there)],
-        "failures": [figures.broken(made)],
-        "copilot": list(figures.guessed(there)),
-        "past": list(figures.past(there)),
-    }
+def _tables(results: PaperResults) -> tuple[rows.PaperTable, ...]:
+    return (*results.tables, results.aims)
 
 
-def _measured_drawings(made: Paper) -> dict[str, list[Markup]]:
-    """The same pictures of what was measured, of those tables that have rows."""
-    there = made.scene
-    drawn: dict[str, Callable[[], Iterable[Markup]]] = {
-        "iteration": lambda: figures.iterations(there),
-        "efficiency": lambda: figures.efficiencies(there),
-        "share": lambda: [figures.shares(made)],
-        "delay": lambda: [figures.delays(there)],
-        "past": lambda: figures.past(there),
-    }
-    return {table.name: list(drawn[table.name]()) for table in made.tables if table.name in drawn}
+def _figures(results: PaperResults, names: Iterable[str]) -> dict[str, list[Markup]]:
+    """Return the figures of those tables that have rows."""
+    tables = {table.name for table in _tables(results) if table.rows}
+    return {name: list(figures.FIGURES[name](results)) for name in names if name in tables}

@@ -1,243 +1,192 @@
-"""The tables: every row with the paper's value, ours, the band that the file fixes, and the verdict."""
+"""Tables of the paper, computed from an evaluation and the specification in `tables.yaml`."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from statistics import mean
-from typing import Any, Final
+from typing import Final, ParamSpec
 
-from moefabric.paper import read
-from moefabric.paper.calibration import COLUMN
-from moefabric.paper.guess import TOP_K
-from moefabric.paper.handover import overlapped
-from moefabric.paper.measures import MEASURES
-from moefabric.paper.network import NETWORKS
-from moefabric.paper.read import CopilotPart, IterationPart, PastPart, RowPart, TablePart, Tables
-from moefabric.paper.scene import RATES, Scene, UnmeasuredError, scene
-from moefabric.paper.seen import Packets
-from moefabric.units import rate_bps, rate_text
+from moefabric.core.units import rate_bps, rate_text
+from moefabric.paper import loader, rows
+from moefabric.paper.calibration import CALIBRATION_NETWORK
+from moefabric.paper.evaluation import Evaluation, InvalidCellError, UnmeasuredError
+from moefabric.paper.measures import MEASURES, price_ratio
+from moefabric.paper.prediction_quality import TOP_K
+from moefabric.paper.rows import Bounds, PaperRow, PaperTable
 
-WITHIN, OUTSIDE, CALIBRATED, TOLD = "within", "outside", "calibrated", "told"
-TAKE: Final[Mapping[str, Callable[[list[float]], float]]] = {"min": min, "max": max, "mean": mean}
-PAST: Final = ("mixnet", "mixnet-spill", "mixnet-joint")
+_AGGREGATES: Final[Mapping[str, Callable[..., float]]] = {"min": min, "max": max, "mean": mean}
+_SCATTER: Final = "scatter of the fat-tree column"
+P = ParamSpec("P")
 
 
-Range = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One value: `paper` and the band that ours has to lie in, each from low to high. `on` says of which model, rate or network.
-
-    Rows that are told, not judged, may have neither. Where ours was measured on packets, `predicted` is what the fluid model has.
-    """
-
-    name: str
-    on: str
-    paper: Range | None
-    band: Range | None
-    ours: float
-    verdict: str
-    unit: str = "x"
-    why: str = ""
-    predicted: float | None = None
-
-    @property
-    def error(self) -> float | None:
-        """How much more was measured than predicted, as a part of that."""
-        return self.ours / self.predicted - 1 if self.predicted else None
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of one kind."""
-
-    name: str
-    title: str
-    source: str
-    rows: tuple[Row, ...]
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class Paper:
-    """All tables, the scene they come from, and the file that says what is in them."""
-
-    tables: tuple[Table, ...]
-    scene: Scene
-    said: Tables
-    packets: Packets | None = None
-    """What the rows were measured from; None where they are predicted."""
-
-    @property
-    def judged(self) -> list[Row]:
-        """Rows that have a verdict: all but those of the column that was calibrated on, and those that are only told."""
-        return [row for table in self.tables for row in table.rows if row.verdict in {WITHIN, OUTSIDE}]
-
-    @property
-    def within(self) -> int:
-        """How many of them are in their bands."""
-        return sum(row.verdict == WITHIN for row in self.judged)
-
-    def to_json(self) -> dict[str, Any]:
-        """Every row, and how many are in their bands."""
-        return {
-            "rows": len(self.judged),
-            "within": self.within,
-            "calibrated": {
-                name: {"utilisation": each.job.training.utilisation, "worst_misfit": each.error}
-                for name, each in self.scene.calibrations.items()
-            },
-            "tables": [asdict(table) for table in self.tables],
-            **({"packets": self.packets.to_json()} if self.packets else {}),
-        }
-
-
-def predicted(folder: Path) -> Paper:
-    """Every table of a folder such as `examples/paper`. SpecError where its files can't be used."""
-    said, there = read.checked(Tables, folder / "tables.yaml"), scene(folder)
-    tables = [iterations(said.iteration, there), *(table(part, there) for part in said.tables)]
-    tables += [_copilot(said.copilot, there), past(said.past, there)]
-    return Paper(tuple(tables), there, said)
-
-
-def known(value: Callable[[], float]) -> float | None:
-    """A value that may ask for packets which nobody has sent: None then."""
+def value_or_none(compute: Callable[P, float], *args: P.args, **options: P.kwargs) -> float | None:
+    """Return a computed value, or None if it needs an unmeasured or an invalid value."""
     try:
-        return value()
-    except UnmeasuredError:
+        return compute(*args, **options)
+    except (UnmeasuredError, InvalidCellError):
         return None
 
 
-def _row(name: str, on: str, paper: float | list[float], ours: float, part: TablePart) -> Row:
-    low, high = paper if isinstance(paper, list) else (paper, paper)
-    band = (low * (1 - part.relative) - part.absolute, high * (1 + part.relative) + part.absolute)
-    verdict = WITHIN if band[0] <= ours <= band[1] else OUTSIDE
-    why = part.why if verdict == OUTSIDE else ""
-    return Row(name, on, (low, high), band, ours, verdict, part.unit, why)
+def is_measured(compute: Callable[P, float], *args: P.args, **options: P.kwargs) -> bool:
+    """Return whether all values have been measured that a computation needs, validly or not."""
+    try:
+        compute(*args, **options)
+    except UnmeasuredError:
+        return False
+    except InvalidCellError:
+        return True
+    return True
 
 
-def table(part: TablePart, there: Scene) -> Table:
-    """One table of the file; rows that aren't known are left out."""
-    rows = tuple(
-        _row(row.row, _on(row), row.paper, ours, part)
-        for row in part.rows
-        if (ours := known(partial(_value, row, there))) is not None
+def build_table(spec: loader.TableSpec, evaluation: Evaluation) -> PaperTable:
+    """Return a table of `tables.yaml`, without rows that have not been measured."""
+    built = tuple(
+        _row(spec, row, evaluation)
+        for row in spec.rows
+        if is_measured(_row_value, row, evaluation, MEASURES[row.measure])
     )
-    return Table(part.table, part.title, part.source, rows, part.why)
+    return PaperTable(spec.table, spec.title, spec.source, built, spec.why, spec.null_model)
 
 
-def _value(row: RowPart, there: Scene) -> float:
+def _row(spec: loader.TableSpec, row: loader.RowSpec, evaluation: Evaluation) -> PaperRow:
+    low, high = row.paper if isinstance(row.paper, list) else (row.paper, row.paper)
+    precision = spec.precision if row.precision is None else row.precision
+    paper, band = _claimed(row.claim, low, high, precision)
+    value = value_or_none(_row_value, row, evaluation, MEASURES[row.measure])
+    null = spec.null_value if row.null_value is None else row.null_value
+    null_value = _row_value(row, evaluation, price_ratio) if null == "price" else float(null)
+    verdict = (
+        rows.verdict(band, value, null_value)
+        if row.kind == "prediction" or value is None
+        else row.kind
+    )
+    return PaperRow(
+        name=row.row,
+        subject=_subject(row),
+        paper=paper,
+        band=band,
+        value=value,
+        verdict=verdict,
+        unit=spec.unit,
+        why=spec.why if verdict == rows.OUTSIDE else "",
+        null=null_value if row.kind == "prediction" else None,
+        precision=f"{precision:g}, {row.reading or spec.reading}",
+        source=row.source,
+    )
+
+
+def _claimed(
+    claim: loader.Claim, low: float, high: float, precision: float
+) -> tuple[Bounds, Bounds]:
+    """Return the paper's bounds, and the band of values that agree with them."""
+    match claim:
+        case "value":
+            return (low, high), (low - precision, high + precision)
+        case "at-most":
+            return (None, high), (None, high + precision)
+        case "at-least":
+            return (low, None), (low - precision, None)
+        case "more-than":
+            return (low, None), (low + precision, None)
+
+
+def _row_value(
+    row: loader.RowSpec,
+    evaluation: Evaluation,
+    measure: Callable[[Evaluation, loader.RowSpec, str, float], float],
+) -> float:
     values = [
-        MEASURES[row.measure](there, row, job, rate_bps(rate)) for job in row.jobs for rate in row.rates
+        measure(evaluation, row, job, rate_bps(rate)) for job in row.jobs for rate in row.rates
     ]
-    return float(TAKE[row.take](values))
+    return float(_AGGREGATES[row.take](values))
 
 
-def _on(row: RowPart) -> str:
+def _subject(row: loader.RowSpec) -> str:
+    if row.profile:
+        return row.profile
     jobs = ", ".join(filter(None, row.jobs)) if len(row.jobs) < 3 else f"{len(row.jobs)} models"
     rates = row.rates[0] if len(row.rates) == 1 else f"{len(row.rates)} rates"
     return " at ".join(filter(None, (jobs, rates)))
 
 
-def iterations(part: IterationPart, there: Scene) -> Table:
-    """The published figures; values that aren't known are left out."""
-    rows = []
-    for (job, rate, network), value in there.published.items():
-        ours = known(partial(_normalised, there, job, network, rate))
-        low, high = value * (1 - part.relative), value * (1 + part.relative)
-        if ours is not None:
-            verdict = CALIBRATED if network == COLUMN else WITHIN if low <= ours <= high else OUTSIDE
-            why = part.why.get(network, "") if verdict == OUTSIDE else ""
-            on = f"{job} at {rate_text(rate)}"
-            rows.append(Row(network, on, (value, value), (low, high), ours, verdict, "", why))
-    for (job, rate, network), value in there.published.items():
-        blocked = partial(_normalised, there, job, network, rate, part.blocked_ms * 1e-3)
-        if network == "mixnet" and (ours := known(blocked)) is not None:
-            name = f"mixnet, {part.blocked_ms:g} ms blocked"
-            rows.append(Row(name, f"{job} at {rate_text(rate)}", (value, value), None, ours, TOLD, ""))
-    return Table("iteration", part.title, part.source, tuple(rows), " ".join(part.why.values()))
+def iteration_table(spec: loader.IterationTableSpec, evaluation: Evaluation) -> PaperTable:
+    """Return the table of the published figures, without values that have not been measured.
 
-
-def _normalised(there: Scene, job: str, network: str, rate: float, delay_s: float = 0.0) -> float:
-    return there.iteration(job, network, rate, delay_s).seconds / there.calibrations[job].unit_s
-
-
-def _copilot(part: CopilotPart, there: Scene) -> Table:
-    """Accuracy above that of the others, and what wrong guesses cost."""
-    made = there.guesses
-    rows = []
-    for other in part.above:
-        gain = 100 * (made.accuracy["copilot"] - made.accuracy[other])
-        verdict = WITHIN if gain > 0 else OUTSIDE
-        rows.append(
-            Row(
-                f"top-{TOP_K} accuracy above {other}",
-                "training trace",
-                (0.0, 100.0),
-                (0.0, 100.0),
-                gain,
-                verdict,
-                "points",
+    The null model of a network is the published fat-tree. The band of a model is as wide as the
+    published fat-tree column deviates from its own fit.
+    """
+    judged, blocked_rows, delay_s = [], [], spec.blocked_ms * 1e-3
+    for (job, rate, network), published in evaluation.published.items():
+        subject, paper = f"{job} at {rate_text(rate)}", (published, published)
+        if is_measured(normalised_time, evaluation, job, network, rate):
+            value = value_or_none(normalised_time, evaluation, job, network, rate)
+            scatter = evaluation.calibrations[job].error
+            band = published * (1 - scatter), published * (1 + scatter)
+            null = evaluation.published[job, rate, CALIBRATION_NETWORK]
+            is_calibrated = network == CALIBRATION_NETWORK
+            verdict = rows.verdict(band, value, null)
+            if is_calibrated and value is not None:
+                verdict = rows.CALIBRATED
+            judged.append(
+                PaperRow(
+                    name=network,
+                    subject=subject,
+                    paper=paper,
+                    band=band,
+                    value=value,
+                    verdict=verdict,
+                    unit="",
+                    why=spec.why.get(network, "") if verdict == rows.OUTSIDE else "",
+                    null=None if is_calibrated else null,
+                    precision=f"{100 * scatter:.1f} %, {_SCATTER}",
+                )
             )
-        )
-    for name, found in made.accuracy.items():
-        rows.append(
-            Row(f"top-{TOP_K} accuracy: {name}", "training trace", None, None, 100 * found, TOLD, "%")
-        )
-    for (optical, electrical), late in made.wrong_ms.items():
-        on = f"{optical} + {electrical} NICs, {made.dispatch_ms[optical, electrical]:.1f} ms"
-        rows += [
-            Row(f"a wrong guess costs: {name}", on, None, None, ms, TOLD, "ms") for name, ms in late.items()
-        ]
-    return Table("copilot", part.title, part.source, tuple(rows))
-
-
-def past(part: PastPart, there: Scene) -> Table:
-    """The aims past the paper; what isn't known is left out."""
-    return Table("past", part.title, part.source, tuple(_aims(part, there)), part.why)
-
-
-def _aims(part: PastPart, there: Scene) -> Iterator[Row]:
-    """The worst rate of each model and policy, beside the non-blocking EPS."""
-    for network in PAST[1:]:
-        for job in there.jobs:
-            for what, of, aim in (
-                ("all-to-all", ratio, part.all_to_all),
-                ("iteration", iteration_ratio, part.iteration),
-            ):
-                yield from _aim(f"{network}: {what}", there, of, job, network, aim)
-    for network in PAST[1:]:
-        for job in there.jobs:
-            yield from _aim(
-                f"{network} overlapped: iteration", there, overlapped_ratio, job, network, part.iteration
-            )
-
-
-Ratio = Callable[[Scene, str, str, float], float]
-
-
-def _aim(name: str, there: Scene, of: Ratio, job: str, network: str, aim: float) -> Iterator[Row]:
-    ours = known(lambda: max(of(there, job, network, rate) for rate in RATES))
-    if ours is not None:
-        yield Row(name, job, (1.0, aim), (0.0, aim), ours, WITHIN if ours <= aim else OUTSIDE)
-
-
-def ratio(there: Scene, job: str, network: str, rate: float) -> float:
-    """A network's all-to-alls to those of the non-blocking EPS."""
-    return there.all_to_all(job, network, rate).layer_s / there.all_to_all(job, "fat-tree", rate).layer_s
-
-
-def iteration_ratio(there: Scene, job: str, network: str, rate: float) -> float:
-    """A network's iteration to that of the non-blocking EPS."""
-    return there.iteration(job, network, rate).seconds / there.iteration(job, "fat-tree", rate).seconds
-
-
-def overlapped_ratio(there: Scene, job: str, network: str, rate: float) -> float:
-    """A network's iteration to that of the non-blocking EPS, the transfers between stages beside the all-to-alls before them on both."""
-    ours, eps = (
-        overlapped(there.jobs[job], there.all_to_all(job, name, rate), NETWORKS[name].electrical, rate)
-        for name in (network, "fat-tree")
+        if network != "mixnet":
+            continue
+        blocked = value_or_none(normalised_time, evaluation, job, network, rate, delay_s)
+        if blocked is not None:
+            name = f"mixnet, {spec.blocked_ms:g} ms blocked"
+            blocked_rows.append(PaperRow(name, subject, paper, None, blocked, rows.REPORTED, ""))
+    why = " ".join(spec.why.values())
+    return PaperTable(
+        "iteration", spec.title, spec.source, (*judged, *blocked_rows), why, spec.null_model
     )
-    return ours.seconds / eps.seconds
+
+
+def normalised_time(
+    evaluation: Evaluation, job: str, network: str, rate: float, delay_s: float = 0.0
+) -> float:
+    """Return the iteration time of a job on a network in the unit of the published figures."""
+    unit_s = evaluation.calibrations[job].unit_s
+    return evaluation.iteration(job, network, rate, delay_s).seconds / unit_s
+
+
+def copilot_table(spec: loader.CopilotTableSpec, evaluation: Evaluation) -> PaperTable:
+    """Return the accuracy of predictors, and the cost of wrong predictions."""
+    quality, built = evaluation.prediction_quality, []
+    trace, accuracy = "training trace", f"top-{TOP_K} accuracy"
+    for other in spec.above:
+        gain = 100 * (quality.accuracy["copilot"] - quality.accuracy[other])
+        band = spec.precision, None
+        built.append(
+            PaperRow(
+                name=f"{accuracy} above {other}",
+                subject=trace,
+                paper=(0.0, None),
+                band=band,
+                value=gain,
+                verdict=rows.verdict(band, gain, 0.0),
+                unit="points",
+                null=0.0,
+                precision=f"{spec.precision:g}, {spec.reading}",
+            )
+        )
+    for name, share in quality.accuracy.items():
+        built.append(
+            PaperRow(f"{accuracy}: {name}", trace, None, None, 100 * share, rows.REPORTED, "%")
+        )
+    for nics, extra_ms in quality.extra_ms.items():
+        subject = f"{nics[0]} + {nics[1]} NICs, {quality.dispatch_ms[nics]:.1f} ms"
+        built += [
+            PaperRow(f"misprediction cost: {name}", subject, None, None, ms, rows.REPORTED, "ms")
+            for name, ms in extra_ms.items()
+        ]
+    return PaperTable("copilot", spec.title, spec.source, tuple(built), null_model=spec.null_model)

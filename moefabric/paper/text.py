@@ -1,88 +1,147 @@
-"""The paper's tables as lines for a terminal; the last one says how many rows are within their bands."""
+"""Tables of the paper as text, and the lines that count their rows."""
 
 from collections.abc import Iterator
 
-from moefabric.paper.seen import Packets
-from moefabric.paper.tables import OUTSIDE, Paper, Row, Table
-from moefabric.report.words import NOTHING
+from moefabric.paper.measurements import Measurements
+from moefabric.paper.results import PaperResults
+from moefabric.paper.rows import OUTSIDE, Bounds, Counts, Grid, PaperRow, PaperTable
+from moefabric.report.formatting import MISSING
 
 
-def lines(made: Paper) -> Iterator[str]:
-    """Every table, row by row."""
-    for name, each in made.scene.calibrations.items():
+def text_lines(results: PaperResults) -> Iterator[str]:
+    """Yield every table, row by row, the experiments, the aims, and the counts."""
+    for table in results.tables:
+        yield from _table_lines(table)
+        if table.counts.rows:
+            yield f"  {counts_line(table.counts)}"
+        yield ""
+    for grid in results.grids:
+        yield from _grid_lines(grid)
+        yield ""
+    if results.aims.rows:
+        yield from _table_lines(results.aims)
+        yield ""
+    if results.measurements:
+        yield from wait_lines(results.measurements)
+        yield ""
+    yield from summary_lines(results)
+
+
+def summary_lines(results: PaperResults) -> Iterator[str]:
+    """Yield the counts of the paper's rows, those of the aims, and the state of measurements."""
+    measurements = results.measurements
+    if results.counts.rows or measurements is None:
+        yield f"the paper's rows: {counts_line(results.counts)}"
+    if results.aims.rows:
+        yield f"aims of this project: {results.aims_met} of {len(results.aims.rows)} are met"
+    if measurements is None:
+        return
+    cells = len(measurements.cells)
+    if cells:
+        yield f"packets: {error_line(measurements)}"
+    if measurements.invalid:
         yield (
-            f"calibrated on the fat-tree column: {name} computes a layer in {each.job.layer_compute_s * 1e3:.0f} ms "
-            f"({each.job.training.utilisation:.2f} of {each.job.training.gpu_flops / 1e12:.0f} Tflop/s), worst misfit {each.error * 100:.1f} %"
+            f"{measurements.invalid} of {cells} cells are invalid; {results.invalid_rows} rows "
+            "that need them have no value"
         )
-    for table in made.tables:
-        yield ""
-        yield from _table(table)
-    if made.packets:
-        yield ""
-        yield from _light(made.packets)
-    yield ""
-    yield last(made)
+    if measurements.lost:
+        yield f"{len(measurements.lost)} cells ended in an error"
+    if measurements.disturbed:
+        yield f"{measurements.disturbed} of {cells} cells were disturbed by other programs"
 
 
-def last(made: Paper) -> str:
-    """How many rows are within their bands; of packets, how far they were from the fluid model."""
-    within = f"{made.within} of {len(made.judged)} rows are within their bands"
-    if made.packets is None:
-        return within
-    seen = made.packets
-    error = NOTHING if seen.median_error is None else f"{seen.median_error:.2%}"
-    if seen.lost:
-        within += f"; {len(seen.lost)} cells ended in a fault"
-    told = f"{within}; completion error {error} in the median of {len(seen.errors)} all-to-alls"
-    return f"{told}, {seen.disturbed} of {len(seen.cells)} cells were disturbed" if seen.disturbed else told
-
-
-def _light(seen: Packets) -> Iterator[str]:
-    for settle_ns, wait_s in seen.waits.items():
-        yield f"light that settles in {settle_ns / 1e6:g} ms carries traffic {wait_s * 1e3:.2f} ms after the demand came in"
-
-
-def _table(table: Table) -> Iterator[str]:
-    measured = any(row.predicted is not None for row in table.rows)
-    yield f"{table.title} ({table.source})"
-    columns = (
-        f"{'predicted':>11}{'emulated':>10}{'error':>9}{'band':>16}"
-        if measured
-        else f"{'ours':>10}{'band':>16}"
+def counts_line(counts: Counts) -> str:
+    """Return the counts of judged rows in words."""
+    return (
+        f"{counts.reproduced} of {counts.rows} rows are reproduced; {counts.inside} are inside "
+        f"their bands, the null model in {counts.null_inside}"
     )
-    yield f"  {'':<36}{'':<30}{'paper':>14}{columns}"
-    for row in table.rows:
-        beside = f"{_said(row.predicted or 0.0):>11}" if measured else ""
-        error = f"{said_error(row):>9}" if measured else ""
+
+
+def error_line(measurements: Measurements) -> str:
+    """Return the distribution of the completion errors in words."""
+    quantiles = (measurements.error_quantile(percent) for percent in (5, 50, 95))
+    p5, p50, p95 = (MISSING if value is None else f"{value:+.2%}" for value in quantiles)
+    return (
+        f"completion error p50 {p50}, p5 {p5}, p95 {p95} of {len(measurements.errors)} all-to-alls"
+    )
+
+
+def wait_lines(measurements: Measurements) -> Iterator[str]:
+    """Yield the distribution of reconfiguration times, by the settle time of the OCS."""
+    for settle_ns, wait in measurements.waits.items():
         yield (
-            f"  {row.name:<36}{row.on:<30}{_range(row.paper):>14}{beside}{_said(row.ours):>10}{error}"
-            f"{_range(row.band):>16}  {row.verdict}"
+            f"circuits that settle in {settle_ns / 1e6:g} ms carry traffic after p50 "
+            f"{wait.p50_s * 1e3:.2f} ms, p95 {wait.p95_s * 1e3:.2f} ms (n = {len(wait.seconds)})"
+        )
+
+
+def _table_lines(table: PaperTable) -> Iterator[str]:
+    is_emulated = any(row.predicted is not None for row in table.rows)
+    yield f"{table.title} ({table.source})"
+    if table.null_model:
+        yield f"  null model: {table.null_model}"
+    emulated = f"{'emulated':>10}{'error':>9}" if is_emulated else ""
+    heads = f"{'paper':>16}{'predicted':>11}{emulated}{'band':>18}{'null':>9}"
+    yield f"  {'':<42}{'':<30}{heads}  verdict"
+    for row in table.rows:
+        paper, predicted, value, band, null = row_cells(row)
+        values = (
+            f"{predicted:>11}{value:>10}{error_text(row):>9}" if is_emulated else f"{value:>11}"
+        )
+        yield (
+            f"  {row.name:<42}{row.subject:<30}{paper:>16}{values}{band:>18}{null:>9}  "
+            f"{row.verdict}"
         )
     if table.why and any(row.verdict == OUTSIDE for row in table.rows):
         yield f"  why: {table.why.strip()}"
 
 
-def _range(pair: tuple[float, float] | None) -> str:
-    if pair is None:
-        return NOTHING
-    low, high = pair
-    if low == high:
-        return _said(low)
-    return f"{_said(low)} or more" if high >= 100 else f"{_said(low)} to {_said(high)}"
+def _grid_lines(grid: Grid) -> Iterator[str]:
+    yield f"{grid.title} ({grid.source})"
+    columns = list(zip(grid.header, *grid.rows, strict=True))
+    widths = [max(map(len, column)) + 2 for column in columns]
+    for cells in (grid.header, *grid.rows):
+        first, *others = (
+            f"{cell:<{width}}" if position == 0 else f"{cell:>{width}}"
+            for position, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        yield f"  {first}{''.join(others)}"
+    yield f"  {grid.note}"
 
 
-def _said(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) >= 100 else f"{value:.2f}"
+def row_cells(row: PaperRow) -> tuple[str, str, str, str, str]:
+    """Return the paper's value, the prediction of an emulated value, the value, band and null."""
+    predicted = "" if row.predicted is None else number_text(row.predicted)
+    value, null = (
+        MISSING if figure is None else number_text(figure) for figure in (row.value, row.null)
+    )
+    return bounds_text(row.paper), predicted, value, bounds_text(row.band), null
 
 
-def said_error(row: Row) -> str:
-    """How far what was measured is from what was predicted: a part of that, or points where the row is in per cent."""
-    if row.error is None or row.predicted is None:
-        return NOTHING
-    return f"{row.ours - row.predicted:+.1f} pt" if row.unit == "%" else f"{row.error:+.1%}"
+def error_text(row: PaperRow) -> str:
+    """Return the deviation from the predicted value, in points for rows in per cent."""
+    if row.error is None or row.predicted is None or row.value is None:
+        return MISSING
+    return f"{row.value - row.predicted:+.1f} pt" if row.unit == "%" else f"{row.error:+.1%}"
 
 
-def said(row: Row) -> tuple[str, str, str, str]:
-    """Paper's value, what was predicted where ours was measured, ours and the band, in words."""
-    beside = "" if row.predicted is None else _said(row.predicted)
-    return _range(row.paper), beside, _said(row.ours), _range(row.band)
+def bounds_text(bounds: Bounds | None) -> str:
+    """Return a value, a range, or a bound in words."""
+    match bounds:
+        case None | (None, None):
+            return MISSING
+        case (None, high) if high is not None:
+            return f"at most {number_text(high)}"
+        case (low, None) if low is not None:
+            return f"over {number_text(low)}"
+        case (low, high) if low is not None and high is not None:
+            return number_text(low) if low == high else f"{number_text(low)}..{number_text(high)}"
+    return MISSING
+
+
+def number_text(value: float) -> str:
+    """Return a number with three or four digits."""
+    if abs(value) >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.3g}" if abs(value) >= 100 else f"{value:.2f}"

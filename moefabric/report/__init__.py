@@ -1,1 +1,1 @@
-"""The report: a run told as a table for the terminal and as one HTML page with pictures."""
+"""Report of a run: a table for the terminal, and an HTML page with charts."""

@@ -1,88 +1,78 @@
-"""The page: a run as one HTML file that needs nothing else, with its pictures drawn in and its JSON inside."""
+"""HTML page of a run: one file with its charts and the run's JSON, which loads nothing else."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from moefabric.report import (
-    bars,
-    distribution,
-    failures,
-    first,
-    heatmap,
-    networks,
-    phases,
-    pipeline,
-    reading,
-    regions,
-    ring,
-    timeline,
-    words,
+from moefabric.core.units import rate_text
+from moefabric.report import formatting, regions
+from moefabric.report.circuit_chords import circuit_chords
+from moefabric.report.comparison_bars import comparison_bars, first_dispatch_bars
+from moefabric.report.completion_cdf import completion_cdf
+from moefabric.report.demand_heatmap import demand_heatmap
+from moefabric.report.error_cdf import error_cdf
+from moefabric.report.failure_timeline import failure_timeline
+from moefabric.report.formatting import MISSING, counted, printable
+from moefabric.report.pipeline_timeline import is_pipelined, pipeline_timeline
+from moefabric.report.reconfiguration_phases import reconfiguration_phases
+from moefabric.report.server_timeline import MOST_SERVERS, iteration_timeline, layer_timeline
+from moefabric.report.summary import (
+    FabricSummary,
+    overall_verdict,
+    summaries,
+    with_first_all_to_alls,
 )
-from moefabric.report.result import PHASES, Result, baseline, overall
-from moefabric.units import rate_text
-
-_TOLD = ("kernel", "datapath", "crossbar", "transport", "seed", "started", "host")
-"""What of the manifest comes first; the rest follows as it stands. The scale is said in words instead."""
+from moefabric.report.wiring_diagram import wiring_diagrams
+from moefabric.runner.result_model import Manifest, RunResult
 
 
-@dataclass(frozen=True)
-class Lit:
-    """One fabric's demand beside the circuits lit for it."""
-
-    result: Result
-    demand: Markup
-    circuits: Markup
-
-
-def page(run: Mapping[str, Any]) -> str:
-    """The whole HTML file. Text from the run is escaped; equal runs give equal pages."""
-    results = reading.results(run)
-    closer, layer = timeline.layer(results)
-    broken, guessed = failures.failed(run), first.firsts(run)
-    return _template().render(
-        experiment=words.printable(run.get("experiment") or "run"),
-        version=words.printable(run.get("version") or ""),
-        verdict=overall(results),
-        results=results,
-        base=baseline(results),
-        told=list(_told(run.get("manifest") or {}, results)),
-        scale=_scale(results),
-        wiring=_wiring(results),
-        networks=networks.networks(results),
-        pipelined=pipeline.picture(results),
-        iteration=timeline.iteration([result for result in results if not pipeline.pipelined(result)]),
-        hidden_servers=_hidden_servers(results),
+def page(run: RunResult) -> str:
+    """Return the whole HTML file. Text of the run is escaped; equal runs give equal pages."""
+    fabrics = summaries(run)
+    closer, layer = layer_timeline(fabrics)
+    firsts = with_first_all_to_alls(fabrics)
+    failures = [(fabric.name, failure) for fabric in fabrics for failure in fabric.result.failures]
+    circuits = [(f.name, drawn) for f in fabrics if (drawn := regions.region_circuits(f))]
+    return page_template("moefabric.report").render(
+        experiment=printable(run.experiment or "run"),
+        version=printable(run.version),
+        verdict=overall_verdict(run),
+        fabrics=fabrics,
+        settings=list(_settings(run.manifest, fabrics)),
+        scale=_scale(fabrics),
+        wiring=[text for fabric in fabrics if (text := _wiring(fabric))],
+        diagrams=wiring_diagrams(fabrics),
+        pipeline=pipeline_timeline(fabrics),
+        iteration=iteration_timeline([f for f in fabrics if not is_pipelined(f)]),
+        hidden_servers=_hidden_servers(fabrics),
         closer=closer,
         layer=layer,
-        firsts=guessed,
-        first_all_to_alls=first.picture(guessed),
-        failed=broken,
-        failed_iterations=failures.picture(broken),
-        lit=_lit(results),
-        region_errors=regions.errors(results),
-        region_rings=[(result.name, drawn) for result in results if (drawn := regions.rings(result))],
-        bars=bars.bars(results),
-        priced=any(result.network_usd for result in results),
-        unpriced=sorted({words.printable(result.unpriced) for result in results if result.unpriced}),
-        distribution=distribution.distribution(results),
-        phases=phases.phases(results),
-        reconfiguration_phases=PHASES,
+        firsts=firsts,
+        first_bars=first_dispatch_bars(firsts),
+        failures=failures,
+        failed_iterations=failure_timeline([failure for _, failure in failures]),
+        demands=list(_demands(fabrics)),
+        region_errors=regions.region_errors(fabrics),
+        region_circuits=circuits,
+        bars=comparison_bars(fabrics),
+        priced=any(fabric.result.cost.network_usd for fabric in fabrics),
+        unpriced=sorted({printable(fabric.result.cost.why) for fabric in fabrics} - {""}),
+        cdf=completion_cdf(fabrics),
+        errors=error_cdf(fabrics),
+        phases=reconfiguration_phases(fabrics),
         json=_embedded(run),
-        words=words,
-        number=reading.number,
+        fmt=formatting,
     )
 
 
 @cache
-def _template() -> Template:
+def page_template(package: str) -> Template:
+    """Return the template `page.html.j2` of a package."""
     environment = Environment(
-        loader=PackageLoader("moefabric.report", ""),
+        loader=PackageLoader(package, ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -91,90 +81,84 @@ def _template() -> Template:
     return environment.get_template("page.html.j2")
 
 
-def _told(manifest: Mapping[str, Any], results: Sequence[Result]) -> Iterator[tuple[str, str]]:
-    """What was run, as (name, value) pairs."""
-    names = [name for name in _TOLD if name in manifest]
-    names += [name for name in manifest if name not in _TOLD]
-    if any(result.wiring for result in results):
-        names = [name for name in names if name != "scale"]
-    for name in names:
-        yield words.printable(name).replace("_", " "), _value(manifest[name])
+def _settings(manifest: Manifest, fabrics: Sequence[FabricSummary]) -> Iterator[tuple[str, str]]:
+    """Return the manifest as (name, value) pairs; the scale has a sentence of its own if known."""
+    for name, value in manifest.to_json().items():
+        if name != "scale" or not _scale(fabrics):
+            yield printable(name).replace("_", " "), _value(value)
 
 
 def _value(value: object) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{words.printable(key)} {_value(each)}" for key, each in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(_value(each) for each in value)
-    return words.printable(words.NOTHING if value is None else value)
+        return ", ".join(f"{printable(key)} {_value(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(_value(item) for item in value)
+    return MISSING if value is None else printable(value)
 
 
-def _wiring(results: Sequence[Result]) -> list[tuple[str, str]]:
-    """Each fabric's servers and NICs in words."""
-    said = []
-    for result in results:
-        count = {key: int(reading.number(result.wiring.get(key)) or 0) for key in _COUNTED}
-        if not count["servers"]:
-            continue
-        servers = words.counted(count["servers"], "server")
-        gpus = f" of {words.counted(count['gpus_per_server'], 'GPU')}" if count["gpus_per_server"] else ""
-        if result.regions:
-            servers = f"{words.counted(len(result.regions), 'region')}, {servers}"
-        rate = reading.number(result.wiring.get("nic_rate_bps"))
-        of = f" of {rate_text(rate)}" if rate else ""
-        nics = f"{count['optical_nics']} optical + {count['electrical_nics']} electrical NICs{of} each"
-        if result.wiring.get("panel"):
-            nics = f"{count['optical_nics']} patched NICs{of} each"
-        kind = f", {words.printable(result.wiring['kind'])}" if result.wiring.get("kind") else ""
-        said.append((words.printable(result.name), f"{servers}{gpus}, {nics}{kind}"))
-    return said
+def _wiring(fabric: FabricSummary) -> tuple[str, str] | None:
+    """Return a fabric's name and its servers and NICs in words; None if the run lacks them."""
+    wiring = fabric.result.wiring
+    if not wiring.servers:
+        return None
+    servers = counted(wiring.servers, "server")
+    if wiring.gpus_per_server:
+        servers += f" of {counted(wiring.gpus_per_server, 'GPU')}"
+    if fabric.regions:
+        servers = f"{counted(len(fabric.regions), 'region')}, {servers}"
+    nics = f"{wiring.optical_nics} optical + {wiring.electrical_nics} electrical NICs"
+    if wiring.panel:
+        nics = f"{wiring.optical_nics} patch-panel NICs"
+    rate = f" of {rate_text(wiring.nic_rate_bps)}" if wiring.nic_rate_bps else ""
+    kind = f", {printable(wiring.kind)}" if wiring.kind else ""
+    return fabric.name, f"{servers}, {nics}{rate} each{kind}"
 
 
-_COUNTED = ("servers", "gpus_per_server", "optical_nics", "electrical_nics")
-
-
-def _scale(results: Sequence[Result]) -> str:
-    """How the emulation is scaled, in a sentence; empty where the run doesn't say."""
-    for result in results:
-        rate, emulated, scale, dilation = (
-            reading.number(result.wiring.get(key))
-            for key in ("nic_rate_bps", "emulated_nic_rate_bps", "bytes_scale", "dilation")
-        )
-        if not (rate and emulated and scale):
-            continue
-        bytes_ = f"bytes are divided by {scale:,g}" if scale != 1 else "bytes are as in the model"
-        times = f"times are stretched {dilation:g}-fold" if dilation and dilation != 1 else "times are 1:1"
-        return (
-            f"A NIC of {rate_text(rate)} is emulated at {rate_text(emulated)}: {bytes_}, {times}. "
-            "Everything below is told in the model's own units."
-        )
+def _scale(fabrics: Sequence[FabricSummary]) -> str:
+    """Describe the scale of the emulation in a sentence; empty if the run doesn't tell it."""
+    for wiring in (fabric.result.wiring for fabric in fabrics):
+        rate, emulated, scale = (
+            wiring.nic_rate_bps, wiring.emulated_nic_rate_bps, wiring.bytes_scale,
+        )  # fmt: skip
+        if rate and emulated and scale:
+            sizes = f"sizes are divided by {scale:,g}" if scale != 1 else "sizes are unscaled"
+            stretched = wiring.dilation and wiring.dilation != 1
+            times = f"times are multiplied by {wiring.dilation:g}" if stretched else "times are 1:1"
+            return (
+                f"A NIC of {rate_text(rate)} is emulated at {rate_text(emulated)}: {sizes}, "
+                f"{times}. All figures below are in the model's units."
+            )
     return ""
 
 
-def _hidden_servers(results: Sequence[Result]) -> int:
-    if any(result.regions for result in results):
+def _hidden_servers(fabrics: Sequence[FabricSummary]) -> int:
+    """Return the number of servers that the server timeline leaves out."""
+    if any(fabric.regions for fabric in fabrics):
         return 0
-    most = max((len({interval.server for interval in result.timeline}) for result in results), default=0)
-    return max(0, most - timeline.MOST_SERVERS)
+    most = max((len({i.server for i in fabric.timeline}) for fabric in fabrics), default=0)
+    return max(0, most - MOST_SERVERS)
 
 
-def _lit(results: Sequence[Result]) -> list[Lit]:
-    """Demand and circuits of every fabric that says either, the heat of all on one scale."""
-    shown = [regions.first(result) for result in results if result.demand or result.circuits]
-    owed = [
-        cell
-        for result in shown
-        for i, row in enumerate(result.demand)
-        for j, cell in enumerate(row)
-        if i != j
-    ]
-    largest = max(owed, default=0.0)
-    return [Lit(result, heatmap.heatmap(result, largest), ring.ring(result)) for result in shown]
+def _demands(fabrics: Sequence[FabricSummary]) -> Iterator[tuple[FabricSummary, Markup, Markup]]:
+    """Draw demand and circuits of every fabric that has either, on one colour scale."""
+    shown = [regions.first_region(f) for f in fabrics if f.demand or f.result.circuits]
+    largest = max(
+        (
+            size
+            for fabric in shown
+            for i, row in enumerate(fabric.demand)
+            for j, size in enumerate(row)
+            if i != j
+        ),
+        default=0.0,
+    )
+    for fabric in shown:
+        yield fabric, demand_heatmap(fabric, largest), circuit_chords(fabric)
 
 
-def _embedded(run: Mapping[str, Any]) -> Markup:
-    """The run's JSON, written so that nothing in it can end the script element that holds it."""
-    text = json.dumps(run, ensure_ascii=True, separators=(",", ":"), default=str)
+def _embedded(run: RunResult) -> Markup:
+    """Return the run's JSON in a form that can't end the script element around it."""
+    text = json.dumps(run.to_json(), ensure_ascii=True, separators=(",", ":"))
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return Markup(text)  # noqa: S704 - the three signs that HTML knows are written as JSON escapes

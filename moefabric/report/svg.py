@@ -1,7 +1,7 @@
-"""SVG: elements, scales and ticks, the few words that every picture of the report is written in.
+"""SVG elements, scales and axes of the report's charts.
 
-Elements are escaped as they are made. Colours are CSS classes of the page, so that a picture follows its light or dark theme;
-an element's `title` is the tooltip that a browser shows.
+Elements escape their text. Colours are CSS classes of the page, so that charts follow its light or
+dark theme. An element's `title` is the tooltip that a browser shows.
 """
 
 import math
@@ -10,16 +10,18 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
+from moefabric.report.formatting import time_unit
+
 _NARROW, _USUAL, _BROAD = 0.31, 0.55, 0.8
 """Widths of letters, in font sizes, of the sans-serif faces that the page asks for."""
 
 WIDTH = 1120.0
-"""Width of a picture that spans the page, in its own units; one is a CSS pixel at full size."""
+"""Width of a chart that spans the page, in CSS pixels at full size."""
 
 
 @dataclass(frozen=True)
-class Scale:
-    """Where a value lies on a line of the picture: `low` at `start`, `high` at `end`."""
+class LinearScale:
+    """Linear map of values to positions: `low` to `start`, `high` to `end`."""
 
     low: float
     high: float
@@ -27,13 +29,16 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """The position of `value`."""
+        """Return the position of `value`."""
         span = self.high - self.low
         return self.start + ((value - self.low) / span if span else 0.0) * (self.end - self.start)
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round values from `low` to `high`, at most `most` steps of 1, 2 or 5 times a power of ten."""
+    """Return round values from `low` to `high` in at most `most` steps.
+
+    A step is 1, 2 or 5 times a power of ten.
+    """
     if high <= low:
         return [low]
     rough = (high - low) / most
@@ -44,92 +49,125 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:
-    """One element. `class_` stands for `class` and `_` for `-`; attributes of None are left out."""
+    """Return one element.
+
+    Args:
+        name: Name of the element.
+        *children: Markup, or text to escape.
+        **attributes: Attributes; `class_` stands for `class` and `_` for `-`. None is left out.
+    """
     written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(_said(value))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    inside = Markup("").join(child if isinstance(child, Markup) else escape(child) for child in children)
-    return Markup(f"<{name}{written}>{inside}</{name}>" if inside else f"<{name}{written}/>")  # noqa: S704 - escaped above
+    inside = Markup("").join(
+        child if isinstance(child, Markup) else escape(child) for child in children
+    )
+    element = f"<{name}{written}>{inside}</{name}>" if inside else f"<{name}{written}/>"
+    return Markup(element)  # noqa: S704 - escaped above
 
 
 def picture(width: float, height: float, label: str, children: Iterable[Markup]) -> Markup:
-    """A whole SVG that scales with the page; `label` is what a screen reader says of it."""
+    """Return a whole SVG that scales with the page; `label` is its text for screen readers."""
     return tag(
-        "svg",
-        *children,
-        viewBox=f"0 0 {_said(width)} {_said(height)}",
-        width=width,
-        height=height,
-        role="img",
-        aria_label=label,
-        xmlns="http://www.w3.org/2000/svg",
-    )
+        "svg", *children, viewBox=f"0 0 {_text(width)} {_text(height)}", width=width, height=height,
+        role="img", aria_label=label, xmlns="http://www.w3.org/2000/svg",
+    )  # fmt: skip
+
+
+def shape(name: str, title: str = "", **attributes: object) -> Markup:
+    """Return one element with a tooltip and no other content."""
+    return tag(name, *((tag("title", title),) if title else ()), **attributes)
 
 
 def rect(
-    x: float,
-    y: float,
-    width: float,
-    height: float,
-    class_: str,
-    *,
-    title: str = "",
-    radius: float | None = None,
-) -> Markup:
-    """A box, with its tooltip."""
-    hint = (tag("title", title),) if title else ()
-    return tag(
-        "rect", *hint, x=x, y=y, width=max(0.0, width), height=max(0.0, height), rx=radius, class_=class_
-    )
+    x: float, y: float, width: float, height: float, class_: str, *,
+    title: str = "", radius: float | None = None, opacity: float | None = None,
+) -> Markup:  # fmt: skip
+    """Return a rectangle; negative widths and heights count as 0."""
+    width, height = max(0.0, width), max(0.0, height)
+    return shape(
+        "rect", title, x=x, y=y, width=width, height=height, rx=radius, class_=class_,
+        fill_opacity=opacity,
+    )  # fmt: skip
 
 
-def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
-    """A straight line."""
-    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
+def bar(
+    across: LinearScale, start: float, end: float, y: float, height: float, class_: str,
+    title: str = "", *, narrowest: float = 0.0, radius: float | None = None,
+) -> Markup:  # fmt: skip
+    """Return a horizontal bar from value `start` to value `end`, at least `narrowest` wide."""
+    x = across(start)
+    width = max(narrowest, across(end) - x)
+    return rect(x, y, width, height, class_, title=title, radius=radius)
+
+
+def circle(x: float, y: float, radius: float, class_: str, title: str = "") -> Markup:
+    """Return a circle."""
+    return shape("circle", title, cx=x, cy=y, r=radius, class_=class_)
+
+
+def line(
+    x1: float, y1: float, x2: float, y2: float, class_: str, *,
+    title: str = "", width: float | None = None,
+) -> Markup:  # fmt: skip
+    """Return a straight line."""
+    return shape("line", title, x1=x1, y1=y1, x2=x2, y2=y2, class_=class_, stroke_width=width)
 
 
 def label(
     x: float,
     y: float,
-    said: object,
+    text: object,
     class_: str = "",
     anchor: str | None = None,
     *,
     turn: float | None = None,
 ) -> Markup:
-    """Words, `y` being their baseline; `anchor` is `middle` or `end`, `turn` degrees about (x, y)."""
-    turned = None if turn is None else f"rotate({_said(turn)} {_said(x)} {_said(y)})"
-    return tag("text", said, x=x, y=y, class_=class_ or None, text_anchor=anchor, transform=turned)
-
-
-def path(points: Iterable[tuple[float, float]], class_: str) -> Markup:
-    """A line through points."""
-    return tag("path", d="M" + "L".join(f"{_said(x)} {_said(y)}" for x, y in points), class_=class_)
-
-
-def legend(x: float, y: float, entries: Iterable[tuple[str, str]]) -> Markup:
-    """Swatches with their names, left to right from (x, y): pairs of (class, name)."""
-    drawn = []
-    for class_, name in entries:
-        wide = 3.0 if class_ == "target" else 14.0
-        drawn += [
-            rect(x, y - 10, wide, 11, class_, radius=min(2, wide / 3)),
-            label(x + wide + 6, y, name, "small"),
-        ]
-        x += wide + 6 + text_width(name, 12) + 20
-    return tag("g", *drawn)
-
-
-def text_width(said: str, size: float) -> float:
-    """About how wide words of that font size are: enough to keep them apart."""
-    return size * sum(
-        _NARROW if c in "fijlrt.,:;'|()- " else _BROAD if c in "mwMW" or c.isupper() else _USUAL for c in said
+    """Return text with baseline `y`; `anchor` is `middle` or `end`, `turn` degrees about (x, y)."""
+    rotation = None if turn is None else f"rotate({_text(turn)} {_text(x)} {_text(y)})"
+    return tag(
+        "text", text, x=x, y=y, class_=class_ or None, text_anchor=anchor, transform=rotation
     )
 
 
-def _said(value: object) -> str:
+def path(points: Iterable[tuple[float, float]], class_: str) -> Markup:
+    """Return a line through points."""
+    return tag("path", d="M" + "L".join(f"{_text(x)} {_text(y)}" for x, y in points), class_=class_)
+
+
+def legend(x: float, y: float, entries: Iterable[tuple[str, str]]) -> Markup:
+    """Return swatches with their names, left to right from (x, y), of (class, name) pairs."""
+    swatches = []
+    for class_, name in entries:
+        width = 3.0 if class_ == "target" else 14.0
+        swatches.append(rect(x, y - 10, width, 11, class_, radius=min(2, width / 3)))
+        swatches.append(label(x + width + 6, y, name, "small"))
+        x += width + 6 + text_width(name, 12) + 20
+    return tag("g", *swatches)
+
+
+def time_axis(across: LinearScale, top: float, bottom: float, most: int = 8) -> list[Markup]:
+    """Return grid lines at round times with their figures beneath, the last with its unit."""
+    factor, unit = time_unit(across.high)
+    marks = ticks(across.low / factor, across.high / factor, most)
+    drawn = []
+    for mark in marks:
+        x, text = across(mark * factor), f"{mark:g} {unit}" if mark == marks[-1] else f"{mark:g}"
+        drawn += [line(x, top, x, bottom, "grid"), label(x, bottom + 16, text, "tick", "middle")]
+    return drawn
+
+
+def text_width(text: str, size: float) -> float:
+    """Estimate the width of `text` in a font of that size, to keep labels apart."""
+    return size * sum(
+        _NARROW if c in "fijlrt.,:;'|()- " else _BROAD if c in "mwMW" or c.isupper() else _USUAL
+        for c in text
+    )
+
+
+def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.2f}".rstrip("0").rstrip(".") if math.isfinite(value) else "0"
     return str(value)

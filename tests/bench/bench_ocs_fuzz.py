@@ -1,87 +1,144 @@
-"""A hundred thousand wrong inputs for a switch's process: it lives, its memory is flat, its cross-connects are as they were."""
+"""A hundred thousand invalid inputs per protocol: the process of a switch survives unchanged."""
 
 import contextlib
+import itertools
 import os
 import select
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from emulator.crossbar import BpfCrossbar
-from emulator.light import Ports
-from emulator.mirrors import BPF
-from emulator.plant import Plant, listening_within
+from emulator.crossbar.bpf_crossbar import BpfCrossbar
+from emulator.crossbar.crossbar import CrossConnect, Ports
+from emulator.crossbar.selection import BPF
+from emulator.ocs.fd_handoff import listen_in_namespace
+from emulator.ocs.server import FRONT_ENDS
 from tests.kernel.optical_bench import missing_for_kernel_tests
-from tests.ocs_fuzz import inputs
+from tests.support.ocs_fuzz import TL1_LOG_IN, request, restconf_inputs, scpi_inputs, tl1_inputs
+from tests.support.ocs_process import ocs_process
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""),
-    pytest.mark.timeout(400),
+    pytest.mark.skipif(
+        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
+    ),
+    pytest.mark.timeout(900),
 ]
 
-INPUTS, A_CLIENT, WARM_UP = 100_000, 500, 10_000
-JOINED = "(@1,2),(@14,13)"
+INPUTS, WARM_UP = 100_000, 20_000
 GROWTH_BYTES = 4 << 20
+LIT = {1: 14, 2: 13}
+REPLIES = (b" COMPLD", b" DENY", b"HTTP/1.1 2", b"HTTP/1.1 4", b"HTTP/1.1 500", b"HTTP/1.1 501")
+"""Parts of replies that are counted."""
+QUERIES: dict[str, tuple[bytes, bytes]] = {
+    "scpi": (b":oxc:swit:conn:stat?\n", b"(@1,2),(@14,13)\n"),
+    "tl1": (TL1_LOG_IN + b"RTRV-PATCH:::2:;", b'   "1,14"\r\n   "2,13"\r\n;'),
+    "restconf": (
+        request(b"GET", b"/api/data/cross-connects"),
+        b'{"pair":[{"ingress":1,"egress":14},{"ingress":2,"egress":13}]}',
+    ),
+}
+"""A query for the cross-connects, and the end of its reply."""
 
 
-@contextmanager
-def served(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], tuple[str, int]]]:
-    """A process that serves a switch of 12 ports, and where."""
-    with ExitStack() as held:
-        crossbar = held.enter_context(contextlib.closing(BpfCrossbar.create(Ports(12, 12))))
-        listener = held.enter_context(listening_within(None, "127.0.0.1", 0))
-        facts = {"crossbar": BPF, "ports": 12, "settle_ns": 0, "serial": "1"}
-        plant = Plant(folder / "ocs0.plant", facts, [crossbar.fd, listener.fileno()])
-        held.callback(plant.close)
-        command = [sys.executable, "-m", "emulator.ocs", "--plant", str(plant.path)]
-        process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
-        held.callback(process.wait, 10)
-        held.callback(process.terminate)
-        plant.wait_ready(deadline_s=20)
-        yield process, listener.getsockname()
+class ServedOcs:
+    """A process that serves a switch of 12 ports with two lit cross-connects."""
+
+    def __init__(self, folder: Path, resources: ExitStack) -> None:
+        crossbar = BpfCrossbar.create(Ports(12, 12))
+        self.crossbar = resources.enter_context(contextlib.closing(crossbar))
+        crossbar.load({port: CrossConnect(output, 0) for port, output in LIT.items()})
+        listeners = {
+            name: resources.enter_context(listen_in_namespace(None, "127.0.0.1", 0))
+            for name in FRONT_ENDS
+        }
+        self.addresses = {name: sock.getsockname() for name, sock in listeners.items()}
+        facts = {
+            "crossbar": BPF,
+            "ports": 12,
+            "settle_ns": 0,
+            "serial": "1",
+            "listening": list(listeners),
+        }
+        fds = [crossbar.fd, *(listener.fileno() for listener in listeners.values())]
+        self.process = resources.enter_context(ocs_process(folder, facts, fds))
+
+    @property
+    def resident_bytes(self) -> int:
+        """Resident memory of the process."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def feed(self, front_end: str, inputs: list[bytes]) -> Counter[bytes]:
+        """Send inputs as one client, read all replies, and count parts of them."""
+        counts: Counter[bytes] = Counter()
+        address = self.addresses[front_end]
+        # Some clients are disconnected before they have sent everything.
+        with socket.create_connection(address, timeout=30) as client, contextlib.suppress(OSError):
+            for data in inputs:
+                client.sendall(data)
+                if select.select([client], [], [], 0)[0]:
+                    counts.update(_count(client.recv(1 << 16)))
+            client.shutdown(socket.SHUT_WR)
+            while data := client.recv(1 << 16):
+                counts.update(_count(data))
+        return counts
+
+    def check_query(self, front_end: str) -> None:
+        """Assert that a new client gets the cross-connects."""
+        query, expected = QUERIES[front_end]
+        reply = b""
+        with socket.create_connection(self.addresses[front_end], timeout=30) as client:
+            client.sendall(query)
+            while expected not in reply:
+                data = client.recv(1 << 16)
+                assert data, f"closed after {reply!r}"
+                reply += data
 
 
-def resident(pid: int) -> int:
-    """Bytes of memory that a process has."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def _count(data: bytes) -> dict[bytes, int]:
+    return {part: data.count(part) for part in REPLIES}
 
 
-def feed(where: tuple[str, int], said: list[bytes]) -> None:
-    """One client that says all this, reads what it is told, and goes."""
-    with socket.create_connection(where, timeout=10) as client:
-        for data in said:
-            client.sendall(data)
-            if select.select([client], [], [], 0)[0]:
-                client.recv(1 << 16)
-        client.sendall(b"\n:oxc:swit:size?\n")
-        heard = b""
-        while not heard.endswith(b"12,12\n"):
-            part = client.recv(1 << 16)
-            assert part, "hung up"
-            heard = (heard + part)[-4096:]
-
-
-def test_a_hundred_thousand_wrong_inputs_leave_the_process_as_it_was(tmp_path: Path) -> None:
-    with served(tmp_path) as (process, where):
-        feed(where, [b":oxc:swit:conn:add (@1,2),(@14,13)\n"])
-        wrong = inputs(seed=int.from_bytes(b"ocs"), number=INPUTS)
-        before, started = 0, time.monotonic()
-        for turn in range(INPUTS // A_CLIENT):
-            if turn == WARM_UP // A_CLIENT:
-                before = resident(process.pid)
-            feed(where, [next(wrong) for _ in range(A_CLIENT)])
-        grown = resident(process.pid) - before
-        took = time.monotonic() - started
-        assert process.poll() is None
-        with socket.create_connection(where, timeout=10) as client, client.makefile() as said:
-            client.sendall(b":oxc:swit:conn:stat?\n")
-            assert said.readline() == f"{JOINED}\n"
-    print(f"\n{INPUTS} wrong inputs in {took:.0f} s; the process's memory grew by {grown / 1024:.0f} kB")
-    assert grown < GROWTH_BYTES
+@pytest.mark.parametrize(
+    ("front_end", "inputs", "inputs_per_client"),
+    [
+        pytest.param("scpi", scpi_inputs, 500, id="scpi"),
+        pytest.param("tl1", tl1_inputs, 250, id="tl1"),
+        # A client that sends invalid HTTP is disconnected.
+        pytest.param("restconf", restconf_inputs, 1, id="restconf"),
+    ],
+)
+def test_process_survives_hundred_thousand_invalid_inputs(
+    tmp_path: Path,
+    front_end: str,
+    inputs: Callable[[int, int], Iterator[bytes]],
+    inputs_per_client: int,
+) -> None:
+    with ExitStack() as resources:
+        ocs = ServedOcs(tmp_path, resources)
+        source, counts = inputs(20260101, INPUTS), Counter[bytes]()
+        before, start = 0, time.monotonic()
+        batches = iter(lambda: list(itertools.islice(source, inputs_per_client)), [])
+        for turn, batch in enumerate(batches):
+            if turn == WARM_UP // inputs_per_client:
+                before = ocs.resident_bytes
+            counts.update(ocs.feed(front_end, batch))
+        for name in QUERIES:
+            ocs.check_query(name)
+        growth, duration = ocs.resident_bytes - before, time.monotonic() - start
+        assert ocs.process.poll() is None
+        lit = {port: light.out_port for port, light in ocs.crossbar.cross_connects().items()}
+    summary = ", ".join(f"{n} x {part.decode().strip()}" for part, n in counts.items() if n)
+    print(
+        f"\n{front_end}: {INPUTS} inputs in {duration:.0f} s; "
+        f"memory grew by {growth / 1024:.0f} kB; {summary}"
+    )
+    assert lit == LIT
+    assert counts[b"HTTP/1.1 500"] == 0
+    assert growth < GROWTH_BYTES

@@ -1,21 +1,25 @@
-"""A thousand random matchings under traffic: frames led astray, and frames that untouched circuits lost."""
+"""A thousand random matchings under traffic: misdelivered frames, and losses on circuits."""
 
 import random
 from pathlib import Path
 
 import pytest
 
-from tests.kernel.light_under_traffic import MatchedUnderTraffic
-from tests.kernel.light_under_traffic import pytestmark as needs
+from tests.kernel.light_under_traffic import MatchingsUnderTraffic
+from tests.kernel.light_under_traffic import pytestmark as kernel_marks
 
-pytestmark = [*needs, pytest.mark.timeout(400)]
+pytestmark = [*kernel_marks, pytest.mark.timeout(400)]
 
 
-def test_a_thousand_matchings_lead_no_frame_astray_and_untouched_circuits_lose_none(tmp_path: Path) -> None:
-    seen = MatchedUnderTraffic(hosts=8, settle_ns=1_000_000).played(tmp_path, 1000, random.Random(1))
+def test_thousand_matchings_misdeliver_no_frame_and_untouched_circuits_lose_none(
+    tmp_path: Path,
+) -> None:
+    bench = MatchingsUnderTraffic(hosts=8, settle_ns=1_000_000)
+    deliveries = bench.run(tmp_path, 1000, random.Random(1))
     print(
-        f"\n1000 matchings of 8 hosts under traffic: {seen.delivered} frames delivered, {len(seen.astray)} led astray, "
-        f"{len(seen.lost_untouched)} lost on untouched circuits"
+        f"\n1000 matchings of 8 hosts under traffic: {deliveries.delivered} frames delivered, "
+        f"{len(deliveries.misdelivered)} misdelivered, "
+        f"{len(deliveries.lost_untouched)} lost on untouched circuits"
     )
-    assert seen.astray == []
-    assert seen.lost_untouched == []
+    assert deliveries.misdelivered == []
+    assert deliveries.lost_untouched == []

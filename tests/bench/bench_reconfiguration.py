@@ -1,4 +1,4 @@
-"""Reconfiguration: from demand that comes in to the last rule confirmed, phase by phase, on real switches and a real SCPI device."""
+"""Time of a reconfiguration by phase, on real switches and an SCPI device."""
 
 import subprocess
 import sys
@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from controller.client import ControllerClient
-from moefabric.management import RunDir, Wiring
-from tests.controller_lab import fabric, lab, needs
+from moefabric.config.run_directory import FabricWiring, RunDirectory
+from tests.support.controller_lab import fabric, lab, needs
 
 pytestmark = [
     pytest.mark.kernel,
@@ -21,31 +21,38 @@ pytestmark = [
 ]
 
 CHANGES = 50
-PHASES = ("demand_s", "plan_s", "divert_s", "command_s", "settle_s", "verify_s", "admit_s", "total_s")
+PHASES = (
+    "demand_s",
+    "plan_s",
+    "divert_s",
+    "command_s",
+    "settle_s",
+    "verify_s",
+    "admit_s",
+    "total_s",
+)
 BOUND_S = 0.010
-"""From demand in to the last rule confirmed, without the time in which mirrors settle."""
+"""From the demand to the last confirmed rule, without settling."""
 
 
 ROUNDS = 3
-"""What else the machine does only adds to the time: the best of so many rounds counts, and all are printed."""
+"""The median of the medians of so many rounds counts; all are printed."""
 
 
-def test_a_change_of_light_takes_ten_milliseconds_or_less(tmp_path: Path) -> None:
-    """Four servers of three optical NICs. Each demand is of one random pair, another than the last one's, so that each moves light."""
+def test_reconfiguration_takes_ten_milliseconds_or_less(tmp_path: Path) -> None:
+    """Measure demands of random pairs, each another than the last, so that each moves circuits."""
     draw = np.random.default_rng(1)
     with lab(fabric(), tmp_path) as real:
         real.start_all()
         client = real.client(real.fabric.regions[0])
-        medians: list[float] = []
-        while len(medians) < ROUNDS and min(medians, default=1.0) > BOUND_S:
-            medians.append(round_of_changes(client, draw))
-    assert min(medians) <= BOUND_S
+        medians = [round_of_changes(client, draw) for _ in range(ROUNDS)]
+    assert median(medians) <= BOUND_S
 
 
 def round_of_changes(
     client: ControllerClient, draw: np.random.Generator, what: str = "read-back, 4"
 ) -> float:
-    """Change the light so many times; the median of the seconds without settling."""
+    """Reconfigure many times; return the median seconds without settling."""
     servers = len(client.health()["expected"])
     phases: list[dict[str, float]] = []
     seen_s: list[float] = []
@@ -67,15 +74,17 @@ def round_of_changes(
 
 
 def _pairs(draw: np.random.Generator) -> list[tuple[int, int]]:
-    """Random pairs of four servers, never one twice running, nor the first of a round as its last."""
+    """Return random pairs of servers, no two equal in turn, even from round to round."""
     all_pairs = list(combinations(range(4), 2))
-    made = [all_pairs[0]]
-    while len(made) < CHANGES:
+    pairs = [all_pairs[0]]
+    while len(pairs) < CHANGES:
         others = [
-            pair for pair in all_pairs if pair != made[-1] and (len(made) < CHANGES - 1 or pair != made[0])
+            pair
+            for pair in all_pairs
+            if pair != pairs[-1] and (len(pairs) < CHANGES - 1 or pair != pairs[0])
         ]
-        made.append(others[draw.integers(len(others))])
-    return made
+        pairs.append(others[draw.integers(len(others))])
+    return pairs
 
 
 def _row(name: str, seconds: list[float]) -> None:
@@ -93,36 +102,42 @@ regions:
 scale: {{bytes: 1}}
 """
 PROOF_S = 0.005
-"""What the proof of light may add: two frames for each new circuit, through the fabric's own switches."""
+"""What a light probe may add: two frames per new circuit through the fabric's switches."""
 
 
 @pytest.mark.parametrize("verify", ["read-back", "light"])
-def test_a_proof_of_light_is_cheap(
+def test_light_probe_is_cheap(
     verify: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proof: dict[str, float]
 ) -> None:
-    """Eight servers of three optical NICs on the switches and the optical switch that `up` makes."""
+    """Measure eight servers of three optical NICs on a fabric that `up` makes."""
     monkeypatch.setenv("MOEFABRIC_RUN_DIR", str(tmp_path / "run"))
     spec = tmp_path / "fabric.yaml"
     spec.write_text(FABRIC.format(verify=verify))
     moefabric = str(Path(sys.executable).with_name("moefabric"))
     subprocess.run([moefabric, "up", str(spec)], check=True, timeout=60, stdout=subprocess.DEVNULL)
     try:
-        wiring = Wiring.from_json(RunDir.named("moves").wiring.read_text())
-        with ControllerClient(wiring.management.northbound(wiring.fabric.regions[0])) as client:
+        wiring = FabricWiring.from_json(RunDirectory.of_fabric("moves").wiring_file.read_text())
+        with ControllerClient(
+            wiring.management.northbound_endpoint(wiring.fabric.regions[0])
+        ) as client:
             client.wait_ready(30)
-            proof[verify] = min(
+            proof[verify] = median(
                 round_of_changes(client, np.random.default_rng(seed), f"{verify}, 8")
                 for seed in range(ROUNDS)
             )
     finally:
-        subprocess.run([moefabric, "down", "moves"], check=True, timeout=60, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [moefabric, "down", "moves"], check=True, timeout=60, stdout=subprocess.DEVNULL
+        )
     if len(proof) == 2:
         added_s = proof["light"] - proof["read-back"]
-        print(f"\na proof of light adds {1e3 * added_s:.2f} ms to {1e3 * proof['read-back']:.2f} ms")
+        print(
+            f"\na proof of light adds {1e3 * added_s:.2f} ms to {1e3 * proof['read-back']:.2f} ms"
+        )
         assert added_s <= PROOF_S
 
 
 @pytest.fixture(scope="module")
 def proof() -> dict[str, float]:
-    """Seconds without settling, by what is verified."""
+    """Return the seconds without settling, by verification."""
     return {}

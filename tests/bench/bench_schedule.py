@@ -1,15 +1,19 @@
-"""How long the simulation of whole iterations takes: 16 regions of 8 servers, eight pipeline stages of two replicas, for a few sizes."""
+"""Duration of predicting whole iterations and flows: 16 regions, 8 stages of 2 replicas."""
 
 import time
-from pathlib import Path
+from itertools import product
+from random import Random
 
-from moefabric.experiment.jobs import Jobs
-from moefabric.experiment.predict import predicted
-from moefabric.experiment.workload import workload_on
-from moefabric.spec.experiment import ExperimentSpec
-from moefabric.topology import Scale
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from moefabric.config.experiment import ExperimentSpec
+from moefabric.core.units import Scale
+from moefabric.runner.jobs import Jobs
+from moefabric.runner.prediction import predict_experiment
+from moefabric.runner.workload_loader import workload_on
+from moefabric.simulator.event_simulation import simulate_streams
+from moefabric.simulator.fair_sharing import Stream
+from moefabric.simulator.fluid import Link
+from moefabric.workload.substitution import Substitutions
+from tests.support.paths import EXAMPLES
 
 
 def spec(micro_batches: int, policy: str = "mixnet") -> ExperimentSpec:
@@ -33,18 +37,40 @@ def spec(micro_batches: int, policy: str = "mixnet") -> ExperimentSpec:
     )  # fmt: skip
 
 
-def test_sixteen_regions_are_foreseen_in_time_that_grows_with_their_tasks() -> None:
-    took = {}
+def test_prediction_time_of_sixteen_regions_grows_with_their_tasks() -> None:
+    cpu_s = {}
     for micro_batches in (4, 8):
-        asked = spec(micro_batches)
-        fabric = asked.wired(asked.fabrics[0], "bench", Scale())
-        made = Jobs(fabric, workload_on(asked, fabric, EXAMPLES), asked.training.shape)
-        tasks = sum(len(made.tasks(job, 0)) for job in made.all)
-        began = time.process_time()
-        [said] = predicted(asked, EXAMPLES)["fabrics"]
-        took[micro_batches] = time.process_time() - began
-        print(
-            f"{micro_batches} micro-batches, {tasks} tasks on 128 servers: {took[micro_batches]:.2f} s of CPU"
-            f" for an iteration of {said['iteration_s']:.2f} s"
+        experiment = spec(micro_batches)
+        fabric = experiment.build_fabric(experiment.fabrics[0], "bench", Scale())
+        all_jobs = Jobs(
+            fabric, workload_on(experiment, fabric, EXAMPLES), experiment.training.shape
         )
-    assert took[8] < 4 * took[4]
+        tasks = sum(len(all_jobs.tasks(job, 0, Substitutions())) for job in all_jobs.all)
+        start = time.process_time()
+        [prediction] = predict_experiment(experiment, EXAMPLES)["fabrics"]
+        cpu_s[micro_batches] = time.process_time() - start
+        print(
+            f"{micro_batches} micro-batches, {tasks} tasks on 128 servers: "
+            f"{cpu_s[micro_batches]:.2f} s of CPU "
+            f"for an iteration of {prediction['iteration_s']:.2f} s"
+        )
+    assert cpu_s[8] < 4 * cpu_s[4]
+
+
+def test_simulation_time_of_a_thousand_gpus_flows() -> None:
+    """128 servers, 7 peers each, 8 NICs each; no two flows have equal sizes."""
+    random, streams, rates = Random(1), list[Stream](), dict[Link, float]()
+    for region in range(16):
+        for src, dst, nic in product(range(8), range(8), range(8)):
+            if src != dst:
+                links = (
+                    (f"s{8 * region + src}/e{nic}", "leaf"),
+                    ("leaf", f"s{8 * region + dst}/e{nic}"),
+                )
+                rates |= dict.fromkeys(links, 100e9)
+                streams.append(Stream(1e6 * random.lognormvariate(0, 1), links))
+    start = time.process_time()
+    ends = simulate_streams(streams, rates)
+    took_s = time.process_time() - start
+    print(f"{len(streams)} flows with {len(set(ends))} ends: {took_s:.2f} s of CPU")
+    assert took_s < 15

@@ -1,8 +1,10 @@
-"""One table for fabrics of 4, 16, 32 and 128 servers: how long they take to come up and go, their memory, the control loop, and how near packets come.
+"""Table of fabrics with 4, 16, 32 and 128 servers: up, down, memory, control loop and error.
 
-Regions of the paper's Mixtrals: 6 optical and 2 electrical NICs a server, an OCS and a controller each. Times to come up and to go are those on cores of
-their own (`bench_updown`); the loop is from the demand that comes in to the last rule confirmed in one region, without settling, while nobody
-sends (`bench_reconfiguration`); the error is that of a layer's four all-to-alls in all regions at once, over light and EPS.
+The regions are those of the paper's Mixtrals: 6 optical and 2 electrical NICs a server, an OCS and
+a controller each. Times of up and down are those of an idle machine (`bench_updown`). The control
+loop lasts from the demand to the last confirmed rule in one region, without settling and traffic
+(`bench_reconfiguration`). The error is that of a layer's four all-to-alls in all regions at once,
+over circuits and EPS.
 
 `SIZES=FILE make bench`, or this file alone, also writes the table as Markdown.
 """
@@ -18,19 +20,26 @@ import numpy as np
 import pytest
 
 from controller.client import ControllerClient
-from controller.planner.plan import policy_named
-from emulator.datapath import bpf_refusal
-from moefabric.circuits import CircuitSet
-from moefabric.experiment.cpu import CpuSampler, idle_while
-from moefabric.experiment.replay import Replay
-from moefabric.experiment.results import STOLEN, result
-from moefabric.experiment.testbed import standing
-from moefabric.paper.job import Job
-from moefabric.paper.read import jobs
-from moefabric.paper.stage import COLD, at, emulation, fabric, operations
-from moefabric.topology import Fabric
+from emulator.fabric.datapath import bpf_refusal
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.topology import Fabric
+from moefabric.paper.emulation_setup import (
+    WARM_UP_OPERATIONS,
+    at_nic_rate,
+    layer_operations,
+    network_emulation,
+    region_fabric,
+)
+from moefabric.paper.job import PaperJob
+from moefabric.paper.loader import load_jobs
+from moefabric.planner.plan import policy_named
+from moefabric.runner.cpu_monitor import CpuSampler, idle_shares
+from moefabric.runner.executor import Executor
+from moefabric.runner.fidelity import CPU_STEAL_LIMIT
+from moefabric.runner.results import fabric_result
+from moefabric.runner.testbed import running_testbed
 from tests.bench.bench_reconfiguration import BOUND_S, ROUNDS, round_of_changes
-from tests.bench.bench_updown import outer, turn
+from tests.bench.bench_updown import outer, run_cycle
 
 __all__ = ["outer"]
 """A fixture, and with it the namespace in which fabrics come up."""
@@ -60,7 +69,7 @@ ERROR: Final = 0.05
 
 @dataclass(frozen=True)
 class Size:
-    """A row of the table. `error_p50` is None where others used the machine during every collective."""
+    """Row of the table. `error_p50` is None if every collective was disturbed."""
 
     servers: int
     up_s: float
@@ -74,11 +83,19 @@ class Size:
         """As the table has it."""
         error = "disturbed" if self.error_p50 is None else f"{self.error_p50:.1%}"
         return (
-            str(self.servers), f"{self.up_s:.1f} s", f"{self.down_s:.1f} s", f"{self.memory_mb:.0f} MB", f"{1e3 * self.loop_s:.1f} ms", error
+            str(self.servers), f"{self.up_s:.1f} s", f"{self.down_s:.1f} s",
+            f"{self.memory_mb:.0f} MB", f"{1e3 * self.loop_s:.1f} ms", error,
         )  # fmt: skip
 
 
-HEADINGS: Final = ("servers", "`up`", "`down`", "memory", "control loop, p50", "completion error, p50")
+HEADINGS: Final = (
+    "servers",
+    "`up`",
+    "`down`",
+    "memory",
+    "control loop, p50",
+    "completion error, p50",
+)
 
 
 def markdown(rows: Sequence[Size]) -> str:
@@ -87,16 +104,16 @@ def markdown(rows: Sequence[Size]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def sized(servers: int) -> tuple[Job, Fabric]:
+def sized(servers: int) -> tuple[PaperJob, Fabric]:
     """A fabric of so many servers, and the job of its regions."""
     name, regions = SIZES[servers]
-    job = jobs(JOBS)[name]
-    wiring = emulation(job, "mixnet").wiring
-    return job, fabric(f"sizes-{os.getpid()}", job, wiring, regions=regions, mtu=1500)
+    job = load_jobs(JOBS)[name]
+    mixnet = network_emulation(job, "mixnet")
+    return job, region_fabric(f"sizes-{os.getpid()}", job, mixnet, regions=regions, mtu=1500)
 
 
 def looped(client: ControllerClient, servers: int) -> float:
-    """Seconds from demand in to rules confirmed, p50 of the best round: what else the machine does only adds to it."""
+    """Return the p50 of the best round, in seconds from the demand to confirmed rules."""
     seen: list[float] = []
     while len(seen) < ROUNDS and min(seen, default=1.0) > LOOP_S:
         seen.append(round_of_changes(client, np.random.default_rng(len(seen)), f"{servers}"))
@@ -106,28 +123,35 @@ def looped(client: ControllerClient, servers: int) -> float:
 def measured(servers: int, there: str) -> Size:
     """One size, brought up to be timed, and once more to be used."""
     job, wired = sized(servers)
-    coming = min((turn(wired, there) for _ in range(TURNS)), key=lambda one: one.up_alone_s)
-    with standing(wired, congestion="reno") as (up, fleet, lights):
-        loop_s = looped(next(iter(lights.clients.values())), servers)
-        lights.dark()
-        made = at(wired, job, RATE_BPS)
-        replay = Replay(made, policy_named(POLICY), fleet, lights.under(POLICY), CircuitSet())
-        try:
-            replay.iteration(0, operations(job, made)[:COLD])
-            with CpuSampler() as cpu:
-                run = replay.iteration(1, operations(job, made))
-        finally:
-            replay.close()
-        entry = result(
-            made, "bench", POLICY, [run], cpu_idle=idle_while(cpu.samples, replay.windows), remarks=up.remarks
+    coming = min((run_cycle(wired, there) for _ in range(TURNS)), key=lambda one: one.idle_up_s)
+    with running_testbed(wired, congestion="reno") as (up, fleet, controllers):
+        loop_s = looped(next(iter(controllers.clients.values())), servers)
+        controllers.clear_circuits()
+        made = at_nic_rate(wired, job, RATE_BPS)
+        executor = Executor(
+            made, policy_named(POLICY), fleet, controllers.under_policy(POLICY), CircuitSet()
         )
-    ours = [c for c in entry["collectives"] if c["stolen_cpu"] <= STOLEN]
-    errors = [abs(c["measured_s"] / c["predicted_s"] - 1) for c in ours]
-    print(f"{servers} servers: {entry['fidelity']}")
+        try:
+            executor.iteration(0, layer_operations(job, made)[:WARM_UP_OPERATIONS])
+            with CpuSampler() as cpu:
+                run = executor.iteration(1, layer_operations(job, made))
+        finally:
+            executor.close()
+        entry = fabric_result(
+            made,
+            "bench",
+            POLICY,
+            [run],
+            cpu_idle=idle_shares(cpu.samples, executor.windows),
+            remarks=up.remarks,
+        )
+    ours = [c for c in entry.collectives if c.cpu_steal <= CPU_STEAL_LIMIT]
+    errors = [abs(c.error) for c in ours if c.error is not None]
+    print(f"{servers} servers: {entry.fidelity}")
     return Size(
         servers,
-        coming.up_alone_s,
-        coming.down_alone_s,
+        coming.idle_up_s,
+        coming.idle_down_s,
         coming.memory_mb,
         loop_s,
         median(errors) if errors else None,
@@ -138,7 +162,7 @@ ROWS: Final[list[Size]] = []
 
 
 @pytest.mark.parametrize("servers", list(SIZES), ids=lambda servers: f"{servers}-servers")
-def test_a_size(outer: str, servers: int) -> None:
+def test_size_stays_within_bounds(outer: str, servers: int) -> None:
     ROWS.append(measured(servers, outer))
     print("\n" + markdown(ROWS))
     if file := os.environ.get("SIZES"):

@@ -1,4 +1,4 @@
-"""What the switch costs: throughput and round trip against a bare veth pair, and the time to change its flows."""
+"""Cost of the kernel datapath: throughput, round trip and lookups, and the time to change flows."""
 
 import multiprocessing
 import shutil
@@ -12,23 +12,27 @@ from functools import partial
 
 import pytest
 
-from emulator import bpf, bpf_calls, namespaces
-from emulator.crossbar import BpfCrossbar
-from emulator.light import Light, Ports
-from emulator.switch.chassis import Chassis
-from emulator.switch.datapath import BpfDatapath
-from emulator.switch.flow import ALL, Flow, Output
-from emulator.switch.instructions import Descriptors
-from emulator.switch.match import Match
-from emulator.switch.program import switch_program
+from emulator.crossbar.bpf_crossbar import BpfCrossbar
+from emulator.crossbar.crossbar import CrossConnect, Ports
+from emulator.linux import bpf_assembler as bpf
+from emulator.linux import bpf_syscalls as bpf_calls
+from emulator.linux import namespaces
+from emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
+from emulator.openflow_switch.datapath.program_context import MapDescriptors
+from emulator.openflow_switch.datapath.shared_program import SharedProgram
+from emulator.openflow_switch.datapath.switch_program import switch_program
+from emulator.openflow_switch.flows.flow import ALL, Flow, Output
+from emulator.openflow_switch.flows.match import Match
 from tests.kernel.iperf import gigabits_per_second
-from tests.kernel.optical_bench import Wires, address, missing_for_kernel_tests
-from tests.namespaces import must
-from tests.switch_frames import ipv4
+from tests.kernel.optical_bench import HostNetwork, address, missing_for_kernel_tests
+from tests.support.namespaces import must
+from tests.support.switch_frames import ipv4
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""),
+    pytest.mark.skipif(
+        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
+    ),
 ]
 
 ROUNDS = 5
@@ -38,7 +42,7 @@ IP = {"eth_type": 0x0800}
 
 
 def routed(masks: int, here: int, there: int) -> list[Flow]:
-    """The host's address is behind its port, the other behind the NIC's, by the last of so many masks; nothing else fits."""
+    """Routes two hosts by the last of `masks` masks; no other flow fits."""
     others = [
         Flow(Match.of(**IP, ipv4_src=(0xAC100000, 0xFFFFFFFF << bit & 0xFFFFFFFF)), 9)
         for bit in range(2, masks)
@@ -50,35 +54,37 @@ def routed(masks: int, here: int, there: int) -> list[Flow]:
     return [*others, *hosts, Flow(Match.of(eth_type=0x0806), 0, (Output(ALL),))]
 
 
-def link(wires: Wires, a: str, b: str) -> None:
+def link(wires: HostNetwork, a: str, b: str) -> None:
     must("ip", "-n", wires.ocs, "link", "add", a, "type", "veth", "peer", "name", b)
     for end in (a, b):
         must("ip", "-n", wires.ocs, "link", "set", end, "up")
 
 
 @contextmanager
-def chain(chassis: Chassis, numbers: tuple[int, int]) -> Iterator[tuple[Wires, list[BpfDatapath]]]:
-    """Host 1, its switch, the crossbar, the other switch, host 2."""
+def chain(
+    program: SharedProgram, numbers: tuple[int, int]
+) -> Iterator[tuple[HostNetwork, list[BpfDatapath]]]:
+    """Connects host 1, its switch, the crossbar, the other switch and host 2."""
     with ExitStack() as undo:
-        wires = undo.enter_context(Wires(2))
+        wires = undo.enter_context(HostNetwork(2))
         hosts = wires.plug_in()
         place = wires.path(wires.ocs)
         switches = []
         for host, number in zip(wires.hosts, numbers, strict=True):
             link(wires, f"e{host}", f"o{host}")
-            switch = undo.enter_context(closing(BpfDatapath(chassis, number)))
+            switch = undo.enter_context(closing(BpfDatapath(program, number)))
             switch.attach({HOST: hosts[host], NIC: f"e{host}"}, place)
             switches.append(switch)
         crossbar = undo.enter_context(closing(BpfCrossbar.create(Ports(2, 2))))
         crossbar.attach({1: "o1", 2: "o2"}, place)
-        crossbar.load({1: Light(4, 0), 2: Light(3, 0)})
+        crossbar.load({1: CrossConnect(4, 0), 2: CrossConnect(3, 0)})
         yield wires, switches
 
 
 @pytest.fixture(scope="module")
-def chassis() -> Iterator[Chassis]:
-    with closing(Chassis(8)) as made:
-        yield made
+def program() -> Iterator[SharedProgram]:
+    with closing(SharedProgram(8)) as program:
+        yield program
 
 
 def _echo(sock: socket.socket, times: int) -> None:
@@ -87,43 +93,50 @@ def _echo(sock: socket.socket, times: int) -> None:
         sock.sendto(frame, sender)
 
 
-def round_trip_us(wires: Wires) -> float:
-    """The median of TRIPS datagrams and their echoes, one after the other."""
+def round_trip_us(wires: HostNetwork) -> float:
+    """Median round trip of TRIPS datagrams, one after the other, in µs."""
     with ExitStack() as undo:
         near, far = (undo.enter_context(_udp(wires, host)) for host in wires.hosts)
-        echo = multiprocessing.get_context("fork").Process(target=_echo, args=(far, TRIPS), daemon=True)
+        echo = multiprocessing.get_context("fork").Process(
+            target=_echo, args=(far, TRIPS), daemon=True
+        )
         echo.start()
-        took = []
+        durations_ns = []
         for _ in range(TRIPS):
             started = time.perf_counter_ns()
             near.sendto(b"x", address(2))
             near.recv(64)
-            took.append(time.perf_counter_ns() - started)
+            durations_ns.append(time.perf_counter_ns() - started)
         echo.join(timeout=10)
-    return statistics.median(took) / 1e3
+    return statistics.median(durations_ns) / 1e3
 
 
-def _udp(wires: Wires, host: int) -> socket.socket:
-    """A socket that waits 5 s by the kernel's own clock: Python's time-outs would add a poll(2) to each call."""
+def _udp(wires: HostNetwork, host: int) -> socket.socket:
+    """A UDP socket with the kernel's timeout; Python's would add a poll(2) to each call."""
     there = wires.path(wires.host(host))
-    sock = namespaces.within(there, partial(socket.socket, socket.AF_INET, socket.SOCK_DGRAM))
+    sock = namespaces.run_in(there, partial(socket.socket, socket.AF_INET, socket.SOCK_DGRAM))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, (5).to_bytes(8, "little") + bytes(8))
     sock.bind(address(host))
     return sock
 
 
 @pytest.mark.skipif(not shutil.which("iperf3"), reason="needs iperf3")
-@pytest.mark.parametrize("masks", [2, 16])
-def test_two_switches_and_a_crossbar_are_nearly_as_fast_as_a_bare_veth_pair(
-    chassis: Chassis, masks: int
+@pytest.mark.parametrize(("masks", "share"), [(2, 0.75), (16, 0.6)])
+def test_goodput_and_round_trip_against_veth_pair(
+    program: SharedProgram, masks: int, share: float
 ) -> None:
+    """Fabrics' tables have up to 7 masks: ARP; a server, a region or all, with a mark or without.
+
+    16 is the switch's limit. Each mask is a hash lookup in both switches: 14 more cost up to 0.12
+    of a bare veth pair's goodput (0.84 to 0.72).
+    """
     numbers = (0, 1) if masks == 2 else (2, 3)
-    with Wires(2) as bare, chain(chassis, numbers) as (through, switches):
+    with HostNetwork(2) as bare, chain(program, numbers) as (through, switches):
         bare.pair(1, 2)
         for switch, here, there in zip(switches, (1, 2), (2, 1), strict=True):
             switch.load(routed(masks, here, there))
         wire, switched, wire_us, switched_us = [], [], [], []
-        for _ in range(ROUNDS):  # interleaved, so that the machine's moods hit both
+        for _ in range(ROUNDS):  # interleaved, so that load of the machine affects both
             wire.append(gigabits_per_second(bare))
             switched.append(gigabits_per_second(through))
             wire_us.append(round_trip_us(bare))
@@ -132,84 +145,98 @@ def test_two_switches_and_a_crossbar_are_nearly_as_fast_as_a_bare_veth_pair(
     best = max(switched) / max(wire)
     trip = statistics.median(switched_us) / statistics.median(wire_us)
     print(
-        f"\n{masks} masks: host-switch-crossbar-switch-host {statistics.median(switched):.1f} Gb/s, bare veth pair "
-        f"{statistics.median(wire):.1f} Gb/s: ratio {ratio:.2f} (of the best runs {best:.2f}); round trip "
-        f"{statistics.median(switched_us):.1f} µs, bare {statistics.median(wire_us):.1f} µs: ratio {trip:.2f}"
+        f"\n{masks} masks: host-switch-crossbar-switch-host "
+        f"{statistics.median(switched):.1f} Gb/s, bare veth pair "
+        f"{statistics.median(wire):.1f} Gb/s: ratio {ratio:.2f} (best runs {best:.2f}); round trip "
+        f"{statistics.median(switched_us):.1f} µs, "
+        f"bare {statistics.median(wire_us):.1f} µs: ratio {trip:.2f}"
     )
-    assert max(ratio, best) >= 0.75
+    assert max(ratio, best) >= share
     assert min(trip, min(switched_us) / min(wire_us)) <= 2
 
 
-def test_a_mask_more_costs_a_look_up_more() -> None:
-    """The program alone, on one frame again and again, by the kernel's own clock."""
+def test_lookup_time_per_mask() -> None:
+    """Runs the program alone on one frame, timed by the kernel."""
     frame = ipv4(dst=0x0A090002)
-    with closing(Chassis(1)) as one, closing(BpfDatapath(one, 0)) as switch:
-        maps = Descriptors(3, 4, 5)
-        length = len(bpf.assembled(switch_program(one.layout, maps))) // 8
-        took = {}
+    with closing(SharedProgram(1)) as one, closing(BpfDatapath(one, 0)) as switch:
+        maps = MapDescriptors(3, 4, 5)
+        length = len(bpf.assemble(switch_program(one.layout, maps))) // 8
+        durations = {}
         for masks in (2, 4, 8, 16):
             switch.load(routed(masks, 1, 2))
             runs = [bpf_calls.run_classifier(one.program, frame, 200_000) for _ in range(ROUNDS)]
             assert {verdict for verdict, _ in runs} == {bpf.TC_ACT_SHOT}, "no port is attached"
-            took[masks] = statistics.median(duration for _, duration in runs)
-    slope = (took[16] - took[2]) / 14
-    said = ", ".join(f"{masks} masks {ns:.0f} ns" for masks, ns in took.items())
-    print(f"\nprogram of {length} instructions: {said} a frame; {slope:.0f} ns for each mask more")
+            durations[masks] = statistics.median(duration for _, duration in runs)
+    slope = (durations[16] - durations[2]) / 14
+    figures = ", ".join(f"{masks} masks {ns:.0f} ns" for masks, ns in durations.items())
+    print(
+        f"\nprogram of {length} instructions: {figures} a frame; "
+        f"{slope:.0f} ns for each further mask"
+    )
     assert slope < 100
 
 
-def took_ms(do: Callable[[], None]) -> float:
-    """Of the processor, in Python and kernel, so that a busy machine changes little."""
+def cpu_ms(work: Callable[[], None]) -> float:
+    """CPU time of user and kernel mode, which other load changes little."""
     started = time.process_time()
-    do()
+    work()
     return (time.process_time() - started) * 1e3
 
 
-def test_flows_change_in_milliseconds_and_one_in_a_fraction(chassis: Chassis) -> None:
-    with closing(BpfDatapath(chassis, 4)) as switch:
+def test_time_of_flow_changes(program: SharedProgram) -> None:
+    with closing(BpfDatapath(program, 4)) as switch:
         firsts, others = [], []
-        for turn in range(ROUNDS):
+        for attempt in range(ROUNDS):
             pair = (
-                [Flow(Match.of(**IP, ipv4_dst=turn << 24 | i), 1, (Output(2),)) for i in range(1000)]
+                [
+                    Flow(Match.of(**IP, ipv4_dst=attempt << 24 | i), 1, (Output(2),))
+                    for i in range(1000)
+                ]
                 for _ in "ab"
             )
             switch.load([])
-            firsts.append(took_ms(partial(switch.load, next(pair))))
-            others.append(took_ms(partial(switch.load, next(pair))))
+            firsts.append(cpu_ms(partial(switch.load, next(pair))))
+            others.append(cpu_ms(partial(switch.load, next(pair))))
         print(
-            f"\n1,000 flows into an empty table: {statistics.median(firsts):.1f} ms of a processor; instead of as many others: "
+            f"\n1,000 flows into an empty table: {statistics.median(firsts):.1f} ms of CPU; "
+            "in place of as many others: "
             f"{statistics.median(others):.1f} ms"
         )
         assert min(firsts) <= 40
         for table, most_ms in ((50, 0.5), (200, 0.5), (1000, 2.0)):
-            some, took = [Flow(Match.of(**IP, ipv4_dst=i), 1, (Output(2),)) for i in range(table)], []
-            for turn in range(100):
-                one = Flow(Match.of(**IP, ipv4_dst=0x0B000000 + turn), 1, (Output(1),))
-                took.append(took_ms(partial(switch.load, [*some, one])))
-            print(f"one flow more among {table}: {statistics.median(took):.2f} ms of a processor")
-            assert min(took) <= most_ms
+            some = [Flow(Match.of(**IP, ipv4_dst=i), 1, (Output(2),)) for i in range(table)]
+            durations_ms = []
+            for attempt in range(100):
+                one = Flow(Match.of(**IP, ipv4_dst=0x0B000000 + attempt), 1, (Output(1),))
+                durations_ms.append(cpu_ms(partial(switch.load, [*some, one])))
+            print(f"one more flow among {table}: {statistics.median(durations_ms):.2f} ms of CPU")
+            assert min(durations_ms) <= most_ms
 
 
-def test_a_large_fabrics_switches_are_made_at_once() -> None:
-    """160 switches, 128 of them with 9 ports each; making the wires is not counted."""
+def test_creation_time_of_large_fabric() -> None:
+    """Creates 160 switches, 128 of them with 9 ports; creating the veth pairs isn't timed."""
     names = {number: {port: f"s{number}p{port}" for port in range(1, 10)} for number in range(128)}
-    with Wires(0) as wires, ExitStack() as undo:
+    with HostNetwork(0) as wires, ExitStack() as undo:
         wires.namespace(wires.ocs)
         lines = [
-            f"link add {name} type veth peer {name}x" for some in names.values() for name in some.values()
+            f"link add {name} type veth peer {name}x"
+            for some in names.values()
+            for name in some.values()
         ]
         command = ["ip", "-n", wires.ocs, "-batch", "-"]
         subprocess.run(command, input="\n".join(lines), text=True, check=True, timeout=60)
         started = time.perf_counter()
-        made = undo.enter_context(closing(Chassis(160)))
-        switches = [undo.enter_context(closing(BpfDatapath(made, number))) for number in range(160)]
-        room = time.perf_counter() - started
+        program = undo.enter_context(closing(SharedProgram(160)))
+        switches = [
+            undo.enter_context(closing(BpfDatapath(program, number))) for number in range(160)
+        ]
+        creation_s = time.perf_counter() - started
 
         def attach_all() -> None:
             for number, some in names.items():
                 switches[number].attach(some)
 
-        namespaces.within(wires.path(wires.ocs), attach_all)
-        took = time.perf_counter() - started
-    print(f"\n160 switches: {room:.2f} s; 1,152 ports plugged in: {took - room:.2f} s")
-    assert took < 2
+        namespaces.run_in(wires.path(wires.ocs), attach_all)
+        total_s = time.perf_counter() - started
+    print(f"\n160 switches: {creation_s:.2f} s; 1,152 ports attached: {total_s - creation_s:.2f} s")
+    assert total_s < 2

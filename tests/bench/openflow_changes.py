@@ -1,4 +1,4 @@
-"""Our Ryu back end and one switch, from inside the process that has both: how long changes of its rules take. Prints milliseconds as JSON.
+"""Times rule changes of one switch through RyuSwitches and prints milliseconds as JSON.
 
 `python openflow_changes.py PORT` listens on 127.0.0.1:PORT for switch s0.
 """
@@ -12,8 +12,8 @@ from controller.southbound.openflow.ryu_switches import RyuSwitches
 # isort: split
 import eventlet
 
-from moefabric.rules import Rule, RuleChange
-from moefabric.topology import Eps, Fabric, Region
+from moefabric.core.rules import Rule, RuleChange
+from moefabric.core.topology import Eps, Fabric, Region
 
 PATHS = 8
 SERVERS = 126
@@ -33,7 +33,7 @@ def main() -> None:
     def ms(delete: list[Rule], add: list[Rule]) -> float:
         change = RuleChange(frozenset(delete), frozenset(add))
         started = perf_counter()
-        switches.change(change)
+        switches.apply(change)
         return (perf_counter() - started) * 1e3
 
     first = ms([], every)  # Ryu serialises each of them once
@@ -42,7 +42,11 @@ def main() -> None:
     standing, one = every[:STANDING], every[STANDING]
     ms([], standing)
     added, deleted = zip(*[(ms([], [one]), ms([one], [])) for _ in range(CHANGES)], strict=True)
-    print(json.dumps({"rules": len(every), "first": first, "many": many, "added": added, "deleted": deleted}))
+    print(
+        json.dumps(
+            {"rules": len(every), "first": first, "many": many, "added": added, "deleted": deleted}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,35 +1,39 @@
-"""All of Ryu's switch tests on both kinds of switches: `make conformance` writes what came of them to docs/conformance.md."""
+"""All of Ryu's switch tests on both kinds of switches; writes docs/conformance.md."""
 
 from pathlib import Path
 
 import pytest
 
-from emulator import ovs
-from tests.openflow_conformance import BPF, OVS, RATE_S, TRIES, bench
-from tests.openflow_verdicts import FAIL, Verdicts, files, page, summary
+from emulator.fabric import ovs
+from tests.support.openflow_conformance import BPF, OVS, RATE_S, TRIES, bench
+from tests.support.openflow_verdicts import FAIL, Verdicts, files, page, summary
+from tests.support.paths import REPOSITORY
 
 pytestmark = [pytest.mark.kernel, pytest.mark.ovs, pytest.mark.slow]
 
-PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
+PAGE = REPOSITORY / "docs" / "conformance.md"
 PAIRS = {BPF: 5, OVS: 8}
-HOW = f"""Every test of Ryu's switch tester (`ryu.tests.switch.tester`, ryu 4.34, its 144 descriptions for OpenFlow 1.3) on two kinds of switches, each wired to
-another of its kind as the tester wants: the switches of this project (tc-BPF datapath, `emulator.switch`), and Open vSwitch {{version}} in user space, as the
-emulator starts it. Written by `make conformance`.
+INTRODUCTION = f"""Every test of Ryu's switch tester (`ryu.tests.switch.tester`, Ryu 4.34, its 144
+descriptions for OpenFlow 1.3) on two kinds of switches: the switches of this project (tc-BPF
+datapath, `emulator.openflow_switch`), and Open vSwitch {{version}} in user space, configured as the
+emulator configures it. Each switch under test is wired to a tester of its kind. `make conformance`
+writes this page.
 
-*Pass*: packets came out as the tester expects. *Not supported*: the switch refused a rule, group or meter with the OpenFlow error that is shown, and
-nothing was changed. *Fail*: anything else. Rates are measured for {RATE_S} s instead of 30. What failed was tried again alone, {TRIES} times in all."""
+*Pass*: the packets were as the tester expects. *Not supported*: the switch refused a flow, group or
+meter with the OpenFlow error that is shown, and changed nothing. *Fail*: anything else. Rates are
+measured for {RATE_S} s instead of 30. Failed tests were repeated alone, up to {TRIES} times."""
 
 
 @pytest.mark.timeout(3600)
-def test_every_switch_is_judged_by_every_description(tmp_path: Path) -> None:
-    found = list[tuple[str, Verdicts]]()
+def test_all_descriptions_on_all_switches(tmp_path: Path) -> None:
+    results = list[tuple[str, Verdicts]]()
     for kind in (BPF, OVS):
-        (folder := tmp_path / str(len(found))).mkdir()
+        (folder := tmp_path / str(len(results))).mkdir()
         with bench(kind, PAIRS[kind], folder) as switches:
-            verdicts = switches.judged(files(), deadline_s=900)
+            verdicts = switches.run(files(), deadline_s=900)
         print(f"\n{kind}: {summary(verdicts)}")
-        found.append((kind, verdicts))
+        results.append((kind, verdicts))
     PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page(found, HOW.format(version=ovs.version())))
-    ours = found[0][1]
-    assert [f"{case}: {verdict}" for case, verdict in ours.items() if verdict.result == FAIL] == []
+    PAGE.write_text(page(results, INTRODUCTION.format(version=ovs.version())))
+    _, own = results[0]
+    assert [f"{case}: {verdict}" for case, verdict in own.items() if verdict.result == FAIL] == []

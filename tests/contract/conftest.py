@@ -1,18 +1,18 @@
-"""A switch of ours with its agent at work, and a controller that it has greeted."""
+"""Fixtures: a switch whose agent is running, and a controller that it has greeted."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
-from tests.openflow_bench import Bench, Watched, bench_of
-from tests.openflow_lab import Peer
+from tests.support.openflow_bench import Bench, RecordingDatapath, bench_of
+from tests.support.openflow_lab import Peer
 
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     with ExitStack() as undo:
-        yield bench_of(Watched(), undo)
+        yield bench_of(RecordingDatapath(), undo)
 
 
 @pytest.fixture

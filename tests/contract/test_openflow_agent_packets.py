@@ -1,57 +1,60 @@
-"""Packets between a switch of ours and its controller, and the ports they take."""
+"""Packets between a switch and its controller, and the ports that they use."""
 
 import pytest
 
-from tests.openflow_bench import TO_B, Bench, frame
-from tests.openflow_lab import DATAPATH, Peer, flow_mod, output
+from tests.support.openflow_bench import TO_B, Bench, frame
+from tests.support.openflow_lab import DATAPATH, Peer, flow_mod, output
 
 # isort: split
 from ryu.ofproto import ofproto_v1_3 as of
 from ryu.ofproto import ofproto_v1_3_parser as parser
 
 
-def test_a_packet_comes_to_the_controller_and_goes_back(bench: Bench, peer: Peer) -> None:
-    peer.after(flow_mod(7, [output(of.OFPP_CONTROLLER)], parser.OFPMatch(eth_type=0x0800), cookie=5))
+def test_packet_in_and_packet_out(bench: Bench, peer: Peer) -> None:
+    peer.after(
+        flow_mod(7, [output(of.OFPP_CONTROLLER)], parser.OFPMatch(eth_type=0x0800), cookie=5)
+    )
     bench.datapath.forward(3, frame())
-    heard = peer.hear()
-    assert (heard.reason, heard.cookie, heard.match["in_port"]) == (of.OFPR_ACTION, 5, 3)
-    assert (heard.data, heard.total_len) == (frame(), len(frame()))
+    packet = peer.receive()
+    assert (packet.reason, packet.cookie, packet.match["in_port"]) == (of.OFPR_ACTION, 5, 3)
+    assert (packet.data, packet.total_len) == (frame(), len(frame()))
     back = [output(of.OFPP_IN_PORT)]
-    assert peer.after(parser.OFPPacketOut(DATAPATH, of.OFP_NO_BUFFER, 3, back, heard.data)) == []
+    assert peer.after(parser.OFPPacketOut(DATAPATH, of.OFP_NO_BUFFER, 3, back, packet.data)) == []
     assert bench.datapath.sent == [(3, frame())]
 
 
-def test_what_no_entry_takes_is_said_to_be_so(bench: Bench, peer: Peer) -> None:
+def test_table_miss_is_reason_of_packet_in(bench: Bench, peer: Peer) -> None:
     peer.after(flow_mod(0, [output(of.OFPP_CONTROLLER)]))
     bench.datapath.forward(1, frame())
-    assert peer.hear().reason == of.OFPR_NO_MATCH
+    assert peer.receive().reason == of.OFPR_NO_MATCH
 
 
-def test_a_packet_out_can_go_through_the_tables(bench: Bench, peer: Peer) -> None:
+def test_packet_out_to_tables(bench: Bench, peer: Peer) -> None:
     peer.after(flow_mod(10, [output(2)], parser.OFPMatch(**TO_B)))
     out = [output(of.OFPP_TABLE)]
     peer.after(parser.OFPPacketOut(DATAPATH, of.OFP_NO_BUFFER, of.OFPP_CONTROLLER, out, frame()))
     assert bench.datapath.sent == [(2, frame())]
 
 
-def test_a_port_that_loses_its_carrier_is_told_of(bench: Bench, peer: Peer) -> None:
+def test_lost_carrier_sends_port_status(bench: Bench, peer: Peer) -> None:
     bench.interfaces.carrier("b", up=False)
-    told = peer.hear()
-    assert (told.msg_type, told.reason, told.desc.port_no) == (of.OFPT_PORT_STATUS, of.OFPPR_MODIFY, 2)
-    assert told.desc.state == of.OFPPS_LINK_DOWN
+    status = peer.receive()
+    assert (status.msg_type, status.reason) == (of.OFPT_PORT_STATUS, of.OFPPR_MODIFY)
+    assert status.desc.port_no == 2
+    assert status.desc.state == of.OFPPS_LINK_DOWN
 
 
-def test_packets_turn_to_the_next_port_when_one_loses_its_carrier(bench: Bench, peer: Peer) -> None:
+def test_fast_failover_follows_carrier(bench: Bench, peer: Peer) -> None:
     buckets = [parser.OFPBucket(0, port, of.OFPG_ANY, [output(port)]) for port in (2, 3)]
     group = parser.OFPGroupMod(DATAPATH, of.OFPGC_ADD, of.OFPGT_FF, 1, buckets)
     assert peer.after(group, flow_mod(1, [parser.OFPActionGroup(1)])) == []
     assert [port for port, _ in bench.datapath.forward(1, frame())] == [2]
     bench.interfaces.carrier("b", up=False)
-    assert peer.hear().msg_type == of.OFPT_PORT_STATUS
+    assert peer.receive().msg_type == of.OFPT_PORT_STATUS
     assert [port for port, _ in bench.datapath.forward(1, frame())] == [3]
 
 
-def test_port_statistics_are_those_of_the_interface(peer: Peer) -> None:
+def test_port_statistics_are_those_of_interface(peer: Peer) -> None:
     (port,) = peer.statistics(parser.OFPPortStatsRequest(DATAPATH, 0, 1))
     assert (port.rx_packets, port.tx_packets, port.rx_bytes, port.tx_bytes) == (5, 6, 500, 600)
 
@@ -69,5 +72,5 @@ def test_port_statistics_are_those_of_the_interface(peer: Peer) -> None:
     ],
     ids=lambda request: type(request).__name__,
 )
-def test_every_kind_of_statistics_can_be_read(peer: Peer, request_: object) -> None:
+def test_ryu_decodes_all_statistics(peer: Peer, request_: object) -> None:
     assert isinstance(peer.statistics(request_), list)

@@ -1,4 +1,4 @@
-"""What any optical switch keeps: one suite for the one in memory and for the driver of each language, the emulator's own device behind it."""
+"""Contract of `OpticalSwitch`: in memory, and emulated devices behind each driver."""
 
 import socket
 from collections.abc import Iterator
@@ -9,43 +9,49 @@ from typing import Any, Literal
 
 import pytest
 
-from controller.southbound.driven_ocs import DrivenOcs
-from controller.southbound.drivers import device
-from controller.southbound.memory_ocs import MemoryOcs
-from emulator.ocs.faults import Fault, Ill
-from moefabric.circuits import CircuitSet, Transition
-from moefabric.errors import ControlError
-from moefabric.ocs_control import Driver, Mode, OcsControl
-from moefabric.ocs_profile import Profile, Settle
-from moefabric.seams import OpticalSwitch
-from moefabric.topology import Fabric, Ocs, Region
-from tests.controller_lab import fabric
-from tests.ocs_device import Meddled, OcsDevice, ocs_device
+from controller.southbound.ocs.drivers import make_driver
+from controller.southbound.ocs.memory import MemoryOcs
+from controller.southbound.ocs.remote_ocs import RemoteOcs
+from emulator.ocs.device_faults import OcsFault, OcsFaultKind
+from moefabric.core.circuits import CircuitSet, Transition
+from moefabric.core.errors import ControlError
+from moefabric.core.ocs import (
+    CrossConnectMode,
+    DeviceProfile,
+    Ocs,
+    OcsControl,
+    OcsDriver,
+    SettleTime,
+)
+from moefabric.core.protocols import OpticalSwitch
+from moefabric.core.topology import Fabric, Region
+from tests.support.controller_lab import fabric
+from tests.support.ocs_device import EmulatedOcs, FaultInjectingDriver, ocs_device
 
 SETTLE_S = 0.05
 NOTHING = CircuitSet()
 A = CircuitSet.of(["s0/o0~s3/o2", "s1/o0~s2/o1"])
 B = CircuitSet.of(["s0/o0~s2/o0", "s1/o0~s2/o1"])
 PORTS = 14
-"""Two more than the region has NICs: those are others'."""
+"""Two more than the region has NICs; other users have these."""
 
 
-def wired(driver: Driver = Driver.SCPI) -> Fabric:
-    made = fabric(servers=4, optical=3, settle_ns=round(SETTLE_S * 1e9))
-    region = made.regions[0]
+def wired(driver: OcsDriver = OcsDriver.SCPI) -> Fabric:
+    wired_fabric = fabric(servers=4, optical=3, settle_ns=round(SETTLE_S * 1e9))
+    region = wired_fabric.regions[0]
     assert region.ocs is not None
     ocs = replace(region.ocs, ports=PORTS, control=OcsControl(driver=driver))
-    return replace(made, regions=(replace(region, ocs=ocs),))
+    return replace(wired_fabric, regions=(replace(region, ocs=ocs),))
 
 
-def parts(driver: Driver) -> tuple[Fabric, Region, Ocs]:
-    made = wired(driver)
-    assert made.regions[0].ocs is not None
-    return made, made.regions[0], made.regions[0].ocs
+def parts(driver: OcsDriver) -> tuple[Fabric, Region, Ocs]:
+    wired_fabric = wired(driver)
+    assert wired_fabric.regions[0].ocs is not None
+    return wired_fabric, wired_fabric.regions[0], wired_fabric.regions[0].ocs
 
 
-def profile(busy: Literal["move", "refuse"] = "move") -> Profile:
-    return Profile(settle=Settle(fixed_ns=round(SETTLE_S * 1e9)), busy=busy)
+def profile(busy: Literal["move", "refuse"] = "move") -> DeviceProfile:
+    return DeviceProfile(settle=SettleTime(fixed_ns=round(SETTLE_S * 1e9)), busy=busy)
 
 
 @pytest.fixture(params=["memory", "scpi", "scpi that refuses busy ports", "tl1", "restconf"])
@@ -53,25 +59,25 @@ def ocs(request: pytest.FixtureRequest) -> Iterator[OpticalSwitch]:
     if request.param == "memory":
         yield MemoryOcs(wired(), wired().regions[0])
         return
-    driver = Driver(request.param.split()[0])
-    made, region, described = parts(driver)
+    driver = OcsDriver(request.param.split()[0])
+    wired_fabric, region, spec = parts(driver)
     with ExitStack() as undo:
         busy: Literal["move", "refuse"] = "refuse" if "refuses" in request.param else "move"
         served = undo.enter_context(ocs_device(driver, PORTS, profile(busy)))
-        yield undo.enter_context(DrivenOcs(made, region, device(described, served.address)))
+        yield undo.enter_context(RemoteOcs(wired_fabric, region, make_driver(spec, served.address)))
 
 
 def test_a_new_device_is_dark(ocs: OpticalSwitch) -> None:
-    assert ocs.lit() == NOTHING
-    ocs.settled(0.01)
+    assert ocs.circuits() == NOTHING
+    ocs.wait_settled(0.01)
 
 
-def test_what_is_commanded_shows(ocs: OpticalSwitch) -> None:
-    ocs.reconfigure(NOTHING.towards(A))
-    assert ocs.lit() == A
+def test_commanded_circuits_show(ocs: OpticalSwitch) -> None:
+    ocs.reconfigure(NOTHING.transition_to(A))
+    assert ocs.circuits() == A
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", list(CrossConnectMode))
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -90,23 +96,23 @@ def test_what_is_commanded_shows(ocs: OpticalSwitch) -> None:
         ),
     ],
 )
-def test_one_matching_becomes_another(
-    ocs: OpticalSwitch, before: CircuitSet, after: CircuitSet, mode: Mode
+def test_reconfigure_reaches_another_matching(
+    ocs: OpticalSwitch, before: CircuitSet, after: CircuitSet, mode: CrossConnectMode
 ) -> None:
-    ocs.reconfigure(NOTHING.towards(before))
-    ocs.reconfigure(before.towards(after), mode)
-    ocs.settled(2)
-    assert ocs.lit() == after
+    ocs.reconfigure(NOTHING.transition_to(before))
+    ocs.reconfigure(before.transition_to(after), mode)
+    ocs.wait_settled(2)
+    assert ocs.circuits() == after
 
 
-def test_settling_takes_the_device_its_time_and_no_more_than_once(ocs: OpticalSwitch) -> None:
-    """Some languages tell that a change is accepted, others only when all is done."""
+def test_wait_settled_takes_the_settling_time_once(ocs: OpticalSwitch) -> None:
+    """Some languages acknowledge a change when accepted, others when settled."""
     started = _now(ocs)
-    ocs.reconfigure(NOTHING.towards(A))
-    ocs.settled(2)
+    ocs.reconfigure(NOTHING.transition_to(A))
+    ocs.wait_settled(2)
     assert SETTLE_S * 0.8 <= _now(ocs) - started < 1
     settled = _now(ocs)
-    ocs.settled(2)
+    ocs.wait_settled(2)
     assert _now(ocs) - settled < SETTLE_S / 2
 
 
@@ -114,23 +120,27 @@ def _now(ocs: OpticalSwitch) -> float:
     return ocs.clock.now_s() if isinstance(ocs, MemoryOcs) else monotonic()
 
 
-def test_waiting_for_light_has_an_end(ocs: OpticalSwitch) -> None:
+def test_wait_settled_raises_at_its_deadline(ocs: OpticalSwitch) -> None:
     started = _now(ocs)
-    ocs.reconfigure(NOTHING.towards(A))
+    ocs.reconfigure(NOTHING.transition_to(A))
     if _now(ocs) - started < SETTLE_S / 2:
         with pytest.raises(ControlError, match=r"ocs0.* within 0.01 s"):
-            ocs.settled(0.01)
-    ocs.settled(2)
-    assert ocs.lit() == A
+            ocs.wait_settled(0.01)
+    ocs.wait_settled(2)
+    assert ocs.circuits() == A
 
 
 @pytest.mark.parametrize(
-    ("transition", "said"),
+    ("transition", "message"),
     [
         pytest.param(
-            Transition(B, NOTHING, NOTHING), "1-21, 7-15 not connected", id="out-with-what-is-not-there"
+            Transition(B, NOTHING, NOTHING),
+            "1-21, 7-15 not connected",
+            id="out-with-what-is-not-there",
         ),
-        pytest.param(NOTHING.towards(B), "1-21, 4-22, 7-15, 8-18 busy", id="in-with-what-is-busy"),
+        pytest.param(
+            NOTHING.transition_to(B), "1-21, 4-22, 7-15, 8-18 busy", id="in-with-what-is-busy"
+        ),
         pytest.param(
             Transition(CircuitSet.of(["s3/o0~s2/o2"]), NOTHING, CircuitSet.of(["s0/o1~s1/o1"])),
             "9-24, 10-23 not connected",
@@ -138,131 +148,145 @@ def test_waiting_for_light_has_an_end(ocs: OpticalSwitch) -> None:
         ),
     ],
 )
-def test_a_refusal_changes_nothing(ocs: OpticalSwitch, transition: Transition, said: str) -> None:
-    ocs.reconfigure(NOTHING.towards(A))
-    with pytest.raises(ControlError, match=f"ocs0.*{said}.*nothing has changed"):
+def test_refused_transition_changes_nothing(
+    ocs: OpticalSwitch, transition: Transition, message: str
+) -> None:
+    ocs.reconfigure(NOTHING.transition_to(A))
+    with pytest.raises(ControlError, match=f"ocs0.*{message}.*nothing has changed"):
         ocs.reconfigure(transition)
-    assert ocs.lit() == A
-    ocs.settled(2)
+    assert ocs.circuits() == A
+    ocs.wait_settled(2)
 
 
-@pytest.mark.parametrize("mode", [Mode.UPDATE, Mode.OVERWRITE])
-def test_the_same_twice_is_no_fault(ocs: OpticalSwitch, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [CrossConnectMode.UPDATE, CrossConnectMode.OVERWRITE])
+def test_repeated_transition_is_no_fault(ocs: OpticalSwitch, mode: CrossConnectMode) -> None:
     for _ in range(2):
-        ocs.reconfigure(NOTHING.towards(A), mode)
-        ocs.reconfigure(A.towards(B), mode)
-    assert ocs.lit() == B
+        ocs.reconfigure(NOTHING.transition_to(A), mode)
+        ocs.reconfigure(A.transition_to(B), mode)
+    assert ocs.circuits() == B
 
 
 @pytest.mark.parametrize(
     ("mode", "after"),
     [
-        pytest.param(Mode.UPDATE, ["s0/o0~s1/o1", "s1/o0~s2/o1"], id="update-takes-out-what-is-in-the-way"),
-        pytest.param(Mode.OVERWRITE, ["s0/o0~s1/o1"], id="overwrite-takes-out-everything-else"),
+        pytest.param(
+            CrossConnectMode.UPDATE,
+            ["s0/o0~s1/o1", "s1/o0~s2/o1"],
+            id="update-takes-out-what-is-in-the-way",
+        ),
+        pytest.param(
+            CrossConnectMode.OVERWRITE, ["s0/o0~s1/o1"], id="overwrite-takes-out-everything-else"
+        ),
     ],
 )
-def test_a_change_that_finds_ports_busy(ocs: OpticalSwitch, mode: Mode, after: list[str]) -> None:
-    ocs.reconfigure(NOTHING.towards(A))
-    ocs.reconfigure(NOTHING.towards(CircuitSet.of(["s0/o0~s1/o1"])), mode)
-    assert ocs.lit() == CircuitSet.of(after)
+def test_mode_decides_about_busy_ports(
+    ocs: OpticalSwitch, mode: CrossConnectMode, after: list[str]
+) -> None:
+    ocs.reconfigure(NOTHING.transition_to(A))
+    ocs.reconfigure(NOTHING.transition_to(CircuitSet.of(["s0/o0~s1/o1"])), mode)
+    assert ocs.circuits() == CircuitSet.of(after)
 
 
-DRIVERS = [Driver.SCPI, Driver.TL1, Driver.RESTCONF]
+DRIVERS = [OcsDriver.SCPI, OcsDriver.TL1, OcsDriver.RESTCONF]
 
 
 @pytest.fixture(params=DRIVERS)
-def bad(request: pytest.FixtureRequest) -> Iterator[tuple[DrivenOcs, OcsDevice, list[Fault]]]:
-    """A driver with A lit, its device, and the faults that this suffers as soon as it is told to move."""
-    made, region, described = parts(request.param)
-    faults: list[Fault] = []
+def bad(request: pytest.FixtureRequest) -> Iterator[tuple[RemoteOcs, EmulatedOcs, list[OcsFault]]]:
+    """Yield an OCS with A lit, its device, and the faults that its next command triggers."""
+    wired_fabric, region, spec = parts(request.param)
+    faults: list[OcsFault] = []
     with ExitStack() as undo:
         served = undo.enter_context(ocs_device(request.param, PORTS, profile()))
 
         def meddle() -> None:
-            served.suffer(*faults)
+            served.inject(*faults)
             faults.clear()
 
-        meddled = Meddled(device(described, served.address, patience_s=0.4), meddle)
-        driven = undo.enter_context(DrivenOcs(made, region, meddled))
-        driven.reconfigure(NOTHING.towards(A))
-        driven.settled(2)
+        meddled = FaultInjectingDriver(make_driver(spec, served.address, timeout_s=0.4), meddle)
+        driven = undo.enter_context(RemoteOcs(wired_fabric, region, meddled))
+        driven.reconfigure(NOTHING.transition_to(A))
+        driven.wait_settled(2)
         yield driven, served, faults
 
 
-Bad = tuple[DrivenOcs, OcsDevice, list[Fault]]
+Bad = tuple[RemoteOcs, EmulatedOcs, list[OcsFault]]
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
-        pytest.param(Fault(Ill.DENY, times=2), "refuses", id="says-no"),
-        pytest.param(Fault(Ill.PARTIAL, value=1, times=1), "refuses", id="does-half-and-says-no"),
-        pytest.param(Fault(Ill.PORT, ports=(7,)), "refuses", id="a-port-has-failed"),
+        pytest.param(OcsFault(OcsFaultKind.REJECT, times=2), "refuses", id="says-no"),
+        pytest.param(
+            OcsFault(OcsFaultKind.PARTIAL_APPLY, value=1, times=1),
+            "refuses",
+            id="does-half-and-says-no",
+        ),
+        pytest.param(OcsFault(OcsFaultKind.PORT, ports=(7,)), "refuses", id="a-port-has-failed"),
     ],
 )
-def test_a_device_that_says_no_is_left_as_it_was(bad: Bad, fault: Fault, said: str) -> None:
+def test_refusing_device_is_restored(bad: Bad, fault: OcsFault, message: str) -> None:
     ocs, _, faults = bad
     faults.append(fault)
-    with pytest.raises(ControlError, match=f"ocs0 {said}: .*; nothing has changed"):
-        ocs.reconfigure(A.towards(B))
-    assert ocs.lit() == A
+    with pytest.raises(ControlError, match=f"ocs0 {message}: .*; nothing has changed"):
+        ocs.reconfigure(A.transition_to(B))
+    assert ocs.circuits() == A
 
 
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(Fault(Ill.RESET, times=1), id="hangs-up-before-it-is-done"),
-        pytest.param(Fault(Ill.RESET, value=1, times=1), id="hangs-up-when-it-is-done"),
-        pytest.param(Fault(Ill.DELAY, value=0.1), id="is-late"),
+        pytest.param(OcsFault(OcsFaultKind.RESET, times=1), id="hangs-up-before-it-is-done"),
+        pytest.param(OcsFault(OcsFaultKind.RESET, value=1, times=1), id="hangs-up-when-it-is-done"),
+        pytest.param(OcsFault(OcsFaultKind.DELAY, value=0.1), id="is-late"),
     ],
 )
-def test_a_device_that_stumbles_gets_there(bad: Bad, fault: Fault) -> None:
+def test_interrupted_change_completes(bad: Bad, fault: OcsFault) -> None:
     ocs, device_, faults = bad
     faults.append(fault)
-    ocs.reconfigure(A.towards(B))
-    ocs.settled(2)
-    assert ocs.lit() == B
-    assert len(device_.joined()) == 4
+    ocs.reconfigure(A.transition_to(B))
+    ocs.wait_settled(2)
+    assert ocs.circuits() == B
+    assert len(device_.cross_connects()) == 4
 
 
-def test_a_device_that_never_says_that_it_is_done_is_not_waited_for_for_ever(bad: Bad) -> None:
-    """Either the end of waiting is told as a fault, or what the device shows is believed; it has done it."""
+def test_missing_completion_does_not_block_for_ever(bad: Bad) -> None:
+    """Either waiting raises an error, or the device's state counts; it has executed the change."""
     ocs, _, faults = bad
-    faults.append(Fault(Ill.NEVER))
+    faults.append(OcsFault(OcsFaultKind.DROP_COMPLETION))
     started = monotonic()
     with suppress(ControlError):
-        ocs.reconfigure(A.towards(B))
-        ocs.settled(0.2)
+        ocs.reconfigure(A.transition_to(B))
+        ocs.wait_settled(0.2)
     assert monotonic() - started < 5
-    assert ocs.lit() == B
+    assert ocs.circuits() == B
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_silence_and_absence_are_told_with_the_place(driver: Driver) -> None:
-    made, region, described = parts(driver)
+def test_silent_and_absent_devices_are_named(driver: OcsDriver) -> None:
+    wired_fabric, region, spec = parts(driver)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address: Any = listener.getsockname()[:2]
         silent = f"ocs0 at 127.0.0.1:{address[1]}: no answer to .* within"
         with (
-            DrivenOcs(made, region, device(described, address, patience_s=0.05)) as ocs,
+            RemoteOcs(wired_fabric, region, make_driver(spec, address, timeout_s=0.05)) as ocs,
             pytest.raises(ControlError, match=silent),
         ):
-            ocs.lit()
+            ocs.circuits()
     with (
-        DrivenOcs(made, region, device(described, address)) as ocs,
+        RemoteOcs(wired_fabric, region, make_driver(spec, address)) as ocs,
         pytest.raises(ControlError, match=f"ocs0 at 127.0.0.1:{address[1]}: .*refused"),
     ):
-        ocs.lit()
+        ocs.circuits()
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_cross_connects_of_others_are_left_alone(driver: Driver) -> None:
-    made, region, described = parts(driver)
+def test_cross_connects_of_others_are_kept(driver: OcsDriver) -> None:
+    wired_fabric, region, spec = parts(driver)
     with ocs_device(driver, PORTS, profile()) as served:
         others = (13, 28), (14, 27)
-        served.do(lambda: served.store.add(others))
-        with DrivenOcs(made, region, device(described, served.address)) as ocs:
-            for mode in Mode:
-                ocs.reconfigure(ocs.lit().towards(A), mode)
-                ocs.reconfigure(A.towards(NOTHING), mode)
-        assert served.joined() == others
+        served.run(lambda: served.device.add(others))
+        with RemoteOcs(wired_fabric, region, make_driver(spec, served.address)) as ocs:
+            for mode in CrossConnectMode:
+                ocs.reconfigure(ocs.circuits().transition_to(A), mode)
+                ocs.reconfigure(A.transition_to(NOTHING), mode)
+        assert served.cross_connects() == others

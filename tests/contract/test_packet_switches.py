@@ -1,4 +1,4 @@
-"""What any packet switches keep: one suite for those in memory, and for Open vSwitch and switches of ours under the real controller process's own Ryu."""
+"""Contract of packet switches: in memory, Open vSwitch, and ours under a controller process."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -8,13 +8,21 @@ from pathlib import Path
 import pytest
 
 from controller.client import ControllerClient
-from controller.southbound.openflow.entries import Entry
+from controller.southbound.openflow.flow_entries import FlowEntry
 from controller.southbound.openflow.memory import MemorySwitches
-from emulator.ovs import Bridge
-from moefabric.circuits import CircuitSet
-from moefabric.rules import RuleChange, eps_rules, light_rules, server_rules
-from tests.controller_lab import MANAGEMENT, Lab, entries_as_said, entry_set, fabric, needs, own_network
-from tests.switch_processes import Door, wire
+from emulator.fabric.ovs import Bridge
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.rules import RuleChange, direct_rules, eps_rules, server_rules
+from tests.support.controller_lab import (
+    MANAGEMENT,
+    Lab,
+    entries_as_said,
+    entry_set,
+    fabric,
+    needs,
+    own_network,
+)
+from tests.support.switch_processes import SwitchProcess, wire
 
 FABRIC = fabric()
 REGION = FABRIC.regions[0]
@@ -24,34 +32,34 @@ B = CircuitSet.of(["s0/o1~s3/o1", "s0/o0~s2/o0", "s1/o0~s2/o1"])
 
 @dataclass
 class Answer:
-    """Switches that can be told of circuits, and asked what entries they have."""
+    """Switches: a function that lights circuits, and one that returns their entries."""
 
     light: Callable[[CircuitSet], object]
-    entries: Callable[[str], set[Entry]]
+    entries: Callable[[str], set[FlowEntry]]
 
 
 class InMemory:
-    """The switches in memory, told of circuits as a reconciliation would."""
+    """Switches in memory whose rules change as a reconciler changes them."""
 
     def __init__(self) -> None:
         self.switches, self.now = MemorySwitches(FABRIC), CircuitSet()
 
     def light(self, target: CircuitSet) -> None:
-        kept = light_rules(self.now.towards(target).kept)
-        self.switches.change(RuleChange.between(light_rules(self.now), kept))
-        self.switches.change(RuleChange.between(kept, light_rules(target)))
+        kept = direct_rules(self.now.transition_to(target).kept)
+        self.switches.apply(RuleChange.between(direct_rules(self.now), kept))
+        self.switches.apply(RuleChange.between(kept, direct_rules(target)))
         self.now = target
 
-    def entries(self, switch: str) -> set[Entry]:
+    def entries(self, switch: str) -> set[FlowEntry]:
         return set(self.switches._tables[switch].values())
 
 
 class OurLab(Lab):
-    """A lab whose switches are ours, with wires that end nowhere. `ovs-ofctl` finds them where it finds Open vSwitch's."""
+    """A lab with our switches, without links. `ovs-ofctl` finds them as it finds Open vSwitch's."""
 
     def start_ovs(self, bridges: list[Bridge] | None = None) -> None:
         assert bridges is None
-        made = [
+        switches = [
             {
                 "name": name,
                 "datapath_id": self.fabric.dpid(name),
@@ -62,12 +70,14 @@ class OurLab(Lab):
         for name in self.fabric.switches:
             for port in self.fabric.ports(name).values():
                 wire(f"{name}-{port}", f"{name}-{port}e")
-        self.door = Door(made, self.ovs.folder, self.undo)
+        self.process = SwitchProcess(switches, self.ovs.folder, self.undo)
 
     def connect(self, *switches: str) -> None:
         region_of = self.fabric.region_of
         named = switches or self.fabric.switches
-        self.door.connect({name: MANAGEMENT.openflow(region_of.get(name)) for name in named})
+        self.process.connect(
+            {name: MANAGEMENT.openflow_endpoint(region_of.get(name)) for name in named}
+        )
 
 
 KINDS = {"ovs": Lab, "bpf": OurLab}
@@ -82,8 +92,8 @@ KINDS = {"ovs": Lab, "bpf": OurLab}
 )
 def answer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Answer]:
     if request.param == "memory":
-        made = InMemory()
-        yield Answer(made.light, made.entries)
+        switches = InMemory()
+        yield Answer(switches.light, switches.entries)
         return
     if lacking := needs():
         pytest.skip(f"lacks {lacking}")
@@ -97,10 +107,12 @@ def answer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Answer]:
         )
 
 
-def test_the_switches_have_exactly_the_rules_of_what_is_lit(answer: Answer) -> None:
-    """One test for all states, since the real switches take a second to make."""
+def test_switches_have_exactly_the_rules_of_lit_circuits(answer: Answer) -> None:
+    """One test covers all states, since real switches take a second to start."""
     for lit in (CircuitSet(), A, B, A, CircuitSet()):
         answer.light(lit)
-        rules = server_rules(FABRIC, REGION) | eps_rules(FABRIC) | light_rules(lit)
+        rules = server_rules(FABRIC, REGION) | eps_rules(FABRIC) | direct_rules(lit)
         for switch in FABRIC.switches:
-            assert answer.entries(switch) == entry_set(FABRIC, switch, rules), f"{switch} with {lit}"
+            assert answer.entries(switch) == entry_set(FABRIC, switch, rules), (
+                f"{switch} with {lit}"
+            )

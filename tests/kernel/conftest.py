@@ -1,26 +1,26 @@
-"""What kernel tests share: a switch in the kernel (its chassis, one with hosts on its ports, and that one emptied), and a small fabric."""
+"""Fixtures of kernel tests: the switches' program, a switch with hosts, and a small fabric."""
 
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
-from emulator.switch.chassis import Chassis
-from moefabric.topology import Fabric
-from tests.kernel.fabric_lab import Machine, own_machine, wired
+from emulator.openflow_switch.datapath.shared_program import SharedProgram
+from moefabric.core.topology import Fabric
+from tests.kernel.fabric_lab import Machine, isolated_machine, small_fabric
 from tests.kernel.switch_bench import HOSTS, Lab, lab
-from tests.namespaces import must
+from tests.support.namespaces import must
 
 
 @pytest.fixture(scope="module")
-def chassis() -> Iterator[Chassis]:
-    with closing(Chassis(8, flows=256)) as made:
-        yield made
+def program() -> Iterator[SharedProgram]:
+    with closing(SharedProgram(8, flows=256)) as shared:
+        yield shared
 
 
 @pytest.fixture(scope="module")
-def plugged(chassis: Chassis) -> Iterator[Lab]:
-    with lab(HOSTS, chassis, number=7) as made:
+def plugged(program: SharedProgram) -> Iterator[Lab]:
+    with lab(HOSTS, program, number=7) as made:
         for host in made.nics:  # a host with an address would answer ARP
             must(*made.hosts.argv(host, "ip", "address", "flush", "dev", "nic"))
         yield made
@@ -38,13 +38,13 @@ def bench(plugged: Lab) -> Lab:
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Machine]:
-    with own_machine() as made:
-        yield made
+    with isolated_machine() as isolated:
+        yield isolated
 
 
 @pytest.fixture(scope="module")
 def fabric(machine: Machine) -> Iterator[Fabric]:
-    made = wired("small")
-    machine.up(made)
-    yield made
-    machine.down(made.name)
+    small = small_fabric("small")
+    machine.up(small)
+    yield small
+    machine.down(small.name)

@@ -1,4 +1,7 @@
-"""A small fabric with real packets, two servers with an optical and an electrical NIC each, and a machine of its own to have it on."""
+"""Small fabric with real packets, in a network namespace that stands for the machine.
+
+It has two servers with an optical and an electrical NIC each.
+"""
 
 import json
 import os
@@ -14,19 +17,22 @@ from typing import TypeVar
 
 import pytest
 
-from emulator import lifecycle, namespaces
-from emulator.plan import bridge
-from emulator.processes import Process, Role
-from emulator.waiting import Deadline
-from moefabric.management import RunDir, Wiring, root
-from moefabric.topology import Eps, Fabric, Ocs, Region
+from emulator.fabric import lifecycle
+from emulator.fabric.plan import bridge_name
+from emulator.linux import namespaces
+from emulator.linux.processes import ProcessRole, ProcessSpec
+from emulator.linux.waiting import Deadline
+from moefabric.config.run_directory import FabricWiring, RunDirectory, run_root
+from moefabric.core.ocs import Ocs
+from moefabric.core.topology import Eps, Fabric, Region
 
 NEEDS = [
     pytest.mark.kernel,
     pytest.mark.ovs,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
     pytest.mark.skipif(
-        shutil.which("ovs-vswitchd") is None, reason="needs Open vSwitch: apt install openvswitch-switch"
+        shutil.which("ovs-vswitchd") is None,
+        reason="needs Open vSwitch: apt install openvswitch-switch",
     ),
 ]
 T = TypeVar("T")
@@ -37,10 +43,10 @@ import socket, sys, time
 with socket.create_server((sys.argv[1], 5201)) as server:
     print("listening", flush=True)
     flow, _ = server.accept()
-    got, began = len(flow.recv(1 << 20)), time.monotonic()
+    received, start = len(flow.recv(1 << 20)), time.monotonic()
     while part := flow.recv(1 << 20):
-        got += len(part)
-    print(got * 8 / (time.monotonic() - began))
+        received += len(part)
+    print(received * 8 / (time.monotonic() - start))
 """
 SENDER = """
 import socket, sys
@@ -52,121 +58,157 @@ with socket.create_connection((sys.argv[1], 5201), 5) as flow:
 """
 
 
-def wired(name: str, rate_bps: float = RATE_BPS, servers: tuple[str, ...] = ("s0", "s1")) -> Fabric:
+def small_fabric(
+    name: str, rate_bps: float = RATE_BPS, servers: tuple[str, ...] = ("s0", "s1")
+) -> Fabric:
     ocs = Ocs("ocs0", ports=len(servers))
-    return Fabric(name, (Region("r0", 0, servers, ocs),), 2, 1, 1, rate_bps, Eps(servers_per_leaf=4))
+    return Fabric(
+        name, (Region("r0", 0, servers, ocs),), 2, 1, 1, rate_bps, Eps(servers_per_leaf=4)
+    )
 
 
-def nothing_else(_wiring: Wiring, _run_dir: RunDir) -> list[Process]:
+def no_processes(_wiring: FabricWiring, _run_dir: RunDirectory) -> list[ProcessSpec]:
     return []
 
 
-def sleeper(where: str, name: str = "sleeper", role: Role = Role.OTHER) -> Process:
-    return Process(name, where, ("sleep", "600"), role=role)
+def sleeper(node: str, name: str = "sleeper", role: ProcessRole = ProcessRole.OTHER) -> ProcessSpec:
+    return ProcessSpec(name, node, ("sleep", "600"), role=role)
 
 
-def ocs_process(_wiring: Wiring, run_dir: RunDir) -> list[Process]:
-    plant = str(run_dir.path / "ocs0.plant")
-    return [Process("ocs0", "outer", (sys.executable, "-m", "emulator.ocs", "--plant", plant), role=Role.OCS)]
+def ocs_process(_wiring: FabricWiring, run_dir: RunDirectory) -> list[ProcessSpec]:
+    handoff = str(run_dir.path / "ocs0.handoff")
+    return [
+        ProcessSpec(
+            "ocs0",
+            "outer",
+            (sys.executable, "-m", "emulator.ocs", "--socket", handoff),
+            role=ProcessRole.OCS,
+        )
+    ]
 
 
 class Machine:
-    """A network namespace that stands for the machine, and a folder that stands for /run/moefabric."""
+    """Network namespace in the place of the machine, and a folder in that of /run/moefabric.
+
+    `outer` is a process in the namespace.
+    """
 
     def __init__(self, outer: int, folder: Path) -> None:
         self.outer, self.folder = outer, folder
 
-    def elsewhere(self) -> bool:
-        return Path(namespaces.of(self.outer)).readlink() != Path("/proc/self/ns/net").readlink()
+    def is_isolated(self) -> bool:
+        return (
+            Path(namespaces.path_of(self.outer)).readlink() != Path("/proc/self/ns/net").readlink()
+        )
 
-    def here(self, do: Callable[[], T]) -> T:
-        return namespaces.within(namespaces.of(self.outer), do, timeout_s=60)
+    def run(self, function: Callable[[], T]) -> T:
+        return namespaces.run_in(namespaces.path_of(self.outer), function, timeout_s=60)
 
     def up(
-        self, fabric: Fabric, processes: Callable[[Wiring, RunDir], list[Process]] = nothing_else
-    ) -> Wiring:
-        return self.here(partial(lifecycle.up, fabric, processes))
+        self,
+        fabric: Fabric,
+        processes: Callable[[FabricWiring, RunDirectory], list[ProcessSpec]] = no_processes,
+    ) -> FabricWiring:
+        return self.run(partial(lifecycle.up, fabric, processes))
 
     def down(self, name: str) -> bool:
-        return self.here(partial(lifecycle.down, name))
+        return self.run(partial(lifecycle.down, name))
 
-    def on(
-        self, name: str, server: str, *cmd: str, timeout_s: float = 20
+    def run_on(
+        self, name: str, server: str, *command: str, timeout_s: float = 20
     ) -> subprocess.CompletedProcess[str]:
-        argv = lifecycle.argv_on(name, server, cmd)
+        argv = lifecycle.exec_argv(name, server, command)
         return subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=False)
 
     def links(self) -> set[str]:
-        shown = self.here(
-            lambda: subprocess.run(["ip", "-j", "link"], capture_output=True, text=True, check=True).stdout
+        shown = self.run(
+            lambda: (
+                subprocess.run(
+                    ["ip", "-j", "link"], capture_output=True, text=True, check=True
+                ).stdout
+            )
         )
         return {link["ifname"] for link in json.loads(shown)}
 
-    def rules(self, fabric: Fabric, switch: str, *rules: str) -> None:
-        """Have a switch follow exactly these rules."""
-        socket = RunDir.named(fabric.name).switches / f"{bridge(switch, fabric)}.mgmt"
-        words = ["replace-flows", f"unix:{socket}", "-"] if rules else ["del-flows", f"unix:{socket}"]
-        given = "\n".join(rules)
+    def set_rules(self, fabric: Fabric, switch: str, *rules: str) -> None:
+        """Replace the rules of a switch."""
+        socket = (
+            RunDirectory.of_fabric(fabric.name).switches / f"{bridge_name(switch, fabric)}.mgmt"
+        )
+        words = (
+            ["replace-flows", f"unix:{socket}", "-"] if rules else ["del-flows", f"unix:{socket}"]
+        )
         subprocess.run(
-            ["ovs-ofctl", "-O", "OpenFlow13", *words], input=given, text=True, check=True, timeout=10
+            ["ovs-ofctl", "-O", "OpenFlow13", *words],
+            input="\n".join(rules),
+            text=True,
+            check=True,
+            timeout=10,
         )
 
-    def by(self, fabric: Fabric, path: str) -> None:
-        """Rules that send everything between the two servers by one path."""
+    def route_by(self, fabric: Fabric, path: str) -> None:
+        """Set rules that send all traffic between the two servers by one path."""
         fields = (("ip", "nw_dst"), ("arp", "arp_tpa"))
-        for here in fabric.servers:
-            ports = fabric.ports(here)
-            own, out = fabric.prefix(here), ports[f"{here}/{path}"]
-            home = [
-                f"priority=2,{protocol},{field}={own},actions=output:{ports['host']}"
+        for server in fabric.servers:
+            ports = fabric.ports(server)
+            prefix, out = fabric.prefix(server), ports[f"{server}/{path}"]
+            inbound = [
+                f"priority=2,{protocol},{field}={prefix},actions=output:{ports['host']}"
                 for protocol, field in fields
             ]
-            self.rules(fabric, here, *home, f"priority=1,actions=output:{out}")
+            self.set_rules(fabric, server, *inbound, f"priority=1,actions=output:{out}")
         leaf = fabric.ports("leaf0")
-        towards = [
+        leaf_rules = [
             f"{protocol},{field}={fabric.prefix(server)},actions=output:{leaf[f'{server}/e0']}"
             for server in fabric.servers
             for protocol, field in fields
         ]
-        self.rules(fabric, "leaf0", *towards)
+        self.set_rules(fabric, "leaf0", *leaf_rules)
 
     def goodput_bps(self, fabric: Fabric) -> float:
-        """What one TCP flow from s0 to s1 gets, from the first byte that arrives to the last."""
-        to = fabric.addresses("s1")[0]
-        receive = lifecycle.argv_on(fabric.name, "s1", [sys.executable, "-c", RECEIVER, to])
+        """Return the goodput of one TCP flow from s0 to s1, from the first byte to the last."""
+        address = fabric.addresses("s1")[0]
+        receive = lifecycle.exec_argv(fabric.name, "s1", [sys.executable, "-c", RECEIVER, address])
         with subprocess.Popen(receive, stdout=subprocess.PIPE, text=True) as receiver:
             try:
                 assert receiver.stdout is not None
                 assert receiver.stdout.readline() == "listening\n"
-                sent = self.on(
-                    fabric.name, "s0", sys.executable, "-c", SENDER, to, str(int(RATE_BPS / 8 * 1.03))
+                sender = self.run_on(
+                    fabric.name,
+                    "s0",
+                    sys.executable,
+                    "-c",
+                    SENDER,
+                    address,
+                    str(int(RATE_BPS / 8 * 1.03)),
                 )
-                assert sent.returncode == 0, sent.stderr
+                assert sender.returncode == 0, sender.stderr
                 return float(receiver.stdout.readline())
             finally:
                 receiver.kill()
 
 
 @contextmanager
-def own_machine() -> Iterator[Machine]:
-    """A machine, and at its end no fabric on it."""
-    folder = Path(tempfile.mkdtemp(prefix="mf", dir="/tmp"))  # unix sockets want short paths
+def isolated_machine() -> Iterator[Machine]:
+    """Yield a machine; afterwards remove every fabric on it."""
+    folder = Path(tempfile.mkdtemp(prefix="mf", dir="/tmp"))  # paths of Unix sockets are short
     with (
-        pytest.MonkeyPatch.context() as changed,
+        pytest.MonkeyPatch.context() as monkeypatch,
         subprocess.Popen(["unshare", "-n", "sleep", "600"]) as outer,
     ):
-        changed.setenv("MOEFABRIC_RUN_DIR", str(folder))
+        monkeypatch.setenv("MOEFABRIC_RUN_DIR", str(folder))
         machine = Machine(outer.pid, folder)
-        Deadline.after(5).until(machine.elsewhere, "namespace")
+        Deadline.after(5).wait_for(machine.is_isolated, "namespace")
         try:
             yield machine
         finally:
-            for left in list(root().iterdir()):
-                machine.down(left.name)
+            for folder_left in list(run_root().iterdir()):
+                machine.down(folder_left.name)
             outer.kill()
             shutil.rmtree(folder)
 
 
 def ping(machine: Machine, fabric: Fabric, within_s: int = 8) -> bool:
+    """Return whether a ping from s0 to s1 is answered."""
     words = ["ping", "-c", "1", "-i", "0.2", "-w", str(within_s), fabric.addresses("s1")[1]]
-    return machine.on(fabric.name, "s0", *words).returncode == 0
+    return machine.run_on(fabric.name, "s0", *words).returncode == 0

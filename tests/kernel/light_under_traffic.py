@@ -1,133 +1,130 @@
-"""Random matchings one after the other, each commanded while every host sends to every other."""
+"""Random matchings one after the other, while every host sends to every other."""
 
 import random
 import socket
-import subprocess
-import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from emulator.light import Ports
-from emulator.mirrors import BPF, Mirrors
-from emulator.plant import Plant, listening_within
-from tests.kernel.optical_bench import Wires, address, missing_for_kernel_tests
+from emulator.crossbar.crossbar import Ports
+from emulator.crossbar.selection import BPF, InstalledCrossbar
+from emulator.ocs.fd_handoff import listen_in_namespace
+from tests.kernel.optical_bench import HostNetwork, address, missing_for_kernel_tests
+from tests.support.ocs_process import ocs_process
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""),
+    pytest.mark.skipif(
+        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
+    ),
 ]
 
 Matching = dict[int, int]
-"""Circuits, both ways: host by host."""
+"""The peer of each host with a circuit, in both directions."""
 
 
 @dataclass
-class Seen:
-    """What became of the frames. A frame is (matching's number, sender, the host it was for)."""
+class Deliveries:
+    """Fate of the frames. A frame carries the number of its matching and its sender."""
 
-    astray: list[str] = field(default_factory=list)
+    misdelivered: list[str] = field(default_factory=list)
     lost_untouched: list[str] = field(default_factory=list)
+    """Frames lost on circuits that stayed, or had settled."""
     delivered: int = 0
 
 
 @dataclass(frozen=True)
-class MatchedUnderTraffic:
+class MatchingsUnderTraffic:
     """A switch with a host on each port."""
 
     hosts: int
     settle_ns: int
 
-    def played(self, folder: Path, matchings: int, source: random.Random) -> Seen:
-        """Play so many matchings; what was seen."""
-        with ExitStack() as held:
-            wires = held.enter_context(Wires(self.hosts))
-            there = wires.path(wires.ocs)
-            mirrors = Mirrors(BPF, Ports(self.hosts, self.hosts), wires.plug_in(), there)
-            held.callback(mirrors.close)
-            listener = held.enter_context(listening_within(None, "127.0.0.1", 0))
-            facts = {**mirrors.facts, "settle_ns": self.settle_ns, "serial": "1"}
-            plant = Plant(folder / "ocs0.plant", facts, (mirrors.fd, listener.fileno()))
-            held.callback(plant.close)
-            command = [sys.executable, "-m", "emulator.ocs", "--plant", str(plant.path)]
-            process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
-            held.callback(process.wait, 10)
-            held.callback(process.terminate)
-            plant.wait_ready(deadline_s=20)
-            client = held.enter_context(socket.create_connection(listener.getsockname(), timeout=5))
+    def run(self, folder: Path, matchings: int, source: random.Random) -> Deliveries:
+        """Command this many random matchings under traffic."""
+        with ExitStack() as resources:
+            network = resources.enter_context(HostNetwork(self.hosts))
+            netns = network.path(network.ocs)
+            ports = Ports(self.hosts, self.hosts)
+            crossbar = InstalledCrossbar(BPF, ports, network.plug_in(), netns)
+            resources.callback(crossbar.close)
+            listener = resources.enter_context(listen_in_namespace(None, "127.0.0.1", 0))
+            facts = {**crossbar.facts, "settle_ns": self.settle_ns, "serial": "1"}
+            fds = (crossbar.fd, listener.fileno())
+            resources.enter_context(ocs_process(folder, facts, fds))
+            client = resources.enter_context(
+                socket.create_connection(listener.getsockname(), timeout=5)
+            )
             client.setblocking(False)
-            return self._matched(wires, client, matchings, source)
+            return self._run(network, client, matchings, source)
 
-    def _matched(self, wires: Wires, client: socket.socket, matchings: int, source: random.Random) -> Seen:
-        seen, before = Seen(), Matching()
-        sockets = {host: wires.udp(host) for host in wires.hosts}
+    def _run(
+        self, network: HostNetwork, client: socket.socket, matchings: int, source: random.Random
+    ) -> Deliveries:
+        deliveries, before = Deliveries(), Matching()
+        sockets = {host: network.udp(host) for host in network.hosts}
         for sock in sockets.values():
             sock.setblocking(False)
         for number in range(matchings):
-            after = self._next(before, source)
+            after = self._next_matching(before, source)
             client.sendall(self._command(after))
             settled = False
             while not settled:
-                self._send(sockets, number)
-                settled = self._is_told(client)
-                self._hear(sockets, seen, number, before, after, settled=False)
-            self._send(sockets, number)
-            self._hear(sockets, seen, number, before, after, settled=True)
+                self._send_all(sockets, number)
+                settled = _receive(client) == b"1\n"
+                self._check(sockets, deliveries, number, before, after, settled=False)
+            self._send_all(sockets, number)
+            self._check(sockets, deliveries, number, before, after, settled=True)
             before = after
-        return seen
+        return deliveries
 
-    def _next(self, before: Matching, source: random.Random) -> Matching:
-        """Some circuits stay, the other hosts are matched anew, or not."""
-        kept = {a: b for a, b in before.items() if a < b and source.random() < 0.5}
-        free = [host for host in range(1, self.hosts + 1) if host not in {*kept, *kept.values()}]
+    def _next_matching(self, before: Matching, source: random.Random) -> Matching:
+        """Keep about half of the circuits, and match most of the other hosts."""
+        stays = {a: b for a, b in before.items() if a < b and source.random() < 0.5}
+        free = [host for host in range(1, self.hosts + 1) if host not in {*stays, *stays.values()}]
         source.shuffle(free)
         new = dict(zip(free[::2], free[1::2], strict=False))
-        pairs = kept | {a: b for a, b in new.items() if source.random() < 0.8}
+        pairs = stays | {a: b for a, b in new.items() if source.random() < 0.8}
         return pairs | {b: a for a, b in pairs.items()}
 
     def _command(self, matching: Matching) -> bytes:
-        ins, outs = ",".join(map(str, matching)), ",".join(str(self.hosts + b) for b in matching.values())
+        ins = ",".join(map(str, matching))
+        outs = ",".join(str(self.hosts + peer) for peer in matching.values())
         return f":oxc:swit:conn:only (@{ins}),(@{outs});*opc?\n".encode()
 
-    def _send(self, sockets: dict[int, socket.socket], number: int) -> None:
+    def _send_all(self, sockets: dict[int, socket.socket], number: int) -> None:
         for host, sock in sockets.items():
             for other in sockets.keys() - {host}:
                 sock.sendto(b"%d %d" % (number, host), address(other))
 
-    def _is_told(self, client: socket.socket) -> bool:
-        try:
-            return client.recv(16) == b"1\n"
-        except BlockingIOError:
-            return False
-
-    def _hear(
+    def _check(
         self,
         sockets: dict[int, socket.socket],
-        seen: Seen,
+        deliveries: Deliveries,
         number: int,
         before: Matching,
         after: Matching,
         *,
         settled: bool,
     ) -> None:
-        """A round of frames: from its own circuit's other end alone, and surely from one that stays."""
+        """Receive a round of frames, which only the peers of a host may send to it."""
         for host, sock in sockets.items():
             senders = set()
-            while (said := _said(sock)) is not None:
-                at, sender = map(int, said.split())
+            while (frame := _receive(sock)) is not None:
+                at, sender = map(int, frame.split())
                 senders.add(sender)
-                seen.delivered += 1
-                allowed = {after.get(host)} if settled else {before.get(host), after.get(host)}
-                if at != number or sender not in allowed:
-                    seen.astray.append(f"{number}: {sender} to {host}, joined to {allowed}")
+                deliveries.delivered += 1
+                peers = {after.get(host)} if settled else {before.get(host), after.get(host)}
+                if at != number or sender not in peers:
+                    deliveries.misdelivered.append(f"{number}: {sender} to {host}, not {peers}")
             stays = after.get(host) is not None and before.get(host) == after.get(host)
             if (stays or (settled and host in after)) and after[host] not in senders:
-                seen.lost_untouched.append(f"{number}: {after[host]} to {host}")
+                deliveries.lost_untouched.append(f"{number}: {after[host]} to {host}")
 
 
-def _said(sock: socket.socket) -> bytes | None:
+def _receive(sock: socket.socket) -> bytes | None:
     try:
         return sock.recv(64)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""A switch of tc-BPF with hosts on its ports, in namespaces of this test alone."""
+"""A tc-BPF switch with hosts on its ports, in network namespaces of a test."""
 
 import socket
 import struct
@@ -7,13 +7,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from emulator import namespaces
-from emulator.switch.chassis import Chassis
-from emulator.switch.datapath import BpfDatapath
-from tests.kernel.optical_bench import Wires
+from emulator.linux import namespaces
+from emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
+from emulator.openflow_switch.datapath.shared_program import SharedProgram
+from tests.kernel.optical_bench import HostNetwork
 
 HOSTS = 4
-"""Of the bench that tests share."""
+"""Number of hosts of the shared bench."""
 ETH_P_ALL = 0x0003
 PACKET_OUTGOING, SO_RCVBUFFORCE = 4, 33
 SOL_PACKET, PACKET_AUXDATA, TAG_IS_VALID = 263, 8, 1 << 4
@@ -21,40 +21,46 @@ AUXILIARY = struct.Struct("=IIIHHHH")
 AUXILIARY_BYTES = socket.CMSG_SPACE(AUXILIARY.size)
 
 
-def tagged_again(frame: bytes, told: bytes) -> bytes:
-    """The frame with the tag that the kernel took out and tells of (packet(7), PACKET_AUXDATA)."""
-    status, _, _, _, _, tag, protocol = AUXILIARY.unpack(told)
-    return frame[:12] + struct.pack(">HH", protocol, tag) + frame[12:] if status & TAG_IS_VALID else frame
+def with_tag(frame: bytes, auxiliary: bytes) -> bytes:
+    """The frame with the tag that the kernel removed (packet(7), PACKET_AUXDATA)."""
+    status, _, _, _, _, tag, protocol = AUXILIARY.unpack(auxiliary)
+    return (
+        frame[:12] + struct.pack(">HH", protocol, tag) + frame[12:]
+        if status & TAG_IS_VALID
+        else frame
+    )
 
 
 @dataclass
 class Lab:
-    """Hosts 1..N on ports 1..N of a switch. `wires[i]` is host i's NIC, raw: what it sends enters port i."""
+    """Hosts 1 to N on ports 1 to N of a switch; `nics` are raw sockets on the hosts' NICs."""
 
     switch: BpfDatapath
-    hosts: Wires
+    hosts: HostNetwork
     nics: dict[int, socket.socket]
 
     def send(self, host: int, frame: bytes) -> None:
         self.nics[host].send(frame)
 
     def heard(self, host: int) -> list[bytes]:
-        """What has reached a host since the last call. A veth delivers before send() returns, so none is still under way."""
-        found: list[bytes] = []
+        """Takes the frames that have reached a host; veth delivers before send() returns."""
+        frames: list[bytes] = []
         while True:
             try:
-                frame, told, _, (_, _, kind, *_) = self.nics[host].recvmsg(70_000, AUXILIARY_BYTES)
+                frame, auxiliary, _, (_, _, kind, *_) = self.nics[host].recvmsg(
+                    70_000, AUXILIARY_BYTES
+                )
             except BlockingIOError:
-                return found
+                return frames
             if kind != PACKET_OUTGOING:
-                found.append(tagged_again(frame, told[0][2]))
+                frames.append(with_tag(frame, auxiliary[0][2]))
 
     def sent(self, host: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Send a frame, and what has come of it: (host that heard it, frame)."""
+        """Sends a frame, and returns what arrives: (host, frame)."""
         for other in self.nics:
             self.heard(other)
         self.send(host, frame)
-        return [(other, each) for other in self.nics for each in self.heard(other)]
+        return [(other, arrived) for other in self.nics for arrived in self.heard(other)]
 
 
 def heard_by(bench: Lab, host: int, frame: bytes) -> list[int]:
@@ -71,15 +77,17 @@ def _raw() -> socket.socket:
 
 
 @contextmanager
-def lab(hosts: int, chassis: Chassis, number: int = 0, ports: int | None = None) -> Iterator[Lab]:
-    """Hosts on the ports of that switch of the chassis; only the first `ports` of them plugged in, if given."""
+def lab(
+    hosts: int, program: SharedProgram, number: int = 0, ports: int | None = None
+) -> Iterator[Lab]:
+    """Attaches hosts to a switch of the program, or only the first `ports` of them."""
     with ExitStack() as undo:
-        wires = undo.enter_context(Wires(hosts))
-        switch = BpfDatapath(chassis, number)
+        wires = undo.enter_context(HostNetwork(hosts))
+        switch = BpfDatapath(program, number)
         undo.callback(switch.close)
         there = wires.plug_in()
         switch.attach({port: there[port] for port in list(there)[:ports]}, wires.path(wires.ocs))
-        nics = {h: namespaces.within(wires.path(wires.host(h)), partial(_raw)) for h in wires.hosts}
+        nics = {h: namespaces.run_in(wires.path(wires.host(h)), partial(_raw)) for h in wires.hosts}
         for nic in nics.values():
             undo.callback(nic.close)
         yield Lab(switch, wires, nics)

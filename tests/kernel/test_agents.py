@@ -1,4 +1,4 @@
-"""Agents in network namespaces: paced collectives take the time that bytes and rates say."""
+"""Agents in network namespaces: pacing, marks, dark time and dependencies."""
 
 import os
 import sys
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agents.channel import ask_all
-from agents.fleet import Way
-from moefabric.errors import AgentError
-from tests.agents_lab import Paced, bundled, fleet_on
-from tests.namespaces import Island, island, must
+from agents.fleet.channel import request_all
+from agents.fleet.fleet import DataPath
+from moefabric.core.errors import AgentError
+from tests.support.agents_lab import bundled, fleet_on, paced_flow
+from tests.support.namespaces import Island, island, must
 
 pytestmark = [
     pytest.mark.kernel,
@@ -21,68 +21,81 @@ RATE_BPS = 50e6
 SIZE = 1_250_000  # 200 ms at that rate
 
 
-def ways(where: Island, dscp: int = 0) -> list[Way]:
+def ways(where: Island, dscp: int = 0) -> list[DataPath]:
     pairs = [(a, b) for a in where.names for b in where.names if a != b]
-    return [Way(a, b, "o0", where.addresses[b], dscp) for a, b in pairs]
+    return [DataPath(a, b, "o0", where.addresses[b], dscp) for a, b in pairs]
 
 
-def test_a_paced_all_to_all_takes_bytes_over_rate(tmp_path: Path) -> None:
+def test_paced_all_to_all_takes_bytes_over_rate(tmp_path: Path) -> None:
     with island("s0", "s1", "s2") as where, fleet_on(where, tmp_path) as fleet:
-        fleet.wire(ways(where))
-        flows = [Paced(way.src, way.dst, SIZE, RATE_BPS) for way in ways(where)]
-        expected, seen = 8 * SIZE / RATE_BPS, [float("inf")]
-        while min(seen) > 1.05 * expected and len(seen) <= 10:
-            records = fleet.run(len(seen), flows, deadline_s=10)
+        fleet.connect(ways(where))
+        flows = [paced_flow(way.src, way.dst, SIZE, RATE_BPS) for way in ways(where)]
+        expected, durations_s = 8 * SIZE / RATE_BPS, [float("inf")]
+        while min(durations_s) > 1.05 * expected and len(durations_s) <= 10:
+            records = fleet.run(len(durations_s), flows, deadline_s=10)
             assert [record.why for record in records] == [""] * 6
             start = min(record.first_sent_ns for record in records)
-            seen.append((max(record.last_received_ns for record in records) - start) / 1e9)
-        # The best of some: other processes on this machine can delay a collective, and never speed it up. The first
-        # frame of 64 KiB waits for nothing, so a flow may end by that much before bytes over rate.
-        assert 0.93 * expected <= min(seen) <= 1.05 * expected, seen
-        received = sum(stats["bytes_received"] for stats in fleet.ask("stats").values())
-        assert received == (len(seen) - 1) * 6 * SIZE
+            durations_s.append((max(record.last_received_ns for record in records) - start) / 1e9)
+        # The best of several runs counts: other processes only delay a collective. The first frame
+        # of 64 KiB is not paced, so a flow may end by that much before bytes over rate.
+        assert 0.93 * expected <= min(durations_s) <= 1.05 * expected, durations_s
+        received = sum(stats["bytes_received"] for stats in fleet.request("stats").values())
+        assert received == (len(durations_s) - 1) * 6 * SIZE
 
 
 def test_each_transfer_of_a_connection_has_its_own_rate(tmp_path: Path) -> None:
     with island("s0", "s1") as where, fleet_on(where, tmp_path) as fleet:
-        fleet.wire(ways(where))
-        fleet.run(0, [Paced("s0", "s1", SIZE, RATE_BPS)])
-        quick = [fleet.run(n, [Paced("s0", "s1", SIZE)])[0] for n in range(1, 6)]
-        (slow,) = fleet.run(9, [Paced("s0", "s1", SIZE, RATE_BPS)])
+        fleet.connect(ways(where))
+        fleet.run(0, [paced_flow("s0", "s1", SIZE, RATE_BPS)])
+        quick = [fleet.run(n, [paced_flow("s0", "s1", SIZE)])[0] for n in range(1, 6)]
+        (slow,) = fleet.run(9, [paced_flow("s0", "s1", SIZE, RATE_BPS)])
         assert min(record.last_received_ns - record.first_sent_ns for record in quick) < 0.1e9
         assert slow.last_received_ns - slow.first_sent_ns >= 0.18e9
 
 
-def test_a_connection_carries_its_dscp_both_ways_and_the_congestion_control_asked_for(tmp_path: Path) -> None:
+def test_connection_has_its_dscp_and_congestion_control(tmp_path: Path) -> None:
     with island("s0", "s1") as where, fleet_on(where, tmp_path) as fleet:
-        replies = fleet.wire(
-            [Way("s0", "s1", "o3", where.addresses["s1"], dscp=4, reply_dscp=2)], congestion="reno"
+        replies = fleet.connect(
+            [DataPath("s0", "s1", "o3", where.addresses["s1"], dscp=4, reply_dscp=2)],
+            congestion="reno",
         )
         assert replies["s0"]["paths"][0]["congestion"] == "reno"
         assert replies["s0"]["paths"][0]["sndbuf"] == 1 << 20
         sent = must(*where.inside("s0", "ss", "-tin", "-e", "--tos", "dst", where.addresses["s1"]))
-        replied = must(*where.inside("s1", "ss", "-tin", "-e", "--tos", "dst", where.addresses["s0"]))
+        replied = must(
+            *where.inside("s1", "ss", "-tin", "-e", "--tos", "dst", where.addresses["s0"])
+        )
         assert "tos:0x10" in sent
         assert "tos:0x8" in replied
 
 
-def test_a_server_without_a_way_is_named_at_the_deadline(tmp_path: Path) -> None:
+def test_unreachable_server_is_named_at_the_deadline(tmp_path: Path) -> None:
     with island("s0", "s1") as where, fleet_on(where, tmp_path) as fleet:
-        fleet.wire(ways(where))
+        fleet.connect(ways(where))
         must("ip", "-n", where.netns("s1"), "link", "set", "o0", "down")
-        path = {"peer": "s1", "path": "e0", "address": "10.99.0.2", "port": fleet.ports["s1"], "dscp": 1}
+        path = {
+            "peer": "s1",
+            "path": "e0",
+            "address": "10.99.0.2",
+            "port": fleet.ports["s1"],
+            "dscp": 1,
+        }
         soon = fleet.facts["s0"]["monotonic_ns"] + 1_000_000_000
-        with pytest.raises(AgentError, match=r"no connection to s1 by e0 at 10\.99\.0\.2 port \d+: "):
-            ask_all({fleet.channels["s0"]: ("connect", {"paths": [path], "deadline_ns": soon})}, 10)
+        with pytest.raises(
+            AgentError, match=r"no connection to s1 by e0 at 10\.99\.0\.2 port \d+: "
+        ):
+            request_all(
+                {fleet.channels["s0"]: ("connect", {"paths": [path], "deadline_ns": soon})}, 10
+            )
 
 
-def test_the_dark_is_waited_through(tmp_path: Path) -> None:
-    """A path that is dark for a while loses time, not bytes."""
+def test_transfer_survives_dark_time(tmp_path: Path) -> None:
+    """A path that is dark for a while delays bytes and loses none."""
     with island("s0", "s1") as where, fleet_on(where, tmp_path) as fleet:
-        fleet.wire(ways(where))
-        flows = [Paced("s0", "s1", SIZE, RATE_BPS)]
+        fleet.connect(ways(where))
+        flows = [paced_flow("s0", "s1", SIZE, RATE_BPS)]
         start = fleet.arm(1, flows, None, 20)
-        while not ask_all({fleet.channels["s1"]: ("stats", {})}, 5)["s1"]["bytes_received"]:
+        while not request_all({fleet.channels["s1"]: ("stats", {})}, 5)["s1"]["bytes_received"]:
             pass
         must("ip", "-n", where.netns("s1"), "link", "set", "o0", "down")
         must("ip", "-n", where.netns("s1"), "link", "set", "o0", "up")
@@ -91,10 +104,10 @@ def test_the_dark_is_waited_through(tmp_path: Path) -> None:
         assert record.first_sent_ns >= start
 
 
-def test_nothing_but_python_is_needed(tmp_path: Path) -> None:
-    """The bundle alone, by a Python that has none of our packages."""
+def test_agent_needs_python_only(tmp_path: Path) -> None:
+    """Run the bundle by a Python without our packages."""
     python, program = f"{sys.base_prefix}/bin/python3", bundled(tmp_path)
     with island("s0", "s1") as where, fleet_on(where, tmp_path, python, program) as fleet:
-        fleet.wire(ways(where))
-        (record,) = fleet.run(1, [Paced("s0", "s1", SIZE)])
+        fleet.connect(ways(where))
+        (record,) = fleet.run(1, [paced_flow("s0", "s1", SIZE)])
         assert record.ok

@@ -1,4 +1,4 @@
-"""Calibration on the real crossbar: a few moves of light, and the dark time that a stream of frames saw."""
+"""Calibration of OCSes on the kernel's crossbar: dark time measured by a stream of frames."""
 
 import json
 import shutil
@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from controller.southbound.crossconnects import Moves
-from controller.southbound.drivers import device, place
-from emulator import lifecycle
-from emulator.processes import Role
-from moefabric.cli import main
-from moefabric.experiment.calibration import NAME, calibrate, settles
-from moefabric.experiment.programs import processes
-from moefabric.management import RunDir
+from controller.southbound.ocs.cross_connects import CrossConnectChange
+from controller.southbound.ocs.drivers import device_address, make_driver
+from emulator.fabric import lifecycle
+from emulator.linux.processes import ProcessRole
+from moefabric.cli.main import main
+from moefabric.config.run_directory import RunDirectory
+from moefabric.runner.fabric_processes import fabric_processes
+from moefabric.runner.ocs_calibration import CALIBRATION_FABRIC, calibrate, calibration_fabric
 from tests.kernel.optical_bench import missing_for_kernel_tests
 
 _LACKS = missing_for_kernel_tests() or ("" if shutil.which("mnexec") else "lacks mininet")
@@ -27,31 +27,35 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_a_few_moves_are_as_dark_as_they_were_asked_to_be() -> None:
-    words = ["--settle", "5ms,20ms", "--moves", "20", "--spacing", "200us", "--json"]
-    done = CliRunner().invoke(main, ["calibrate", "ocs", *words])
-    assert done.exit_code == 0, done.output
-    seen = json.loads(done.output)
-    assert [each["asked_s"] for each in seen] == [0.005, 0.02]
-    for each in seen:
-        assert each["moves"] == 20
-        assert each["strays"] == 0, "light of one port reached another"
-        assert each["uncertain"] < 20, "the machine was too busy for every one of the moves"
-        assert each["dark_p50_s"] == pytest.approx(each["asked_s"], abs=1e-3)
-    assert lifecycle.running() == []
+def test_measured_dark_time_is_the_configured_one() -> None:
+    arguments = ["--settle", "5ms,20ms", "--moves", "20", "--spacing", "200us", "--json"]
+    result = CliRunner().invoke(main, ["calibrate", "ocs", *arguments])
+    assert result.exit_code == 0, result.output
+    calibrations = json.loads(result.output)
+    assert [calibration["asked_s"] for calibration in calibrations] == [0.005, 0.02]
+    for calibration in calibrations:
+        assert calibration["moves"] == 20
+        assert calibration["strays"] == 0, "frames came out at a former port"
+        assert calibration["uncertain"] < 20, "the machine was too busy for every one of the moves"
+        assert calibration["dark_p50_s"] == pytest.approx(calibration["asked_s"], abs=1e-3)
+    assert lifecycle.running_fabrics() == []
 
 
 @pytest.mark.usefixtures("runs")
-def test_a_running_fabric_has_the_light_afterwards_that_it_had_before() -> None:
-    fabric = settles([1_000_000])
-    wiring = lifecycle.up(fabric, lambda w, r: [one for one in processes(w, r) if one.role is Role.OCS])
+def test_calibration_restores_the_cross_connects() -> None:
+    fabric = calibration_fabric([1_000_000])
+    wiring = lifecycle.up(
+        fabric, lambda w, r: [p for p in fabric_processes(w, r) if p.role is ProcessRole.OCS]
+    )
     try:
         region = fabric.regions[0]
         assert region.ocs is not None
-        switch = device(region.ocs, place(region.ocs.control, wiring.management.ocs(region)))
-        assert switch.move(Moves((), ((1, 7), (3, 5), (2, 8)))) is None
-        calibrate(wiring, RunDir.named(NAME), region, 3, 50_000)
-        assert switch.joined() == ((1, 7), (2, 8), (3, 5))
-        switch.close()
+        driver = make_driver(
+            region.ocs, device_address(region.ocs.control, wiring.management.ocs_address(region))
+        )
+        assert driver.apply(CrossConnectChange((), ((1, 7), (3, 5), (2, 8)))) is None
+        calibrate(wiring, RunDirectory.of_fabric(CALIBRATION_FABRIC), region, 3, 50_000)
+        assert driver.cross_connects() == ((1, 7), (2, 8), (3, 5))
+        driver.close()
     finally:
-        lifecycle.down(NAME)
+        lifecycle.down(CALIBRATION_FABRIC)

@@ -1,4 +1,4 @@
-"""The controllers as processes, with Open vSwitch and the emulator's OCS over real sockets, in a namespace of their own."""
+"""Controller processes with Open vSwitch and an emulated OCS in a network namespace."""
 
 import os
 import signal
@@ -12,13 +12,23 @@ from pathlib import Path
 import pytest
 
 from controller.client import ControllerClient
-from emulator.ovs import Bridge
-from emulator.waiting import Deadline
-from moefabric.circuits import CircuitSet
-from moefabric.errors import ControlError
-from moefabric.rules import Rule, light_rules, server_rules
-from tests.controller_lab import MANAGEMENT, Lab, end, entries_as_said, entry_set, fabric, lab, listens, needs
-from tests.namespaces import must
+from emulator.fabric.ovs import Bridge
+from emulator.linux.waiting import Deadline
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.errors import ControlError
+from moefabric.core.rules import Rule, direct_rules, server_rules
+from tests.support.controller_lab import (
+    MANAGEMENT,
+    Lab,
+    end,
+    entries_as_said,
+    entry_set,
+    fabric,
+    lab,
+    listens,
+    needs,
+)
+from tests.support.namespaces import must
 
 pytestmark = [
     pytest.mark.kernel,
@@ -29,21 +39,21 @@ pytestmark = [
 FABRIC = fabric(servers=2, optical=1, electrical=1)
 REGION = FABRIC.regions[0]
 CIRCUIT = "s0/o0~s1/o0"
-LIT = light_rules(CircuitSet.of([CIRCUIT]))
+LIT = direct_rules(CircuitSet.of([CIRCUIT]))
 BASE = server_rules(FABRIC, REGION)
 
 
 @pytest.fixture
 def real(tmp_path: Path) -> Iterator[Lab]:
-    with lab(FABRIC, tmp_path) as made:
-        yield made
+    with lab(FABRIC, tmp_path) as new_lab:
+        yield new_lab
 
 
 def has(real: Lab, switch: str, rules: frozenset[Rule]) -> bool:
     return entries_as_said(real.entries(switch)) == entry_set(FABRIC, switch, rules)
 
 
-def test_a_controller_that_comes_back_takes_over_the_light_and_removes_what_is_not_its_own(real: Lab) -> None:
+def test_restarted_controller_adopts_circuits_and_removes_other_entries(real: Lab) -> None:
     first = real.start_all()
     real.client(REGION).light([CIRCUIT])
     assert has(real, "s0", BASE | LIT)
@@ -63,35 +73,38 @@ def test_a_controller_that_comes_back_takes_over_the_light_and_removes_what_is_n
     assert has(real, "s1", BASE | LIT)
 
 
-def test_a_killed_controller_starts_again_and_one_that_is_told_to_end_ends_with_all(real: Lab) -> None:
+def test_killed_controller_is_restarted_and_sigterm_ends_all(real: Lab) -> None:
     supervisor = real.start_all()
     children = [
-        int(pid) for pid in Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text().split()
+        int(pid)
+        for pid in Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children")
+        .read_text()
+        .split()
     ]
     assert len(children) == 2
     os.kill(children[0], signal.SIGKILL)
     client = real.client(REGION)
-    Deadline.after(15).until(lambda: was_ready(real), "the second life of a controller")
+    Deadline.after(15).wait_for(lambda: was_ready(real), "the second life of a controller")
     client.close()
     assert client.light([CIRCUIT])["circuits_after"] == [CIRCUIT]
     assert end(supervisor) == 0
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
-    assert not listens(MANAGEMENT.northbound(REGION))
+    assert not listens(MANAGEMENT.northbound_endpoint(REGION))
 
 
 def was_ready(real: Lab) -> bool:
     try:
-        with ControllerClient(MANAGEMENT.northbound(REGION), 1) as trial:
+        with ControllerClient(MANAGEMENT.northbound_endpoint(REGION), 1) as trial:
             return bool(trial.health()["ready"])
     except ControlError:
         return False
 
 
-def test_a_switch_that_leaves_stops_a_change_and_gets_its_rules_when_it_returns(real: Lab) -> None:
+def test_disconnected_switch_fails_a_change_and_gets_its_rules_later(real: Lab) -> None:
     real.start_all()
     client = real.client(REGION)
-    real.ovs.tell(["del-controller", "s1"], Deadline.after(5))
-    Deadline.after(5).until(lambda: client.health()["switches"] == ["s0"], "the leaving of s1")
+    real.ovs.vsctl(["del-controller", "s1"], Deadline.after(5))
+    Deadline.after(5).wait_for(lambda: client.health()["switches"] == ["s0"], "the leaving of s1")
     with pytest.raises(ControlError, match="s1: not connected"):
         client.light([CIRCUIT])
     real.connect("s1")
@@ -102,7 +115,7 @@ def test_a_switch_that_leaves_stops_a_change_and_gets_its_rules_when_it_returns(
     assert has(real, "s1", BASE | LIT)
 
 
-def test_a_server_is_told_who_has_an_address_and_nobody_else_hears_of_it(real: Lab) -> None:
+def test_arp_is_answered_to_the_requester_only(real: Lab) -> None:
     must("ip", "link", "add", "host", "type", "veth", "peer", "name", "s0-host")
     must("ip", "link", "add", "far", "type", "veth", "peer", "name", "s0-o0")
     for name in ("host", "s0-host", "far", "s0-o0"):
@@ -118,7 +131,12 @@ def test_a_server_is_told_who_has_an_address_and_nobody_else_hears_of_it(real: L
     real.client(REGION).wait_ready(15)
     asker = bytes.fromhex("02000a000001")
     ask = (
-        b"\xff" * 6 + asker + bytes.fromhex("0806000108000604 0001") + asker + bytes([10, 0, 0, 1]) + bytes(6)
+        b"\xff" * 6
+        + asker
+        + bytes.fromhex("0806000108000604 0001")
+        + asker
+        + bytes([10, 0, 0, 1])
+        + bytes(6)
     )
     with listening("host") as host, listening("far") as far:
         host.send(ask + bytes([10, 0, 1, 99]))
@@ -132,30 +150,36 @@ def test_a_server_is_told_who_has_an_address_and_nobody_else_hears_of_it(real: L
 
 
 def listening(interface: str) -> socket.socket:
-    """A socket that sends and hears ARP on an interface."""
-    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0806))
-    made.bind((interface, 0x0806))
-    # What this machine sends itself is not what it hears.
-    made.setsockopt(263, 23, struct.pack("i", 1))
-    made.settimeout(5)
-    return made
+    """Return a socket that sends and receives ARP on an interface."""
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0806))
+    sock.bind((interface, 0x0806))
+    # Ignore outgoing packets (PACKET_IGNORE_OUTGOING, packet(7)).
+    sock.setsockopt(263, 23, struct.pack("i", 1))
+    sock.settimeout(5)
+    return sock
 
 
-def test_a_controller_that_is_there_already_is_told_of_in_one_line(real: Lab) -> None:
+def test_address_in_use_is_reported_in_one_line(real: Lab) -> None:
     real.wire()
     words = ("--run-dir", str(real.run.path), "--region", "r0")
     real.start_controllers(*words)
-    address = MANAGEMENT.openflow(REGION)
-    Deadline.after(15).until(lambda: listens(address), "the first controller")
-    done = subprocess.run(
-        [sys.executable, "-m", "controller", *words], capture_output=True, text=True, timeout=20, check=False
+    address = MANAGEMENT.openflow_endpoint(REGION)
+    Deadline.after(15).wait_for(lambda: listens(address), "the first controller")
+    result = subprocess.run(
+        [sys.executable, "-m", "controller", *words],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
     )
-    told = [line for line in done.stderr.splitlines() if " INFO " not in line]
-    assert (done.returncode, done.stdout) == (1, "")
-    assert told == [f"{address[0]}:{address[1]}: can't listen for switches: Address already in use"]
+    errors = [line for line in result.stderr.splitlines() if " INFO " not in line]
+    assert (result.returncode, result.stdout) == (1, "")
+    assert errors == [
+        f"{address[0]}:{address[1]}: can't listen for switches: Address already in use"
+    ]
 
 
-def test_a_folder_is_watched_for_fabrics_that_come_and_go(real: Lab) -> None:
+def test_watch_follows_fabrics_in_a_folder(real: Lab) -> None:
     real.start_ovs()
     real.start_ocs()
     watching = real.start_controllers("--watch", str(real.folder))
@@ -163,16 +187,17 @@ def test_a_folder_is_watched_for_fabrics_that_come_and_go(real: Lab) -> None:
     real.wait_listening()
     real.connect()
     real.client(REGION).wait_ready(15)
-    real.run.wiring.unlink()
-    Deadline.after(5).until(
-        lambda: not listens(MANAGEMENT.northbound(REGION)), "the end of a fabric's controllers"
+    real.run.wiring_file.unlink()
+    Deadline.after(5).wait_for(
+        lambda: not listens(MANAGEMENT.northbound_endpoint(REGION)),
+        "the end of a fabric's controllers",
     )
     real.wire()
     real.wait_listening()
     assert end(watching) == 0
 
 
-def test_counters_tell_which_rule_carried_what(real: Lab) -> None:
+def test_counters_are_per_rule(real: Lab) -> None:
     real.start_all()
     client = real.client(REGION)
     client.light([CIRCUIT])

@@ -1,4 +1,4 @@
-"""A small fabric with real packets: two servers, an optical and an electrical NIC each, one leaf, one OCS."""
+"""Small fabric with real packets: two servers with an optical and an electrical NIC each."""
 
 import os
 import subprocess
@@ -7,20 +7,32 @@ from functools import partial
 
 import pytest
 
-from emulator import lifecycle, namespaces, shaping
-from emulator.light import Light
-from emulator.mirrors import taken_over
-from emulator.plant import connected, receive
-from moefabric.errors import FabricError
-from moefabric.management import RunDir
-from moefabric.topology import Fabric
-from tests.kernel.fabric_lab import GOODPUT, NEEDS, RATE_BPS, Machine, ocs_process, ping, wired
+from emulator.crossbar.crossbar import CrossConnect
+from emulator.crossbar.selection import adopt_crossbar
+from emulator.fabric import lifecycle, shaping
+from emulator.linux import namespaces
+from emulator.ocs.fd_handoff import connect, receive_handoff
+from moefabric.config.run_directory import RunDirectory
+from moefabric.core.errors import FabricError
+from moefabric.core.topology import Fabric
+from tests.kernel.fabric_lab import (
+    GOODPUT,
+    NEEDS,
+    RATE_BPS,
+    Machine,
+    ocs_process,
+    ping,
+    small_fabric,
+)
 
 pytestmark = NEEDS
 
 
-def shares_of_a_nic(machine: Machine, fabric: Fabric) -> list[float]:
-    """What flows got, one after the other until one has the whole of it; on a machine that others use, some get less."""
+def nic_rate_shares(machine: Machine, fabric: Fabric) -> list[float]:
+    """Return the shares of a NIC's rate that up to five flows in turn get.
+
+    It stops after a flow with the full rate; on a busy machine some get less.
+    """
     shares: list[float] = []
     while len(shares) < 5 and (not shares or shares[-1] < 0.95):
         shares.append(machine.goodput_bps(fabric) / RATE_BPS / GOODPUT)
@@ -28,72 +40,71 @@ def shares_of_a_nic(machine: Machine, fabric: Fabric) -> list[float]:
     return shares
 
 
-def test_nothing_passes_a_switch_without_rules_and_all_does_with_them(
-    machine: Machine, fabric: Fabric
-) -> None:
+def test_switch_forwards_only_with_rules(machine: Machine, fabric: Fabric) -> None:
     for switch in fabric.switches:
-        machine.rules(fabric, switch)
+        machine.set_rules(fabric, switch)
     assert not ping(machine, fabric, within_s=1)
-    machine.by(fabric, "e0")
+    machine.route_by(fabric, "e0")
     assert ping(machine, fabric)
 
 
-def test_a_flow_over_the_eps_gets_the_rate_of_a_nic(machine: Machine, fabric: Fabric) -> None:
-    machine.by(fabric, "e0")
-    assert max(shares_of_a_nic(machine, fabric)) > 0.9
+def test_eps_flow_gets_nic_rate(machine: Machine, fabric: Fabric) -> None:
+    machine.route_by(fabric, "e0")
+    assert max(nic_rate_shares(machine, fabric)) > 0.9
 
 
-def test_light_carries_a_flow_at_the_rate_of_a_nic_and_darkness_carries_nothing(
+def test_circuit_carries_flow_at_nic_rate_and_dark_ocs_carries_nothing(
     machine: Machine, fabric: Fabric
 ) -> None:
-    machine.by(fabric, "o0")
-    with connected(RunDir.named(fabric.name).plant(fabric.regions[0]), 5) as plant:
-        facts, (mirrors, *listeners) = receive(plant)
+    machine.route_by(fabric, "o0")
+    with connect(RunDirectory.of_fabric(fabric.name).ocs_socket(fabric.regions[0]), 5) as handoff:
+        facts, (crossbar_fd, *listeners) = receive_handoff(handoff)
         for listener in listeners:
             os.close(listener)
-        crossbar = taken_over(facts, mirrors)
+        crossbar = adopt_crossbar(facts, crossbar_fd)
         assert not ping(machine, fabric, within_s=1)
-        crossbar.load({1: Light(4, 0), 2: Light(3, 0)})
+        crossbar.load({1: CrossConnect(4, 0), 2: CrossConnect(3, 0)})
         assert ping(machine, fabric)
-        assert max(shares_of_a_nic(machine, fabric)) > 0.9
+        assert max(nic_rate_shares(machine, fabric)) > 0.9
         crossbar.load({})
         assert not ping(machine, fabric, within_s=1)
 
 
-def test_a_link_that_lost_its_shape_is_named(machine: Machine, fabric: Fabric) -> None:
-    switching = next(
-        p["pid"]
-        for p in lifecycle.inspect(fabric.name)["processes"]
-        if p["name"] in {"ovs-vswitchd", "switches"}
+def test_verify_names_link_without_shaping(machine: Machine, fabric: Fabric) -> None:
+    switch_pid = next(
+        process["pid"]
+        for process in lifecycle.inspect(fabric.name)["processes"]
+        if process["name"] in {"ovs-vswitchd", "switches"}
     )
-    shape = shaping.Shape("s0/e0", "s0-e0", RATE_BPS, 1500)
-    here = partial(namespaces.within, namespaces.of(switching))
-    here(partial(shaping.verify, [shape]))
-    here(lambda: subprocess.run(["tc", "qdisc", "del", "dev", "s0-e0", "root"], check=True))
+    shape = shaping.Shape("s0/e0", "s0-e0", RATE_BPS)
+    run_there = partial(namespaces.run_in, namespaces.path_of(switch_pid))
+    run_there(partial(shaping.verify_shapes, [shape]))
+    run_there(lambda: subprocess.run(["tc", "qdisc", "del", "dev", "s0-e0", "root"], check=True))
     with pytest.raises(FabricError, match="s0/e0: s0-e0 has qdisc noqueue where htb was set"):
-        here(partial(shaping.verify, [shape]))
-    here(partial(shaping.shape, [shape]))
-    here(partial(shaping.verify, [shape]))
+        run_there(partial(shaping.verify_shapes, [shape]))
+    run_there(partial(shaping.apply_shapes, [shape]))
+    run_there(partial(shaping.verify_shapes, [shape]))
 
 
-def test_inspect_tells_of_servers_nics_and_the_ocs(machine: Machine, fabric: Fabric) -> None:
-    told = lifecycle.inspect(fabric.name)
-    assert told["servers"][1]["addresses"] == ["10.0.1.1", "10.0.1.2"]
-    assert told["servers"][1]["nics"] == [
+def test_inspect_shows_servers_nics_and_ocs(machine: Machine, fabric: Fabric) -> None:
+    inspection = lifecycle.inspect(fabric.name)
+    assert inspection["servers"][1]["addresses"] == ["10.0.1.1", "10.0.1.2"]
+    assert inspection["servers"][1]["nics"] == [
         {"name": "s1/o0", "kind": "optical", "rate_bps": 5e7, "carrier": True},
         {"name": "s1/e0", "kind": "electrical", "rate_bps": 5e7, "carrier": True},
     ]
-    assert told["ocs"][0] | {"management": ""} == {
-        "name": "ocs0", "region": "r0", "management": "", "scpi_port": 5025, "ports": 2, "circuits": [],
+    assert inspection["ocs"][0] | {"management": ""} == {
+        "name": "ocs0", "region": "r0", "management": "", "scpi_port": 5025, "ports": 2,
+        "circuits": [],
     }  # fmt: skip
-    assert {process["name"] for process in told["processes"]} in (
+    assert {process["name"] for process in inspection["processes"]} in (
         {"ovsdb-server", "ovs-vswitchd"},
         {"switches"},
     )
-    assert told["faults"] == []
+    assert inspection["faults"] == []
 
 
-SCPI = """
+SCPI_CLIENT = """
 import socket, sys
 with socket.create_connection((sys.argv[1], 5025), 3) as ocs:
     for words in ("*idn?", ":oxc:swit:conn:only (@1,2),(@4,3); *opc?", ":syst:err?"):
@@ -102,15 +113,15 @@ with socket.create_connection((sys.argv[1], 5025), 3) as ocs:
 """
 
 
-def test_an_ocs_process_lights_a_circuit_by_scpi_over_the_management_network(machine: Machine) -> None:
-    fabric = wired("lit")
+def test_scpi_client_on_management_network_lights_circuit(machine: Machine) -> None:
+    fabric = small_fabric("lit")
     management = machine.up(fabric, ocs_process).management
-    machine.by(fabric, "o0")
+    machine.route_by(fabric, "o0")
     assert not ping(machine, fabric, within_s=1)
-    words = [sys.executable, "-c", SCPI, management.ocs(fabric.regions[0])]
-    said = machine.here(
-        partial(subprocess.run, words, capture_output=True, text=True, timeout=10)
+    argv = [sys.executable, "-c", SCPI_CLIENT, management.ocs_address(fabric.regions[0])]
+    replies = machine.run(
+        partial(subprocess.run, argv, capture_output=True, text=True, timeout=10)
     ).stdout.splitlines()
-    assert (said[-2], said[-1].split(",")[0].lstrip("+")) == ("1", "0")
+    assert (replies[-2], replies[-1].split(",")[0].lstrip("+")) == ("1", "0")
     assert ping(machine, fabric)
     assert machine.down("lit")

@@ -1,4 +1,4 @@
-"""A fabric comes up whole or not at all, is found again, and goes without a trace, whatever happens to it."""
+"""A fabric comes up completely or not at all, is found by name, and goes without a trace."""
 
 import json
 import os
@@ -13,42 +13,40 @@ from typing import Any
 
 import pytest
 
-from emulator import lifecycle
-from emulator.order import NODES
-from emulator.processes import Process, Role, marked
-from emulator.waiting import Deadline
-from moefabric.errors import FabricError
-from moefabric.experiment.programs import processes
-from moefabric.management import RunDir, Wiring
-from moefabric.topology import Fabric
-from tests.kernel.fabric_lab import NEEDS, Machine, ocs_process, ping, sleeper, wired
+from emulator.fabric import lifecycle
+from emulator.fabric.daemon_protocol import NODES
+from emulator.linux.processes import ProcessRole, ProcessSpec, marked_pids
+from emulator.linux.waiting import Deadline
+from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.core.errors import FabricError
+from moefabric.core.topology import Fabric
+from moefabric.runner.fabric_processes import fabric_processes
+from tests.kernel.fabric_lab import NEEDS, Machine, ocs_process, ping, sleeper, small_fabric
 
 pytestmark = NEEDS
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 
 
-def test_up_twice_is_one_fabric_and_another_spec_is_refused(machine: Machine, fabric: Fabric) -> None:
+def test_second_up_is_no_op_and_refuses_other_spec(machine: Machine, fabric: Fabric) -> None:
     pids = lifecycle.inspect(fabric.name)["processes"]
     assert machine.up(fabric).fabric == fabric
     assert lifecycle.inspect(fabric.name)["processes"] == pids
     with pytest.raises(FabricError, match="small: a fabric of this name runs with another spec"):
-        machine.up(wired("small", rate_bps=20e6))
+        machine.up(small_fabric("small", rate_bps=20e6))
 
 
-def test_two_fabrics_live_side_by_side(machine: Machine, fabric: Fabric) -> None:
-    other = wired("other")
+def test_two_fabrics_run_side_by_side(machine: Machine, fabric: Fabric) -> None:
+    other = small_fabric("other")
     subnets = {machine.up(fabric).management.subnet, machine.up(other).management.subnet}
     assert len(subnets) == 2
-    assert {"other", "small"} <= set(lifecycle.running())
+    assert {"other", "small"} <= set(lifecycle.running_fabrics())
     assert machine.down("other")
-    assert "other" not in lifecycle.running()
-    machine.by(fabric, "e0")
+    assert "other" not in lifecycle.running_fabrics()
+    machine.route_by(fabric, "e0")
     assert ping(machine, fabric)
 
 
-def test_down_leaves_a_fabric_of_the_same_name_in_another_folder_alone(
-    machine: Machine, fabric: Fabric
-) -> None:
+def test_down_spares_fabric_of_same_name_in_other_folder(machine: Machine, fabric: Fabric) -> None:
     before = machine.links()
     os.environ["MOEFABRIC_RUN_DIR"] = str(machine.folder / "elsewhere")
     try:
@@ -59,181 +57,200 @@ def test_down_leaves_a_fabric_of_the_same_name_in_another_folder_alone(
     assert lifecycle.inspect(fabric.name)["faults"] == []
 
 
-def test_an_address_that_somebody_listens_on_is_not_taken(machine: Machine) -> None:
-    with machine.here(socket.socket) as left:
-        left.setsockopt(socket.SOL_IP, 15, 1)  # IP_FREEBIND: its interface is gone
-        left.bind(("198.18.0.1", 6654))
-        left.listen()
-        subnet = machine.up(wired("beside")).management.subnet
+def test_up_avoids_subnet_with_listener(machine: Machine) -> None:
+    with machine.run(socket.socket) as listener:
+        listener.setsockopt(socket.SOL_IP, 15, 1)  # IP_FREEBIND: its interface is gone
+        listener.bind(("198.18.0.1", 6654))
+        listener.listen()
+        subnet = machine.up(small_fabric("beside")).management.subnet
     assert subnet != "198.18.0.0/24"
     assert machine.down("beside")
 
 
-def test_down_leaves_nothing_and_twice_is_a_no_op(machine: Machine) -> None:
+def test_down_leaves_nothing_and_second_down_is_no_op(machine: Machine) -> None:
     before = machine.links()
-    machine.up(wired("gone"), lambda *_: [sleeper("s0"), sleeper("outer", "outside")])
-    assert len(marked("gone")) > 4
+    machine.up(small_fabric("gone"), lambda *_: [sleeper("s0"), sleeper("outer", "outside")])
+    assert len(marked_pids("gone")) > 4
     assert machine.down("gone")
-    assert (marked("gone"), machine.links(), RunDir.named("gone").path.exists()) == ([], before, False)
+    assert_no_trace(machine, "gone", before)
     assert not machine.down("gone")
 
 
-def test_down_finds_everything_after_the_fabric_process_was_killed(machine: Machine) -> None:
+def test_down_removes_everything_after_fabric_process_was_killed(machine: Machine) -> None:
     before = machine.links()
-    machine.up(wired("killed"), lambda *_: [sleeper("s0"), sleeper("outer", "outside")])
-    fabric_process = next(
-        pid for pid in marked("killed") if "emulator.fabricd" in Path(f"/proc/{pid}/cmdline").read_text()
-    )
-    os.kill(fabric_process, signal.SIGKILL)
+    machine.up(small_fabric("killed"), lambda *_: [sleeper("s0"), sleeper("outer", "outside")])
+    os.kill(daemon_pid("killed"), signal.SIGKILL)
     assert machine.down("killed")
-    assert (marked("killed"), machine.links(), RunDir.named("killed").path.exists()) == ([], before, False)
+    assert_no_trace(machine, "killed", before)
 
 
-def agents(wiring: Wiring, run_dir: RunDir) -> list[Process]:
-    return [one for one in processes(wiring, run_dir) if one.role is Role.AGENT]
+def agents(wiring: FabricWiring, run_dir: RunDirectory) -> list[ProcessSpec]:
+    specs = fabric_processes(wiring, run_dir)
+    return [spec for spec in specs if spec.role is ProcessRole.AGENT]
 
 
-def test_an_agent_that_dies_is_named_and_all_others_go_with_the_fabric_however_that_ends(
-    machine: Machine,
-) -> None:
+def daemon_pid(name: str) -> int:
+    return next(
+        pid
+        for pid in marked_pids(name)
+        if "emulator.fabric.daemon" in Path(f"/proc/{pid}/cmdline").read_text()
+    )
+
+
+def assert_no_trace(machine: Machine, name: str, links_before: set[str]) -> None:
+    exists = RunDirectory.of_fabric(name).path.exists()
+    assert (marked_pids(name), machine.links(), exists) == ([], links_before, False)
+
+
+def test_dead_agent_is_reported_and_other_agents_end_with_fabric(machine: Machine) -> None:
     before = machine.links()
-    machine.up(wired("crash"), agents)
-    pids = {one["name"]: one["pid"] for one in lifecycle.inspect("crash")["processes"]}
-    assert Path(f"/proc/{pids['agent-s1']}/ns/net").samefile(
-        f"/proc/{json.loads((RunDir.named('crash').path / NODES).read_text())['s1']}/ns/net"
-    )
+    machine.up(small_fabric("crash"), agents)
+    processes = lifecycle.inspect("crash")["processes"]
+    pids = {process["name"]: process["pid"] for process in processes}
+    holders = json.loads((RunDirectory.of_fabric("crash").path / NODES).read_text())
+    namespace = Path(f"/proc/{pids['agent-s1']}/ns/net")
+    assert namespace.samefile(f"/proc/{holders['s1']}/ns/net")
     os.kill(pids["agent-s0"], signal.SIGKILL)
-    Deadline.after(5).until(lambda: bool(lifecycle.inspect("crash")["faults"]), "fault")
+    Deadline.after(5).wait_for(lambda: bool(lifecycle.inspect("crash")["faults"]), "fault")
     assert lifecycle.inspect("crash")["faults"] == ["agent-s0 exited -9, saying: nothing"]
-    os.kill(
-        next(
-            pid for pid in marked("crash") if "emulator.fabricd" in Path(f"/proc/{pid}/cmdline").read_text()
-        ),
-        signal.SIGKILL,
-    )
+    os.kill(daemon_pid("crash"), signal.SIGKILL)
     assert machine.down("crash")
-    assert (marked("crash"), machine.links(), RunDir.named("crash").path.exists()) == ([], before, False)
+    assert_no_trace(machine, "crash", before)
 
 
-def test_up_mends_a_fabric_that_lost_a_process(machine: Machine) -> None:
-    fabric = wired("half")
+def test_up_restarts_fabric_that_lost_process(machine: Machine) -> None:
+    fabric = small_fabric("half")
     machine.up(fabric, lambda *_: [sleeper("s0")])
-    os.kill(
-        next(p["pid"] for p in lifecycle.inspect("half")["processes"] if p["name"] == "sleeper"),
-        signal.SIGKILL,
-    )
-    Deadline.after(5).until(lambda: bool(lifecycle.inspect("half")["faults"]), "fault")
+    processes = lifecycle.inspect("half")["processes"]
+    pids = {process["name"]: process["pid"] for process in processes}
+    os.kill(pids["sleeper"], signal.SIGKILL)
+    Deadline.after(5).wait_for(lambda: bool(lifecycle.inspect("half")["faults"]), "fault")
     machine.up(fabric, lambda *_: [sleeper("s0")])
     assert lifecycle.inspect("half")["faults"] == []
     assert machine.down("half")
 
 
-def test_a_folder_of_one_of_our_names_is_not_taken_for_ours(
+def test_up_ignores_modules_in_callers_folder(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("agents", "controller", "emulator", "moefabric"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('not ours')")
     monkeypatch.chdir(tmp_path)
-    machine.up(wired("named"), agents)
+    machine.up(small_fabric("named"), agents)
     assert lifecycle.inspect("named")["faults"] == []
     assert machine.down("named")
 
 
-def failing(where: str, says: str) -> Process:
-    return Process(
-        "faulty", where, (sys.executable, "-c", f"print('{says}'); raise SystemExit(3)"), role=Role.AGENT
+def failing(node: str, output: str) -> ProcessSpec:
+    return ProcessSpec(
+        "faulty",
+        node,
+        (sys.executable, "-c", f"print('{output}'); raise SystemExit(3)"),
+        role=ProcessRole.AGENT,
     )
 
 
-@pytest.mark.parametrize("where", ["outer", "s1"])
-def test_a_process_that_ends_at_once_fails_up_with_its_last_words_and_leaves_nothing(
-    machine: Machine, where: str
-) -> None:
+@pytest.mark.parametrize("node", ["outer", "s1"])
+def test_process_that_ends_at_once_fails_up_with_its_last_line(machine: Machine, node: str) -> None:
     before = machine.links()
     with pytest.raises(FabricError, match="faulty exited 3, saying: no port for me"):
-        machine.up(wired("early"), lambda *_: [failing(where, "no port for me")])
-    assert (marked("early"), machine.links(), RunDir.named("early").path.exists()) == ([], before, False)
+        machine.up(small_fabric("early"), lambda *_: [failing(node, "no port for me")])
+    assert_no_trace(machine, "early", before)
 
 
-def test_a_controller_that_never_listens_fails_up_in_time(machine: Machine) -> None:
+def test_controller_that_never_listens_fails_up_in_time(machine: Machine) -> None:
     start = partial(
-        lifecycle.up, wired("deaf"), lambda *_: [sleeper("outer", role=Role.CONTROLLER)], timeout_s=3
+        lifecycle.up,
+        small_fabric("deaf"),
+        lambda *_: [sleeper("outer", role=ProcessRole.CONTROLLER)],
+        timeout_s=3,
     )
-    with pytest.raises(FabricError, match=r"a controller at 198\.18\..*:6653.* was not ready in time"):
-        machine.here(start)
-    assert (marked("deaf"), RunDir.named("deaf").path.exists()) == ([], False)
+    with pytest.raises(
+        FabricError, match=r"a controller at 198\.18\..*:6653.* was not ready in time"
+    ):
+        machine.run(start)
+    assert (marked_pids("deaf"), RunDirectory.of_fabric("deaf").path.exists()) == ([], False)
 
 
 SLOW_UP = """
-from fabric_lab import Role, lifecycle, sleeper, wired
-lifecycle.up(wired("cut"), lambda *_: [sleeper("outer", role=Role.CONTROLLER)], say=lambda stage: print(stage, flush=True))
+from functools import partial
+from fabric_lab import ProcessRole, lifecycle, sleeper, small_fabric
+controller = sleeper("outer", role=ProcessRole.CONTROLLER)
+lifecycle.up(small_fabric("cut"), lambda *_: [controller], on_stage=partial(print, flush=True))
 """
 
 
 @pytest.mark.parametrize("stage", ["management network", "servers", "optics", "controllers"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill"])
-def test_an_up_that_is_interrupted_leaves_nothing(
+def test_interrupted_up_leaves_nothing(
     machine: Machine, stage: str, number: signal.Signals
 ) -> None:
     before = machine.links()
     argv = [sys.executable, "-c", SLOW_UP]
     start = partial(
-        subprocess.Popen, argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=HERE
+        subprocess.Popen,
+        argv,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=FOLDER,
     )
-    started: Any = machine.here(start)
-    with started as up:
+    process: Any = machine.run(start)
+    with process as up:
         next(line for line in up.stdout if line.strip() == stage)
         up.send_signal(number)
         up.wait(timeout=20)
     assert up.returncode != 0
-    Deadline.after(10).until(lambda: marked("cut") == [], "end of all processes")
+    Deadline.after(10).wait_for(lambda: marked_pids("cut") == [], "end of all processes")
     assert machine.links() == before
-    assert number is signal.SIGKILL or not RunDir.named("cut").path.exists()
+    assert number is signal.SIGKILL or not RunDirectory.of_fabric("cut").path.exists()
 
 
-def test_what_this_machine_cannot_shape_is_refused_before_anything_is_made(machine: Machine) -> None:
+def test_unshapeable_rate_is_refused_before_anything_is_made(machine: Machine) -> None:
     with pytest.raises(FabricError, match="s0/o0: 50000 b/s is too slow to shape"):
-        machine.up(wired("slow", rate_bps=50e3))
-    assert not RunDir.named("slow").path.exists()
+        machine.up(small_fabric("slow", rate_bps=50e3))
+    assert not RunDirectory.of_fabric("slow").path.exists()
 
 
-def test_an_ocs_process_that_others_start_is_waited_for(machine: Machine) -> None:
-    fabric = wired("apart")
+def test_up_waits_for_external_ocs_process(machine: Machine) -> None:
+    fabric = small_fabric("apart")
     argv = [
         sys.executable,
         "-m",
         "emulator.ocs",
-        "--plant",
-        str(RunDir.named("apart").path / "ocs0.plant"),
+        "--socket",
+        str(RunDirectory.of_fabric("apart").path / "ocs0.handoff"),
         "--deadline",
         "30",
     ]
-    with subprocess.Popen(argv, cwd=HERE) as apart:
-        machine.here(partial(lifecycle.up, fabric, ocs_process, external=frozenset({"ocs0"})))
-        assert "ocs0" not in {process["name"] for process in lifecycle.inspect("apart")["processes"]}
-        assert apart.poll() is None
+    with subprocess.Popen(argv, cwd=FOLDER) as ocs:
+        machine.run(partial(lifecycle.up, fabric, ocs_process, external=frozenset({"ocs0"})))
+        assert "ocs0" not in {
+            process["name"] for process in lifecycle.inspect("apart")["processes"]
+        }
+        assert ocs.poll() is None
         assert machine.down("apart")
-        assert apart.wait(timeout=10) == 0
+        assert ocs.wait(timeout=10) == 0
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "", ".hidden"])
-def test_a_name_that_leads_elsewhere_is_refused(machine: Machine, name: str) -> None:
+def test_name_that_leads_elsewhere_is_refused(machine: Machine, name: str) -> None:
     with pytest.raises(FabricError, match="can't be a fabric's name"):
         machine.down(name)
 
 
-def test_a_directory_of_somebody_else_is_left_alone(machine: Machine) -> None:
-    theirs = RunDir.named("theirs").path / "letter"
-    theirs.parent.mkdir()
-    theirs.write_text("dear")
-    for act in (partial(machine.up, wired("theirs")), partial(machine.down, "theirs")):
+def test_up_and_down_spare_foreign_directory(machine: Machine) -> None:
+    file = RunDirectory.of_fabric("theirs").path / "letter"
+    file.parent.mkdir()
+    file.write_text("dear")
+    for command in (partial(machine.up, small_fabric("theirs")), partial(machine.down, "theirs")):
         with pytest.raises(FabricError, match="not a fabric's, and not empty"):
-            act()
-    assert theirs.read_text() == "dear"
-    shutil.rmtree(theirs.parent)
+            command()
+    assert file.read_text() == "dear"
+    shutil.rmtree(file.parent)
 
 
-def test_a_process_for_a_server_that_is_not_there_is_refused(machine: Machine) -> None:
+def test_process_on_unknown_server_is_refused(machine: Machine) -> None:
     with pytest.raises(FabricError, match="sleeper: processes run on outer, s0, s1, ocs0"):
-        machine.up(wired("lost"), lambda *_: [sleeper("s7")])
-    assert not RunDir.named("lost").path.exists()
+        machine.up(small_fabric("lost"), lambda *_: [sleeper("s7")])
+    assert not RunDirectory.of_fabric("lost").path.exists()

@@ -1,4 +1,4 @@
-"""Failures while agents send to each other by every NIC: controllers find them out by themselves, and every byte arrives."""
+"""Failures under traffic: controllers detect them without help, and every byte arrives."""
 
 import os
 import signal
@@ -9,13 +9,13 @@ from functools import partial
 import pytest
 
 from controller.client import ControllerClient
-from emulator import injection
-from emulator.waiting import Deadline
-from moefabric.errors import FabricError
-from moefabric.experiment.testbed import ways
-from tests.agents_lab import Paced
-from tests.failure_lab import RING, FailureLab, failure_lab, four_servers
+from emulator.fabric import hardware_injection
+from emulator.linux.waiting import Deadline
+from moefabric.core.errors import FabricError
+from moefabric.runner.testbed import data_paths
 from tests.kernel.fabric_lab import Machine
+from tests.support.agents_lab import paced_flow
+from tests.support.failure_lab import RING, FailureLab, failure_lab, four_servers
 
 pytestmark = [
     pytest.mark.kernel,
@@ -40,31 +40,48 @@ def ring(lab: FailureLab) -> Iterator[FailureLab]:
     """The fabric with light from each server to the next, given all back afterwards."""
     lab.clients["r0"].light(RING)
     yield lab
-    injection.clear(lab.run_dir)
+    hardware_injection.clear(lab.run_dir)
 
 
 @pytest.mark.parametrize(
     ("kind", "what", "who", "kinds", "action"),
     [
-        pytest.param("nic", ["s0/e0"], ["r0", "eps"], {"electrical-nic"}, "s0 sends by s0/e1", id="one-electrical-nic"),
         pytest.param(
-            "nic", ["s0/e0", "s0/e1"], ["r0", "eps"], {"electrical-nic"}, "s1 relays for s0 over s0/o0~s1/o0",
-            id="all-electrical-nics",
+            "nic", ["s0/e0"], ["r0", "eps"], {"electrical-nic"}, "s0 sends by s0/e1",
+            id="one-electrical-nic",
         ),
-        pytest.param("nic", ["s0/o0"], ["r0"], {"optical-nic"}, "its pair is on the EPS", id="optical-nic"),
-        pytest.param("ocs-port", ["s0/o0"], ["r0"], {"ocs-port"}, "its pair is on the EPS", id="ocs-port"),
+        pytest.param(
+            "nic", ["s0/e0", "s0/e1"], ["r0", "eps"], {"electrical-nic"},
+            "s1 relays for s0 over s0/o0~s1/o0", id="all-electrical-nics",
+        ),
+        pytest.param(
+            "nic", ["s0/o0"], ["r0"], {"optical-nic"}, "its pair is on the EPS", id="optical-nic"
+        ),
+        pytest.param(
+            "ocs-port", ["s0/o0"], ["r0"], {"ocs-port"}, "its pair is on the EPS", id="ocs-port"
+        ),
         pytest.param("ocs", ["ocs0"], ["r0"], {"ocs"}, "all of r0 is on the EPS", id="ocs"),
     ],
 )  # fmt: skip
-def test_every_byte_arrives_though_something_fails_and_all_is_as_before_when_it_works_again(
-    ring: FailureLab, kind: str, what: Sequence[str], who: Sequence[str], kinds: set[str], action: str
+def test_controllers_reroute_and_restore_without_losing_bytes(
+    ring: FailureLab,
+    kind: str,
+    what: Sequence[str],
+    who: Sequence[str],
+    kinds: set[str],
+    action: str,
 ) -> None:
-    before = ring.entries()
-    flows = [Paced(way.src, way.dst, BYTES, RATE_BPS / FLOWS_A_NIC, way.path) for way in ways(ring.fabric)]
+    before = ring.rules()
+    flows = [
+        paced_flow(way.src, way.dst, BYTES, RATE_BPS / FLOWS_A_NIC, way.path)
+        for way in data_paths(ring.fabric)
+    ]
     number = time.monotonic_ns()
     start_ns = ring.fleet.arm(number, flows, None, 15.0)
-    time.sleep(max(0.0, start_ns / 1e9 + 0.3 * SECONDS - time.monotonic()))
-    found = ring.taken(kind, what, who)
+    time.sleep(
+        max(0.0, start_ns / 1e9 + 0.3 * SECONDS - time.monotonic())
+    )  # in the midst of the transfers
+    found = ring.inject(kind, what, who)
     records = ring.fleet.collect(number, flows, 20.0)
     assert [record.why for record in records if not record.ok] == []
     assert len(records) == len(flows)
@@ -73,44 +90,50 @@ def test_every_byte_arrives_though_something_fails_and_all_is_as_before_when_it_
     assert any(action in one.action for one in found), found
     # They were told of it: nobody had to miss anything first.
     assert max(one.detected_s for one in found) < 0.5
-    ring.given_back(RING)
-    assert ring.entries() == before
+    ring.clear(RING)
+    assert ring.rules() == before
 
 
 def relayed(client: ControllerClient) -> bool:
     return client.relays() == {"s0": "s1"}
 
 
-def test_controllers_that_start_anew_know_of_what_is_out_and_keep_a_relay(
+def test_restarted_controllers_learn_failures_and_keep_the_relay(
     ring: FailureLab, machine: Machine
 ) -> None:
-    ring.taken("nic", ["s0/e0", "s0/e1"], ["r0", "eps"])
-    expected = ring.entries()
-    flows = [Paced(way.src, way.dst, 10_000, None, way.path) for way in ways(ring.fabric)]
+    ring.inject("nic", ["s0/e0", "s0/e1"], ["r0", "eps"])
+    expected = ring.rules()
+    flows = [
+        paced_flow(way.src, way.dst, 10_000, None, way.path) for way in data_paths(ring.fabric)
+    ]
     for who, region in (("eps", None), ("r0", ring.fabric.regions[0])):
-        os.kill(int(ring.run_dir.controller(region).read_text()), signal.SIGKILL)
+        os.kill(int(ring.run_dir.controller_pid_file(region).read_text()), signal.SIGKILL)
         ring.clients[who].close()
-        machine.here(partial(ring.clients[who].wait_ready, 10.0))
-        Deadline.after(5).until(partial(relayed, ring.clients[who]), f"the relay at {who}")
+        machine.run(partial(ring.clients[who].wait_ready, 10.0))
+        Deadline.after(5).wait_for(partial(relayed, ring.clients[who]), f"the relay at {who}")
         records = ring.fleet.run(time.monotonic_ns(), flows, deadline_s=10.0)
         assert [record.why for record in records if not record.ok] == []
-    Deadline.after(5).until(lambda: ring.entries() == expected, "the rules of before")
-    ring.given_back(RING)
+    Deadline.after(5).wait_for(lambda: ring.rules() == expected, "the rules of before")
+    ring.clear(RING)
 
 
-def test_a_server_that_fails_is_told_as_one_and_comes_back(ring: FailureLab) -> None:
-    (found,) = ring.taken("server", ["s3"], ["r0"])
+def test_server_failure_is_reported_as_one_failure_and_cleared(ring: FailureLab) -> None:
+    (found,) = ring.inject("server", ["s3"], ["r0"])
     assert (found.what, found.kind) == ("s3", "server")
     assert set(ring.clients["r0"].circuits()) <= set(RING[:2])
-    ring.given_back(RING)
-    flows = [Paced(way.src, way.dst, 1000, None, way.path) for way in ways(ring.fabric) if way.dst == "s3"]
+    ring.clear(RING)
+    flows = [
+        paced_flow(way.src, way.dst, 1000, None, way.path)
+        for way in data_paths(ring.fabric)
+        if way.dst == "s3"
+    ]
     records = ring.fleet.run(time.monotonic_ns(), flows, deadline_s=10.0)
     assert all(record.ok for record in records), [record.why for record in records]
 
 
-def test_what_a_fabric_has_not_cant_fail(ring: FailureLab) -> None:
+def test_inject_refuses_absent_components(ring: FailureLab) -> None:
     with pytest.raises(FabricError, match="fault nic: s9/e0 is not one of s0/o0, s0/o1, s0/e0"):
-        injection.inject(ring.run_dir, "nic", ["s9/e0"])
+        hardware_injection.inject(ring.run_dir, "nic", ["s9/e0"])
     with pytest.raises(FabricError, match="s0/e0: no such fault"):
-        injection.clear(ring.run_dir, "nic", ["s0/e0"])
-    assert injection.injected(ring.run_dir) == []
+        hardware_injection.clear(ring.run_dir, "nic", ["s0/e0"])
+    assert hardware_injection.injected_failures(ring.run_dir) == []

@@ -1,4 +1,4 @@
-"""The first all-to-all of a layer on packets, under all four policies: what it waits for, which way its bytes go, and that none is lost."""
+"""The first all-to-all of a layer on packets, under all modes of `dispatch_light`."""
 
 import json
 import os
@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from moefabric.iteration import FIRST
-from tests.namespaces import Island
+from moefabric.workload.iteration import DISPATCH_LIGHT_MODES
+from tests.support.namespaces import Island
+from tests.support.paths import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 MOEFABRIC = shutil.which("moefabric", path=str(REPOSITORY / ".venv/bin")) or ""
 EXPERIMENT = """
 experiment: firsts
 model: {{name: mixtral-8x7b, layers: 2, experts: 16}}
 training: {{ep: 8, tp: 2, sequence: 4096, micro_batch: 16, iterations: 2, gpu_tflops: 1000}}
-gating: {{trace: {trace}, first: 600}}
+gating: {{trace: {trace}, first_step: 600}}
 wiring:
   gpus_per_server: 4
   nic_rate: 100Gb/s
@@ -30,9 +30,9 @@ wiring:
       ocs: {{settle: 25ms}}
 fabrics:
   - {{name: block, optical: 1, electrical: 1, policy: mixnet}}
-  - {{name: reuse, optical: 1, electrical: 1, policy: mixnet, first: reuse}}
-  - {{name: predict, optical: 1, electrical: 1, policy: mixnet, first: predict}}
-  - {{name: divert, optical: 1, electrical: 1, policy: mixnet, first: divert}}
+  - {{name: reuse, optical: 1, electrical: 1, policy: mixnet, dispatch_light: reuse}}
+  - {{name: predict, optical: 1, electrical: 1, policy: mixnet, dispatch_light: predict}}
+  - {{name: divert, optical: 1, electrical: 1, policy: mixnet, dispatch_light: divert}}
 scale: {{bytes: 2500, dilation: 1}}
 """
 
@@ -50,13 +50,18 @@ def results() -> Iterator[dict[str, Any]]:
         island = Island(["home"], undo)
         folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="mf")))
         spec, out = folder / "firsts.yaml", folder / "out.json"
-        spec.write_text(EXPERIMENT.format(trace=REPOSITORY / "examples/data/training-1200-steps.npz"))
+        spec.write_text(
+            EXPERIMENT.format(trace=REPOSITORY / "examples/data/training-1200-steps.npz")
+        )
         command = ["nsenter", f"--net=/run/netns/{island.netns('home')}", "--", MOEFABRIC, "run"]
         done = subprocess.run(
             [*command, str(spec), "--json", str(out)],
             env={**os.environ, "MOEFABRIC_RUN_DIR": str(folder / "run")},
-            capture_output=True, text=True, timeout=100, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
         assert done.returncode in (0, 3), done.stderr
         yield {entry["fabric"]: entry for entry in json.loads(out.read_text())["results"]}
 
@@ -65,7 +70,7 @@ def dispatches(entry: dict[str, Any]) -> list[dict[str, Any]]:
     return [c for c in entry["collectives"] if (c["kind"], c["pass"]) == ("dispatch", "forward")]
 
 
-def test_who_waits_for_light_is_exposed_longest(results: dict[str, Any]) -> None:
+def test_blocking_exposes_longest(results: dict[str, Any]) -> None:
     exposed = {name: entry["first_all_to_all"]["exposed_s"] for name, entry in results.items()}
     assert exposed["block"] > max(exposed[name] for name in ("reuse", "predict", "divert"))
     waited = {name: entry["first_all_to_all"]["waited_s"] for name, entry in results.items()}
@@ -73,7 +78,7 @@ def test_who_waits_for_light_is_exposed_longest(results: dict[str, Any]) -> None
     assert waited["block"] > told + 0.020, "the others wait to be told alone"
 
 
-@pytest.mark.parametrize("first", FIRST)
+@pytest.mark.parametrize("first", DISPATCH_LIGHT_MODES)
 def test_every_byte_arrives_once(results: dict[str, Any], first: str) -> None:
     integrity = results[first]["integrity"]
     assert integrity["bytes_sent"] == integrity["bytes_received"] > 0
@@ -86,25 +91,34 @@ def test_every_byte_arrives_once(results: dict[str, Any], first: str) -> None:
         assert (place, size) == (other, pytest.approx(most, abs=2))
 
 
-@pytest.mark.parametrize("first", FIRST)
-def test_when_the_bytes_come_back_the_light_is_the_exact_demands(results: dict[str, Any], first: str) -> None:
-    def combined(entry: dict[str, Any]) -> list[int]:
-        return [c["bytes_by_light"] for c in entry["collectives"] if c["kind"] == "combine"]
+@pytest.mark.parametrize("first", DISPATCH_LIGHT_MODES)
+def test_combine_uses_the_circuits_of_the_exact_demand(results: dict[str, Any], first: str) -> None:
+    def combined(entry: dict[str, Any], field: str) -> list[int]:
+        return [c[field] for c in entry["collectives"] if c["kind"] == "combine"]
 
-    assert combined(results[first]) == pytest.approx(combined(results["block"]), abs=2)
+    for field, tolerance in (
+        ("bytes_planned_by_light", {"abs": 2}),
+        ("bytes_by_light", {"rel": 1e-3}),
+    ):
+        planned = combined(results["block"], field)
+        assert combined(results[first], field) == pytest.approx(planned, **tolerance)
     lit = [results[name]["circuits"] for name in ("block", first)]
     assert sorted(map(sorted, lit[0])) == sorted(map(sorted, lit[1]))
 
 
-def test_diverted_bytes_take_new_light_while_they_go(results: dict[str, Any]) -> None:
+def test_offloaded_bytes_use_new_circuits_meanwhile(results: dict[str, Any]) -> None:
     moved = [c for c in dispatches(results["divert"]) if c["moved_now"]]
     assert moved
     for collective in moved:
         assert collective["dark_s"] == pytest.approx(0.025, abs=0.01)
         assert min(collective["bytes_by_light"], collective["bytes_by_eps"]) > 0
+        for network in ("light", "eps"):
+            planned = collective[f"bytes_planned_by_{network}"]
+            assert collective[f"bytes_by_{network}"] == pytest.approx(planned, rel=1e-2)
+        assert collective["misrouted"] == []
 
 
-def test_what_was_foreseen_is_told(results: dict[str, Any]) -> None:
+def test_predictions_are_reported(results: dict[str, Any]) -> None:
     foresight = results["predict"]["first_all_to_all"]["foresight"]
     assert (foresight["guessed"], foresight["unguessed"]) == (2, 2), (
         "nothing is learnt in the first iteration"

@@ -1,4 +1,4 @@
-"""A thousand random matchings under traffic: no frame comes out where it shouldn't, and light that stays loses none."""
+"""A thousand random matchings under traffic: no misdirected frame, no loss on kept circuits."""
 
 import random
 import socket
@@ -12,18 +12,17 @@ from itertools import pairwise
 
 import pytest
 
-from controller.southbound.crossconnects import CrossConnect, between
-from controller.southbound.line import Line
-from controller.southbound.scpi import ScpiDevice
-from emulator.crossbar import BpfCrossbar, crossbar_support
-from emulator.ocs.build import Build
-from emulator.ocs.languages import LANGUAGES
-from emulator.ocs.server import Server
-from emulator.stream import Ears, Stream
-from moefabric.ocs_profile import Profile, Settle
-from tests.kernel.optical_bench import Wires, missing_for_kernel_tests
+from controller.southbound.ocs.connection import DeviceConnection
+from controller.southbound.ocs.cross_connects import CrossConnect, difference
+from controller.southbound.ocs.scpi import ScpiDriver
+from emulator.crossbar.bpf_crossbar import BpfCrossbar, crossbar_refusal
+from emulator.linux.frame_stream import FrameReceiver, FrameStream
+from emulator.ocs.device_spec import DeviceSpec
+from emulator.ocs.server import FRONT_ENDS, OcsServer
+from moefabric.core.ocs import DeviceProfile, SettleTime
+from tests.kernel.optical_bench import HostNetwork, missing_for_kernel_tests
 
-_LACKS = missing_for_kernel_tests() or crossbar_support()
+_LACKS = missing_for_kernel_tests() or crossbar_refusal()
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(bool(_LACKS), reason=_LACKS or "")]
 
 PORTS = 8
@@ -35,7 +34,7 @@ LONGEST_S = 60.0
 
 @dataclass(frozen=True)
 class Change:
-    """From before the command to after the light: `before` and `after` are what is joined, outputs by input."""
+    """One change from command to settled light; `before` and `after` map inputs to outputs."""
 
     began_ns: int
     ended_ns: int
@@ -44,16 +43,16 @@ class Change:
 
 
 @contextmanager
-def switch(crossbar: BpfCrossbar) -> Iterator[ScpiDevice]:
-    """The crossbar as a device that is commanded over TCP."""
+def switch(crossbar: BpfCrossbar) -> Iterator[ScpiDriver]:
+    """Serve the crossbar as a device over TCP."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = Server(crossbar, Build(Profile(settle=Settle(fixed_ns=SETTLE_NS))))
+    server = OcsServer(crossbar, DeviceSpec(DeviceProfile(settle=SettleTime(fixed_ns=SETTLE_NS))))
     address: tuple[str, int] = listener.getsockname()[:2]
-    server.open(listener, LANGUAGES["scpi"])
+    server.open(listener, FRONT_ENDS["scpi"])
     hear, say = socket.socketpair()
     serving = threading.Thread(target=server.serve, args=(hear,))
     serving.start()
-    device = ScpiDevice(Line("ocs0", address))
+    device = ScpiDriver(DeviceConnection("ocs0", address))
     try:
         yield device
     finally:
@@ -64,7 +63,7 @@ def switch(crossbar: BpfCrossbar) -> Iterator[ScpiDevice]:
 
 
 def matching(draw: random.Random, now: dict[int, int]) -> dict[int, int]:
-    """Another matching, in which about half of what is joined stays."""
+    """Return another matching that keeps about half of the cross-connects."""
     kept = {p: q for p, q in now.items() if draw.random() < 0.5}
     inputs = [p for p in range(1, PORTS + 1) if p not in kept]
     outputs = [q for q in range(PORTS + 1, 2 * PORTS + 1) if q not in kept.values()]
@@ -72,24 +71,24 @@ def matching(draw: random.Random, now: dict[int, int]) -> dict[int, int]:
     return kept | {p: q for p, q in zip(inputs, outputs, strict=True) if draw.random() < 0.8}
 
 
-def changed(device: ScpiDevice, now: dict[int, int], target: dict[int, int]) -> Change:
-    """Make the change."""
+def changed(device: ScpiDriver, now: dict[int, int], target: dict[int, int]) -> Change:
+    """Execute a change."""
     began = time.monotonic_ns()
-    assert device.move(between(now.items(), target.items())) is None
-    device.settled(5)
+    assert device.apply(difference(now.items(), target.items())) is None
+    device.wait_settled(5)
     return Change(began, time.monotonic_ns(), now, target)
 
 
-def test_no_frame_goes_astray_and_light_that_stays_loses_none() -> None:
+def test_no_frame_is_misdirected_and_kept_circuits_lose_none() -> None:
     draw, changes, came = random.Random(4), list[Change](), dict[int, list[int]]()
     with ExitStack() as undo:
-        wires = undo.enter_context(Wires(PORTS))
+        wires = undo.enter_context(HostNetwork(PORTS))
         device = undo.enter_context(switch(wires.crossbar()))
         places = [(wires.path(wires.host(host)), "nic") for host in wires.hosts]
-        ears = [Ears(*place) for place in places]
+        ears = [FrameReceiver(*place) for place in places]
         for ear in ears:
             undo.callback(ear.close)
-        stream = undo.enter_context(Stream(places, SPACING_NS, steady=False))
+        stream = undo.enter_context(FrameStream(places, SPACING_NS, steady=False))
         stream.wait_sent(PORTS)
         ends, now = time.monotonic() + LONGEST_S, dict[int, int]()
         while len(changes) < MATCHINGS and time.monotonic() < ends:
@@ -103,25 +102,26 @@ def test_no_frame_goes_astray_and_light_that_stays_loses_none() -> None:
         _listen(ears, came)
     astray, lost, through = judged(sent_ns, came, changes)
     print(
-        f"\n{len(changes)} matchings, {len(sent_ns)} frames, {through} through, {astray} astray, {lost} lost of light that stayed"
+        f"\n{len(changes)} matchings, {len(sent_ns)} frames, {through} through, "
+        f"{astray} astray, {lost} lost on kept circuits"
     )
     assert len(changes) == MATCHINGS
     assert through > len(sent_ns) / 4
     assert (astray, lost) == (0, 0)
 
 
-def _listen(ears: Sequence[Ears], came: dict[int, list[int]]) -> None:
+def _listen(ears: Sequence[FrameReceiver], came: dict[int, list[int]]) -> None:
     for port, ear in enumerate(ears, PORTS + 1):
-        for number, _ in ear.heard():
+        for number, _ in ear.received():
             came.setdefault(number, []).append(port)
 
 
 def judged(
     sent_ns: Sequence[int], came: dict[int, list[int]], changes: Sequence[Change]
 ) -> tuple[int, int, int]:
-    """Frames that came out where there was no light for them, those lost from light that stayed, and those that came through.
+    """Count misdirected frames, frames lost on kept cross-connects, and delivered ones.
 
-    A frame crosses the switch between its own note and the next one's, for they are sent one after the other.
+    A frame crosses the switch between its own record and the next one's: they are sent in turn.
     """
     begins, finishes = [c.began_ns for c in changes], [c.ended_ns for c in changes]
     astray = lost = through = 0
@@ -146,7 +146,9 @@ def judged(
         pytest.param([], (0, 1, 0), id="lost"),
     ],
 )
-def test_a_frame_through_light_that_stays_is_judged(ports: list[int], verdict: tuple[int, int, int]) -> None:
+def test_frames_of_kept_circuits_are_counted(
+    ports: list[int], verdict: tuple[int, int, int]
+) -> None:
     changes: list[CrossConnect] = [(1, 9), (2, 10)]
     steady = [Change(0, 1, {}, dict(changes)), Change(50, 70, dict(changes), {1: 9, 2: 11})]
     assert judged([60, 65], {0: ports}, steady) == verdict

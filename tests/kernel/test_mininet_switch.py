@@ -1,20 +1,20 @@
-"""The switch in networks of Mininet's own making, under Ryu's own learning switch: programs that know nothing of this project."""
+"""BPF switch in plain Mininet networks, controlled by Ryu's own learning switch."""
 
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from tests.support.paths import REPOSITORY
 
 pytestmark = [
     pytest.mark.kernel,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]
-REPOSITORY = Path(__file__).resolve().parents[2]
 RYU = """
-import controller.southbound.openflow.shim
+import controller.southbound.openflow.ryu_compat
 import sys
 from ryu.cmd.manager import main
 main(sys.argv[1:])
@@ -24,7 +24,7 @@ import json, os, subprocess, sys
 from mininet.net import Mininet
 from mininet.node import RemoteController
 from mininet.topolib import TreeTopo
-from emulator.mininet_switch import BpfSwitch
+from emulator.fabric.mininet_switch import BpfSwitch
 
 Mininet.inited = True  # or it would rewrite sysctls of the whole machine
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
@@ -34,51 +34,65 @@ net = Mininet(topo=TreeTopo(depth=2, fanout=2), switch=BpfSwitch, controller=Non
 net.addController("c0", controller=RemoteController, ip="127.0.0.1", port=6653)
 try:
     net.start()
-    told = {"connected": net.waitConnected(timeout=20, delay=0.1)}
-    told["lost"] = net.pingAll(timeout="3")
-    told["again"] = net.pingAll(timeout="1")
+    result = {"connected": net.waitConnected(timeout=20, delay=0.1)}
+    result["lost"] = net.pingAll(timeout="3")
+    result["again"] = net.pingAll(timeout="1")
     flows = subprocess.run(["ovs-ofctl", "-O", "OpenFlow13", "dump-flows", f"unix:{net['s1'].management}"],
                            capture_output=True, text=True)
-    told["flows"] = flows.stdout
+    result["flows"] = flows.stdout
     processes = [switch.service.popen for switch in net.switches]
 finally:
     net.stop()
     ryu.terminate()
     ryu.wait()
-told["ended"] = [process.poll() for process in processes]
-told["links"] = [link["ifname"] for link in json.loads(subprocess.run(["ip", "-j", "link"], capture_output=True).stdout)]
-print(json.dumps(told))
+result["ended"] = [process.poll() for process in processes]
+result["links"] = [link["ifname"] for link in json.loads(subprocess.run(["ip", "-j", "link"], capture_output=True).stdout)]
+print(json.dumps(result))
 """
 
 
 @pytest.mark.timeout(90)
-def test_mininet_and_ryu_take_it_for_any_switch() -> None:
-    """A tree of three switches and four hosts; Ryu's simple_switch_13 learns by packet-ins and sends by packet-outs."""
-    argv = ["unshare", "--net", "--mount", "--fork", "--kill-child", sys.executable, "-c", NETWORK, RYU]
-    done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, timeout=80, check=False)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["connected"]
-    assert told["lost"] == 0
-    assert told["again"] == 0
-    assert "priority=1" in told["flows"], "what the controller has learnt can be looked at from beside"
-    assert told["ended"] == [0, 0, 0]
-    assert told["links"] == ["lo"]
+def test_switch_works_under_plain_mininet_and_ryu() -> None:
+    """Run a tree of three switches and four hosts; simple_switch_13 uses packet-in and packet-out."""
+    argv = [
+        "unshare",
+        "--net",
+        "--mount",
+        "--fork",
+        "--kill-child",
+        sys.executable,
+        "-c",
+        NETWORK,
+        RYU,
+    ]
+    process = subprocess.run(
+        argv, cwd=REPOSITORY, capture_output=True, text=True, timeout=80, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout.splitlines()[-1])
+    assert result["connected"]
+    assert result["lost"] == 0
+    assert result["again"] == 0
+    assert "priority=1" in result["flows"], (
+        "OpenFlow tools see the flows that the controller has learnt"
+    )
+    assert result["ended"] == [0, 0, 0]
+    assert result["links"] == ["lo"]
 
 
 FABRIC_IN_MININET = """
 import json, subprocess
 from mininet.net import Mininet
-from emulator.mininet_switch import BpfSwitch
-from emulator.nodes import FabricTopo
-from emulator.plan import plan
-from moefabric.management import Management
-from moefabric.topology import Eps, Fabric, Ocs, Region
+from emulator.fabric.mininet_switch import BpfSwitch
+from emulator.fabric.mininet_nodes import FabricTopo
+from emulator.fabric.plan import plan_fabric
+from moefabric.config.run_directory import ManagementNetwork
+from moefabric.core.topology import Eps, Fabric, Ocs, Region
 
 Mininet.inited = True
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 fabric = Fabric("mn", (Region("r0", 0, ("s0", "s1"), Ocs("ocs0", 2)),), 2, 1, 1, 50e6, Eps(4))
-net = Mininet(topo=FabricTopo(plan(fabric, Management("198.18.0.0/24"))), switch=BpfSwitch, controller=None)
+net = Mininet(topo=FabricTopo(plan_fabric(fabric, ManagementNetwork("198.18.0.0/24"))), switch=BpfSwitch, controller=None)
 net.start()
 try:
     links = sorted(f"{link.intf1}={link.intf2}" for link in net.links)
@@ -98,11 +112,22 @@ print(json.dumps({"ports": ports, "ping": lost}))
 
 
 @pytest.mark.timeout(60)
-def test_a_fabric_s_plan_is_a_topology_of_mininet_s() -> None:
-    argv = ["unshare", "--net", "--mount", "--fork", "--kill-child", sys.executable, "-c", FABRIC_IN_MININET]
-    done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, timeout=50, check=False)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["ports"]["leaf0"] == {"leaf0-p1": 1, "leaf0-p2": 2}
-    assert told["ports"]["sw-s0"] == {"s0-host": 1, "s0-o0": 2, "s0-e0": 3}
-    assert " 0% packet loss" in told["ping"]
+def test_fabric_plan_works_as_mininet_topology() -> None:
+    argv = [
+        "unshare",
+        "--net",
+        "--mount",
+        "--fork",
+        "--kill-child",
+        sys.executable,
+        "-c",
+        FABRIC_IN_MININET,
+    ]
+    process = subprocess.run(
+        argv, cwd=REPOSITORY, capture_output=True, text=True, timeout=50, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout.splitlines()[-1])
+    assert result["ports"]["leaf0"] == {"leaf0-p1": 1, "leaf0-p2": 2}
+    assert result["ports"]["sw-s0"] == {"s0-host": 1, "s0-o0": 2, "s0-e0": 3}
+    assert " 0% packet loss" in result["ping"]

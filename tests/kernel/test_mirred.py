@@ -1,36 +1,38 @@
-"""The crossbar of tc filters: what the contract of all crossbars doesn't say."""
+"""Crossbar of tc filters: behaviour beyond the contract of all crossbars."""
 
 import pytest
 
-from emulator.light import Light, Ports
-from emulator.mirred import MirredCrossbar
-from moefabric.errors import FabricError
-from tests.kernel.optical_bench import Wires, missing_for_kernel_tests
+from emulator.crossbar.crossbar import CrossConnect, Ports
+from emulator.crossbar.mirred_crossbar import MirredCrossbar
+from moefabric.core.errors import FabricError
+from tests.kernel.optical_bench import HostNetwork, missing_for_kernel_tests
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""),
+    pytest.mark.skipif(
+        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
+    ),
 ]
 
 
-def test_the_next_holder_finds_what_is_lit() -> None:
-    with Wires(3) as wires:
-        first = wires.mirred_crossbar()
-        first.load({1: Light(5, 0), 2: Light(4, 0)})
+def test_next_owner_takes_over_cross_connects() -> None:
+    with HostNetwork(3) as network:
+        first = network.mirred_crossbar()
+        first.load({1: CrossConnect(5, 0), 2: CrossConnect(4, 0)})
         first.close()
-        second = wires.mirred_again()
-        assert second.show() == {1: Light(5, 0), 2: Light(4, 0)}
-        second.load({3: Light(4, 0)})
-        assert wires.mirred_again().show() == {3: Light(4, 0)}
+        second = network.mirred_again()
+        assert second.cross_connects() == {1: CrossConnect(5, 0), 2: CrossConnect(4, 0)}
+        second.load({3: CrossConnect(4, 0)})
+        assert network.mirred_again().cross_connects() == {3: CrossConnect(4, 0)}
 
 
-def test_an_interface_that_is_not_there_is_a_fault() -> None:
-    with Wires(1) as wires:
-        wires.plug_in()
+def test_missing_interface_is_refused() -> None:
+    with HostNetwork(1) as network:
+        network.plug_in()
         with pytest.raises(FabricError, match="crossbar of filters: "):
-            MirredCrossbar(Ports(1, 1), {1: 999}, wires.path(wires.ocs))
+            MirredCrossbar(Ports(1, 1), {1: 999}, network.path(network.ocs))
 
 
-def test_a_namespace_that_is_not_there_is_a_fault() -> None:
+def test_missing_namespace_is_refused() -> None:
     with pytest.raises(FabricError, match="No such file or directory"):
         MirredCrossbar(Ports(1, 1), {1: 1}, "/run/netns/absent")

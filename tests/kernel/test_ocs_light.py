@@ -1,16 +1,19 @@
-"""Light under traffic, through a real switch process and a real crossbar: no frame where no light is, none lost where it stays."""
+"""Light under traffic, through a real switch process and a real crossbar."""
 
 import random
 from pathlib import Path
 
-from tests.kernel.light_under_traffic import MatchedUnderTraffic
-from tests.kernel.light_under_traffic import pytestmark as needs
+from tests.kernel.light_under_traffic import MatchingsUnderTraffic
+from tests.kernel.light_under_traffic import pytestmark as kernel_marks
 
-pytestmark = needs
+pytestmark = kernel_marks
 
 
-def test_random_matchings_lead_no_frame_astray_and_untouched_circuits_lose_none(tmp_path: Path) -> None:
-    seen = MatchedUnderTraffic(hosts=6, settle_ns=2_000_000).played(tmp_path, 60, random.Random(4))
-    assert seen.astray == []
-    assert seen.lost_untouched == []
-    assert seen.delivered > 200
+def test_random_matchings_misdeliver_no_frame_and_untouched_circuits_lose_none(
+    tmp_path: Path,
+) -> None:
+    bench = MatchingsUnderTraffic(hosts=6, settle_ns=2_000_000)
+    deliveries = bench.run(tmp_path, 60, random.Random(4))
+    assert deliveries.misdelivered == []
+    assert deliveries.lost_untouched == []
+    assert deliveries.delivered > 200

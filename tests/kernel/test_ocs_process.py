@@ -1,4 +1,4 @@
-"""The optical switch as a process: handed its mirrors by the fabric, told by SCPI over TCP, seen by real frames."""
+"""Process of an optical switch: handoff, SCPI over TCP, and frames through its crossbar."""
 
 import os
 import shutil
@@ -16,82 +16,110 @@ from typing import Any
 
 import pytest
 
-from emulator import namespaces
-from emulator.asking import ask, events
-from emulator.carrier import Carrier
-from emulator.crossbar import BpfCrossbar
-from emulator.light import Ports
-from emulator.loop import Timers
-from emulator.mirrors import BPF, MIRRED, Mirrors, choose
-from emulator.plant import Links, Plant, listening_within
-from emulator.waiting import Deadline
-from moefabric.errors import FabricError
+from emulator.crossbar.bpf_crossbar import BpfCrossbar
+from emulator.crossbar.carrier import Carrier
+from emulator.crossbar.crossbar import Ports
+from emulator.crossbar.selection import BPF, MIRRED, InstalledCrossbar, choose_crossbar
+from emulator.linux import namespaces
+from emulator.linux.event_loop import Timers
+from emulator.linux.waiting import Deadline
+from emulator.ocs.client import events, request
+from emulator.ocs.device_spec import LinkTimes
+from emulator.ocs.fd_handoff import HandoffServer, listen_in_namespace
+from moefabric.core.errors import FabricError
 from tests.kernel.carrier_bench import CarrierWatch
-from tests.kernel.optical_bench import Wires, address, heard, missing_for_kernel_tests
+from tests.kernel.optical_bench import (
+    HostNetwork,
+    address,
+    missing_for_kernel_tests,
+    received_datagrams,
+)
+from tests.support.ocs_process import start_ocs
+from tests.support.paths import REPOSITORY
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""),
+    pytest.mark.skipif(
+        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
+    ),
 ]
 
 PORTS, SETTLE_NS, LINK_UP_NS = 4, 20_000_000, 10_000_000
 WITHOUT_PRIVILEGE = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
 
 
-class Ocs:
-    """A switch of four ports with a host on each, its plant, and the processes that serve it."""
+class OcsLab:
+    """A switch of four ports with a host on each, and the processes that serve it."""
 
     def __init__(
-        self, run_dir: Path, held: ExitStack, crossbar: str = BPF, *, link_down: bool = False, **more: object
+        self,
+        run_dir: Path,
+        resources: ExitStack,
+        crossbar: str = BPF,
+        *,
+        link_down: bool = False,
+        **more: object,
     ) -> None:
-        self.run_dir, self._held = run_dir, held
-        self.wires = held.enter_context(Wires(PORTS))
-        there = self.wires.path(self.wires.ocs)
-        self.mirrors = Mirrors(crossbar, Ports(PORTS, PORTS), self.wires.plug_in(), there)
-        held.callback(self.mirrors.close)
-        self.listener = listening_within(there, "127.0.0.1", 5025)
-        held.callback(self.listener.close)
-        facts = {**self.mirrors.facts, "settle_ns": SETTLE_NS, "link_up_ns": LINK_UP_NS, "serial": "000001"}
+        self.run_dir, self._resources = run_dir, resources
+        self.network = resources.enter_context(HostNetwork(PORTS))
+        netns = self.network.path(self.network.ocs)
+        self.installed = InstalledCrossbar(
+            crossbar, Ports(PORTS, PORTS), self.network.plug_in(), netns
+        )
+        resources.callback(self.installed.close)
+        self.listener = listen_in_namespace(netns, "127.0.0.1", 5025)
+        resources.callback(self.listener.close)
+        facts = {
+            **self.installed.facts,
+            "settle_ns": SETTLE_NS,
+            "link_up_ns": LINK_UP_NS,
+            "serial": "000001",
+        }
         facts |= {"link_down": link_down, **more}
 
-        def links(timers: Timers) -> Callable[[Links], None]:
-            carrier = Carrier({port: f"p{port}" for port in self.wires.hosts}, there, timers)
-            held.callback(carrier.close)
+        def links(timers: Timers) -> Callable[[LinkTimes], None]:
+            carrier = Carrier({port: f"p{port}" for port in self.network.hosts}, netns, timers)
+            resources.callback(carrier.close)
             return carrier.change
 
-        fds = (self.mirrors.fd, self.listener.fileno())
-        self.plant = Plant(run_dir / "ocs0.plant", facts, fds, links if link_down else None)
-        held.callback(self.plant.close)
+        fds = (self.installed.fd, self.listener.fileno())
+        self.handoff = HandoffServer(
+            run_dir / "ocs0.handoff", facts, fds, links if link_down else None
+        )
+        resources.callback(self.handoff.close)
 
     @property
     def crossbar(self) -> BpfCrossbar:
-        """The same mirrors, as the fabric sees them."""
-        crossbar = BpfCrossbar(Ports(PORTS, PORTS), os.dup(self.mirrors.fd))
-        self._held.callback(crossbar.close)
+        """Another handle of the crossbar."""
+        crossbar = BpfCrossbar(Ports(PORTS, PORTS), os.dup(self.installed.fd))
+        self._resources.callback(crossbar.close)
         return crossbar
 
-    def start(self, plant: Path, *before: str) -> subprocess.Popen[bytes]:
-        command = [*before, sys.executable, "-m", "emulator.ocs", "--plant", str(plant)]
-        process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
-        self._held.callback(process.wait, 10)
-        self._held.callback(process.terminate)
-        self.plant.wait_ready(deadline_s=20)
+    def start(self, handoff: Path, *prefix: str) -> subprocess.Popen[bytes]:
+        """Start a process, and wait until it serves the switch."""
+        process = start_ocs(handoff, *prefix)
+        self._resources.callback(process.wait, 10)
+        self._resources.callback(process.terminate)
+        self.handoff.wait_ready(deadline_s=20)
         return process
 
-    def until_kept(self, enough: Callable[[dict[str, Any]], bool]) -> None:
-        """Return when the fabric has been told so much of what outlives the process."""
-        Deadline.after(10).until(
-            lambda: "memory" in self.plant.facts and enough(self.plant.facts["memory"]), "the memory"
+    def wait_saved(self, condition: Callable[[dict[str, Any]], bool]) -> None:
+        """Wait until the fabric has saved a state that fulfils a condition."""
+        Deadline.after(10).wait_for(
+            lambda: "memory" in self.handoff.facts and condition(self.handoff.facts["memory"]),
+            "the saved state",
         )
 
     def client(self) -> socket.socket:
-        sock = namespaces.within(self.wires.path(self.wires.ocs), socket.socket)
-        self._held.callback(sock.close)
+        """Connect by SCPI."""
+        sock = namespaces.run_in(self.network.path(self.network.ocs), socket.socket)
+        self._resources.callback(sock.close)
         sock.settimeout(5)
         sock.connect(("127.0.0.1", 5025))
         return sock
 
-    def asked(self, line: str) -> str:
+    def query(self, line: str) -> str:
+        """Send a line by SCPI, and return the reply."""
         with self.client() as sock:
             sock.sendall(line.encode() + b"\n")
             with sock.makefile() as replies:
@@ -99,248 +127,275 @@ class Ocs:
 
 
 @pytest.fixture
-def ocs(tmp_path: Path) -> Iterator[Ocs]:
-    with ExitStack() as held:
-        yield Ocs(tmp_path, held)
+def ocs(tmp_path: Path) -> Iterator[OcsLab]:
+    with ExitStack() as resources:
+        yield OcsLab(tmp_path, resources)
 
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="needs setpriv")
-def test_scpi_moves_the_light_that_carries_frames_and_needs_no_privilege(ocs: Ocs) -> None:
-    process = ocs.start(ocs.plant.path, *WITHOUT_PRIVILEGE)
-    one, two = ocs.wires.udp(1), ocs.wires.udp(2)
+def test_scpi_moves_light_without_privileges(ocs: OcsLab) -> None:
+    process = ocs.start(ocs.handoff.path, *WITHOUT_PRIVILEGE)
+    one, two = ocs.network.udp(1), ocs.network.udp(2)
     one.sendto(b"unlit", address(2))
-    assert ocs.asked("*idn?") == "Polatis,N-OST-4x4-LU1-DMHNS,000001,6.5.2.18"
-    assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
+    assert ocs.query("*idn?") == "Polatis,N-OST-4x4-LU1-DMHNS,000001,6.5.2.18"
+    assert ocs.query(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
     one.sendto(b"lit", address(2))
     two.sendto(b"back", address(1))
-    assert (heard(two), heard(one)) == ([b"lit"], [b"back"])
-    assert ocs.asked(":oxc:swit:conn:only (@1),(@7);stat?") == "(@1),(@7)"
+    assert (received_datagrams(two), received_datagrams(one)) == ([b"lit"], [b"back"])
+    assert ocs.query(":oxc:swit:conn:only (@1),(@7);stat?") == "(@1),(@7)"
     one.sendto(b"dark", address(2))
-    assert heard(two) == []
-    assert (ocs.crossbar.counters()[1].dropped_unlit, ocs.crossbar.counters()[1].dropped_dark) == (1, 1)
+    assert received_datagrams(two) == []
+    assert (ocs.crossbar.counters()[1].dropped_unlit, ocs.crossbar.counters()[1].dropped_dark) == (
+        1,
+        1,
+    )
     status = Path(f"/proc/{process.pid}/status").read_text()
     assert "CapEff:\t0000000000000000" in status
 
 
-def orphaned(ocs: Ocs) -> tuple[socket.socket, socket.socket]:
-    """A circuit that its process has lit before it is killed, and that carries a frame all the same: its two ends."""
-    first = ocs.start(ocs.plant.path)
-    assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
+def kill_after_lighting(ocs: OcsLab) -> tuple[socket.socket, socket.socket]:
+    """Light a circuit, kill the process, and check that the circuit still carries frames.
+
+    Returns:
+        Sockets at the two ends of the circuit.
+    """
+    first = ocs.start(ocs.handoff.path)
+    assert ocs.query(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
     first.kill()
     first.wait(timeout=5)
-    one, two = ocs.wires.udp(1), ocs.wires.udp(2)
+    one, two = ocs.network.udp(1), ocs.network.udp(2)
     one.sendto(b"nobody is there", address(2))
-    assert heard(two) == [b"nobody is there"]
+    assert received_datagrams(two) == [b"nobody is there"]
     return one, two
 
 
-def test_light_outlives_the_process_and_the_next_one_carries_on(ocs: Ocs) -> None:
-    one, two = orphaned(ocs)
-    before = ocs.crossbar.show()
-    ocs.start(ocs.plant.path)
-    assert ocs.asked(":oxc:swit:conn:stat?") == "(@1,2),(@6,5)"
-    assert ocs.asked(":oxc:swit:conn:add (@3),(@8);*opc?") == "1"
+def test_light_survives_process_and_next_process_takes_over(ocs: OcsLab) -> None:
+    one, two = kill_after_lighting(ocs)
+    before = ocs.crossbar.cross_connects()
+    ocs.start(ocs.handoff.path)
+    assert ocs.query(":oxc:swit:conn:stat?") == "(@1,2),(@6,5)"
+    assert ocs.query(":oxc:swit:conn:add (@3),(@8);*opc?") == "1"
     one.sendto(b"still lit", address(2))
-    assert heard(two) == [b"still lit"]
-    assert {p: ocs.crossbar.show()[p] for p in before} == before
+    assert received_datagrams(two) == [b"still lit"]
+    assert {p: ocs.crossbar.cross_connects()[p] for p in before} == before
 
 
-def test_complete_is_said_when_links_are_up_again_and_frames_pass(ocs: Ocs) -> None:
-    ocs.start(ocs.plant.path)
+def test_opc_query_waits_for_links_and_frames_pass(ocs: OcsLab) -> None:
+    ocs.start(ocs.handoff.path)
     before = time.monotonic_ns()
-    assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
-    took_ns = time.monotonic_ns() - before
-    assert SETTLE_NS + LINK_UP_NS <= took_ns < SETTLE_NS + LINK_UP_NS + 1_000_000_000
-    one, two = ocs.wires.udp(1), ocs.wires.udp(2)
+    assert ocs.query(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
+    duration_ns = time.monotonic_ns() - before
+    assert SETTLE_NS + LINK_UP_NS <= duration_ns < SETTLE_NS + LINK_UP_NS + 1_000_000_000
+    one, two = ocs.network.udp(1), ocs.network.udp(2)
     one.sendto(b"lit", address(2))
-    assert heard(two) == [b"lit"]
+    assert received_datagrams(two) == [b"lit"]
 
 
-def test_the_link_is_down_without_light_and_until_some_time_after_it_is_back(tmp_path: Path) -> None:
-    with ExitStack() as held:
-        ocs = Ocs(tmp_path, held, link_down=True)
-        watch = held.enter_context(CarrierWatch(ocs.wires.path(ocs.wires.host(2))))
-        ocs.start(ocs.plant.path)
-        watch.until(False)
+def test_link_is_down_without_light_and_up_after_link_up_time(tmp_path: Path) -> None:
+    with ExitStack() as resources:
+        ocs = OcsLab(tmp_path, resources, link_down=True)
+        watch = resources.enter_context(CarrierWatch(ocs.network.path(ocs.network.host(2))))
+        ocs.start(ocs.handoff.path)
+        watch.wait(False)
         commanded = time.monotonic_ns()
-        assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
-        lit_at = ocs.crossbar.show()[1].lit_at_ns
+        assert ocs.query(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
+        lit_at = ocs.crossbar.cross_connects()[1].lit_at_ns
         assert commanded + SETTLE_NS <= lit_at < commanded + SETTLE_NS + 500_000_000
-        assert watch.until(True) >= lit_at + LINK_UP_NS
-        one, two = ocs.wires.udp(1), ocs.wires.udp(2)
+        assert watch.wait(True) >= lit_at + LINK_UP_NS
+        one, two = ocs.network.udp(1), ocs.network.udp(2)
         one.sendto(b"lit", address(2))
-        assert heard(two) == [b"lit"]
-        assert ocs.asked(":oxc:swit:conn:add (@3,4),(@8,7);*opc?") == "1"
+        assert received_datagrams(two) == [b"lit"]
+        assert ocs.query(":oxc:swit:conn:add (@3,4),(@8,7);*opc?") == "1"
         one.sendto(b"still lit", address(2))
-        assert heard(two) == [b"still lit"]
-        assert ocs.asked(":oxc:swit:conn:sub (@1),(@6);*opc?") == "1"
-        watch.until(False)
+        assert received_datagrams(two) == [b"still lit"]
+        assert ocs.query(":oxc:swit:conn:sub (@1),(@6);*opc?") == "1"
+        watch.wait(False)
 
 
-def test_a_volatile_switch_is_dark_after_a_crash_of_its_process(tmp_path: Path) -> None:
-    with ExitStack() as held:
-        ocs = Ocs(tmp_path, held, profile={"startup": "volatile"})
-        one, two = orphaned(ocs)
-        ocs.start(ocs.plant.path)
-        assert ocs.asked(":oxc:swit:conn:stat?") == "(@),(@)"
+def test_volatile_switch_is_dark_after_crash(tmp_path: Path) -> None:
+    with ExitStack() as resources:
+        ocs = OcsLab(tmp_path, resources, profile={"startup": "volatile"})
+        one, two = kill_after_lighting(ocs)
+        ocs.start(ocs.handoff.path)
+        assert ocs.query(":oxc:swit:conn:stat?") == "(@),(@)"
         one.sendto(b"dark", address(2))
-        assert heard(two) == []
+        assert received_datagrams(two) == []
 
 
-def test_what_is_shut_or_suffered_outlives_the_process_too(ocs: Ocs) -> None:
-    first = ocs.start(ocs.plant.path)
-    assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);:oxc:swit:port:dis (@1);*opc?") == "1"
-    ask(ocs.plant.path, {"do": "inject", "fault": {"ill": "port", "ports": [4]}})
-    ocs.until_kept(lambda memory: memory["shut"] == [1] and len(memory["faults"]) == 1)
+def test_shutters_and_faults_survive_process(ocs: OcsLab) -> None:
+    first = ocs.start(ocs.handoff.path)
+    assert ocs.query(":oxc:swit:conn:add (@1,2),(@6,5);:oxc:swit:port:dis (@1);*opc?") == "1"
+    request(ocs.handoff.path, {"do": "inject", "fault": {"kind": "port", "ports": [4]}})
+    ocs.wait_saved(lambda memory: memory["shut"] == [1] and len(memory["faults"]) == 1)
     first.kill()
     first.wait(timeout=5)
-    ocs.start(ocs.plant.path)
-    assert ocs.asked(":oxc:swit:port:stat? (@1:4)") == "(D,E,E,F)"
-    assert ocs.asked(":oxc:swit:conn:stat?") == "(@1,2),(@6,5)"
-    assert ask(ocs.plant.path, {"do": "heal"})["faults"] == []
-    assert ocs.asked(":oxc:swit:port:enab (@1);*opc?") == "1"
-    one, two = ocs.wires.udp(1), ocs.wires.udp(2)
+    ocs.start(ocs.handoff.path)
+    assert ocs.query(":oxc:swit:port:stat? (@1:4)") == "(D,E,E,F)"
+    assert ocs.query(":oxc:swit:conn:stat?") == "(@1,2),(@6,5)"
+    assert request(ocs.handoff.path, {"do": "clear"})["faults"] == []
+    assert ocs.query(":oxc:swit:port:enab (@1);*opc?") == "1"
+    one, two = ocs.network.udp(1), ocs.network.udp(2)
     one.sendto(b"lit", address(2))
-    assert heard(two) == [b"lit"]
+    assert received_datagrams(two) == [b"lit"]
 
 
-def test_faults_are_injected_and_cleared_from_outside_and_told_in_the_stream(ocs: Ocs) -> None:
-    ocs.start(ocs.plant.path)
-    assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
-    said = ask(ocs.plant.path, {"do": "inject", "fault": {"ill": "port", "ports": [6]}})
-    assert said["faults"] == [{"ill": "port", "ports": [6], "value": 0.0, "times": None, "number": 1}]
-    one, two = ocs.wires.udp(1), ocs.wires.udp(2)
+def test_control_socket_injects_and_clears_faults_and_streams_events(ocs: OcsLab) -> None:
+    ocs.start(ocs.handoff.path)
+    assert ocs.query(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
+    reply = request(ocs.handoff.path, {"do": "inject", "fault": {"kind": "port", "ports": [6]}})
+    assert reply["faults"] == [
+        {"kind": "port", "ports": [6], "value": 0.0, "times": None, "number": 1}
+    ]
+    one, two = ocs.network.udp(1), ocs.network.udp(2)
     one.sendto(b"dark", address(2))
     two.sendto(b"lit", address(1))
-    assert (heard(two), heard(one)) == ([], [b"lit"])
-    assert ask(ocs.plant.path, {"do": "heal", "number": 1})["faults"] == []
-    assert ocs.asked("*opc?") == "1"
+    assert (received_datagrams(two), received_datagrams(one)) == ([], [b"lit"])
+    assert request(ocs.handoff.path, {"do": "clear", "number": 1})["faults"] == []
+    assert ocs.query("*opc?") == "1"
     one.sendto(b"lit again", address(2))
-    assert heard(two) == [b"lit again"]
+    assert received_datagrams(two) == [b"lit again"]
     with pytest.raises(FabricError, match="ocs0: there is no fault 1"):
-        ask(ocs.plant.path, {"do": "heal", "number": 1})
-    kinds = [event["kind"] for _, event in events({"ocs0": ocs.plant.path}, follow=False)]
+        request(ocs.handoff.path, {"do": "clear", "number": 1})
+    kinds = [event["kind"] for _, event in events({"ocs0": ocs.handoff.path}, follow=False)]
     assert kinds == [
         *("started", "changed", "settled", "fault", "port-failed", "power-low"),
         *("fault-cleared", "port-recovered", "power-clear", "settled"),
     ]
 
 
-@pytest.mark.parametrize(("after", "joined"), [(0, "(@),(@)"), (1, "(@1),(@6)")])
-def test_a_connection_breaks_off_before_a_command_is_done_or_right_after(
-    ocs: Ocs, after: int, joined: str
+@pytest.mark.parametrize(("after", "connected"), [(0, "(@),(@)"), (1, "(@1),(@6)")])
+def test_reset_fault_breaks_connection_before_or_after_command(
+    ocs: OcsLab, after: int, connected: str
 ) -> None:
-    ocs.start(ocs.plant.path)
-    ask(ocs.plant.path, {"do": "inject", "fault": {"ill": "reset", "value": after, "times": 1}})
+    ocs.start(ocs.handoff.path)
+    request(
+        ocs.handoff.path, {"do": "inject", "fault": {"kind": "reset", "value": after, "times": 1}}
+    )
     with ocs.client() as client:
         client.sendall(b":oxc:swit:conn:add (@1),(@6);*opc?\n")
         with pytest.raises(ConnectionResetError):
             client.recv(16)
-    assert ocs.asked(":oxc:swit:conn:stat?") == joined
+    assert ocs.query(":oxc:swit:conn:stat?") == connected
 
 
-def test_a_reboot_hangs_up_on_everybody_and_light_stays_if_it_is_preserved(tmp_path: Path) -> None:
-    with ExitStack() as held:
-        ocs = Ocs(tmp_path, held, profile={"boot_ns": 300_000_000})
-        ocs.start(ocs.plant.path)
-        assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
+def test_reboot_disconnects_clients_and_preserves_light(tmp_path: Path) -> None:
+    with ExitStack() as resources:
+        ocs = OcsLab(tmp_path, resources, profile={"boot_ns": 300_000_000})
+        ocs.start(ocs.handoff.path)
+        assert ocs.query(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
         with ocs.client() as client:
             client.sendall(b"*opc?\n")
             assert client.recv(16) == b"1\n"
-            ask(ocs.plant.path, {"do": "reboot"})
+            request(ocs.handoff.path, {"do": "reboot"})
             with pytest.raises(ConnectionResetError):
                 client.recv(16)
         with ocs.client() as client, suppress(ConnectionError):
             client.sendall(b"*opc?\n")
-            assert client.recv(16) == b"", "nobody answers while it boots"
-        one, two = ocs.wires.udp(1), ocs.wires.udp(2)
+            assert client.recv(16) == b"", "no replies during boot"
+        one, two = ocs.network.udp(1), ocs.network.udp(2)
         one.sendto(b"lit", address(2))
-        assert heard(two) == [b"lit"]
-        for _, event in events({"ocs0": ocs.plant.path}, follow=True):
+        assert received_datagrams(two) == [b"lit"]
+        for _, event in events({"ocs0": ocs.handoff.path}, follow=True):
             if event["kind"] == "started" and event["words"] == "2 cross-connects":
                 break
-        assert ocs.asked(":oxc:swit:conn:stat?") == "(@1,2),(@6,5)"
+        assert ocs.query(":oxc:swit:conn:stat?") == "(@1,2),(@6,5)"
 
 
-def test_without_bpf_the_process_moves_tc_filters_instead(tmp_path: Path) -> None:
-    with ExitStack() as held:
-        ocs = Ocs(tmp_path, held, crossbar=MIRRED)
-        first = ocs.start(ocs.plant.path)
-        one, two = ocs.wires.udp(1), ocs.wires.udp(2)
-        assert ocs.asked(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
-        threading.Event().wait(0.1)  # its own thread lights it up, soon after the instant
+def test_process_moves_tc_filters_without_bpf(tmp_path: Path) -> None:
+    with ExitStack() as resources:
+        ocs = OcsLab(tmp_path, resources, crossbar=MIRRED)
+        first = ocs.start(ocs.handoff.path)
+        one, two = ocs.network.udp(1), ocs.network.udp(2)
+        assert ocs.query(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
+        threading.Event().wait(0.1)  # a thread switches the light on, soon after its time
         one.sendto(b"lit", address(2))
-        assert heard(two) == [b"lit"]
+        assert received_datagrams(two) == [b"lit"]
         first.kill()
         first.wait(timeout=5)
-        ocs.start(ocs.plant.path)
-        assert ocs.asked(":oxc:swit:conn:stat?") == "(@1,2),(@6,5)"
-        assert ocs.asked(":oxc:swit:disc:all;*opc?") == "1"
+        ocs.start(ocs.handoff.path)
+        assert ocs.query(":oxc:swit:conn:stat?") == "(@1,2),(@6,5)"
+        assert ocs.query(":oxc:swit:disc:all;*opc?") == "1"
         one.sendto(b"unlit", address(2))
-        assert heard(two) == []
+        assert received_datagrams(two) == []
 
 
-def test_the_best_crossbar_that_works_is_chosen() -> None:
-    assert choose() == (BPF, None)
+def test_best_working_crossbar_is_chosen() -> None:
+    assert choose_crossbar() == (BPF, None)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly(ocs: Ocs, sent: signal.Signals) -> None:
-    process = ocs.start(ocs.plant.path)
+def test_signal_ends_process_cleanly(ocs: OcsLab, sent: signal.Signals) -> None:
+    process = ocs.start(ocs.handoff.path)
     process.send_signal(sent)
     assert process.wait(timeout=5) == 0
 
 
-def test_it_ends_with_the_fabric(ocs: Ocs) -> None:
-    process = ocs.start(ocs.plant.path)
-    ocs.plant.close()
+def test_process_ends_with_fabric(ocs: OcsLab) -> None:
+    process = ocs.start(ocs.handoff.path)
+    ocs.handoff.close()
     assert process.wait(timeout=5) == 0
 
 
-def test_a_directory_is_served_plant_by_plant_for_as_long_as_each_lives(ocs: Ocs) -> None:
+def test_directory_of_handoff_sockets_is_served(ocs: OcsLab) -> None:
     process = ocs.start(ocs.run_dir.parent)
-    assert ocs.asked("*stb?") == "0"
-    facts = {**ocs.plant.facts, "serial": "000002"}
-    ocs.plant.close()
-    ocs.plant = Plant(ocs.run_dir / "ocs0.plant", facts, (ocs.mirrors.fd, ocs.listener.fileno()))
+    assert ocs.query("*stb?") == "0"
+    facts = {**ocs.handoff.facts, "serial": "000002"}
+    ocs.handoff.close()
+    ocs.handoff = HandoffServer(
+        ocs.run_dir / "ocs0.handoff", facts, (ocs.installed.fd, ocs.listener.fileno())
+    )
     try:
-        ocs.plant.wait_ready(deadline_s=20)
-        assert ",000002," in ocs.asked("*idn?")
+        ocs.handoff.wait_ready(deadline_s=20)
+        assert ",000002," in ocs.query("*idn?")
         process.terminate()
         assert process.wait(timeout=10) == 0
-        assert not ocs.plant.served
+        assert not ocs.handoff.is_served
     finally:
-        ocs.plant.close()
+        ocs.handoff.close()
 
 
-def test_a_fabric_that_never_comes_is_one_line_and_status_1(tmp_path: Path) -> None:
+def test_missing_socket_is_reported_in_one_line(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
         "emulator.ocs",
-        "--plant",
-        str(tmp_path / "no.plant"),
+        "--socket",
+        str(tmp_path / "no.handoff"),
         "--deadline",
         "0.2",
     ]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=20, cwd=Path(__file__).parents[2], check=False
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=20, cwd=REPOSITORY, check=False
     )
-    assert done.returncode == 1
-    assert done.stderr == f"plant: nobody listens on {tmp_path}/no.plant: {os.strerror(2)}\n"
+    assert result.returncode == 1
+    assert (
+        result.stderr
+        == f"OCS handoff: nothing listens on {tmp_path}/no.handoff: {os.strerror(2)}\n"
+    )
 
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="needs setpriv")
-def test_another_user_is_turned_away(ocs: Ocs) -> None:
+def test_process_of_another_user_is_disconnected(ocs: OcsLab) -> None:
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
-        plant = Plant(Path(name) / "ocs0.plant", ocs.plant.facts, (ocs.mirrors.fd,))
+        handoff = HandoffServer(Path(name) / "ocs0.handoff", ocs.handoff.facts, (ocs.installed.fd,))
         try:
-            plant.path.chmod(0o666)
-            look = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(64))"
-            nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3"]
-            command = [*nobody, "-c", look, str(plant.path)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+            handoff.path.chmod(0o666)
+            script = (
+                "import socket, sys; s = socket.socket(socket.AF_UNIX); "
+                "s.connect(sys.argv[1]); print(s.recv(64))"
+            )
+            as_nobody = [
+                "setpriv",
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+                "/usr/bin/python3",
+            ]
+            command = [*as_nobody, "-c", script, str(handoff.path)]
+            result = subprocess.run(
+                command, capture_output=True, text=True, timeout=20, check=False
+            )
         finally:
-            plant.close()
-    assert (done.stdout, done.stderr) == ("b''\n", "")
+            handoff.close()
+    assert (result.stdout, result.stderr) == ("b''\n", "")

@@ -1,4 +1,4 @@
-"""A pipeline of two stages and two replicas on real packets: what is sent between regions beside the all-to-alls, against the simulation."""
+"""A pipeline of two stages and two replicas on real packets, against the simulation."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -8,29 +8,33 @@ from statistics import median
 
 import pytest
 
-from controller.planner.eps import EpsOnly
-from moefabric.circuits import CircuitSet
-from moefabric.demand import DemandMatrix
-from moefabric.experiment.apart import Apart
-from moefabric.experiment.runs import CollectiveRun, IterationRun
-from moefabric.experiment.testbed import standing
-from moefabric.iteration import Collective, Compute, Operation
-from moefabric.schedule.job import Volumes, counterparts, iteration
-from moefabric.schedule.shape import Job, Shape, jobs
-from moefabric.schedule.tasks import Task
-from moefabric.topology import Eps, Fabric, Region, Scale
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.units import Scale
+from moefabric.planner.policy import EpsOnly
+from moefabric.runner.executor import Executor
+from moefabric.runner.run_records import CollectiveRun, IterationRun
+from moefabric.runner.testbed import running_testbed
+from moefabric.workload.iteration import Collective, Compute, Operation
+from moefabric.workload.job import Job, JobShape, jobs
+from moefabric.workload.pipeline import PipelineTraffic, counterparts, iteration_tasks
+from moefabric.workload.substitution import Substitutions
+from moefabric.workload.tasks import Task
 from tests.kernel.fabric_lab import NEEDS
 
 pytestmark = NEEDS
 
 SECOND = 100e9 / 8 * 1448 / 1514
 """Bytes that a NIC carries in one."""
-SHAPE = Shape(pp=2, dp=2, micro_batches=3)
-VOLUMES = Volumes(0.1 * SECOND, 0.3 * SECOND)
+SHAPE = JobShape(pp=2, dp=2, micro_batches=3)
+VOLUMES = PipelineTraffic(0.1 * SECOND, 0.3 * SECOND)
 
 
 def wired() -> Fabric:
-    regions = tuple(Region(f"r{n}", n, (f"s{2 * n}", f"s{2 * n + 1}"), None) for n in range(SHAPE.regions))
+    regions = tuple(
+        Region(f"r{n}", n, (f"s{2 * n}", f"s{2 * n + 1}"), None) for n in range(SHAPE.regions)
+    )
     return Fabric(f"pipeline-{os.getpid()}", regions, 1, 0, 1, 100e9, Eps(8), Scale(1000))
 
 
@@ -49,8 +53,8 @@ def passes(region: Region, _micro_batch: int, direction: str) -> Sequence[Operat
     )
 
 
-def programme(job: Job, _number: int) -> tuple[Task, ...]:
-    return iteration(job, passes, VOLUMES)
+def programme(job: Job, _number: int, _substitutions: Substitutions) -> tuple[Task, ...]:
+    return iteration_tasks(job, passes, VOLUMES)
 
 
 @pytest.fixture(scope="module")
@@ -58,36 +62,38 @@ def run() -> Iterator[IterationRun]:
     """The second of two iterations."""
     fabric = wired()
     [job] = jobs(SHAPE, fabric.regions)
-    beyond = [
+    pairs = [
         pair
         for a, b in [("r0", "r1"), ("r2", "r3"), ("r0", "r2"), ("r1", "r3")]
         for here, there in [(job.regions[int(a[1])], job.regions[int(b[1])])]
         for pair in (*counterparts(here, there), *counterparts(there, here))
     ]
-    with standing(fabric, beyond=beyond) as (_, fleet, _lights):
-        apart = Apart(fabric, EpsOnly(), fleet, {}, CircuitSet())
+    with running_testbed(fabric, pairs_between_regions=pairs) as (_, fleet, _lights):
+        executor = Executor(fabric, EpsOnly(), fleet, {}, CircuitSet())
         try:
-            yield apart.run({job: partial(programme, job)}, 2)[1]
+            yield executor.run({job: partial(programme, job)}, 2)[1]
         finally:
-            apart.close()
+            executor.close()
 
 
 def errors(sent: Sequence[CollectiveRun]) -> list[float]:
-    return [(run.end_ns - run.start_ns) / 1e9 / run.prediction.seconds - 1 for run in sent]
+    return [(run.end_ns - run.start_ns) / 1e9 / run.predicted_s - 1 for run in sent]
 
 
-def test_an_iteration_takes_as_long_as_the_simulation_of_its_tasks(run: IterationRun) -> None:
+def test_iteration_lasts_as_long_as_the_simulation_of_its_tasks(run: IterationRun) -> None:
     measured_s = (run.end_ns - run.start_ns) / 1e9
     assert run.predicted_s is not None
     print(
-        f"iteration {measured_s:.3f} s, predicted {run.predicted_s:.3f} s: {measured_s / run.predicted_s - 1:+.1%}"
+        f"iteration {measured_s:.3f} s, predicted {run.predicted_s:.3f} s: "
+        f"{measured_s / run.predicted_s - 1:+.1%}"
     )
     assert 0.95 < measured_s / run.predicted_s < 1.25
 
 
-def test_all_to_alls_and_what_goes_beside_them_take_as_long_as_foreseen(run: IterationRun) -> None:
+def test_transfers_last_as_long_as_predicted(run: IterationRun) -> None:
     kinds = {
-        kind: [t for t in run.transfers if t.operation.kind == kind] for kind in ("pipeline", "all-reduce")
+        kind: [t for t in run.transfers if t.operation.kind == kind]
+        for kind in ("pipeline", "all-reduce")
     }
     assert (len(run.collectives), len(kinds["pipeline"]), len(kinds["all-reduce"])) == (24, 12, 2)
     for name, sent in {"all-to-all": run.collectives, **kinds}.items():
@@ -97,7 +103,7 @@ def test_all_to_alls_and_what_goes_beside_them_take_as_long_as_foreseen(run: Ite
     assert all(record.ok for sent in (*run.collectives, *run.transfers) for record in sent.records)
 
 
-def test_each_stage_takes_its_passes_in_turn(run: IterationRun) -> None:
+def test_stage_runs_its_passes_in_turn(run: IterationRun) -> None:
     """One forward and one backward, on the clock that all share."""
     for server, order in (("s0", "f0 f1 b0 f2 b1 b2"), ("s2", "f0 b0 f1 b1 f2 b2")):
         done = sorted(

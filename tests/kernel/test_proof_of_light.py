@@ -1,4 +1,4 @@
-"""A whole fabric whose optical switch says that there is light where there is none: traffic never relies on its word alone."""
+"""A fabric whose OCS shows circuits without light: no traffic uses them."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from moefabric.cli import main
+from moefabric.cli.main import main
 from tests.kernel.optical_bench import missing_for_kernel_tests
 
 _LACKS = missing_for_kernel_tests() or ("" if shutil.which("mnexec") else "lacks mininet")
@@ -33,10 +33,10 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(main, words)
 
 
-def told(*words: str) -> str:
-    done = run(*words)
-    assert done.exit_code == 0, done.stderr
-    return done.stdout
+def run_ok(*words: str) -> str:
+    result = run(*words)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
 
 
 @pytest.fixture(scope="module", params=["scpi", "tl1", "restconf"])
@@ -45,56 +45,56 @@ def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
     with pytest.MonkeyPatch.context() as changed:
         changed.setenv("MOEFABRIC_RUN_DIR", str(folder / "run"))
         (folder / "fabric.yaml").write_text(FABRIC.format(driver=request.param))
-        told("up", str(folder / "fabric.yaml"))
+        run_ok("up", str(folder / "fabric.yaml"))
         yield
-        told("down", "proof")
+        run_ok("down", "proof")
 
 
 @pytest.fixture
 def healthy(up: None) -> Iterator[None]:
-    """The fabric, whose optical switch is as it should be before a test and after it."""
+    """Yield the fabric; its OCS has no faults before and after a test."""
     yield
-    told("fault", "ocs", "--clear")
+    run_ok("fault", "ocs", "--clear")
 
 
 def inspected(*words: str) -> str:
-    """What the command shows, as a process: it leaves connections to the controllers for its end to close."""
+    """Return the output of `inspect` as a process, whose end closes its connections."""
     command = [str(Path(sys.executable).with_name("moefabric")), "inspect", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 def light(*circuits: str) -> tuple[list[str], list[str]]:
-    said = json.loads(told("light", *circuits, "--json"))
-    return said["circuits_after"], said["dark"]
+    reply = json.loads(run_ok("light", *circuits, "--json"))
+    return reply["circuits_after"], reply["dark"]
 
 
 @pytest.mark.usefixtures("healthy")
-def test_a_path_that_lets_no_light_through_is_taken_out_and_found_again_when_it_is_healed() -> None:
+def test_opaque_path_is_torn_down_and_used_after_repair() -> None:
     assert light(A, B) == ([A, B], [])
-    told("fault", "ocs", "loss", "s1/o1~s2/o1", "--db", "60")
+    run_ok("fault", "ocs", "loss", "s1/o1~s2/o1", "--db", "60")
     assert light(A, C) == ([A], [C]), "one way of it is dark"
-    seen = json.loads(inspected("--json"))["ocs"][0]
-    assert (seen["circuits"], seen["dark"]) == ([A.split("~")], [C.split("~")])
+    ocs = json.loads(inspected("--json"))["ocs"][0]
+    assert (ocs["circuits"], ocs["dark"]) == ([A.split("~")], [C.split("~")])
     assert "dark: s1/o1~s2/o1" in inspected()
-    told("fault", "ocs", "--clear")
+    run_ok("fault", "ocs", "--clear")
     assert light(A, C) == ([A, C], [])
     assert json.loads(inspected("--json"))["ocs"][0]["dark"] == []
 
 
 @pytest.mark.usefixtures("healthy")
-def test_a_mirror_that_sticks_is_not_believed() -> None:
+def test_stuck_mirror_gets_no_traffic() -> None:
     assert light(A) == ([A], [])
-    told("fault", "ocs", "stuck", "s0/o0")
+    run_ok("fault", "ocs", "stuck", "s0/o0")
     assert light("s0/o0~s2/o0", C) == ([C], ["s0/o0~s2/o0"])
 
 
 @pytest.mark.usefixtures("healthy")
-def test_a_switch_that_says_no_leaves_all_as_it_was() -> None:
+def test_refusal_leaves_circuits_and_rules() -> None:
     assert light(A) == ([A], [])
-    told("fault", "ocs", "deny")
-    done = run("light", B)
-    assert done.exit_code == 1
-    assert "ocs0 refuses" in done.stderr
-    assert f"traffic is on {A}, all else on the EPS" in done.stderr
-    told("fault", "ocs", "--clear")
+    run_ok("fault", "ocs", "reject")
+    result = run("light", B)
+    assert result.exit_code == 1
+    assert "ocs0 refuses" in result.stderr
+    assert f"traffic is on {A}, all else on the EPS" in result.stderr
+    run_ok("fault", "ocs", "--clear")
     assert light(B) == ([B], [])

@@ -1,14 +1,15 @@
-"""Ryu's own switch tester against a switch of ours: of every kind of description some, held against docs/conformance.md."""
+"""A selection of Ryu's switch tests on the project's switch, compared with docs/conformance.md."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.openflow_conformance import BPF, bench
-from tests.openflow_verdicts import FAIL, cases, listed
+from tests.support.openflow_conformance import BPF, bench
+from tests.support.openflow_verdicts import FAIL, cases, parse_page
+from tests.support.paths import REPOSITORY
 
-PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
-TRIED = (
+PAGE = REPOSITORY / "docs" / "conformance.md"
+FILES = (
     "action/00_OUTPUT.json",
     "action/17_PUSH_VLAN.json",
     "action/25_SET_FIELD/03_ETH_DST.json",
@@ -32,12 +33,12 @@ RATE_S = 4
 
 
 @pytest.mark.slow
-def test_ryus_tester_finds_what_is_listed(tmp_path: Path) -> None:
+def test_verdicts_of_ryus_tester_are_as_documented(tmp_path: Path) -> None:
     with bench(BPF, 2, tmp_path) as switches:
         switches.rate_s = RATE_S
-        found = switches.judged(TRIED, deadline_s=90)
-    written = listed(PAGE.read_text(), 0)
-    expected = {case: written[case] for file in TRIED for case in cases(file)}
-    assert {case: verdict.said for case, verdict in found.items()} == expected
-    assert sum(said == "pass" for said in expected.values()) == PASSING
-    assert FAIL not in {said.split(":")[0] for said in expected.values()}
+        verdicts = switches.run(FILES, deadline_s=90)
+    documented = parse_page(PAGE.read_text(), 0)
+    expected = {case: documented[case] for file in FILES for case in cases(file)}
+    assert {case: verdict.text for case, verdict in verdicts.items()} == expected
+    assert sum(text == "pass" for text in expected.values()) == PASSING
+    assert FAIL not in {text.split(":")[0] for text in expected.values()}

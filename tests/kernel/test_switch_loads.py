@@ -1,4 +1,4 @@
-"""Tables that replace each other in the kernel: refused, in force as a whole, and the same as in memory."""
+"""Loads of the kernel datapath: refusals, atomicity, and equivalence with the one in memory."""
 
 import itertools
 import multiprocessing
@@ -9,22 +9,23 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from emulator import bpf_calls
-from emulator.bpf import BpfError
-from emulator.switch.errors import FlowError
-from emulator.switch.flow import Flow, Group, Output, ToGroup
-from emulator.switch.flow_map import FlowMap, Written
-from emulator.switch.layout import KEY, VALUE_BYTES, key_of
-from emulator.switch.match import Match
-from emulator.switch.memory import MemoryDatapath
-from emulator.switch.seam import Count
+from emulator.linux import bpf_syscalls as bpf_calls
+from emulator.linux.bpf_assembler import BpfError
+from emulator.openflow_switch.datapath.flow_map import FlowMap, StoredFlow
+from emulator.openflow_switch.datapath.interface import FlowCount
+from emulator.openflow_switch.datapath.map_layout import KEY_BYTES, VALUE_BYTES, match_key
+from emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
+from emulator.openflow_switch.flows.flow import Flow, Group, Output, ToGroup
+from emulator.openflow_switch.flows.match import FlowError, Match
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import HOSTS, Lab, heard_by
-from tests.switch_frames import MACS, flows, frames, groups, ipv4
+from tests.support.switch_frames import MACS, flows, frames, groups, ipv4
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""),
+    pytest.mark.skipif(
+        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
+    ),
 ]
 
 FRAMES = 50_000
@@ -32,43 +33,55 @@ IP = {"eth_type": 0x0800}
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("refused", "message"),
     [
         pytest.param(
             [Flow(Match.of(in_port=(0, 1 << bit)), bit, (Output(2),)) for bit in range(17)],
-            r"flow in_port=0x0/0x10000 @16 -> output:2: one mask too many, .* under 16 different masks",
+            r"flow in_port=0x0/0x10000 @16 -> output:2: one mask too many, .* 16 different masks",
             id="masks",
         ),
         pytest.param(
-            [Flow(Match(), 0, tuple(Output(2) for _ in range(17)))], "flow any @0 .*: 17 outputs", id="steps"
+            [Flow(Match(), 0, tuple(Output(2) for _ in range(17)))],
+            "flow any @0 .*: 17 outputs",
+            id="steps",
         ),
-        pytest.param([Flow(Match(), 0, (ToGroup(4),))], "flow any @0 -> group:4: no group 4", id="group"),
-        pytest.param([Flow(Match(), i) for i in range(257)], "257 flows: .* room for 256", id="flows"),
+        pytest.param(
+            [Flow(Match(), 0, (ToGroup(4),))], "flow any @0 -> group:4: no group 4", id="group"
+        ),
+        pytest.param(
+            [Flow(Match(), i) for i in range(257)], "257 flows: .* room for 256", id="flows"
+        ),
     ],
 )
-def test_a_refusal_names_the_flow_and_changes_nothing(bench: Lab, wanted: list[Flow], said: str) -> None:
+def test_refused_load_names_flow_and_changes_nothing(
+    bench: Lab, refused: list[Flow], message: str
+) -> None:
     before = Flow(Match(), 1, (Output(3),))
     bench.switch.load([before])
-    with pytest.raises(FlowError, match=said):
-        bench.switch.load(wanted)
+    with pytest.raises(FlowError, match=message):
+        bench.switch.load(refused)
     assert heard_by(bench, 1, ipv4()) == [3]
-    assert bench.switch.counters() == {before.key: Count(1, len(ipv4()))}
+    assert bench.switch.counters() == {before.key: FlowCount(1, len(ipv4()))}
 
 
-def test_sixteen_masks_in_turn_for_others_find_their_room(bench: Lab) -> None:
-    for turn in range(4):
-        wanted = [
-            Flow(Match.of(in_port=(1, 1 | 1 << turn * 3 + bit + 2)), bit, (Output(2 + turn % 2),))
+def test_sixteen_masks_replace_sixteen_others(bench: Lab) -> None:
+    for attempt in range(4):
+        table = [
+            Flow(
+                Match.of(in_port=(1, 1 | 1 << attempt * 3 + bit + 2)),
+                bit,
+                (Output(2 + attempt % 2),),
+            )
             for bit in range(16)
         ]
-        bench.switch.load(wanted)
-        assert heard_by(bench, 1, ipv4()) == [2 + turn % 2]
+        bench.switch.load(table)
+        assert heard_by(bench, 1, ipv4()) == [2 + attempt % 2]
 
 
-def test_a_change_is_one_flip_for_frames_under_way(bench: Lab) -> None:
-    """Numbered frames meet three tables of one flow each, which replace each other: each frame goes out once, by one of two ports.
+def test_load_is_atomic_for_frames(bench: Lab) -> None:
+    """Numbered frames meet three alternating tables: each frame leaves once, by one of two ports.
 
-    Three, so that a generation is never overwritten with what it holds.
+    With three tables a generation is never overwritten with its own contents.
     """
     tables = [
         [Flow(Match.of(eth_dst=MACS[1]), 3, (Output(2), Output(4)))],
@@ -84,12 +97,14 @@ def test_a_change_is_one_flip_for_frames_under_way(bench: Lab) -> None:
     bench.switch.load(tables[1])
     sender = multiprocessing.get_context("fork").Process(
         target=send_all
-    )  # a thread would take turns with this one
+    )  # a thread would share the interpreter lock
     sender.start()
     while sender.is_alive():
         bench.switch.load(tables[next(loads) % 3])
     assert sender.exitcode == 0
-    two, three, four = ([int.from_bytes(frame[42:46]) for frame in bench.heard(host)] for host in (2, 3, 4))
+    two, three, four = (
+        [int.from_bytes(frame[42:46]) for frame in bench.heard(host)] for host in (2, 3, 4)
+    )
     assert next(loads) > 500
     assert sorted(two + three) == four == list(range(FRAMES))
     assert two
@@ -97,56 +112,58 @@ def test_a_change_is_one_flip_for_frames_under_way(bench: Lab) -> None:
     assert bench.switch.exhausted == 0
 
 
-def test_where_a_map_is_full_the_flows_before_are_in_force_and_the_next_change_works() -> None:
-    """A map of three entries: two flows lie in one generation, and no room is left for both in the other."""
+def test_full_map_keeps_flows_and_next_change_works() -> None:
+    """A map of three entries has no room for two flows in both generations."""
     fd = bpf_calls.create_map(
-        bpf_calls.MAP_TYPE_HASH, "flows", KEY.size, VALUE_BYTES, 3, bpf_calls.F_NO_PREALLOC
+        bpf_calls.MAP_TYPE_HASH, "flows", KEY_BYTES, VALUE_BYTES, 3, bpf_calls.F_NO_PREALLOC
     )
     try:
         flow_map = FlowMap(fd)
         a, b = (Flow(Match.of(in_port=port), 0) for port in (1, 2))
         value = bytes(VALUE_BYTES)
-        flow_map.change({flow.key: Written(flow, value) for flow in (a, b)}, ())
+        flow_map.change({flow.key: StoredFlow(flow, value) for flow in (a, b)}, ())
         flow_map.write(0)
         with pytest.raises(BpfError, match=r"BPF_MAP_UPDATE_BATCH.* of 2 entries"):
             flow_map.write(1)
-        other = bytes(KEY.size)
-        bpf_calls.put_in_map(fd, {other: value})  # what had come in has gone again, or there were no room
+        other = bytes(KEY_BYTES)
+        bpf_calls.update_map(fd, {other: value})  # succeeds only if the partial write was undone
         bpf_calls.delete_from_map(fd, [other])
         flow_map.change({}, [b.key])
         flow_map.write(1)
-        flow_map.change({b.key: Written(b, value)}, [a.key])
+        flow_map.change({b.key: StoredFlow(b, value)}, [a.key])
         flow_map.write(0)
         with pytest.raises(BpfError, match="of 1 entries: No such file"):
-            bpf_calls.delete_from_map(fd, [key_of(a.match)])
+            bpf_calls.delete_from_map(fd, [match_key(a.match) + bytes(4)])
     finally:
         os.close(fd)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     st.lists(flows(HOSTS, groups=4), max_size=12),
     groups(HOSTS),
     st.lists(st.tuples(st.integers(1, HOSTS), frames()), min_size=1, max_size=6),
     st.sets(st.integers(1, HOSTS), max_size=2),
 )
-def test_the_kernel_does_what_the_flows_mean(
+def test_kernel_agrees_with_memory(
     bench: Lab,
     table: list[Flow],
-    through: tuple[Group, ...],
+    group_table: tuple[Group, ...],
     traffic: list[tuple[int, bytes]],
     down: set[int],
 ) -> None:
-    """The same flows, groups and frames on the switch in memory and on the one in the kernel: copies, punts and counts are the same."""
+    """Kernel and memory agree on copies, punted packets and counters."""
     memory = MemoryDatapath(bench.switch.ports.values())
     bench.switch.load([])
     with closing(memory):
         try:
-            bench.switch.load(table, through)
+            bench.switch.load(table, group_table)
         except FlowError as full:
-            assume("there is room for 16" not in str(full))
+            assume("the limit is 16" not in str(full))
             raise
-        memory.load(table, through)
+        memory.load(table, group_table)
         for port in down:
             memory.port_changed(port, up=False)
             bench.switch.port_changed(port, up=False)
@@ -159,16 +176,18 @@ def test_the_kernel_does_what_the_flows_mean(
             bench.switch.port_changed(port, up=True)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     st.lists(flows(HOSTS), min_size=1, max_size=10),
     st.lists(st.sets(st.integers(0, 9)), min_size=1, max_size=6),
     st.lists(st.tuples(st.integers(1, HOSTS), frames()), min_size=1, max_size=4),
 )
-def test_a_table_is_what_was_loaded_last_whatever_came_before(
+def test_last_load_decides_whatever_preceded(
     bench: Lab, pool: list[Flow], tables: list[set[int]], traffic: list[tuple[int, bytes]]
 ) -> None:
-    """Tables of one pool of flows replace each other, of which the switch rewrites only what differs."""
+    """Tables of one pool of flows replace each other; the switch writes differences only."""
     bench.switch.load([])
     with closing(MemoryDatapath(bench.switch.ports.values())) as memory:
         for chosen in tables:

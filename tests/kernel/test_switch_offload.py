@@ -1,4 +1,4 @@
-"""Packets that hosts leave to hardware, to be cut and summed, through the switch in the kernel."""
+"""Packets with segmentation and checksum offload, through the kernel datapath."""
 
 import random
 import socket
@@ -8,45 +8,48 @@ from functools import partial
 
 import pytest
 
-from emulator import namespaces
-from emulator.switch.chassis import Chassis
-from emulator.switch.checksums import internet_checksum
-from emulator.switch.flow import CONTROLLER, Flow, Output, SetField
-from emulator.switch.match import Match
-from emulator.switch.packet import fields
+from emulator.linux import namespaces
+from emulator.openflow_switch.datapath.shared_program import SharedProgram
+from emulator.openflow_switch.flows.flow import CONTROLLER, Flow, Output, SetField
+from emulator.openflow_switch.flows.match import Match
+from emulator.openflow_switch.flows.packet import internet_checksum, packet_fields
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import Lab, lab
-from tests.namespaces import must
-from tests.switch_frames import MACS
+from tests.support.namespaces import must
+from tests.support.switch_frames import MACS
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""),
+    pytest.mark.skipif(
+        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
+    ),
 ]
 
 IP = {"eth_type": 0x0800}
 
 
-def carried(bench: Lab, length: int) -> bytes:
-    """What a TCP connection from host 1 brings to host 2 when so many bytes are written to it."""
-    ends = ("10.9.0.2", 5001)
+def transferred(bench: Lab, length: int) -> bytes:
+    """What host 2 receives of `length` bytes over a TCP connection from host 1."""
+    address = ("10.9.0.2", 5001)
     with (
-        namespaces.within(bench.hosts.path(bench.hosts.host(2)), partial(socket.create_server, ends)) as door,
-        namespaces.within(
-            bench.hosts.path(bench.hosts.host(1)), partial(socket.create_connection, ends, 5)
-        ) as near,
-        door.accept()[0] as far,
+        namespaces.run_in(
+            bench.hosts.path(bench.hosts.host(2)), partial(socket.create_server, address)
+        ) as listener,
+        namespaces.run_in(
+            bench.hosts.path(bench.hosts.host(1)), partial(socket.create_connection, address, 5)
+        ) as client,
+        listener.accept()[0] as server,
     ):
-        far.settimeout(10)
+        server.settimeout(10)
         sender = threading.Thread(
-            target=near.sendall, args=(random.Random(1).randbytes(length),), daemon=True
+            target=client.sendall, args=(random.Random(1).randbytes(length),), daemon=True
         )
         sender.start()
-        found = bytearray()
-        while len(found) < length and (part := far.recv(1 << 20)):
-            found += part
+        received = bytearray()
+        while len(received) < length and (part := server.recv(1 << 20)):
+            received += part
         sender.join(timeout=10)
-    return bytes(found)
+    return bytes(received)
 
 
 def segment_checksum(frame: bytes) -> int:
@@ -54,27 +57,31 @@ def segment_checksum(frame: bytes) -> int:
     return internet_checksum(frame[26:34] + struct.pack(">HH", 6, len(frame) - 34) + frame[34:])
 
 
-@pytest.mark.parametrize("left_to_hardware", [True, False], ids=["offload", "no-offload-behind-the-switch"])
-def test_super_packets_pass_with_their_fields_set(chassis: Chassis, *, left_to_hardware: bool) -> None:
-    """Hosts hand over up to 64 KB in one piece, without checksum; with fields set it arrives, and is cut and summed where it must be."""
+@pytest.mark.parametrize(
+    "left_to_hardware", [True, False], ids=["offload", "no-offload-behind-the-switch"]
+)
+def test_offloaded_packets_pass_with_set_fields(
+    program: SharedProgram, *, left_to_hardware: bool
+) -> None:
+    """Hosts send up to 64 KB at once without checksum; the kernel segments where necessary."""
     there = Flow(
         Match.of(**IP, ipv4_dst=0x0A090002),
         1,
         (SetField("ip_dscp", 12), SetField("eth_src", MACS[2]), Output(2)),
     )
     back = Flow(Match.of(**IP, ipv4_dst=0x0A090001), 1, (Output(1),))
-    with lab(2, chassis, number=int(left_to_hardware)) as bench:
+    with lab(2, program, number=int(left_to_hardware)) as bench:
         if not left_to_hardware:
             off = ("tso", "off", "gso", "off", "tx", "off", "sg", "off")
             must("ip", "netns", "exec", bench.hosts.ocs, "ethtool", "-K", "p2", *off)
         bench.switch.load([there, back])
-        assert carried(bench, 2_000_000) == random.Random(1).randbytes(2_000_000)
+        assert transferred(bench, 2_000_000) == random.Random(1).randbytes(2_000_000)
         frames = [frame for frame in bench.heard(2) if len(frame) > 1000]
-        counted = bench.switch.counters()[there.key]
+        count = bench.switch.counters()[there.key]
     assert all(frame[6:12] == MACS[2].to_bytes(6) and frame[15] >> 2 == 12 for frame in frames)
     assert all(internet_checksum(frame[14:34]) == 0 for frame in frames)
-    assert counted.bytes > 2_000_000
-    assert counted.packets >= 2_000_000 / 1460  # as many as it would be cut into
+    assert count.bytes > 2_000_000
+    assert count.packets >= 2_000_000 / 1460  # counted as segments
     if left_to_hardware:
         assert max(map(len, frames)) > 10_000
     else:
@@ -82,14 +89,14 @@ def test_super_packets_pass_with_their_fields_set(chassis: Chassis, *, left_to_h
         assert all(segment_checksum(frame) == 0 for frame in frames)
 
 
-def test_a_punted_segment_has_the_checksum_that_was_left_to_hardware(chassis: Chassis) -> None:
+def test_punted_segment_has_complete_checksum(program: SharedProgram) -> None:
     flow = Flow(Match(), 0, (Output(CONTROLLER),))
-    with lab(2, chassis, number=2) as bench:
+    with lab(2, program, number=2) as bench:
         bench.switch.load([flow])
         there = bench.hosts.path(bench.hosts.host(1))
-        with namespaces.within(there, socket.socket) as near:
-            near.setblocking(False)
-            near.connect_ex(("10.9.0.2", 5001))
+        with namespaces.run_in(there, socket.socket) as client:
+            client.setblocking(False)
+            client.connect_ex(("10.9.0.2", 5001))
             (punt, *_) = bench.switch.received()
-    assert fields(punt.frame, 1)["tp_dst"] == 5001
+    assert packet_fields(punt.frame, 1)["tp_dst"] == 5001
     assert segment_checksum(punt.frame) == 0

@@ -1,4 +1,4 @@
-"""A Docker Engine, a copy of the project, and the image made of it."""
+"""Docker Engine, copy of the project, and image built from the copy."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ ROOT = Path(__file__).parents[2]
 BASE = "debian:bookworm-slim"
 IMAGE = "moefabric:0.1.0"
 LAYERS, ITERATIONS = 2, 1
-"""Of the prototype in containers: enough for light to move under traffic. `make demo` and the benches do all of it."""
+"""Layers of the prototype in containers: enough for reconfigurations under traffic."""
 SHORT = "short.yaml"
-LEFT_OUT = shutil.ignore_patterns(
+EXCLUDED = shutil.ignore_patterns(
     ".git", ".venv", "out", "__pycache__", ".*_cache", ".hypothesis", "*.egg-info"
 )
 
 
 @dataclass(frozen=True)
-class Said:
-    """How a command ended, and all it said."""
+class CompletedCommand:
+    """Exit status and output of a command."""
 
     status: int
     text: str
@@ -35,14 +35,14 @@ class Said:
 
 @dataclass(frozen=True)
 class Project:
-    """A copy of the project in a folder of its own, under a Compose project name of its own."""
+    """Copy of the project with its own folder and Compose project name."""
 
     folder: Path
     name: str
 
-    def compose(self, *words: str, timeout_s: float) -> Said:
-        """`docker compose WORDS` in the copy."""
-        done = subprocess.run(
+    def compose(self, *words: str, timeout_s: float) -> CompletedCommand:
+        """Run `docker compose WORDS` in the copy."""
+        completed = subprocess.run(
             ["docker", "compose", *words],
             cwd=self.folder,
             env={**os.environ, "COMPOSE_PROJECT_NAME": self.name, "COMPOSE_ANSI": "never"},
@@ -53,12 +53,12 @@ class Project:
             text=True,
             check=False,
         )
-        return Said(done.returncode, done.stdout)
+        return CompletedCommand(completed.returncode, completed.stdout)
 
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[docker.DockerClient]:
-    """The engine that DOCKER_HOST or the usual socket leads to."""
+    """Connect to the engine of DOCKER_HOST or the default socket."""
     client = docker.DockerClient.from_env(timeout=60)
     yield client
     client.close()
@@ -66,18 +66,18 @@ def engine() -> Iterator[docker.DockerClient]:
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """A copy as someone who has just cloned it has, but for a short prototype; its containers and volumes go at the end."""
+    """Return a fresh clone with a short prototype; remove its containers and volumes at the end."""
     folder = tmp_path_factory.mktemp("project") / "moefabric"
-    shutil.copytree(ROOT, folder, ignore=LEFT_OUT, symlinks=True)
+    shutil.copytree(ROOT, folder, ignore=EXCLUDED, symlinks=True)
     _shorten(folder)
     here = Project(folder, f"moefabric-test-{os.getpid()}")
     yield here
-    ended = here.compose("down", "--volumes", "--timeout", "5", timeout_s=120)
-    assert ended.status == 0, ended.text
+    removed = here.compose("down", "--volumes", "--timeout", "5", timeout_s=120)
+    assert removed.status == 0, removed.text
 
 
 def _shorten(folder: Path) -> None:
-    """Have Compose put a short prototype in the place of the image's: the command and the image stay as they are."""
+    """Let Compose replace the prototype of the image by a short one."""
     spec = yaml.safe_load((folder / "examples/prototype.yaml").read_text())
     spec["model"]["layers"], spec["training"]["iterations"] = LAYERS, ITERATIONS
     (folder / SHORT).write_text(yaml.safe_dump(spec))
@@ -88,24 +88,26 @@ def _shorten(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def image(engine: docker.DockerClient, project: Project) -> str:
-    """The project's image, built by Compose on the base that a registry or Debian's archive gives."""
-    _have_base(engine)
+    """Build the image by Compose, on a base image of a registry or of Debian's archive."""
+    _ensure_base(engine)
     built = project.compose("build", "testbed", timeout_s=1200)
     assert built.status == 0, built.text
     return IMAGE
 
 
-def _have_base(engine: docker.DockerClient) -> None:
+def _ensure_base(engine: docker.DockerClient) -> None:
     try:
         engine.images.get(BASE)
     except docker.errors.ImageNotFound:
-        if not _pulled(engine):
-            made = subprocess.run([ROOT / "packaging" / "base-image", BASE], timeout=600, check=False)
-            assert made.returncode == 0, "make base-image failed; its words are above"
+        if not _pull_base(engine):
+            completed = subprocess.run(
+                [ROOT / "packaging" / "base-image", BASE], timeout=600, check=False
+            )
+            assert completed.returncode == 0, "packaging/base-image failed; see its output above"
 
 
-def _pulled(engine: docker.DockerClient) -> bool:
-    """Whether a registry gave the base; where none can be reached, Debian's archive has to."""
+def _pull_base(engine: docker.DockerClient) -> bool:
+    """Pull the base image; return False if no registry has it or is reachable."""
     try:
         engine.images.pull(BASE)
     except docker.errors.APIError:

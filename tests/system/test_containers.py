@@ -1,4 +1,4 @@
-"""The main job in containers, by the README's command, on a real Docker Engine."""
+"""Runs the demo in containers by the README's command on a real Docker Engine."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 
     from tests.system.conftest import Project
 
-FOUR_RIGHTS = {"NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_NICE"}
+CAPABILITIES = {"NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_NICE"}
 INVALID = 3
 SERVICES = ["testbed", "ocs", "controller", "network"]
 
 
 def declared(project: Project) -> dict[str, Any]:
-    told = project.compose("config", "--format", "json", timeout_s=60)
-    assert told.status == 0, told.text
-    services: dict[str, Any] = json.loads(told.text)["services"]
+    config = project.compose("config", "--format", "json", timeout_s=60)
+    assert config.status == 0, config.text
+    services: dict[str, Any] = json.loads(config.text)["services"]
     return services
 
 
-def test_the_engine_answers(engine: docker.DockerClient) -> None:
+def test_engine_answers_ping(engine: docker.DockerClient) -> None:
     assert engine.ping()
 
 
-def test_the_testbed_gets_four_rights_and_nobody_is_privileged(project: Project) -> None:
+def test_testbed_has_four_capabilities_and_no_service_is_privileged(project: Project) -> None:
     services = declared(project)
     assert set(services) == set(SERVICES)
     assert not any(service.get("privileged") for service in services.values())
     assert {name: set(service.get("cap_add", ())) for name, service in services.items()} == {
-        "testbed": FOUR_RIGHTS,
+        "testbed": CAPABILITIES,
         "ocs": set(),
         "controller": set(),
         "network": set(),
@@ -47,7 +47,7 @@ def test_the_testbed_gets_four_rights_and_nobody_is_privileged(project: Project)
     ]
 
 
-def test_all_live_in_one_network_namespace_that_leads_nowhere(project: Project) -> None:
+def test_services_share_an_isolated_network_namespace(project: Project) -> None:
     assert {name: service["network_mode"] for name, service in declared(project).items()} == {
         "testbed": "service:network",
         "ocs": "service:network",
@@ -57,18 +57,16 @@ def test_all_live_in_one_network_namespace_that_leads_nowhere(project: Project) 
 
 
 @pytest.mark.timeout(1800)
-def test_the_image_holds_the_command_and_needs_no_rights_for_its_help(
-    engine: docker.DockerClient, image: str
-) -> None:
-    said = engine.containers.run(
+def test_image_runs_help_without_capabilities(engine: docker.DockerClient, image: str) -> None:
+    output = engine.containers.run(
         image, ["moefabric", "--help"], network_mode="none", cap_drop=["ALL"], remove=True
     )
-    assert b"run" in said
-    assert b"inspect" in said
+    assert b"run" in output
+    assert b"inspect" in output
 
 
 @pytest.mark.timeout(1500)
-def test_compose_up_testbed_replays_the_prototype_and_says_whether_it_can_be_believed(
+def test_compose_up_testbed_runs_the_prototype_and_exits_with_its_verdict(
     engine: docker.DockerClient, project: Project, image: str
 ) -> None:
     ran = project.compose("up", "--exit-code-from", "testbed", "testbed", timeout_s=900)
@@ -76,25 +74,32 @@ def test_compose_up_testbed_replays_the_prototype_and_says_whether_it_can_be_bel
     (testbed,) = engine.containers.list(
         all=True,
         filters={
-            "label": [f"com.docker.compose.project={project.name}", "com.docker.compose.service=testbed"]
+            "label": [
+                f"com.docker.compose.project={project.name}",
+                "com.docker.compose.service=testbed",
+            ]
         },
     )
     assert testbed.attrs["HostConfig"]["Privileged"] is False
-    assert {right.removeprefix("CAP_") for right in testbed.attrs["HostConfig"]["CapAdd"]} == FOUR_RIGHTS
+    assert {
+        capability.removeprefix("CAP_") for capability in testbed.attrs["HostConfig"]["CapAdd"]
+    } == CAPABILITIES
     results = json.loads((project.folder / "out" / "prototype.json").read_text())["results"]
     assert [result["fabric"] for result in results] == ["eps", "mixnet", "mixnet-spill", "static"]
     for result in results:
-        sent = result["integrity"]
-        assert sent["bytes_sent"] == sent["bytes_received"] > 0
-        assert (sent["corrupt"], sent["lost_transfers"]) == (0, 0)
+        integrity = result["integrity"]
+        assert integrity["bytes_sent"] == integrity["bytes_received"] > 0
+        assert (integrity["corrupt"], integrity["lost_transfers"]) == (0, 0)
         assert len(result["collectives"]) == ITERATIONS * LAYERS * 4
-    # A machine that others share may be taken away in the middle of a run; the verdict says so, and containers can't help it.
+    # Other users of the machine may disturb a run; the verdict says so.
     assert (ran.status == INVALID) == any(r["fidelity"]["verdict"] == "invalid" for r in results)
     assert "<html" in (project.folder / "out" / "prototype.html").read_text()
 
 
 @pytest.mark.timeout(300)
-def test_a_fault_in_the_testbed_is_composes_exit_status(project: Project, image: str) -> None:
-    ran = project.compose("run", "--rm", "-T", "testbed", "moefabric", "run", "no-such.yaml", timeout_s=120)
+def test_compose_exits_with_the_status_of_a_failed_testbed(project: Project, image: str) -> None:
+    ran = project.compose(
+        "run", "--rm", "-T", "testbed", "moefabric", "run", "no-such.yaml", timeout_s=120
+    )
     assert ran.status in {1, 2}, ran.text
     assert "no-such.yaml" in ran.text

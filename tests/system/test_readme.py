@@ -1,6 +1,4 @@
-"""The README's commands: every line of its bash fences, word for word where that takes seconds."""
-
-from __future__ import annotations
+"""Runs the commands of the README and of the guides."""
 
 import os
 import re
@@ -12,63 +10,88 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FENCE = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
-ELSEWHERE = ("git clone", "cd ")  # how one comes to have the project
+FENCE = re.compile(r"^ *```bash\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+SET_UP = ("git clone", "cd ")
+PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/guides/*.md"))]
 
 
 def commands(text: str) -> list[str]:
-    """Lines of bash fences, without prompts, comments and what comes before the project is there."""
-    lines = [line for fence in FENCE.findall(text) for line in fence.replace("\\\n", " ").splitlines()]
-    told = [line.removeprefix("$ ").split("  #")[0].strip() for line in lines]
-    return [line for line in told if line and not line.startswith(("#", *ELSEWHERE))]
+    """Return the commands of all bash fences, without prompts, comments and cloning."""
+    fences = [fence.replace("\\\n", " ") for fence in FENCE.findall(text)]
+    lines = [line.strip().removeprefix("$ ") for fence in fences for line in fence.splitlines()]
+    lines = [line.split("  #")[0].strip() for line in lines]
+    return [line for line in lines if line and not line.startswith(("#", *SET_UP))]
 
 
 @dataclass(frozen=True)
-class Check:
-    """What stands for a command of the README here, and why not the command itself."""
+class Substitute:
+    """Command that the test runs for a command of a page.
+
+    Attributes:
+        argv: the command.
+        why: why it stands for the original; empty where it is the original.
+    """
 
     argv: list[str]
     why: str = ""
 
 
-def check(command: str) -> Check:
-    """Make and Compose are asked whether they know it; a whole run is foretold instead; the rest is done."""
+def substitute(command: str) -> Substitute:
+    """Replace commands that take minutes by their dry run or their prediction."""
     words = shlex.split(command)
     if words[0] == "make":
-        return Check(
-            ["make", "--dry-run", *words[1:]], "tests don't run tests, and the demo is a job of its own"
-        )
+        return Substitute(["make", "--dry-run", *words[1:]], "tests do not run tests or the demo")
     if words[:2] == ["docker", "compose"]:
-        return Check(["docker", "compose", "--dry-run", "config", "--quiet"], "test_containers does it")
+        argv = ["docker", "compose", "--dry-run", "config", "--quiet"]
+        return Substitute(argv, "test_containers runs the services")
     if words[0].endswith("moefabric") and words[1] == "run":
-        return Check([words[0], "predict", words[2]], "the demo does it")
-    return Check(["bash", "-c", command])
+        return Substitute([words[0], "predict", words[2]], "the kernel tests run experiments")
+    return Substitute(["bash", "-c", command])
 
 
-def test_the_reader_of_fences_leaves_out_prompts_comments_and_cloning() -> None:
-    text = "```bash\ngit clone x\n$ make demo   # minutes\n# aside\nmoefabric plan \\\n  --degree 3\n```\n```\nno\n```\n"
-    assert [" ".join(line.split()) for line in commands(text)] == ["make demo", "moefabric plan --degree 3"]
+def test_commands_skip_prompts_comments_and_cloning() -> None:
+    text = (
+        "```bash\ngit clone x\n$ make demo   # minutes\n# aside\nmoefabric plan \\\n  --degree 3\n"
+        "```\n  ```bash\n  moefabric down\n  ```\n```\nno\n```\n"
+    )
+    assert [" ".join(line.split()) for line in commands(text)] == [
+        "make demo",
+        "moefabric plan --degree 3",
+        "moefabric down",
+    ]
+
+
+def test_readme_has_the_contract_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert {"make demo", "make test", "docker compose up testbed"} <= set(commands(text))
 
 
 @pytest.mark.timeout(600)
-def test_every_command_of_the_readme_works(tmp_path: Path) -> None:
-    """In order, since `inspect` needs the `up` above it."""
-    told = commands((ROOT / "README.md").read_text())
-    assert {"make demo", "make test", "docker compose up testbed"} <= set(told)
-    own = {**os.environ, "MOEFABRIC_RUN_DIR": str(tmp_path), "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}"}
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_of_a_page_succeeds(page: str, tmp_path: Path) -> None:
+    """Commands run in order, since `inspect` needs the `up` above it."""
+    environment = {
+        **os.environ,
+        "MOEFABRIC_RUN_DIR": str(tmp_path),
+        "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}",
+    }
     try:
-        failed = [fault for command in told if (fault := _fault(command, own))]
+        failures = [
+            failure
+            for command in commands((ROOT / page).read_text())
+            if (failure := _failure(command, environment))
+        ]
     finally:
-        subprocess.run(
-            [ROOT / ".venv" / "bin" / "moefabric", "down"], env=own, cwd=ROOT, timeout=60, check=False
-        )
-    assert failed == []
+        moefabric = ROOT / ".venv" / "bin" / "moefabric"
+        subprocess.run([moefabric, "down"], env=environment, cwd=ROOT, timeout=60, check=False)
+    assert failures == []
 
 
-def _fault(command: str, env: dict[str, str]) -> str:
-    done = subprocess.run(
-        check(command).argv,
-        env=env,
+def _failure(command: str, environment: dict[str, str]) -> str:
+    """Run a command; return a message if it fails, else nothing."""
+    completed = subprocess.run(
+        substitute(command).argv,
+        env=environment,
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -77,6 +100,6 @@ def _fault(command: str, env: dict[str, str]) -> str:
         text=True,
         check=False,
     )
-    return (
-        "" if done.returncode == 0 else f"{command}: exited {done.returncode}, saying: {done.stdout[-2000:]}"
-    )
+    if completed.returncode == 0:
+        return ""
+    return f"{command}: exit status {completed.returncode}, output: {completed.stdout[-2000:]}"

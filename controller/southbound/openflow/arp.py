@@ -1,18 +1,19 @@
-"""ARP answered from knowledge: a server asks its switch who has an address, and the controller tells it from the wiring (RFC 826)."""
+"""ARP (RFC 826) answered by the controller, which knows every address from the topology."""
 
 import struct
 from collections.abc import Mapping
 from ipaddress import IPv4Address
 
-from moefabric.topology import Fabric
+from moefabric.core.topology import Fabric
 
 _REQUEST, _REPLY = 1, 2
-_HEAD = struct.pack("!HHBB", 1, 0x0800, 6, 4)  # Ethernet, IPv4, lengths of their addresses
+_HEADER = struct.pack("!HHBB", 1, 0x0800, 6, 4)  # Ethernet, IPv4, lengths of their addresses
 _ETHERTYPE = struct.pack("!H", 0x0806)
+_FRAME_BYTES = 42
 
 
-def knowledge(fabric: Fabric) -> dict[int, tuple[str, bytes]]:
-    """Every address of the fabric, as a number, with its server and that server's MAC address."""
+def address_table(fabric: Fabric) -> dict[int, tuple[str, bytes]]:
+    """Return the server and its MAC address for every IPv4 address of the fabric."""
     return {
         int(IPv4Address(address)): (server, bytes.fromhex(fabric.mac(server).replace(":", "")))
         for server in fabric.servers
@@ -20,19 +21,25 @@ def knowledge(fabric: Fabric) -> dict[int, tuple[str, bytes]]:
     }
 
 
-def answer(known: Mapping[int, tuple[str, bytes]], asking: str, frame: bytes) -> bytes | None:
-    """The frame that answers a request which came from server `asking`.
+def reply_to(
+    addresses: Mapping[int, tuple[str, bytes]], requester: str, frame: bytes
+) -> bytes | None:
+    """Return the frame that answers an ARP request.
 
-    None where nothing is to be said: no well-formed request, an address nobody has, or one of the asking server's own (it only makes sure that
-    nobody else has it, RFC 5227).
+    Args:
+        addresses: Server and MAC address by IPv4 address.
+        requester: The server that the frame came from.
+        frame: An Ethernet frame.
+
+    Returns:
+        The reply; None if the frame is no request, the address is unknown, or it is one of the
+        requester's own, which only checks for duplicates (RFC 5227).
     """
-    if len(frame) < 42 or frame[12:14] != _ETHERTYPE or frame[14:20] != _HEAD:
+    if len(frame) < _FRAME_BYTES or frame[12:14] != _ETHERTYPE or frame[14:20] != _HEADER:
         return None
-    operation, sender_mac, sender, _, target = struct.unpack("!H6sI6sI", frame[20:42])
-    server, mac = known.get(target, (asking, b""))
-    if operation != _REQUEST or server == asking:
+    operation, sender_mac, sender, _, target = struct.unpack("!H6sI6sI", frame[20:_FRAME_BYTES])
+    server, mac = addresses.get(target, (requester, b""))
+    if operation != _REQUEST or server == requester:
         return None
-    reply: bytes = struct.pack(
-        "!6s6s2s6sH6sI6sI", sender_mac, mac, _ETHERTYPE, _HEAD, _REPLY, mac, target, sender_mac, sender
-    )
-    return reply
+    header: bytes = sender_mac + mac + _ETHERTYPE + _HEADER
+    return header + struct.pack("!H6sI6sI", _REPLY, mac, target, sender_mac, sender)

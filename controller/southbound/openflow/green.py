@@ -1,54 +1,130 @@
-"""Listening on Eventlet's one thread: each connection is served by a green thread of its own."""
+"""Green threads, with events, queues and connections: all that controllers use of Eventlet.
+
+A controller runs on Eventlet's one thread, since Ryu does.
+"""
 
 import socket
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
+from typing import Any, Generic, TypeVar
 
-from controller.southbound.openflow import shim  # noqa: F401 - it has to come before Eventlet
+from controller.southbound.openflow import ryu_compat  # noqa: F401 - before Eventlet
 
 # isort: split
 import eventlet
+from eventlet.green import socket as green_socket
+from eventlet.hubs import trampoline, use_hub
+from eventlet.queue import LightQueue
+from eventlet.semaphore import Semaphore
 
-from moefabric.errors import ControlError
+from moefabric.core.errors import ControlError
+
+T = TypeVar("T")
+
+
+def start_hub() -> None:
+    """Give this process its own Eventlet hub; an inherited one shares the parent's epoll."""
+    use_hub()
+
+
+def spawn(function: Callable[..., object], *arguments: object) -> None:
+    """Call a function in a green thread."""
+    eventlet.spawn(function, *arguments)
+
+
+def sleep(seconds: float) -> None:
+    """Let other green threads run for so many seconds."""
+    eventlet.sleep(seconds)
+
+
+def wait_readable(descriptor: int) -> None:
+    """Wait until a file descriptor can be read."""
+    trampoline(descriptor, read=True)
+
+
+def lock() -> AbstractContextManager[Any]:
+    """Return a lock between green threads."""
+    semaphore: AbstractContextManager[Any] = Semaphore(1)
+    return semaphore
+
+
+def create_connection(address: tuple[str, int], timeout_s: float) -> socket.socket:
+    """Open a TCP connection that blocks its green thread only."""
+    connection: socket.socket = green_socket.create_connection(address, timeout_s)
+    return connection
 
 
 class GreenEvent:
-    """Something that happens once, and that a green thread waits for."""
+    """An event that happens once and that green threads wait for."""
 
     def __init__(self) -> None:
         self._event = eventlet.Event()
 
+    def is_set(self) -> bool:
+        """Whether it has happened."""
+        return bool(self._event.ready())
+
     def set(self) -> None:
-        """It has happened. Twice is no fault."""
-        if not self._event.ready():
+        """Wake all green threads that wait; a second call does nothing."""
+        if not self.is_set():
             self._event.send()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it happens within so many seconds."""
-        with eventlet.Timeout(seconds, False):
-            self._event.wait()
-        return bool(self._event.ready())
+        """Wait for the event, for at most so many seconds; return whether it has happened."""
+        if not self.is_set():
+            with eventlet.Timeout(seconds, False):
+                self._event.wait()
+        return self.is_set()
 
 
-def listen(
-    address: tuple[str, int], what: str, converse: Callable[[socket.socket, tuple[str, int]], object]
+class GreenQueue(Generic[T]):
+    """A queue between green threads."""
+
+    def __init__(self) -> None:
+        self._queue: Any = LightQueue()
+
+    def put(self, item: T) -> None:
+        """Append an item."""
+        self._queue.put(item)
+
+    def take_all(self) -> list[T]:
+        """Wait for an item, let ready threads append more, and return all."""
+        items = [self._queue.get()]
+        sleep(0)
+        while not self._queue.empty():
+            items.append(self._queue.get())
+        return items
+
+
+def serve_connections(
+    address: tuple[str, int],
+    purpose: str,
+    serve: Callable[[socket.socket, tuple[str, int]], object],
 ) -> None:
-    """Serve every connection to `address` from now on. ControlError, saying `what` it was for, if the address is taken."""
+    """Call `serve` for each connection to an address from now on, in a green thread of its own.
+
+    Args:
+        address: Host and TCP port to listen at.
+        purpose: What the connections are for, in errors.
+        serve: Is given the connection and the peer's address.
+
+    Raises:
+        ControlError: if the address is in use.
+    """
     try:
-        # Eventlet would share the port (SO_REUSEPORT) with a controller that was left over, and each would get some of the connections.
+        # With SO_REUSEPORT, a leftover controller would get some of the connections.
         listener = eventlet.listen(address, reuse_port=False)
-    except OSError as fault:
-        raise ControlError(f"{address[0]}:{address[1]}: can't listen for {what}: {fault.strerror}") from fault
+    except OSError as error:
+        raise ControlError(
+            f"{address[0]}:{address[1]}: can't listen for {purpose}: {error.strerror}"
+        ) from error
 
-    def served(connection: socket.socket, peer: tuple[str, int]) -> None:
-        with (
-            connection,
-            suppress(ConnectionError, TimeoutError),
-        ):  # who hangs up in the middle has heard enough
-            converse(connection, peer)
+    def serve_one(connection: socket.socket, peer: tuple[str, int]) -> None:
+        with connection, suppress(ConnectionError, TimeoutError):  # the peer hung up
+            serve(connection, peer)
 
-    def welcome() -> None:
+    def accept() -> None:
         while True:
-            eventlet.spawn(served, *listener.accept())
+            spawn(serve_one, *listener.accept())
 
-    eventlet.spawn(welcome)
+    spawn(accept)

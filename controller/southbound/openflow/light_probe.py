@@ -1,7 +1,8 @@
-"""Probes of light: a frame out of one end of each circuit by OpenFlow, and the packet-in by which the other end's switch tells that it came.
+"""Light probes: a frame is sent into one end of a circuit and has to arrive at the other end.
 
-Needs no privilege and no server's help, and works on any switch that speaks OpenFlow 1.3. Frames are of an EtherType for local experiments
-(IEEE Std 802-2014, 9.2.4), and never leave the optical port they were sent to but by its fibre.
+Packet-outs send the frames and packet-ins report them, so a probe needs no privilege and no help
+of servers, and works on any OpenFlow 1.3 switch. Frames have an EtherType for local experiments
+(IEEE Std 802-2014, 9.2.4) and leave an optical port by its fibre only.
 """
 
 import struct
@@ -11,49 +12,49 @@ from dataclasses import dataclass, field
 from random import SystemRandom
 from typing import Any, Final
 
-from moefabric.circuits import Circuit, CircuitSet
-from moefabric.seams import Probed
-from moefabric.topology import Fabric, Nic
+from moefabric.core.circuits import Circuit, CircuitSet
+from moefabric.core.protocols import ProbeResult
+from moefabric.core.topology import Fabric, Nic
 
 ETHERTYPE: Final = 0x88B5
-_HEAD: Final = bytes.fromhex("026d66000001 026d66000000 88b5") + b"moefabric light\0"
+_HEADER: Final = bytes.fromhex("026d66000001 026d66000000 88b5") + b"moefabric light\0"
 _BODY: Final = struct.Struct("!QI")
 FRAME_BYTES: Final = 60
-"""The shortest that Ethernet carries, less its check sequence."""
+"""Ethernet's minimum without the check sequence."""
 _FIRST_ROUND_S: Final = 0.002
 _FRAME_S: Final = 0.0005
-"""What a frame costs a controller and its switches, at worst: frames are not sent again while they may be waiting in line."""
+"""Longest time for one frame in controller and switches; queued frames must not be sent again."""
 _LONGEST_ROUND_S: Final = 0.2
 
 Port = tuple[str, int]
-"""A switch and a port of it."""
+"""A switch and the number of a port."""
 
 
-def frame(nonce: int, number: int) -> bytes:
-    """The frame of a probing, which its nonce tells, through the fibre of that number."""
-    return (_HEAD + _BODY.pack(nonce, number)).ljust(FRAME_BYTES, b"\0")
+def encode_frame(nonce: int, fibre: int) -> bytes:
+    """Return the probe frame for a fibre's number; the nonce identifies the round of probing."""
+    return (_HEADER + _BODY.pack(nonce, fibre)).ljust(FRAME_BYTES, b"\0")
 
 
-def parsed(received: bytes) -> tuple[int, int] | None:
-    """Nonce and number of a frame; None where it is none of ours."""
-    end = len(_HEAD) + _BODY.size
-    if len(received) < end or not received.startswith(_HEAD):
+def parse_frame(frame: bytes) -> tuple[int, int] | None:
+    """Return nonce and fibre number of a probe; None for other frames."""
+    end = len(_HEADER) + _BODY.size
+    if len(frame) < end or not frame.startswith(_HEADER):
         return None
-    nonce, number = _BODY.unpack(received[len(_HEAD) : end])
-    return nonce, number
+    nonce, fibre = _BODY.unpack(frame[len(_HEADER) : end])
+    return nonce, fibre
 
 
 @dataclass(frozen=True)
 class Fibre:
-    """One direction of a circuit: from a switch's port to another's."""
+    """One direction of a circuit, from a switch's port to another's."""
 
     circuit: Circuit
-    sent: Port
-    expected: Port
+    source: Port
+    destination: Port
 
 
 def fibres(fabric: Fabric, circuits: CircuitSet) -> tuple[Fibre, ...]:
-    """Both directions of each circuit."""
+    """Return both directions of each circuit."""
 
     def port(nic: Nic) -> Port:
         return nic.server, fabric.ports(nic.server)[str(nic)]
@@ -63,88 +64,101 @@ def fibres(fabric: Fabric, circuits: CircuitSet) -> tuple[Fibre, ...]:
 
 
 @dataclass
-class Probing:
-    """Frames under way, and those that came."""
+class ProbeState:
+    """The frames of one probing.
+
+    Attributes:
+        nonce: Identifies its frames.
+        fibres: The probed fibres.
+        arrived: Numbers of the fibres whose frame arrived.
+        misdirected: Numbers of the fibres whose frame arrived at another port.
+    """
 
     nonce: int
     fibres: Sequence[Fibre]
-    heard: set[int] = field(default_factory=set)
-    strays: dict[int, Port] = field(default_factory=dict)
-    """Fibres whose frame came out elsewhere."""
+    arrived: set[int] = field(default_factory=set)
+    misdirected: set[int] = field(default_factory=set)
 
-    def take(self, number: int, came: Port) -> None:
-        """A frame came in by this port."""
-        if number >= len(self.fibres):
-            return
-        if self.fibres[number].expected == came:
-            self.heard.add(number)
-        else:
-            self.strays[number] = came
+    def frame_received(self, fibre: int, port: Port) -> None:
+        """Record at which port the frame of a fibre has arrived."""
+        if fibre < len(self.fibres):
+            expected = self.fibres[fibre].destination == port
+            (self.arrived if expected else self.misdirected).add(fibre)
 
     @property
     def missing(self) -> list[int]:
-        """The fibres that nothing has come through yet."""
-        return [number for number in range(len(self.fibres)) if number not in self.heard]
+        """The fibres whose frame has not arrived."""
+        return [number for number in range(len(self.fibres)) if number not in self.arrived]
 
     @property
     def carrying(self) -> CircuitSet:
-        """The circuits that are through each way. One whose light reaches another port as well is none."""
-        without = {self.fibres[number].circuit for number in (*self.missing, *self.strays)}
-        return CircuitSet(frozenset(fibre.circuit for fibre in self.fibres) - without)
+        """The circuits that carry frames in both directions, and to no other port."""
+        bad = {self.fibres[number].circuit for number in (*self.missing, *self.misdirected)}
+        return CircuitSet(frozenset(fibre.circuit for fibre in self.fibres) - bad)
 
 
 class OpenFlowProbe:
-    """A `LightProbe` by packet-outs and packet-ins. One probing at a time."""
+    """A `LightProbe` by packet-outs and packet-ins, one probing at a time.
+
+    Args:
+        fabric: The fabric.
+        send_frames: Sends frames out of ports, by switch; raises ControlError if one is absent.
+        event: Makes an event with `set()` and `wait(seconds)`.
+        clock: Returns the seconds of a monotonic clock.
+    """
 
     def __init__(
         self,
         fabric: Fabric,
-        emit: Callable[[Mapping[str, Sequence[tuple[int, bytes]]]], None],
+        send_frames: Callable[[Mapping[str, Sequence[tuple[int, bytes]]]], None],
         event: Callable[[], Any],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`emit` sends frames out of ports, by switch (ControlError where one is gone); `event` makes what one can wait for and set."""
-        self._fabric, self._emit, self._event, self._clock = fabric, emit, event, clock
+        self._fabric, self._send_frames = fabric, send_frames
+        self._event, self._clock = event, clock
         self._random = SystemRandom()
-        self._probing: Probing | None = None
-        self._done: Any = None
+        self._state: ProbeState | None = None
+        self._all_arrived: Any = None
 
-    def hears(self, switch: str, port: int, received: bytes) -> bool:
-        """A packet-in came. Whether it is a probe, of whatever time."""
-        told = parsed(received)
-        if told is None:
+    def frame_received(self, switch: str, port: int, frame: bytes) -> bool:
+        """Take a packet-in; return whether it is a probe, of this probing or an earlier one."""
+        if (parsed := parse_frame(frame)) is None:
             return False
-        if self._probing and told[0] == self._probing.nonce:
-            self._probing.take(told[1], (switch, port))
-            if not self._probing.missing:
-                self._done.set()
+        nonce, fibre = parsed
+        if self._state and nonce == self._state.nonce:
+            self._state.frame_received(fibre, (switch, port))
+            if not self._state.missing:
+                self._all_arrived.set()
         return True
 
-    def through(self, circuits: CircuitSet, patience_s: float) -> Probed:
-        """Send frames each way, again and again what hasn't come through, until all has or nothing has come for `patience_s`.
+    def probe(self, circuits: CircuitSet, timeout_s: float) -> ProbeResult:
+        """Probe circuits until each carries frames, or none has arrived for `timeout_s`.
 
-        ControlError where a packet switch is gone.
+        Missing frames are sent again in growing intervals.
+
+        Raises:
+            ControlError: if a packet switch is absent.
         """
-        probing = Probing(self._random.getrandbits(64), fibres(self._fabric, circuits))
-        self._probing, self._done = probing, self._event()
-        started, waited_s, came_s = self._clock(), 0.0, 0.0
-        round_s = _FIRST_ROUND_S + len(probing.fibres) * _FRAME_S
+        state = ProbeState(self._random.getrandbits(64), fibres(self._fabric, circuits))
+        self._state, self._all_arrived = state, self._event()
+        started_s, waited_s, last_arrival_s = self._clock(), 0.0, 0.0
+        round_s = _FIRST_ROUND_S + len(state.fibres) * _FRAME_S
         try:
             while True:
-                sent_s, before = self._clock() - started, len(probing.missing)
-                self._send(probing)
-                all_came = self._done.wait(min(round_s, patience_s))
-                if len(probing.missing) < before:
-                    waited_s, came_s = sent_s, self._clock() - started
-                if all_came or self._clock() - started >= came_s + patience_s:
-                    return Probed(probing.carrying, waited_s)
+                sent_s, missing = self._clock() - started_s, len(state.missing)
+                self._send_missing(state)
+                complete = self._all_arrived.wait(min(round_s, timeout_s))
+                if len(state.missing) < missing:
+                    waited_s, last_arrival_s = sent_s, self._clock() - started_s
+                if complete or self._clock() - started_s >= last_arrival_s + timeout_s:
+                    return ProbeResult(state.carrying, waited_s)
                 round_s = min(2 * round_s, _LONGEST_ROUND_S)
         finally:
-            self._probing = None
+            self._state = None
 
-    def _send(self, probing: Probing) -> None:
+    def _send_missing(self, state: ProbeState) -> None:
         frames: dict[str, list[tuple[int, bytes]]] = {}
-        for number in probing.missing:
-            switch, port = probing.fibres[number].sent
-            frames.setdefault(switch, []).append((port, frame(probing.nonce, number)))
-        self._emit(frames)
+        for number in state.missing:
+            switch, port = state.fibres[number].source
+            frames.setdefault(switch, []).append((port, encode_frame(state.nonce, number)))
+        self._send_frames(frames)

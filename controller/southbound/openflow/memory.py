@@ -1,94 +1,109 @@
-"""Packet switches in memory: flow tables that a packet can be walked through, without a kernel, a switch or Ryu."""
+"""Packet switches in memory: flow tables that route a packet without kernel, switch or Ryu."""
 
-from controller.southbound.openflow.entries import Entry, entry
-from moefabric.circuits import CircuitSet
-from moefabric.errors import ControlError
-from moefabric.fluid import Link
-from moefabric.rules import Rule, RuleChange, eps_rules, server_rules
-from moefabric.topology import Fabric, Nic, dscp
+from controller.southbound.openflow.flow_entries import FlowEntry, flow_entry
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.errors import ControlError
+from moefabric.core.paths import dscp
+from moefabric.core.rules import Rule, RuleChange, eps_rules, server_rules
+from moefabric.core.topology import Fabric, Nic
+from moefabric.simulator.fluid import Link
 
 _MOST_HOPS = 8
 
 
 class MemorySwitches:
-    """All packet switches of a fabric, with the rules that need no light in place from the start.
+    """All packet switches of a fabric, with the rules that need no circuits.
 
-    They keep OpenFlow's rules: one entry a match, the highest priority wins, what no entry takes is dropped. `gone` are switches that don't answer.
+    They follow OpenFlow: one entry per match, the highest priority wins, and a packet that matches
+    no entry is dropped.
+
+    Attributes:
+        gone: Switches that don't answer.
+        circuit_rules: The rules in force that changes have added.
     """
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self.gone: set[str] = set()
-        self.confirmed: list[RuleChange] = []
-        """Every change made, in order."""
-        self._tables: dict[str, dict[tuple[int, int, int, int | None], Entry]] = {
+        self.circuit_rules: frozenset[Rule] = frozenset()
+        self._tables: dict[str, dict[tuple[int, int, int, int | None], FlowEntry]] = {
             name: {} for name in fabric.switches
         }
         base = [server_rules(fabric, region) for region in fabric.regions] + [eps_rules(fabric)]
         for rule in frozenset[Rule]().union(*base):
-            self._put(rule)
-        self.light: frozenset[Rule] = frozenset()
-        """The light rules in force."""
+            self._add(rule)
 
-    def change(self, change: RuleChange) -> None:
-        """Make the change. ControlError if one of the switches is gone; the others have made it by then."""
+    def apply(self, change: RuleChange) -> None:
+        """Change rules on all switches that answer; raise ControlError if others are concerned."""
         for rule in change.delete:
             if rule.switch not in self.gone:
-                self._tables[rule.switch].pop(entry(self.fabric, rule).match, None)
-                self.light -= {rule}
+                self._tables[rule.switch].pop(flow_entry(self.fabric, rule).match, None)
+                self.circuit_rules -= {rule}
         for rule in change.add:
             if rule.switch not in self.gone:
-                self._put(rule)
-                self.light = frozenset(r for r in self.light if r.match != rule.match) | {rule}
+                self._add(rule)
+                self.circuit_rules = frozenset(
+                    r for r in self.circuit_rules if r.match != rule.match
+                ) | {rule}
         if absent := sorted(self.gone & set(change.switches)):
             raise ControlError(f"{', '.join(absent)}: not connected")
-        self.confirmed.append(change)
 
-    def _put(self, rule: Rule) -> None:
-        made = entry(self.fabric, rule)
-        self._tables[rule.switch][made.match] = made
+    def _add(self, rule: Rule) -> None:
+        entry = flow_entry(self.fabric, rule)
+        self._tables[rule.switch][entry.match] = entry
 
-    def way(self, source: str, to: str, path: str | None, lit: CircuitSet | None = None) -> tuple[Link, ...]:
-        """The directed links that a packet marked for `path` crosses from server to server while `lit` has light; empty if it is dropped.
+    def route(
+        self, source: str, to: str, path: str | None, lit: CircuitSet | None = None
+    ) -> tuple[Link, ...]:
+        """Return the directed links that a packet crosses from server to server.
 
-        The last link ends at the server's NIC, as in `moefabric.fluid.route`.
+        Args:
+            source: The sending server.
+            to: The receiving server.
+            path: The path that the packet is marked for; None for an unmarked packet.
+            lit: The circuits that have light.
+
+        Returns:
+            The links, the last of which ends at the server's NIC as in
+            `moefabric.simulator.fluid.route`; none if the packet is dropped.
         """
-        light = lit or CircuitSet()
         address = int(self.fabric.prefix(to).network_address) + 1
-        mark = dscp(path) if path else 0
-        switch, arrived_by, links = source, "host", list[Link]()
+        mark = dscp(self.fabric, path) if path else 0
+        switch, in_port, links = source, "host", list[Link]()
         for _ in range(max(_MOST_HOPS, len(self.fabric.servers))):
-            out = self._out(switch, address, mark)
-            if out == "host":
+            out_port = self._out_port(switch, address, mark)
+            if out_port == "host":
                 return tuple(links) if switch == to else ()
-            if out is None or out == arrived_by:
+            if out_port is None or out_port == in_port:
                 return ()
-            hop = self._across(switch, out, light)
+            hop = self._hop(switch, out_port, lit or CircuitSet())
             if hop is None:
                 return ()
-            crossed, switch, arrived_by = hop
+            crossed, switch, in_port = hop
             links += crossed
         return ()
 
-    def _out(self, switch: str, address: int, mark: int) -> str | None:
-        taking = [e for e in self._tables[switch].values() if e.takes(address, mark)]
-        if not taking:
+    def _out_port(self, switch: str, address: int, mark: int) -> str | None:
+        matching = [e for e in self._tables[switch].values() if e.matches(address, mark)]
+        if not matching:
             return None
-        port = max(taking, key=lambda e: e.priority).port
+        port = max(matching, key=lambda e: e.priority).port
         return next(name for name, number in self.fabric.ports(switch).items() if number == port)
 
-    def _across(self, switch: str, out: str, light: CircuitSet) -> tuple[list[Link], str, str] | None:
-        """The wire behind a port: the links it makes, the switch at its far end and the port it arrives by. None where it is dark."""
-        if "/" not in out:
-            return [(switch, out)], out, switch
-        nic = Nic.parse(out)
+    def _hop(
+        self, switch: str, out_port: str, lit: CircuitSet
+    ) -> tuple[list[Link], str, str] | None:
+        """Return the links behind a port, the switch at the far end and its port; None if dark."""
+        if "/" not in out_port:
+            return [(switch, out_port)], out_port, switch
+        nic = Nic.parse(out_port)
         if switch != nic.server:
-            return [(switch, out)], nic.server, out
+            return [(switch, out_port)], nic.server, out_port
         if nic in self.fabric.electrical_nics(switch):
             leaf = self.fabric.leaf_of_nic(nic)
-            return [(out, leaf)], leaf, out
-        for circuit in light:
+            return [(out_port, leaf)], leaf, out_port
+        for circuit in lit:
             if nic in (circuit.a, circuit.b):
-                far = circuit.b if circuit.a == nic else circuit.a
-                return [(out, "ocs"), ("ocs", str(far))], far.server, str(far)
+                far = circuit.far_end(switch)
+                return [(out_port, "ocs"), ("ocs", str(far))], far.server, str(far)
         return None

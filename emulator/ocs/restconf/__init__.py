@@ -1,1 +1,1 @@
-"""RESTCONF (RFC 8040) as an optical switch of the Polatis kind speaks it: YANG modules optical-switch and polatis-switch over HTTP."""
+"""RESTCONF front end (RFC 8040) with the YANG modules of Polatis switches."""

@@ -1,4 +1,4 @@
-"""Edits as a pure function: the content of a container before, and after."""
+"""Edits as pure functions from the content of a container to its new content."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from emulator.ocs.restconf.encoding import taken_leaf
-from emulator.ocs.restconf.errors import RestconfError
+from emulator.ocs.restconf.encoding import validate
+from emulator.ocs.restconf.errors import RestconfError, absent
 from emulator.ocs.restconf.schema import Leaf, Node
 from emulator.ocs.restconf.target import Step, Target
 
@@ -15,7 +15,7 @@ Tree = dict[str, Any]
 
 
 class Op(Enum):
-    """What is done to a resource: named after HTTP's methods."""
+    """Kinds of edits, with their HTTP methods (RFC 8040, section 4)."""
 
     MERGE = "PATCH"
     REPLACE = "PUT"
@@ -25,15 +25,19 @@ class Op(Enum):
 
 @dataclass(frozen=True)
 class Edit:
-    """What a request wants changed. `value` is a tree of the target; of its parent's new child, for CREATE."""
+    """An edit. `value` is a tree of the target; for CREATE, of a new child of the target."""
 
     op: Op
     target: Target
     value: Any = None
 
 
-def edited(before: Tree, edit: Edit) -> Tree:
-    """The content of the target's container after an edit. RestconfError if that can't be."""
+def apply_edit(before: Tree, edit: Edit) -> Tree:
+    """Return the content of the target's container after an edit.
+
+    Raises:
+        RestconfError: if the edit is impossible.
+    """
     after = deepcopy(before)
     holder, step = _holder(after, edit.target.steps)
     if step is None:
@@ -43,53 +47,53 @@ def edited(before: Tree, edit: Edit) -> Tree:
     elif step.part.key and step.key is None:
         _edit_list(holder, step.part, edit)
     elif step.part.key:
-        _edit_entry(holder, step, edit)
+        _edit_entry(holder, step, step.part, edit)
     else:
         _edit_container(holder.setdefault(step.part.name, {}), step.part, edit)
     return after
 
 
-def found(tree: Tree, steps: tuple[Step, ...]) -> Any:
-    """What a path leads to in a container's content. RestconfError where there is nothing."""
+def find(tree: Tree, steps: tuple[Step, ...]) -> Any:
+    """Return the resource at a path within the content of its container.
+
+    Raises:
+        RestconfError: if the path leads to no resource.
+    """
     holder, step = _holder(tree, steps)
     if step is None:
         return holder
-    if isinstance(step.part, Node) and step.part.key and step.key is not None:
-        return _entry(holder, step)
-    if step.part.name not in holder:
-        if isinstance(step.part, Node) and step.part.key:
-            return []
-        raise absent(step.called)
-    return holder[step.part.name]
-
-
-def absent(name: str) -> RestconfError:
-    """There is nothing of that name."""
-    return RestconfError("invalid-value", f"there is no {name[:64]}", status=404)
+    part = step.part
+    if isinstance(part, Node) and part.key:
+        return holder.get(part.name, []) if step.key is None else _entry(holder, step)
+    if part.name not in holder:
+        raise absent(step.client_name)
+    return holder[part.name]
 
 
 def _holder(tree: Tree, steps: tuple[Step, ...]) -> tuple[Tree, Step | None]:
-    """What holds the last step, and that step; None where the container at the top itself is meant."""
+    """Return the parent of the last step, and that step; None for the container at the top."""
     holder = tree
     for step in steps[1:-1]:
-        holder = _entry(holder, step) if step.key is not None else holder.setdefault(step.part.name, {})
+        holder = (
+            _entry(holder, step) if step.key is not None else holder.setdefault(step.part.name, {})
+        )
     return holder, steps[-1] if len(steps) > 1 else None
 
 
 def _key(step: Step) -> Any:
-    """An entry's key as a value."""
+    """Return the key of a step as a value."""
     assert isinstance(step.part, Node)
-    return taken_leaf(step.part.leaves[step.part.key], step.key)
+    return validate(step.part.leaves[step.part.key], step.key)
 
 
 def _entry(holder: Tree, step: Step) -> Tree:
     assert isinstance(step.part, Node)
     key = _key(step)
-    for entry in holder.get(step.part.name, ()):
+    entries: list[Tree] = holder.get(step.part.name, [])
+    for entry in entries:
         if entry[step.part.key] == key:
-            known: Tree = entry
-            return known
-    raise absent(f"{step.called}={step.key}")
+            return entry
+    raise absent(f"{step.client_name}={step.key}")
 
 
 def _edit_container(tree: Tree, node: Node, edit: Edit) -> None:
@@ -106,12 +110,12 @@ def _edit_container(tree: Tree, node: Node, edit: Edit) -> None:
 
 
 def _edit_leaf(holder: Tree, leaf: Leaf, edit: Edit) -> None:
-    if edit.op is Op.DELETE:
-        if leaf.mandatory:
-            raise RestconfError("missing-element", f"{leaf.name} is needed")
-        holder.pop(leaf.name, None)
-    else:
+    if edit.op is not Op.DELETE:
         holder[leaf.name] = edit.value
+    elif leaf.mandatory:
+        raise RestconfError("missing-element", f"{leaf.name} is needed")
+    else:
+        holder.pop(leaf.name, None)
 
 
 def _edit_list(holder: Tree, node: Node, edit: Edit) -> None:
@@ -121,29 +125,25 @@ def _edit_list(holder: Tree, node: Node, edit: Edit) -> None:
         case Op.REPLACE:
             holder[node.name] = edit.value
         case _:
-            _merge(holder, node, {node.name: edit.value}, in_parent=True)
+            _merge_entries(holder.setdefault(node.name, []), node, edit.value)
 
 
-def _edit_entry(holder: Tree, step: Step, edit: Edit) -> None:
-    node = step.part
-    assert isinstance(node, Node)
+def _edit_entry(holder: Tree, step: Step, node: Node, edit: Edit) -> None:
     if edit.op is Op.REPLACE:
-        entries = [one for one in holder.get(node.name, []) if one[node.key] != _key(step)]
-        holder[node.name] = [*entries, edit.value]
+        others = [entry for entry in holder.get(node.name, []) if entry[node.key] != _key(step)]
+        holder[node.name] = [*others, edit.value]
         return
     entry = _entry(holder, step)
     if edit.op is Op.DELETE:
-        holder[node.name] = [one for one in holder[node.name] if one is not entry]
-    elif edit.op is Op.MERGE:
-        _merge(entry, node, edit.value)
+        holder[node.name] = [other for other in holder[node.name] if other is not entry]
     else:
-        _create(entry, node, edit.value)
+        _edit_container(entry, node, edit)
 
 
-def _merge(tree: Tree, node: Node, value: Mapping[str, Any], *, in_parent: bool = False) -> None:
-    """Put what is told over what there is."""
+def _merge(tree: Tree, node: Node, value: Mapping[str, Any]) -> None:
+    """Merge a value into a tree."""
     for name, inner in value.items():
-        part = node if in_parent else node.child(name)
+        part = node.child(name)
         if isinstance(part, Node) and part.key:
             _merge_entries(tree.setdefault(part.name, []), part, inner)
         elif isinstance(part, Node):
@@ -152,24 +152,25 @@ def _merge(tree: Tree, node: Node, value: Mapping[str, Any], *, in_parent: bool 
             tree[name] = inner
 
 
-def _merge_entries(entries: list[Tree], node: Node, told: list[Tree]) -> None:
-    known = {entry[node.key]: entry for entry in entries}
-    for one in told:
-        if one[node.key] in known:
-            _merge(known[one[node.key]], node, one)
+def _merge_entries(entries: list[Tree], node: Node, values: list[Tree]) -> None:
+    by_key = {entry[node.key]: entry for entry in entries}
+    for value in values:
+        if value[node.key] in by_key:
+            _merge(by_key[value[node.key]], node, value)
         else:
-            entries.append(dict(one))
+            entries.append(dict(value))
 
 
 def _create(tree: Tree, node: Node, value: Mapping[str, Any]) -> None:
-    """Put new parts into it; none may be there."""
+    """Add new parts to a tree, none of which may exist."""
     for name, inner in value.items():
         part = node.child(name)
         if isinstance(part, Node) and part.key:
-            known = {entry[part.key] for entry in tree.get(part.name, ())}
-            for one in inner:
-                if one[part.key] in known:
-                    raise RestconfError("data-exists", f"{part.name}={one[part.key]} is there already")
+            keys = {entry[part.key] for entry in tree.get(part.name, ())}
+            for entry in inner:
+                if entry[part.key] in keys:
+                    existing = f"{part.name}={entry[part.key]}"
+                    raise RestconfError("data-exists", f"{existing} is there already")
             tree.setdefault(part.name, []).extend(inner)
         elif name in tree:
             raise RestconfError("data-exists", f"{name} is there already")

@@ -1,55 +1,56 @@
-"""YANG data as JSON (RFC 7951) and as XML: from trees of plain values to bytes, and from bytes to trees that the schema has checked.
+"""YANG data as JSON (RFC 7951) and XML: encoding, decoding, and validation by the schema.
 
-A tree has lists of dicts, names without module, and every leaf in its one form.
+A tree has lists of dicts, names without module, and leaves in canonical form.
 """
 
 import json
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from emulator.ocs.restconf.errors import RestconfError
-from emulator.ocs.restconf.schema import NAMESPACES, OPTICAL, Leaf, Node, checked, module_of
+from emulator.ocs.restconf import schema
+from emulator.ocs.restconf.errors import ProtocolError, RestconfError
+from emulator.ocs.restconf.schema import OPTICAL, Leaf, Node, module_of
 
 JSON = "application/yang-data+json"
 XML = "application/yang-data+xml"
-DEEPEST = 16
-LEVELS = 64
+MAX_DEPTH = 64
+MAX_ELEMENTS = 65536
 
 
-def qualified(node: Node, tree: Any, within: str) -> Any:
-    """A tree of plain names as JSON has it: a name of another module than its parent's says which."""
+def qualify(node: Node, tree: Any, module: str) -> Any:
+    """Prefix the names of a tree with their module where it differs from the parent's."""
     if isinstance(tree, list):
-        return [qualified(node, one, within) for one in tree]
-    told = {}
+        return [qualify(node, entry, module) for entry in tree]
+    qualified = {}
     for name, value in tree.items():
         part = node.child(name)
-        own = module_of(part, within) if part else within
-        prefix = "" if own == within else f"{own}:"
-        told[prefix + name] = qualified(part, value, own) if isinstance(part, Node) else value
-    return told
+        own = module_of(part, module) if part else module
+        prefix = "" if own == module else f"{own}:"
+        qualified[prefix + name] = qualify(part, value, own) if isinstance(part, Node) else value
+    return qualified
 
 
-def to_json(told: Any) -> bytes:
-    """JSON, as it is sent."""
-    return json.dumps(told, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
+def to_json(document: Any) -> bytes:
+    """Encode a document as JSON."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
 
 
-def to_xml(told: Any) -> bytes:
-    """XML of what `to_json` takes: one element for each of its members, of which there is one at least."""
-    return (
-        b"".join(ET.tostring(one) for name, value in told.items() for one in _elements(name, value, ""))
-        + b"\n"
+def to_xml(document: Any) -> bytes:
+    """Encode the members of a JSON object as XML elements."""
+    elements = (
+        element for name, value in document.items() for element in _elements(name, value, "")
     )
+    return b"".join(map(ET.tostring, elements)) + b"\n"
 
 
-def _elements(name: str, value: Any, within: str) -> list[ET.Element]:
+def _elements(name: str, value: Any, parent_module: str) -> list[ET.Element]:
     module, _, plain = name.rpartition(":")
-    module = module or within
+    module = module or parent_module
     if isinstance(value, list):
-        return [one for each in value for one in _elements(name, each, within)]
+        return [element for item in value for element in _elements(name, item, parent_module)]
     element = ET.Element(plain)
-    if module and module != within:
-        element.set("xmlns", NAMESPACES[module])
+    if module and module != parent_module:
+        element.set("xmlns", schema.NAMESPACES[module])
     if isinstance(value, dict):
         for child, inner in value.items():
             element.extend(_elements(child, inner, module))
@@ -59,97 +60,105 @@ def _elements(name: str, value: Any, within: str) -> list[ET.Element]:
 
 
 def from_json(body: bytes) -> tuple[str, Any]:
-    """The one member of a JSON object: its name and its value."""
+    """Return name and value of the only member of a JSON object."""
     try:
-        told = json.loads(body, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as wrong:
-        raise RestconfError("malformed-message", "this is not JSON", kind="protocol") from wrong
-    if not isinstance(told, dict) or len(told) != 1:
-        raise RestconfError("malformed-message", "one member was to be sent", kind="protocol")
-    ((name, value),) = told.items()
+        document = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("malformed-message", "this is not JSON") from error
+    if not isinstance(document, dict) or len(document) != 1:
+        raise ProtocolError("malformed-message", "one member was to be sent")
+    ((name, value),) = document.items()
     return name, value
 
 
 def from_xml(body: bytes, parts: tuple[Node | Leaf, ...]) -> tuple[str, Any]:
-    """An XML element that is one of these parts: its name, and its content as JSON would have it. Others have no content."""
+    """Return name and content of an XML element, in the form that JSON data has.
+
+    Args:
+        body: the XML document.
+        parts: the nodes that the element may stand for; other elements yield None.
+    """
     if b"<!" in body:
-        raise RestconfError("malformed-message", "a document type is not understood", kind="protocol")
-    if body.count(b"<") > 65536:
-        raise RestconfError("malformed-message", "too many elements", kind="protocol")
+        raise ProtocolError("malformed-message", "a document type is not understood")
+    if body.count(b"<") > MAX_ELEMENTS:
+        raise ProtocolError("malformed-message", "too many elements")
     try:
-        root = ET.fromstring(body)  # noqa: S314 - see above
-    except (ET.ParseError, ValueError, LookupError) as wrong:
-        raise RestconfError("malformed-message", "this is not XML", kind="protocol") from wrong
-    name = _local(root.tag)
+        root = ET.fromstring(body)  # noqa: S314 - the checks above exclude entities and bombs
+    except (ET.ParseError, ValueError, LookupError) as error:
+        raise ProtocolError("malformed-message", "this is not XML") from error
+    name = _local_name(root)
     for part in parts:
-        if name == part.name or (isinstance(part, Node) and name == part.alias):
+        if schema.is_named(part, name):
             value = _content(root, part, 0)
             return name, [value] if isinstance(part, Node) and part.key else value
     return name, None
 
 
-def _content(element: ET.Element, part: Node | Leaf, level: int) -> Any:
+def _content(element: ET.Element, part: Node | Leaf, depth: int) -> Any:
     if isinstance(part, Leaf):
         return (element.text or "").strip()
-    if level > LEVELS:
-        raise RestconfError("malformed-message", "nested too deeply", kind="protocol")
-    told: dict[str, Any] = {}
+    if depth > MAX_DEPTH:
+        raise ProtocolError("malformed-message", "nested too deeply")
+    content: dict[str, Any] = {}
     for child in element:
-        name = _local(child.tag)
+        name = _local_name(child)
         inner = part.child(name)
         if inner is None:
             raise RestconfError("unknown-element", f"{part.name} has no {name[:64]}")
-        value = _content(child, inner, level + 1)
-        if (isinstance(inner, Node) and inner.key) or (isinstance(inner, Leaf) and inner.many):
-            told.setdefault(name, []).append(value)
+        value = _content(child, inner, depth + 1)
+        if inner.key if isinstance(inner, Node) else inner.is_list:
+            content.setdefault(name, []).append(value)
         else:
-            told[name] = value
-    return told
+            content[name] = value
+    return content
 
 
-def _local(tag: Any) -> str:
-    return str(tag).rpartition("}")[2]
+def _local_name(element: ET.Element) -> str:
+    return str(element.tag).rpartition("}")[2]
 
 
-def taken(node: Node, value: Any, within: str = OPTICAL, level: int = 0) -> dict[str, Any]:
-    """The content of a container or of an entry as a tree. RestconfError for what the schema doesn't have."""
+def validate_container(node: Node, value: Any, module: str = OPTICAL) -> dict[str, Any]:
+    """Check the content of a container or list entry, and return it as a tree.
+
+    Raises:
+        RestconfError: if the schema does not allow it.
+    """
     if not isinstance(value, dict):
         raise RestconfError("invalid-value", f"{node.name} has named members")
-    told: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     for name, inner in value.items():
-        module, _, plain = name.rpartition(":")
+        prefix, _, plain = name.rpartition(":")
         part = node.child(plain)
-        if part is None or (module and module != module_of(part, within)):
+        if part is None or (prefix and prefix != module_of(part, module)):
             raise RestconfError("unknown-element", f"{node.name} has no {name[:64]}")
-        if part.name in told:
+        if part.name in tree:
             raise RestconfError("bad-element", f"{part.name} twice")
-        told[part.name] = taken_part(part, inner, module_of(part, within), level + 1)
-    return told
+        tree[part.name] = validate(part, inner, module_of(part, module))
+    return tree
 
 
-def taken_part(part: Node | Leaf, value: Any, within: str = OPTICAL, level: int = 0) -> Any:
-    """A list's entries, a container's content or a leaf's value."""
+def validate(part: Node | Leaf, value: Any, module: str = OPTICAL) -> Any:
+    """Check and return the entries of a list, content of a container or value of a leaf.
+
+    Raises:
+        RestconfError: if the schema does not allow it.
+    """
     if isinstance(part, Leaf):
-        return taken_leaf(part, value)
+        try:
+            return schema.checked(part, value)
+        except ValueError as error:
+            raise RestconfError("invalid-value", str(error)) from error
     if not part.key:
-        return taken(part, value, within, level)
-    entries = value if isinstance(value, list) else [value]
-    told = [taken(part, one, within, level) for one in entries]
-    keys = [entry.get(part.key) for entry in told]
+        return validate_container(part, value, module)
+    values = value if isinstance(value, list) else [value]
+    entries = [validate_container(part, entry, module) for entry in values]
+    keys = [entry.get(part.key) for entry in entries]
     if None in keys:
         raise RestconfError("missing-element", f"an entry of {part.name} needs its {part.key}")
     if len(set(keys)) < len(keys):
         raise RestconfError("bad-element", f"an entry of {part.name} twice")
-    return told
+    return entries
 
 
-def taken_leaf(leaf: Leaf, value: Any) -> Any:
-    """A leaf's value in its one form."""
-    try:
-        return checked(leaf, value)
-    except ValueError as wrong:
-        raise RestconfError("invalid-value", str(wrong)) from wrong
-
-
-def _no_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number")

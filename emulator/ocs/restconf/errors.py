@@ -1,8 +1,8 @@
-"""What RESTCONF says when it says no: a status, and errors in the words of RFC 8040, section 7."""
+"""Errors of RESTCONF: a status, and an error-tag (RFC 8040, section 7)."""
 
 from typing import Any
 
-from emulator.ocs.matching import Refusal, RefusedError
+from emulator.ocs.cross_connects import Refusal, RefusedError
 
 STATUS = {
     "in-use": 409,
@@ -21,25 +21,30 @@ STATUS = {
     "access-denied": 401,
     "operation-not-supported": 405,
 }
-"""The status that goes with an error-tag, unless another is given (RFC 8040, section 7)."""
+"""Default status of an error-tag (RFC 8040, section 7)."""
 
 
 class RestconfError(Exception):
-    """A request that is not done."""
+    """A request is refused because of its data."""
 
-    def __init__(
-        self, tag: str, message: str, *, status: int | None = None, path: str = "", kind: str = "application"
-    ) -> None:
-        self.tag, self.message, self.path, self.kind = tag, message, path, kind
+    kind = "application"
+    """The error-type."""
+
+    def __init__(self, tag: str, message: str, status: int | None = None) -> None:
+        self.tag, self.message = tag, message
         self.status = status or STATUS[tag]
         super().__init__(f"{self.status} {tag}: {message}")
 
     def body(self) -> dict[str, Any]:
-        """As JSON has it, and XML after it."""
-        error = {"error-type": self.kind, "error-tag": self.tag}
-        if self.path:
-            error["error-path"] = self.path
-        return {"ietf-restconf:errors": {"error": [{**error, "error-message": self.message}]}}
+        """Return the error as JSON."""
+        error = {"error-type": self.kind, "error-tag": self.tag, "error-message": self.message}
+        return {"ietf-restconf:errors": {"error": [error]}}
+
+
+class ProtocolError(RestconfError):
+    """A request is refused because of its message, before its data are read."""
+
+    kind = "protocol"
 
 
 REFUSALS = {
@@ -53,7 +58,12 @@ REFUSALS = {
 }
 
 
-def refused(wrong: RefusedError, *, partly: bool = False) -> RestconfError:
-    """What the switch refuses, as RESTCONF says it; `partly`: though some of it was done."""
-    tag, status = ("partial-operation", 500) if partly else REFUSALS[wrong.kind]
-    return RestconfError(tag, str(wrong), status=status)
+def from_refusal(refused: RefusedError, *, partial: bool = False) -> RestconfError:
+    """Return the error for a refused command; `partial` means that a part was executed."""
+    tag, status = ("partial-operation", 500) if partial else REFUSALS[refused.reason]
+    return RestconfError(tag, str(refused), status)
+
+
+def absent(name: str) -> RestconfError:
+    """Return the error for a resource that does not exist."""
+    return RestconfError("invalid-value", f"there is no {name[:64]}", 404)

@@ -1,43 +1,65 @@
-"""Requests and responses as values, without the protocol that carries them."""
+"""Requests and responses, independent of the HTTP transport."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import parse_qsl
 
 from emulator.ocs.restconf.encoding import JSON, XML, to_json, to_xml
-from emulator.ocs.restconf.errors import RestconfError
-from moefabric.ocs_manners import Group
+from emulator.ocs.restconf.errors import ProtocolError
+from moefabric.core.ocs import Group
 
-JSONS = (JSON, "application/json", "text/json")
-XMLS = (XML, "application/xml", "text/xml")
-ANY = ("*/*", "application/*", "")
+JSON_TYPES = (JSON, "application/json", "text/json")
+XML_TYPES = (XML, "application/xml", "text/xml")
+ANY_TYPES = ("*/*", "application/*", "")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a client asks. Names of headers are in lower case."""
+    """A request. Names of header fields are in lower case."""
 
     method: str
     target: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    user: str = ""
+    """The authenticated user."""
+    group: Group = "view"
+
+    @property
+    def path(self) -> str:
+        """The path of the target."""
+        return self.target.partition("?")[0]
+
+    @cached_property
+    def query(self) -> Mapping[str, str]:
+        """The query of the target, by name."""
+        return dict(parse_qsl(self.target.partition("?")[2], keep_blank_values=True))
+
+    @property
+    def media(self) -> str:
+        """JSON or XML, whichever the client prefers; RestconfError if it accepts neither."""
+        if self.accepted is None:
+            raise ProtocolError("invalid-value", f"{JSON} and {XML} can be had", 406)
+        return self.accepted
 
     @property
     def accepted(self) -> str | None:
-        """JSON or XML, as the client would have it; None if it wants neither."""
-        for wanted in self.headers.get("accept", "*/*").split(","):
-            kind = wanted.partition(";")[0].strip().lower()
-            if kind in JSONS or kind in ANY:
+        """JSON or XML, whichever the client prefers; None if it accepts neither."""
+        for media_range in self.headers.get("accept", "*/*").split(","):
+            kind = media_range.partition(";")[0].strip().lower()
+            if kind in JSON_TYPES or kind in ANY_TYPES:
                 return JSON
-            if kind in XMLS:
+            if kind in XML_TYPES:
                 return XML
         return None
 
 
 @dataclass(frozen=True)
 class Response:
-    """What it is answered. `settles`: only when all light has settled."""
+    """A response; if `settles` is true, it is sent when all light has settled."""
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
@@ -46,34 +68,10 @@ class Response:
 
     @property
     def reason(self) -> str:
-        """What the status means."""
+        """The reason phrase of the status."""
         return HTTPStatus(self.status).phrase
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A request whose user is known, and what it is about."""
-
-    request: Request
-    user: str
-    group: Group
-    path: str
-    query: Mapping[str, str]
-
-    @property
-    def method(self) -> str:
-        """What is asked for."""
-        return self.request.method
-
-    @property
-    def media(self) -> str:
-        """JSON or XML, as the client would have it. RestconfError if it wants neither."""
-        wanted = self.request.accepted
-        if wanted is None:
-            raise RestconfError("invalid-value", f"{JSON} and {XML} can be had", status=406, kind="protocol")
-        return wanted
-
-
-def written(told: Any, media: str) -> bytes:
-    """A body."""
-    return to_xml(told) if media == XML else to_json(told)
+def encode(document: Any, media: str) -> bytes:
+    """Return a body in JSON or XML."""
+    return to_xml(document) if media == XML else to_json(document)

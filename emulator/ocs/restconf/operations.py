@@ -1,187 +1,142 @@
-"""The operations that can be asked for by POST to `/api/operations/NAME`."""
+"""Operations of the YANG modules: POST to `/operations/NAME` (RFC 8040, section 3.6)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.ocs.flaps import Flap
-from emulator.ocs.matching import Busy, RefusedError
-from emulator.ocs.restconf.data import Data
+from emulator.ocs.cross_connects import Busy, RefusedError
+from emulator.ocs.flapping import FlapSettings
+from emulator.ocs.restconf.datastore import Datastore
 from emulator.ocs.restconf.edit import Tree
-from emulator.ocs.restconf.errors import RestconfError, refused
-from emulator.ocs.restconf.schema import OPTICAL, POLATIS, PORT_ID, Is, Leaf, Node, number
-from moefabric.ocs_manners import Group
+from emulator.ocs.restconf.errors import RestconfError, from_refusal
+from emulator.ocs.restconf.schema import OPERATION_INPUTS, Node
+from moefabric.core.ocs import Group
 
-REBOOT_AFTER_NS = 100_000_000
-"""A reboot lets its own reply go first."""
+REBOOT_DELAY_NS = 100_000_000
+"""Delay of a reboot, so that its reply is sent first."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """Something that can be asked for, what it is told, and the least that its user has to be."""
+    """An operation, and the least privileged group that may use it."""
 
-    node: Node
-    do: Callable[[Data, Tree], None]
-    least: Group = "user"
+    execute: Callable[[Datastore, Tree], None]
+    group: Group = "user"
     settles: bool = False
+    """Whether it completes when all light has settled."""
 
 
-def run(operation: Operation, data: Data, told: Tree) -> None:
-    """Do it. RestconfError if it can't be."""
-    for leaf in operation.node.leaves.values():
-        if leaf.mandatory and leaf.name not in told:
+def run(operation: Operation, node: Node, datastore: Datastore, inputs: Tree) -> None:
+    """Execute an operation.
+
+    Raises:
+        RestconfError: if the operation is refused.
+    """
+    for leaf in node.leaves.values():
+        if leaf.mandatory and leaf.name not in inputs:
             raise RestconfError("missing-element", f"{leaf.name} is needed")
     try:
-        operation.do(data, told)
-    except RefusedError as wrong:
-        raise refused(wrong) from wrong
-    except KeyError as unknown:
-        raise RestconfError("invalid-value", f"port {unknown} has no shutter settings") from unknown
+        operation.execute(datastore, inputs)
+    except RefusedError as refused:
+        raise from_refusal(refused) from refused
+    except KeyError as port:
+        raise RestconfError("invalid-value", f"port {port} has no shutter settings") from port
 
 
-def _set_state(data: Data, told: Tree) -> None:
-    data.set_ports(told.get("port-enab", []), told.get("port-disab", []))
+def _set_port_state(datastore: Datastore, inputs: Tree) -> None:
+    datastore.set_shutters(inputs.get("port-enab", []), inputs.get("port-disab", []))
 
 
-def _end_session(data: Data, told: Tree) -> None:
-    users = data.store.users
-    log_in = users.log_ins.get(told["session-id"])
+def _disconnect_session(datastore: Datastore, inputs: Tree) -> None:
+    users = datastore.device.users
+    log_in = users.log_ins.get(inputs["session-id"])
     if log_in is None:
-        raise RestconfError("invalid-value", f"there is no session {told['session-id']}")
-    users.left(log_in.number)
-    log_in.end()
+        raise RestconfError("invalid-value", f"there is no session {inputs['session-id']}")
+    users.log_out(log_in.number)
+    log_in.close()
 
 
-def _restart(data: Data, told: Tree) -> None:
-    timers = data.store.timers
-    due_ns = timers.now_ns() + max(told.get("seconds", 0) * 1_000_000_000, REBOOT_AFTER_NS)
-    _cancel(data, {})
-    data.restart = timers.at(due_ns, data.store.reboot)
+def _restart(datastore: Datastore, inputs: Tree) -> None:
+    device = datastore.device
+    delay_ns = max(inputs.get("seconds", 0) * 1_000_000_000, REBOOT_DELAY_NS)
+    _cancel_restart(datastore, {})
+    datastore.restart = device.timers.call_at(device.now_ns() + delay_ns, device.reboot)
 
 
-def _cancel(data: Data, _told: Tree) -> None:
-    if data.restart is not None:
-        data.restart.cancel()
-        data.restart = None
+def _cancel_restart(datastore: Datastore, _inputs: Tree) -> None:
+    if datastore.restart is not None:
+        datastore.restart.cancel()
+        datastore.restart = None
 
 
-def _shutters(data: Data, told: Tree) -> None:
-    flaps: dict[int, Flap] = {}
-    for entry in told.get("port", ()):
-        _must_be_port(data, entry["port-id"])
+def _configure_shutters(datastore: Datastore, inputs: Tree) -> None:
+    settings: dict[int, FlapSettings] = {}
+    for entry in inputs.get("port", ()):
+        port = entry["port-id"]
+        _check_port(datastore, port)
         if "signal-block-time" not in entry:
             raise RestconfError("missing-element", "signal-block-time is needed")
-        if "cycles" in entry and "signal-restore-time" not in entry:
+        block_ms, restore_ms = entry["signal-block-time"], entry.get("signal-restore-time")
+        if "cycles" in entry and restore_ms is None:
             raise RestconfError("missing-element", "cycles need a signal-restore-time")
         try:
-            flap = Flap(entry["signal-block-time"], entry.get("signal-restore-time"), entry.get("cycles", 1))
-        except ValueError as wrong:
-            raise RestconfError("invalid-value", str(wrong)) from wrong
-        flaps[entry["port-id"]] = flap
-    if not flaps:
+            settings[port] = FlapSettings(block_ms, restore_ms, entry.get("cycles", 1))
+        except ValueError as error:
+            raise RestconfError("invalid-value", str(error)) from error
+    if not settings:
         raise RestconfError("missing-element", "port is needed")
-    for port, flap in flaps.items():
-        data.store.flaps.set([port], flap)
+    for port, flap in settings.items():
+        datastore.device.flapper.configure([port], flap)
 
 
-def _flap(data: Data, told: Tree) -> None:
-    ports = told.get("port", [])
+def _operate_shutters(datastore: Datastore, inputs: Tree) -> None:
+    ports = inputs.get("port", [])
     for port in ports:
-        _must_be_port(data, port)
-    if told["activate"]:
-        data.store.flaps.start(ports)
-    else:
-        data.store.flaps.stop(ports)
+        _check_port(datastore, port)
+    flapper = datastore.device.flapper
+    flapper.start(ports) if inputs["activate"] else flapper.stop(ports)
 
 
-def _join_groups(data: Data, told: Tree) -> None:
-    ins = _group(data, told["group-name-from"]).get("ingress", [])
-    outs = _group(data, told["group-name-to"]).get("egress", [])
+def _connect_groups(datastore: Datastore, inputs: Tree) -> None:
+    ins = _group(datastore, inputs["group-name-from"]).get("ingress", [])
+    outs = _group(datastore, inputs["group-name-to"]).get("egress", [])
     if len(ins) != len(outs):
         raise RestconfError("invalid-value", f"{len(ins)} ports for {len(outs)}")
     pairs = list(zip(ins, outs, strict=True))
-    busy = Busy(data.store.profile.busy)
-    data.store.change(lambda now: now.add(pairs, busy))
+    busy = Busy(datastore.device.profile.busy)
+    datastore.device.change(lambda now: now.add(pairs, busy))
 
 
-def _part_group(data: Data, told: Tree) -> None:
-    group = _group(data, told["group-name"])
+def _disconnect_group(datastore: Datastore, inputs: Tree) -> None:
+    group = _group(datastore, inputs["group-name"])
     ports = {*group.get("ingress", ()), *group.get("egress", ())}
-    data.store.change(lambda now: now.sub([pair for pair in now if ports & {*pair}]))
+    datastore.device.change(lambda now: now.sub([pair for pair in now if ports & {*pair}]))
 
 
-def _forget(data: Data, told: Tree) -> None:
-    data.journal.forget({entry["notif-id"] for entry in told.get("notif-ids", ())})
+def _clear_notifications(datastore: Datastore, inputs: Tree) -> None:
+    datastore.log.remove({entry["notif-id"] for entry in inputs.get("notif-ids", ())})
 
 
-def _group(data: Data, name: str) -> Mapping[str, Any]:
-    if name not in data.groups:
+def _group(datastore: Datastore, name: str) -> Mapping[str, Any]:
+    if name not in datastore.groups:
         raise RestconfError("invalid-value", f"there is no group {name}")
-    return data.groups[name]
+    return datastore.groups[name]
 
 
-def _must_be_port(data: Data, port: int) -> None:
-    if port not in data.store.all_ports:
+def _check_port(datastore: Datastore, port: int) -> None:
+    if port not in datastore.device.ports.all:
         raise RestconfError("invalid-value", f"there is no port {port}")
 
 
-def _ports(name: str) -> Leaf:
-    return Leaf(name, Is.NUMBER, 1, 65535, many=True)
-
-
-def _text(name: str) -> Leaf:
-    return Leaf(name, mandatory=True)
-
-
-def _input(name: str, *parts: Leaf | Node, module: str = OPTICAL) -> Node:
-    return Node(name, parts, module=module)
-
-
-_SHUTTER = Node(
-    "port",
-    (PORT_ID, number("signal-block-time"), number("signal-restore-time"), number("cycles")),
-    "port-id",
-)
 OPERATIONS: Mapping[str, Operation] = {
-    operation.node.name: operation
-    for operation in (
-        Operation(
-            _input("port-set-state", _ports("port-enab"), _ports("port-disab")), _set_state, settles=True
-        ),
-        Operation(_input("system-restart", number("seconds", 0, 86400)), _restart, "admin"),
-        Operation(_input("system-restart-cancel"), _cancel, "admin"),
-        Operation(
-            _input("disconnect-session", number("session-id", mandatory=True), module=POLATIS),
-            _end_session,
-            "admin",
-        ),
-        Operation(_input("shutter-config", _SHUTTER, module=POLATIS), _shutters),
-        Operation(
-            _input(
-                "shutter-operation",
-                Leaf("activate", Is.TRUTH, mandatory=True),
-                _ports("port"),
-                module=POLATIS,
-            ),
-            _flap,
-        ),
-        Operation(
-            _input(
-                "add-group-cross-connect", _text("group-name-from"), _text("group-name-to"), module=POLATIS
-            ),
-            _join_groups,
-            settles=True,
-        ),
-        Operation(
-            _input("delete-group-cross-connect", _text("group-name"), module=POLATIS),
-            _part_group,
-            settles=True,
-        ),
-        Operation(
-            _input(
-                "clear-notification-ids", Node("notif-ids", (number("notif-id"),), "notif-id"), module=POLATIS
-            ),
-            _forget,
-        ),
-    )
+    "port-set-state": Operation(_set_port_state, settles=True),
+    "system-restart": Operation(_restart, "admin"),
+    "system-restart-cancel": Operation(_cancel_restart, "admin"),
+    "disconnect-session": Operation(_disconnect_session, "admin"),
+    "shutter-config": Operation(_configure_shutters),
+    "shutter-operation": Operation(_operate_shutters),
+    "add-group-cross-connect": Operation(_connect_groups, settles=True),
+    "delete-group-cross-connect": Operation(_disconnect_group, settles=True),
+    "clear-notification-ids": Operation(_clear_notifications),
 }
+assert OPERATIONS.keys() == OPERATION_INPUTS.keys()

@@ -1,212 +1,228 @@
-"""Containers that are a list of ports: which leaf of theirs is which setting beside a port."""
+"""Containers that list ports: which leaf shows which setting of a port."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.ocs.port import Admin, PortSettings
+from emulator.ocs.device import OcsDevice
+from emulator.ocs.port_settings import Admin, PortSettings
 from emulator.ocs.restconf.edit import Tree
 from emulator.ocs.restconf.errors import RestconfError
-from emulator.ocs.store import Store
 
-MODE = "VOA_MODE_"
+MODE_PREFIX = "VOA_MODE_"
 OLD_MODE = "VOA_ATTEN_MODE_"
+STATUS = {Admin.ENABLED: "ENABLED", Admin.DISABLED: "DISABLED", Admin.FAILED: "FAILED"}
+
+HasPort = Callable[[OcsDevice, int], bool]
+"""Tells whether a table or a column includes a port."""
+State = Mapping[int, Mapping[str, Any]]
+"""Leaves by port."""
 
 
-def _always(_store: Store, _port: int) -> bool:
+def _all_ports(_device: OcsDevice, _port: int) -> bool:
     return True
 
 
 @dataclass(frozen=True)
-class Column:
-    """A leaf, and the setting that it shows. `leaf` is a path within the port's entry: `opm/lambda`."""
+class Codec:
+    """Conversion between a setting and the value of a leaf."""
 
-    leaf: str
-    field: str
-    shown: Callable[[Any], Any] = str
-    taken: Callable[[Any], Any] = str
-    has: Callable[[Store, int], bool] = _always
-    """Which ports have it."""
+    encode: Callable[[Any], Any] = str
+    decode: Callable[[Any], Any] = str
 
 
-def _two_places(value: float) -> str:
+def _decimal(value: float) -> str:
+    """Return two decimal places as text (RFC 7951)."""
     return f"{value:.2f}"
 
 
-def decimal(leaf: str, field: str, has: Callable[[Store, int], bool] = _always) -> Column:
-    """Two decimal places, as text (RFC 7951)."""
-    return Column(leaf, field, _two_places, float, has)
+def _old_mode(mode: str) -> str:
+    """Return an attenuation mode as older revisions encode it, which name only three."""
+    return f"{OLD_MODE}{mode if mode in ('NONE', 'ABSOLUTE', 'RELATIVE') else 'VENDOR'}"
 
 
-STATUS = {Admin.ENABLED: "ENABLED", Admin.DISABLED: "DISABLED", Admin.FAILED: "FAILED"}
+def _from_old_mode(old: str) -> str:
+    mode = old.removeprefix(OLD_MODE)
+    return "CONVERGED" if mode == "VENDOR" else mode
 
 
-def _nothing(_store: Store, ports: Collection[int]) -> Mapping[int, Mapping[str, Any]]:
+TEXT = Codec()
+WHOLE = Codec(int, int)
+DECIMAL = Codec(_decimal, float)
+PORT = Codec(lambda port: port or 0, lambda port: port or None)
+"""A port, or 0 for none."""
+MODE = Codec(lambda mode: f"{MODE_PREFIX}{mode}", lambda leaf: leaf.removeprefix(MODE_PREFIX))
+OLD_MODES = Codec(_old_mode, _from_old_mode)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A leaf and the field of PortSettings that it shows.
+
+    `leaf` is a path within the entry of the port: `opm/lambda`.
+    """
+
+    leaf: str
+    field: str
+    codec: Codec = TEXT
+    has_port: HasPort = _all_ports
+
+
+def _no_state(_device: OcsDevice, ports: Collection[int]) -> State:
     return {port: {} for port in ports}
 
 
 @dataclass(frozen=True)
 class PortTable:
-    """A list of ports: which ports, and which leaves."""
+    """A list of ports: its columns, its ports, and its read-only leaves."""
 
     columns: tuple[Column, ...]
-    has: Callable[[Store, int], bool] = _always
-    seen: Callable[[Store, Collection[int]], Mapping[int, Mapping[str, Any]]] = _nothing
-    """What else is shown of each of these ports, and can't be set here."""
+    has_port: HasPort = _all_ports
+    state: Callable[[OcsDevice, Collection[int]], State] = _no_state
 
-    def read(self, store: Store) -> Tree:
-        """The container's content."""
-        seen = self.seen(store, [port for port in store.all_ports if self.has(store, port)])
-        return {"port": [self._entry(store, port, also) for port, also in seen.items()]}
+    def read(self, device: OcsDevice) -> Tree:
+        """Return the content of the container."""
+        ports = [port for port in device.ports.all if self.has_port(device, port)]
+        state = self.state(device, ports)
+        return {"port": [self._entry(device, port, leaves) for port, leaves in state.items()]}
 
-    def apply(self, store: Store, before: Tree, after: Tree) -> None:
-        """Make the settings what `after` has; what it doesn't have, the default. All of them, or none."""
+    def apply(self, device: OcsDevice, before: Tree, after: Tree) -> None:
+        """Write the settings of `after`; absent settings are reset to their defaults.
+
+        Raises:
+            RestconfError: if a setting can't be written; nothing has changed.
+        """
         self.check(before, after)
-        wanted = {entry["port-id"]: entry for entry in after.get("port", ())}
+        entries = {entry["port-id"]: entry for entry in after.get("port", ())}
         ports = [entry["port-id"] for entry in before["port"]]
-        changes = {port: self._changes(store, port, wanted.get(port, {})) for port in ports}
+        changes = {port: self._changes(device, port, entries.get(port, {})) for port in ports}
         for port, change in changes.items():
             if change:
-                store.configure(port, **change)
+                device.configure(port, **change)
 
     def check(self, before: Tree, after: Tree) -> None:
-        """RestconfError for ports that aren't there, and for what can't be set."""
-        known = {entry["port-id"]: _flat(entry) for entry in before["port"]}
-        wanted = {entry["port-id"]: _flat(entry) for entry in after.get("port", ())}
-        if strange := sorted(wanted.keys() - known.keys()):
-            raise RestconfError("invalid-value", f"there is no port {strange[0]} here")
-        settable = {"port-id", *(column.leaf for column in self.columns)}
-        for port, entry in wanted.items():
-            for leaf in entry.keys() - settable:
-                if entry[leaf] != known[port].get(leaf):
+        """Raise RestconfError for unknown ports and changes of read-only leaves."""
+        old = {entry["port-id"]: _flatten(entry) for entry in before["port"]}
+        new = {entry["port-id"]: _flatten(entry) for entry in after.get("port", ())}
+        if unknown := sorted(new.keys() - old.keys()):
+            raise RestconfError("invalid-value", f"there is no port {unknown[0]} here")
+        writable = {"port-id", *(column.leaf for column in self.columns)}
+        for port, entry in new.items():
+            for leaf in entry.keys() - writable:
+                if entry[leaf] != old[port].get(leaf):
                     raise RestconfError("invalid-value", f"{leaf} can't be set")
-            if missing := sorted((entry.keys() & settable) - known[port].keys()):
+            if missing := sorted((entry.keys() & writable) - old[port].keys()):
                 raise RestconfError("invalid-value", f"port {port} has no {missing[0]}")
 
-    def _columns(self, store: Store, port: int) -> list[Column]:
-        return [column for column in self.columns if column.has(store, port)]
+    def _columns(self, device: OcsDevice, port: int) -> list[Column]:
+        return [column for column in self.columns if column.has_port(device, port)]
 
-    def _entry(self, store: Store, port: int, also: Mapping[str, Any]) -> Tree:
-        settings = store.settings(port)
-        shown = {
-            column.leaf: column.shown(getattr(settings, column.field))
-            for column in self._columns(store, port)
+    def _entry(self, device: OcsDevice, port: int, state: Mapping[str, Any]) -> Tree:
+        settings = vars(device.ports.settings(port))
+        leaves = {
+            column.leaf: column.codec.encode(settings[column.field])
+            for column in self._columns(device, port)
         }
-        return _nested({"port-id": port, **also, **shown})
+        return _nest({"port-id": port, **state, **leaves})
 
-    def _changes(self, store: Store, port: int, entry: Tree) -> dict[str, Any]:
-        now, default, told = store.settings(port), PortSettings(), _flat(entry)
+    def _changes(self, device: OcsDevice, port: int, entry: Tree) -> dict[str, Any]:
+        settings, defaults = vars(device.ports.settings(port)), vars(PortSettings())
+        leaves = _flatten(entry)
         changes = {}
-        for column in self._columns(store, port):
-            before = getattr(now, column.field)
-            if column.leaf not in told:
-                after = getattr(default, column.field)
-            elif told[column.leaf] == column.shown(before):
-                continue  # what is shown may say less than what is kept
+        for column in self._columns(device, port):
+            before = settings[column.field]
+            if column.leaf not in leaves:
+                after = defaults[column.field]
+            elif leaves[column.leaf] == column.codec.encode(before):
+                continue  # the leaf may be less precise than the setting
             else:
-                after = column.taken(told[column.leaf])
+                after = column.codec.decode(leaves[column.leaf])
             if after != before:
                 changes[column.field] = after
         return changes
 
 
-def _nested(flat: Mapping[str, Any]) -> Tree:
-    """An entry, of its leaves by their paths."""
+def _nest(leaves: Mapping[str, Any]) -> Tree:
+    """Return the nested entry for a mapping from leaf paths to values."""
     tree: Tree = {}
-    for path, value in flat.items():
-        *holders, leaf = path.split("/")
+    for path, value in leaves.items():
+        *containers, leaf = path.split("/")
         holder = tree
-        for name in holders:
+        for name in containers:
             holder = holder.setdefault(name, {})
         holder[leaf] = value
     return tree
 
 
-def _flat(tree: Tree, above: str = "") -> dict[str, Any]:
-    """The leaves of an entry, by their paths."""
+def _flatten(tree: Tree, prefix: str = "") -> dict[str, Any]:
+    """Return the leaf values of an entry by path."""
     leaves: dict[str, Any] = {}
     for name, value in tree.items():
-        leaves |= _flat(value, f"{above}{name}/") if isinstance(value, dict) else {above + name: value}
+        path = f"{prefix}{name}"
+        leaves |= _flatten(value, f"{path}/") if isinstance(value, dict) else {path: value}
     return leaves
 
 
-def _status(store: Store, ports: Collection[int]) -> Mapping[int, Mapping[str, Any]]:
-    return {port: {"status": STATUS[store.admin(port)]} for port in ports}
+def _status(device: OcsDevice, ports: Collection[int]) -> State:
+    return {port: {"status": STATUS[device.ports.admin(port)]} for port in ports}
 
 
-def _has_monitor(store: Store, port: int) -> bool:
-    return store.has_monitor(port)
+def _power(device: OcsDevice, ports: Collection[int]) -> State:
+    readings = device.monitors.read_dbm(ports)
+    return {port: {"power": _decimal(dbm)} for port, dbm in readings.items()}
 
 
-def _is_output(store: Store, port: int) -> bool:
-    return port not in store.ports.input_set
-
-
-def _power(store: Store, ports: Collection[int]) -> Mapping[int, Mapping[str, Any]]:
-    return {port: {"power": _two_places(dbm)} for port, dbm in store.powers_dbm(ports).items()}
-
-
-def _state(store: Store, ports: Collection[int]) -> Mapping[int, Mapping[str, Any]]:
-    powers = store.powers_dbm(ports)
-    told = {}
+def _old_status(device: OcsDevice, ports: Collection[int]) -> State:
+    readings = device.monitors.read_dbm(ports)
+    state = {}
     for port in ports:
-        admin = store.admin(port)
-        told[port] = {
+        admin = device.ports.admin(port)
+        state[port] = {
             "port-state": "PC_DISABLED" if admin is Admin.DISABLED else "PC_ENABLED",
             "port-status": f"PO_{STATUS[admin]}",
-            **({"opm/power": _two_places(powers[port])} if port in powers else {}),
+            **({"opm/power": _decimal(readings[port])} if port in readings else {}),
         }
-    return told
+    return state
 
 
-def _old_mode(mode: str) -> str:
-    """How older revisions call a mode of attenuation: three by name, the others the vendor's own."""
-    return f"{OLD_MODE}{mode if mode in ('NONE', 'ABSOLUTE', 'RELATIVE') else 'VENDOR'}"
+def _has_monitor(device: OcsDevice, port: int) -> bool:
+    return device.monitors.exists(port)
 
 
-def _mode(old: str) -> str:
-    mode = old.removeprefix(OLD_MODE)
-    return "CONVERGED" if mode == "VENDOR" else mode
+def _is_output(device: OcsDevice, port: int) -> bool:
+    return not device.ports.is_input(port)
 
 
-def _attenuates(store: Store, port: int) -> bool:
-    return _is_output(store, port) and _has_monitor(store, port)
-
-
-def _port_or_0(port: int | None) -> int:
-    return port or 0
-
-
-def _port_or_none(told: int) -> int | None:
-    return told or None
+def _has_attenuator(device: OcsDevice, port: int) -> bool:
+    return _is_output(device, port) and _has_monitor(device, port)
 
 
 TABLES: Mapping[str, PortTable] = {
-    "port-config": PortTable((Column("label", "label"), Column("peer-port", "peer_port")), seen=_status),
+    "port-config": PortTable(
+        (Column("label", "label"), Column("peer-port", "peer_port")), state=_status
+    ),
     "opm-power": PortTable((), _has_monitor, _power),
     "opm-config": PortTable(
         (
-            decimal("wavelength", "wavelength_nm"),
-            decimal("offset", "offset_db"),
-            Column("averaging-time", "averaging", int, int),
+            Column("wavelength", "wavelength_nm", DECIMAL),
+            Column("offset", "offset_db", DECIMAL),
+            Column("averaging-time", "averaging", WHOLE),
         ),
         _has_monitor,
     ),
     "opm-alarm-config": PortTable(
         (
-            decimal("signal-low-threshold", "low_alarm_dbm"),
-            decimal("signal-degrade-threshold", "degrade_alarm_dbm"),
-            decimal("signal-high-threshold", "high_alarm_dbm"),
+            Column("signal-low-threshold", "low_alarm_dbm", DECIMAL),
+            Column("signal-degrade-threshold", "degrade_alarm_dbm", DECIMAL),
+            Column("signal-high-threshold", "high_alarm_dbm", DECIMAL),
         ),
         _has_monitor,
     ),
     "voa": PortTable(
         (
-            Column(
-                "atten-mode", "attenuation", lambda mode: MODE + mode, lambda mode: mode.removeprefix(MODE)
-            ),
-            decimal("atten-level", "attenuation_db"),
-            Column("reference-port", "reference", _port_or_0, _port_or_none),
+            Column("atten-mode", "attenuation", MODE),
+            Column("atten-level", "attenuation_db", DECIMAL),
+            Column("reference-port", "reference", PORT),
         ),
         _is_output,
     ),
@@ -214,25 +230,27 @@ TABLES: Mapping[str, PortTable] = {
         (
             Column("port-label", "label"),
             Column("peer-port", "peer_port"),
-            decimal("opm/lambda", "wavelength_nm", _has_monitor),
-            decimal("opm/power-high-alarm", "high_alarm_dbm", _has_monitor),
-            decimal("opm/power-low-alarm", "low_alarm_dbm", _has_monitor),
-            decimal("opm/offset", "offset_db", _has_monitor),
-            Column("opm/averaging-time-select", "averaging", int, int, _has_monitor),
-            decimal("opm/voa/attenuation-level", "attenuation_db", _attenuates),
-            Column("opm/voa/attenuation-mode", "attenuation", _old_mode, _mode, _attenuates),
-            Column("opm/voa/attenuation-reference-port", "reference", _port_or_0, _port_or_none, _attenuates),
+            Column("opm/lambda", "wavelength_nm", DECIMAL, _has_monitor),
+            Column("opm/power-high-alarm", "high_alarm_dbm", DECIMAL, _has_monitor),
+            Column("opm/power-low-alarm", "low_alarm_dbm", DECIMAL, _has_monitor),
+            Column("opm/offset", "offset_db", DECIMAL, _has_monitor),
+            Column("opm/averaging-time-select", "averaging", WHOLE, _has_monitor),
+            Column("opm/voa/attenuation-level", "attenuation_db", DECIMAL, _has_attenuator),
+            Column("opm/voa/attenuation-mode", "attenuation", OLD_MODES, _has_attenuator),
+            Column("opm/voa/attenuation-reference-port", "reference", PORT, _has_attenuator),
         ),
-        seen=_state,
+        state=_old_status,
     ),
 }
 
 
-def switched(before: Tree, after: Tree) -> tuple[list[int], list[int]]:
-    """The ports that an edit of the container `ports` enables and disables."""
-    known = {entry["port-id"]: entry["port-state"] for entry in before["port"]}
-    wanted = {entry["port-id"]: entry.get("port-state", "PC_ENABLED") for entry in after.get("port", ())}
-    changed = {port: state for port, state in wanted.items() if port in known and known[port] != state}
+def shutter_changes(before: Tree, after: Tree) -> tuple[list[int], list[int]]:
+    """Return the ports that an edit of the container `ports` enables, and those it disables."""
+    old = {entry["port-id"]: entry["port-state"] for entry in before["port"]}
+    new = {
+        entry["port-id"]: entry.get("port-state", "PC_ENABLED") for entry in after.get("port", ())
+    }
+    changed = {port: state for port, state in new.items() if port in old and old[port] != state}
     return (
         [port for port, state in changed.items() if state == "PC_ENABLED"],
         [port for port, state in changed.items() if state == "PC_DISABLED"],

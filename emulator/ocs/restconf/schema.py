@@ -1,342 +1,164 @@
-"""The switch's YANG modules as data: which containers, lists and leaves there are, and what their values may be.
+"""YANG modules of the switch: containers, lists and leaves, and the values of leaves.
 
-After optical-switch (revisions 2015-09-14 to 2018-03-22) and polatis-switch, as published with ONOS.
+The modules are data: see `schema.yaml` beside this file.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from importlib.resources import files
 from typing import Any, Final
 
+import yaml
+
 OPTICAL: Final = "optical-switch"
-POLATIS: Final = "polatis-switch"
 NAMESPACES: Final = {
     OPTICAL: "http://www.polatis.com/yang/optical-switch",
-    POLATIS: "http://www.polatis.com/yang/polatis-switch",
+    "polatis-switch": "http://www.polatis.com/yang/polatis-switch",
     "ietf-restconf": "urn:ietf:params:xml:ns:yang:ietf-restconf",
     "ietf-yang-library": "urn:ietf:params:xml:ns:yang:ietf-yang-library",
 }
-SINCE: Final = "2017-08-04"
-"""The revision since when cross-connects are a list of `pair`."""
-
-
-class Is(Enum):
-    """What a leaf's value is."""
-
-    NUMBER = "number"
-    DECIMAL = "decimal"
-    TEXT = "text"
-    TRUTH = "truth"
+PAIR_REVISION: Final = "2017-08-04"
+"""The revision that renamed the list of cross-connects from `pairs` to `pair`."""
+MAX_CHARS = 128
+"""Maximum length of a string."""
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A value; `many`: a list of them."""
+    """A value: `number`, `decimal` (two places), `string` or `boolean`; or a list of them."""
 
     name: str
-    value: Is = Is.TEXT
+    type: str = "string"
     low: float = 0
     high: float = 4294967295
-    words: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    """The values of an enumeration; empty if any value is allowed."""
     config: bool = True
-    many: bool = False
-    module: str = ""
-    """Empty: that of what it is part of."""
+    """Whether clients can write it."""
+    is_list: bool = False
     mandatory: bool = False
+    module: str = ""
+    """Empty: the module of the parent."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A container; with a key, a list."""
+    """A container, or a list if it has a key."""
 
     name: str
-    children: tuple["Leaf | Node", ...]
+    children: tuple["Leaf | Node", ...] = ()
     key: str = ""
     config: bool = True
+    """Whether clients can write it."""
     module: str = ""
-    """Empty: that of what it is part of."""
+    """Empty: the module of the parent."""
     alias: str = ""
-    """What an older revision calls it."""
+    """Name in older revisions."""
 
     def child(self, name: str) -> "Leaf | Node | None":
-        """Its part of that name."""
-        for child in self.children:
-            if name == child.name or (isinstance(child, Node) and name == child.alias):
-                return child
-        return None
+        """Return the child with this name or alias."""
+        return next((child for child in self.children if is_named(child, name)), None)
 
     @property
     def leaves(self) -> Mapping[str, Leaf]:
-        """Its values, by name."""
+        """The leaves among the children, by name."""
         return {child.name: child for child in self.children if isinstance(child, Leaf)}
 
 
-PORT_ID = Leaf("port-id", Is.NUMBER, 1, 65535)
-LABEL_CHARS = 128
-OLD_ATTENUATIONS = ("NONE", "ABSOLUTE", "RELATIVE", "VENDOR")
+def is_named(part: Leaf | Node, name: str) -> bool:
+    """Return whether a part has this name or alias."""
+    return name == part.name or (isinstance(part, Node) and bool(name) and name == part.alias)
 
 
-def number(
-    name: str, low: int = 0, high: int = 4294967295, *, config: bool = True, mandatory: bool = False
-) -> Leaf:
-    return Leaf(name, Is.NUMBER, low, high, config=config, mandatory=mandatory)
-
-
-def decimal(name: str, low: float = -1000, high: float = 1000, *, config: bool = True) -> Leaf:
-    """A number of two decimal places."""
-    return Leaf(name, Is.DECIMAL, low, high, config=config)
-
-
-def one_of(name: str, *words: str, config: bool = True, module: str = "") -> Leaf:
-    return Leaf(name, words=words, config=config, module=module)
-
-
-def shown(*names: str) -> tuple[Leaf, ...]:
-    """Texts that nobody can set."""
-    return tuple(Leaf(name, config=False) for name in names)
-
-
-def ports(*leaves: Leaf | Node, config: bool = True) -> Node:
-    """A list of ports."""
-    return Node("port", (PORT_ID, *leaves), "port-id", config)
-
-
-PAIR: Final = Node(
-    "pair",
-    (number("ingress", 1, 65535), number("egress", 1, 65535, mandatory=True)),
-    "ingress",
-    alias="pairs",
-)
-INTERFACE: Final = tuple(map(Leaf, ("name", "ip-address", "gateway", "subnet", "broadcast")))
-
-OLD_MONITOR: Final = Node(
-    "opm",
-    (
-        decimal("lambda", 1260, 1640),
-        decimal("power-high-alarm"),
-        decimal("power-low-alarm"),
-        decimal("power", config=False),
-        Leaf("offset", Is.DECIMAL, -100, 100, module=POLATIS),
-        Leaf("averaging-time-select", Is.NUMBER, 1, 8, module=POLATIS),
-        Node(
-            "voa",
-            (
-                decimal("attenuation-level"),
-                one_of("attenuation-mode", *(f"VOA_ATTEN_MODE_{mode}" for mode in OLD_ATTENUATIONS)),
-                number("attenuation-reference-port", 0, 65535),
-            ),
-        ),
-    ),
-)
-"""A power monitor, as revisions before 2017-08-04 have it."""
-
-_ATTENUATIONS = ("NONE", "RELATIVE", "ABSOLUTE", "CONVERGED", "MAXIMUM", "FIXED")
-
-TOP: Final[tuple[Node, ...]] = (
-    Node(
-        "product-information",
-        shown("manufacturer", "serial-number", "model-name", "software-version"),
-        config=False,
-    ),
-    Node(
-        "port-config",
-        (
-            ports(
-                one_of("status", "UNSUPPORTED", "ENABLED", "DISABLED", "FAILED", config=False),
-                Leaf("label"),
-                Leaf("peer-port"),
-            ),
-        ),
-    ),
-    Node("opm-power", (ports(decimal("power", config=False), config=False),), config=False),
-    Node(
-        "opm-config",
-        (
-            ports(
-                decimal("wavelength", 1260, 1640),
-                decimal("offset", -100, 100),
-                number("averaging-time", 1, 8),
-            ),
-        ),
-    ),
-    Node(
-        "opm-alarm-config",
-        (
-            ports(
-                decimal("signal-low-threshold"),
-                decimal("signal-degrade-threshold"),
-                decimal("signal-high-threshold"),
-            ),
-        ),
-    ),
-    Node(
-        "voa",
-        (
-            ports(
-                one_of("atten-mode", *(f"VOA_MODE_{mode}" for mode in _ATTENUATIONS)),
-                decimal("atten-level"),
-                number("reference-port", 0, 65535),
-            ),
-        ),
-    ),
-    Node(
-        "ports",
-        (
-            ports(
-                Leaf("port-label"),
-                one_of("port-state", "PC_ENABLED", "PC_DISABLED"),
-                one_of("port-status", "PO_ENABLED", "PO_DISABLED", "PO_FAILED", config=False),
-                Leaf("peer-port"),
-                OLD_MONITOR,
-            ),
-        ),
-    ),
-    Node("cross-connects", (PAIR,)),
-    Node(
-        "groups",
-        (
-            Node(
-                "group",
-                (
-                    Leaf("group-name"),
-                    Leaf("ingress", Is.NUMBER, 1, 65535, many=True),
-                    Leaf("egress", Is.NUMBER, 1, 65535, many=True),
-                    *shown("connected-group"),
-                ),
-                "group-name",
-            ),
-        ),
-    ),
-    Node("aps", (Node("protection-service", shown("sname"), "sname", config=False),), config=False),
-    Node("subswitches", (Node("subswitch", shown("sname"), "sname", config=False),), config=False),
-    Node(
-        "system-config",
-        (
-            Node("interface-status", INTERFACE, "name", config=False),
-            Node("interface", INTERFACE, "name"),
-            Node(
-                "user",
-                (
-                    Leaf("name"),
-                    one_of("type", "RADIUS_USER", "LOCAL_USER"),
-                    Leaf("password"),
-                    one_of("group", "admin", "user", "view", module=POLATIS),
-                ),
-                "name",
-            ),
-            *shown("current-datetime", "boot-datetime"),
-            one_of("startup-mode", "MODE_VOLATILE", "MODE_PRESERVE", module=POLATIS),
-        ),
-    ),
-    Node(
-        "sessions",
-        (
-            Node(
-                "session",
-                (
-                    number("session-id", config=False),
-                    Leaf("protocol-name", config=False),
-                    Leaf("protocol-port", Is.NUMBER, config=False),
-                    Leaf("client-address", config=False),
-                    Leaf("user-name", config=False),
-                ),
-                "session-id",
-                config=False,
-            ),
-        ),
-        config=False,
-        module=POLATIS,
-    ),
-    Node(
-        "shutter-status",
-        (
-            Node(
-                "port",
-                (
-                    PORT_ID,
-                    number("signal-block-time", config=False),
-                    number("signal-restore-time", config=False),
-                    number("cycles", config=False),
-                    one_of("status", "SHUTTER_IDLE", "SHUTTER_SET", "SHUTTER_ACTIVE", config=False),
-                ),
-                "port-id",
-                config=False,
-            ),
-        ),
-        config=False,
-        module=POLATIS,
-    ),
-    Node(
-        "system-alarms",
-        (
-            Node(
-                "alarm",
-                shown("alarm-time", "alarm-type", "alarm-message"),
-                "alarm-time",
-                config=False,
-            ),
-        ),
-        config=False,
-        module=POLATIS,
-    ),
-    Node(
-        "notification-log",
-        (
-            Node(
-                "log",
-                (
-                    number("notif-id", config=False),
-                    *shown("notif-type", "notif-time-first", "notif-time-last", "notif-message"),
-                ),
-                "notif-id",
-                config=False,
-            ),
-        ),
-        config=False,
-        module=POLATIS,
-    ),
-)
-BY_NAME: Final = {node.name: node for node in TOP}
-
-
-def module_of(part: "Leaf | Node", within: str = OPTICAL) -> str:
-    """The module of a part of something of that module."""
-    return part.module or within
+def module_of(part: Leaf | Node, parent_module: str = OPTICAL) -> str:
+    """Return the module of a part."""
+    return part.module or parent_module
 
 
 def checked(leaf: Leaf, value: Any) -> Any:
-    """A leaf's value in its one form. ValueError for one that it can't have."""
-    if leaf.many:
+    """Return the value of a leaf in its canonical form (RFC 7950, section 9.1).
+
+    Raises:
+        ValueError: if the leaf can't have this value.
+    """
+    if leaf.is_list:
         if not isinstance(value, list):
             raise ValueError(f"{leaf.name} is a list")
-        return [_checked(leaf, one) for one in value]
+        return [_checked(leaf, item) for item in value]
     return _checked(leaf, value)
 
 
 def _checked(leaf: Leaf, value: Any) -> Any:
     text = value if isinstance(value, str) else "" if isinstance(value, bool | None) else str(value)
-    match leaf.value:
-        case Is.TRUTH:
+    match leaf.type:
+        case "boolean":
             if value in (True, "true"):
                 return True
             if value in (False, "false"):
                 return False
-        case Is.NUMBER:
+        case "number":
             if re.fullmatch(r"[0-9]{1,10}", text) and leaf.low <= int(text) <= leaf.high:
                 return int(text)
-        case Is.DECIMAL:
-            if re.fullmatch(r"[+-]?[0-9]{1,6}(\.[0-9]{1,4})?", text) and leaf.low <= float(text) <= leaf.high:
+        case "decimal":
+            is_decimal = re.fullmatch(r"[+-]?[0-9]{1,6}(\.[0-9]{1,4})?", text)
+            if is_decimal and leaf.low <= float(text) <= leaf.high:
                 return f"{float(text):.2f}"
-        case Is.TEXT if isinstance(value, str):
-            if leaf.words and value in leaf.words:
+        case "string" if isinstance(value, str):
+            if value in leaf.values:
                 return value
-            if not leaf.words and re.fullmatch(r"[ -~]*", value) and len(value) <= LABEL_CHARS:
+            if not leaf.values and re.fullmatch(r"[ -~]*", value) and len(value) <= MAX_CHARS:
                 return value
     raise ValueError(f"{str(value)[:64]!r} is no value of {leaf.name}")
 
 
-def ordered(names: Sequence[str], node: Node) -> list[str]:
-    """Names in the order in which the module has them."""
-    known = [child.name for child in node.children]
-    return sorted(names, key=known.index)
+def _leaf(name: str, module: str, text: str) -> Leaf:
+    words = text.split()
+    flags = {"ro", "mandatory", "list"} & {*words}
+    kind, *values = [word for word in words if word not in flags]
+    limits = values[0].split("..") if values and ".." in values[0] else []
+    low, high = map(float, limits or (0, 4294967295))
+    return Leaf(
+        name,
+        kind,
+        low,
+        high,
+        tuple(values) if not limits else (),
+        config="ro" not in flags,
+        is_list="list" in flags,
+        mandatory="mandatory" in flags,
+        module=module,
+    )
+
+
+def _part(qualified_name: str, content: str | dict[str, Any]) -> Leaf | Node:
+    module, _, name = qualified_name.rpartition(":")
+    return (
+        _leaf(name, module, content) if isinstance(content, str) else _node(qualified_name, content)
+    )
+
+
+def _node(qualified_name: str, content: dict[str, Any]) -> Node:
+    module, _, name = qualified_name.rpartition(":")
+    children = {child: inner for child, inner in content.items() if not child.startswith(".")}
+    return Node(
+        name,
+        tuple(_part(child, inner) for child, inner in children.items()),
+        key=content.get(".key", ""),
+        config=not content.get(".ro", False),
+        module=module,
+        alias=content.get(".alias", ""),
+    )
+
+
+_DOCUMENT = yaml.safe_load(files(__package__).joinpath("schema.yaml").read_text())
+TOP: Final = tuple(_node(name, content) for name, content in _DOCUMENT["data"].items())
+"""The containers of the datastore."""
+CONTAINERS: Final = {node.name: node for node in TOP}
+OPERATION_INPUTS: Final = {
+    node.name: node for node in (_node(*item) for item in _DOCUMENT["operations"].items())
+}
+_pair = CONTAINERS["cross-connects"].children[0]
+assert isinstance(_pair, Node)
+PAIR: Final = _pair
+"""The list of cross-connects."""

@@ -1,222 +1,221 @@
-"""Requests and their answers: what each method does to which resource, on which conditions, for whom (RFC 8040)."""
+"""RESTCONF without a network: turns requests into responses (RFC 8040)."""
 
 import base64
 import binascii
 import contextlib
 from collections.abc import Iterable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qsl
 
-from emulator.ocs.matching import Pair, RefusedError
-from emulator.ocs.restconf.bodies import edit_value, operation_input
-from emulator.ocs.restconf.conditions import must_hold, unchanged
-from emulator.ocs.restconf.data import Data
-from emulator.ocs.restconf.edit import Edit, Op, Tree, edited, found
+from emulator.ocs.cross_connects import Pair, RefusedError
+from emulator.ocs.restconf.datastore import Datastore
+from emulator.ocs.restconf.edit import Edit, Op, Tree, apply_edit, find
 from emulator.ocs.restconf.encoding import JSON, XML
-from emulator.ocs.restconf.errors import RestconfError
-from emulator.ocs.restconf.messages import Asked, Request, Response, written
+from emulator.ocs.restconf.errors import ProtocolError, RestconfError, absent
+from emulator.ocs.restconf.messages import Request, Response, encode
 from emulator.ocs.restconf.operations import OPERATIONS, run
-from emulator.ocs.restconf.schema import PAIR
-from emulator.ocs.restconf.shown import location, read, resource, validators
-from emulator.ocs.restconf.target import Target, target
-from emulator.ocs.store import Store
-from moefabric.ocs_manners import RestconfManners
+from emulator.ocs.restconf.representation import location, read, represent
+from emulator.ocs.restconf.request_body import edit_value, operation_inputs
+from emulator.ocs.restconf.schema import OPERATION_INPUTS, PAIR
+from emulator.ocs.restconf.target import Target, parse_target
+from emulator.ocs.restconf.validators import check_preconditions, is_unchanged, validators
 
 READABLE = "GET, HEAD, OPTIONS"
 WRITABLE = "GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE"
 LIBRARY = "2016-06-21"
+"""Revision of ietf-yang-library (RFC 7895)."""
 HOST_META = "/.well-known/host-meta"
+"""Discovery of the root resource (RFC 8040, section 3.1)."""
 NO_CACHE = ("Cache-Control", "no-cache")
 PATCHED = "disconnect-session"
-"""A public client PATCHes this one operation."""
+"""Operation that accepts PATCH too, because a public client uses that method."""
 
 
 class Service:
-    """RESTCONF without a network: requests to responses."""
+    """Executes requests."""
 
-    def __init__(self, data: Data) -> None:
-        self.data = data
-
-    @property
-    def store(self) -> Store:
-        """The switch."""
-        return self.data.store
-
-    @property
-    def manners(self) -> RestconfManners:
-        """How it speaks RESTCONF."""
-        return self.store.profile.restconf
+    def __init__(self, datastore: Datastore) -> None:
+        self.datastore, self.device = datastore, datastore.device
+        self.dialect = self.device.profile.restconf
 
     def user(self, request: Request) -> str | None:
-        """Who asks, if it is somebody who may (Basic, RFC 7617)."""
-        scheme, _, told = request.headers.get("authorization", "").partition(" ")
+        """Return the user of a request, if the credentials are valid (Basic, RFC 7617)."""
+        scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "basic":
             return None
         try:
-            name, colon, password = base64.b64decode(told.strip(), validate=True).decode().partition(":")
+            text = base64.b64decode(credentials.strip(), validate=True).decode()
         except (binascii.Error, ValueError):
             return None
-        return name if colon and self.store.users.admits(name, password) else None
+        name, colon, password = text.partition(":")
+        return name if colon and self.device.users.accepts(name, password) else None
 
-    def answer(self, request: Request) -> Response:
-        """What a request is answered. Nothing has changed if it is refused."""
-        path, _, query = request.target.partition("?")
-        if path == HOST_META and request.method in ("GET", "HEAD"):
+    def execute(self, request: Request) -> Response:
+        """Execute a request. A request that is refused changes nothing."""
+        if request.path == HOST_META and request.method in ("GET", "HEAD"):
             return self._host_meta()
         user = self.user(request)
         if user is None:
-            wrong = RestconfError("access-denied", "who are you?", kind="protocol")
-            return self.error(wrong, request, (("WWW-Authenticate", 'Basic realm="optical-switch"'),))
-        group = self.store.users.group(user)
-        asked = Asked(request, user, group, path, dict(parse_qsl(query, keep_blank_values=True)))
+            error = ProtocolError("access-denied", "who are you?")
+            challenge = ("WWW-Authenticate", 'Basic realm="optical-switch"')
+            return self.error_response(error, request, [challenge])
+        request = replace(request, user=user, group=self.device.users.group(user))
+        path, root = request.path, self.dialect.root
+        inside = path.removeprefix(root) if path.startswith(root) else "/nowhere"
         try:
-            return self._routed(asked)
-        except RestconfError as wrong:
-            more = (("Allow", self._allowed(asked)),) if wrong.status == HTTPStatus.METHOD_NOT_ALLOWED else ()
-            return self.error(wrong, request, more)
+            return self._route(request, inside)
+        except RestconfError as error:
+            is_method = error.status == HTTPStatus.METHOD_NOT_ALLOWED
+            allow = [("Allow", self._allowed_methods(inside))] if is_method else []
+            return self.error_response(error, request, allow)
 
-    def error(self, wrong: RestconfError, request: Request, more: Iterable[tuple[str, str]] = ()) -> Response:
-        """A refusal, in the client's encoding."""
+    def error_response(
+        self, error: RestconfError, request: Request, headers: Iterable[tuple[str, str]] = ()
+    ) -> Response:
+        """Return the response for an error, in the encoding that the client accepts."""
         media = request.accepted or JSON
-        return Response(wrong.status, (*more, ("Content-Type", media)), written(wrong.body(), media))
+        content_type = ("Content-Type", media)
+        return Response(error.status, (*headers, content_type), encode(error.body(), media))
 
     # ---- by path
 
-    def _routed(self, asked: Asked) -> Response:
-        inside = self._inside(asked)
+    def _route(self, request: Request, inside: str) -> Response:
+        """Execute a request; `inside` is its path below the API root."""
+        root = "ietf-restconf"
         if inside in ("", "/"):
-            told = {"data": {}, "operations": self._operations(), "yang-library-version": LIBRARY}
-            return self._shown(asked, {"ietf-restconf:restconf": told})
+            operations = self._operations()
+            content = {"data": {}, "operations": operations, "yang-library-version": LIBRARY}
+            return self._constant(request, {f"{root}:restconf": content})
         if inside == "/yang-library-version":
-            return self._shown(asked, {"ietf-restconf:yang-library-version": LIBRARY})
+            return self._constant(request, {f"{root}:yang-library-version": LIBRARY})
         if inside in ("/operations", "/operations/"):
-            return self._shown(asked, {"ietf-restconf:operations": self._operations()})
+            return self._constant(request, {f"{root}:operations": self._operations()})
         if inside.startswith("/operations/"):
-            return self._operate(asked, inside.removeprefix("/operations/"))
+            return self._operate(request, inside)
         if inside == "/data" or inside.startswith("/data/"):
-            return self._data(asked, target(inside.removeprefix("/data")))
-        raise RestconfError(
-            "invalid-value", f"there is nothing at {asked.path[:64]}", status=404, kind="protocol"
-        )
-
-    def _inside(self, asked: Asked) -> str:
-        """The path below the root of the interface."""
-        root = self.manners.root
-        return asked.path.removeprefix(root) if asked.path.startswith(root) else "/nowhere"
+            return self._data(request, parse_target(inside.removeprefix("/data")), inside)
+        raise ProtocolError("invalid-value", f"there is nothing at {request.path[:64]}", 404)
 
     def _host_meta(self) -> Response:
         xrd = "http://docs.oasis-open.org/ns/xri/xrd-1.0"
-        body = f"<XRD xmlns='{xrd}'><Link rel='restconf' href='{self.manners.root}'/></XRD>\n"
+        body = f"<XRD xmlns='{xrd}'><Link rel='restconf' href='{self.dialect.root}'/></XRD>\n"
         return Response(200, (("Content-Type", "application/xrd+xml"),), body.encode())
 
     def _operations(self) -> Tree:
-        names = (f"{one.node.module}:{name}" for name, one in OPERATIONS.items())
-        return {name: f"{self.manners.root}/operations/{name}" for name in names}
+        names = {name: f"{OPERATION_INPUTS[name].module}:{name}" for name in OPERATIONS}
+        return {name: f"{self.dialect.root}/operations/{name}" for name in names.values()}
 
-    def _shown(self, asked: Asked, told: Tree) -> Response:
-        """Something that can only be read, and never changes."""
-        if asked.method == "OPTIONS":
+    def _constant(self, request: Request, document: Tree) -> Response:
+        """Answer a request for a resource that never changes."""
+        if request.method == "OPTIONS":
             return Response(200, (("Allow", READABLE),))
-        if asked.method not in ("GET", "HEAD"):
-            raise RestconfError("operation-not-supported", f"{asked.method} is not for this", kind="protocol")
-        return Response(200, (("Content-Type", asked.media), NO_CACHE), written(told, asked.media))
+        if request.method not in ("GET", "HEAD"):
+            raise ProtocolError("operation-not-supported", f"{request.method} is not for this")
+        media = request.media
+        return Response(200, (("Content-Type", media), NO_CACHE), encode(document, media))
 
-    def _allowed(self, asked: Asked) -> str:
-        """The methods that a resource has."""
-        inside = self._inside(asked)
+    def _allowed_methods(self, inside: str) -> str:
         if inside.startswith("/operations/"):
             return "OPTIONS, POST, PATCH" if inside.endswith(PATCHED) else "OPTIONS, POST"
+        if not inside.startswith("/data/"):
+            return READABLE
         try:
-            about = target(inside.removeprefix("/data")) if inside.startswith("/data/") else Target()
+            target = parse_target(inside.removeprefix("/data"))
         except RestconfError:
             return READABLE
-        return WRITABLE if about.steps and about.is_config else READABLE
+        return WRITABLE if target.steps and target.is_config else READABLE
 
     # ---- data
 
-    def _data(self, asked: Asked, about: Target) -> Response:
-        if asked.method == "OPTIONS":
-            return Response(200, (("Allow", self._allowed(asked)), ("Accept-Patch", f"{JSON}, {XML}")))
-        if asked.method in ("GET", "HEAD"):
-            return self._get(asked, about)
-        if asked.method not in {op.value for op in Op}:
-            raise RestconfError(
-                "operation-not-supported", f"{asked.method[:64]} is not known", status=501, kind="protocol"
-            )
-        if not about.steps or not about.is_config:
-            raise RestconfError("operation-not-supported", f"{about} can't be changed")
-        return self._edit(asked, about, Op(asked.method))
+    def _data(self, request: Request, target: Target, inside: str) -> Response:
+        if request.method == "OPTIONS":
+            allow = ("Allow", self._allowed_methods(inside))
+            return Response(200, (allow, ("Accept-Patch", f"{JSON}, {XML}")))
+        if request.method in ("GET", "HEAD"):
+            return self._get(request, target)
+        if request.method not in {op.value for op in Op}:
+            unknown = f"{request.method[:64]} is not known"
+            raise ProtocolError("operation-not-supported", unknown, 501)
+        if not target.steps or not target.is_config:
+            raise RestconfError("operation-not-supported", f"{target} can't be changed")
+        return self._edit(request, target, Op(request.method))
 
-    def _get(self, asked: Asked, about: Target) -> Response:
-        tree = read(self.data, about)
-        told = resource(self.data, about, tree, asked.query, asked.media)
-        now = validators(self.data, about, tree)
-        if unchanged(asked.request.headers, now):
+    def _get(self, request: Request, target: Target) -> Response:
+        tree = read(self.datastore, target)
+        document = represent(self.datastore, target, tree, request.query, request.media)
+        now = validators(self.datastore, target, tree)
+        if is_unchanged(request.headers, now):
             return Response(304, (*now.headers, NO_CACHE))
-        return Response(
-            200, (("Content-Type", asked.media), *now.headers, NO_CACHE), written(told, asked.media)
-        )
+        media = request.media
+        headers = (("Content-Type", media), *now.headers, NO_CACHE)
+        return Response(200, headers, encode(document, media))
 
-    def _edit(self, asked: Asked, about: Target, op: Op) -> Response:
-        if asked.group == "view" or (asked.group == "user" and about.top.name == "system-config"):
-            raise RestconfError("access-denied", f"{asked.user} may not change this", status=403)
-        if asked.query:
-            raise RestconfError("invalid-value", f"no {next(iter(asked.query))[:64]} here", kind="protocol")
-        if about.is_whole_list and not self.manners.whole_lists:
-            raise RestconfError("operation-not-supported", f"{about} needs a key")
-        value = None if op is Op.DELETE else edit_value(asked.request, about, op)
-        before = read(self.data, about)
-        there = _is_there(before, about)
-        must_hold(asked.request.headers, validators(self.data, about, before), there=there)
+    def _edit(self, request: Request, target: Target, op: Op) -> Response:
+        is_system = target.top.name == "system-config"
+        self._check_group(request, "change", admin_only=is_system)
+        if request.query:
+            raise ProtocolError("invalid-value", f"no {next(iter(request.query))[:64]} here")
+        if target.is_whole_list and not self.dialect.whole_lists:
+            raise RestconfError("operation-not-supported", f"{target} needs a key")
+        value: Any = None if op is Op.DELETE else edit_value(request, target, op)
+        before = read(self.datastore, target)
+        exists = _exists(before, target)
+        now = validators(self.datastore, target, before)
+        check_preconditions(request.headers, now, exists=exists)
         if op is Op.DELETE:
-            found(before, about.steps)
-        settles = self.data.apply(about.top.name, before, edited(before, Edit(op, about, value)))
-        waits = settles and self.manners.completes == "settled"
-        return self._changed(about, op, value, there=there, waits=waits)
-
-    def _changed(self, about: Target, op: Op, value: Any, *, there: bool, waits: bool) -> Response:
-        headers = validators(self.data, about, read(self.data, about)).headers
+            find(before, target.steps)
+        after = apply_edit(before, Edit(op, target, value))
+        settles = self.datastore.apply(target.top.name, before, after)
+        headers = validators(self.datastore, target, read(self.datastore, target)).headers
         if op is Op.CREATE:
-            if about.top.name == "cross-connects":
-                self._forget_later(value)
-            headers = (*headers, ("Location", location(self.manners.root, about, value)))
-        is_new = op is Op.CREATE or (op is Op.REPLACE and not there)
-        return Response(201 if is_new else 204, headers, settles=waits)
+            if target.top.name == "cross-connects":
+                self._expire(value)
+            headers = (*headers, ("Location", location(self.dialect.root, target, value)))
+        is_new = op is Op.CREATE or (op is Op.REPLACE and not exists)
+        return Response(201 if is_new else 204, headers, settles=settles and self._waits)
 
-    def _forget_later(self, made: Tree) -> None:
-        """Some devices keep what is POSTed for a while only."""
-        kept_s = self.manners.post_kept_s
+    @property
+    def _waits(self) -> bool:
+        """Whether a change is answered when its light has settled."""
+        return self.dialect.completes == "settled"
+
+    def _check_group(self, request: Request, verb: str, *, admin_only: bool) -> None:
+        if request.group == "view" or (request.group == "user" and admin_only):
+            raise RestconfError("access-denied", f"{request.user} may not {verb} this", 403)
+
+    def _expire(self, created: Tree) -> None:
+        """Schedule the removal of POSTed cross-connects, as some devices remove them."""
+        kept_s = self.dialect.post_kept_s
         if kept_s is not None:
-            pairs = {(one["ingress"], one["egress"]) for one in made.get(PAIR.name, ())}
-            timers = self.store.timers
-            timers.at(timers.now_ns() + round(kept_s * 1e9), lambda: self._forget(pairs))
+            pairs = {(entry["ingress"], entry["egress"]) for entry in created.get(PAIR.name, ())}
+            due_ns = self.device.now_ns() + round(kept_s * 1e9)
+            self.device.timers.call_at(due_ns, lambda: self._remove(pairs))
 
-    def _forget(self, pairs: set[Pair]) -> None:
-        # Nobody waits for this, so nobody need hear that the switch refuses it.
-        with contextlib.suppress(RefusedError):
-            self.store.change(lambda now: now.sub(pairs & set(now)))
+    def _remove(self, pairs: set[Pair]) -> None:
+        with contextlib.suppress(RefusedError):  # no client waits for this
+            self.device.change(lambda now: now.sub(pairs & set(now)))
 
     # ---- operations
 
-    def _operate(self, asked: Asked, name: str) -> Response:
-        module, _, plain = name.rpartition(":")
-        operation = OPERATIONS.get(plain)
-        if operation is None or module not in ("", operation.node.module):
-            raise RestconfError("invalid-value", f"there is no {name[:64]}", status=404)
-        if asked.method == "OPTIONS":
-            return Response(200, (("Allow", self._allowed(asked)),))
-        if asked.method != "POST" and (asked.method, plain) != ("PATCH", PATCHED):
-            raise RestconfError("operation-not-supported", "operations are POSTed", kind="protocol")
-        if asked.group == "view" or (asked.group == "user" and operation.least == "admin"):
-            raise RestconfError("access-denied", f"{asked.user} may not do this", status=403)
-        run(operation, self.data, operation_input(asked.request, operation.node))
-        return Response(204, settles=operation.settles and self.manners.completes == "settled")
+    def _operate(self, request: Request, inside: str) -> Response:
+        qualified = inside.removeprefix("/operations/")
+        module, _, name = qualified.rpartition(":")
+        if name not in OPERATIONS or module not in ("", OPERATION_INPUTS[name].module):
+            raise absent(qualified)
+        operation, node = OPERATIONS[name], OPERATION_INPUTS[name]
+        if request.method == "OPTIONS":
+            return Response(200, (("Allow", self._allowed_methods(inside)),))
+        if request.method != "POST" and (request.method, name) != ("PATCH", PATCHED):
+            raise ProtocolError("operation-not-supported", "operations are POSTed")
+        self._check_group(request, "do", admin_only=operation.group == "admin")
+        run(operation, node, self.datastore, operation_inputs(request, node))
+        return Response(204, settles=operation.settles and self._waits)
 
 
-def _is_there(before: Tree, about: Target) -> bool:
+def _exists(before: Tree, target: Target) -> bool:
     try:
-        found(before, about.steps)
+        find(before, target.steps)
     except RestconfError:
         return False
     return True

@@ -1,1 +1,1 @@
-"""TL1, the command language of telephone exchanges, as an optical switch of the Polatis kind speaks it."""
+"""TL1 front end (GR-831-CORE) with the commands of Polatis switches."""

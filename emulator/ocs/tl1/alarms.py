@@ -1,18 +1,19 @@
-"""What an optical switch says without being asked: events as autonomous messages, and the alarms that stand.
+"""Alarms of an optical switch, and autonomous messages about its events.
 
-Layout after GR-833-CORE. That a port's shutter is told as `Port 1 disabled` follows public tests of Polatis switches.
+The layout follows GR-833-CORE. The text of shutter messages, such as `Port 1 disabled`, follows
+public tests of Polatis switches.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emulator.ocs.events import Event, Kind
-from emulator.ocs.tl1.frames import Message, day, quoted
+from emulator.ocs.events import PORT_TEXTS, OcsEvent, OcsEventKind
+from emulator.ocs.tl1.frames import Message, format_time, quote
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """Something that is wrong with a port, since a time of day."""
+    """A condition of a port, and the time of day at which it started."""
 
     port: int
     severity: str
@@ -20,56 +21,54 @@ class Alarm:
     text: str
     wall_s: float
 
-    def line(self, severity: str | None = None) -> str:
-        """`17:MJ,LOS,SA,01-01,00-00-00,,:"Port 17 has no light"`, quoted."""
-        said = severity or self.severity
-        return quoted(f'{self.port}:{said},{self.condition},SA,{day(self.wall_s)},,:"{self.text}"')
+    def line(self) -> str:
+        """Return `17:MJ,LOS,SA,01-01,00-00-00,,:"Port 17 has no light"`, quoted."""
+        severity, time = self.severity, format_time(self.wall_s)
+        return quote(f'{self.port}:{severity},{self.condition},SA,{time},,:"{self.text}"')
 
 
-RAISED = {Kind.PORT_FAILED: ("CR", "PORT-FAIL", "failed"), Kind.POWER_LOW: ("MJ", "LOS", "has no light")}
-CLEARED = {Kind.PORT_RECOVERED: ("PORT-FAIL", "works again"), Kind.POWER_CLEAR: ("LOS", "has light again")}
-TOLD = {Kind.ENABLED: ("ENABLED", "enabled"), Kind.DISABLED: ("DISABLED", "disabled")}
-URGENCY = {"CR": "*C", "MJ": "**", "MN": "* "}
+RAISED = {OcsEventKind.PORT_FAILED: ("CR", "PORT-FAIL"), OcsEventKind.POWER_LOW: ("MJ", "LOS")}
+CLEARED = {
+    OcsEventKind.PORT_RECOVERED: ("CL", "PORT-FAIL"),
+    OcsEventKind.POWER_CLEAR: ("CL", "LOS"),
+}
+REPORTED = {OcsEventKind.ENABLED: "ENABLED", OcsEventKind.DISABLED: "DISABLED"}
+ALARM_CODES = {"CR": "*C", "MJ": "**", "MN": "* ", "CL": "A "}
 
 
-class Alarms:
-    """The alarms that stand."""
+class StandingAlarms:
+    """The standing alarms in the order of their ports."""
 
     def __init__(self) -> None:
-        self._standing: dict[tuple[int, str], Alarm] = {}
+        self._alarms: dict[tuple[int, str], Alarm] = {}
 
     def __iter__(self) -> Iterator[Alarm]:
-        return iter([self._standing[key] for key in sorted(self._standing)])
+        return iter([self._alarms[key] for key in sorted(self._alarms)])
 
     def clear(self) -> None:
-        """Forget them."""
-        self._standing.clear()
+        """Forget all alarms."""
+        self._alarms.clear()
 
-    def heard(self, event: Event, wall_s: float) -> Message | None:
-        """What an event is told as; None if it isn't."""
-        if event.kind in RAISED:
-            return self._raised(event, wall_s)
-        if event.kind in CLEARED:
-            return self._cleared(event, wall_s)
-        if event.kind in TOLD:
-            condition, text = TOLD[event.kind]
-            return Message("A ", "REPT EVT EQPT", tuple(_told(event, condition, text, wall_s)))
+    def update(self, event: OcsEvent, wall_s: float) -> Message | None:
+        """Apply an event, and return its autonomous message, if it has one."""
+        if entry := RAISED.get(event.kind) or CLEARED.get(event.kind):
+            severity, condition = entry
+            text = PORT_TEXTS[event.kind]
+            alarms = [
+                Alarm(port, severity, condition, text.format(port), wall_s) for port in event.ports
+            ]
+            for alarm in alarms:
+                self._alarms.pop((alarm.port, condition), None)
+                if event.kind in RAISED:
+                    self._alarms[alarm.port, condition] = alarm
+            lines = tuple(alarm.line() for alarm in alarms)
+            return Message(ALARM_CODES[severity], "REPT ALM EQPT", lines)
+        if event.kind in REPORTED:
+            condition, text = REPORTED[event.kind], PORT_TEXTS[event.kind]
+            time = format_time(wall_s)
+            lines = tuple(
+                quote(f'{port}:{condition},TC,{time},,,,:"{text.format(port)}"')
+                for port in event.ports
+            )
+            return Message("A ", "REPT EVT EQPT", lines)
         return None
-
-    def _raised(self, event: Event, wall_s: float) -> Message:
-        severity, condition, text = RAISED[event.kind]
-        raised = [Alarm(port, severity, condition, f"Port {port} {text}", wall_s) for port in event.ports]
-        self._standing |= {(alarm.port, condition): alarm for alarm in raised}
-        return Message(URGENCY[severity], "REPT ALM EQPT", tuple(alarm.line() for alarm in raised))
-
-    def _cleared(self, event: Event, wall_s: float) -> Message:
-        condition, text = CLEARED[event.kind]
-        for port in event.ports:
-            self._standing.pop((port, condition), None)
-        cleared = [Alarm(port, "CL", condition, f"Port {port} {text}", wall_s) for port in event.ports]
-        return Message("A ", "REPT ALM EQPT", tuple(alarm.line() for alarm in cleared))
-
-
-def _told(event: Event, condition: str, text: str, wall_s: float) -> Iterator[str]:
-    for port in event.ports:
-        yield quoted(f'{port}:{condition},TC,{day(wall_s)},,,,:"Port {port} {text}"')

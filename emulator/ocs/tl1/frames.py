@@ -1,4 +1,4 @@
-"""TL1's messages out: responses, acknowledgements and autonomous messages, to the byte (GR-831-CORE)."""
+"""Output messages of TL1: responses, acknowledgements, autonomous messages (GR-831-CORE)."""
 
 import time
 from collections.abc import Iterable
@@ -9,66 +9,72 @@ LINE = "   {}\r\n"
 
 
 @dataclass(frozen=True)
-class Stamp:
-    """Who says something, and when: the heading of a message."""
+class Header:
+    """Header of a message: system identifier and time."""
 
     sid: str
     wall_s: float
 
     def __str__(self) -> str:
-        said = time.strftime("%y-%m-%d %H:%M:%S", time.gmtime(self.wall_s))
-        return f"\r\n\n   {self.sid or UNNAMED} {said}\r\n"
+        date = time.strftime("%y-%m-%d %H:%M:%S", time.gmtime(self.wall_s))
+        return f"\r\n\n   {self.sid or UNNAMED} {date}\r\n"
 
 
 @dataclass(frozen=True)
 class Message:
-    """Something that is said without being asked for. `code` is its urgency: `*C`, `**`, `* ` or `A `."""
+    """An autonomous message. Its alarm code is `*C`, `**`, `* ` or `A `."""
 
     code: str
     verb: str
     lines: tuple[str, ...]
 
 
-def completed(stamp: Stamp, ctag: str, lines: Iterable[str] = (), remark: str = "") -> bytes:
-    """A command has been done; `lines` are as they go, quoted where they have to be."""
-    return _framed(stamp, f"M  {ctag} COMPLD", [*lines, *_remarks(remark)])
+def completion(header: Header, ctag: str, lines: Iterable[str] = (), remark: str = "") -> bytes:
+    """Return the response to an executed command; `lines` are quoted where necessary."""
+    return _frame(header, f"M  {ctag} COMPLD", [*lines, *_remarks(remark)])
 
 
-def denied(stamp: Stamp, ctag: str, code: str, remark: str = "") -> bytes:
-    """A command has not been done."""
-    return _framed(stamp, f"M  {ctag} DENY", [code, *_remarks(remark)])
+def denial(header: Header, ctag: str, code: str, remark: str = "") -> bytes:
+    """Return the response to a refused command."""
+    return _frame(header, f"M  {ctag} DENY", [code, *_remarks(remark)])
 
 
-def partly(stamp: Stamp, ctag: str, code: str, lines: Iterable[str] = (), remark: str = "") -> bytes:
-    """A command has been done in part: what failed, and what there is now."""
-    return _framed(stamp, f"M  {ctag} PRTL", [code, *lines, *_remarks(remark)])
+def partial_completion(
+    header: Header, ctag: str, code: str, lines: Iterable[str] = (), remark: str = ""
+) -> bytes:
+    """Return the response to a partly executed command; `lines` list the executed parts."""
+    return _frame(header, f"M  {ctag} PRTL", [code, *lines, *_remarks(remark)])
 
 
-def autonomous(stamp: Stamp, atag: int, message: Message) -> bytes:
-    """Something has happened."""
-    return _framed(stamp, f"{message.code:<2} {atag} {message.verb}", message.lines)
+def autonomous(header: Header, atag: int, message: Message) -> bytes:
+    """Return an autonomous message."""
+    return _frame(header, f"{message.code:<2} {atag} {message.verb}", message.lines)
 
 
-def acknowledged(code: str, ctag: str) -> bytes:
-    """A command has come: IP in progress, PF printout follows, OK, NA no acknowledgement, NG no good, RL repeat later."""
+def acknowledgement(code: str, ctag: str) -> bytes:
+    """Return an acknowledgement.
+
+    Codes: IP (in progress), PF (printout follows), OK, NA (no acknowledgement), NG (no good), RL
+    (repeat later).
+    """
     return f"\r\n{code} {ctag}\r\n<".encode("ascii", "replace")
 
 
-def quoted(text: str) -> str:
-    """A line that is data."""
+def quote(text: str) -> str:
+    """Return a line of data in quotes."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def day(wall_s: float) -> str:
-    """`MM-DD,HH-MM-SS`: when something happened."""
+def format_time(wall_s: float) -> str:
+    """Return a time of occurrence: `MM-DD,HH-MM-SS`."""
     return time.strftime("%m-%d,%H-%M-%S", time.gmtime(wall_s))
 
 
 def _remarks(text: str) -> list[str]:
-    """A remark for people: nothing in it may end the message, or itself."""
-    bare = "".join(char if char.isprintable() and char != ";" else "?" for char in text)[:120]
-    return [f"/* {bare.replace('*/', '* /')} */"] if bare else []
+    """Return a comment whose text contains no end of a comment or message."""
+    printable = "".join(char if char.isprintable() and char != ";" else "?" for char in text)[:120]
+    return [f"/* {printable.replace('*/', '* /')} */"] if printable else []
 
 
-def _framed(stamp: Stamp, head: str, lines: Iterable[str]) -> bytes:
-    return f"{stamp}{head}\r\n{''.join(map(LINE.format, lines))};".encode("ascii", "replace")
+def _frame(header: Header, head: str, lines: Iterable[str]) -> bytes:
+    return f"{header}{head}\r\n{''.join(map(LINE.format, lines))};".encode("ascii", "replace")

@@ -1,227 +1,238 @@
-"""TL1 for several clients at once: sessions that log in, give commands, and are told of events until they say that they want none.
+"""TL1 front end for several clients: log-in, commands and autonomous messages.
 
-A command is done when its `;` has come, and not before. Answers come in the order of the commands; `COMPLD` of what moves light comes when
-that has settled, and a command that takes long is acknowledged first.
+A command is executed when its `;` has been received. Responses are sent in the order of the
+commands. The `COMPLD` of a command that changes light is sent when the light has settled. A command
+that takes long is acknowledged first.
 """
 
-from emulator.loop import Timer
-from emulator.ocs.events import Event, Kind
-from emulator.ocs.frontend import Turn, Wire
-from emulator.ocs.matching import RefusedError
-from emulator.ocs.store import Store
-from emulator.ocs.tl1.alarms import Alarms
-from emulator.ocs.tl1.done import RANKS, Done
-from emulator.ocs.tl1.frames import Message, Stamp, acknowledged, autonomous, completed, denied, partly
+from emulator.linux.event_loop import Timer
+from emulator.ocs.cross_connects import RefusedError
+from emulator.ocs.device import OcsDevice
+from emulator.ocs.events import OcsEvent, OcsEventKind
+from emulator.ocs.front_end import Client, ReplySlot
+from emulator.ocs.tl1 import frames
+from emulator.ocs.tl1.alarms import StandingAlarms
+from emulator.ocs.tl1.command import RANKS, Result
+from emulator.ocs.tl1.frames import Header, Message
+from emulator.ocs.tl1.syntax import (
+    NO_TAG,
+    Command,
+    CommandReader,
+    DeniedError,
+    PartialError,
+    parse_command,
+)
 from emulator.ocs.tl1.verbs import VERBS
-from emulator.ocs.tl1.words import NO_TAG, Command, Commands, DeniedError, PartlyError, command
 
 
-class Tl1:
-    """The TL1 of one switch: its sessions, its alarms, the number of its last message."""
+class Tl1FrontEnd:
+    """TL1 front end of one switch: sessions, alarms, numbers of autonomous messages."""
 
-    name = "tl1"
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.alarms = Alarms()
+    def __init__(self, device: OcsDevice) -> None:
+        self.device = device
+        self.alarms = StandingAlarms()
         self.sessions: set[Tl1Session] = set()
-        self._told = 0
-        store.subscribe(self._heard)
+        self._last_atag = 0
+        device.events.subscribe(self._on_event)
 
-    def session(self, wire: Wire) -> "Tl1Session":
-        session = Tl1Session(self, wire)
+    def open_session(self, client: Client) -> "Tl1Session":
+        """Open the session of a new client."""
+        session = Tl1Session(self, client)
         self.sessions.add(session)
         return session
 
-    def restarted(self) -> None:
-        self._told = 0
+    def restart(self) -> None:
+        """Restart the numbering of autonomous messages at 1."""
+        self._last_atag = 0
 
     @property
-    def stamp(self) -> Stamp:
-        """The heading of what is said now."""
-        return Stamp(self.store.system.name, self.store.wall_s())
+    def header(self) -> Header:
+        """The header of a message that is sent now."""
+        return Header(self.device.system.name, self.device.wall_s())
 
     def numbered(self, message: Message) -> bytes:
-        """A message with a number of its own, by which a client sees that it missed one."""
-        self._told += 1
-        return autonomous(self.stamp, self._told, message)
+        """Return a message with the next number, so that clients notice missing messages."""
+        self._last_atag += 1
+        return frames.autonomous(self.header, self._last_atag, message)
 
-    def _heard(self, event: Event) -> None:
-        if event.kind is Kind.SETTINGS and not event.ports:
+    def _on_event(self, event: OcsEvent) -> None:
+        if event.kind is OcsEventKind.SETTINGS and not event.ports:
             for session in self.sessions:
-                session.watch()
-        message = self.alarms.heard(event, self.store.wall_s())
-        if message is None:
-            return
-        frame = self.numbered(message)
-        for session in list(self.sessions):
-            session.tell(frame)
+                session.restart_idle_timer()
+        message = self.alarms.update(event, self.device.wall_s())
+        if message is not None:
+            frame = self.numbered(message)
+            for session in list(self.sessions):
+                session.send_message(frame)
 
 
 class Tl1Session:
-    """One client."""
+    """Session of a client: log-in, commands, autonomous messages."""
 
-    def __init__(self, switch: Tl1, wire: Wire) -> None:
-        self._switch, self._wire = switch, wire
-        self._manners = switch.store.profile.tl1
-        self._commands = Commands()
-        self.wants_messages = self._manners.messages
+    def __init__(self, front_end: Tl1FrontEnd, client: Client) -> None:
+        self._front_end, self._client = front_end, client
+        self.device, self.alarms = front_end.device, front_end.alarms
+        self._dialect = self.device.profile.tl1
+        self._reader = CommandReader()
+        self.wants_messages = self._dialect.messages
         self._number = 0
-        self._heard_ns = switch.store.now_ns()
-        self._silence: Timer | None = None
-        self._waiting: dict[Turn, Timer | None] = {}
-        self._is_gone = False
-
-    @property
-    def store(self) -> Store:
-        """The switch."""
-        return self._switch.store
-
-    @property
-    def alarms(self) -> Alarms:
-        """Its alarms."""
-        return self._switch.alarms
+        self._active_ns = self.device.now_ns()
+        self._idle_timer: Timer | None = None
+        self._waiting: dict[ReplySlot, Timer | None] = {}
+        """Slots of commands that wait for light, with the timers of their acknowledgements."""
+        self._ended = False
 
     @property
     def user(self) -> str | None:
-        """Who is logged in: nobody any more, once an admin has ended the session."""
-        log_in = self.store.users.log_ins.get(self._number)
+        """The user who is logged in; None after an admin has ended the session."""
+        log_in = self.device.users.log_ins.get(self._number)
         return log_in.user if log_in else None
 
-    def heard(self, data: bytes) -> None:
-        for text in self._commands.fed(data):
-            if self._is_gone:
+    def receive(self, data: bytes) -> None:
+        """Execute the commands that these bytes complete."""
+        for text in self._reader.feed(data):
+            if self._ended:
                 return
-            self._heard_ns = self.store.now_ns()
+            self._active_ns = self.device.now_ns()
             self._read(text)
 
-    def gone(self) -> None:
-        self._is_gone = True
+    def end(self) -> None:
+        """Log out and cancel timers after the connection has closed."""
+        self._ended = True
         self.log_out()
         for timer in self._waiting.values():
             if timer is not None:
                 timer.cancel()
         self._waiting.clear()
-        self._switch.sessions.discard(self)
+        self._front_end.sessions.discard(self)
 
     def log_in(self, user: str) -> None:
-        """Be that user from now on."""
+        """Log in as a user."""
         self.log_out()
-        self._number = self.store.users.entered(user, self._switch.name, self._wire.peer, self._wire.close)
-        self.watch()
+        self._number = self.device.users.log_in(user, "tl1", self._client.peer, self._client.close)
+        self.restart_idle_timer()
 
     def log_out(self) -> None:
-        """Be nobody."""
-        self.store.users.left(self._number)
-        self.watch()
+        """Log out."""
+        self.device.users.log_out(self._number)
+        self.restart_idle_timer()
 
-    def tell(self, frame: bytes) -> None:
-        """Send an autonomous message, if it is wanted."""
-        if self.wants_messages and (self.user is not None or not self._manners.login):
-            self._wire.send(frame + self._manners.prompt.encode())
+    def send_message(self, frame: bytes) -> None:
+        """Send an autonomous message if the session receives them."""
+        if self.wants_messages and (self.user is not None or not self._dialect.login):
+            self._client.send(frame + self._dialect.prompt.encode())
 
     # ---- commands
 
     def _read(self, text: str | None) -> None:
         if text is None:
-            self._wire.turn().say(acknowledged("NG", NO_TAG))
+            self._client.reserve_reply().fill(frames.acknowledgement("NG", NO_TAG))
             return
         try:
-            asked = command(text)
-        except DeniedError as wrong:
-            self._say(self._wire.turn(), denied(self._switch.stamp, wrong.ctag, wrong.code, wrong.text))
+            command = parse_command(text)
+        except DeniedError as error:
+            self._deny(self._client.reserve_reply(), error.ctag, error.code, error.text)
             return
-        if asked is None:
+        if command is None:
             return
-        if len(self._waiting) >= self._manners.outstanding:
-            self._wire.send(acknowledged("RL", asked.ctag))
+        if len(self._waiting) >= self._dialect.outstanding:
+            self._client.send(frames.acknowledgement("RL", command.ctag))
             return
-        self._answer(asked, self._wire.turn())
+        self._answer(command, self._client.reserve_reply())
 
-    def _answer(self, asked: Command, turn: Turn) -> None:
-        codes = self._manners.codes
+    def _answer(self, command: Command, slot: ReplySlot) -> None:
         try:
-            done = self._done(asked)
-        except PartlyError as half:
-            self._say(turn, partly(self._switch.stamp, asked.ctag, half.code, half.lines, half.text))
-        except DeniedError as wrong:
-            self._say(turn, denied(self._switch.stamp, asked.ctag, wrong.code, wrong.text))
+            result = self._execute(command)
+        except PartialError as error:
+            header = self._front_end.header
+            self._fill(
+                slot,
+                frames.partial_completion(
+                    header, command.ctag, error.code, error.lines, error.text
+                ),
+            )
+        except DeniedError as error:
+            self._deny(slot, command.ctag, error.code, error.text)
         except RefusedError as refused:
-            self._say(turn, denied(self._switch.stamp, asked.ctag, codes[refused.kind.value], str(refused)))
+            code = self._dialect.codes[refused.reason.value]
+            self._deny(slot, command.ctag, code, str(refused))
         else:
-            if done.settles and self._manners.completes == "settled":
-                self._wait(turn, asked, done)
+            if result.settles and self._dialect.completes == "settled":
+                self._wait(slot, command, result)
             else:
-                self._complete(turn, asked, done)
+                self._complete(slot, command, result)
 
-    def _done(self, asked: Command) -> Done:
-        """Do it. DeniedError or RefusedError if it can't or mustn't be."""
-        codes, login = self._manners.codes, self._manners.login
-        verb = VERBS.get(asked.verb)
-        if self.user is None and login and (verb is None or verb.needs_login):
+    def _execute(self, command: Command) -> Result:
+        """Execute a command. Raises DeniedError or RefusedError."""
+        codes, verb, user = self._dialect.codes, VERBS.get(command.verb), self.user
+        if user is None and self._dialect.login and (verb is None or verb.needs_login):
             raise DeniedError(codes["not logged in"], "Not logged in")
         if verb is None:
-            raise DeniedError(codes["no such command"], f"Unknown command {asked.verb}")
-        if asked.tid not in ("", self.store.system.name):
+            raise DeniedError(codes["no such command"], f"Unknown command {command.verb}")
+        if command.tid not in ("", self.device.system.name):
             raise DeniedError("IITA", "Mismatched TID")
-        if asked.words(0):
+        if command.fields(0):
             raise DeniedError("INUP", "Unexpected parameter in block 0")
-        if self.user is not None and RANKS[self.store.users.group(self.user)] < RANKS[verb.least]:
+        if user is not None and RANKS[self.device.users.group(user)] < RANKS[verb.group]:
             raise DeniedError("PICC", "Permission denied")
-        return verb.execute(self, asked)
+        return verb.execute(self, command)
 
-    def _wait(self, turn: Turn, asked: Command, done: Done) -> None:
-        """Complete a command once all light has settled; acknowledge it before, if that takes long."""
-        store = self.store
-        self._waiting[turn] = None
+    def _wait(self, slot: ReplySlot, command: Command, result: Result) -> None:
+        """Complete a command once all light has settled; acknowledge it if that takes long."""
+        device = self.device
+        self._waiting[slot] = None
 
-        def settled() -> None:
-            if turn in self._waiting:
-                timer = self._waiting.pop(turn)
+        def complete() -> None:
+            if slot in self._waiting:
+                timer = self._waiting.pop(slot)
                 if timer is not None:
                     timer.cancel()
-                self._heard_ns = store.now_ns()
-                self._complete(turn, asked, done)
+                self._active_ns = device.now_ns()
+                self._complete(slot, command, result)
 
-        store.when_settled(settled)
-        if turn in self._waiting:
-            slow = acknowledged(self._manners.slow_ack, asked.ctag)
-            due_ns = store.now_ns() + round(self._manners.slow_s * 1e9)
-            self._waiting[turn] = store.timers.at(due_ns, lambda: self._wire.send(slow))
+        device.when_settled(complete)
+        if slot in self._waiting:
+            frame = frames.acknowledgement(self._dialect.slow_ack, command.ctag)
+            due_ns = device.now_ns() + round(self._dialect.slow_s * 1e9)
+            self._waiting[slot] = device.timers.call_at(due_ns, lambda: self._client.send(frame))
 
-    def _complete(self, turn: Turn, asked: Command, done: Done) -> None:
-        self._say(turn, completed(self._switch.stamp, asked.ctag, done.lines, done.remark))
+    def _complete(self, slot: ReplySlot, command: Command, result: Result) -> None:
+        header = self._front_end.header
+        self._fill(slot, frames.completion(header, command.ctag, result.lines, result.remark))
 
-    def _say(self, turn: Turn, frame: bytes) -> None:
-        turn.say(frame + self._manners.prompt.encode())
+    def _deny(self, slot: ReplySlot, ctag: str, code: str, remark: str) -> None:
+        self._fill(slot, frames.denial(self._front_end.header, ctag, code, remark))
 
-    # ---- silence
+    def _fill(self, slot: ReplySlot, frame: bytes) -> None:
+        slot.fill(frame + self._dialect.prompt.encode())
 
-    def watch(self) -> None:
-        """Wait for this session to be silent too long."""
-        if self._silence is not None:
-            self._silence.cancel()
-            self._silence = None
-        limit_ns = self._limit_ns()
-        if limit_ns:
-            due_ns = max(self._heard_ns + limit_ns, self.store.now_ns())
-            self._silence = self.store.timers.at(due_ns, self._was_silent)
+    # ---- idle timeout
 
-    def _limit_ns(self) -> int:
+    def restart_idle_timer(self) -> None:
+        """Start, move or stop the timer that ends an idle session."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        if limit_ns := self._idle_limit_ns():
+            due_ns = max(self._active_ns + limit_ns, self.device.now_ns())
+            self._idle_timer = self.device.timers.call_at(due_ns, self._check_idle)
+
+    def _idle_limit_ns(self) -> int:
         if self.user is None:
             return 0
-        is_admin = self.store.users.group(self.user) == "admin"
-        system = self.store.system
+        is_admin = self.device.users.group(self.user) == "admin"
+        system = self.device.system
         return (system.session_timeout_s if is_admin else system.user_timeout_s) * 1_000_000_000
 
-    def _was_silent(self) -> None:
-        self._silence = None
-        if self._waiting or self.store.now_ns() < self._heard_ns + self._limit_ns():
-            self._heard_ns = max(self._heard_ns, self.store.now_ns() if self._waiting else 0)
-            self.watch()
+    def _check_idle(self) -> None:
+        self._idle_timer = None
+        now = self.device.now_ns()
+        if self._waiting or now < self._active_ns + self._idle_limit_ns():
+            self._active_ns = now if self._waiting else self._active_ns
+            self.restart_idle_timer()
             return
-        said = Message("A ", "CANC", (f'"{self.user}"',))
-        self._wire.send(self._switch.numbered(said) + self._manners.prompt.encode())
+        message = Message("A ", "CANC", (f'"{self.user}"',))
+        self._client.send(self._front_end.numbered(message) + self._dialect.prompt.encode())
         self.log_out()
-        if self._manners.timed_out == "hang up":
-            self._wire.close()
+        if self._dialect.timed_out == "hang up":
+            self._client.close()

@@ -1,23 +1,33 @@
-"""What TL1 commands are about: lists of ports, and named parameters. DeniedError tells what is wrong with them."""
+"""Parameters of TL1 commands: port lists, named and positional parameters.
+
+All functions raise DeniedError for invalid parameters.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
 
-from emulator.ocs.tl1.words import Command, DeniedError, Word
+from emulator.ocs.cross_connects import Pair
+from emulator.ocs.tl1.syntax import Command, DeniedError, Field
 
 PORT = re.compile(r"[0-9]{1,5}")
 NAMED = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*=(.*)", re.DOTALL)
-PORTS_IN_A_LIST = 4096
+MAX_PORTS = 4096
+"""Maximum number of ports in a list."""
 
 
 def invalid_port(text: str) -> DeniedError:
-    """The port that isn't one, as the device says it."""
+    """Return the error for a port that does not exist, with the device's text."""
     return DeniedError("IDNV", f"Invalid OXC port: {text}")
 
 
-def ports(aid: Word, valid: range) -> list[int]:
-    """`1&4&10`, `1&&640`, or nothing or `ALL` for all of them."""
-    if aid.plain.upper() in ("", "ALL"):
+def invalid_aid(command: Command) -> DeniedError:
+    """Return the error for an access identifier that the command does not support."""
+    return DeniedError("IIAC", f"Invalid AID {command.aid.value}")
+
+
+def ports(aid: Field, valid: range) -> list[int]:
+    """Read `1&4&10` or `1&&640`; an empty field or `ALL` means all ports."""
+    if aid.value.upper() in ("", "ALL"):
         return list(valid)
     lists = aid.split(",")
     if len(lists) != 1:
@@ -25,23 +35,22 @@ def ports(aid: Word, valid: range) -> list[int]:
     return port_list(lists[0], valid)
 
 
-def named_ports(aid: Word, valid: range) -> list[int]:
-    """The same, where a command changes something: all of them have to be asked for by name."""
+def required_ports(aid: Field, valid: range) -> list[int]:
+    """Read the ports of a command that changes state, which must name them."""
     if not aid.text.strip():
         raise DeniedError("IIAC", "Too few parameters (0/1)")
     return ports(aid, valid)
 
 
-def port_pairs(aid: Word, inputs: range, outputs: range) -> list[tuple[int, int]]:
-    """`1,9`, `1&2,9&10` or `1&&4,9&&12`: inputs and outputs, element by element."""
+def port_pairs(aid: Field, inputs: range, outputs: range) -> list[Pair]:
+    """Read `1,9`, `1&2,9&10` or `1&&4,9&&12`: inputs and outputs, element by element."""
     if not aid.text.strip():
         raise DeniedError("IIAC", "Too few parameters (0/2)")
     lists = aid.split(",")
     if len(lists) != 2:
-        raise DeniedError(
-            "IIAC", f"{'Too few' if len(lists) < 2 else 'Too many'} parameters ({len(lists)}/2)"
-        )
-    if not all(one.text.strip() for one in lists):
+        few_or_many = "few" if len(lists) < 2 else "many"
+        raise DeniedError("IIAC", f"Too {few_or_many} parameters ({len(lists)}/2)")
+    if not all(field.text.strip() for field in lists):
         raise DeniedError("IIAC", "Empty parameters")
     ins, outs = port_list(lists[0], inputs), port_list(lists[1], outputs)
     if len(ins) != len(outs):
@@ -49,51 +58,54 @@ def port_pairs(aid: Word, inputs: range, outputs: range) -> list[tuple[int, int]
     return list(zip(ins, outs, strict=True))
 
 
-def port_list(written: Word, valid: range) -> list[int]:
-    """`1&4&10` or `1&&640`."""
-    parts = [part.plain for part in written.split("&")]
-    found: list[int] = []
-    place = 0
-    while place < len(parts):
-        if place + 2 < len(parts) and not parts[place + 1]:
-            found += _span(parts[place], parts[place + 2], valid)
-            place += 3
+def port_list(field: Field, valid: range) -> list[int]:
+    """Read `1&4&10` or `1&&640`."""
+    parts = [part.value for part in field.split("&")]
+    numbers: list[int] = []
+    at = 0
+    while at < len(parts):
+        if at + 2 < len(parts) and not parts[at + 1]:
+            first, last = _port(parts[at], valid), _port(parts[at + 2], valid)
+            if last < first:
+                raise invalid_port(f"{parts[at]}&&{parts[at + 2]}")
+            numbers += range(first, last + 1)
+            at += 3
         else:
-            found.append(_port(parts[place], valid))
-            place += 1
-        if len(found) > PORTS_IN_A_LIST:
+            numbers.append(_port(parts[at], valid))
+            at += 1
+        if len(numbers) > MAX_PORTS:
             raise DeniedError("IIAC", "Too many ports")
-    return found
+    return numbers
 
 
-def named(command: Command, number: int, known: Sequence[str]) -> dict[str, Word]:
-    """The parameters `NAME=value` of a block, by name in capitals."""
-    told: dict[str, Word] = {}
-    for word in command.words(number):
-        match = NAMED.fullmatch(word.text)
-        name = match[1] if match else word.plain
+def named(command: Command, number: int, known: Sequence[str]) -> dict[str, Field]:
+    """Return the parameters `NAME=value` of a block, by name in capitals."""
+    parameters: dict[str, Field] = {}
+    for field in command.fields(number):
+        match = NAMED.fullmatch(field.text)
+        name = match[1] if match else field.value
         if match is None or name.upper() not in known:
             raise DeniedError("IPNV", f"Unexpected parameter {name} in block {number}")
-        if name.upper() in told:
+        if name.upper() in parameters:
             raise DeniedError("IPNV", f"Parameter {name} twice in block {number}")
-        told[name.upper()] = Word(match[2], word.offset + match.start(2))
-    if not told:
+        parameters[name.upper()] = Field(match[2], field.offset + match.start(2))
+    if not parameters:
         raise DeniedError("IPMS", f"Too few parameters (0/1) in block {number}")
-    return told
+    return parameters
 
 
 def positional(command: Command, number: int, least: int, most: int) -> list[str]:
-    """The parameters of a block by place; those that were left out at the end are empty."""
-    words = [word.plain for word in command.words(number)]
-    if len(words) < least:
-        raise DeniedError("IPMS", f"Too few parameters ({len(words)}/{least}) in block {number}")
-    if len(words) > most:
-        raise DeniedError("IPEX", f"Too many parameters ({len(words)}/{most}) in block {number}")
-    return words + [""] * (most - len(words))
+    """Return `most` parameters of a block by position; omitted parameters are empty."""
+    values = [field.value for field in command.fields(number)]
+    if len(values) < least:
+        raise DeniedError("IPMS", f"Too few parameters ({len(values)}/{least}) in block {number}")
+    if len(values) > most:
+        raise DeniedError("IPEX", f"Too many parameters ({len(values)}/{most}) in block {number}")
+    return values + [""] * (most - len(values))
 
 
-def chosen(value: str, known: Mapping[str, str]) -> str:
-    """One of a few words, in any case."""
+def choice(value: str, known: Mapping[str, str]) -> str:
+    """Read one of a few words, in any case."""
     if value.upper() in known:
         return known[value.upper()]
     if re.fullmatch("[0-9.+-]+", value):
@@ -101,15 +113,15 @@ def chosen(value: str, known: Mapping[str, str]) -> str:
     raise DeniedError("IDNV", f"Invalid value {value}")
 
 
-def number(value: str, low: float, high: float) -> float:
-    """A number in its bounds."""
+def decimal(value: str, low: float, high: float) -> float:
+    """Read a number within bounds."""
     if re.fullmatch(r"[+-]?[0-9]{1,6}(\.[0-9]{1,6})?", value) and low <= float(value) <= high:
         return float(value)
     raise DeniedError("IPNV", "Parameter not valid")
 
 
 def whole(value: str, low: int, high: int) -> int:
-    """A whole number in its bounds."""
+    """Read a whole number within bounds."""
     if re.fullmatch(r"[0-9]{1,9}", value) and low <= int(value) <= high:
         return int(value)
     raise DeniedError("IPNV", "Parameter not valid")
@@ -119,10 +131,3 @@ def _port(text: str, valid: range) -> int:
     if not PORT.fullmatch(text) or int(text) not in valid:
         raise invalid_port(text)
     return int(text)
-
-
-def _span(first: str, last: str, valid: range) -> range:
-    low, high = _port(first, valid), _port(last, valid)
-    if high < low:
-        raise invalid_port(f"{first}&&{last}")
-    return range(low, high + 1)

@@ -1,0 +1,74 @@
+"""Requests, the checks of their fields, and the error for a refused request."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+_MISSING = object()
+
+
+class RefusedError(Exception):
+    """A request can't be executed; the reply contains this error's text."""
+
+
+def os_error_text(error: OSError) -> str:
+    """Return the text of a system error without its number."""
+    return error.strerror or str(error)
+
+
+class Fields:
+    """A JSON object in a request. The methods raise RefusedError if the field is wrong.
+
+    Attributes:
+        values: The object.
+        place: Prefix of the field's name in errors; empty for the request itself.
+    """
+
+    def __init__(self, values: dict[str, Any], place: str = "") -> None:
+        self.values, self.place = values, place
+
+    def text(self, name: str, default: Any = _MISSING) -> str:
+        """Return a string."""
+        value = self._value(name, default)
+        if not isinstance(value, str):
+            raise RefusedError(f"{self.place}{name}: {value!r} is not a text")
+        return value
+
+    def integer(self, name: str, least: int, most: int, default: Any = _MISSING) -> int:
+        """Return an integer within bounds."""
+        value = self._value(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            bounds = f"from {least} to {most}"
+            raise RefusedError(f"{self.place}{name}: {value!r} is not a whole number {bounds}")
+        return value
+
+    def rate(self) -> float | None:
+        """Return `rate_bps`, a transfer's rate in bits per second; None for unlimited."""
+        value = self.values.get("rate_bps")
+        if value is None:
+            return None
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
+            raise RefusedError(f"{self.place}rate_bps: {value!r} is not a rate")
+        return float(value)
+
+    def objects(self, name: str) -> list[Fields]:
+        """Return a list of objects; a missing field is an empty list."""
+        value = self.values.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise RefusedError(f"{self.place}{name}: a list of objects is needed")
+        return [Fields(item, f"{self.place}{name}[{i}].") for i, item in enumerate(value)]
+
+    def _value(self, name: str, default: Any) -> Any:
+        value = self.values.get(name, default)
+        if value is _MISSING:
+            raise RefusedError(f"{self.place}{name} is missing")
+        return value
+
+
+def parse_request(line: bytes) -> Fields:
+    """Return a line's JSON object; raise ValueError if it isn't JSON."""
+    request = json.loads(line)
+    if not isinstance(request, dict):
+        raise RefusedError("a request is a JSON object")
+    return Fields(request)

@@ -1,0 +1,79 @@
+"""Resources that all data connections of an agent share, and the base class of connections."""
+
+from __future__ import annotations
+
+import ctypes
+from abc import abstractmethod
+
+from agents.engine.arrivals import Arrivals
+from agents.engine.loop import CallbackOwner, Loop
+from agents.engine.payload import shared_pattern
+from agents.engine.requests import os_error_text
+from agents.engine.wire import LINE
+
+READ = 256 * 1024  # a read and the block to compare fit into a core's second-level cache
+
+
+class ReceiveBuffer:
+    """A buffer for reads. A byte has the same offset within a cache line as in the stream.
+
+    Attributes:
+        bytes: The buffer.
+        places: By offset within a line, where a read begins and the memory that it fills.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.bytes = bytearray(size + 2 * LINE)
+        first = -ctypes.addressof(ctypes.c_char.from_buffer(self.bytes)) % LINE
+        view = memoryview(self.bytes)
+        self.places = [
+            (first + phase, view[first + phase : first + phase + size]) for phase in range(LINE)
+        ]
+
+
+class Resources:
+    """Objects that all connections of one server's agent share.
+
+    Attributes:
+        arrivals: The expected transfers.
+        incoming: Connections that peers opened, by peer and path.
+        unnamed: Connections that peers opened without a greeting so far.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.loop = Loop()
+        self.pattern = shared_pattern()
+        self.buffer = ReceiveBuffer(READ)
+        self.counters = {"bytes_sent": 0, "bytes_received": 0, "corrupt": 0, "strays": 0}
+        self.arrivals = Arrivals(self.counters)
+        self.incoming: dict[tuple[str, str], DataConnection] = {}
+        self.unnamed: set[DataConnection] = set()
+
+
+class DataConnection(CallbackOwner):
+    """A data connection. A fault on it ends this connection and no other."""
+
+    def __init__(self, resources: Resources) -> None:
+        self.resources, self.loop = resources, resources.loop
+
+    def ready(self, mask: int) -> None:
+        """Read or write, as far as the socket is ready for it."""
+        try:
+            self.transfer(mask)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.lose(os_error_text(error))
+
+    @abstractmethod
+    def transfer(self, mask: int) -> None:
+        """Read or write; raise OSError if the connection broke."""
+
+    @abstractmethod
+    def lose(self, why: str) -> None:
+        """Close the connection and end all its transfers."""
+
+    def callback_failed(self, error: Exception) -> None:
+        """Close this connection only."""
+        self.lose(f"a fault of the agent {self.resources.name}: {error!r}")

@@ -1,0 +1,1 @@
+"""Commands the agents of all servers together."""

@@ -1,0 +1,224 @@
+"""Control channels: JSON lines between the experiment and one agent each.
+
+A channel runs over a Unix socket or an SSH session. `agents.engine` documents the lines.
+"""
+
+import json
+import selectors
+import socket
+import time
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+from moefabric.core.errors import AgentError, ServerLossError
+
+Message = dict[str, Any]
+"""A JSON object: the fields of a request, a reply or an event."""
+
+
+class Stream(Protocol):
+    """A byte stream: a connected socket or a paramiko channel.
+
+    `recv` returns b"" at the end and raises TimeoutError where nothing has arrived.
+    """
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for."""
+
+    def recv(self, nbytes: int, /) -> bytes:
+        """Return received bytes."""
+
+    def sendall(self, data: bytes, /) -> object:
+        """Send all of `data`."""
+
+    def settimeout(self, timeout: float | None, /) -> None:
+        """Set the timeout of the other methods in seconds; 0 for not waiting, None for ever."""
+
+    def close(self) -> None:
+        """Close the stream."""
+
+
+class Channel:
+    """The control channel of one agent. Requests may overlap.
+
+    Args:
+        name: The agent's server.
+        stream: Connection to the agent.
+        end_reason: Returns why the stream ended; None if the reason can't be known.
+
+    Attributes:
+        replies: Replies by request number, until a caller removes them.
+        reports: Reports on ended collectives by number, until a caller removes them.
+        rank_events: Deaths and returns of ranks in order, until a caller removes them.
+        gone: Why the channel has ended; empty while it is open.
+    """
+
+    def __init__(
+        self, name: str, stream: Stream, end_reason: Callable[[], str] | None = None
+    ) -> None:
+        self.name, self.stream = name, stream
+        self.replies: dict[int, Message] = {}
+        self.reports: dict[int, Message] = {}
+        self.rank_events: list[Message] = []
+        self.gone = ""
+        self._end_reason = end_reason
+        self._inbox = b""
+        self._last_number = 0
+        self._forgotten: set[int] = set()
+
+    def post(self, op: str, **fields: Any) -> int:
+        """Send a request without waiting for the reply; return its number.
+
+        Raises:
+            ServerLossError: if the agent is gone.
+        """
+        self._last_number += 1
+        request = {"id": self._last_number, "op": op, **fields}
+        try:
+            self.stream.settimeout(10.0)
+            self.stream.sendall(json.dumps(request).encode() + b"\n")
+        except OSError as error:
+            self._end(f"its control channel broke: {error.strerror or error}")
+        check_open([self])
+        return self._last_number
+
+    def read(self) -> None:
+        """Read and store all lines that have arrived."""
+        try:
+            self.stream.settimeout(0.0)
+            data = self.stream.recv(1 << 20)
+        except (BlockingIOError, TimeoutError):
+            return
+        except OSError as error:
+            self._end(f"its control channel broke: {error.strerror or error}")
+            return
+        if not data:
+            self._end(self._end_reason() if self._end_reason else "its control channel closed")
+            return
+        *lines, self._inbox = (self._inbox + data).split(b"\n")
+        for line in lines:
+            self._take(line)
+
+    def forget(self, number: int) -> None:
+        """Drop the reply to a request, even if it arrives later."""
+        if self.replies.pop(number, None) is None:
+            self._forgotten.add(number)
+
+    def close(self) -> None:
+        """Close the channel. This ends an agent over SSH but not a local one."""
+        self._end("its control channel was closed here")
+        self.stream.close()
+
+    def _take(self, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            text = line[:80].decode(errors="replace")
+            self._end(f"it sent a line that is not JSON: {text}")
+            return
+        event = message.get("event")
+        if event == "done":
+            self.reports[message["collective"]] = message
+        elif event == "rank":
+            self.rank_events.append(message)
+        elif message.get("id") in self._forgotten:
+            self._forgotten.discard(message["id"])
+        elif event is None:
+            self.replies[message.get("id")] = message
+
+    def _end(self, why: str) -> None:
+        self.gone = self.gone or why
+
+
+def connect_local(name: str, socket_path: Path, deadline_s: float = 5.0) -> Channel:
+    """Return a channel to the agent at a Unix socket, as soon as it listens.
+
+    Raises:
+        AgentError: after `deadline_s`, or if the socket can't be used.
+    """
+    deadline = time.monotonic() + deadline_s
+    while True:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(str(socket_path))
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            sock.close()
+            if time.monotonic() >= deadline:
+                raise AgentError(
+                    f"agent {name}: nobody listens at {socket_path} after {deadline_s:g} s; "
+                    "is the fabric up?"
+                ) from error
+            time.sleep(0.01)  # no event announces the socket of a starting agent
+        except OSError as error:
+            sock.close()
+            raise AgentError(f"agent {name}: {socket_path}: {error.strerror}") from error
+        else:
+            return Channel(name, sock)
+
+
+def wait(
+    channels: Iterable[Channel],
+    is_done: Callable[[Channel], bool],
+    deadline_s: float,
+    stop: Callable[[Channel], bool] = lambda _: False,
+) -> list[Channel]:
+    """Read from channels until each is done or gone, `stop` holds for one, or the deadline passes.
+
+    Args:
+        channels: The channels.
+        is_done: Returns whether a channel needs no more reading.
+        deadline_s: How long to wait, in seconds.
+        stop: Returns whether a channel ends the wait for all channels.
+
+    Returns:
+        The channels that are neither done nor gone.
+    """
+    deadline = time.monotonic() + deadline_s
+    with selectors.DefaultSelector() as selector:
+        waiting = {channel for channel in channels if not channel.gone and not is_done(channel)}
+        for channel in waiting:
+            selector.register(channel.stream, selectors.EVENT_READ, channel)
+        stopped = any(map(stop, waiting))
+        while waiting and not stopped and (left_s := deadline - time.monotonic()) > 0:
+            for key, _ in selector.select(left_s):
+                channel = key.data
+                channel.read()
+                stopped = stopped or stop(channel)
+                if channel.gone or is_done(channel):
+                    waiting.discard(channel)
+                    selector.unregister(channel.stream)
+        return sorted(waiting, key=lambda channel: channel.name)
+
+
+def check_open(channels: Collection[Channel]) -> None:
+    """Raise ServerLossError, with all channels that have ended, if there are any."""
+    if gone := [channel for channel in channels if channel.gone]:
+        reasons = "; ".join(f"agent {channel.name}: {channel.gone}" for channel in gone)
+        raise ServerLossError(reasons, [channel.name for channel in gone])
+
+
+def request_all(
+    requests: dict[Channel, tuple[str, Message]], deadline_s: float
+) -> dict[str, Message]:
+    """Send a request to each channel at the same time; return the replies by agent.
+
+    Args:
+        requests: Operation and fields for each channel.
+        deadline_s: How long the replies may take.
+
+    Raises:
+        ServerLossError: if agents are gone or silent; names them all.
+        AgentError: if agents refuse; names them all.
+    """
+    numbers = {channel: channel.post(op, **fields) for channel, (op, fields) in requests.items()}
+    silent = wait(numbers, lambda channel: numbers[channel] in channel.replies, deadline_s)
+    check_open(numbers)
+    if silent:
+        names = [channel.name for channel in silent]
+        what = f"no answer to {requests[silent[0]][0]} within {deadline_s:g} s"
+        raise ServerLossError(f"agents {', '.join(names)}: {what}", names)
+    replies = {channel.name: channel.replies.pop(number) for channel, number in numbers.items()}
+    if refusals := [reply["error"] for reply in replies.values() if not reply["ok"]]:
+        raise AgentError("agent " + "; agent ".join(refusals))
+    return replies

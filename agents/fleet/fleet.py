@@ -1,0 +1,389 @@
+"""The fleet: commands the agents of all servers together and converts their clocks to one."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from agents.engine.clock import clock_identity
+from agents.fleet.channel import Channel, Message, request_all
+from agents.fleet.inflight import InflightCollective, InflightCollectives
+from agents.fleet.liveness import LivenessMonitor
+from agents.fleet.lost_agents import LostAgents, abandon
+from moefabric.core.errors import AgentError
+from moefabric.core.flows import FlowRecord, PacedFlow
+from moefabric.core.units import NS_PER_S, duration_ns
+
+LEAD_S: Final = 0.02
+"""A collective starts at least this long after its request, so that all agents have it by then."""
+LEAD_PER_AGENT_S: Final = 0.001
+REPORT_S: Final = 2.0
+"""How long after a collective's deadline its agents may take to report."""
+ORDER_SILENCES: Final = 2.5
+"""Timeout for all agents to confirm a collective, as a multiple of the liveness monitor's
+`silence_s`; it is long because requests are long and all agents read them at the same time."""
+RECONNECT_S: Final = 10.0
+"""Timeout for opening broken connections again."""
+CLOCK_EXCHANGES: Final = 16
+
+
+@dataclass(frozen=True)
+class DataPath:
+    """One path between a pair of servers.
+
+    Attributes:
+        src: The sending server.
+        dst: The receiving server.
+        path: The sender's NIC (`o1`).
+        address: An address of the receiver.
+        dscp: Selects the sender's NIC.
+        reply_dscp: Selects the receiver's NIC for its packets, including TCP acknowledgements.
+        bind: Address to send from, on hosts that select NICs by source address.
+    """
+
+    src: str
+    dst: str
+    path: str
+    address: str
+    dscp: int = 0
+    reply_dscp: int = 0
+    bind: str = ""
+
+
+@dataclass(frozen=True)
+class ClockOffset:
+    """An agent's CLOCK_MONOTONIC minus ours, and the round-trip time of the measurement."""
+
+    offset_ns: int = 0
+    round_trip_ns: int = 0
+
+
+def clock_offset(exchanges: Iterable[tuple[int, int, int]]) -> ClockOffset:
+    """Return the offset that the fastest exchange gives; its error is the smallest (RFC 5905).
+
+    Args:
+        exchanges: Our time of the request, the agent's time, and our time of the reply, in ns.
+    """
+    sent, theirs, received = min(exchanges, key=lambda times: times[2] - times[0])
+    return ClockOffset(theirs - (sent + received) // 2, received - sent)
+
+
+class Fleet:
+    """All agents.
+
+    Instants are CLOCK_MONOTONIC of this process; requests convert them to each agent's clock. Every
+    method raises AgentError, which names the agents, if some are gone, refuse or are silent.
+
+    Args:
+        channels: The agents' control channels.
+        clock: Identity of our clock; an agent that reports the same one has the same clock.
+        liveness: Notices lost agents.
+
+    Attributes:
+        channels: The channels of agents that are not lost, by server.
+        facts: Each agent's reply to `hello`.
+        clocks: Each agent's clock offset.
+        ports: Each agent's data port.
+        start_delay_ns: How late each agent began the last collective that was collected.
+    """
+
+    def __init__(
+        self, channels: Iterable[Channel], clock: str = "", liveness: LivenessMonitor | None = None
+    ) -> None:
+        self.channels = {channel.name: channel for channel in channels}
+        self.start_delay_ns: dict[str, int] = {}
+        self.facts = self.request("hello")
+        for name, fact in self.facts.items():
+            if fact["name"] != name:
+                raise AgentError(f"agent {name}: it calls itself {fact['name']}")
+        clock = clock or clock_identity()
+        self.clocks = {
+            name: ClockOffset() if clock and fact["clock"] == clock else self._measure_clock(name)
+            for name, fact in self.facts.items()
+        }
+        self.ports: dict[str, int] = {}
+        self._paths: dict[tuple[str, str, str], DataPath] = {}
+        self._options: Message = {}
+        self.liveness, self._lost = liveness or LivenessMonitor(), LostAgents()
+        self._dead = {f"{name}/{gpu}" for name, fact in self.facts.items() for gpu in fact["dead"]}
+        self._inflight = InflightCollectives()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def request(self, op: str, deadline_s: float = 5.0, **fields: Any) -> dict[str, Message]:
+        """Send the same request to all agents; return the replies by server."""
+        return request_all(dict.fromkeys(self.channels.values(), (op, fields)), deadline_s)
+
+    def connect(
+        self,
+        paths: Sequence[DataPath],
+        deadline_s: float = 10.0,
+        congestion: str = "cubic",
+        sndbuf: int = 512 * 1024,
+    ) -> dict[str, Message]:
+        """Open a data connection for every path.
+
+        Args:
+            paths: The paths.
+            deadline_s: How long opening them may take.
+            congestion: TCP congestion control.
+            sndbuf: Socket send buffer in bytes: at least the path's bandwidth-delay product, yet
+                small enough that bytes which count as sent have nearly left.
+
+        Returns:
+            The kernel's data about each connection, by sending server.
+        """
+        requests: dict[Channel, tuple[str, Message]] = {}
+        for path in paths:
+            address = "::" if ":" in path.address else "0.0.0.0"
+            requests[self._channel(path.dst)] = "listen", {"address": address}
+        replies = request_all(requests, deadline_s)
+        self.ports |= {dst: reply["port"] for dst, reply in replies.items()}
+        by_sender: dict[str, list[Message]] = {}
+        for path in paths:
+            fields = {**vars(path), "peer": path.dst, "port": self.ports[path.dst]}
+            del fields["src"], fields["dst"]
+            by_sender.setdefault(path.src, []).append(fields)
+        until_ns = time.monotonic_ns() + duration_ns(deadline_s)
+        self._paths |= {(path.src, path.dst, path.path): path for path in paths}
+        self._options = options = {"congestion": congestion, "sndbuf": sndbuf}
+        requests = {}
+        for src, destinations in by_sender.items():
+            fields = {"paths": destinations, "deadline_ns": self._their_time(src, until_ns)}
+            requests[self._channel(src)] = "connect", {**fields, **options}
+        return request_all(requests, deadline_s + REPORT_S)
+
+    # --- collectives -----------------------------------------------------------------------------
+
+    def run(
+        self,
+        collective: int,
+        flows: Sequence[PacedFlow],
+        start_ns: int | None = None,
+        deadline_s: float = 30.0,
+    ) -> list[FlowRecord]:
+        """Send flows that start together; return a record of each, in order.
+
+        Args:
+            collective: The collective's number.
+            flows: The flows.
+            start_ns: When they start; None for as soon as all agents have the request.
+            deadline_s: Time after the start by which flows have to arrive to be ok.
+        """
+        start_ns = self.arm(collective, flows, start_ns, deadline_s)
+        left_s = (start_ns - time.monotonic_ns()) / NS_PER_S + deadline_s
+        return self.collect(collective, flows, left_s + REPORT_S)
+
+    def arm(
+        self, collective: int, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float
+    ) -> int:
+        """Send each agent its part of a collective; return the instant at which it starts.
+
+        Several collectives may be armed at the same time. The arguments are those of `run`.
+        """
+        servers = _servers(flows)
+        if start_ns is None:
+            slowest_ns = max(clock.round_trip_ns for clock in self.clocks.values())
+            lead_s = LEAD_S + LEAD_PER_AGENT_S * len(servers)
+            start_ns = time.monotonic_ns() + duration_ns(lead_s) + 4 * slowest_ns
+        self.liveness.check_reachable(servers)
+        requests = self._requests(collective, flows, start_ns, start_ns + duration_ns(deadline_s))
+        request_all(requests, ORDER_SILENCES * self.liveness.silence_s)
+        return start_ns
+
+    def _requests(
+        self, collective: int, flows: Sequence[PacedFlow], start_ns: int | None, until_ns: int
+    ) -> dict[Channel, tuple[str, Message]]:
+        """Return the request to each agent of a collective; without a start it begins at once."""
+        transfers: dict[str, dict[str, list[Message]]] = {
+            name: {"sends": [], "receives": []} for name in _servers(flows)
+        }
+        for flow in flows:
+            common = {"path": flow.path, "bytes": flow.bytes}
+            send = {"peer": flow.dst, "rate_bps": flow.rate_bps, **common}
+            transfers[flow.src]["sends"].append(send)
+            transfers[flow.dst]["receives"].append({"peer": flow.src, **common})
+        requests: dict[Channel, tuple[str, Message]] = {}
+        for name, sends_and_receives in transfers.items():
+            times = {"deadline_ns": self._their_time(name, until_ns)}
+            if start_ns is not None:
+                times["start_ns"] = self._their_time(name, start_ns)
+            fields = {"collective": collective, **times, **sends_and_receives}
+            requests[self._channel(name)] = "collective", fields
+        return requests
+
+    def collect(
+        self, collective: int, flows: Sequence[PacedFlow], deadline_s: float
+    ) -> list[FlowRecord]:
+        """Wait until all agents of an armed collective have reported; return its flow records.
+
+        Raises:
+            ServerLossError: as soon as one of them, or a rank of its server, is lost.
+        """
+        channels = [self._channel(name) for name in _servers(flows)]
+        if silent := self.liveness.wait(channels, lambda c: collective in c.reports, deadline_s):
+            names = ", ".join(channel.name for channel in silent)
+            raise AgentError(
+                f"agents {names}: no report on collective {collective} within {deadline_s:.1f} s"
+            )
+        reports = {channel.name: channel.reports.pop(collective) for channel in channels}
+        self.start_delay_ns = {name: report["start_late_ns"] for name, report in reports.items()}
+        return self._records(collective, flows, reports)
+
+    def launch(self, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float) -> int:
+        """Arm a collective without waiting for the agents' replies; return its number.
+
+        Without a start, each server begins when it has the request, perhaps before its peer has it.
+        So numbers are unique, and early bytes aren't mistaken for those of an older collective.
+        """
+        number = self._inflight.new_number()
+        until_ns = (time.monotonic_ns() if start_ns is None else start_ns) + duration_ns(deadline_s)
+        self.liveness.check_reachable(_servers(flows))
+        requests = {
+            channel: channel.post(op, **fields)
+            for channel, (op, fields) in self._requests(number, flows, start_ns, until_ns).items()
+        }
+        deadline_ns = until_ns + duration_ns(REPORT_S)
+        self._inflight.add(number, InflightCollective(tuple(flows), requests, deadline_ns))
+        return number
+
+    def wait_ended(self, until_ns: int | None) -> dict[int, list[FlowRecord]]:
+        """Wait until a launched collective ends, `wake` is called or `until_ns` has come.
+
+        Args:
+            until_ns: When the wait ends at the latest; None for no limit.
+
+        Returns:
+            The flow records of all collectives that have ended, by number.
+
+        Raises:
+            ServerLossError: if an agent or a rank of its server is lost.
+        """
+        ended = self._inflight.wait_ended(until_ns, self.liveness)
+        return {
+            number: self._records(number, flows, reports)
+            for number, (flows, reports) in ended.items()
+        }
+
+    def wake(self) -> None:
+        """End `wait_ended`; any thread may call it."""
+        self._inflight.wake()
+
+    # --- losses ----------------------------------------------------------------------------------
+
+    def losses(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the servers that are dropped, and the GPUs (`s1/3`) whose ranks are dead."""
+        for channel in self.channels.values():
+            channel.read()
+            for event in channel.rank_events:
+                gpu = f"{channel.name}/{event['gpu']}"
+                (self._dead.discard if event["alive"] else self._dead.add)(gpu)
+            channel.rank_events.clear()
+        return self._lost.names, frozenset(self._dead)
+
+    def watch_reachability(self, unreachable: Callable[[str], bool]) -> None:
+        """Treat a server as lost while `unreachable` returns that it is cut off."""
+        self.liveness.unreachable = unreachable
+
+    def drop(self, servers: Iterable[str]) -> None:
+        """Continue without some servers."""
+        for server in servers:
+            if server in self.channels:
+                self._lost.add(self.channels.pop(server))
+
+    def abandon(self, collective: int) -> None:
+        """End a collective at all agents that are left."""
+        self._inflight.forget(collective)
+        abandon(self.channels.values(), collective)
+
+    def reconnect(self) -> None:
+        """Open broken connections again between the servers that are left."""
+        broken = {
+            (src, connection["peer"], connection["path"])
+            for src, reply in self.request("stats").items()
+            for connection in reply["connections"]
+            if connection["state"] != "up" and connection["peer"] in self.channels
+        }
+        self._open_again([self._paths[key] for key in sorted(broken) if key in self._paths])
+
+    def readmit(self) -> frozenset[str]:
+        """Connect servers that have come back to the others; return their names."""
+        returned = self._lost.take_returned(self.liveness.unreachable)
+        self.channels |= {channel.name: channel for channel in returned}
+        names = frozenset(channel.name for channel in returned)
+        if returned:
+            request_all(dict.fromkeys(returned, ("close", {})), 5.0)
+            ends = ((path, {path.src, path.dst}) for path in self._paths.values())
+            self._open_again([p for p, pair in ends if pair & names and pair <= {*self.channels}])
+        return names
+
+    def _open_again(self, paths: Sequence[DataPath]) -> None:
+        if paths:
+            self.connect(paths, RECONNECT_S, **self._options)
+
+    def close(self) -> None:
+        """Close all control channels, which ends agents over SSH."""
+        self._inflight.close()
+        self._lost.close()
+        for channel in self.channels.values():
+            channel.close()
+
+    # --- records and clocks ----------------------------------------------------------------------
+
+    def _records(
+        self, collective: int, flows: Sequence[PacedFlow], reports: dict[str, Message]
+    ) -> list[FlowRecord]:
+        sends = {name: iter(report["sends"]) for name, report in reports.items()}
+        receives = {name: iter(report["receives"]) for name, report in reports.items()}
+        records = []
+        for flow in flows:
+            sent, received = next(sends[flow.src]), next(receives[flow.dst])
+            record = FlowRecord(
+                collective,
+                flow.src,
+                flow.dst,
+                flow.path,
+                bytes=sent["moved"],
+                received_bytes=received["moved"],
+                rate_bps=flow.rate_bps,
+                first_sent_ns=self._our_time(flow.src, sent["first_ns"]),
+                last_sent_ns=self._our_time(flow.src, sent["last_ns"]),
+                first_received_ns=self._our_time(flow.dst, received["first_ns"]),
+                last_received_ns=self._our_time(flow.dst, received["last_ns"]),
+                retransmits=sent["retransmits"],
+                ok=sent["ok"] and received["ok"],
+                why=received["why"] or sent["why"],
+                corrupt=received["corrupt"],
+            )
+            records.append(record)
+        return records
+
+    def _channel(self, name: str) -> Channel:
+        if name not in self.channels:
+            servers = ", ".join(sorted(self.channels))
+            raise AgentError(f"server {name} has no agent; there are {servers}")
+        return self.channels[name]
+
+    def _measure_clock(self, name: str) -> ClockOffset:
+        channel, exchanges = self._channel(name), []
+        for _ in range(CLOCK_EXCHANGES):
+            sent_ns = time.monotonic_ns()
+            their_ns = request_all({channel: ("clock", {})}, 5.0)[name]["monotonic_ns"]
+            exchanges.append((sent_ns, their_ns, time.monotonic_ns()))
+        return clock_offset(exchanges)
+
+    def _their_time(self, name: str, our_ns: int) -> int:
+        return our_ns + self.clocks[name].offset_ns
+
+    def _our_time(self, name: str, their_ns: int | None) -> int:
+        """Return an agent's instant on our clock; 0 for never."""
+        return 0 if their_ns is None else their_ns - self.clocks[name].offset_ns
+
+
+def _servers(flows: Sequence[PacedFlow]) -> list[str]:
+    """Return the servers of flows, in order of appearance."""
+    return list(dict.fromkeys(name for flow in flows for name in (flow.src, flow.dst)))

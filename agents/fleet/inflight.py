@@ -1,0 +1,142 @@
+"""Concurrent collectives: which agents take part in each, and which have reported its end."""
+
+import selectors
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+
+from agents.fleet.channel import Channel, Message, check_open
+from agents.fleet.liveness import LOOK_S, LivenessMonitor
+from moefabric.core.errors import AgentError
+from moefabric.core.flows import PacedFlow
+
+
+@dataclass(frozen=True)
+class InflightCollective:
+    """A launched collective.
+
+    Attributes:
+        flows: Its flows.
+        requests: By channel of an agent that takes part, the number of the request to it.
+        deadline_ns: When all agents must have reported, CLOCK_MONOTONIC of this process.
+    """
+
+    flows: tuple[PacedFlow, ...]
+    requests: dict[Channel, int]
+    deadline_ns: int
+
+
+class InflightCollectives:
+    """All launched collectives that have not ended. One thread waits; any thread may wake it."""
+
+    def __init__(self) -> None:
+        self._collectives: dict[int, InflightCollective] = {}
+        self._numbers = count(time.monotonic_ns())
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_receiver.setblocking(False)
+        self._wake_sender.setblocking(False)
+
+    def new_number(self) -> int:
+        """Return a number that no collective has had before, even in other fleets of the agents."""
+        return next(self._numbers)
+
+    def add(self, number: int, collective: InflightCollective) -> None:
+        """Add a launched collective."""
+        self._collectives[number] = collective
+
+    def forget(self, number: int) -> None:
+        """Stop waiting for a collective, if it is in flight."""
+        if (collective := self._collectives.pop(number, None)) is not None:
+            for channel, request in collective.requests.items():
+                channel.forget(request)
+
+    def wait_ended(
+        self, until_ns: int | None, liveness: LivenessMonitor
+    ) -> dict[int, tuple[tuple[PacedFlow, ...], dict[str, Message]]]:
+        """Wait until a collective ends, `wake` is called or `until_ns` has come.
+
+        Args:
+            until_ns: When the wait ends at the latest, CLOCK_MONOTONIC of this process; None for
+                no limit.
+            liveness: Notices lost agents.
+
+        Returns:
+            By collective that has ended, its flows and the reports of its agents.
+
+        Raises:
+            AgentError: if an agent refuses, or is silent long after a collective's deadline.
+            ServerLossError: if an agent or a rank of its server is lost.
+        """
+        check_s = time.monotonic()
+        while not (ended := self._take_ended()):
+            deadlines = [collective.deadline_ns for collective in self._collectives.values()]
+            end_ns = min([*deadlines, *([] if until_ns is None else [until_ns])], default=None)
+            left_s = None if end_ns is None else (end_ns - time.monotonic_ns()) / 1e9
+            if left_s is not None and left_s <= 0:
+                self._check_deadlines()
+                break
+            channels = {c for one in self._collectives.values() for c in one.requests}
+            look_s = LOOK_S if left_s is None else min(LOOK_S, left_s)
+            if self._read_ready(channels, look_s):
+                return self._take_ended()
+            if time.monotonic() >= check_s:  # not after every report, since every agent sends one
+                check_s = time.monotonic() + LOOK_S
+                unreported = {c for n in self._collectives for c in self._unreported(n)}
+                liveness.check(channels, unreported)
+        return ended
+
+    def wake(self) -> None:
+        """End the current `wait_ended`, or the next one."""
+        with suppress(BlockingIOError, OSError):  # a wake-up is pending, or the socket is closed
+            self._wake_sender.send(b"!")
+
+    def close(self) -> None:
+        """Release the sockets."""
+        self._wake_receiver.close()
+        self._wake_sender.close()
+
+    def _read_ready(self, channels: Iterable[Channel], timeout_s: float) -> bool:
+        """Wait until channels can be read, and read them; return whether `wake` was called."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake_receiver, selectors.EVENT_READ)
+            for channel in channels:
+                if not channel.gone:
+                    selector.register(channel.stream, selectors.EVENT_READ, channel)
+            ready = [key.data for key, _ in selector.select(timeout_s)]
+        for channel in ready:
+            if channel is None:
+                self._wake_receiver.recv(4096)
+            else:
+                channel.read()
+        return None in ready
+
+    def _unreported(self, number: int) -> list[Channel]:
+        requests = self._collectives[number].requests
+        return [channel for channel in requests if number not in channel.reports]
+
+    def _take_ended(self) -> dict[int, tuple[tuple[PacedFlow, ...], dict[str, Message]]]:
+        ended = {}
+        for number, collective in list(self._collectives.items()):
+            for channel, request in collective.requests.items():
+                reply = channel.replies.pop(request, None)
+                if reply is not None and not reply["ok"]:
+                    del self._collectives[number]
+                    raise AgentError(f"agent {reply['error']}")
+            check_open(collective.requests)
+            if not self._unreported(number):
+                reports = {c.name: c.reports.pop(number) for c in collective.requests}
+                ended[number] = collective.flows, reports
+                del self._collectives[number]
+        return ended
+
+    def _check_deadlines(self) -> None:
+        """Raise AgentError if the earliest deadline has passed."""
+        if not self._collectives:
+            return
+        number = min(self._collectives, key=lambda n: self._collectives[n].deadline_ns)
+        if time.monotonic_ns() >= self._collectives[number].deadline_ns:
+            names = ", ".join(sorted(channel.name for channel in self._unreported(number)))
+            raise AgentError(f"agents {names}: no report on collective {number} after its deadline")

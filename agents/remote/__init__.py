@@ -1,0 +1,1 @@
+"""Agents on real servers over SSH."""

@@ -1,0 +1,91 @@
+"""JSON over a persistent HTTP/1.1 connection, for the controller client and RESTCONF."""
+
+import json
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
+from typing import Any
+
+from moefabric.core.errors import ControlError
+
+Dial = Callable[[tuple[str, int], float], socket.socket]
+"""Opens a TCP connection, given address and timeout in s, as `socket.create_connection` does."""
+
+
+class NoResponseError(ControlError):
+    """The peer is unreachable or has hung up. It may or may not have executed the last command."""
+
+
+class ResponseTimeoutError(NoResponseError):
+    """The peer is connected but did not answer in time."""
+
+
+def reason(error: Exception) -> str:
+    """Return an error's text without its number, or its type if it has no text."""
+    text = error.strerror if isinstance(error, OSError) else ""
+    return text or str(error) or type(error).__name__
+
+
+class HttpClient(HTTPConnection):
+    """An HTTP connection that opens on demand, closes after any fault and names its peer in errors.
+
+    Args:
+        name: The peer's name in errors.
+        address: Host and TCP port.
+        timeout_s: How long connecting or one response may take.
+        dial: Opens the TCP connection; in a process that runs on Eventlet, one of Eventlet's.
+        headers: Headers of every request.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: tuple[str, int],
+        timeout_s: float,
+        dial: Dial = socket.create_connection,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(*address, timeout=timeout_s)
+        self._address, self._timeout_s, self._dial = address, timeout_s, dial
+        self.place = f"{name} at {address[0]}:{address[1]}"
+        self._headers = headers or {}
+
+    def connect(self) -> None:
+        """Open the TCP connection."""
+        self.sock = self._dial(self._address, self._timeout_s)
+        self.sock.settimeout(self._timeout_s)
+        # The request line and headers are sent before the body.
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def exchange(self, method: str, path: str, document: Any = None) -> tuple[int, bytes]:
+        """Send a request and return the status and body of the response.
+
+        Args:
+            method: HTTP method.
+            path: Path and query.
+            document: Value that the body encodes as JSON; None for no body.
+
+        Raises:
+            ResponseTimeoutError: if the peer does not answer within the timeout.
+            NoResponseError: if the peer is unreachable or hangs up.
+        """
+        body = None if document is None else json.dumps(document).encode()
+        try:
+            self.request(method, path, body, dict(self._headers))
+            response = self.getresponse()
+            return response.status, response.read()
+        except TimeoutError as error:
+            self.close()
+            raise ResponseTimeoutError(
+                f"{self.place}: no answer to {method} {path} within {self._timeout_s:g} s"
+            ) from error
+        except (OSError, HTTPException) as error:
+            self.close()
+            raise NoResponseError(f"{self.place}: {reason(error)}") from error
+
+    def shut_down(self) -> None:
+        """Make a pending `exchange` of another thread raise NoResponseError."""
+        if (sock := self.sock) is not None:
+            with suppress(OSError):  # the connection has ended already
+                sock.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,1 @@
+"""Failure detection and rerouting in regions and in the EPS."""

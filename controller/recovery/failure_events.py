@@ -1,0 +1,138 @@
+"""Delivers NIC events of a controller's switches to its recovery, without delay and in order."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
+
+from controller.recovery.dilated_work import DilatedWork
+from controller.recovery.failure_state import NicEvent
+from controller.southbound.openflow import green
+from moefabric.core.errors import ControlError
+from moefabric.core.topology import Nic, NicKind, Region
+from moefabric.core.units import NS_PER_S
+
+log = logging.getLogger(__name__)
+
+_QUIET_S: Final = 0.02
+"""Time without events after which circuits are planned again. The ports of an OCS that loses power
+go down one after the other, and the OCS must not be commanded before the last one is down."""
+_MOST_QUIET_WAITS: Final = 50
+_RETRY_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Delays between attempts to restore circuits and relays; after these, the next demand tries."""
+_RULES_S: Final = 0.005
+_CIRCUITS_S: Final = 0.025
+"""Expected work on rules and on circuits until some was measured, in seconds."""
+
+
+class NicEventDispatcher:
+    """Queues NIC events and delivers them from two green threads: rules first, circuits later.
+
+    Args:
+        region: The controller's region; None for the EPS.
+        dilation: Factor by which the run's times are stretched. The controller's work and its
+            pauses are stretched, too.
+        clock_ns: CLOCK_MONOTONIC.
+    """
+
+    def __init__(
+        self,
+        region: Region | None,
+        dilation: float = 1.0,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._clock_ns, self._dilation = clock_ns, dilation
+        self._rules = DilatedWork(dilation, _RULES_S, green.sleep)
+        self._circuits = DilatedWork(dilation, _CIRCUITS_S, green.sleep)
+        ocs = region.ocs if region else None
+        self._settle_s = (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S if ocs else 0.0
+        self._idle_ns = 0
+        """Since when there has been nothing to deliver."""
+        self._links_follow_light = bool(region and region.ocs and region.ocs.link_down)
+        self._events = green.GreenQueue[NicEvent]()
+        self._repair_due = green.GreenEvent()
+
+    def port_changed(self, _switch: str, peer: str, up: bool) -> None:  # noqa: FBT001 - a callback
+        """Queue a link change of a packet switch's port, unless no NIC is plugged in there."""
+        if "/" not in peer:
+            return
+        nic = Nic.parse(peer)
+        follows_light = self._links_follow_light and nic.kind is NicKind.OPTICAL
+        self._events.put(NicEvent(nic, up, self._clock_ns(), follows_light=follows_light))
+
+    def ocs_ports_changed(self, states: Sequence[tuple[Nic, bool]]) -> None:
+        """Queue state changes of OCS ports, each named by its NIC."""
+        now_ns = self._clock_ns()
+        for nic, works in states:
+            self._events.put(NicEvent(nic, works, now_ns, ocs_port=True))
+
+    def start(
+        self,
+        handle_events: Callable[[list[NicEvent]], bool],
+        relay: Callable[[], bool],
+        relight: Callable[[], None],
+    ) -> None:
+        """Deliver all events from now on.
+
+        After a ControlError, `relay` and `relight` are called again later.
+
+        Args:
+            handle_events: Changes the rules; returns whether circuits or relays should change too.
+            relay: Uses lit circuits for relays; returns whether a server needs further circuits.
+            relight: Plans and lights circuits again.
+        """
+        green.spawn(self._deliver, handle_events)
+        green.spawn(self._repair, relay, relight)
+
+    def _deliver(self, handle_events: Callable[[list[NicEvent]], bool]) -> None:
+        while True:
+            events = self._events.take_all()
+            try:
+                with self._delayed(events):
+                    repair = handle_events(events)
+                if repair:
+                    self._repair_due.set()
+            except Exception:  # a programming error must not lose later events
+                log.exception("events not handled: %s", events)
+            self._idle_ns = self._clock_ns()
+
+    def _delayed(self, events: Sequence[NicEvent]) -> AbstractContextManager[None]:
+        """Return the delay of the work on events; links that go down with their light cause none.
+
+        Whether such a link has failed shows only while its circuit is dark.
+        """
+        if all(event.follows_light and not event.up for event in events):
+            return nullcontext()
+        first_ns = max(self._idle_ns, min(event.at_ns for event in events))
+        return self._rules.delayed((self._clock_ns() - first_ns) / NS_PER_S)
+
+    def _wait_quiet(self) -> None:
+        """Wait until no event comes for a while; limit the wait in case a NIC keeps flapping."""
+        for _ in range(_MOST_QUIET_WAITS):
+            if not self._repair_due.wait(self._dilation * _QUIET_S):
+                return
+            self._repair_due = green.GreenEvent()
+
+    def _repair(self, relay: Callable[[], bool], relight: Callable[[], None]) -> None:
+        """Repair circuits after failures, in a thread of its own because that may take long."""
+        while True:
+            while not self._repair_due.wait(3600):
+                pass
+            self._repair_due = green.GreenEvent()
+            for retry_s in _RETRY_S:
+                try:
+                    with self._rules.delayed():
+                        needs_circuits = relay()
+                    if not needs_circuits:
+                        self._wait_quiet()
+                    with self._circuits.delayed(settle_s=self._settle_s):
+                        relight()
+                    break
+                except ControlError as error:
+                    log.warning("circuits or relays not restored yet: %s", error)
+                except Exception:  # a programming error in one repair must not end the later ones
+                    log.exception("circuits not restored")
+                    break
+                if self._repair_due.wait(self._dilation * retry_s):
+                    break

@@ -1,0 +1,130 @@
+"""The failures that a controller detected, and its action on each."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Protocol
+
+from controller.recovery.failure_state import DetectedFailure
+from moefabric.core.failures import FailureKind
+
+MOST_CLEARED: Final = 1000
+"""How many cleared failures the history keeps."""
+
+
+class Event(Protocol):
+    """An event that happens once: a `threading.Event` or an event of green threads."""
+
+    def set(self) -> None:
+        """Wake all threads that wait."""
+
+    def wait(self, seconds: float, /) -> object:
+        """Wait until `set` is called, for at most so many seconds."""
+
+
+@dataclass(frozen=True)
+class FailureReport:
+    """One failure. Instants are CLOCK_MONOTONIC.
+
+    Attributes:
+        number: Number of the report, from 1.
+        what: The failed component.
+        kind: Value of its `FailureKind`.
+        detected_ns: When the controller noticed it.
+        recovered_ns: When traffic had another path; None for not yet.
+        cleared_ns: When the component worked again; None for not yet.
+        action: What the controller did, as text.
+    """
+
+    number: int
+    what: str
+    kind: str
+    detected_ns: int
+    recovered_ns: int | None = None
+    cleared_ns: int | None = None
+    action: str = ""
+
+    @property
+    def failure(self) -> DetectedFailure:
+        """The failure that this report is about."""
+        return DetectedFailure(self.what, FailureKind(self.kind))
+
+
+class FailureHistory:
+    """All failures of a controller that are not cleared, and the latest cleared ones.
+
+    Args:
+        clock_ns: CLOCK_MONOTONIC.
+        event: Makes the events that readers wait for.
+
+    Attributes:
+        version: Increases with every change.
+    """
+
+    def __init__(
+        self,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        event: Callable[[], Event] = threading.Event,
+    ) -> None:
+        self._clock_ns, self._event = clock_ns, event
+        self._reports: dict[int, FailureReport] = {}
+        self._last_number = 0
+        self.version = 0
+        self._changed = event()
+
+    def standing(self) -> list[FailureReport]:
+        """Return the failures that are not cleared."""
+        return [report for report in self._reports.values() if report.cleared_ns is None]
+
+    def add(self, failures: Iterable[DetectedFailure], at_ns: int) -> list[FailureReport]:
+        """Add failures that were detected at an instant; return reports of those that are new."""
+        standing = {report.failure for report in self.standing()}
+        reports = list[FailureReport]()
+        for failure in failures:
+            if failure not in standing:
+                self._last_number += 1
+                report = FailureReport(self._last_number, failure.what, failure.kind.value, at_ns)
+                self._reports[report.number] = report
+                reports.append(report)
+        cleared = [n for n, report in self._reports.items() if report.cleared_ns is not None]
+        for number in cleared[:-MOST_CLEARED]:
+            del self._reports[number]
+        if reports:
+            self._publish()
+        return reports
+
+    def record_action(self, number: int, action: str, *, recovered: bool = True) -> None:
+        """Record an action on a failure, and whether traffic has a path thanks to it."""
+        report = self._reports[number]
+        actions = f"{report.action}; {action}" if report.action else action
+        recovered_ns = report.recovered_ns or (self._clock_ns() if recovered else None)
+        self._reports[number] = replace(report, action=actions, recovered_ns=recovered_ns)
+        self._publish()
+
+    def clear(self, is_over: Callable[[DetectedFailure], bool]) -> list[FailureReport]:
+        """Clear the failures that are over; return their reports."""
+        over = [report for report in self.standing() if is_over(report.failure)]
+        now_ns = self._clock_ns()
+        for report in over:
+            self._reports[report.number] = replace(report, cleared_ns=now_ns)
+        if over:
+            self._publish()
+        return over
+
+    def to_json(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
+        """Return `version` and `failures`.
+
+        Args:
+            after: Wait until the version is later than this; None for no wait.
+            wait_s: How long to wait for that.
+        """
+        if after is not None and self.version <= after:
+            self._changed.wait(wait_s)
+        reports = [asdict(report) for report in self._reports.values()]
+        return {"version": self.version, "failures": reports}
+
+    def _publish(self) -> None:
+        self.version += 1
+        changed, self._changed = self._changed, self._event()
+        changed.set()

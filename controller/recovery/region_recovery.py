@@ -1,0 +1,206 @@
+"""Recovery of a region: traffic avoids failed components until they work again.
+
+`handle_events` acts at once, even during a reconfiguration: it changes the rules so that they use
+no failed NIC. `relay` acts only when circuits may change: it makes servers whose electrical NICs
+have all failed reachable through a peer.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from controller.reconfiguration import Reconciler
+from controller.recovery.failure_history import FailureHistory, FailureReport
+from controller.recovery.failure_state import NicEvent, NicStates, new_failures, persists
+from controller.recovery.relays import select_relays
+from moefabric.core.circuits import Circuit, CircuitSet
+from moefabric.core.errors import ControlError
+from moefabric.core.failures import FailureKind
+from moefabric.core.protocols import PacketSwitches
+from moefabric.core.rules import RuleChange, server_rules
+from moefabric.core.topology import Fabric, Nic, NicKind, Region
+
+log = logging.getLogger(__name__)
+
+_NO_CHANGE = RuleChange.between((), ())
+
+
+class RegionRecovery:
+    """Changes the rules of a region's servers so that they use what works.
+
+    Args:
+        fabric: The fabric; the switches start with its rules.
+        region: The region.
+        switches: Its server switches.
+        reconciler: The reconciler of the region's circuits; None if the region has no OCS.
+        announce_relays: Tells the EPS's controller the region's relays, which replace earlier ones;
+            raises ControlError if that controller doesn't comply. None if there is no EPS.
+        history: The failure history to report to.
+
+    Attributes:
+        fabric: The fabric without the NICs that have failed.
+        relay_circuits: The circuit to the relay of each server that uses one.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        region: Region,
+        switches: PacketSwitches,
+        reconciler: Reconciler | None,
+        announce_relays: Callable[[Mapping[str, str]], None] | None = None,
+        history: FailureHistory | None = None,
+    ) -> None:
+        self.fabric, self.history = fabric, history or FailureHistory()
+        self.relay_circuits: dict[str, Circuit] = {}
+        self._whole_fabric, self._region = fabric, region
+        self._switches, self._reconciler = switches, reconciler
+        self._announce_relays, self._announced = announce_relays, dict[str, str]()
+        self._states, self._rules = NicStates(), server_rules(fabric, region)
+        self._retried: frozenset[Nic] = frozenset()
+        """NICs without light that plans may use again."""
+        self._awaiting_relay: dict[str, list[int]] = {}
+        """By server, the numbers of the failures that are recovered once it has a relay."""
+
+    @property
+    def reserved_circuits(self) -> CircuitSet:
+        """The circuits of relays in use."""
+        return CircuitSet(frozenset(self.relay_circuits.values()))
+
+    @property
+    def required_circuits(self) -> CircuitSet:
+        """The circuits that relays need, lit or not; plans keep them."""
+        return CircuitSet(frozenset(self._select_relays().values()))
+
+    @property
+    def relays(self) -> dict[str, str]:
+        """The relay of each server that uses one."""
+        return _relays(self.relay_circuits)
+
+    @property
+    def has_light(self) -> bool:
+        """Whether any optical NIC of the region works."""
+        return any(self.fabric.usable_optical(server) for server in self._region.servers)
+
+    # --- at once ---------------------------------------------------------------------------------
+
+    def handle_events(self, events: Sequence[NicEvent]) -> bool:
+        """Stop using NICs that failed; return whether circuits or relays should change too."""
+        carrying = self._lit().nics  # others may lose their light on purpose
+        relevant = [e for e in events if e.up or not e.follows_light or e.nic in carrying]
+        before, now = self._states, self._states.after(relevant)
+        if now == before:
+            return False
+        self._states = now
+        self._retried &= now.dark & before.dark
+        failures = new_failures(self._whole_fabric, [self._region], before, now)
+        reports = self.history.add(failures, min(event.at_ns for event in events))
+        fault = self._update_rules()
+        for report in reports:
+            if fault:
+                self.history.record_action(report.number, fault, recovered=False)
+            else:
+                self._record_recovery(report)
+        self._clear_failures()
+        optical = any(nic.kind is NicKind.OPTICAL for nic in before.out ^ now.out)
+        return optical or self._select_relays() != self.relay_circuits
+
+    def retry_dark_nics(self) -> None:
+        """Let plans use dark NICs again, because only a new circuit shows whether they work."""
+        if self._states.dark != self._retried:
+            self._retried = self._states.dark
+            self._update_rules()
+
+    def _update_rules(self) -> str:
+        """Adapt the rules to the NICs that work; return the error if a switch doesn't comply."""
+        states = self._states
+        out = states.down | states.failed_ports | (states.dark - self._retried)
+        self.fabric = self._whole_fabric.without_nics(out)
+        self.relay_circuits = {
+            server: circuit
+            for server, circuit in self.relay_circuits.items()
+            if not {circuit.a, circuit.b} & out
+        }
+        change = _NO_CHANGE
+        if self._reconciler:
+            change = self._reconciler.exclude_nics(out, device_gone=not self.has_light)
+        try:
+            self._change_rules(change)
+        except ControlError as error:
+            log.warning("absent switches get their rules when they reconnect: %s", error)
+            return str(error)
+        return ""
+
+    def _change_rules(self, circuit_change: RuleChange = _NO_CHANGE) -> None:
+        """Update the rules without circuits, and apply a change of circuit rules with them."""
+        target = server_rules(self.fabric, self._region, self.relay_circuits)
+        change, self._rules = RuleChange.between(self._rules, target), target
+        change = RuleChange(change.delete | circuit_change.delete, change.add | circuit_change.add)
+        if change.delete or change.add:
+            self._switches.apply(change)
+
+    def _record_recovery(self, report: FailureReport) -> None:
+        """Record how traffic avoids a failure, unless it has to wait for a relay."""
+        match report.kind:
+            case FailureKind.ELECTRICAL_NIC:
+                server = Nic.parse(report.what).server
+                usable = self.fabric.usable_electrical(server)
+                if not usable:
+                    self._awaiting_relay.setdefault(server, []).append(report.number)
+                    return
+                action = f"{server} sends by {', '.join(map(str, usable))}"
+            case FailureKind.SERVER:
+                action = "no circuit to it carries traffic"
+            case FailureKind.OCS:
+                action = f"all of {self._region.name} is on the EPS"
+            case _:
+                action = "its pair is on the EPS"
+        self.history.record_action(report.number, action)
+
+    def _clear_failures(self) -> None:
+        over = self.history.clear(lambda f: not persists(self._whole_fabric, f, self._states))
+        cleared = {report.number for report in over}
+        for server, numbers in self._awaiting_relay.items():
+            self._awaiting_relay[server] = [n for n in numbers if n not in cleared]
+
+    # --- when circuits may change ----------------------------------------------------------------
+
+    def _lit(self) -> CircuitSet:
+        return self._reconciler.lit if self._reconciler else CircuitSet()
+
+    def _select_relays(self) -> dict[str, Circuit]:
+        if self._reconciler is None:
+            return {}
+        return select_relays(self.fabric, self._region, self._lit(), self.relay_circuits)
+
+    def relay(self) -> None:
+        """Use the relays whose circuits are lit, and no others.
+
+        The relays' rules change before the EPS sends them packets to forward.
+
+        Raises:
+            ControlError: if a switch or the EPS's controller doesn't comply; call again later.
+        """
+        lit = self._lit().circuits
+        usable = {s: circuit for s, circuit in self._select_relays().items() if circuit in lit}
+        if usable != self.relay_circuits:
+            self.relay_circuits = usable
+            self._change_rules()
+        relays = _relays(usable)
+        if relays != self._announced:
+            if self._announce_relays:
+                self._announce_relays(relays)
+            self._announced = relays
+        for server, circuit in usable.items():
+            for number in self._awaiting_relay.pop(server, []):
+                action = f"{relays[server]} relays for {server} over {circuit}"
+                self.history.record_action(number, action)
+
+    def record_action(self, kinds: Collection[FailureKind], action: str) -> None:
+        """Record an action for all failures of some kinds that are not cleared."""
+        for report in self.history.standing():
+            if report.kind in kinds and action not in report.action:
+                self.history.record_action(report.number, action)
+
+
+def _relays(circuits: Mapping[str, Circuit]) -> dict[str, str]:
+    return {server: circuit.far_end(server).server for server, circuit in circuits.items()}

@@ -1,0 +1,1 @@
+"""Controller process: planning requests, northbound HTTP interface and supervision."""

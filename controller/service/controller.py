@@ -1,0 +1,315 @@
+"""A controller's requests: plan and light circuits, report state, and repair after failures.
+
+`controller.service.northbound` documents the fields of requests and replies.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
+from typing import Any, Protocol
+
+from controller.reconfiguration import Reconciler, Reconfiguration
+from controller.recovery.eps_recovery import EpsRecovery
+from controller.recovery.region_recovery import RegionRecovery
+from controller.southbound.openflow.flow_entries import RuleCounter
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.errors import ControlError, SpecError
+from moefabric.core.failures import FailureKind
+from moefabric.core.protocols import PacketSwitches
+from moefabric.core.rules import Rule
+from moefabric.core.topology import Fabric, Region
+from moefabric.core.transition import ReconfigurationPhases
+from moefabric.planner.plan import Plan, plan, policy_named
+
+log = logging.getLogger(__name__)
+
+
+class ObservableSwitches(PacketSwitches, Protocol):
+    """Packet switches whose state can be read."""
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """All switches of the controller."""
+
+    @property
+    def ready(self) -> tuple[str, ...]:
+        """The switches that are connected and have confirmed all their rules."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules that the switches should have."""
+
+    def counters(self) -> Mapping[str, Sequence[RuleCounter]]:
+        """Return each rule's counters, by switch."""
+
+
+CircuitTarget = Callable[[Fabric, CircuitSet, CircuitSet], CircuitSet]
+"""Returns the circuits to light, given the fabric without failed NICs, lit circuits and reserved
+circuits."""
+
+
+class Controller:
+    """The controller of a region, or of the EPS.
+
+    There is one reconfiguration at a time; further requests wait for the lock.
+
+    Args:
+        fabric: The fabric.
+        region: The region; None for the EPS.
+        switches: The controller's packet switches.
+        reconciler: The reconciler of the region's circuits; None if there is no OCS.
+        recovery: The recovery of the region or the EPS; None for a new, separate one.
+        lock: Held while circuits change; None for a lock between threads.
+        clock: Returns the seconds of a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        region: Region | None,
+        switches: ObservableSwitches,
+        reconciler: Reconciler | None,
+        *,
+        recovery: RegionRecovery | EpsRecovery | None = None,
+        lock: AbstractContextManager[Any] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.fabric, self.region, self.switches = fabric, region, switches
+        self._reconciler, self._adopted = reconciler, reconciler is None
+        self._lock, self.clock = lock or threading.Lock(), clock
+        if recovery is None and region is not None:
+            recovery = RegionRecovery(fabric, region, switches, reconciler)
+        self.recovery = recovery or EpsRecovery(fabric, switches)
+        self._target: CircuitTarget = lambda _, lit, reserved: _beside(reserved, lit)
+        """The target of the last request."""
+
+    def adopt(self) -> None:
+        """Put traffic on the circuits that are lit.
+
+        Raises:
+            ControlError: while the OCS or a switch doesn't answer.
+        """
+        with self._lock:
+            self._adopt()
+
+    def _adopt(self) -> None:
+        if not self._adopted and self._reconciler is not None:
+            self._reconciler.adopt()
+            self._adopted = True
+
+    # --- state -----------------------------------------------------------------------------------
+
+    def health(self) -> dict[str, Any]:
+        """Reply to `GET /health`."""
+        ready = self.switches.ready
+        return {
+            "region": self.region.name if self.region else None,
+            "ready": self._adopted and len(ready) == len(self.switches.switches),
+            "switches": list(ready),
+            "expected": list(self.switches.switches),
+            "ocs": self._adopted if self._reconciler else None,
+        }
+
+    def circuits(self) -> dict[str, Any]:
+        """Reply to `GET /circuits`."""
+        lit, dark = (self._reconciler.lit, self._reconciler.dark) if self._reconciler else ((), ())
+        return {"circuits": list(map(str, lit)), "dark": list(map(str, dark))}
+
+    def rules(self) -> dict[str, Any]:
+        """Reply to `GET /rules`."""
+        return {"rules": [asdict(rule) for rule in self.switches.rules]}
+
+    def counters(self) -> dict[str, Any]:
+        """Reply to `GET /counters`."""
+        return {
+            switch: [vars(counter) | {"rule": str(counter.rule)} for counter in counters]
+            for switch, counters in self.switches.counters().items()
+        }
+
+    def failures(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
+        """Reply to `GET /failures`, once the version is later than `after` or `wait_s` is over."""
+        return self.recovery.history.to_json(after, wait_s)
+
+    def relays(self) -> dict[str, Any]:
+        """Reply to `GET /relays`."""
+        name = self.region.name if self.region else None
+        return {"region": name, "relays": self.recovery.relays}
+
+    # --- reconfiguration -------------------------------------------------------------------------
+
+    def demand(self, request: Mapping[str, Any], started_s: float) -> dict[str, Any]:
+        """Plan circuits for a demand, light them and reply to `POST /demand`.
+
+        Args:
+            request: The request.
+            started_s: When the request began to arrive, on `clock`.
+
+        Raises:
+            SpecError: if the request is malformed.
+            ControlError: if a device fails.
+        """
+        region, reconciler, recovery = self._optical_parts()
+        name = request.get("policy", "mixnet")
+        if not isinstance(name, str):
+            raise SpecError([("policy", f"a name is needed, not {name!r}")])
+        policy, demand = policy_named(name), _demand(region, request)
+
+        def plan_circuits(fabric: Fabric, lit: CircuitSet, reserved: CircuitSet) -> Plan:
+            return plan(fabric, region, demand, policy, lit, reserved)
+
+        recovery.retry_dark_nics()
+        with self._lock if recovery.has_light else nullcontext():
+            if recovery.has_light:
+                self._adopt()
+            received_s = self.clock()
+            planned = plan_circuits(recovery.fabric, reconciler.lit, recovery.required_circuits)
+            planned_s = self.clock()
+            self._target = lambda *state: plan_circuits(*state).circuits
+            outcome = self._light(reconciler, recovery, planned.circuits)
+        return _reply(outcome, planned, received_s - started_s, planned_s - received_s)
+
+    def light(self, request: Mapping[str, Any], started_s: float) -> dict[str, Any]:
+        """Light exactly the named circuits, or those for a demand; reply to `POST /light`.
+
+        Arguments and errors are those of `demand`.
+        """
+        if "circuits" not in request:
+            return self.demand(request, started_s)
+        region, reconciler, recovery = self._optical_parts()
+        named = parse_circuits(self.fabric, region, request["circuits"])
+
+        def usable(fabric: Fabric, _lit: CircuitSet, reserved: CircuitSet) -> CircuitSet:
+            return _beside(reserved, named.without_nics(fabric.unusable_nics))
+
+        with self._lock:
+            self._adopt()
+            recovery.retry_dark_nics()
+            received_s = self.clock()
+            self._target = usable
+            target = usable(recovery.fabric, reconciler.lit, recovery.required_circuits)
+            outcome = self._light(reconciler, recovery, target)
+        unusable = named.circuits - target.circuits
+        outcome = replace(outcome, dark=CircuitSet(outcome.dark.circuits | unusable))
+        return _reply(outcome, None, received_s - started_s)
+
+    def _light(
+        self, reconciler: Reconciler, recovery: RegionRecovery, target: CircuitSet
+    ) -> Reconfiguration:
+        """Light circuits and update relays; without working optical NICs, leave the OCS alone."""
+        if not recovery.has_light:
+            dark = CircuitSet()
+            return Reconfiguration(reconciler.lit, dark, dark, ReconfigurationPhases())
+        try:
+            return reconciler.reconcile(target)
+        finally:  # relays use lit circuits, even after a failed reconfiguration
+            try:
+                recovery.relay()
+            except ControlError as error:  # the reply is about circuits only
+                log.warning("not relayed yet: %s", error)
+
+    def _optical_parts(self) -> tuple[Region, Reconciler, RegionRecovery]:
+        if self.region and self._reconciler and isinstance(self.recovery, RegionRecovery):
+            return self.region, self._reconciler, self.recovery
+        place = self.region.name if self.region else "the EPS"
+        raise SpecError([("", f"{place} has no OCS, so there is no light to change")])
+
+    # --- failures --------------------------------------------------------------------------------
+
+    def relay(self) -> bool:
+        """Use lit circuits for relays; return whether a server needs further circuits.
+
+        Raises:
+            ControlError: if a device fails; `relight` tries again.
+        """
+        recovery = self.recovery
+        if not isinstance(recovery, RegionRecovery) or self._reconciler is None:
+            return False
+        with self._lock:
+            self._adopt()
+            recovery.relay()
+            return recovery.required_circuits != recovery.reserved_circuits
+
+    def relight(self) -> None:
+        """Light the last target again with the NICs that work, after a failure or its end.
+
+        Raises:
+            ControlError: if a device fails; the next demand tries again.
+        """
+        reconciler, recovery = self._reconciler, self.recovery
+        if reconciler is None or not isinstance(recovery, RegionRecovery):
+            return
+        with self._lock:
+            self._adopt()
+            recovery.relay()
+            target = self._target(recovery.fabric, reconciler.lit, recovery.required_circuits)
+            if recovery.has_light and target != reconciler.lit:
+                self._light(reconciler, recovery, target)
+                recovery.relay()
+                kinds = FailureKind.OPTICAL_NIC, FailureKind.OCS_PORT
+                recovery.record_action(kinds, f"circuits lit again: {reconciler.lit}")
+
+    def announce_relays(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Use a region's relays in the EPS and reply to `POST /relay`.
+
+        Raises:
+            SpecError: if this is not the EPS's controller.
+        """
+        if not isinstance(self.recovery, EpsRecovery):
+            raise SpecError([("", "relays are for the EPS's controller")])
+        return self.recovery.announce_relays(request)
+
+
+def _beside(reserved: CircuitSet, circuits: CircuitSet) -> CircuitSet:
+    """Return the reserved circuits, and those of `circuits` that share no NIC with them."""
+    return CircuitSet(reserved.circuits | circuits.without_nics(reserved.nics).circuits)
+
+
+def parse_circuits(fabric: Fabric, region: Region, names: Any) -> CircuitSet:
+    """Return the circuits of a request.
+
+    Raises:
+        SpecError: if one is malformed, or has an end that is not an optical NIC of the region.
+    """
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise SpecError([("circuits", "a list of names such as s0/o0~s3/o2 is needed")])
+    try:
+        circuits = CircuitSet.of(names)
+    except ValueError as error:
+        raise SpecError([("circuits", str(error))]) from error
+    optical = {nic for server in region.servers for nic in fabric.optical_nics(server)}
+    if strange := sorted(map(str, circuits.nics - optical)):
+        fault = f"{', '.join(strange)}: not an optical NIC of {region.name}"
+        raise SpecError([("circuits", fault)])
+    return circuits
+
+
+def _demand(region: Region, request: Mapping[str, Any]) -> DemandMatrix:
+    if "demand" not in request:
+        fault = "missing: a list of rows of bytes, from row's server to column's"
+        raise SpecError([("demand", fault)])
+    servers = request.get("servers", list(region.servers))
+    if not isinstance(servers, list):
+        raise SpecError([("servers", "a list of names is needed")])
+    try:
+        return DemandMatrix(tuple(map(str, servers)), request["demand"])
+    except (ValueError, TypeError) as error:
+        raise SpecError([("demand", str(error))]) from error
+
+
+def _reply(
+    outcome: Reconfiguration, planned: Plan | None, demand_s: float, plan_s: float = 0.0
+) -> dict[str, Any]:
+    """Return the reply to a request, with the times in s that receiving and planning it took."""
+    total_s = outcome.phases.total_s + demand_s + plan_s
+    phases = replace(outcome.phases, demand_s=demand_s, plan_s=plan_s, total_s=total_s)
+    return {
+        "plan": planned.to_json() if planned else None,
+        "circuits_before": list(map(str, outcome.before)),
+        "circuits_after": list(map(str, outcome.after)),
+        "dark": list(map(str, outcome.dark)),
+        "phases": asdict(phases),
+    }

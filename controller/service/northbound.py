@@ -1,0 +1,170 @@
+"""Northbound interface of a controller: JSON over HTTP/1.1 on connections that stay open.
+
+| Request          | Fields of the request            | Fields of the reply                      |
+|------------------|----------------------------------|------------------------------------------|
+| `GET /health`    |                                  | region, ready, switches, expected, ocs   |
+| `GET /circuits`  |                                  | circuits, dark                           |
+| `GET /rules`     |                                  | rules: switch, to, out, path, light      |
+| `GET /counters`  |                                  | by switch: rule, packets, bytes          |
+| `GET /failures`  | query: after, wait (optional)    | version, failures                        |
+| `GET /relays`    |                                  | region, relays                           |
+| `POST /demand`   | demand, policy, servers          | plan, circuits_before/after, dark, phases |
+| `POST /light`    | circuits, or as for `/demand`    | as of `/demand`                          |
+| `POST /relay`    | region, relays                   | relays of all regions                    |
+
+Circuits are names such as `s0/o0~s3/o2`; bytes and seconds of plans are the model's.
+
+| Field              | Meaning                                                                     |
+|--------------------|-----------------------------------------------------------------------------|
+| region             | Name of the region; null for the EPS's controller                           |
+| ready              | Whether all switches have confirmed their rules and the OCS has answered    |
+| switches, expected | Connected switches, and all switches of the controller                      |
+| ocs                | Whether the OCS has answered; null where there is none                      |
+| circuits           | Reply: circuits that carry traffic. Request: exactly the circuits to light  |
+| dark               | Circuits that were commanded and carried no frame, or whose NIC is out      |
+| after, wait        | Reply once the version is later, or after so many seconds (at most 30)      |
+| failures           | Each as `controller.recovery.failure_history.FailureReport`                 |
+| demand             | Rows of bytes, from the row's server to the column's                        |
+| policy             | Name of the planning policy; `mixnet` by default                            |
+| servers            | Servers of rows and columns; the region's by default                        |
+| circuits_before    | Circuits that carried traffic before the request                            |
+| circuits_after     | Circuits that carry traffic now                                             |
+| relays             | The peer that forwards for each server without electrical NICs              |
+| plan               | null if circuits were requested by name                                     |
+| plan.policy        | Name of the policy                                                          |
+| plan.circuits      | Matrix: number of circuits of each pair of servers                          |
+| plan.leftover_ports | Optical NICs of each server that end no circuit                            |
+| plan.split         | Bytes of each pair over circuits and EPS: from, to, light_bytes, eps_bytes  |
+| plan.predicted_s   | Completion time by the fluid model; null if a pair has no path              |
+| plan.bound_s       | Completion time that no network with these NICs can beat                    |
+| phases             | Fields of `moefabric.core.transition.ReconfigurationPhases`, wall seconds   |
+
+An error is `{"error": "one line"}` with status 400 (malformed request), 404 (unknown path), 405
+(wrong method), 503 (a device failed) or 500 (a fault of the controller).
+"""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import Any, ClassVar, Final
+from urllib.parse import parse_qsl
+
+from controller.service.controller import Controller
+from moefabric.core.errors import ControlError, MoefabricError, SpecError
+
+_MOST_BODY_BYTES: Final = 64 << 20
+_LONGEST_WAIT_S: Final = 30.0
+_STATUSES: Final = (
+    (SpecError, HTTPStatus.BAD_REQUEST),
+    (ControlError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (MoefabricError, HTTPStatus.INTERNAL_SERVER_ERROR),
+)
+
+log = logging.getLogger(__name__)
+
+Response = tuple[HTTPStatus, Mapping[str, Any]]
+"""Status and JSON document."""
+
+
+def respond(
+    controller: Controller, method: str, target: str, body: bytes, started_s: float
+) -> Response:
+    """Execute a request and return the response.
+
+    Args:
+        controller: The controller.
+        method: HTTP method.
+        target: Path and query.
+        body: The request's body.
+        started_s: When the request began to arrive, on the controller's clock.
+    """
+    path, _, query = target.partition("?")
+    routes: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
+        "/health": ("GET", controller.health),
+        "/circuits": ("GET", controller.circuits),
+        "/rules": ("GET", controller.rules),
+        "/counters": ("GET", controller.counters),
+        "/relays": ("GET", controller.relays),
+        "/failures": ("GET", lambda: controller.failures(*_wait_parameters(query))),
+        "/demand": ("POST", lambda: controller.demand(_json_object(body), started_s)),
+        "/light": ("POST", lambda: controller.light(_json_object(body), started_s)),
+        "/relay": ("POST", lambda: controller.announce_relays(_json_object(body))),
+    }
+    if path not in routes:
+        return HTTPStatus.NOT_FOUND, {"error": f"{path}: there are {' '.join(routes)}"}
+    expected, reply = routes[path]
+    if method != expected:
+        return HTTPStatus.METHOD_NOT_ALLOWED, {"error": f"{path} is for {expected}"}
+    try:
+        return HTTPStatus.OK, reply()
+    except MoefabricError as error:
+        status = next(status for kind, status in _STATUSES if isinstance(error, kind))
+        return status, {"error": "; ".join(str(error).splitlines())}
+
+
+def _wait_parameters(query: str) -> tuple[int | None, float]:
+    """Return `after` and `wait` of a query; raise SpecError if they are not numbers."""
+    fields = dict(parse_qsl(query))
+    try:
+        after = int(fields["after"]) if "after" in fields else None
+        return after, min(float(fields.get("wait", _LONGEST_WAIT_S)), _LONGEST_WAIT_S)
+    except ValueError as error:
+        raise SpecError([("failures", f"after and wait are numbers: {error}")]) from error
+
+
+def _json_object(body: bytes) -> Mapping[str, Any]:
+    try:
+        document = json.loads(body)
+    except ValueError as error:
+        raise SpecError([("", f"not JSON: {error}")]) from error
+    if not isinstance(document, dict):
+        raise SpecError([("", "a JSON object is needed")])
+    return document
+
+
+class NorthboundHandler(BaseHTTPRequestHandler):
+    """Serves the requests of one connection. Subclasses set `controller`."""
+
+    controller: ClassVar[Controller]
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # a response is sent in one piece
+    timeout = None  # a client may compute for minutes between two requests
+
+    def do_GET(self) -> None:
+        """Serve a query."""
+        self._respond(b"", self.controller.clock())
+
+    def do_POST(self) -> None:
+        """Serve a command."""
+        started_s = self.controller.clock()
+        length = self.headers.get("Content-Length", "")
+        if length.isdecimal() and int(length) <= _MOST_BODY_BYTES:
+            self._respond(self.rfile.read(int(length)), started_s)
+            return
+        self.close_connection = True
+        error = f"a Content-Length of at most {_MOST_BODY_BYTES} bytes is needed"
+        self._send(HTTPStatus.BAD_REQUEST, {"error": error})
+
+    def _respond(self, body: bytes, started_s: float) -> None:
+        try:
+            response = respond(self.controller, self.command, self.path, body, started_s)
+        except Exception:  # a programming error costs one response, not the controller
+            log.exception("%s %s failed", self.command, self.path)
+            error = "the controller failed; its log says where"
+            response = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": error}
+        self._send(*response)
+
+    def _send(self, status: HTTPStatus, document: Mapping[str, Any]) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
+        """Log instead of printing."""
+        log.debug(format, *args)

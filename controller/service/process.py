@@ -1,0 +1,199 @@
+"""The process of one controller: OpenFlow, OCS commands and HTTP in green threads of one thread."""
+
+import logging
+import signal
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from controller.client import ControllerClient
+from controller.reconfiguration import Reconciler
+from controller.recovery.eps_recovery import EpsRecovery
+from controller.recovery.failure_events import NicEventDispatcher
+from controller.recovery.failure_history import FailureHistory
+from controller.recovery.region_recovery import RegionRecovery
+from controller.service.controller import Controller
+from controller.service.northbound import NorthboundHandler
+from controller.southbound.ocs.drivers import TIMEOUT_S, account, device_address, make_driver
+from controller.southbound.ocs.port_alarms import AlarmSession
+from controller.southbound.ocs.remote_ocs import RemoteOcs
+from controller.southbound.ocs.tl1 import FACTORY_ACCOUNT
+from controller.southbound.openflow import green
+from controller.southbound.openflow.ryu_switches import RyuSwitches
+from moefabric.config.run_directory import FabricWiring
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.errors import ControlError
+from moefabric.core.forwarding import circuit_rules
+from moefabric.core.ocs import OcsDriver, Verification
+from moefabric.core.rules import eps_rules, server_rules
+from moefabric.core.topology import Region
+
+log = logging.getLogger(__name__)
+
+_ADOPT_RETRY_S: Final = 0.02
+_START_TIMEOUT_S: Final = 0.1
+"""Timeout for the OCS's answer at the start, which determines the first rules."""
+_ALARM_RETRY_S: Final = 0.05, 5.0
+"""First and longest delay before a new attempt to open an alarm session."""
+_SETTLE_MARGIN_S: Final = 10.0
+"""Added to twice the OCS's own settling time."""
+
+
+def serve(wiring: FabricWiring, region: Region | None) -> None:
+    """Control a region, or the EPS, until SIGTERM or SIGINT.
+
+    Args:
+        wiring: The running fabric.
+        region: The region; None for the EPS.
+
+    Raises:
+        ControlError: if an address is in use.
+    """
+    green.start_hub()
+    stop_receiver, stop_sender = socket.socketpair()
+    stop_sender.setblocking(False)
+    signal.set_wakeup_fd(stop_sender.fileno(), warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)  # makes the wake-up descriptor readable
+
+    fabric, history = wiring.fabric, FailureHistory(event=green.GreenEvent)
+    recovery: RegionRecovery | EpsRecovery
+    if region:
+        rules = server_rules(fabric, region) | circuit_rules(fabric, _lit_at_start(wiring, region))
+        switches = RyuSwitches(fabric, region.servers, rules)
+        reconciler = _reconciler(wiring, region, switches)
+        announce = partial(_announce_relays, _client(wiring, None), region)
+        announce_relays = announce if fabric.leaves else None
+        recovery = RegionRecovery(fabric, region, switches, reconciler, announce_relays, history)
+    else:
+        switches = RyuSwitches(fabric, fabric.leaves + fabric.spines, eps_rules(fabric))
+        reconciler, recovery = None, EpsRecovery(fabric, switches, history)
+    controller = Controller(
+        fabric, region, switches, reconciler, recovery=recovery, lock=green.lock()
+    )
+    events = NicEventDispatcher(region, fabric.scale.dilation)
+    switches.on_port = events.port_changed
+    events.start(recovery.handle_events, controller.relay, controller.relight)
+    openflow = wiring.management.openflow_endpoint(region)
+    northbound = wiring.management.northbound_endpoint(region)
+    switches.listen(openflow)
+    handler = type("BoundHandler", (NorthboundHandler,), {"controller": controller})
+    green.serve_connections(
+        northbound, "requests", lambda connection, peer: handler(connection, peer, None)
+    )
+    green.spawn(_adopt, controller)
+    if region:
+        green.spawn(_read_alarms, wiring, region, events)
+    else:
+        green.spawn(_read_relays, wiring, controller)
+    log.info("listening for switches on %s:%d, for requests on %s:%d", *openflow, *northbound)
+    with stop_receiver, stop_sender:
+        green.wait_readable(stop_receiver.fileno())
+
+
+def _ocs(wiring: FabricWiring, region: Region, timeout_s: float) -> RemoteOcs | None:
+    if region.ocs is None or not wiring.fabric.optical:
+        return None
+    address = device_address(region.ocs.control, wiring.management.ocs_address(region))
+    driver = make_driver(region.ocs, address, timeout_s, green.create_connection, green.sleep)
+    return RemoteOcs(wiring.fabric, region, driver)
+
+
+def _lit_at_start(wiring: FabricWiring, region: Region) -> CircuitSet:
+    """Return the lit circuits, so that a restarted controller leaves traffic on them.
+
+    No circuits are returned if the OCS doesn't answer at once, because it may not run yet.
+    """
+    ocs = _ocs(wiring, region, _START_TIMEOUT_S)
+    if ocs is None:
+        return CircuitSet()
+    try:
+        with ocs:
+            ocs.wait_settled(_START_TIMEOUT_S)
+            return ocs.circuits()
+    except ControlError as error:
+        log.info("no circuits at the start: %s", error)
+        return CircuitSet()
+
+
+def _reconciler(wiring: FabricWiring, region: Region, switches: RyuSwitches) -> Reconciler | None:
+    ocs, device = _ocs(wiring, region, TIMEOUT_S), region.ocs
+    if ocs is None or device is None:
+        return None
+    return Reconciler(
+        ocs,
+        switches,
+        settle_deadline_s=_SETTLE_MARGIN_S + 2 * (device.settle_ns + device.link_up_ns) / 1e9,
+        probe=switches.probe if device.control.verify is Verification.LIGHT else None,
+        mode=device.control.mode,
+        link_up_s=device.link_up_ns / 1e9,
+        rules=partial(circuit_rules, wiring.fabric),
+    )
+
+
+def _announce_relays(eps: ControllerClient, region: Region, relays: Mapping[str, str]) -> None:
+    try:
+        eps.relay(region.name, relays)
+    except ControlError as error:  # a restarted controller has closed the connection
+        log.info("announcing relays again: %s", error)
+        eps.relay(region.name, relays)
+
+
+def _client(wiring: FabricWiring, region: Region | None) -> ControllerClient:
+    address = wiring.management.northbound_endpoint(region)
+    return ControllerClient(address, TIMEOUT_S, green.create_connection)
+
+
+def _adopt(controller: Controller) -> None:
+    """Adopt the lit circuits as soon as the OCS and all switches answer."""
+    last_fault = ""
+    while True:
+        if len(controller.switches.ready) == len(controller.switches.switches):
+            try:
+                controller.adopt()
+            except ControlError as error:
+                if str(error) != last_fault:
+                    last_fault = str(error)
+                    log.warning("circuits not adopted yet: %s", error)
+            else:
+                log.info("ready")
+                return
+        green.sleep(_ADOPT_RETRY_S)  # no event announces a starting OCS
+
+
+def _read_relays(wiring: FabricWiring, controller: Controller) -> None:
+    """Ask running region controllers for their relays; the others announce theirs later."""
+    for region in wiring.fabric.regions:
+        try:
+            with _client(wiring, region) as client:
+                if relays := client.relays():
+                    controller.announce_relays({"region": region.name, "relays": relays})
+        except ControlError as error:
+            log.info("%s announces no relays: %s", region.name, error)
+
+
+def _read_alarms(wiring: FabricWiring, region: Region, events: NicEventDispatcher) -> None:
+    """Read port alarms of the OCS over TL1; open a new session whenever one ends."""
+    if region.ocs is None or not wiring.fabric.optical:
+        return
+    control = region.ocs.control
+    if control.driver is not OcsDriver.TL1:  # account and port are those of another language
+        control = replace(control, driver=OcsDriver.TL1, user=None, port=None, password_env=None)
+    address = device_address(control, wiring.management.ocs_address(region))
+    session = AlarmSession(
+        wiring.fabric, region, address, green.create_connection, account(control, FACTORY_ACCOUNT)
+    )
+    last_fault, retry_s = "", _ALARM_RETRY_S[0]
+    while True:
+        try:
+            for states in session.port_states():
+                retry_s = _ALARM_RETRY_S[0]
+                events.ocs_ports_changed(states)
+        except ControlError as error:
+            if str(error) != last_fault:
+                last_fault = str(error)
+                log.info("no alarms: %s", error)
+        green.sleep(retry_s)  # no event announces a device
+        retry_s = min(2 * retry_s, _ALARM_RETRY_S[1])

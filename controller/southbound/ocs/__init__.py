@@ -1,0 +1,1 @@
+"""Drivers for optical circuit switches: SCPI, TL1 and RESTCONF."""

@@ -1,0 +1,116 @@
+"""TCP connections to devices: opened on demand, closed after errors, with a deadline per answer."""
+
+import re
+import socket
+import time
+from dataclasses import dataclass
+from typing import Final, Self
+
+from controller.http_client import Dial, NoResponseError, ResponseTimeoutError, reason
+
+_MOST_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """An instant, and the timeout that led to it."""
+
+    timeout_s: float
+    instant_s: float
+
+    @classmethod
+    def after(cls, timeout_s: float) -> Self:
+        """Return the deadline that is `timeout_s` from now."""
+        return cls(timeout_s, time.monotonic() + timeout_s)
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds left, at least 0.1 ms, because a socket with timeout 0 doesn't wait at all."""
+        return max(1e-4, self.instant_s - time.monotonic())
+
+
+class DeviceConnection:
+    """Sends bytes to a device and reads its answers.
+
+    Every fault is a NoResponseError that names the device.
+
+    Args:
+        name: The device's name in errors.
+        address: Host and TCP port.
+        timeout_s: How long connecting, sending or an answer may take.
+        dial: Opens the TCP connection.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: tuple[str, int],
+        timeout_s: float = 2.0,
+        dial: Dial = socket.create_connection,
+    ) -> None:
+        self.name, self.address, self.timeout_s, self._dial = name, address, timeout_s, dial
+        self._socket: socket.socket | None = None
+        self._inbox = b""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection is open; a hang-up of the peer shows at the next send or read."""
+        return self._socket is not None
+
+    def send(self, data: bytes) -> None:
+        """Send all of `data`; connect first if the connection isn't open."""
+        try:
+            if self._socket is None:
+                self._socket = self._dial(self.address, self.timeout_s)
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.settimeout(self.timeout_s)
+            self._socket.sendall(data)
+        except OSError as error:
+            raise self._closed(reason(error)) from error
+
+    def read_until(
+        self, end: re.Pattern[bytes], request: str, deadline: Deadline | None = None
+    ) -> bytes:
+        """Return the received bytes up to and including the first match of `end`.
+
+        Args:
+            end: Pattern that an answer ends with.
+            request: The request that is answered, for errors.
+            deadline: When the answer is due; None for the connection's timeout.
+
+        Raises:
+            ResponseTimeoutError: if the answer is not complete by the deadline.
+            NoResponseError: if the device hangs up.
+        """
+        deadline = deadline or Deadline.after(self.timeout_s)
+        while not (match := end.search(self._inbox)):
+            self._inbox += self._receive(request, deadline)
+        answer, self._inbox = self._inbox[: match.end()], self._inbox[match.end() :]
+        return answer
+
+    def _receive(self, request: str, deadline: Deadline) -> bytes:
+        if self._socket is None:
+            raise self._closed("not connected")
+        try:
+            self._socket.settimeout(deadline.remaining_s)
+            data = self._socket.recv(65536)
+        except TimeoutError as error:
+            late = self._closed(f"no answer to {request} within {deadline.timeout_s:g} s")
+            raise ResponseTimeoutError(str(late)) from error
+        except OSError as error:
+            raise self._closed(reason(error)) from error
+        if not data:
+            raise self._closed("it hung up")
+        if len(self._inbox) > _MOST_BYTES:
+            raise self._closed(f"an answer of more than {_MOST_BYTES} bytes")
+        return data
+
+    def _closed(self, why: str) -> NoResponseError:
+        self.close()
+        return NoResponseError(f"{self.name} at {self.address[0]}:{self.address[1]}: {why}")
+
+    def close(self) -> None:
+        """Close the connection and drop unread bytes, so that no late answer counts as the next."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket, self._inbox = None, b""

@@ -1,0 +1,69 @@
+"""Selects the driver, address and account of a region's OCS."""
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Final
+
+from controller.http_client import Dial
+from controller.southbound.ocs import restconf, tl1
+from controller.southbound.ocs.connection import DeviceConnection
+from controller.southbound.ocs.remote_ocs import DeviceDriver
+from controller.southbound.ocs.restconf import RestconfDriver
+from controller.southbound.ocs.scpi import ScpiDriver
+from controller.southbound.ocs.tl1 import Tl1Driver
+from moefabric.config.run_directory import OCS_PORTS
+from moefabric.core.errors import ControlError
+from moefabric.core.ocs import Ocs, OcsControl, OcsDriver
+
+TIMEOUT_S: Final = 2.0
+"""Timeout for an answer that doesn't wait for light."""
+
+
+def device_address(control: OcsControl, emulated_host: str) -> tuple[str, int]:
+    """Return host and port of the OCS: the configured ones, else those of the emulated OCS."""
+    return control.address or emulated_host, control.port or OCS_PORTS[control.driver]
+
+
+def account(control: OcsControl, factory: tuple[str, str]) -> tuple[str, str]:
+    """Return the configured user and password, else the factory's.
+
+    The configuration names an environment variable that contains the password.
+
+    Raises:
+        ControlError: if that variable is not set.
+    """
+    user, password = control.user or factory[0], factory[1]
+    if (name := control.password_env) is not None:
+        if name not in os.environ:
+            raise ControlError(f"ocs.password_env: {name} is not in the controller's environment")
+        password = os.environ[name]
+    return user, password
+
+
+def make_driver(
+    ocs: Ocs,
+    address: tuple[str, int],
+    timeout_s: float = TIMEOUT_S,
+    dial: Dial = socket.create_connection,
+    sleep: Callable[[float], object] = time.sleep,
+) -> DeviceDriver:
+    """Return the driver for an OCS at an address; nothing is connected yet.
+
+    Args:
+        ocs: The OCS and how it is controlled.
+        address: Host and TCP port.
+        timeout_s: How long an answer that doesn't wait for light may take.
+        dial: Opens TCP connections; in a process that runs on Eventlet, one of Eventlet's.
+        sleep: Waits for so many seconds; in a process that runs on Eventlet, Eventlet's.
+    """
+    control = ocs.control
+    if control.driver is OcsDriver.SCPI:
+        return ScpiDriver(DeviceConnection(ocs.name, address, timeout_s, dial))
+    if control.driver is OcsDriver.TL1:
+        connection = DeviceConnection(ocs.name, address, timeout_s, dial)
+        return Tl1Driver(connection, account(control, tl1.FACTORY_ACCOUNT))
+    login, settle_s = account(control, restconf.FACTORY_ACCOUNT), ocs.settle_ns / 1e9
+    timeout_s += settle_s  # some devices respond only after light has settled
+    return RestconfDriver(ocs.name, address, timeout_s, settle_s, login, dial, sleep)

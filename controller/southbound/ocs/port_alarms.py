@@ -1,0 +1,101 @@
+"""Port alarms of an OCS, read from a TL1 session even if another language commands the switch.
+
+A device reports `REPT ALM EQPT` with a line for each port and condition (Telcordia GR-833):
+`PORT-FAIL` is a failed port, severity `CL` its end. A session first retrieves standing alarms.
+"""
+
+import re
+import socket
+from collections.abc import Generator, Iterator, Sequence
+from typing import Final
+
+from controller.http_client import Dial, reason
+from controller.southbound.ocs.tl1 import FACTORY_ACCOUNT, MESSAGE_END
+from moefabric.core.errors import ControlError
+from moefabric.core.topology import Fabric, Nic, Region
+
+PortStates = list[tuple[Nic, bool]]
+"""NICs, and whether the OCS port of each works."""
+
+_ALARM: Final = re.compile(r'"(\d+):(CR|MJ|MN|CL),PORT-FAIL,')
+_DENIED: Final = re.compile(r"^M +\S+ +DENY", re.MULTILINE)
+_STANDING: Final = re.compile(r"^M +standing +COMPLD", re.MULTILINE)
+_REPORT: Final = "REPT ALM EQPT"
+_CONNECT_TIMEOUT_S: Final = 2.0
+_KEEPALIVE: Final = 3
+"""Idle seconds, interval in seconds and number of keep-alive probes (tcp(7))."""
+
+
+def parse_alarms(message: str) -> list[tuple[int, bool]]:
+    """Return, for each port alarm in a message, the port and whether it works."""
+    return [(int(port), severity == "CL") for port, severity in _ALARM.findall(message)]
+
+
+def nic_states(fabric: Fabric, region: Region, ports: Sequence[tuple[int, bool]]) -> PortStates:
+    """Return the states of the NICs at input or output ports; ports without a NIC are left out."""
+    assert region.ocs is not None
+    n, wired = region.ocs.ports, sum(len(fabric.optical_nics(server)) for server in region.servers)
+    inputs = [(port if port <= n else port - n, works) for port, works in ports]
+    return list(
+        dict.fromkeys((fabric.nic_at(region, p), works) for p, works in inputs if p <= wired)
+    )
+
+
+class AlarmSession:
+    """One TL1 session that listens for port alarms.
+
+    Args:
+        fabric: The fabric.
+        region: The region of the OCS.
+        address: Host and TCP port of the TL1 interface.
+        dial: Opens the TCP connection.
+        account: User and password.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        region: Region,
+        address: tuple[str, int],
+        dial: Dial,
+        account: tuple[str, str] = FACTORY_ACCOUNT,
+    ) -> None:
+        self._fabric, self._region, self._address, self._dial = fabric, region, address, dial
+        self._user, self._password = account
+        self._nics = [nic for server in region.servers for nic in fabric.optical_nics(server)]
+
+    def port_states(self) -> Generator[PortStates, None, None]:
+        """Yield the states of all ports first, then the states of ports that change.
+
+        Raises:
+            ControlError: if no session can be opened, or when it ends.
+        """
+        try:
+            with self._dial(self._address, _CONNECT_TIMEOUT_S) as session:
+                for message in self._messages(session):
+                    if _DENIED.search(message):
+                        raise ControlError(f"alarms: {' '.join(message.split())}")
+                    states = nic_states(self._fabric, self._region, parse_alarms(message))
+                    if _STANDING.search(message):
+                        yield [(nic, (nic, False) not in states) for nic in self._nics]
+                    elif _REPORT in message:
+                        yield states
+        except OSError as error:
+            place = f"{self._address[0]}:{self._address[1]}"
+            raise ControlError(f"alarms of {place}: {reason(error)}") from error
+        raise ControlError("alarms: the device hung up")
+
+    def _messages(self, session: socket.socket) -> Iterator[str]:
+        """Log in, ask for standing alarms and yield all messages of the device."""
+        session.settimeout(None)
+        session.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT):
+            session.setsockopt(socket.IPPROTO_TCP, option, _KEEPALIVE)
+        login = f"ACT-USER::{self._user}:login::{self._password};\r\n"
+        session.sendall(f"{login}RTRV-ALM-EQPT::ALL:standing:;\r\n".encode("ascii"))
+        inbox = b""
+        while data := session.recv(65536):
+            inbox += data
+            while match := MESSAGE_END.search(inbox):
+                message, inbox = inbox[: match.end()], inbox[match.end() :]
+                yield message.decode("ascii", "replace").replace("\r", "")

@@ -1,0 +1,166 @@
+"""A region's OCS behind its driver: converts circuits to cross-connects and reads them back.
+
+A command whose answer is lost is not simply repeated. The cross-connects are read from the device,
+and only the missing changes are commanded again.
+"""
+
+import logging
+import time
+from typing import Final, Protocol, Self
+
+from controller.http_client import NoResponseError, ResponseTimeoutError
+from controller.southbound.ocs.cross_connects import (
+    CrossConnect,
+    CrossConnectChange,
+    PortConflictError,
+    RequestedChange,
+    difference,
+    plan_change,
+)
+from moefabric.core import circuits
+from moefabric.core.circuits import CircuitSet, Transition
+from moefabric.core.errors import ControlError
+from moefabric.core.ocs import CrossConnectMode
+from moefabric.core.topology import Fabric, Region
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 3
+_CACHE_S: Final = 0.1
+"""Time for which cross-connects that were read count as the device's state, except in safe mode."""
+
+
+class DeviceDriver(Protocol):
+    """A device behind its command language.
+
+    Each method raises NoResponseError if the device doesn't answer, ControlError for other faults.
+    """
+
+    @property
+    def name(self) -> str:
+        """The device's name in errors."""
+
+    def cross_connects(self) -> tuple[CrossConnect, ...]:
+        """Return the cross-connects of the device, settled or not."""
+
+    def apply(self, change: CrossConnectChange) -> str | None:
+        """Command removals, then additions; return when the device has accepted them.
+
+        Returns:
+            The device's error if it refuses; part of the change may have been executed then.
+        """
+
+    def wait_settled(self, deadline_s: float) -> None:
+        """Wait until all accepted cross-connects have light; raise ControlError if they don't."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+def requested_change(fabric: Fabric, region: Region, transition: Transition) -> RequestedChange:
+    """Return a transition as cross-connects of a region's OCS."""
+    parts = (transition.teardown, transition.kept, transition.setup)
+    return RequestedChange(*(circuits.cross_connects(fabric, region, part) for part in parts))
+
+
+class RemoteOcs:
+    """An `OpticalSwitch` over a driver.
+
+    It leaves cross-connects on ports of other users alone.
+    """
+
+    def __init__(self, fabric: Fabric, region: Region, driver: DeviceDriver) -> None:
+        if region.ocs is None:
+            raise ValueError(f"{region.name} has no OCS")
+        self.fabric, self.region, self.name, self._driver = fabric, region, region.ocs.name, driver
+        wired, n = len(region.servers) * fabric.optical, region.ocs.ports
+        self._recent: tuple[float, tuple[CrossConnect, ...]] | None = None
+        self._own_ports = frozenset(range(1, wired + 1)) | frozenset(range(n + 1, n + wired + 1))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; circuits stay lit."""
+        self._driver.close()
+
+    def circuits(self) -> CircuitSet:
+        """Return the circuits that are cross-connected in both directions."""
+        current = self._read()
+        self._recent = time.monotonic(), current
+        return circuits.circuits_from_cross_connects(self.fabric, self.region, current)
+
+    def reconfigure(
+        self, transition: Transition, mode: CrossConnectMode = CrossConnectMode.SAFE
+    ) -> None:
+        """Command a transition; return when the device has accepted it.
+
+        Raises:
+            ControlError: if the device refuses. Part of the change may be done by then, so the
+                earlier cross-connects are restored; the message says whether that worked.
+        """
+        if transition.is_empty and mode is CrossConnectMode.SAFE:
+            return
+        request = requested_change(self.fabric, self.region, transition)
+        before = self._read() if mode is CrossConnectMode.SAFE else self._read_recent()
+        try:
+            change = plan_change(before, request, mode, self._own_ports)
+        except PortConflictError as error:
+            raise ControlError(f"{self.name} can't: {error}; nothing has changed") from error
+        refusal = self._apply(change, before)
+        if refusal is None:
+            return
+        now = self._read()
+        if change.applied_to(before) == frozenset(now):
+            log.warning("%s has executed the change but answers: %s", self.name, refusal)
+            return
+        raise ControlError(f"{self.name} refuses: {refusal}; {self._restore(now, before)}")
+
+    def wait_settled(self, deadline_s: float) -> None:
+        """Return when all commanded circuits have light; raise ControlError after `deadline_s`."""
+        self._driver.wait_settled(deadline_s)
+
+    def _read(self) -> tuple[CrossConnect, ...]:
+        """Read the cross-connects; reconnect once, because a restarted device has hung up."""
+        try:
+            return self._driver.cross_connects()
+        except ResponseTimeoutError:
+            raise
+        except NoResponseError as error:
+            log.info("reading again: %s", error)
+            return self._driver.cross_connects()
+
+    def _read_recent(self) -> tuple[CrossConnect, ...]:
+        """Return, once, the cross-connects that `circuits` has just read; else read them."""
+        recent, self._recent = self._recent, None
+        if recent and time.monotonic() - recent[0] < _CACHE_S:
+            return recent[1]
+        return self._read()
+
+    def _apply(self, change: CrossConnectChange, before: tuple[CrossConnect, ...]) -> str | None:
+        """Apply a change, and after a lost answer its missing part; return the refusal."""
+        target = change.applied_to(before)
+        for attempts_left in reversed(range(_ATTEMPTS)):
+            if not change:
+                return None
+            try:
+                return self._driver.apply(change)
+            except NoResponseError as error:
+                if not attempts_left:
+                    raise
+                log.warning("reading back: %s", error)
+                change = difference(self._read(), target)
+        return None
+
+    def _restore(self, now: tuple[CrossConnect, ...], before: tuple[CrossConnect, ...]) -> str:
+        """Restore the earlier cross-connects; return a description of the outcome."""
+        try:
+            refusal = self._apply(difference(now, before), now)
+        except ControlError as error:
+            refusal = str(error)
+        if refusal is None:
+            return "nothing has changed"
+        return f"part of it may be done, for it can't be undone either: {refusal}"

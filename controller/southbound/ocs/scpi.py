@@ -1,0 +1,93 @@
+"""SCPI over TCP as Polatis devices implement it.
+
+Set commands have no answer; their errors go to the error queue. The query `*opc?` is answered once
+all light has settled. Inputs are ports 1..N, outputs N+1..2N.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from controller.southbound.ocs.connection import Deadline, DeviceConnection
+from controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
+from moefabric.core.errors import ControlError
+
+_STATE: Final = ":oxc:swit:conn:stat?"
+_OPERATION_COMPLETE: Final = "*opc?"
+_CLEAR_ERRORS: Final = b"*cls\n"
+_ADD, _SUB, _ERROR = ":oxc:swit:conn:add", ":oxc:swit:conn:sub", ":syst:err?"
+_LISTS = re.compile(r"\(@([\d, ]*)\)\s*,\s*\(@([\d, ]*)\)")
+_NO_ERROR = re.compile(r"\+?0\s*,")
+_END = re.compile(rb"\n")
+
+
+def format_port_lists(connects: Iterable[CrossConnect]) -> str:
+    """Return cross-connects as two SCPI lists, paired by position: `(@1,4),(@16,13)`."""
+    pairs = tuple(connects)
+    return f"(@{','.join(str(p) for p, _ in pairs)}),(@{','.join(str(q) for _, q in pairs)})"
+
+
+def parse_port_lists(answer: str) -> tuple[CrossConnect, ...]:
+    """Return the cross-connects of a `conn:stat?` answer, the inverse of `format_port_lists`.
+
+    Raises:
+        ValueError: if the answer is not a pair of port lists.
+    """
+    match = _LISTS.fullmatch(answer.strip())
+    if not match:
+        raise ValueError(f"{answer!r} is not a pair of port lists")
+    inputs, outputs = (
+        [int(port) for port in ports.split(",") if port.strip()] for ports in match.groups()
+    )
+    return tuple(zip(inputs, outputs, strict=True))
+
+
+class ScpiDriver:
+    """A `DeviceDriver` that speaks SCPI."""
+
+    def __init__(self, connection: DeviceConnection) -> None:
+        self._connection, self.name = connection, connection.name
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def cross_connects(self) -> tuple[CrossConnect, ...]:
+        """Return what `conn:stat?` lists; raise ControlError for a malformed answer."""
+        answer = self._query(_STATE)
+        try:
+            return parse_port_lists(answer)
+        except ValueError as error:
+            self.close()
+            raise ControlError(
+                f"{self.name}: conn:stat? says {answer[:80]!r}, which is no pair of port lists"
+            ) from error
+
+    def apply(self, change: CrossConnectChange) -> str | None:
+        """Send `sub` and `add` on one line, then read the error queue; return its error if any.
+
+        The device treats the commands separately: it may refuse one and execute the other.
+        """
+        commands = [
+            f"{command} {format_port_lists(connects)}"
+            for command, connects in ((_SUB, change.remove), (_ADD, change.add))
+            if connects
+        ]
+        answer = self._query(";".join([*commands, _ERROR]))
+        if _NO_ERROR.match(answer):
+            return None
+        self._connection.send(_CLEAR_ERRORS)
+        return answer
+
+    def wait_settled(self, deadline_s: float) -> None:
+        """Wait until `*opc?` answers 1; raise ControlError for any other answer."""
+        answer = self._query(_OPERATION_COMPLETE, Deadline.after(deadline_s))
+        if answer != "1":
+            raise ControlError(f"{self.name}: *opc? says {answer!r} instead of 1")
+
+    def _query(self, line: str, deadline: Deadline | None = None) -> str:
+        # The device has one error queue for all sessions, so it may hold errors of others.
+        prefix = b"" if self._connection.is_open else _CLEAR_ERRORS
+        self._connection.send(prefix + line.encode("ascii") + b"\n")
+        answer = self._connection.read_until(_END, line, deadline)
+        return answer.decode("ascii", "replace").strip()

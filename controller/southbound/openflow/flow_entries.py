@@ -1,0 +1,75 @@
+"""Flow entries: rules as OpenFlow priorities, matches and ports."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from moefabric.core.paths import dscp
+from moefabric.core.rules import Rule
+from moefabric.core.topology import Fabric
+
+ARP_PRIORITY: Final = 0xFFFF
+"""Above all rules: a server switch sends its server's ARP requests to the controller."""
+PROBE_PRIORITY: Final = 0xFFFE
+"""Priority of the entry by which a server switch sends light probes to the controller."""
+_LOCAL, _CIRCUIT, _MARKED, _BASE = 0x4000, 0x2000, 0x1000, 0x0800
+
+
+@dataclass(frozen=True, order=True)
+class FlowEntry:
+    """An IPv4 entry of a flow table.
+
+    Attributes:
+        priority: The highest that matches wins.
+        network: Destination network, as a number.
+        length: Its prefix length in bits.
+        dscp: The DSCP of matching packets; None for any.
+        port: Number of the output port.
+    """
+
+    priority: int
+    network: int
+    length: int
+    dscp: int | None
+    port: int
+
+    @property
+    def match(self) -> tuple[int, int, int, int | None]:
+        """The entry's identity: adding an entry replaces the one with the same identity."""
+        return self.priority, self.network, self.length, self.dscp
+
+    def matches(self, address: int, mark: int) -> bool:
+        """Return whether the entry matches a packet with this destination and DSCP."""
+        return (address ^ self.network) >> (32 - self.length) == 0 and self.dscp in (None, mark)
+
+
+@dataclass(frozen=True)
+class RuleCounter:
+    """Packets and bytes that a rule's entry has carried since it was added."""
+
+    rule: Rule
+    packets: int
+    bytes: int
+
+
+def flow_entry(fabric: Fabric, rule: Rule) -> FlowEntry:
+    """Return the entry of a rule on its switch.
+
+    Priorities prefer the switch's own server, then circuits, marked flows and longer prefixes.
+    Marks come before prefixes, since a sender's choice of NIC holds for all servers. The switch's
+    own server comes before marks, since a packet that has arrived is still marked.
+
+    A circuit's rule without a path matches unmarked packets only: marked ones chose the EPS or
+    another circuit.
+    """
+    network = fabric.prefix(rule.to)
+    own = _LOCAL if rule.out == "host" else 0
+    circuit = _CIRCUIT if rule.light else 0
+    marked = _MARKED if rule.path else 0
+    unmarked = 0 if rule.light else None
+    return FlowEntry(
+        priority=_BASE + own + circuit + marked + network.prefixlen,
+        network=int(network.network_address),
+        length=network.prefixlen,
+        dscp=dscp(fabric, rule.path) if rule.path else unmarked,
+        port=fabric.ports(rule.switch)[rule.out],
+    )

@@ -1,0 +1,266 @@
+"""Crossbar in the kernel: a tc-BPF program at each port redirects or drops the frames.
+
+A port is the far end of an optical NIC's veth pair. As on a real optical switch, its input fibre is
+port i (1..N) and its output fibre port N+i. The program on a port's ingress reads the port's
+cross-connect from memory that every holder of one descriptor shares.
+
+The memory holds two generations of entries. An entry gives an input port's output port and the
+instant from which its light is on. A selector says which generation is in force. A load writes all
+cross-connects to the other generation and puts it in force by one store, so that they all change at
+once. The memory also holds counters by input port and by output port, and the index of the
+interface behind each output port. Keys are port numbers because interface indices grow without
+bound.
+"""
+
+import contextlib
+import ctypes
+import os
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from emulator.crossbar.crossbar import (
+    CrossConnect,
+    InputCounters,
+    OutputCounters,
+    Ports,
+    check_cross_connects,
+)
+from emulator.linux import bpf_assembler as bpf
+from emulator.linux import bpf_syscalls as bpf_calls
+from emulator.linux import namespaces, netlink
+from emulator.linux.bpf_assembler import Instruction, Jump, Label, Reg, Size
+from emulator.linux.bpf_syscalls import Memory
+from moefabric.core.errors import FabricError
+
+SKB_LENGTH = 0  # offset of `len` in struct __sk_buff
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Offsets of the parts of the shared memory, in bytes."""
+
+    ports: Ports
+
+    SELECTOR = 0  # u32: the generation in force
+    ENTRIES = 16
+    ENTRY = struct.Struct("=IIQ")  # output port (0: none), unused, lit from (ns)
+    COUNTERS = struct.Struct("=QQQQ")  # the fields of InputCounters
+    INTERFACE = struct.Struct("=I")
+    OUTPUT_COUNTERS = struct.Struct("=QQ")  # the fields of OutputCounters
+
+    @property
+    def generation_bytes(self) -> int:
+        """Size of a generation of entries."""
+        return self.ENTRY.size * (self.ports.inputs + 1)
+
+    def entry(self, generation: int, in_port: int) -> int:
+        """Offset of an entry."""
+        return self.ENTRIES + generation * self.generation_bytes + in_port * self.ENTRY.size
+
+    def counters(self, in_port: int) -> int:
+        """Offset of an input port's counters."""
+        return self.entry(2, 0) + in_port * self.COUNTERS.size
+
+    def interface(self, out_port: int) -> int:
+        """Offset of the index of the interface behind an output port."""
+        return self.counters(self.ports.inputs + 1) + out_port * self.INTERFACE.size
+
+    def output_counters(self, out_port: int) -> int:
+        """Offset of an output port's counters."""
+        start = self.interface(self.ports.output_numbers.stop)
+        return start + -start % 8 + out_port * self.OUTPUT_COUNTERS.size
+
+    @property
+    def length(self) -> int:
+        """Size of the memory."""
+        return self.output_counters(self.ports.output_numbers.stop)
+
+    def pack(self, cross_connects: Mapping[int, CrossConnect]) -> bytes:
+        """Return a generation of entries; it is written at `entry(generation, 0)`."""
+        packed = bytearray(self.generation_bytes)
+        for port, cross_connect in cross_connects.items():
+            entry = cross_connect.out_port, 0, cross_connect.lit_at_ns
+            self.ENTRY.pack_into(packed, port * self.ENTRY.size, *entry)
+        return bytes(packed)
+
+
+def port_program(layout: Layout, memory_fd: int, in_port: int) -> Iterator[Instruction | Label]:
+    """Yield the program for a port's ingress; it contains the port's number as a constant."""
+    skb, entry, out = Reg.R6, Reg.R8, Reg.R7
+    yield bpf.move(skb, Reg.R1)
+    yield bpf.address(Reg.R1, memory_fd, layout.SELECTOR)
+    yield bpf.load(Size.WORD, Reg.R1, Reg.R1)
+    yield bpf.bit_and(Reg.R1, 1)
+    yield bpf.multiply(Reg.R1, layout.generation_bytes)
+    yield bpf.address(entry, memory_fd, layout.entry(0, in_port))
+    yield bpf.add(entry, Reg.R1)
+    yield bpf.load(Size.WORD, out, entry)
+    yield bpf.jump_if(Jump.EQUAL, out, 0, "unlit")
+    yield bpf.jump_if(Jump.GREATER_OR_EQUAL, out, layout.ports.output_numbers.stop, "unlit")
+    yield bpf.call(bpf.KTIME_GET_NS)
+    yield bpf.load(Size.DOUBLE, Reg.R1, entry, 8)
+    yield bpf.jump_if(Jump.GREATER, Reg.R1, Reg.R0, "dark")
+    yield bpf.multiply(out, layout.INTERFACE.size)
+    yield bpf.address(Reg.R1, memory_fd, layout.interface(0))
+    yield bpf.add(Reg.R1, out)
+    yield bpf.load(Size.WORD, Reg.R1, Reg.R1)
+    yield bpf.jump_if(Jump.EQUAL, Reg.R1, 0, "unlit")
+    yield bpf.address(Reg.R3, memory_fd, layout.counters(in_port))
+    yield bpf.move(Reg.R4, 1)
+    yield bpf.atomic_add(Reg.R3, 0, Reg.R4)
+    yield bpf.load(Size.WORD, Reg.R4, skb, SKB_LENGTH)
+    yield bpf.atomic_add(Reg.R3, 8, Reg.R4)
+    yield bpf.multiply(out, layout.OUTPUT_COUNTERS.size // layout.INTERFACE.size)
+    yield bpf.address(Reg.R3, memory_fd, layout.output_counters(0))
+    yield bpf.add(Reg.R3, out)
+    yield bpf.atomic_add(Reg.R3, 8, Reg.R4)
+    yield bpf.move(Reg.R4, 1)
+    yield bpf.atomic_add(Reg.R3, 0, Reg.R4)
+    yield bpf.move(Reg.R2, 0)
+    yield bpf.call(bpf.REDIRECT)  # to the interface's egress, where shaping applies
+    yield bpf.exit_program()
+    for why, counter in (("unlit", 16), ("dark", 24)):
+        yield Label(why)
+        yield bpf.address(Reg.R3, memory_fd, layout.counters(in_port))
+        yield bpf.move(Reg.R4, 1)
+        yield bpf.atomic_add(Reg.R3, counter, Reg.R4)
+        yield bpf.move(Reg.R0, bpf.TC_ACT_SHOT)
+        yield bpf.exit_program()
+
+
+class BpfCrossbar:
+    """Crossbar in the kernel; a process that holds `fd` changes it without privilege."""
+
+    def __init__(self, ports: Ports, fd: int) -> None:
+        """Take over the crossbar behind a descriptor, which the object then owns."""
+        self.ports = ports
+        self._layout = Layout(ports)
+        self._memory = Memory(fd, self._layout.length)
+        self._selector = ctypes.c_uint32.from_buffer(self._memory.view, Layout.SELECTOR)
+
+    @classmethod
+    def create(cls, ports: Ports) -> Self:
+        """Create a crossbar without cross-connects; needs CAP_BPF or CAP_SYS_ADMIN."""
+        return cls(ports, bpf_calls.create_memory("crossbar", Layout(ports).length))
+
+    @property
+    def fd(self) -> int:
+        """Descriptor of the shared memory."""
+        return self._memory.fd
+
+    def attach(self, interfaces: Mapping[int, str], netns: str | None = None) -> None:
+        """Attach interfaces: port i's interface is input i, and output N+i if that exists.
+
+        The crossbar's program replaces an earlier one. The caller needs CAP_NET_ADMIN.
+
+        Args:
+            interfaces: name by port.
+            netns: path of their network namespace, such as /proc/PID/ns/net; default: the caller's.
+
+        Raises:
+            FabricError: if an interface or port doesn't exist.
+        """
+        if unknown := sorted(set(interfaces) - self.ports.input_set):
+            raise FabricError(
+                f"crossbar {self.ports}: {unknown} are not among ports 1..{self.ports.inputs}"
+            )
+
+        def attach_all() -> None:
+            indices = interface_indices(interfaces)
+            with contextlib.ExitStack() as loaded:
+                requests = []
+                for port, index in indices.items():
+                    name, code = f"port{port}", port_program(self._layout, self.fd, port)
+                    program = bpf_calls.load_classifier(name, code)
+                    loaded.callback(os.close, program)
+                    place = f"crossbar port {port}: {interfaces[port]}"
+                    requests.append(netlink.clsact(place, index))
+                    requests.append(netlink.ingress_program(place, index, program, name))
+                netlink.execute(requests)
+            for port, index in indices.items():
+                self._set_output(port, index)
+
+        namespaces.run_in(netns, attach_all) if netns else attach_all()
+
+    def _set_output(self, port: int, index: int) -> None:
+        """Set the interface behind a port's output."""
+        out_port = self.ports.inputs + port
+        if out_port in self.ports.output_numbers:
+            Layout.INTERFACE.pack_into(self._memory.view, self._layout.interface(out_port), index)
+
+    def cross_connects(self) -> dict[int, CrossConnect]:
+        """Return the cross-connects by input port."""
+        start = self._layout.entry(self._selector.value & 1, 0)
+        entries = Layout.ENTRY.iter_unpack(
+            self._memory.view[start : start + self._layout.generation_bytes]
+        )
+        return {
+            port: CrossConnect(out, lit_at) for port, (out, _, lit_at) in enumerate(entries) if out
+        }
+
+    def load(self, cross_connects: Mapping[int, CrossConnect]) -> None:
+        """Replace all cross-connects by one store."""
+        check_cross_connects(self.ports, cross_connects)
+        idle = 1 - (self._selector.value & 1)
+        start = self._layout.entry(idle, 0)
+        end = start + self._layout.generation_bytes
+        self._memory.view[start:end] = self._layout.pack(cross_connects)
+        self._selector.value = idle
+
+    def counters(self) -> dict[int, InputCounters]:
+        """Return the counters by input port, since the crossbar was created."""
+        return {
+            port: InputCounters(
+                *Layout.COUNTERS.unpack_from(self._memory.view, self._layout.counters(port))
+            )
+            for port in self.ports.input_numbers
+        }
+
+    def output_counters(self) -> dict[int, OutputCounters]:
+        """Return the counters by output port, since the crossbar was created."""
+        return {
+            port: OutputCounters(
+                *Layout.OUTPUT_COUNTERS.unpack_from(
+                    self._memory.view, self._layout.output_counters(port)
+                )
+            )
+            for port in self.ports.output_numbers
+        }
+
+    def close(self) -> None:
+        """Release the crossbar; frames are forwarded as long as the programs stay attached."""
+        if hasattr(self, "_selector"):
+            del self._selector
+        self._memory.close()
+
+
+def interface_indices(interfaces: Mapping[int, str]) -> dict[int, int]:
+    """Return the index of each port's interface in the caller's namespace.
+
+    Raises:
+        FabricError: lists all interfaces that don't exist.
+    """
+    index_of = {name: index for index, name in socket.if_nameindex()}
+    if missing := sorted(set(interfaces.values()) - set(index_of)):
+        raise FabricError(f"crossbar: no interface {', '.join(missing)} in its namespace")
+    return {port: index_of[name] for port, name in interfaces.items()}
+
+
+def crossbar_refusal() -> str | None:
+    """Try BPF and return why this machine can't have a BpfCrossbar; None if it can.
+
+    The trial attaches a program to the loopback of a new namespace.
+    """
+
+    def attempt() -> None:
+        with contextlib.closing(BpfCrossbar.create(Ports(1, 1))) as crossbar:
+            crossbar.attach({1: "lo"})
+
+    try:
+        namespaces.run_in_new(attempt, timeout_s=10)
+    except (FabricError, OSError) as error:
+        return str(error)
+    return None

@@ -1,0 +1,86 @@
+"""Carrier of optical NICs: a veth interface has a carrier while its peer at the OCS is up."""
+
+import logging
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from emulator.crossbar.bpf_crossbar import interface_indices
+from emulator.linux import namespaces, netlink
+from emulator.linux.event_loop import Timer, Timers
+
+log = logging.getLogger(__name__)
+
+
+class Carrier:
+    """Sets the OCS ends of fibres down and up at the instants that the OCS gives."""
+
+    def __init__(self, interfaces: Mapping[int, str], netns: str, timers: Timers) -> None:
+        """Open a netlink socket in the namespace of the interfaces.
+
+        Args:
+            interfaces: name by port.
+            netns: path of their network namespace.
+            timers: clock and timers of the caller's event loop.
+
+        Raises:
+            FabricError: if an interface doesn't exist.
+        """
+        self._timers = timers
+        self._index = namespaces.run_in(netns, lambda: interface_indices(interfaces))
+        self._kernel = namespaces.run_in(
+            netns, lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        )
+        self._is_up: dict[int, bool] = {}
+        self._pending: dict[int, Timer] = {}
+
+    def close(self) -> None:
+        """Stop all changes; the interfaces stay as they are."""
+        for timer in self._pending.values():
+            timer.cancel()
+        self._kernel.close()
+
+    def change(self, links: Mapping[int, int | None]) -> None:
+        """Set the instants from which ports have a link.
+
+        Args:
+            links: by port, the instant (CLOCK_MONOTONIC, ns) at which its link comes up; None for
+                no link. The port has no link before that instant.
+        """
+        now_ns = self._timers.now_ns()
+        links = {port: at_ns for port, at_ns in links.items() if port in self._index}
+        for port in links:
+            if (timer := self._pending.pop(port, None)) is not None:
+                timer.cancel()
+        self._set(
+            [port for port, at_ns in links.items() if at_ns is None or at_ns > now_ns], up=False
+        )
+        self._set(
+            [port for port, at_ns in links.items() if at_ns is not None and at_ns <= now_ns],
+            up=True,
+        )
+        for port, at_ns in links.items():
+            if at_ns is not None and at_ns > now_ns:
+                self._pending[port] = self._timers.call_at(
+                    at_ns, partial(self._set, [port], up=True)
+                )
+
+    def _set(self, ports: Iterable[int], *, up: bool) -> None:
+        """Set ports up or down, except those already in that state; wait until that is done."""
+        request = netlink.link_up if up else netlink.link_down
+        for port in ports:
+            if self._is_up.get(port) is not up:
+                self._is_up[port] = up
+                self._kernel.send(request(f"port {port}", self._index[port]).encode(port))
+        self._log_refusals()
+
+    def _log_refusals(self) -> None:
+        """Log the kernel's answers; it answers only requests that it refuses."""
+        while True:
+            try:
+                answers = self._kernel.recv(4096, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            for port, code, text in netlink.parse_acknowledgements(answers):
+                log.error("the link of port %d was not set: %s", port, text or os.strerror(code))

@@ -1,0 +1,189 @@
+"""Cross-connects of an optical switch, and the interface of the crossbars that implement them."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+from moefabric.core.errors import FabricError
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Ports of an optical switch: inputs 1..N, outputs N+1..N+M."""
+
+    inputs: int
+    outputs: int
+
+    def __post_init__(self) -> None:
+        if self.inputs < 1 or self.outputs < 1:
+            raise ValueError(f"{self}: a switch has an input and an output at least")
+
+    def __str__(self) -> str:
+        return f"{self.inputs}x{self.outputs}"
+
+    @cached_property
+    def input_set(self) -> frozenset[int]:
+        """Numbers of the inputs as a set."""
+        return frozenset(self.input_numbers)
+
+    @cached_property
+    def output_set(self) -> frozenset[int]:
+        """Numbers of the outputs as a set."""
+        return frozenset(self.output_numbers)
+
+    @property
+    def input_numbers(self) -> range:
+        """Numbers of the inputs."""
+        return range(1, self.inputs + 1)
+
+    @property
+    def output_numbers(self) -> range:
+        """Numbers of the outputs."""
+        return range(self.inputs + 1, self.inputs + self.outputs + 1)
+
+
+@dataclass(frozen=True)
+class CrossConnect:
+    """Output of an input's light, and the instant from which it is lit (CLOCK_MONOTONIC, ns)."""
+
+    out_port: int
+    lit_at_ns: int
+
+
+@dataclass(frozen=True)
+class InputCounters:
+    """Counters of an input port.
+
+    A frame is one packet of the kernel: up to 64 kB before segmentation.
+    """
+
+    forwarded_frames: int = 0
+    forwarded_bytes: int = 0
+    dropped_unlit: int = 0
+    dropped_dark: int = 0
+
+
+@dataclass(frozen=True)
+class OutputCounters:
+    """Counters of an output port: frames that left by it, and their bytes."""
+
+    frames: int = 0
+    bytes: int = 0
+
+
+class Crossbar(Protocol):
+    """Map from input ports to output ports that forwards frames."""
+
+    @property
+    def ports(self) -> Ports:
+        """Ports of the crossbar."""
+
+    def cross_connects(self) -> dict[int, CrossConnect]:
+        """Return the cross-connects by input port; an input without light is absent."""
+
+    def load(self, cross_connects: Mapping[int, CrossConnect]) -> None:
+        """Replace all cross-connects at once.
+
+        Raises:
+            FabricError: for impossible ports; then nothing has changed.
+        """
+
+    def close(self) -> None:
+        """Release the crossbar; its cross-connects stay."""
+
+
+def conflict_reason(ports: Ports, cross_connects: Mapping[int, CrossConnect]) -> str | None:
+    """Return why cross-connects are impossible; None if they are possible.
+
+    They are impossible if a port doesn't exist or an output has two inputs.
+    """
+    inputs_of = Counter(cross_connect.out_port for cross_connect in cross_connects.values())
+    first, last = ports.output_numbers[0], ports.output_numbers[-1]
+    faults = [
+        *(
+            f"input {port} is not one of 1..{ports.inputs}"
+            for port in sorted(cross_connects.keys() - ports.input_set)
+        ),
+        *(
+            f"output {port} is not one of {first}..{last}"
+            for port in sorted(inputs_of.keys() - ports.output_set)
+        ),
+        *(
+            f"output {port} would have the light of {count} inputs"
+            for port, count in sorted(inputs_of.items())
+            if count > 1
+        ),
+    ]
+    return "; ".join(faults) or None
+
+
+def check_cross_connects(ports: Ports, cross_connects: Mapping[int, CrossConnect]) -> None:
+    """Check cross-connects before they are loaded.
+
+    Raises:
+        FabricError: says why they are impossible.
+    """
+    outputs = {cross_connect.out_port for cross_connect in cross_connects.values()}
+    if (
+        len(outputs) == len(cross_connects)
+        and outputs <= ports.output_set
+        and cross_connects.keys() <= ports.input_set
+    ):
+        return  # the usual case; the search for a reason takes longer than a load
+    if reason := conflict_reason(ports, cross_connects):
+        raise FabricError(f"crossbar {ports}: {reason}")
+
+
+class MemoryCrossbar:
+    """Crossbar in memory with the dark time and errors of the others; it needs no privilege."""
+
+    def __init__(self, ports: Ports) -> None:
+        """Start without cross-connects."""
+        self.ports = ports
+        self._cross_connects: dict[int, CrossConnect] = {}
+        self._counters = {port: InputCounters() for port in ports.input_numbers}
+        self._output_counters = {port: OutputCounters() for port in ports.output_numbers}
+
+    def cross_connects(self) -> dict[int, CrossConnect]:
+        """Return the cross-connects by input port."""
+        return dict(self._cross_connects)
+
+    def load(self, cross_connects: Mapping[int, CrossConnect]) -> None:
+        """Replace all cross-connects."""
+        check_cross_connects(self.ports, cross_connects)
+        self._cross_connects = dict(cross_connects)
+
+    def forward(self, in_port: int, length_bytes: int, now_ns: int) -> int | None:
+        """Return the output port of a frame that enters at `now_ns`; None if it is dropped."""
+        counters, cross_connect = self._counters[in_port], self._cross_connects.get(in_port)
+        out_port = None
+        if cross_connect is None:
+            counters = replace(counters, dropped_unlit=counters.dropped_unlit + 1)
+        elif now_ns < cross_connect.lit_at_ns:
+            counters = replace(counters, dropped_dark=counters.dropped_dark + 1)
+        else:
+            out_port = cross_connect.out_port
+            counters = replace(
+                counters,
+                forwarded_frames=counters.forwarded_frames + 1,
+                forwarded_bytes=counters.forwarded_bytes + length_bytes,
+            )
+            left = self._output_counters[out_port]
+            self._output_counters[out_port] = OutputCounters(
+                left.frames + 1, left.bytes + length_bytes
+            )
+        self._counters[in_port] = counters
+        return out_port
+
+    def close(self) -> None:
+        """Do nothing, because this crossbar holds no resources."""
+
+    def counters(self) -> dict[int, InputCounters]:
+        """Return the counters by input port."""
+        return dict(self._counters)
+
+    def output_counters(self) -> dict[int, OutputCounters]:
+        """Return the counters by output port."""
+        return dict(self._output_counters)

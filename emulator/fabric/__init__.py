@@ -1,0 +1,1 @@
+"""Hardware of a fabric: plan, links, switches, optics and lifecycle."""

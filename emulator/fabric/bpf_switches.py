@@ -1,0 +1,125 @@
+"""Electrical switches in eBPF, served by one process, and the client of that process."""
+
+import json
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from emulator.fabric.plan import SwitchPlan
+from emulator.linux.processes import ChildProcesses
+from emulator.linux.waiting import Deadline
+from moefabric.core.errors import FabricError
+
+ARGV: Final = (sys.executable, "-m", "emulator.openflow_switch")
+PRIORITY: Final = ("nice", "-n", "-10")
+"""Prefix of the switches' command: a higher priority, so that switches don't wait for servers.
+
+Where a higher priority isn't allowed, the program starts with the normal one.
+"""
+
+
+class SwitchProcess:
+    """Client of a process `python -m emulator.openflow_switch` over its standard input and output.
+
+    Each request and reply is a line of JSON (`emulator.openflow_switch.agent.control_commands`).
+    """
+
+    def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
+        """Take the process, whose standard input and output are pipes."""
+        self._popen = popen
+
+    def make(
+        self, switches: Sequence[Mapping[str, Any]], deadline: Deadline, management: Path | None
+    ) -> None:
+        """Make switches.
+
+        Args:
+            switches: `name`, `datapath_id` and `ports` (interface by number) of each.
+            deadline: limit for the reply.
+            management: folder for the switches' sockets for OpenFlow tools.
+        """
+        folder = str(management) if management else None
+        self._request({"make": list(switches), "management": folder}, deadline)
+
+    def connect(self, controllers: Mapping[str, tuple[str, int]], deadline: Deadline) -> None:
+        """Connect switches, by name, to controllers."""
+        self._request(
+            {"connect": {name: list(address) for name, address in controllers.items()}}, deadline
+        )
+
+    def connected(self, deadline: Deadline) -> set[str]:
+        """Return the switches that are connected to their controllers."""
+        switches = self._request({"show": True}, deadline)["switches"]
+        return {name for name, switch in switches.items() if switch["connected"]}
+
+    def close(self) -> None:
+        """End the process by the end of its input."""
+        assert self._popen.stdin is not None
+        self._popen.stdin.close()
+
+    def _request(self, message: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
+        assert self._popen.stdin is not None
+        try:
+            self._popen.stdin.write(json.dumps(message).encode() + b"\n")
+            self._popen.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+        reply: dict[str, Any] = json.loads(self._read_reply(deadline))
+        if "error" in reply:
+            raise FabricError(f"switches: {reply['error']}")
+        return reply
+
+    def _read_reply(self, deadline: Deadline) -> bytes:
+        assert self._popen.stdout is not None
+        poll = select.poll()
+        poll.register(self._popen.stdout, select.POLLIN)
+        if not poll.poll(deadline.remaining_s * 1000):
+            raise FabricError("switches: their process was not ready in time")
+        if not (line := self._popen.stdout.readline()):
+            raise self._ended()
+        return line
+
+    def _ended(self) -> FabricError:
+        return FabricError(f"switches: their process has ended with status {self._popen.wait()}")
+
+
+class BpfSwitches:
+    """A fabric's switches in eBPF; implements `datapath.ElectricalSwitches`."""
+
+    def __init__(self, folder: Path, processes: ChildProcesses) -> None:
+        """Start nothing yet.
+
+        Args:
+            folder: folder for a socket per switch, for OpenFlow tools
+                (`ovs-ofctl -O OpenFlow13 dump-flows unix:...`).
+            processes: starts the process of the switches.
+        """
+        self._folder, self._processes = folder, processes
+
+    def start(self, deadline: Deadline) -> None:  # noqa: ARG002 - nothing to wait for
+        """Start the process of the switches."""
+        program = self._processes.start("switches", (*PRIORITY, *ARGV), piped=True)
+        self._process = SwitchProcess(program.popen)
+
+    def make(self, switches: Sequence[SwitchPlan], deadline: Deadline) -> None:
+        """Make the switches and attach their ports."""
+        descriptions = [
+            {
+                "name": switch.bridge,
+                "datapath_id": switch.datapath_id,
+                "ports": {end.port: end.name for end in switch.ports},
+            }
+            for switch in switches
+        ]
+        self._process.make(descriptions, deadline, self._folder)
+
+    def finish(self, deadline: Deadline) -> str | None:  # noqa: ARG002 - nothing is left to do
+        """Return None: nothing is left to do."""
+        return None
+
+    def connect(self, controllers: Mapping[str, tuple[str, int]], deadline: Deadline) -> None:
+        """Connect switches to their controllers."""
+        self._process.connect(controllers, deadline)

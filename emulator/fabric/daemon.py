@@ -1,0 +1,169 @@
+"""Fabric process: makes a fabric's hardware, keeps it while it is in use, and removes it.
+
+`up` starts the process and talks to it over its standard input and output. The input is one line
+(`daemon_protocol.UpRequest`), then `keep` once `up` has read that the fabric is ready. If the input
+ends earlier, `up` has died and the process removes the fabric. The output is lines of JSON:
+`{"stage": ...}`, `{"failed": ...}` or `{"ready": true}`. Later any process may connect to the
+control socket and send a line of JSON whose `do` is `ping`, `inspect`, `fault`
+(`emulator.fabric.hardware_failures`), `counters` (`emulator.fabric.port_counters`),
+`queues` (`emulator.fabric.queues`) or `stop`.
+"""
+
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:  # imported late, while `up` prepares its request
+    from emulator.fabric.hardware import Hardware
+    from moefabric.config.run_directory import RunDirectory
+
+_REQUEST_BYTES: Final = 4096
+_CLIENT_S: Final = 2.0
+
+
+class StoppedError(BaseException):
+    """End of the fabric: SIGTERM, SIGINT, `stop`, or the death of `up`."""
+
+
+def main(words: list[str]) -> int:
+    """Run `python -m emulator.fabric.daemon RUN_DIR`, which `lifecycle.up` starts."""
+    if os.fork():  # `up` doesn't wait for the end of the fabric
+        os._exit(0)
+    output = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, _stop)
+    try:
+        import emulator.fabric.hardware  # noqa: F401 - 0.1 s, while `up` prepares its request
+
+        if line := sys.stdin.readline():
+            _serve(Path(words[0]), line, output)
+    except StoppedError:
+        return 0
+    except Exception as error:  # noqa: BLE001 - `up` reports any error
+        traceback.print_exc()
+        _write(output, {"failed": _error_text(error)})
+        return 1
+    return 0
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    _ignore_signals()
+    raise StoppedError
+
+
+def _ignore_signals() -> None:
+    """Ignore further signals while the hardware is removed."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _error_text(error: Exception) -> str:
+    from moefabric.core.errors import MoefabricError
+
+    if isinstance(error, MoefabricError):
+        return str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(last.filename).name}:{last.lineno}, in {last.name}"
+    return f"{type(error).__name__}: {error} ({place})"
+
+
+def _write(output: Any, message: dict[str, Any]) -> None:
+    with suppress(BrokenPipeError):
+        output.write(json.dumps(message) + "\n")
+        output.flush()
+
+
+def _serve(path: Path, request_line: str, output: Any) -> None:
+    """Make the hardware, answer requests until the fabric ends, and remove the hardware."""
+    from emulator.fabric.daemon_protocol import UpRequest
+    from emulator.fabric.hardware import Hardware
+    from moefabric.config.run_directory import RunDirectory
+
+    run_dir = RunDirectory(path)
+    hardware = Hardware(
+        run_dir, UpRequest.from_line(request_line), lambda stage: _write(output, {"stage": stage})
+    )
+    try:
+        hardware.enter_namespace()
+        threading.Thread(target=_watch_up, name="up", daemon=True).start()
+        hardware.make()
+        with _listen(run_dir) as listener:
+            report = {"crossbar": hardware.crossbar, "remarks": hardware.remarks}
+            _write(output, {"ready": True, **report})
+            output.close()
+            _answer_clients(listener, hardware)
+    finally:
+        _ignore_signals()
+        hardware.close()
+
+
+def _watch_up() -> None:
+    """End the fabric if `up` dies before it says `keep`."""
+    from emulator.fabric.daemon_protocol import KEEP
+
+    if sys.stdin.readline() != KEEP:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _listen(run_dir: "RunDirectory") -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(run_dir.control_socket))
+    run_dir.control_socket.chmod(0o600)
+    listener.listen(16)
+    return listener
+
+
+def _answer_clients(listener: socket.socket, hardware: "Hardware") -> None:
+    """Answer one client after the other until `stop`; a client has 2 s for its request."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(listener, selectors.EVENT_READ)
+        while True:
+            selector.select()
+            client, _ = listener.accept()
+            with client, suppress(OSError, ValueError), client.makefile("rw") as lines:
+                client.settimeout(_CLIENT_S)
+                request = json.loads(lines.readline(_REQUEST_BYTES))
+                if request == {"do": "counters"}:
+                    hardware.hand_counters(client)
+                else:
+                    lines.write(json.dumps(_reply(request, hardware)) + "\n")
+
+
+def _reply(  # noqa: PLR0911 - one for each request
+    request: Any, hardware: "Hardware"
+) -> dict[str, Any]:
+    from moefabric.core.errors import FabricError
+
+    match request.get("do") if isinstance(request, dict) else request:
+        case "ping":
+            return {"faults": hardware.faults()}
+        case "fault":
+            try:
+                return hardware.failures.handle(request)
+            except (FabricError, OSError) as error:
+                return {"error": str(error)}
+        case "inspect":
+            return hardware.describe()
+        case "queues":
+            return hardware.queues()
+        case "verify":
+            return {"faults": hardware.deviations()}
+        case "stop":
+            raise StoppedError
+        case other:
+            known = "ping, inspect, queues, verify, fault, counters, stop"
+            return {"error": f"{other!r} is not one of {known}"}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,127 @@
+"""Messages between a fabric process, the `up` that starts it, and other processes."""
+
+import base64
+import json
+import os
+import pickle
+import select
+import socket
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from emulator.linux.processes import ProcessRole, ProcessSpec
+from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.core.errors import FabricError, UnsupportedError
+
+KEEP: Final = "keep\n"
+"""Line that `up` sends when the fabric is ready; before this line the fabric ends with `up`."""
+NODES: Final = "nodes.json"
+"""File of the run directory with the pid, by node, of a process in the node's namespaces."""
+_REPLY_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class UpRequest:
+    """Request of `up` to a new fabric process.
+
+    Attributes:
+        wiring: the fabric.
+        outer: name of the outer end of the management uplink.
+        processes: all processes of the fabric.
+        external: names of the processes that the fabric process doesn't start.
+        timeout_s: limit until the fabric is ready.
+    """
+
+    wiring: FabricWiring
+    outer: str
+    processes: tuple[ProcessSpec, ...]
+    external: frozenset[str]
+    timeout_s: float
+
+    def to_line(self) -> str:
+        """Return the request as one line, pickled because the JSON library loads slowly."""
+        return base64.b64encode(pickle.dumps(self)).decode() + "\n"
+
+    @classmethod
+    def from_line(cls, text: str) -> Self:
+        """Return the request in a line that `to_line` has made."""
+        request = pickle.loads(base64.b64decode(text))  # noqa: S301 - `up` started the reader
+        assert isinstance(request, cls)
+        return request
+
+    def with_role(self, role: ProcessRole) -> tuple[ProcessSpec, ...]:
+        """Return the processes of a role, also external ones."""
+        return tuple(process for process in self.processes if process.role is role)
+
+
+class DaemonConnection:
+    """Connection to a fabric process; raises OSError if no process listens."""
+
+    def __init__(self, run_dir: RunDirectory) -> None:
+        """Connect to the control socket."""
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(_REPLY_S)
+        try:
+            self.socket.connect(str(run_dir.control_socket))
+            pid, _, _ = struct.unpack(
+                "3i", self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            )
+            self._pidfd = os.pidfd_open(pid)
+        except OSError:
+            self.socket.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+        os.close(self._pidfd)
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message without waiting for a reply."""
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def request(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a message and return the reply; raise ValueError if it isn't a JSON object."""
+        self.send(message)
+        with self.socket.makefile() as lines:
+            return dict(json.loads(lines.readline()))
+
+    def wait_end(self, timeout_s: float) -> None:
+        """Wait until the fabric process has ended, or for `timeout_s`."""
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        poll.poll(timeout_s * 1000)
+
+
+def request(run_dir: RunDirectory, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Send a JSON message (`emulator.fabric.daemon`) to a fabric process and return its reply.
+
+    Raises:
+        FabricError: if no fabric runs there, or if its process refuses the request.
+        UnsupportedError: if the fabric belongs to another user.
+    """
+    try:
+        with DaemonConnection(run_dir) as connection:
+            reply = connection.request(message)
+    except TimeoutError as error:
+        raise FabricError(
+            f"{run_dir.name}: its process doesn't answer; see {run_dir.log_file('fabric')}"
+        ) from error
+    except PermissionError as error:
+        raise UnsupportedError(
+            f"{run_dir.name}: a fabric of another user's; run with sudo"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise not_running_error(run_dir) from error
+    if "error" in reply:
+        raise FabricError(str(reply["error"]))
+    return reply
+
+
+def not_running_error(run_dir: RunDirectory) -> FabricError:
+    """Return the error for a fabric that doesn't run."""
+    return FabricError(f"{run_dir.name}: no fabric of this name runs; see `moefabric up`")

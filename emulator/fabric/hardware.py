@@ -1,0 +1,369 @@
+"""All hardware of a fabric: made in order in a new network namespace, removed in reverse."""
+
+import json
+import os
+import signal
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from emulator.crossbar.selection import choose_crossbar
+from emulator.fabric import links, management_uplink, run_directories
+from emulator.fabric.bpf_switches import BpfSwitches
+from emulator.fabric.daemon_protocol import NODES, UpRequest
+from emulator.fabric.datapath import ElectricalSwitches, datapath_named
+from emulator.fabric.hardware_failures import HardwareFailures
+from emulator.fabric.optics import OcsHardware
+from emulator.fabric.ovs import OvsSwitches
+from emulator.fabric.plan import FabricPlan, OcsPlan, SwitchPlan, plan_fabric
+from emulator.fabric.queues import QueueCounts, read_queues
+from emulator.linux import namespaces
+from emulator.linux.command import run
+from emulator.linux.namespace_holders import NamespaceHolders
+from emulator.linux.processes import (
+    OUTER,
+    ChildProcesses,
+    ProcessRole,
+    ProcessSpec,
+    adopt_orphans,
+    kill_marked,
+    reap_orphans,
+)
+from emulator.linux.waiting import BackgroundTask, Deadline
+from emulator.ocs.fd_handoff import send_handoff
+from moefabric.config.run_directory import SCPI_PORT, FabricWiring, RunDirectory
+from moefabric.core.errors import FabricError
+
+_GRACE_S: Final = 0.3
+"""Time between SIGTERM and SIGKILL."""
+
+
+class Hardware:
+    """Hardware of one fabric. `close` removes it, also when only a part has been made."""
+
+    def __init__(
+        self, run_dir: RunDirectory, request: UpRequest, on_stage: Callable[[str], None]
+    ) -> None:
+        """Make nothing yet; `on_stage` is called at the start of each stage."""
+        self.run_dir, self.request, self._on_stage = run_dir, request, on_stage
+        self.wiring = request.wiring
+        self.plan = plan_fabric(self.wiring.fabric, self.wiring.management)
+        self.deadline = Deadline.after(request.timeout_s)
+        self.processes = ChildProcesses(run_dir)
+        self.ocses: dict[str, OcsHardware] = {}
+        self.pids: dict[str, int] = {}
+        """Pid, by node, of a process in the node's namespaces."""
+        self.crossbar = self.wiring.crossbar
+        self.failures = HardwareFailures(self.plan, self._signal_agent)
+        self.remarks: list[str] = []
+        """What this machine lacks."""
+        self._outer_fd = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        self._outer = f"/proc/{os.getpid()}/fd/{self._outer_fd}"
+        self._undo = ExitStack()
+        self._undo.callback(os.close, self._outer_fd)
+        self._undo.callback(run_directories.abandon, run_dir)
+        self._undo.callback(self._remove_uplink)
+        # Callbacks run in reverse: processes end before another fabric can get their addresses.
+        self._undo.callback(self._kill_rest)
+
+    def enter_namespace(self) -> None:
+        """Enter a new network namespace and adopt orphans.
+
+        Call it before any thread starts, because a thread inherits its namespace.
+        """
+        namespaces.enter_new()
+        adopt_orphans()
+
+    def make(self) -> None:
+        """Make all hardware and wait until it works.
+
+        Raises:
+            FabricError: names the place of the failure. The caller has to call `close`.
+        """
+        self._on_stage("management network")
+        self._make_management_network()
+        self._undo.callback(self.processes.stop, _GRACE_S)
+        self._undo.callback(self.failures.continue_agents)
+        self._start_processes(OUTER)  # controllers take longest to start
+        self._on_stage("servers")
+        self._make_nodes()
+        switches = BackgroundTask(
+            "switches", partial(self.switches.make, self.plan.switches, self.deadline)
+        )
+        self._on_stage("optics")
+        self._make_ocses()
+        self._on_stage("switches")
+        switches.result(self.deadline)
+        # OVS's add-port removes qdiscs, so shaping follows it. Controllers may add rules meanwhile.
+        shaping = BackgroundTask("shaping", partial(links.shape_all, self.plan, self.pids))
+        self._on_stage("controllers")
+        if self.request.with_role(ProcessRole.CONTROLLER):
+            self._connect_switches()
+        shaping.result(self.deadline)
+        if remark := self.switches.finish(self.deadline):
+            self.remarks.append(remark)
+        self._on_stage("agents")
+        self._wait_processes()
+        links.verify_all(self.plan, self.pids)
+
+    def _make_management_network(self) -> None:
+        """Connect the fabric's namespace to the outer one, in which `up` was called."""
+        attach = partial(management_uplink.attach, self.request.outer, os.getpid())
+        namespaces.run_in(self._outer, attach)
+        management_uplink.make_bridge(self.plan.bridge_address)
+
+    def _remove_uplink(self) -> None:
+        name = self.run_dir.name
+        namespaces.run_in(
+            self._outer, lambda: management_uplink.remove(management_uplink.leftovers(name))
+        )
+
+    def _kill_rest(self) -> None:
+        """Kill the fabric's remaining processes, including orphans."""
+        kill_marked(self.run_dir.name)
+        with suppress(FabricError):
+            reap_orphans(Deadline.after(_GRACE_S))
+
+    def _start_processes(self, *nodes: str) -> None:
+        """Start the processes of these nodes."""
+        self.processes.start_all(
+            (spec, self._outer if spec.node == OUTER else self.pids[spec.node])
+            for spec in self._own_specs
+            if spec.node in nodes
+        )
+
+    @property
+    def _own_specs(self) -> list[ProcessSpec]:
+        """Specifications of the processes that the fabric process starts itself."""
+        return [spec for spec in self.request.processes if spec.name not in self.request.external]
+
+    def _make_nodes(self) -> None:
+        """Make servers, OCS nodes and unshaped links; start the processes of the nodes."""
+        holders = NamespaceHolders(self.plan.nodes, self.run_dir.name)
+        self._undo.enter_context(holders)
+        self.switches = self._make_switches()
+        links.disable_ipv6()
+        self.switches.start(self.deadline)
+        self.processes.start_prefork_servers(self._own_specs)
+        # Importing Mininet takes 0.1 s. All that can run at the same time has been started.
+        from emulator.fabric import mininet_nodes
+
+        self.pids = holders.pids(self.deadline)
+        self.net = mininet_nodes.make_network(self.plan, self.pids)
+        self._undo.callback(mininet_nodes.kill_shells, self.net)
+        links.make_links(self.plan, self.pids)
+        mininet_nodes.add_links(self.net)
+        self._start_processes(*self.plan.nodes)
+        (self.run_dir.path / NODES).write_text(json.dumps(self.pids))
+
+    def _make_switches(self) -> ElectricalSwitches:
+        datapath, folder = datapath_named(self.wiring.switch), self.run_dir.switches
+        folder.mkdir(exist_ok=True)
+        if datapath.is_ovs:
+            return OvsSwitches(folder, datapath, self.processes)
+        return BpfSwitches(folder, self.processes)
+
+    def _make_ocses(self) -> None:
+        if not self.plan.ocses:
+            return
+        self.crossbar, reason = choose_crossbar()
+        if reason:
+            self.remarks.append(f"{self.crossbar} moves the light, for {reason}")
+        for ocs in self.plan.ocses:
+            hardware = OcsHardware(ocs, self.crossbar, self.pids[ocs.name], self.run_dir)
+            self.ocses[ocs.name] = hardware
+            self._undo.callback(hardware.close)
+
+    def _wait_processes(self) -> None:
+        """Wait until OCS devices serve and agents listen."""
+        self.processes.wait_forked(self.deadline)
+        for agent in self.request.with_role(ProcessRole.AGENT):
+            path = self.run_dir.agent_socket(agent.node)
+            self.deadline.wait_for(partial(self._is_socket, path), agent.name)
+        if self.request.with_role(ProcessRole.OCS):
+            for name, ocs in self.ocses.items():
+                self.deadline.wait_for(partial(self._is_served, ocs), f"the process of {name}")
+        self.processes.check_alive()
+
+    def _is_socket(self, path: Path) -> bool:
+        return self.processes.check_alive() and path.is_socket()
+
+    def _is_served(self, ocs: OcsHardware) -> bool:
+        return self.processes.check_alive() and ocs.handoff.is_served
+
+    def _connect_switches(self) -> None:
+        """Connect each switch to its controller as soon as the controller listens.
+
+        After a refused connection OVS would wait 1 s. The kernel's list of sockets is read because
+        it shows connections a second or more before OVS's database does.
+        """
+        controllers = {switch.bridge: switch.controller for switch in self.plan.switches}
+        counts = Counter(controllers.values())
+        names = ", ".join(f"{address}:{port}" for address, port in sorted(counts))
+        self.deadline.wait_for(
+            lambda: self.processes.check_alive() and counts.keys() <= self._outer_listeners(),
+            f"a controller at {names}",
+        )
+        self.switches.connect(controllers, self.deadline)
+        self.deadline.wait_for(
+            lambda: self.processes.check_alive() and counts <= namespaces.connection_counts(),
+            f"the switches' connection to {names}",
+        )
+
+    def _outer_listeners(self) -> set[tuple[str, int]]:
+        return namespaces.run_in(self._outer, namespaces.listening_addresses)
+
+    def _signal_agent(self, server: str, number: signal.Signals) -> None:
+        """Send a signal to a server's agent, if the fabric process has started it."""
+        for agent in self.request.with_role(ProcessRole.AGENT):
+            if agent.node == server and agent.name in self.processes.running:
+                self.processes.running[agent.name].signal(number)
+
+    def faults(self) -> list[str]:
+        """Describe the processes that have ended but should run."""
+        return [
+            process.exit_description
+            for process in self.processes.running.values()
+            if process.exit_status is not None
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the hardware for `inspect --json`."""
+        shown = json.loads(run(["ip", "-j", "link", "show"]))
+        carrier = {link["ifname"]: "LOWER_UP" in link["flags"] for link in shown}
+        processes = [
+            {"name": process.name, "pid": process.pid}
+            for process in self.processes.running.values()
+            if process.exit_status is None
+        ]
+        return describe_plan(self.wiring, self.plan, carrier) | {
+            "processes": processes,
+            "crossbar": self.crossbar,
+            "remarks": self.remarks,
+            "faults": self.faults(),
+        }
+
+    def hand_counters(self, client: socket.socket) -> None:
+        """Hand a client what it needs to read the counters of NICs and OCS ports."""
+        memories = {name: ocs.memory_fd for name, ocs in self.ocses.items()}
+        counted = {name: fd for name, fd in memories.items() if fd is not None}
+        facts = counter_facts(
+            self.plan, {name: index for index, name in socket.if_nameindex()}, list(counted)
+        )
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+            send_handoff(client, facts, [kernel.fileno(), *counted.values()])
+
+    def deviations(self) -> list[str]:
+        """Return links without their rates, and processes that ended or that a signal stopped.
+
+        Agents that an injected failure stops are no deviation.
+        """
+        injected = {f"agent-{server}" for server in self.failures.stopped_servers}
+        stopped = [
+            f"{process.name}: the process is stopped"
+            for process in self.processes.running.values()
+            if process.is_stopped and process.name not in injected
+        ]
+        try:
+            links.verify_all(self.plan, self.pids)
+        except FabricError as fault:
+            return [*self.faults(), *stopped, *str(fault).split("; ")]
+        return [*self.faults(), *stopped]
+
+    def queues(self) -> QueueCounts:
+        """Return the counters of all queues by port."""
+        return read_queues(self.plan, self.pids)
+
+    def close(self) -> None:
+        """Remove everything."""
+        self._undo.close()
+
+
+def counter_facts(
+    plan: FabricPlan, index_of: Mapping[str, int], crossbars: Sequence[str]
+) -> dict[str, Any]:
+    """Return where the counters of each NIC and its OCS port are (`emulator.fabric.port_counters`).
+
+    Args:
+        plan: the fabric.
+        index_of: index of each interface of the fabric's own namespace.
+        crossbars: the OCSes whose crossbars count frames.
+    """
+    nics = [link for link in plan.links if link.rate_bps is not None and "/" in link.name]
+    return {
+        "nics": [link.name for link in nics],
+        "interfaces": [index_of[link.a.name] for link in nics],
+        "crossbars": [
+            {
+                "ports": ocs.spec.ports,
+                "inputs": {link.name: link.b.port for link in nics if link.b.node == ocs.name},
+            }
+            for name in crossbars
+            for ocs in plan.ocses
+            if ocs.name == name
+        ],
+        "counts_light": len(crossbars) == len(plan.ocses),
+    }
+
+
+def describe_plan(
+    wiring: FabricWiring, plan: FabricPlan, carrier: Mapping[str, bool]
+) -> dict[str, Any]:
+    """Return servers, OCSes and switches as JSON values.
+
+    Args:
+        wiring: the wiring of the fabric.
+        plan: its plan.
+        carrier: whether an interface has a carrier, by the interface's name.
+    """
+    rates = {link.name: link.rate_bps for link in plan.links}
+    near_ends = {link.name: link.a.name for link in plan.links}
+    fabric = wiring.fabric
+    servers = [
+        {
+            "name": server,
+            "region": fabric.region_of[server].name,
+            "addresses": list(fabric.addresses(server)),
+            "nics": [
+                {
+                    "name": str(nic),
+                    "kind": nic.kind.value,
+                    "rate_bps": rates[str(nic)],
+                    "carrier": carrier.get(near_ends[str(nic)], False),
+                }
+                for nic in fabric.nics(server)
+            ],
+            "management": wiring.management.server_address(fabric, server),
+        }
+        for server in plan.servers
+    ]
+    return {
+        "fabric": fabric.name,
+        "servers": servers,
+        "ocs": [_describe_ocs(ocs) for ocs in plan.ocses],
+        "switches": [_describe_switch(switch, wiring.switch) for switch in plan.switches],
+    }
+
+
+def _describe_ocs(ocs: OcsPlan) -> dict[str, Any]:
+    return {
+        "name": ocs.name,
+        "region": ocs.region.name,
+        "management": ocs.address,
+        "scpi_port": SCPI_PORT,
+        "ports": ocs.spec.ports,
+        "circuits": [],
+    }
+
+
+def _describe_switch(switch: SwitchPlan, datapath: str) -> dict[str, Any]:
+    return {
+        "name": switch.name,
+        "bridge": switch.bridge,
+        "datapath_id": switch.datapath_id,
+        "datapath": datapath,
+    }

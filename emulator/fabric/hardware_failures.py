@@ -1,0 +1,210 @@
+"""Injected failures of a fabric's hardware: links of NICs, servers, power of optical switches."""
+
+import itertools
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from emulator.fabric.plan import FABRIC, FabricPlan
+from emulator.linux import netlink
+from moefabric.core.errors import FabricError
+from moefabric.core.failures import FailureKind
+
+HARDWARE_KINDS: Final = (FailureKind.NIC, FailureKind.SERVER, FailureKind.OCS)
+"""Kinds of failures that the fabric process injects itself."""
+
+
+@dataclass(frozen=True)
+class HardwareFailure:
+    """Failure of NICs (`s0/e0`), servers (`s3`) or optical switches (`ocs0`).
+
+    Attributes:
+        kind: one of HARDWARE_KINDS.
+        what: names of the failed components.
+        number: serial number in the fabric.
+        at_ns: when it was injected (CLOCK_MONOTONIC).
+    """
+
+    kind: FailureKind
+    what: tuple[str, ...]
+    number: int = 0
+    at_ns: int = 0
+
+
+def failed_interfaces(plan: FabricPlan, failure: HardwareFailure) -> frozenset[str]:
+    """Return the interfaces of the fabric's own namespace that a failure takes down.
+
+    Raises:
+        FabricError: if the fabric has no such component.
+    """
+    return frozenset().union(*(_interfaces(plan, failure.kind, name) for name in failure.what))
+
+
+def _interfaces(plan: FabricPlan, kind: FailureKind, name: str) -> set[str]:
+    nics = {link.name: link.a.name for link in plan.links if "/" in link.name and link.a.port}
+    ocses = [ocs.name for ocs in plan.ocses]
+    match kind:
+        case FailureKind.NIC if name in nics:
+            return {nics[name]}
+        case FailureKind.SERVER if name in plan.servers:
+            return {interface for nic, interface in nics.items() if nic.startswith(f"{name}/")}
+        case FailureKind.OCS if name in ocses:
+            optical = [link for link in plan.links if link.b.node == name and link.a.node == FABRIC]
+            management = [link for link in plan.links if link.name == f"{name}/management"]
+            return {link.a.name for link in optical} | {link.b.name for link in management}
+    components: Mapping[FailureKind, Iterable[str]] = {
+        FailureKind.NIC: nics,
+        FailureKind.SERVER: plan.servers,
+        FailureKind.OCS: ocses,
+    }
+    names = ", ".join(components[kind])
+    reason = f" is not one of {names}" if names else f": the fabric has no {kind}"
+    raise FabricError(f"fault {kind}: {name}{reason}")
+
+
+class HardwareFailures:
+    """Present failures of one fabric; for callers in the fabric's own namespace."""
+
+    def __init__(
+        self,
+        plan: FabricPlan,
+        signal_agent: Callable[[str, signal.Signals], None],
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Start without failures.
+
+        Args:
+            plan: the fabric.
+            signal_agent: sends a signal to the agent of a server.
+            clock_ns: CLOCK_MONOTONIC.
+        """
+        self._plan, self._signal_agent, self._clock_ns = plan, signal_agent, clock_ns
+        self._present: dict[int, HardwareFailure] = {}
+        self._serial = itertools.count(1)
+        self._down: frozenset[str] = frozenset()
+        self.stopped_servers: frozenset[str] = frozenset()
+
+    def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Inject or clear failures as a JSON request says, and list the present failures.
+
+        Args:
+            request: has `inject` or `clear`, an object with `kind` and `what`; or neither, to list
+                only. A clear without `what` clears all failures of its kind; without `kind`, of
+                all kinds.
+
+        Returns:
+            `at_ns` (CLOCK_MONOTONIC), `cleared` and `faults` (the present ones), as JSON values.
+
+        Raises:
+            FabricError: if the fabric has no such component or failure; then nothing has changed.
+        """
+        cleared: list[HardwareFailure] = []
+        at_ns = self._clock_ns()
+        if (failure := request.get("inject")) is not None:
+            at_ns = self.inject(
+                _parse_kind(_parse_object(failure).get("kind")),
+                _parse_names(failure.get("what", ())),
+            )
+        if (failure := request.get("clear")) is not None:
+            kind = _parse_object(failure).get("kind")
+            cleared = self.clear(
+                None if kind is None else _parse_kind(kind), _parse_names(failure.get("what", ()))
+            )
+        return {
+            "at_ns": at_ns,
+            "cleared": [asdict(failure) for failure in cleared],
+            "faults": [asdict(failure) for failure in self._present.values()],
+        }
+
+    def inject(self, kind: FailureKind, what: Sequence[str]) -> int:
+        """Inject a failure; return the instant just before it took effect.
+
+        Raises:
+            FabricError: if the fabric has no such component.
+        """
+        failure = HardwareFailure(kind, tuple(what), next(self._serial), self._clock_ns())
+        if not what or not failed_interfaces(self._plan, failure):
+            raise FabricError(f"fault {kind}: of what?")
+        self._present[failure.number] = failure
+        self._apply()
+        return failure.at_ns
+
+    def clear(
+        self, kind: FailureKind | None = None, what: Sequence[str] = ()
+    ) -> list[HardwareFailure]:
+        """Clear failures; return them with only the components that work again.
+
+        Args:
+            kind: kind of failure; default: all kinds.
+            what: components; default: all.
+
+        Raises:
+            FabricError: if none of the named components has failed.
+        """
+        matches = [
+            failure
+            for failure in self._present.values()
+            if kind in (None, failure.kind) and (not what or set(what) & {*failure.what})
+        ]
+        if what and not matches:
+            raise FabricError(f"{', '.join(what)}: no such fault")
+        cleared = []
+        for failure in matches:
+            del self._present[failure.number]
+            restored = tuple(name for name in failure.what if not what or name in what)
+            if rest := tuple(name for name in failure.what if name not in restored):
+                self._present[failure.number] = replace(failure, what=rest)
+            cleared.append(replace(failure, what=restored))
+        self._apply()
+        return cleared
+
+    def _apply(self) -> None:
+        """Set interfaces and agents to the state that all present failures together require."""
+        present = self._present.values()
+        down = frozenset().union(*(failed_interfaces(self._plan, failure) for failure in present))
+        stopped = frozenset(
+            name
+            for failure in present
+            if failure.kind is FailureKind.SERVER
+            for name in failure.what
+        )
+        _set_links(down - self._down, up=False)
+        self._signal_agents(stopped - self.stopped_servers, signal.SIGSTOP)
+        _set_links(self._down - down, up=True)
+        self._signal_agents(self.stopped_servers - stopped, signal.SIGCONT)
+        self._down, self.stopped_servers = down, stopped
+
+    def continue_agents(self) -> None:
+        """Continue stopped agents, because a stopped process doesn't handle SIGTERM."""
+        self._signal_agents(self.stopped_servers, signal.SIGCONT)
+        self.stopped_servers = frozenset()
+
+    def _signal_agents(self, servers: Iterable[str], number: signal.Signals) -> None:
+        for server in sorted(servers):
+            self._signal_agent(server, number)
+
+
+def _set_links(names: Iterable[str], *, up: bool) -> None:
+    request = netlink.link_up if up else netlink.link_down
+    netlink.execute([request(name, socket.if_nametoindex(name)) for name in sorted(names)])
+
+
+def _parse_object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise FabricError(f"fault: {value!r} has no kind")
+    return value
+
+
+def _parse_kind(value: Any) -> FailureKind:
+    if value not in HARDWARE_KINDS:
+        raise FabricError(f"fault: {value!r} is not one of {', '.join(HARDWARE_KINDS)}")
+    return FailureKind(value)
+
+
+def _parse_names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+        raise FabricError(f"fault: {value!r} is no list of names")
+    return tuple(value)

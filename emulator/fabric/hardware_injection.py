@@ -1,0 +1,170 @@
+"""Inject, clear and list hardware failures of a running fabric, from any process of the machine."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from emulator.fabric.daemon_protocol import not_running_error, request
+from emulator.ocs import client as ocs_client
+from moefabric.config.failure_log import append_failure_event
+from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.core.errors import FabricError, SpecError
+from moefabric.core.failures import FailureKind
+from moefabric.core.topology import Nic, Region
+
+PORT: Final = FailureKind.OCS_PORT
+"""Failure of an OCS port, named by its NIC: no light in or out, and commands are refused."""
+
+
+def inject(run_dir: RunDirectory, kind: str, what: Sequence[str]) -> dict[str, Any]:
+    """Inject a failure and append it to the fabric's failure log.
+
+    Args:
+        run_dir: run directory of the running fabric.
+        kind: a FailureKind of the hardware.
+        what: NICs (`s0/e0`), servers (`s3`), optical switches (`ocs0`), or, for OCS ports, the
+            NICs on them (`s0/o0`).
+
+    Returns:
+        `at_ns` (CLOCK_MONOTONIC), just before the failure took effect, and `faults`, all present
+        failures.
+
+    Raises:
+        FabricError, SpecError: if the fabric has no such component.
+    """
+    if kind != PORT:
+        reply = request(run_dir, {"do": "fault", "inject": {"kind": kind, "what": list(what)}})
+        append_failure_event(run_dir, "inject", kind, what, at_ns=int(reply["at_ns"]))
+        return reply
+    wiring, at_ns = _read_wiring(run_dir), 0
+    for region, ports in [ocs_ports(wiring, name) for name in what]:
+        fault = {"kind": "port", "ports": list(ports), "value": 0.0, "times": None}
+        reply = ocs_client.request(run_dir.ocs_socket(region), {"do": "inject", "fault": fault})
+        at_ns = at_ns or int(reply.get("at_ns", 0))
+    append_failure_event(run_dir, "inject", kind, what, at_ns=at_ns or None)
+    return {"at_ns": at_ns, "faults": injected_failures(run_dir)}
+
+
+def clear(
+    run_dir: RunDirectory, kind: str | None = None, what: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Clear failures and record the clearing in the fabric's failure log.
+
+    Args:
+        run_dir: run directory of the running fabric.
+        kind: kind of failure; default: all kinds.
+        what: components; default: all.
+
+    Returns:
+        `at_ns` and `faults`, as `inject` does.
+
+    Raises:
+        FabricError: if none of the named components has failed.
+    """
+    at_ns = 0
+    if kind != PORT:
+        reply = request(run_dir, {"do": "fault", "clear": {"kind": kind, "what": list(what)}})
+        at_ns = int(reply["at_ns"])
+        for failure in reply["cleared"]:
+            append_failure_event(run_dir, "clear", failure["kind"], failure["what"], at_ns=at_ns)
+    if kind in (None, PORT):
+        times_ns = list(
+            _clear_ocs_faults(
+                run_dir, lambda nic: kind is None or bool(nic and (not what or nic in what))
+            )
+        )
+        at_ns = at_ns or (times_ns[0] if times_ns else 0)
+        if what and not times_ns:
+            raise FabricError(f"{', '.join(what)}: no such fault")
+    return {"at_ns": at_ns, "faults": injected_failures(run_dir)}
+
+
+def _clear_ocs_faults(run_dir: RunDirectory, selects: Callable[[str], bool]) -> Iterator[int]:
+    """Clear faults of optical switches and yield the instant of each clear.
+
+    Args:
+        run_dir: run directory of the running fabric.
+        selects: returns whether to clear a fault. Its argument is the NIC whose port has the
+            fault, or an empty string for other faults.
+    """
+    for region, fault, nic in _ocs_faults(run_dir):
+        if selects(nic):
+            command = {"do": "clear", "number": fault["number"]}
+            reply = ocs_client.request(run_dir.ocs_socket(region), command)
+            at_ns = int(reply.get("at_ns", 0))
+            if nic:
+                append_failure_event(run_dir, "clear", PORT, [nic], at_ns=at_ns or None)
+            yield at_ns
+
+
+def injected_failures(run_dir: RunDirectory) -> list[dict[str, Any]]:
+    """Return the present failures: `kind`, `what`, `number` and `at_ns` of each.
+
+    Faults of an optical switch that aren't faults of a port have the kind `ocs FAULT`.
+    """
+    failures: list[dict[str, Any]] = list(request(run_dir, {"do": "fault"})["faults"])
+    for region, fault, nic in _ocs_faults(run_dir):
+        assert region.ocs is not None
+        kind = PORT if nic else f"ocs {fault['kind']}"
+        names = {"kind": kind, "what": [nic or region.ocs.name], "ocs": region.ocs.name}
+        failures.append(fault | names)
+    return failures
+
+
+def lacks_power(run_dir: RunDirectory, ocs: str) -> bool:
+    """Return whether an optical switch has lost its power."""
+    failures = request(run_dir, {"do": "fault"})["faults"]
+    return any(
+        failure["kind"] == FailureKind.OCS and ocs in failure["what"] for failure in failures
+    )
+
+
+def ocs_ports(wiring: FabricWiring, name: str) -> tuple[Region, tuple[int, int]]:
+    """Return the region of an optical NIC, and its input and output port at the OCS.
+
+    Raises:
+        SpecError: if the fabric has no such optical NIC.
+    """
+    fabric = wiring.fabric
+    nics = {str(nic): nic for server in fabric.servers for nic in fabric.optical_nics(server)}
+    if name not in nics:
+        reason = f" is not one of {', '.join(nics)}" if nics else ": the fabric has no optical NICs"
+        raise SpecError([("", f"{name}{reason}")])
+    region = fabric.region_of[nics[name].server]
+    return region, _port_pair(wiring, region, nics[name])
+
+
+def _port_pair(wiring: FabricWiring, region: Region, nic: Nic) -> tuple[int, int]:
+    assert region.ocs is not None
+    port = wiring.fabric.ocs_port(nic)
+    return port, region.ocs.ports + port
+
+
+def _ocs_faults(run_dir: RunDirectory) -> Iterator[tuple[Region, dict[str, Any], str]]:
+    """Yield region, fault and NIC of each fault of an optical switch.
+
+    The NIC is empty unless the fault is that of a NIC's port. Switches whose process doesn't run
+    are skipped.
+    """
+    wiring = _read_wiring(run_dir)
+    for region in wiring.fabric.regions:
+        if region.ocs is None or not run_dir.ocs_socket(region).exists():
+            continue
+        try:
+            faults = ocs_client.request(run_dir.ocs_socket(region), {"do": "list"})["faults"]
+        except FabricError:
+            continue
+        nic_at = {
+            _port_pair(wiring, region, nic): str(nic)
+            for server in region.servers
+            for nic in wiring.fabric.optical_nics(server)
+        }
+        for fault in faults:
+            is_port = fault["kind"] == "port"
+            yield region, fault, nic_at.get(tuple(fault["ports"]), "") if is_port else ""
+
+
+def _read_wiring(run_dir: RunDirectory) -> FabricWiring:
+    try:
+        return FabricWiring.from_json(run_dir.wiring_file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise not_running_error(run_dir) from error

@@ -1,0 +1,322 @@
+"""Bring a fabric up, find it by its name and remove all of it; repeated calls change nothing."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from emulator.fabric import management_uplink, run_directories
+from emulator.fabric.daemon_protocol import (
+    KEEP,
+    NODES,
+    DaemonConnection,
+    UpRequest,
+    not_running_error,
+    request,
+)
+from emulator.fabric.datapath import DatapathChoice, choose_datapath
+from emulator.fabric.plan import plan_fabric
+from emulator.fabric.queues import QueueCounts
+from emulator.fabric.run_directories import named_run_directory
+from emulator.linux.processes import (
+    OUTER,
+    ProcessSpec,
+    kill_marked,
+    last_line,
+    mark_environment,
+    nsenter_argv,
+)
+from moefabric.config.run_directory import FabricWiring, ManagementNetwork, RunDirectory, run_root
+from moefabric.core.errors import FabricError, UnsupportedError
+from moefabric.core.topology import Fabric
+
+ProcessList = Callable[[FabricWiring, RunDirectory], Sequence[ProcessSpec]]
+"""Function that returns the processes of a fabric."""
+_STDLIB: Final = {"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3, 12) else {}
+"""Mininet 2.3 needs a function of distutils, and setuptools' copy takes 0.2 s to import."""
+_PROGRAMS: Final = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "nsenter": "util-linux",
+    "mnexec": "mininet",
+}
+_OVS_PROGRAMS: Final = dict.fromkeys(("ovsdb-server", "ovs-vswitchd"), "openvswitch-switch")
+_STOP_S: Final = 5.0
+_MAX_PATH_LETTERS: Final = 80
+"""unix(7) allows 107 bytes for a socket's path; the longest file name needs the rest."""
+_SOURCES: Final = str(Path(__file__).resolve().parents[2])
+
+
+def up(
+    fabric: Fabric,
+    processes: ProcessList,
+    timeout_s: float = 30.0,
+    external: frozenset[str] = frozenset(),
+    on_stage: Callable[[str], None] = lambda _stage: None,
+    switch: str = "auto",
+) -> FabricWiring:
+    """Start a fabric, or find it running with the same specification.
+
+    After a failure or an interruption nothing of the fabric is left.
+
+    Args:
+        fabric: what to make.
+        processes: the processes of the fabric.
+        timeout_s: limit until the fabric is ready.
+        external: names of processes that others start; `up` only waits for them.
+        on_stage: called at the start of each stage.
+        switch: datapath of the electrical switches: auto, bpf or ovs (`datapath.choose_datapath`).
+
+    Returns:
+        The wiring of the running fabric.
+
+    Raises:
+        FabricError: if the fabric can't be made, or another one has its name.
+        UnsupportedError: if the machine or the user lacks something; names the remedy.
+    """
+    run_dir = named_run_directory(fabric.name)
+    _check_prerequisites(fabric, run_dir)
+    with run_directories.lock(run_dir):
+        if wiring := _read_working(run_dir):
+            if wiring.fabric == fabric and switch in {"auto", wiring.switch.split("-")[0]}:
+                return wiring
+            raise FabricError(
+                f"{fabric.name}: a fabric of this name runs with another spec; "
+                f"`moefabric down {fabric.name}` first"
+            )
+        _clear(fabric.name)
+        try:
+            return _make(fabric, processes, timeout_s, external, on_stage, switch)
+        except BaseException:
+            _clear(fabric.name)
+            run_directories.remove(run_dir)
+            raise
+
+
+def _check_prerequisites(fabric: Fabric, run_dir: RunDirectory) -> None:
+    """Raise an error if the fabric is impossible here, before anything is made."""
+    if os.geteuid() != 0:
+        raise UnsupportedError(
+            "a fabric needs root: network namespaces and shaping "
+            "(CAP_NET_ADMIN, CAP_SYS_ADMIN); run with sudo"
+        )
+    _require_programs(_PROGRAMS, "a fabric")
+    if len(str(run_dir.path)) > _MAX_PATH_LETTERS:
+        raise FabricError(
+            f"{run_dir.path}: too long for the sockets in it; "
+            "set MOEFABRIC_RUN_DIR to a shorter one"
+        )
+    plan_fabric(fabric, ManagementNetwork("198.18.0.0/24"))
+
+
+def _require_programs(programs: Mapping[str, str], user: str) -> None:
+    """Raise UnsupportedError unless all programs are installed; the values are their packages."""
+    if missing := [
+        f"{name} (apt install {package})"
+        for name, package in programs.items()
+        if shutil.which(name) is None
+    ]:
+        raise UnsupportedError(f"{user} needs {', '.join(missing)}; see `moefabric doctor`")
+
+
+def _choose_datapath(switch: str) -> DatapathChoice:
+    choice = choose_datapath(switch)
+    if choice.datapath.is_ovs:
+        name = choice.datapath.name
+        user = f"{name} ({choice.reason})" if choice.reason else "`switch: ovs`"
+        _require_programs(_OVS_PROGRAMS, user)
+    return choice
+
+
+def _make(
+    fabric: Fabric,
+    processes: ProcessList,
+    timeout_s: float,
+    external: frozenset[str],
+    on_stage: Callable[[str], None],
+    switch: str,
+) -> FabricWiring:
+    run_dir = named_run_directory(fabric.name)
+    for folder in (run_dir.log_file("any").parent, run_dir.agent_socket("any").parent):
+        folder.mkdir(exist_ok=True)
+    management, outer = management_uplink.claim_subnet(fabric.name)
+    nodes = {OUTER: None, **dict.fromkeys(plan_fabric(fabric, management).nodes)}
+    with _start_daemon(run_dir) as daemon:  # its modules load during the following lines
+        choice = _choose_datapath(switch)
+        wiring = FabricWiring(
+            fabric, management, switch=choice.datapath.name, switch_why=choice.reason or ""
+        )
+        run_dir.wiring_file.write_text(wiring.to_json())
+        specs = tuple(processes(wiring, run_dir))
+        if misplaced := [spec.name for spec in specs if spec.node not in nodes]:
+            raise FabricError(f"{', '.join(misplaced)}: processes run on {', '.join(nodes)}")
+        up_request = UpRequest(wiring, outer, specs, external, timeout_s)
+        report = _wait_ready(run_dir, daemon, up_request, on_stage)
+    wiring = replace(wiring, crossbar=report["crossbar"], remarks=tuple(report["remarks"]))
+    run_dir.wiring_file.write_text(wiring.to_json())
+    return wiring
+
+
+def _start_daemon(run_dir: RunDirectory) -> "subprocess.Popen[str]":
+    """Start the fabric process."""
+    search_path = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
+    # With PYTHONSAFEPATH `python -m` doesn't import from the caller's folder.
+    python = {"PYTHONPATH": search_path, "PYTHONSAFEPATH": "1"}
+    with run_dir.log_file("fabric").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "emulator.fabric.daemon", str(run_dir.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**os.environ, **_STDLIB, **mark_environment(run_dir.name), **python},
+            start_new_session=True,
+        )
+
+
+def _wait_ready(
+    run_dir: RunDirectory,
+    daemon: "subprocess.Popen[str]",
+    up_request: UpRequest,
+    on_stage: Callable[[str], None],
+) -> dict[str, Any]:
+    """Send the request to the fabric process and return its report when the fabric is ready."""
+    assert daemon.stdin is not None
+    assert daemon.stdout is not None
+    with suppress(BrokenPipeError):
+        daemon.stdin.write(up_request.to_line())
+        daemon.stdin.flush()
+    for line in daemon.stdout:
+        message = json.loads(line)
+        if "failed" in message:
+            raise FabricError(message["failed"])
+        if "stage" in message:
+            on_stage(message["stage"])
+        if "ready" in message:
+            daemon.stdin.write(KEEP)
+            return dict(message)
+    raise FabricError(
+        f"{run_dir.name}: the fabric process died at its start, "
+        f"saying: {last_line(run_dir.log_file('fabric'))}"
+    )
+
+
+def down(name: str) -> bool:
+    """Remove a fabric or the remains of a crashed one; return whether there was anything."""
+    run_dir = named_run_directory(name)
+    if not run_dir.path.exists():
+        return _clear(name)
+    with run_directories.lock(run_dir):
+        _clear(name)
+        run_directories.remove(run_dir)
+    return True
+
+
+def _clear(name: str) -> bool:
+    """Remove everything of a fabric except the lock; return whether there was anything."""
+    run_dir = named_run_directory(name)
+    stopped = _stop(run_dir)
+    killed = kill_marked(name)
+    uplinks = management_uplink.leftovers(name)
+    management_uplink.remove(uplinks)
+    cleared = run_directories.clear(run_dir)
+    return bool(stopped or killed or uplinks or cleared)
+
+
+def _stop(run_dir: RunDirectory) -> bool:
+    """Stop the fabric process and wait for its end; return False if there is none."""
+    try:
+        with DaemonConnection(run_dir) as connection:
+            connection.send({"do": "stop"})
+            connection.wait_end(_STOP_S)
+    except OSError:
+        return False
+    return True
+
+
+def _request(name: str, command: str) -> dict[str, Any]:
+    return request(named_run_directory(name), {"do": command})
+
+
+def _read_working(run_dir: RunDirectory) -> FabricWiring | None:
+    """Return the wiring of a fabric that runs without faults; else None."""
+    try:
+        if _request(run_dir.name, "ping")["faults"]:
+            return None
+        return FabricWiring.from_json(run_dir.wiring_file.read_bytes())
+    except (FabricError, OSError, ValueError):
+        return None
+
+
+def running_fabrics() -> list[str]:
+    """Return the names of the fabrics that run."""
+    if not run_root().exists():
+        return []
+    return sorted(path.name for path in run_root().iterdir() if path.is_dir() and _runs(path.name))
+
+
+def fabrics_in_use() -> dict[str, int]:
+    """Return the running fabrics that a process such as a run uses, with the process's pid."""
+    holders = {
+        name: run_directories.holder_pid(named_run_directory(name)) for name in running_fabrics()
+    }
+    return {name: pid for name, pid in holders.items() if pid is not None}
+
+
+def _runs(name: str) -> bool:
+    try:
+        _request(name, "ping")
+    except FabricError:
+        return False
+    return True
+
+
+def inspect(name: str) -> dict[str, Any]:
+    """Return the hardware of a running fabric for `inspect --json`.
+
+    `circuits` is empty, because only the controllers know the circuits.
+
+    Raises:
+        FabricError: if no fabric of that name runs.
+    """
+    return _request(name, "inspect")
+
+
+def queues(name: str) -> QueueCounts:
+    """Return the counters of all queues of a running fabric, by port.
+
+    Raises:
+        FabricError: if no fabric of that name runs.
+    """
+    return _request(name, "queues")
+
+
+def deviations(name: str) -> list[str]:
+    """Return where a running fabric differs from its plan: rates of links, and processes.
+
+    Raises:
+        FabricError: if no fabric of that name runs.
+    """
+    return list(_request(name, "verify")["faults"])
+
+
+def exec_argv(name: str, node: str, command: Sequence[str]) -> list[str]:
+    """Return the argv that runs a command on a server (`s0`) or OCS (`ocs0`).
+
+    Raises:
+        FabricError: if no fabric of that name runs, or it has no such node.
+    """
+    run_dir = named_run_directory(name)
+    if not _runs(name):
+        raise not_running_error(run_dir)
+    pids = json.loads((run_dir.path / NODES).read_text())
+    if node not in pids:
+        raise FabricError(f"{node}: {name} has no such server; it has {', '.join(pids)}")
+    marks = [f"{key}={value}" for key, value in mark_environment(name).items()]
+    return nsenter_argv(int(pids[node]), ["env", *marks, *command])

@@ -1,0 +1,149 @@
+"""Links of a fabric: veth pairs (made by one `ip` process), addresses, sysctls and rates."""
+
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from emulator.fabric.plan import BRIDGE, FABRIC, HOST_INTERFACE, FabricPlan, Interface, Link
+from emulator.fabric.shaping import Shape, apply_shapes, verify_shapes
+from emulator.linux import namespaces, netlink
+from emulator.linux.command import BatchLine, run_batch
+
+_NO_IPV6: Final = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
+"""IPv6 is off, because its neighbour and router discovery would add packets to the links."""
+_TCP: Final = {
+    "net.ipv4.tcp_slow_start_after_idle": "0",
+    "net.ipv4.tcp_no_metrics_save": "1",
+    "net.ipv4.tcp_tso_rtt_log": "0",
+    "net.ipv4.tcp_rmem": "4096 4194304 33554432",
+}
+"""TCP settings that make it resemble an RDMA NIC's transport.
+
+An idle connection keeps its window. A connection takes no metrics from earlier ones, and doesn't
+wait for its receiver's buffer to grow. A short round trip doesn't make TCP send 64 KB at once,
+which would take 0.2 s at 3 Mb/s.
+"""
+_FRAME_S: Final = 0.01
+"""Minimum duration of a frame; at scaled rates the kernel would send frames of two segments."""
+_MIN_SEGMENTS, _MAX_SEGMENTS = 8, 44
+_NEIGHBOURS: Final = {f"net.ipv4.neigh.{HOST_INTERFACE}.base_reachable_time_ms": "3600000"}
+"""ARP entries live as long as an experiment, so that no flow waits for a busy controller."""
+_CUBIC: Final = {"net.ipv4.tcp_congestion_control": "cubic"}
+"""Congestion control of programs that don't choose one; the machine's default may be bbr."""
+
+
+def disable_ipv6() -> None:
+    """Disable IPv6 on all interfaces of the calling thread's namespace."""
+    namespaces.set_sysctls(_NO_IPV6)
+
+
+def min_tso_segments(plan: FabricPlan) -> int:
+    """Return the minimum number of segments in a frame that a host sends.
+
+    A switch forwards one frame of eight segments at a fraction of the cost of four frames of two.
+    The kernel's limit for a frame is 64 KB.
+    """
+    shaped = [(link.rate_bps, link.mtu) for link in plan.links if link.rate_bps is not None]
+    slowest_bps = min((rate_bps for rate_bps, _ in shaped), default=0.0)
+    mtu = min((mtu for _, mtu in shaped), default=1500)
+    segments = int(slowest_bps * _FRAME_S / 8 / mtu)
+    return max(_MIN_SEGMENTS, min(segments, _MAX_SEGMENTS * 1500 // mtu))
+
+
+def _configure_tcp(min_segments: int) -> None:
+    namespaces.set_sysctls(_NO_IPV6 | _TCP | {"net.ipv4.tcp_min_tso_segs": str(min_segments)})
+    with suppress(OSError):  # the machine may forbid it (net.ipv4.tcp_allowed_congestion_control)
+        namespaces.set_sysctls(_CUBIC)
+
+
+def make_links(plan: FabricPlan, pids: Mapping[str, int]) -> None:
+    """Make every link of the plan, set the addresses of its ends and switch them on.
+
+    Call it in the fabric's own namespace.
+
+    Args:
+        plan: the fabric.
+        pids: by node, the pid of a process in the node's namespace.
+
+    Raises:
+        FabricError: names the link that failed.
+    """
+    configure = partial(_configure_tcp, min_tso_segments(plan))
+    namespaces.run_in_each((namespaces.path_of(pid), configure) for pid in pids.values())
+    run_batch(["ip"], [BatchLine(link.name, _add_command(link, pids, plan)) for link in plan.links])
+    ends: dict[str, list[tuple[Link, Interface]]] = {}
+    for link in plan.links:
+        for end in link.ends:
+            ends.setdefault(end.node, []).append((link, end))
+    _configure_interfaces(FABRIC, ends.get(FABRIC, []))
+    namespaces.run_in_each(
+        (namespaces.path_of(pid), partial(_configure_node, node, ends.get(node, [])))
+        for node, pid in pids.items()
+    )
+
+
+def _configure_node(node: str, ends: list[tuple[Link, Interface]]) -> None:
+    _configure_interfaces(node, ends)
+    namespaces.set_sysctls(_NEIGHBOURS)
+
+
+def _configure_interfaces(node: str, ends: list[tuple[Link, Interface]]) -> None:
+    """Set addresses and neighbours of a node's interfaces, in its namespace; switch them on."""
+    index_of = {name: index for index, name in socket.if_nameindex()}
+    requests = [netlink.link_up(node, index_of["lo"])]
+    for link, end in ends:
+        index = index_of[end.name]
+        requests += [netlink.address(link.name, index, address) for address in end.addresses]
+        requests.append(netlink.link_up(link.name, index))
+        requests += [netlink.neighbour(link.name, index, *entry) for entry in end.neighbours]
+    netlink.execute(requests)
+
+
+def _add_command(link: Link, pids: Mapping[str, int], plan: FabricPlan) -> str:
+    """Return the `ip` command that makes a link; only the link's first end can join a bridge."""
+    first, second = link.ends if link.a.node == FABRIC else reversed(link.ends)
+    bridge = f" master {BRIDGE}" if first.node == FABRIC and not first.port else ""
+    end, peer = (_end_words(end, link, pids, plan) for end in (first, second))
+    return f"link add {end}{bridge} type veth peer {peer}"
+
+
+def _end_words(end: Interface, link: Link, pids: Mapping[str, int], plan: FabricPlan) -> str:
+    """Return the words for one end; hosts send frames of one packet into queues with a limit."""
+    namespace = f" netns {pids[end.node]}" if end.node != FABRIC else ""
+    mac = f" address {end.mac}" if end.mac else ""
+    single = " gso_max_segs 1" if plan.queue and end.name == HOST_INTERFACE else ""
+    return f"name {end.name}{namespace} mtu {link.mtu}{mac}{single}"
+
+
+def _shapes(plan: FabricPlan) -> dict[str, list[Shape]]:
+    """Return the shapes of both ends of every link that has a rate, by node."""
+    shapes: dict[str, list[Shape]] = {}
+    for link in plan.links:
+        if link.rate_bps is not None:
+            for end in link.ends:
+                shape = Shape(link.name, end.name, link.rate_bps, plan.queue)
+                shapes.setdefault(end.node, []).append(shape)
+    return shapes
+
+
+def shape_all(plan: FabricPlan, pids: Mapping[str, int]) -> None:
+    """Shape both ends of every link that has a rate; raise FabricError for a failed link."""
+    _run_per_node(plan, pids, apply_shapes)
+
+
+def verify_all(plan: FabricPlan, pids: Mapping[str, int]) -> None:
+    """Check the rates of all links; raise FabricError, with each link that has another rate."""
+    _run_per_node(plan, pids, verify_shapes)
+
+
+def _run_per_node(
+    plan: FabricPlan, pids: Mapping[str, int], function: Callable[[list[Shape]], None]
+) -> None:
+    """In each namespace, call a function with the shapes of its interfaces."""
+    shapes = _shapes(plan)
+    function(shapes.pop(FABRIC, []))
+    namespaces.run_in_each(
+        (namespaces.path_of(pids[node]), partial(function, shapes[node])) for node in shapes
+    )

@@ -1,0 +1,112 @@
+"""Management uplink: a veth pair between a fabric's management network and the outer namespace.
+
+The outer namespace is the one in which `up` was called.
+"""
+
+import json
+from collections.abc import Iterable
+from ipaddress import IPv4Network, ip_network
+from typing import Any, Final
+
+from emulator.fabric.plan import BRIDGE
+from emulator.linux import namespaces
+from emulator.linux.command import BatchLine, run, run_batch
+from moefabric.config.run_directory import ManagementNetwork, run_root
+from moefabric.core.errors import CommandFailedError, FabricError
+
+_RANGE: Final = IPv4Network("198.18.0.0/15")
+_INNER_NAME: Final = "outer"
+"""Name of the inner end in the fabric's namespace."""
+
+
+def _alias(fabric: str) -> str:
+    """Return the interface alias that marks an outer end as the fabric's."""
+    return f"moefabric:{fabric}@{run_root()}"
+
+
+def claim_subnet(fabric: str) -> tuple[ManagementNetwork, str]:
+    """Claim a free management subnet by making the uplink, so that no two fabrics share one.
+
+    Returns:
+        The subnet and the name of the outer interface, which has the subnet's address .1. The
+        inner end has the same name with an `i`, and stays in the outer namespace until `attach`.
+
+    Raises:
+        FabricError: if no subnet is free.
+    """
+    used = _used_networks()
+    for number, subnet in enumerate(_RANGE.subnets(new_prefix=24)):
+        if any(subnet.overlaps(network) for network in used):
+            continue
+        outer = f"mf{number}"
+        try:
+            run(["ip", "link", "add", "name", outer, "type", "veth", "peer", "name", f"{outer}i"])
+        except CommandFailedError as error:
+            if "File exists" in error.output:
+                continue
+            raise
+        management = ManagementNetwork(str(subnet))
+        _run_ip(
+            f'link set dev {outer} alias "{_alias(fabric)}"',
+            f"address add {management.host_address}/24 dev {outer}",
+            f"link set dev {outer} addrgenmode none",
+            f"link set dev {outer} up",
+        )
+        return management, outer
+    raise FabricError(
+        f"management: no /24 of {_RANGE} is free; see `ip address` and `moefabric down`"
+    )
+
+
+def _run_ip(*commands: str) -> None:
+    run_batch(["ip"], [BatchLine("management", command) for command in commands])
+
+
+def _used_networks() -> list[IPv4Network]:
+    """Return the networks of the calling namespace's addresses, routes and listeners."""
+    texts = [
+        f"{address['local']}/{address['prefixlen']}"
+        for link in _show("address")
+        for address in link.get("addr_info", ())
+    ]
+    texts += [route["dst"] for route in _show("route") if route["dst"] != "default"]
+    # Processes that a dead fabric has left may still listen.
+    texts += [f"{address}/32" for address, _ in namespaces.listening_addresses()]
+    networks = [ip_network(text, strict=False) for text in texts]
+    return [network for network in networks if isinstance(network, IPv4Network)]
+
+
+def _show(what: str) -> list[dict[str, Any]]:
+    return list(json.loads(run(["ip", "-j", "-4", what, "show"]) or "[]"))
+
+
+def attach(outer: str, pid: int) -> None:
+    """Move the inner end from the calling namespace to the namespace of a process."""
+    run(["ip", "link", "set", "dev", f"{outer}i", "netns", str(pid), "name", _INNER_NAME])
+
+
+def make_bridge(address: str) -> None:
+    """Make the management bridge in the calling namespace and attach the inner end."""
+    _run_ip(
+        "link set lo up",
+        f"link add name {BRIDGE} type bridge forward_delay 0 mcast_snooping 0",
+        f"link set dev {_INNER_NAME} master {BRIDGE} up",
+        f"address add {address} dev {BRIDGE}",
+        f"link set dev {BRIDGE} up",
+    )
+
+
+def leftovers(fabric: str) -> list[str]:
+    """Return the outer interfaces in the calling namespace whose alias names the fabric."""
+    links = json.loads(run(["ip", "-j", "link", "show"]))
+    return [link["ifname"] for link in links if link.get("ifalias") == _alias(fabric)]
+
+
+def remove(interfaces: Iterable[str]) -> None:
+    """Delete interfaces with their peers; skip those that don't exist."""
+    for interface in interfaces:
+        try:
+            run(["ip", "link", "delete", interface])
+        except CommandFailedError as error:
+            if "Cannot find device" not in error.output:
+                raise

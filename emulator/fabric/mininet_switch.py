@@ -1,0 +1,114 @@
+"""OpenFlow 1.3 switch in eBPF for any Mininet network.
+
+    Mininet(topo=SingleSwitchTopo(4), switch=BpfSwitch, controller=RemoteController)
+
+One process serves all switches that are started together.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, Self
+
+from mininet.node import Switch
+
+from emulator.fabric.bpf_switches import ARGV, SwitchProcess
+from emulator.fabric.datapath import bpf_refusal
+from emulator.linux.waiting import Deadline
+from moefabric.core.errors import FabricError, UnsupportedError
+
+_TIMEOUT_S: Final = 10.0
+_SOURCES: Final = str(Path(__file__).resolve().parents[2])
+
+
+class _SwitchService:
+    """Process that serves switches, and the folder of their sockets."""
+
+    def __init__(self) -> None:
+        self._folder = TemporaryDirectory(prefix="moefabric-switches-")
+        self.folder = Path(self._folder.name)
+        search_path = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
+        self.popen = subprocess.Popen(
+            ARGV,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": search_path},
+            start_new_session=True,
+        )
+        self.process = SwitchProcess(self.popen)
+        self.switches: set[str] = set()
+
+    def remove(self, name: str) -> None:
+        """Remove a switch; after the last one, end the process."""
+        self.switches.discard(name)
+        if self.switches:
+            return
+        self.process.close()
+        try:
+            self.popen.wait(_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()
+        self._folder.cleanup()
+
+
+class BpfSwitch(Switch):
+    """OpenFlow 1.3 switch in eBPF, in the network namespace of the Mininet process."""
+
+    service: _SwitchService | None = None
+    controllers: Sequence[Any] = ()
+
+    @classmethod
+    def setup(cls) -> None:
+        """Raise UnsupportedError if this kernel doesn't support the switch."""
+        if reason := bpf_refusal():
+            raise UnsupportedError(f"BpfSwitch: {reason}; see `moefabric doctor`")
+
+    def start(self, controllers: Sequence[Any]) -> None:
+        """Store the controller; Mininet then calls `batchStartup`, which starts the switch."""
+        if len(controllers) > 1:
+            raise FabricError(f"{self.name}: follows one controller, {len(controllers)} given")
+        self.controllers = controllers
+
+    @classmethod
+    def batchStartup(cls, switches: Iterable[Self]) -> list[Self]:  # noqa: N802 - Mininet's name
+        """Start all switches at once, connect them, and return them."""
+        started, service = list(switches), _SwitchService()
+        deadline = Deadline.after(_TIMEOUT_S)
+        service.process.make([switch.description() for switch in started], deadline, service.folder)
+        for switch in started:
+            switch.service = service
+            service.switches.add(switch.name)
+        addresses = {
+            switch.name: (controller.IP(), int(controller.port))
+            for switch in started
+            for controller in switch.controllers
+        }
+        service.process.connect(addresses, deadline)
+        return started
+
+    def description(self) -> dict[str, Any]:
+        """Return the switch's entry in the request to the process that serves it."""
+        ports = {number: intf.name for number, intf in self.intfs.items() if number}
+        return {"name": self.name, "datapath_id": int(self.dpid, 16), "ports": ports}
+
+    @property
+    def management(self) -> Path:
+        """Unix socket for OpenFlow tools: `ovs-ofctl -O OpenFlow13 dump-flows unix:PATH`."""
+        assert self.service is not None, "the switch was not started"
+        return self.service.folder / f"{self.name}.mgmt"
+
+    def connected(self) -> bool:
+        """Return whether the switch is connected, for Mininet's `waitConnected`."""
+        if self.service is None:
+            return False
+        return self.name in self.service.process.connected(Deadline.after(_TIMEOUT_S))
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803, FBT001, FBT002 - Mininet's
+        """Remove the switch, and with the last one the process that serves it."""
+        super().stop(deleteIntfs)
+        if self.service is not None:
+            self.service.remove(self.name)
+            self.service = None

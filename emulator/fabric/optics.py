@@ -1,0 +1,77 @@
+"""Hardware of a region's optical circuit switch, without the process that controls it."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+
+from emulator.crossbar.carrier import Carrier
+from emulator.crossbar.crossbar import Ports
+from emulator.crossbar.selection import BPF, InstalledCrossbar
+from emulator.fabric.plan import OcsPlan
+from emulator.linux import namespaces
+from emulator.linux.event_loop import Timers
+from emulator.ocs.device_spec import DeviceSpec, LinkTimes
+from emulator.ocs.fd_handoff import HandoffServer, listen_in_namespace
+from moefabric.config.run_directory import OCS_PORTS, RunDirectory
+
+
+class OcsHardware:
+    """Crossbar of one OCS and the server that hands it to the OCS's process."""
+
+    def __init__(self, ocs: OcsPlan, crossbar: str, pid: int, run_dir: RunDirectory) -> None:
+        """Attach the crossbar to the fibres' ends and start the handoff server.
+
+        Args:
+            ocs: the switch.
+            crossbar: kind of crossbar (`emulator.crossbar.selection`).
+            pid: a process in the switch's namespace.
+            run_dir: directory for the socket of the handoff server.
+
+        Raises:
+            FabricError: if the crossbar can't be attached.
+        """
+        self._interfaces, self._netns = dict(ocs.plugged), namespaces.path_of(pid)
+        self._carrier: Carrier | None = None
+        with ExitStack() as undo:
+            installed = InstalledCrossbar(
+                crossbar, Ports(ocs.spec.ports, ocs.spec.ports), self._interfaces, self._netns
+            )
+            undo.callback(installed.close)
+            self.memory_fd = installed.fd if crossbar == BPF else None
+            """Descriptor of the crossbar's memory; None if the crossbar counts no frames."""
+            listeners = {
+                language: undo.enter_context(listen_in_namespace(self._netns, ocs.address, port))
+                for language, port in OCS_PORTS.items()
+            }
+            facts = {
+                **installed.facts,
+                **device_spec(ocs, run_dir.name).as_json(),
+                "listening": list(listeners),
+            }
+            descriptors = [installed.fd, *(listener.fileno() for listener in listeners.values())]
+            on_links = self._carrier_control if ocs.spec.link_down else None
+            socket_path = run_dir.ocs_socket(ocs.region)
+            self.handoff = HandoffServer(socket_path, facts, descriptors, on_links)
+            undo.callback(self._close)
+            self._undo = undo.pop_all()
+
+    def _carrier_control(self, timers: Timers) -> Callable[[LinkTimes], None]:
+        self._carrier = Carrier(self._interfaces, self._netns, timers)
+        return self._carrier.change
+
+    def _close(self) -> None:
+        self.handoff.close()
+        if self._carrier is not None:
+            self._carrier.close()
+
+    def close(self) -> None:
+        """Close the handoff server, which ends the OCS's process; circuits end with the node."""
+        self._undo.close()
+
+
+def device_spec(ocs: OcsPlan, fabric: str) -> DeviceSpec:
+    """Return the specification of a switch's device, with the settling time of the plan."""
+    spec = ocs.spec
+    settle = replace(spec.profile.settle, fixed_ns=spec.settle_ns)
+    profile = replace(spec.profile, settle=settle)
+    return DeviceSpec(profile, f"{fabric}-{ocs.name}", spec.link_up_ns, spec.link_down, ocs.address)

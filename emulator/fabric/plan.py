@@ -1,0 +1,270 @@
+"""Plan of a fabric: every node, link, interface, rate and address as data."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from emulator.fabric import shaping
+from moefabric.config.run_directory import ManagementNetwork
+from moefabric.core.errors import FabricError
+from moefabric.core.ocs import Ocs
+from moefabric.core.topology import Fabric, Nic, NicKind, Region
+from moefabric.core.units import QueueLimit
+
+FABRIC: Final = ""
+"""Node that is the fabric's own namespace, with its switches and bridges."""
+BRIDGE: Final = "management"
+HOST_INTERFACE: Final = "eth0"
+MANAGEMENT_INTERFACE: Final = "mgmt0"
+_IFNAMSIZ: Final = 15
+_BRIDGE_NUMBER: Final = 254
+
+
+@dataclass(frozen=True)
+class Interface:
+    """One end of a link.
+
+    Attributes:
+        node: the node that the interface belongs to.
+        name: unique in its namespace.
+        port: OpenFlow or OCS port number, or 0.
+        mac: MAC address; empty leaves the choice to the kernel.
+        addresses: IPv4 addresses with prefix length.
+        neighbours: addresses and MACs of its permanent neighbours.
+    """
+
+    node: str
+    name: str
+    port: int = 0
+    mac: str = ""
+    addresses: tuple[str, ...] = ()
+    neighbours: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Link:
+    """Veth pair; both ends are shaped to `rate_bps`, the emulated rate, unless that is None."""
+
+    name: str
+    a: Interface
+    b: Interface
+    mtu: int
+    rate_bps: float | None = None
+
+    @property
+    def ends(self) -> tuple[Interface, Interface]:
+        """Both ends."""
+        return self.a, self.b
+
+
+@dataclass(frozen=True)
+class SwitchPlan:
+    """OpenFlow switch.
+
+    Attributes:
+        name: as users know it.
+        bridge: name of its node, since a server and its switch share `name`.
+        datapath_id: datapath id in OpenFlow.
+        controller: address and port that it connects to.
+        ports: interface by port number.
+    """
+
+    name: str
+    bridge: str
+    datapath_id: int
+    controller: tuple[str, int]
+    ports: tuple[Interface, ...]
+
+
+@dataclass(frozen=True)
+class OcsPlan:
+    """Optical circuit switch.
+
+    Attributes:
+        region: the region that it serves.
+        spec: the switch as the user described it.
+        address: management address.
+        plugged: input port and interface of each fibre pair.
+    """
+
+    region: Region
+    spec: Ocs
+    address: str
+    plugged: tuple[tuple[int, str], ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the switch and of its node."""
+        return self.spec.name
+
+
+@dataclass(frozen=True)
+class FabricPlan:
+    """Everything made for a fabric; `queue` is the room of each shaped interface's queue."""
+
+    servers: tuple[str, ...]
+    switches: tuple[SwitchPlan, ...]
+    ocses: tuple[OcsPlan, ...]
+    links: tuple[Link, ...]
+    bridge_address: str
+    queue: QueueLimit | None = None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Nodes with a namespace of their own: servers and OCSes."""
+        return self.servers + tuple(ocs.name for ocs in self.ocses)
+
+
+def bridge_name(switch: str, fabric: Fabric) -> str:
+    """Return the bridge and Mininet node of a switch: `sw-s0` for server `s0`, else its name."""
+    return f"sw-{switch}" if switch in fabric.server_index else switch
+
+
+def plan_fabric(fabric: Fabric, management: ManagementNetwork) -> FabricPlan:
+    """Plan a fabric.
+
+    Raises:
+        FabricError: lists all names and rates that the machine can't have.
+    """
+    links = (
+        *_host_links(fabric),
+        *_nic_links(fabric),
+        *_uplinks(fabric),
+        *_management_links(fabric, management),
+    )
+    ports = _switch_ports(links)
+    plan = FabricPlan(
+        servers=fabric.servers,
+        switches=tuple(
+            SwitchPlan(
+                name=name,
+                bridge=bridge_name(name, fabric),
+                datapath_id=fabric.dpid(name),
+                controller=management.openflow_endpoint(fabric.region_of.get(name)),
+                ports=tuple(sorted(ports.get(name, []), key=lambda end: end.port)),
+            )
+            for name in fabric.switches
+        ),
+        ocses=tuple(
+            OcsPlan(region, region.ocs, management.ocs_address(region), _plugged(fabric, region))
+            for region in fabric.regions
+            if region.ocs and fabric.optical
+        ),
+        links=links,
+        bridge_address=f"{management.address(_BRIDGE_NUMBER)}/24",
+        queue=fabric.queue,
+    )
+    if faults := [*_bad_names(plan), *_bad_rates(plan)]:
+        raise FabricError("\n".join(faults))
+    return plan
+
+
+def _host_links(fabric: Fabric) -> Iterator[Link]:
+    """Yield the links between servers and their switches.
+
+    Only servers of the same region are permanent neighbours of each other. All pairs of servers
+    would overflow the neighbour table, of which the machine has one for all namespaces.
+    """
+    entries = {
+        server: [(address, fabric.mac(server)) for address in fabric.addresses(server)]
+        for server in fabric.servers
+    }
+    for server in fabric.servers:
+        host = Interface(
+            server,
+            HOST_INTERFACE,
+            mac=fabric.mac(server),
+            addresses=tuple(f"{address}/8" for address in fabric.addresses(server)),
+            neighbours=tuple(
+                entry
+                for peer in fabric.region_of[server].servers
+                for entry in entries[peer]
+                if peer != server
+            ),
+        )
+        switch = Interface(FABRIC, f"{server}-host", fabric.ports(server)["host"])
+        yield Link(f"{server}/host", host, switch, fabric.mtu)
+
+
+def _nic_links(fabric: Fabric) -> Iterator[Link]:
+    rate_bps = fabric.scale.rate_bps(fabric.nic_rate_bps)
+    for server in fabric.servers:
+        for nic in fabric.nics(server):
+            near = Interface(FABRIC, f"{server}-{nic.path}", fabric.ports(server)[str(nic)])
+            is_optical = nic.kind is NicKind.OPTICAL
+            far = _ocs_end(fabric, nic) if is_optical else _leaf_end(fabric, nic)
+            yield Link(str(nic), near, far, fabric.mtu, rate_bps)
+
+
+def _ocs_end(fabric: Fabric, nic: Nic) -> Interface:
+    """Return the far end of an optical NIC: a port of its region's OCS."""
+    ocs, port = fabric.region_of[nic.server].ocs, fabric.ocs_port(nic)
+    if ocs is None or port > ocs.ports:
+        raise FabricError(f"{nic}: there is no OCS port {port} for it in its region")
+    return Interface(ocs.name, f"{ocs.name}-p{port}", port)
+
+
+def _leaf_end(fabric: Fabric, nic: Nic) -> Interface:
+    """Return the far end of an electrical NIC: a port of its leaf."""
+    if not fabric.leaves:
+        raise FabricError(f"{nic}: there is no EPS for it")
+    leaf = fabric.leaf_of_nic(nic)
+    port = fabric.ports(leaf)[str(nic)]
+    return Interface(FABRIC, f"{leaf}-p{port}", port)
+
+
+def _plugged(fabric: Fabric, region: Region) -> tuple[tuple[int, str], ...]:
+    """Return input port and interface of each fibre pair of a region's OCS."""
+    nics = [nic for server in region.servers for nic in fabric.optical_nics(server)]
+    ends = [_ocs_end(fabric, nic) for nic in nics]
+    return tuple((end.port, end.name) for end in ends)
+
+
+def _uplinks(fabric: Fabric) -> Iterator[Link]:
+    rate_bps = fabric.scale.rate_bps(fabric.uplink_rate_bps)
+    for leaf, spine in fabric.uplinks:
+        up, down = fabric.ports(leaf)[spine], fabric.ports(spine)[leaf]
+        ends = Interface(FABRIC, f"{leaf}-p{up}", up), Interface(FABRIC, f"{spine}-p{down}", down)
+        yield Link(f"{leaf}~{spine}", *ends, fabric.mtu, rate_bps)
+
+
+def _management_links(fabric: Fabric, management: ManagementNetwork) -> Iterator[Link]:
+    addresses = {server: management.server_address(fabric, server) for server in fabric.servers}
+    addresses |= {
+        region.ocs.name: management.ocs_address(region)
+        for region in fabric.regions
+        if region.ocs and fabric.optical
+    }
+    for node, address in addresses.items():
+        inside = Interface(node, MANAGEMENT_INTERFACE, addresses=(f"{address}/24",))
+        yield Link(f"{node}/management", inside, Interface(FABRIC, f"{node}-mgmt"), 1500)
+
+
+def _switch_ports(links: tuple[Link, ...]) -> dict[str, list[Interface]]:
+    """Return the interfaces by switch; an interface's name starts with its switch's name."""
+    ports: dict[str, list[Interface]] = {}
+    for link in links:
+        for end in link.ends:
+            if end.node == FABRIC and end.port:
+                ports.setdefault(end.name.rpartition("-")[0], []).append(end)
+    return ports
+
+
+def _bad_names(plan: FabricPlan) -> Iterator[str]:
+    names = [(end.node, end.name) for link in plan.links for end in link.ends]
+    names += [(FABRIC, switch.bridge) for switch in plan.switches] + [(FABRIC, BRIDGE)]
+    for (_, name), count in Counter(names).items():
+        if len(name) > _IFNAMSIZ:
+            yield (
+                f"{name}: Linux has interface names of {_IFNAMSIZ} letters at most; "
+                "shorten the server's or OCS's name"
+            )
+        if count > 1:
+            yield f"{name}: {count} interfaces of one namespace have this name"
+
+
+def _bad_rates(plan: FabricPlan) -> Iterator[str]:
+    for link in plan.links:
+        if link.rate_bps is not None and (reason := shaping.rate_refusal(link.rate_bps)):
+            yield f"{link.name}: {reason}"

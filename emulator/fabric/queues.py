@@ -1,0 +1,55 @@
+"""Queues of a fabric's shaped interfaces: packets that left them, and packets that were dropped."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from emulator.fabric.plan import FABRIC, FabricPlan, Link
+from emulator.fabric.shaping import QUEUE_HANDLE
+from emulator.linux import namespaces
+from emulator.linux.command import run
+
+QueueCounts = dict[str, dict[str, int]]
+"""By port, the counters `packets`, `bytes` (with headers, of packets that left) and `drops`."""
+
+
+def port_names(link: Link) -> tuple[str, str]:
+    """Return the names of a link's ends: `s0/e0` and `leaf0 to s0/e0`, `leaf0 to spine1`."""
+    if "~" in link.name:
+        near, far = link.name.split("~")
+        return f"{near} to {far}", f"{far} to {near}"
+    return link.name, f"{link.b.name.rpartition('-')[0]} to {link.name}"
+
+
+def read_queues(plan: FabricPlan, pids: Mapping[str, int]) -> QueueCounts:
+    """Read the counters of all queues.
+
+    Call it in the fabric's own namespace.
+
+    Args:
+        plan: the fabric.
+        pids: by node, the pid of a process in the node's namespace.
+
+    Raises:
+        FabricError: if a namespace is gone.
+    """
+    ports: dict[str, dict[str, str]] = {}
+    for link in plan.links:
+        if link.rate_bps is not None:
+            for end, port in zip(link.ends, port_names(link), strict=True):
+                ports.setdefault(end.node, {})[end.name] = port
+    counts: QueueCounts = {}
+    for node, names in ports.items():
+        shown = (
+            _read() if node == FABRIC else namespaces.run_in(namespaces.path_of(pids[node]), _read)
+        )
+        counts |= {
+            names[qdisc["dev"]]: {field: qdisc[field] for field in ("packets", "bytes", "drops")}
+            for qdisc in shown
+            if qdisc["handle"] == QUEUE_HANDLE and qdisc["dev"] in names
+        }
+    return counts
+
+
+def _read() -> list[dict[str, Any]]:
+    return list(json.loads(run(["tc", "-s", "-j", "qdisc", "show"])))

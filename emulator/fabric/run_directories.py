@@ -1,0 +1,127 @@
+"""Run directories that one process at a time may change: `up` and `down` hold a lock."""
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from emulator.linux.waiting import Deadline
+from moefabric.config.run_directory import RunDirectory
+from moefabric.core.errors import FabricError
+
+_LOCK: Final = "lock"
+_HOLDER: Final = "holder"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_LOCK_S: Final = 60.0
+
+
+def named_run_directory(name: str) -> RunDirectory:
+    """Return the run directory of a fabric.
+
+    Raises:
+        FabricError: if the name contains characters that could lead to another directory.
+    """
+    if not _NAME.fullmatch(name):
+        raise FabricError(
+            f"{name!r} can't be a fabric's name: letters, digits, `.`, `_` and `-`, "
+            "the first a letter or digit"
+        )
+    return RunDirectory.of_fabric(name)
+
+
+@contextmanager
+def lock(run_dir: RunDirectory, timeout_s: float = _LOCK_S) -> Iterator[None]:
+    """Create the run directory if necessary and hold its lock.
+
+    Raises:
+        FabricError: if another process holds the lock for `timeout_s`.
+    """
+    descriptors: list[int] = []
+    what = f"{run_dir.path}: another `up` or `down` holds it, and it"
+    Deadline.after(timeout_s).wait_for(lambda: _try_lock(run_dir, descriptors), what)
+    try:
+        yield
+    finally:
+        os.close(descriptors[0])
+
+
+def _try_lock(run_dir: RunDirectory, descriptors: list[int]) -> bool:
+    """Append the lock's descriptor and return True if no other process holds the lock."""
+    path = run_dir.path / _LOCK
+    try:
+        run_dir.path.mkdir(parents=True, exist_ok=True)
+        if not path.exists() and any(run_dir.path.iterdir()):
+            raise FabricError(
+                f"{run_dir.path}: not a fabric's, and not empty; "
+                "another name, or another MOEFABRIC_RUN_DIR"
+            )
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:  # the holder of the lock has removed the directory
+        return False
+    except OSError as error:
+        raise FabricError(
+            f"{run_dir.path}: {error.strerror}; set MOEFABRIC_RUN_DIR to a directory of yours"
+        ) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path.stat().st_ino == os.fstat(fd).st_ino:
+            descriptors.append(fd)
+            return True
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(fd)
+    return False
+
+
+@contextmanager
+def hold(run_dir: RunDirectory) -> Iterator[None]:
+    """Mark a running fabric as used by the calling process, which will take it down."""
+    with (run_dir.path / _HOLDER).open("w") as file:
+        file.write(str(os.getpid()))
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def holder_pid(run_dir: RunDirectory) -> int | None:
+    """Return the process that uses a fabric; None if the fabric stays until `down`."""
+    try:
+        with (run_dir.path / _HOLDER).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return int((run_dir.path / _HOLDER).read_text())
+    except OSError:  # no process has used it
+        return None
+    return None
+
+
+def clear(run_dir: RunDirectory) -> bool:
+    """Remove everything in a run directory except the lock; return whether there was anything."""
+    paths = (
+        [path for path in run_dir.path.iterdir() if path.name != _LOCK]
+        if run_dir.path.exists()
+        else []
+    )
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return bool(paths)
+
+
+def remove(run_dir: RunDirectory) -> None:
+    """Remove a run directory; the caller holds its lock."""
+    shutil.rmtree(run_dir.path, ignore_errors=True)
+
+
+def abandon(run_dir: RunDirectory) -> None:
+    """Clear a run directory, and remove it unless another process holds its lock."""
+    clear(run_dir)
+    descriptors: list[int] = []
+    if run_dir.path.exists() and _try_lock(run_dir, descriptors):
+        remove(run_dir)
+        os.close(descriptors[0])

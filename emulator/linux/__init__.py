@@ -1,0 +1,1 @@
+"""Linux kernel interfaces: namespaces, netlink, BPF, processes and event loop."""

@@ -1,0 +1,72 @@
+"""Network and mount namespaces of nodes; a process per node holds them open."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+from emulator.linux.processes import adopt_orphans, mark_environment
+from emulator.linux.waiting import Deadline
+from moefabric.core.errors import FabricError
+
+_PROGRAM: Final = str(Path(__file__).with_name("namespace_holder.py"))
+
+
+class NamespaceHolders:
+    """Namespaces of nodes, made in the background; `close` removes them and all they contain."""
+
+    def __init__(self, nodes: Sequence[str], fabric: str) -> None:
+        """Start a holder for each node, with the fabric's mark in its environment."""
+        self._nodes, self._closed = tuple(nodes), False
+        adopt_orphans()
+        self._starter = subprocess.Popen(
+            [sys.executable, "-S", "-E", _PROGRAM, str(len(self._nodes))],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **mark_environment(fabric)},
+            start_new_session=True,
+        )
+
+    def pids(self, deadline: Deadline) -> dict[str, int]:
+        """Wait for the namespaces and return the holder's pid by node.
+
+        Raises:
+            FabricError: if a namespace can't be made, or after the deadline.
+        """
+        try:
+            output, _ = self._starter.communicate(timeout=deadline.remaining_s)
+        except subprocess.TimeoutExpired:
+            raise FabricError("the nodes' namespaces were not ready in time") from None
+        lines = output.splitlines()
+        if refusals := [line for line in lines if not line.isdecimal()]:
+            raise FabricError(f"no namespaces: {refusals[0]}; run as root (CAP_SYS_ADMIN)")
+        if len(lines) != len(self._nodes):
+            raise FabricError(
+                f"{len(lines)} of {len(self._nodes)} namespaces were made; see the fabric's log"
+            )
+        return dict(zip(self._nodes, map(int, lines), strict=True))
+
+    def close(self) -> None:
+        """End the holders and wait for their end; the kernel then removes their namespaces."""
+        if self._closed:
+            return  # a later process group may have the same number
+        self._closed = True
+        with suppress(ProcessLookupError):
+            os.killpg(self._starter.pid, signal.SIGKILL)
+        self._starter.wait()
+        if self._starter.stdout is not None:
+            self._starter.stdout.close()
+        with suppress(ChildProcessError):
+            while True:
+                os.waitid(os.P_PGID, self._starter.pid, os.WEXITED)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,166 @@
+"""Network namespaces: enter them, run functions inside them and read their sockets."""
+
+import ctypes
+import errno
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Final, TypeVar
+
+from emulator.linux.waiting import BackgroundTask, Deadline
+from moefabric.core.errors import FabricError
+
+_CLONE_NEWNET: Final = 0x40000000
+_CLONE_NEWNS: Final = 0x00020000
+_MS_REMOUNT: Final = 32
+_MS_BIND: Final = 4096
+_ESTABLISHED: Final = "01"
+_LISTEN: Final = "0A"
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+T = TypeVar("T")
+
+
+def path_of(pid: int) -> str:
+    """Return the path of a process's network namespace."""
+    return f"/proc/{pid}/ns/net"
+
+
+def enter_new() -> None:
+    """Move the calling thread into a new network namespace, which its later children inherit.
+
+    Raises:
+        FabricError: without CAP_SYS_ADMIN.
+    """
+    if _LIBC.unshare(_CLONE_NEWNET) < 0:
+        raise FabricError(
+            f"no network namespace of its own: {_last_error()}; run as root (CAP_SYS_ADMIN)"
+        )
+
+
+def enter(path: str) -> None:
+    """Move the calling thread into the network namespace at `path`.
+
+    Raises:
+        FabricError: if the namespace doesn't exist or the thread may not enter it.
+    """
+    try:
+        with Path(path).open("rb") as namespace:
+            failed = _LIBC.setns(namespace.fileno(), _CLONE_NEWNET) < 0
+    except OSError as error:
+        raise FabricError(f"no namespace {path}: {error.strerror}") from error
+    if failed:
+        raise FabricError(f"can't enter namespace {path}: {_last_error()}")
+
+
+def _last_error() -> str:
+    return os.strerror(ctypes.get_errno())
+
+
+def run_in(path: str, function: Callable[[], T], timeout_s: float = 30.0) -> T:
+    """Run a function in the network namespace at `path`, in a thread, and return its result.
+
+    Programs that the function starts are in that namespace too.
+
+    Raises:
+        FabricError: if the namespace can't be entered, or after `timeout_s`.
+    """
+
+    def enter_and_run() -> T:
+        enter(path)
+        return function()
+
+    return _run_in_thread(f"the answer from namespace {path}", enter_and_run, timeout_s)
+
+
+def run_in_new(function: Callable[[], T], timeout_s: float = 30.0) -> T:
+    """Run a function in a new network namespace that exists only meanwhile; return its result.
+
+    Raises:
+        FabricError: without CAP_SYS_ADMIN, or after `timeout_s`.
+    """
+
+    def enter_and_run() -> T:
+        enter_new()
+        return function()
+
+    return _run_in_thread("the answer from a new namespace", enter_and_run, timeout_s)
+
+
+def run_in_each(
+    visits: Iterable[tuple[str, Callable[[], object]]], timeout_s: float = 120.0
+) -> None:
+    """Run a function in each of many namespaces, one after the other in one thread.
+
+    Args:
+        visits: paths of network namespaces, each with the function to run there.
+        timeout_s: for all visits together.
+    """
+
+    def visit_all() -> None:
+        for path, function in visits:
+            enter(path)
+            function()
+
+    _run_in_thread("the answer from the namespaces", visit_all, timeout_s)
+
+
+def _run_in_thread(name: str, function: Callable[[], T], timeout_s: float = 30.0) -> T:
+    """Run a function in a thread of its own, because it changes its thread's namespace."""
+    return BackgroundTask(name, function).result(Deadline.after(timeout_s))
+
+
+def set_sysctls(values: dict[str, str]) -> None:
+    """Write sysctls of the calling thread's namespace; skip those that this kernel lacks.
+
+    Args:
+        values: by dotted name, such as `net.ipv6.conf.all.disable_ipv6`.
+    """
+    try:
+        _write_sysctls(values)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        _run_in_thread("/proc/sys", lambda: _write_sysctls_in_container(values))
+
+
+def _write_sysctls(values: dict[str, str]) -> None:
+    for key, value in values.items():
+        path = Path("/proc/sys", *key.split("."))
+        if path.exists():
+            path.write_text(value)
+
+
+def _write_sysctls_in_container(values: dict[str, str]) -> None:
+    """Remount Docker's read-only /proc/sys as writable in a mount namespace of this thread."""
+    if (
+        _LIBC.unshare(_CLONE_NEWNS) < 0
+        or _LIBC.mount(None, b"/proc/sys", None, _MS_REMOUNT | _MS_BIND, None) < 0
+    ):
+        raise FabricError(f"/proc/sys is read-only: {_last_error()}; run as root (CAP_SYS_ADMIN)")
+    _write_sysctls(values)
+
+
+def listening_addresses() -> set[tuple[str, int]]:
+    """Return the IPv4 addresses and TCP ports with listeners in the calling thread's namespace."""
+    return {local for local, _, state in _tcp_sockets() if state == _LISTEN}
+
+
+def connection_counts() -> Counter[tuple[str, int]]:
+    """Count the TCP connections of the calling thread's namespace by remote address and port."""
+    return Counter(remote for _, remote, state in _tcp_sockets() if state == _ESTABLISHED)
+
+
+def _tcp_sockets() -> Iterator[tuple[tuple[str, int], tuple[str, int], str]]:
+    """Yield local end, remote end and state of every TCP socket (proc(5), /proc/net/tcp)."""
+    for line in Path("/proc/thread-self/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, state, *_ = line.split()
+        yield _parse_end(local), _parse_end(remote), state
+
+
+def _parse_end(text: str) -> tuple[str, int]:
+    address, port = text.split(":")
+    number = int.from_bytes(bytes.fromhex(address), sys.byteorder)
+    return str(IPv4Address(number)), int(port, 16)

@@ -1,0 +1,415 @@
+"""Processes of a fabric: start them in their namespaces, watch them and find them by a mark."""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from emulator.linux.waiting import Deadline
+from moefabric.config.run_directory import FABRIC_VARIABLE, RunDirectory, run_root
+from moefabric.core.errors import FabricError
+
+OUTER: Final = "outer"
+"""The node of a process that stays in the namespace where `up` was called."""
+_RUN_DIR: Final = "MOEFABRIC_RUN_DIR"
+_LAST_LINE_LETTERS: Final = 300
+_KILL_S: Final = 5.0
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_ENV_END_FIELD: Final = 48
+"""Index of `env_end` in /proc/PID/stat behind the command's name (field 51 of proc(5))."""
+_EXEC_S: Final = 2.0
+"""Limit of the wait for a process inside execve(2)."""
+_PREFORK_SERVER: Final = str(Path(__file__).with_name("prefork_server.py"))
+
+
+class ProcessRole(StrEnum):
+    """Role of a process in the fabric; it determines how `up` knows that the process is ready."""
+
+    CONTROLLER = "controller"
+    OCS = "ocs"
+    AGENT = "agent"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    """Program to start for a fabric.
+
+    Attributes:
+        name: unique in the fabric; also names the log.
+        node: `outer`, a server (`s0`) or an OCS (`ocs0`).
+        argv: the command; with `prefork`, the arguments of the program's `main`.
+        env: environment variables added to the caller's.
+        role: determines how `up` knows that the process is ready.
+        prefork: the argv of a prefork server (`prefork_argv`) that forks this process. Processes
+            with equal argv share one server.
+    """
+
+    name: str
+    node: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    role: ProcessRole = ProcessRole.OTHER
+    prefork: tuple[str, ...] = ()
+
+
+def nsenter_argv(namespaces: str | int, argv: Sequence[str]) -> list[str]:
+    """Return the argv that runs a command in other namespaces.
+
+    Args:
+        namespaces: the path of a network namespace, or the pid of a process whose network and mount
+            namespace the command enters.
+        argv: the command.
+    """
+    if isinstance(namespaces, str):
+        return ["nsenter", f"--net={namespaces}", "--", *argv]
+    return ["nsenter", "-t", str(namespaces), "-n", "-m", f"--wdns={Path.cwd()}", "--", *argv]
+
+
+def prefork_argv(module: str, *, bare: bool = False) -> tuple[str, ...]:
+    """Return the argv of a prefork server for a module's `main(arguments)`.
+
+    Args:
+        module: dotted name.
+        bare: start Python without site packages and environment, for a module that needs only the
+            standard library and this repository.
+    """
+    return (sys.executable, *(["-S", "-E"] if bare else []), _PREFORK_SERVER, module)
+
+
+def mark_environment(fabric: str) -> dict[str, str]:
+    """Return the environment variables that mark a process as the fabric's."""
+    return {FABRIC_VARIABLE: fabric, _RUN_DIR: str(run_root())}
+
+
+def adopt_orphans() -> None:
+    """Make the caller the subreaper of its descendants (prctl(2)), so that it can wait for them."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class ChildProcess:
+    """Process of the fabric, with its log; it is a child of the caller, at once or later."""
+
+    name: str
+    pid: int
+    pidfd: int
+    log: Path
+
+    @property
+    def exit_status(self) -> int | None:
+        """Exit status, negative for a signal; None while the process runs."""
+        try:
+            result = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # the process is still a child of its prefork server
+            return None
+        if result is None:
+            return None
+        return result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped the process (state T of proc(5))."""
+        try:
+            status = Path(f"/proc/{self.pid}/stat").read_bytes()
+        except OSError:
+            return False
+        return status.rpartition(b")")[2].split()[0] in (b"T", b"t")
+
+    @property
+    def exit_description(self) -> str:
+        """Sentence with the exit status and the last line of the log."""
+        return f"{self.name} exited {self.exit_status}, saying: {last_line(self.log)}"
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless the process has ended."""
+        _signal(self.pidfd, number)
+
+    def reap(self) -> None:
+        """Release a process that has ended."""
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED)
+        os.close(self.pidfd)
+
+
+@dataclass(frozen=True)
+class StartedProgram(ChildProcess):
+    """Process that was started from an argv, not forked by a prefork server."""
+
+    popen: subprocess.Popen[bytes]
+
+    @property
+    def exit_status(self) -> int | None:
+        """Exit status, negative for a signal; None while the process runs."""
+        return self.popen.poll()
+
+    def reap(self) -> None:
+        """Release a process that has ended, and its pipes."""
+        self.popen.wait()
+        for pipe in (self.popen.stdin, self.popen.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        os.close(self.pidfd)
+
+
+def last_line(log: Path) -> str:
+    """Return the last non-blank line of a log, shortened; `nothing` if there is none."""
+    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
+    return last[:_LAST_LINE_LETTERS]
+
+
+class ChildProcesses:
+    """All processes that the calling process started for a fabric."""
+
+    def __init__(self, run_dir: RunDirectory) -> None:
+        """Start nothing yet; logs go to the run directory."""
+        self.running: dict[str, ChildProcess] = {}
+        self._run_dir = run_dir
+        self._servers: dict[tuple[str, ...], StartedProgram] = {}
+        self._forks: dict[tuple[str, ...], list[tuple[ProcessSpec, str | int]]] = {}
+
+    def start(
+        self,
+        name: str,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        *,
+        piped: bool = False,
+    ) -> StartedProgram:
+        """Start a program, whose output goes to its log.
+
+        Args:
+            name: names the process and its log.
+            argv: the command.
+            env: variables added to the caller's environment.
+            piped: connect standard input and output to pipes; only standard error goes to the log.
+
+        Raises:
+            FabricError: if there is no such program.
+        """
+        self.running[name] = program = self._start(name, argv, env or {}, piped=piped)
+        return program
+
+    def _start(
+        self, name: str, argv: Sequence[str], env: Mapping[str, str], *, piped: bool
+    ) -> StartedProgram:
+        log = self._run_dir.log_file(name)
+        with log.open("ab") as out:
+            try:
+                popen = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if piped else out,
+                    stderr=out,
+                    env={**os.environ, **env, **mark_environment(self._run_dir.name)},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise FabricError(f"{name}: can't run {argv[0]}: {error.strerror}") from error
+        return StartedProgram(name, popen.pid, os.pidfd_open(popen.pid), log, popen)
+
+    def start_prefork_servers(self, specs: Iterable[ProcessSpec]) -> None:
+        """Start the prefork servers of these processes, so that they load their programs."""
+        adopt_orphans()
+        for argv in {spec.prefork for spec in specs if spec.prefork} - self._servers.keys():
+            self._servers[argv] = self._start(f"prefork-{argv[-1]}", argv, {}, piped=True)
+
+    def start_all(self, specs: Iterable[tuple[ProcessSpec, str | int]]) -> None:
+        """Start processes in their namespaces; call `wait_forked` to wait for forked ones.
+
+        Args:
+            specs: each process with the path of a network namespace, or with the pid of a process
+                whose network and mount namespace it enters.
+
+        Raises:
+            FabricError: names a process that can't be started.
+        """
+        for spec, namespaces in specs:
+            if spec.prefork:
+                self._forks.setdefault(spec.prefork, []).append((spec, namespaces))
+            else:
+                self.start(spec.name, nsenter_argv(namespaces, spec.argv), spec.env)
+        self.start_prefork_servers(spec for forks in self._forks.values() for spec, _ in forks)
+        for argv, forks in self._forks.items():
+            popen = self._servers[argv].popen
+            if popen.stdin is not None:
+                with suppress(BrokenPipeError), popen.stdin:  # `wait_forked` reports a dead server
+                    popen.stdin.write(b"".join(self._request(*fork) for fork in forks))
+                popen.stdin = None
+
+    def _request(self, spec: ProcessSpec, namespaces: str | int) -> bytes:
+        """Return the line that asks a prefork server for a process."""
+        request = {
+            "name": spec.name,
+            "arguments": spec.argv,
+            "env": dict(spec.env),
+            "namespaces": namespaces,
+            "log": str(self._run_dir.log_file(spec.name)),
+        }
+        return json.dumps(request).encode() + b"\n"
+
+    def wait_forked(self, deadline: Deadline) -> None:
+        """Wait until all prefork servers have forked and ended; the forks become our children.
+
+        Raises:
+            FabricError: if a server fails or exceeds the deadline.
+        """
+        while self._forks:
+            argv, forks = self._forks.popitem()
+            server = self._servers[argv]
+            try:
+                output, _ = server.popen.communicate(timeout=deadline.remaining_s)
+            except subprocess.TimeoutExpired:
+                raise FabricError(
+                    f"{server.name} had not forked {forks[0][0].name} in time"
+                ) from None
+            for (spec, _), pid in zip(forks, map(int, output.split()), strict=False):
+                self.running[spec.name] = ChildProcess(
+                    spec.name, pid, os.pidfd_open(pid), self._run_dir.log_file(spec.name)
+                )
+            if server.popen.returncode:
+                raise FabricError(server.exit_description)
+            self._servers.pop(argv).reap()
+
+    def check_alive(self) -> bool:
+        """Return True.
+
+        Raises:
+            FabricError: if a process has ended; describes the end of the first one.
+        """
+        for process in self.running.values():
+            if process.exit_status is not None:
+                raise FabricError(process.exit_description)
+        return True
+
+    def stop(self, grace_s: float) -> None:
+        """Send SIGTERM to every process, and SIGKILL to those that run on after `grace_s`."""
+        processes = [*self.running.values(), *self._servers.values()]
+        _end([process.pidfd for process in processes], grace_s)
+        for process in processes:
+            process.reap()
+        self.running.clear()
+        self._servers.clear()
+        self._forks.clear()
+
+
+def _signal(pidfd: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, number)
+
+
+def _end(pidfds: Iterable[int], grace_s: float) -> None:
+    alive = set(pidfds)
+    if grace_s:
+        for pidfd in alive:
+            _signal(pidfd, signal.SIGTERM)
+        alive = _wait_ended(alive, Deadline.after(grace_s))
+    for pidfd in alive:
+        _signal(pidfd, signal.SIGKILL)
+    if alive := _wait_ended(alive, Deadline.after(_KILL_S)):
+        raise FabricError(f"{len(alive)} processes did not end within 5 s of SIGKILL")
+
+
+def _wait_ended(pidfds: set[int], deadline: Deadline) -> set[int]:
+    """Wait for the end of processes and return those that still run at the deadline."""
+    poll, alive = select.poll(), set(pidfds)
+    for pidfd in alive:
+        poll.register(pidfd, select.POLLIN)
+    while alive and deadline.remaining_s:
+        for pidfd, _ in poll.poll(deadline.remaining_s * 1000):
+            poll.unregister(pidfd)
+            alive.discard(pidfd)
+    return alive
+
+
+def marked_pids(fabric: str) -> list[int]:
+    """Return the pids of all processes that carry the mark of a fabric, except the caller's.
+
+    Fabrics of the same name with another folder of run directories don't count.
+    """
+    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+    return sorted(pid for pid in pids if pid != os.getpid() and _is_marked(pid, fabric))
+
+
+def _is_marked(pid: int, fabric: str) -> bool:
+    variables = _environment(Path(f"/proc/{pid}")).split(b"\0")
+    if f"{FABRIC_VARIABLE}={fabric}".encode() not in variables:
+        return False
+    run_dirs = [line for line in variables if line.startswith(f"{_RUN_DIR}=".encode())]
+    return not run_dirs or run_dirs[0] == f"{_RUN_DIR}={run_root()}".encode()
+
+
+def _environment(process: Path) -> bytes:
+    """Return the environment of a process; wait while the process is inside execve(2).
+
+    Args:
+        process: its folder in /proc.
+
+    Returns:
+        The variables, separated by NUL; nothing for kernel threads, for processes that have ended
+        and for those of other users.
+    """
+    deadline = Deadline.after(_EXEC_S)
+    with suppress(OSError):
+        while not (variables := (process / "environ").read_bytes()):
+            (process / "exe").readlink()  # raises OSError for kernel threads and ended processes
+            fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
+            if int(fields[_ENV_END_FIELD]) or not deadline.remaining_s:
+                return (process / "environ").read_bytes()
+        return variables
+    return b""
+
+
+def kill_marked(fabric: str) -> int:
+    """Kill every process that carries the mark of a fabric; return their number.
+
+    The search is repeated until it finds none: a process may start another before its end.
+    """
+    killed = 0
+    while pidfds := _open_marked(fabric):
+        try:
+            _end(pidfds, grace_s=0)
+        finally:
+            for pidfd in pidfds:
+                os.close(pidfd)
+        killed += len(pidfds)
+    return killed
+
+
+def _open_marked(fabric: str) -> list[int]:
+    """Return a pidfd of each process that carries the mark of a fabric and still runs."""
+    pidfds: list[int] = []
+    for pid in marked_pids(fabric):
+        with suppress(ProcessLookupError):
+            pidfds.append(os.pidfd_open(pid))
+            if not _is_marked(pid, fabric):  # another process may have got the pid meanwhile
+                os.close(pidfds.pop())
+    return pidfds
+
+
+def reap_orphans(deadline: Deadline) -> None:
+    """Wait until no child of the caller is left.
+
+    An exiting process no longer shows its mark, but still holds its addresses.
+    """
+    deadline.wait_for(_has_no_children, "the end of all processes")
+
+
+def _has_no_children() -> bool:
+    try:
+        while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG) is not None:
+            pass
+    except ChildProcessError:
+        return True
+    return False

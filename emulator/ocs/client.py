@@ -1,0 +1,87 @@
+"""Client of a switch's control socket: requests, and the stream of events."""
+
+import json
+import os
+import selectors
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from emulator.ocs.fd_handoff import control_path
+from moefabric.core.errors import FabricError
+
+_TIMEOUT_S: Final = 10.0
+
+
+def request(ocs_socket: Path, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Send a request to the process of a switch.
+
+    Args:
+        ocs_socket: the handoff socket of the switch (`RunDir.ocs_socket`).
+        message: `{"do": "inject", "fault": {...}}`, `{"do": "clear", "number": n}` (without number:
+            all), `{"do": "reboot"}`, `{"do": "show"}` or `{"do": "list"}`.
+
+    Returns:
+        The reply as a JSON object.
+
+    Raises:
+        FabricError: if the process refuses the request, or does not reply.
+    """
+    with _connect(ocs_socket) as sock:
+        try:
+            sock.sendall(json.dumps(message).encode() + b"\n")
+            with sock.makefile() as lines:
+                reply = dict(json.loads(lines.readline()))
+        except (OSError, ValueError) as error:
+            raise FabricError(f"{ocs_socket.stem}: no answer") from error
+    if "error" in reply:
+        raise FabricError(f"{ocs_socket.stem}: {reply['error']}")
+    return reply
+
+
+def events(
+    ocs_sockets: Mapping[str, Path], *, follow: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the events of switches.
+
+    Args:
+        ocs_sockets: handoff sockets by name of the switch.
+        follow: whether to wait for new events after the stored ones, until the fabric ends.
+
+    Yields:
+        The name of the switch and the event as a JSON object.
+    """
+    with selectors.DefaultSelector() as selector, ExitStack() as sockets:
+        incomplete: dict[str, bytes] = {}
+        for name, path in ocs_sockets.items():
+            sock = sockets.enter_context(_connect(path))
+            sock.sendall(json.dumps({"do": "events", "follow": follow}).encode() + b"\n")
+            selector.register(sock, selectors.EVENT_READ, name)
+            incomplete[name] = b""
+        while selector.get_map():
+            for key, _ in selector.select(None if follow else _TIMEOUT_S):
+                ready, name = key.fileobj, key.data
+                assert isinstance(ready, socket.socket)
+                data = ready.recv(1 << 16)
+                *lines, incomplete[name] = (incomplete[name] + data).split(b"\n")
+                messages = [json.loads(line) for line in lines]
+                yield from ((name, message) for message in messages if "kind" in message)
+                if not data or any("end" in message for message in messages):
+                    selector.unregister(ready)
+                    ready.close()
+
+
+def _connect(ocs_socket: Path) -> socket.socket:
+    path = control_path(ocs_socket)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(_TIMEOUT_S)
+    try:
+        sock.connect(os.fspath(path))
+    except OSError as error:
+        sock.close()
+        raise FabricError(
+            f"{ocs_socket.stem}: nothing listens on {path}: {error.strerror}"
+        ) from error
+    return sock

@@ -1,0 +1,142 @@
+"""Cross-connects of an optical switch: which inputs are connected to which outputs."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Self
+
+from emulator.crossbar.crossbar import Ports
+
+Pair = tuple[int, int]  # input port, output port
+
+
+class Busy(Enum):
+    """Effect of `add` on a connected port. Devices differ, and their manuals do not specify it."""
+
+    MOVE = "move"
+    """The older cross-connect of either port is removed."""
+    REFUSE = "refuse"
+    """The command is refused, and nothing changes."""
+
+
+class Refusal(Enum):
+    """Reasons for a refusal; each protocol has its own codes for them."""
+
+    NO_SUCH_PORT = "no such port"
+    CONFLICT = "conflict"
+    NOT_CONNECTED = "not connected"
+    MISMATCH = "mismatch"
+    FAILED = "failed"
+    """A port has failed, or is disabled where the profile does not allow that."""
+    DENIED = "denied"
+    """The device refuses all commands."""
+    HARDWARE = "hardware"
+    """The mirrors did not move."""
+
+
+class RefusedError(ValueError):
+    """The switch refuses a command; nothing has changed."""
+
+    def __init__(self, reason: Refusal, message: str) -> None:
+        self.reason = reason
+        super().__init__(message)
+
+
+def refused_ports(reason: Refusal, prefix: str, ports: Iterable[int]) -> RefusedError:
+    """Return a refusal whose message names ports."""
+    return RefusedError(reason, f"{prefix} {', '.join(map(str, ports))}")
+
+
+@dataclass(frozen=True)
+class CrossConnects:
+    """A partial matching of inputs 1..N with outputs N+1..N+M.
+
+    Changes return a new matching.
+
+    Raises:
+        RefusedError: if a pair names an unknown port, or a port occurs twice.
+    """
+
+    ports: Ports
+    output_of: Mapping[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check(self.ports, list(self.output_of.items()))
+        object.__setattr__(self, "output_of", dict(sorted(self.output_of.items())))
+
+    def __iter__(self) -> Iterator[Pair]:
+        return iter(self.output_of.items())
+
+    @cached_property
+    def by_output(self) -> Mapping[int, Pair]:
+        """The cross-connect of each connected output."""
+        return {q: (p, q) for p, q in self}
+
+    def __len__(self) -> int:
+        return len(self.output_of)
+
+    def __str__(self) -> str:
+        return " ".join(f"{p}-{q}" for p, q in self) or "no cross-connects"
+
+    def pair_of(self, port: int) -> Pair | None:
+        """Return the cross-connect of an input or output."""
+        if port in self.output_of:
+            return port, self.output_of[port]
+        return self.by_output.get(port)
+
+    def add(self, pairs: Collection[Pair], busy: Busy = Busy.MOVE) -> Self:
+        """Connect these pairs too; `busy` decides about older cross-connects of their ports."""
+        _check(self.ports, pairs)
+        inputs, outputs = {p for p, _ in pairs}, {q for _, q in pairs}
+        older = {(p, q) for p, q in self if p in inputs or q in outputs} - set(pairs)
+        if older and busy is Busy.REFUSE:
+            connected = ", ".join(f"{p} is joined to {q}" for p, q in sorted(older))
+            raise RefusedError(Refusal.CONFLICT, f"busy: {connected}")
+        return type(self)(self.ports, dict({*self} - older | {*pairs}))
+
+    def only(self, pairs: Collection[Pair]) -> Self:
+        """Connect these pairs and no others."""
+        _check(self.ports, pairs)
+        return type(self)(self.ports, dict(pairs))
+
+    def sub(self, pairs: Collection[Pair]) -> Self:
+        """Disconnect these pairs. Each must be connected, to reveal errors of a controller."""
+        _check(self.ports, pairs)
+        if missing := sorted({*pairs} - {*self}):
+            absent = ", ".join(f"{p} is not joined to {q}" for p, q in missing)
+            raise RefusedError(Refusal.NOT_CONNECTED, absent)
+        return type(self)(self.ports, dict({*self} - {*pairs}))
+
+
+def pair_up(inputs: Collection[int], outputs: Collection[int]) -> list[Pair]:
+    """Pair two lists of ports element by element.
+
+    Raises:
+        RefusedError: if their lengths differ.
+    """
+    if len(inputs) != len(outputs):
+        raise RefusedError(Refusal.MISMATCH, f"{len(inputs)} inputs for {len(outputs)} outputs")
+    return list(zip(inputs, outputs, strict=True))
+
+
+def _check(ports: Ports, pairs: Collection[Pair]) -> None:
+    inputs, outputs = {p for p, _ in pairs}, {q for _, q in pairs}
+    exist = inputs <= ports.input_set and outputs <= ports.output_set
+    if exist and len(inputs) == len(outputs) == len(pairs):
+        return  # fast path: most commands are valid, and finding the error is expensive
+    _check_side("input", [p for p, _ in pairs], ports.input_numbers)
+    _check_side("output", [q for _, q in pairs], ports.output_numbers)
+
+
+def _check_side(side: str, numbers: Iterable[int], valid: range) -> None:
+    """Refuse unknown ports of this side, and duplicates."""
+    times = Counter(numbers)
+    if unknown := sorted(set(times) - set(valid)):
+        raise RefusedError(
+            Refusal.NO_SUCH_PORT,
+            f"{', '.join(map(str, unknown))}: {side}s are {valid.start}..{valid.stop - 1}",
+        )
+    if twice := sorted(number for number, n in times.items() if n > 1):
+        raise RefusedError(Refusal.CONFLICT, f"{side} {', '.join(map(str, twice))} twice")

@@ -1,0 +1,392 @@
+"""State of an optical switch, shared by all its front ends.
+
+The state belongs to one thread and is independent of connections, sessions and protocols. A command
+is accepted or refused at once; a refused command (`RefusedError`) changes nothing. The light of an
+accepted command follows after the settle time; `OcsDevice.when_settled` calls back then.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from ipaddress import IPv4Network
+from typing import Any
+
+from emulator.crossbar.crossbar import Crossbar
+from emulator.linux.event_loop import Timers
+from emulator.ocs.cross_connects import (
+    Busy,
+    CrossConnects,
+    Pair,
+    Refusal,
+    RefusedError,
+    refused_ports,
+)
+from emulator.ocs.device_faults import ActiveFaults, OcsFault, OcsFaultKind
+from emulator.ocs.device_spec import DeviceHost, DeviceSpec
+from emulator.ocs.events import EventBus, OcsEventKind
+from emulator.ocs.flapping import PortFlapper
+from emulator.ocs.light import LightTable
+from emulator.ocs.port_settings import Admin, Identity, PortTable, SystemSettings, Tuning
+from emulator.ocs.power_monitors import PowerMonitors
+from emulator.ocs.users import Users
+from moefabric.core.errors import FabricError
+from moefabric.core.ocs import PLACEHOLDER, DeviceProfile, UserAccount
+
+SAVE_DELAY_NS = 20_000_000
+"""Delay of `DeviceHost.save` after a change, so that a burst of changes is saved once."""
+
+Target = Callable[[CrossConnects], CrossConnects]
+"""Function from the present cross-connects to the requested ones."""
+
+
+class OcsDevice:
+    """An optical switch: its state and its commands.
+
+    Methods that take port numbers raise RefusedError for unknown ports.
+
+    Attributes:
+        connects: the cross-connects that the device believes it has.
+        version: increases with each change of cross-connects, also across restarts.
+        changed_s: time of day of the last change of cross-connects.
+        ports: administrative states and settings of the ports.
+        light: the time at which each cross-connect is lit.
+        monitors: power monitors.
+        users: accounts and log-ins.
+        faults: injected faults.
+        flapper: ports that flap.
+        events: distribution of events.
+        system: settings of the switch as a whole.
+    """
+
+    def __init__(
+        self,
+        crossbar: Crossbar,
+        timers: Timers,
+        spec: DeviceSpec | None = None,
+        host: DeviceHost | None = None,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        """Take over a crossbar. Its lit paths stay lit if the start-up mode is `preserve`.
+
+        Args:
+            crossbar: the mirrors.
+            timers: clock and timers of the device's thread.
+            spec: description of the device.
+            host: receiver of link changes and of state to save.
+            wall_s: time of day in seconds since the epoch.
+
+        Raises:
+            FabricError: if the mirrors can't be moved.
+        """
+        spec, self._host = spec or DeviceSpec(), host or DeviceHost()
+        memory = spec.memory or {}
+        self.timers, self.wall_s, self.profile = timers, wall_s, spec.profile
+        self.identity = _identity(spec.profile, str(crossbar.ports), spec.serial)
+        self.system = (
+            SystemSettings(**memory["system"])
+            if "system" in memory
+            else _system_settings(spec.profile, spec.address)
+        )
+        accounts = [UserAccount(**user) for user in memory["users"]] if "users" in memory else None
+        self.users = Users(spec.profile.users if accounts is None else accounts)
+        self.users.on_change = self._save_soon
+        self.events = EventBus(timers.now_ns)
+        self.faults = ActiveFaults(self.events, map(OcsFault.from_json, memory.get("faults", ())))
+        self.ports = PortTable(crossbar.ports, self.faults, memory)
+        self.version = max(int(wall_s() * 1000), int(memory.get("version", 0)) + 1)
+        self.changed_s = wall_s()
+        self.connects = CrossConnects(crossbar.ports)
+        self.light = LightTable(
+            crossbar, timers, spec, self.ports, self.faults, self.events, self._host
+        )
+        self.monitors = PowerMonitors(
+            spec.profile.loss, timers, self.ports, self.faults, self.light
+        )
+        self.flapper = PortFlapper(timers, self.enable, self.disable)
+        self._keys = itertools.count()
+        self._waiting: dict[int, Callable[[], None]] = {}
+        self._saving = False
+        if self.system.startup == "volatile":
+            self._disconnect_all()
+        else:
+            self.light.adopt({(p, q): at_ns for p, q, at_ns in memory.get("joined", ())})
+            self.connects = CrossConnects(crossbar.ports, dict(self.light.lit_at.keys()))
+        self.light.report_links()
+
+    # ---- reading
+
+    def now_ns(self) -> int:
+        """Return the time of CLOCK_MONOTONIC."""
+        return self.timers.now_ns()
+
+    def partner(self, port: int) -> int | None:
+        """Return the port that an input or output is connected to."""
+        self.ports.check([port])
+        pair = self.connects.pair_of(port)
+        return None if pair is None else pair[1] if pair[0] == port else pair[0]
+
+    def tuning(self, port: int) -> Tuning:
+        """Return the optical state of a port as the device believes it to be."""
+        admin, pair = self.ports.admin(port), self.connects.pair_of(port)
+        if admin is Admin.FAILED:
+            return Tuning.FAILED
+        if admin is Admin.DISABLED or pair is None:
+            return Tuning.BLOCKED
+        return Tuning.TUNED if self.light.is_lit(pair) else Tuning.TUNING
+
+    def memory(self) -> dict[str, Any]:
+        """Return the state that the next process needs.
+
+        The state excludes cross-connects that can be read from the crossbar.
+        """
+        shown, lit_at = self.light.shown(), self.light.lit_at
+        return {
+            "version": self.version,
+            "joined": [[*pair, lit_at[pair]] for pair in self.connects if pair not in shown],
+            "shut": sorted(self.ports.closed),
+            "settings": {str(port): vars(stored) for port, stored in self.ports.stored.items()},
+            "system": vars(self.system),
+            "users": [vars(account) for account in self.users],
+            "faults": [fault.as_json() for fault in self.faults],
+        }
+
+    # ---- commands for cross-connects
+
+    def add(self, pairs: Collection[Pair]) -> None:
+        """Connect these pairs. The profile decides about older cross-connects of their ports."""
+        self.change(lambda now: now.add(pairs, Busy(self.profile.busy)))
+
+    def only(self, pairs: Collection[Pair]) -> None:
+        """Connect these pairs and no others."""
+        self.change(lambda now: now.only(pairs))
+
+    def sub(self, pairs: Collection[Pair]) -> None:
+        """Disconnect these pairs. The profile decides whether each must be connected."""
+        strict = self.profile.absent == "refuse"
+        self.change(lambda now: now.sub([pair for pair in pairs if strict or pair in set(now)]))
+
+    def sub_ports(self, ports: Collection[int]) -> None:
+        """Disconnect these inputs and outputs."""
+        self.ports.check(ports)
+        pairs = {port: self.connects.pair_of(port) for port in ports}
+        absent = sorted(port for port, pair in pairs.items() if pair is None)
+        if absent and self.profile.absent == "refuse":
+            raise self._refuse(refused_ports(Refusal.NOT_CONNECTED, "not joined:", absent))
+        self.change(lambda now: now.sub({pair for pair in pairs.values() if pair is not None}))
+
+    def clear(self) -> None:
+        """Remove all cross-connects."""
+        self.only([])
+
+    def change(self, target: Target) -> None:
+        """Replace the cross-connects.
+
+        Raises:
+            RefusedError: if the command is refused. Nothing has changed, unless a fault
+                `partial-apply` is active.
+        """
+        before = self.connects
+        try:
+            self._check_reject()
+            requested = target(before)
+            self._check_ports_of(set(requested) - set(before))
+            after = self._partly_applied(requested)
+            if after != before:
+                self._move(after)
+        except RefusedError as refused:
+            raise self._refuse(refused) from refused
+        if after is not requested:
+            added, removed = len(set(after) - set(before)), len(set(before) - set(after))
+            total = added + len(set(requested) - set(after))
+            applied = f"{removed} parted, {added} of {total} joined, then the mirrors failed"
+            raise self._refuse(RefusedError(Refusal.HARDWARE, applied))
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once the light of all previous commands has settled, or at once.
+
+        The faults `delay` and `drop-completion` delay and suppress the call.
+        """
+        key = next(self._keys)
+        self._waiting[key] = callback
+        if self.faults.strike(OcsFaultKind.DROP_COMPLETION):
+            return
+        delay = self.faults.strike(OcsFaultKind.DELAY)
+        at_ns = self._settled_ns() + round(delay.value * 1e9 if delay else 0)
+        if at_ns <= self.now_ns():
+            self._complete(key)
+        else:
+            self.timers.call_at(at_ns, lambda: self._complete(key))
+
+    # ---- commands for ports and settings
+
+    def enable(self, ports: Collection[int]) -> None:
+        """Open the shutters of these ports; their light comes after the settle time."""
+        self._set_shutters(ports, OcsEventKind.ENABLED)
+
+    def disable(self, ports: Collection[int]) -> None:
+        """Close the shutters of these ports; their cross-connects stay."""
+        self._set_shutters(ports, OcsEventKind.DISABLED)
+
+    def configure(self, port: int, **changes: Any) -> None:
+        """Write settings of a port (fields of PortSettings)."""
+        self.ports.stored[port] = replace(self.ports.settings(port), **changes)
+        self.events.publish(OcsEventKind.SETTINGS, ports=(port,))
+        self._save_soon()
+
+    def configure_system(self, **changes: Any) -> None:
+        """Write settings of the switch (fields of SystemSettings)."""
+        self.system = replace(self.system, **changes)
+        self.events.publish(OcsEventKind.SETTINGS)
+        self._save_soon()
+
+    # ---- faults and restarts
+
+    def inject(self, fault: OcsFault) -> OcsFault:
+        """Inject a fault, and return it with its number."""
+        self.ports.check(fault.ports)
+        numbered = self.faults.add(fault)
+        self._publish_fault(numbered, OcsEventKind.FAULT, OcsEventKind.PORT_FAILED)
+        self.light.refresh(check_alarms=True)
+        self._save_soon()
+        return numbered
+
+    def clear_fault(self, number: int | None = None) -> list[OcsFault]:
+        """Clear a fault, or all (None). Light returns after the settle time.
+
+        Returns:
+            The cleared faults.
+
+        Raises:
+            FabricError: if no fault has this number.
+        """
+        cleared = self.faults.clear(number)
+        for fault in cleared:
+            self._publish_fault(fault, OcsEventKind.FAULT_CLEARED, OcsEventKind.PORT_RECOVERED)
+        self.light.settle_again(port for fault in cleared for port in fault.ports)
+        self.light.refresh(check_alarms=True)
+        self._save_soon()
+        if any(fault.kind is OcsFaultKind.DROP_COMPLETION for fault in cleared):
+            for key in list(self._waiting):
+                self.timers.call_at(
+                    self._settled_ns(),
+                    lambda key=key: self._complete(key),  # type: ignore[misc]
+                )
+        return cleared
+
+    def reboot(self) -> None:
+        """Drop waiting clients and flapping, and in volatile start-up mode all cross-connects."""
+        self._waiting.clear()
+        self.flapper.reset()
+        self.events.publish(OcsEventKind.REBOOT)
+        if self.system.startup == "volatile":
+            self._disconnect_all()
+
+    def announce_start(self) -> None:
+        """Publish that the switch is up."""
+        self.events.publish(OcsEventKind.STARTED, words=f"{len(self.connects)} cross-connects")
+
+    # ---- internal
+
+    def _refuse(self, refused: RefusedError) -> RefusedError:
+        self.events.publish(OcsEventKind.REFUSED, words=str(refused))
+        return refused
+
+    def _check_reject(self) -> None:
+        if self.faults.strike(OcsFaultKind.REJECT):
+            raise RefusedError(Refusal.DENIED, "the device is not ready for this")
+
+    def _check_ports_of(self, pairs: Collection[Pair]) -> None:
+        """Refuse new pairs with failed ports, or with disabled ports if the profile says so."""
+        touched = {port for pair in pairs for port in pair}
+        self.ports.check_works(touched)
+        if self.profile.shut == "refuse" and (closed := sorted(touched & self.ports.closed)):
+            raise refused_ports(Refusal.FAILED, "disabled: port", closed)
+
+    def _partly_applied(self, requested: CrossConnects) -> CrossConnects:
+        """Apply the fault `partial-apply` to a command."""
+        fault = self.faults.first(OcsFaultKind.PARTIAL_APPLY)
+        if fault is None:
+            return requested
+        old = set(self.connects)
+        new = [pair for pair in requested if pair not in old]
+        if len(new) <= fault.value:
+            return requested
+        self.faults.strike(OcsFaultKind.PARTIAL_APPLY)
+        missed = set(new[int(fault.value) :])
+        return CrossConnects(self.ports.size, dict(set(requested) - missed))
+
+    def _move(self, after: CrossConnects) -> None:
+        try:
+            added, removed = self.light.change(after)
+        except (FabricError, OSError) as failed:
+            raise RefusedError(Refusal.HARDWARE, str(failed)) from failed
+        self.connects, self.changed_s = after, self.wall_s()
+        self.version += 1
+        self.events.publish(OcsEventKind.CHANGED, made=tuple(added), parted=tuple(removed))
+        self.light.announce(added)
+        self._save_soon()
+
+    def _disconnect_all(self) -> None:
+        self.connects = CrossConnects(self.ports.size)
+        self.version += 1
+        self.light.clear()
+
+    def _set_shutters(self, ports: Collection[int], event: OcsEventKind) -> None:
+        try:
+            self._check_reject()
+            self.ports.check(ports)
+            self.ports.check_works(ports)
+        except RefusedError as refused:
+            raise self._refuse(refused) from refused
+        opens, closed = event is OcsEventKind.ENABLED, self.ports.closed
+        changed = set(ports) & closed if opens else set(ports) - closed
+        if not changed:
+            return
+        closed ^= changed
+        if opens:
+            self.light.settle_again(changed)
+        self.light.refresh(check_alarms=True)
+        self.events.publish(event, ports=tuple(sorted(changed)))
+        self._save_soon()
+
+    def _publish_fault(
+        self, fault: OcsFault, event: OcsEventKind, port_event: OcsEventKind
+    ) -> None:
+        self.events.publish(event, ports=fault.ports, words=f"{fault.number}: {fault}")
+        if fault.kind is OcsFaultKind.PORT:
+            self.events.publish(port_event, ports=fault.ports)
+
+    def _settled_ns(self) -> int:
+        return max(self.light.settled_at_ns, self.now_ns())
+
+    def _complete(self, key: int) -> None:
+        if callback := self._waiting.pop(key, None):
+            callback()
+
+    def _save_soon(self) -> None:
+        if not self._saving:
+            self._saving = True
+            self.timers.call_at(self.now_ns() + SAVE_DELAY_NS, self._save)
+
+    def _save(self) -> None:
+        self._saving = False
+        self._host.save(self.memory())
+
+
+def _system_settings(profile: DeviceProfile, address: str) -> SystemSettings:
+    if not address:
+        return SystemSettings(startup=profile.startup)
+    network = IPv4Network(f"{address}/24", strict=False)
+    return SystemSettings(
+        startup=profile.startup,
+        ip=address,
+        gateway=str(network[1]),
+        mask=str(network.netmask),
+        broadcast=str(network.broadcast_address),
+    )
+
+
+def _identity(profile: DeviceProfile, size: str, serial: str) -> Identity:
+    model = profile.model.replace(PLACEHOLDER, size)
+    return Identity(profile.vendor, model, serial, profile.firmware)

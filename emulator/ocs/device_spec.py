@@ -1,0 +1,77 @@
+"""Description of an optical switch as data, and the interface to its host."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from moefabric.core.ocs import (
+    ACCOUNTS,
+    DeviceProfile,
+    OpticalLoss,
+    RestconfDialect,
+    SettleTime,
+    Tl1Dialect,
+    UserAccount,
+)
+
+LinkTimes = Mapping[int, int | None]
+"""By port: when its NIC's link comes up (CLOCK_MONOTONIC, ns), or None if it stays down."""
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """Description of an optical switch without its crossbar.
+
+    The fabric sends the description as JSON to the process of the switch.
+    """
+
+    profile: DeviceProfile = field(default_factory=DeviceProfile)
+    serial: str = "000001"
+    link_up_ns: int = 0
+    """Time that a transceiver and a NIC need after their light is back."""
+    link_down: bool = False
+    """Whether the link is down during `link_up_ns`; if not, the light is delayed by that time."""
+    address: str = ""
+    """Management address, in a /24."""
+    memory: Mapping[str, Any] | None = None
+    """State that the previous process saved (`DeviceHost.save`)."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the description as a JSON object."""
+        return {**vars(self), "profile": asdict(self.profile)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """Read a description; the inverse of `as_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError: if the document is incomplete or malformed.
+        """
+        options = dict(document.get("profile", {}))
+        fixed = {"fixed_ns": int(document.get("settle_ns", SettleTime.fixed_ns))}
+        profile = DeviceProfile(
+            settle=SettleTime(**options.pop("settle", fixed)),
+            loss=OpticalLoss(**options.pop("loss", {})),
+            users=tuple(UserAccount(**user) for user in options.pop("users", map(vars, ACCOUNTS))),
+            tl1=Tl1Dialect(**options.pop("tl1", {})),
+            restconf=RestconfDialect(**options.pop("restconf", {})),
+            **options,
+        )
+        return cls(
+            profile,
+            str(document["serial"]),
+            int(document.get("link_up_ns", 0)),
+            bool(document.get("link_down", False)),
+            str(document.get("address", "")),
+            document.get("memory"),
+        )
+
+
+class DeviceHost:
+    """Host of a switch, which receives its reports. This implementation ignores them."""
+
+    def set_links(self, links: LinkTimes) -> None:
+        """Take the links of these ports down now, and bring them up at their times."""
+
+    def save(self, memory: Mapping[str, Any]) -> None:
+        """Save the state that the next process needs if the current one ends."""

@@ -1,0 +1,96 @@
+"""Link from a switch's process to the fabric: reports, events, and answers to requests."""
+
+import json
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from emulator.linux.event_loop import EventLoop
+from emulator.linux.line_connection import LineConnection
+from emulator.ocs.cross_connects import RefusedError
+from emulator.ocs.device import OcsDevice
+from emulator.ocs.device_faults import OcsFault
+from emulator.ocs.device_spec import DeviceHost, LinkTimes
+from emulator.ocs.events import OcsEvent
+from emulator.ocs.fd_handoff import READY
+from moefabric.core.errors import FabricError
+
+
+class FabricLink(DeviceHost):
+    """The fabric as the host of a switch: lines of JSON over the handoff socket."""
+
+    def __init__(self, sock: socket.socket, loop: EventLoop) -> None:
+        """Use a connected handoff socket; the loop stops when the fabric closes it."""
+        self._device: OcsDevice
+        self._sock, self._loop = sock, loop
+        self._lines = LineConnection(sock, loop, self._on_line, loop.stop)
+
+    def set_links(self, links: LinkTimes) -> None:
+        """Ask the fabric to take links down, and to bring them up at their times."""
+        self._lines.send({"links": list(links.items())})
+
+    def save(self, memory: Mapping[str, Any]) -> None:
+        """Ask the fabric to keep the state for the next process."""
+        self._lines.send({"save": memory})
+
+    def start(self, device: OcsDevice) -> None:
+        """Report that the switch is ready, then report events and answer requests."""
+        self._device = device
+        device.events.subscribe(self._on_event)
+        self._sock.setblocking(True)
+        self._sock.sendall(READY)
+        self._lines.start()
+
+    def _on_event(self, event: OcsEvent) -> None:
+        """Report an event after the more urgent reply to the client that caused it."""
+
+        def send() -> None:
+            self._lines.send({"event": event.as_json()})
+
+        self._loop.call_at(self._loop.now_ns(), send)
+
+    def _on_line(self, line: bytes) -> None:
+        request = json.loads(line)
+        try:
+            reply = self._answer(request)
+        except (FabricError, RefusedError) as error:
+            reply = {"error": str(error)}
+        self._lines.send({"request": request["request"], "reply": reply})
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        device, at_ns = self._device, self._device.now_ns()
+        match request["do"]:
+            case "inject":
+                device.inject(OcsFault.from_json(request["fault"]))
+            case "clear":
+                device.clear_fault(request.get("number"))
+            case "reboot":
+                device.reboot()
+            case "show":
+                return device_status(device)
+            case "list":
+                pass
+            case other:
+                raise FabricError(f"{other!r} is not one of inject, clear, reboot, show, list")
+        return {"at_ns": at_ns, "faults": [fault.as_json() for fault in device.faults]}
+
+
+def device_status(device: OcsDevice) -> dict[str, Any]:
+    """Return identity, start-up mode, ports and faults of a switch as a JSON object."""
+    powers = device.monitors.read_dbm(device.ports.all)
+    return {
+        "identity": vars(device.identity),
+        "startup": device.system.startup,
+        "ports": [
+            {
+                "port": port,
+                "admin": device.ports.admin(port).value,
+                "state": device.tuning(port).value,
+                "partner": device.partner(port),
+                "power_dbm": round(powers[port], 2) if port in powers else None,
+                "label": device.ports.settings(port).label,
+            }
+            for port in device.ports.all
+        ],
+        "faults": [fault.as_json() for fault in device.faults],
+    }

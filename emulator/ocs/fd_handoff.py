@@ -1,0 +1,308 @@
+"""Descriptor passing: the fabric hands the crossbar and listening sockets to a switch's process.
+
+The fabric listens on a unix socket, `ocs0.handoff`. A process that connects gets the
+facts (one line of JSON that describes the switch) together with open descriptors (SCM_RIGHTS,
+unix(7)): the crossbar's memory and listening TCP sockets. The process therefore needs no privilege
+and may run in another container. It sends `ready` once it serves the switch, and serves until the
+fabric closes its end. A process that replaces a dead one gets the same descriptors, so the light
+stays on meanwhile.
+"""
+
+import array
+import json
+import logging
+import os
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from emulator.linux import namespaces
+from emulator.linux.event_loop import EventLoop, Timers
+from emulator.linux.line_connection import LineConnection
+from emulator.ocs.device_spec import LinkTimes
+from emulator.ocs.event_publisher import EventPublisher
+from moefabric.core.errors import FabricError
+
+log = logging.getLogger(__name__)
+
+MAX_FACTS_BYTES = 1 << 20
+MAX_DESCRIPTORS = 253  # SCM_MAX_FD, unix(7)
+READY = b"ready\n"
+TIMEOUT_S = 5
+
+Facts = dict[str, Any]
+
+
+def control_path(ocs_socket: Path) -> Path:
+    """Return the control socket that belongs to a handoff socket: `ocs0.control`."""
+    return ocs_socket.with_suffix(".control")
+
+
+def send_handoff(sock: socket.socket, facts: Mapping[str, Any], fds: Sequence[int]) -> None:
+    """Send facts and descriptors; the caller's descriptors stay open."""
+    line = json.dumps(dict(facts)).encode() + b"\n"
+    if len(line) > MAX_FACTS_BYTES or len(fds) > MAX_DESCRIPTORS:
+        raise FabricError(
+            f"OCS handoff: {len(line)} bytes and {len(fds)} descriptors are too much to hand over"
+        )
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    sent = sock.sendmsg([line], rights)
+    sock.sendall(line[sent:])
+
+
+def receive_handoff(sock: socket.socket) -> tuple[Facts, list[int]]:
+    """Receive facts and descriptors, within the timeout of the socket.
+
+    Raises:
+        FabricError: if the message is invalid, or none arrives.
+    """
+    fds = array.array("i")
+    try:
+        facts = _parse_facts(_receive_line(sock, fds))
+    except (OSError, ValueError, FabricError) as error:
+        for fd in fds:
+            os.close(fd)
+        raise FabricError(f"OCS handoff: nothing received: {error}") from error
+    return facts, list(fds)
+
+
+def _receive_line(sock: socket.socket, fds: "array.array[int]") -> bytes:
+    """Receive a line, and append the descriptors that come with it to `fds`."""
+    line = b""
+    room = socket.CMSG_SPACE(MAX_DESCRIPTORS * fds.itemsize)
+    while not line.endswith(b"\n"):
+        part, ancillary, flags, _ = sock.recvmsg(MAX_FACTS_BYTES, room, socket.MSG_CMSG_CLOEXEC)
+        for level, kind, rights in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds.frombytes(rights[: len(rights) - len(rights) % fds.itemsize])
+        line += part
+        if not part:
+            raise FabricError(f"the fabric's end closed after {len(line)} bytes")
+        if flags & socket.MSG_CTRUNC or len(line) > MAX_FACTS_BYTES:
+            raise FabricError(f"too much after {len(line)} bytes")
+    return line
+
+
+def _parse_facts(line: bytes) -> Facts:
+    facts = json.loads(line)
+    if not isinstance(facts, dict):
+        raise FabricError(f"facts are a JSON object, not {line[:80]!r}")
+    return facts
+
+
+def listen_in_namespace(netns: str | None, address: str, port: int) -> socket.socket:
+    """Return a listening TCP socket.
+
+    Args:
+        netns: path of a network namespace; None: the caller's.
+        address: IPv4 address.
+        port: TCP port.
+
+    Raises:
+        FabricError: if the address can't be bound.
+    """
+    sock = namespaces.run_in(netns, socket.socket) if netns else socket.socket()
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address, port))
+        sock.listen(16)
+    except OSError as error:
+        sock.close()
+        raise FabricError(
+            f"OCS handoff: can't listen on {address}:{port}: {error.strerror}"
+        ) from error
+    return sock
+
+
+class HandoffServer:
+    """The fabric's side of one switch: serves its handoff socket and its control socket.
+
+    One process at a time serves the switch, so that two processes never move the same mirrors. The
+    next process waits until the current one has ended. Peers must run as root or as the fabric's
+    user (SO_PEERCRED); others are disconnected. On the control socket, other processes send
+    requests to the switch's process (lines of JSON) and follow its events.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        facts: Mapping[str, Any],
+        fds: Sequence[int],
+        links: Callable[[Timers], Callable[[LinkTimes], None]] | None = None,
+    ) -> None:
+        """Listen on two unix sockets.
+
+        Args:
+            path: the handoff socket.
+            facts: description of the switch as JSON.
+            fds: descriptors for the process. The caller keeps them open until `close`.
+            links: takes the server's timers; returns a function that sets links down and up.
+
+        Raises:
+            FabricError: if a path is in use.
+        """
+        self.path, self.facts, self._fds = path, dict(facts), tuple(fds)
+        self._ready = threading.Event()
+        self._loop = EventLoop()
+        self._set_links = links(self._loop) if links else None
+        self._publisher = EventPublisher(self._loop, self._forward)
+        self._process: LineConnection | None = None
+        self._stop_receiver, self._stop = socket.socketpair()
+        self._listeners: list[socket.socket] = []
+        try:
+            self._listener = self._listen(path)
+            control = self._listen(control_path(path))
+        except OSError as error:
+            self._close_sockets()
+            raise FabricError(f"OCS handoff: can't listen on {path}: {error.strerror}") from error
+        self._loop.watch(self._stop_receiver, selectors.EVENT_READ, lambda _: self._loop.stop())
+        self._loop.watch(self._listener, selectors.EVENT_READ, self._accept_process)
+        self._loop.watch(
+            control, selectors.EVENT_READ, lambda _events: self._accept_caller(control)
+        )
+        self._thread = threading.Thread(
+            target=self._loop.run, name=f"handoff {path.name}", daemon=True
+        )
+        self._thread.start()
+        self._closed = False
+
+    def wait_ready(self, deadline_s: float) -> None:
+        """Wait until a process serves the switch.
+
+        Raises:
+            FabricError: after `deadline_s`.
+        """
+        if not self._ready.wait(deadline_s):
+            raise FabricError(
+                f"{self.path.name}: no process served this switch within {deadline_s:g} s"
+            )
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a process serves the switch now."""
+        return self._ready.is_set()
+
+    def close(self) -> None:
+        """Close the fabric's end, which ends the switch's process. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._stop.close()
+        self._thread.join(timeout=5)
+        if self._process is not None:
+            self._process.close()
+        self._publisher.close()
+        for path in (self.path, control_path(self.path)):
+            path.unlink(missing_ok=True)
+        self._close_sockets()
+
+    def _listen(self, path: Path) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listeners.append(listener)
+        listener.bind(os.fspath(path))
+        path.chmod(0o600)
+        listener.listen(8)
+        listener.setblocking(False)
+        return listener
+
+    def _close_sockets(self) -> None:
+        for sock in (*self._listeners, self._stop_receiver, self._stop):
+            sock.close()
+        self._loop.close()
+
+    def _accept_process(self, _events: int) -> None:
+        """Hand the switch to a process, and accept no other until that process has ended."""
+        if (sock := self._accept(self._listener)) is None:
+            return
+        self._loop.watch(self._listener, 0, self._accept_process)
+        self._process = LineConnection(sock, self._loop, self._on_line, self._on_process_gone)
+        try:
+            sock.settimeout(TIMEOUT_S)
+            send_handoff(sock, self.facts, self._fds)
+            sock.settimeout(0)
+        except (OSError, FabricError) as error:  # the process died; the next one gets the switch
+            log.warning("handoff failed: %s", error)
+            self._process.close()
+            return
+        self._process.start()
+
+    def _accept(self, listener: socket.socket) -> socket.socket | None:
+        try:
+            sock, _ = listener.accept()
+        except OSError:
+            return None
+        if is_allowed(sock):
+            return sock
+        log.warning("peer of another user disconnected", extra={"socket": str(self.path)})
+        sock.close()
+        return None
+
+    def _on_process_gone(self) -> None:
+        self._process = None
+        self._ready.clear()
+        self._publisher.fail_pending()
+        self._loop.watch(self._listener, selectors.EVENT_READ, self._accept_process)
+
+    def _on_line(self, line: bytes) -> None:
+        """Process a line of the switch's process: `ready`, or a message of its FabricLink."""
+        if line + b"\n" == READY:
+            self._ready.set()
+            return
+        message = json.loads(line)
+        if "links" in message and self._set_links:
+            try:
+                self._set_links({int(port): at_ns for port, at_ns in message["links"]})
+            except OSError as error:
+                log.error("links can't be set: %s", error)  # noqa: TRY400 - reason suffices
+        if "save" in message:
+            self.facts["memory"] = message["save"]
+        if "event" in message:
+            self._publisher.publish(message["event"])
+        if "reply" in message:
+            self._publisher.reply(message["request"], message["reply"])
+
+    def _accept_caller(self, control: socket.socket) -> None:
+        if (sock := self._accept(control)) is not None:
+            sock.setblocking(False)
+            self._publisher.accept(sock)
+
+    def _forward(self, request: dict[str, Any]) -> bool:
+        return self._process is not None and self._process.send(request)
+
+
+def is_allowed(sock: socket.socket) -> bool:
+    """Return whether the peer process runs as root or as the caller's user."""
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", credentials)
+    return uid in {0, os.geteuid()}
+
+
+def connect(path: Path, deadline_s: float) -> socket.socket:
+    """Connect to the handoff socket at `path`, which may not exist yet.
+
+    Raises:
+        FabricError: after `deadline_s`.
+    """
+    deadline = time.monotonic() + deadline_s
+    pause = threading.Event()
+    while True:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(os.fspath(path))
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            sock.close()
+            if time.monotonic() >= deadline:
+                raise FabricError(
+                    f"OCS handoff: nothing listens on {path}: {error.strerror}"
+                ) from error
+            pause.wait(0.05)  # there is no event for a socket that does not exist yet
+        except OSError as error:
+            sock.close()
+            raise FabricError(f"OCS handoff: {path}: {error.strerror}") from error
+        else:
+            return sock

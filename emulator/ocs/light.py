@@ -1,0 +1,218 @@
+"""Light of an optical switch: when each cross-connect is lit, as loaded into the crossbar."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from emulator.crossbar.crossbar import Crossbar, CrossConnect
+from emulator.linux.event_loop import Timers
+from emulator.ocs.cross_connects import CrossConnects, Pair
+from emulator.ocs.device_faults import ActiveFaults, OcsFaultKind
+from emulator.ocs.device_spec import DeviceHost, DeviceSpec
+from emulator.ocs.events import EventBus, OcsEventKind
+from emulator.ocs.physics import Settling, conflicting, loss_db
+from emulator.ocs.port_settings import PortTable
+from moefabric.core.errors import FabricError
+
+LATE_NS = 100_000
+"""Delays of a crossbar load below this are ignored: hundreds of ports take less."""
+
+
+class LightTable:
+    """Times at which cross-connects are lit; the crossbar follows each change.
+
+    Under faults the real light may differ from the light that the device believes in.
+    """
+
+    def __init__(
+        self,
+        crossbar: Crossbar,
+        timers: Timers,
+        spec: DeviceSpec,
+        ports: PortTable,
+        faults: ActiveFaults,
+        events: EventBus,
+        host: DeviceHost,
+    ) -> None:
+        self.lit_at: dict[Pair, int] = {}
+        """For each cross-connect, the time from which it is lit (CLOCK_MONOTONIC, ns)."""
+        self._crossbar, self._timers, self._spec, self._ports = crossbar, timers, spec, ports
+        self._faults, self._events, self._host = faults, events, host
+        self._loss = spec.profile.loss
+        self._settling = Settling(spec.profile.settle, spec.serial)
+        self._link_delay_ns = 0 if spec.link_down else spec.link_up_ns
+        self._links: dict[int, int | None] = {}
+        self._alarmed: frozenset[int] = frozenset()
+        self._in_batch = False
+        self._batch_start_ns: int | None = None
+        self._loaded_ns = 0
+
+    @property
+    def settled_at_ns(self) -> int:
+        """When all cross-connects are lit; in the past, or 0, if they are lit already."""
+        return max(self.lit_at.values(), default=0)
+
+    def is_lit(self, pair: Pair) -> bool:
+        """Return whether the device believes that a cross-connect is lit."""
+        return self.lit_at[pair] <= self._timers.now_ns()
+
+    def received_dbm(self, pair: Pair) -> float:
+        """Return the optical power at the end of a path, after its loss and the loss by faults."""
+        lost_db = loss_db(self._loss, self._spec.serial, pair) + self._faults.loss_db(pair)
+        return self._loss.launch_dbm - lost_db
+
+    def shown(self) -> dict[Pair, int]:
+        """Return the paths of the crossbar and the times from which they are lit."""
+        return {
+            (p, light.out_port): light.lit_at_ns
+            for p, light in self._crossbar.cross_connects().items()
+        }
+
+    def set_batch(self, *, active: bool) -> None:
+        """Start or end a batch, whose settle times all start at its first change.
+
+        The emulator needs noticeable time between two commands of a line; a real device doesn't.
+        """
+        self._in_batch, self._batch_start_ns = active, None
+
+    def change(self, after: CrossConnects) -> tuple[list[Pair], list[Pair]]:
+        """Switch to other cross-connects.
+
+        Returns:
+            The cross-connects that are added, and those that are removed.
+
+        Raises:
+            FabricError, OSError: if the mirrors do not move; nothing has changed.
+        """
+        before, requested = set(self.lit_at), set(after)
+        added, removed = sorted(requested - before), sorted(before - requested)
+        conflicts = conflicting(before, requested)
+        times = self._settling.times_ns(added, conflicts=conflicts) if added else []
+        previous = self.lit_at
+        lit_at = {pair: at_ns for pair, at_ns in previous.items() if pair in requested}
+        now = self._timers.now_ns()  # as late as possible: the mirrors move within microseconds
+        start = now if self._batch_start_ns is None else self._batch_start_ns
+        for pair, time_ns in zip(added, times, strict=True):
+            lit_at[pair] = start + time_ns + self._link_delay_ns
+        self.lit_at = lit_at
+        try:
+            self.refresh()
+            self._postpone(added, self._loaded_ns - now)
+        except (FabricError, OSError):
+            self.lit_at = previous
+            raise
+        if self._in_batch and self._batch_start_ns is None:
+            self._batch_start_ns = self._loaded_ns
+        return added, removed
+
+    def settle_again(self, ports: Iterable[int]) -> None:
+        """Restart the settle time of the cross-connects of these ports."""
+        touched = set(ports)
+        pairs = sorted(pair for pair in self.lit_at if touched & {*pair})
+        times = self._settling.times_ns(pairs, conflicts=False)
+        for pair, time_ns in zip(pairs, times, strict=True):
+            self.lit_at[pair] = self._timers.now_ns() + time_ns + self._link_delay_ns
+        self.announce(pairs)
+
+    def announce(self, pairs: Collection[Pair]) -> None:
+        """Schedule an event for the time when these cross-connects have settled."""
+        if not pairs:
+            return
+
+        def publish() -> None:
+            now = self._timers.now_ns()
+            if lit := tuple(pair for pair in pairs if self.lit_at.get(pair, now + 1) <= now):
+                self._events.publish(OcsEventKind.SETTLED, made=lit)
+
+        self._timers.call_at(max(self.lit_at[pair] for pair in pairs), publish)
+
+    def refresh(self, *, check_alarms: bool = False) -> None:
+        """Load the crossbar with the cross-connects whose ports are open and work."""
+        lights = self._lights()
+        self._crossbar.load(lights)
+        self._loaded_ns = self._timers.now_ns()
+        self.report_links(lights)
+        if check_alarms or self._alarmed:
+            self._update_alarms(lights)
+
+    def report_links(self, lights: Mapping[int, CrossConnect] | None = None) -> None:
+        """Report which NICs' links go down and until when, as links depend on received light."""
+        if not self._spec.link_down:
+            return
+        lights = self._lights() if lights is None else lights
+        up_at = {
+            light.out_port: light.lit_at_ns + self._spec.link_up_ns for light in lights.values()
+        }
+        size = self._ports.size
+        links = {q - size.inputs: up_at.get(q) for q in size.output_numbers}
+        changed = {
+            port: at_ns
+            for port, at_ns in links.items()
+            if port not in self._links or self._links[port] != at_ns
+        }
+        if changed:
+            self._links = links
+            self._host.set_links(changed)
+
+    def adopt(self, remembered: Mapping[Pair, int]) -> None:
+        """Start with what the crossbar shows.
+
+        Args:
+            remembered: saved cross-connects, which are adopted if a fault or a shutter keeps them
+                dark and no lit path uses their ports.
+        """
+        shown = self.shown()
+        busy = {port for pair in shown for port in pair}
+        closed = self._ports.closed | {port for fault in self._faults for port in fault.ports}
+        self.lit_at = shown | {
+            pair: at_ns
+            for pair, at_ns in remembered.items()
+            if closed & {*pair} and not busy & {*pair}
+        }
+
+    def clear(self) -> None:
+        """Switch all light off."""
+        self.lit_at = {}
+        self._crossbar.load({})
+        self.report_links({})
+
+    def _postpone(self, pairs: Collection[Pair], late_ns: int) -> None:
+        """Postpone the light by the delay of the mirrors on a busy machine."""
+        if late_ns <= LATE_NS or not pairs:
+            return
+        if min(self.lit_at[pair] for pair in pairs) > self._loaded_ns + late_ns:
+            self.lit_at |= {pair: self.lit_at[pair] + late_ns for pair in pairs}
+            self.refresh()
+
+    def _lights(self) -> dict[int, CrossConnect]:
+        """Return the real light, which faults may change without notice to the device."""
+        closed = self._ports.closed | self._ports.failed
+        lights = {
+            p: CrossConnect(q, at) for (p, q), at in self.lit_at.items() if not closed & {p, q}
+        }
+        if self._faults.first(OcsFaultKind.LOSS):
+            lights = {
+                p: light
+                for p, light in lights.items()
+                if self.received_dbm((p, light.out_port)) >= self._loss.sensitivity_dbm
+            }
+        if stuck := self._faults.ports(OcsFaultKind.STUCK):
+            held = {
+                p: at for p, at in self._crossbar.cross_connects().items() if p in stuck - closed
+            }
+            occupied = {light.out_port for light in held.values()}
+            lights = held | {
+                p: light
+                for p, light in lights.items()
+                if p not in stuck and light.out_port not in occupied
+            }
+        return lights
+
+    def _update_alarms(self, lights: Mapping[int, CrossConnect]) -> None:
+        """Publish which connected and enabled outputs lost their light, and which regained it."""
+        lit = {light.out_port for light in lights.values()}
+        outputs = {q for _, q in self.lit_at}
+        dark = frozenset(outputs - lit - self._ports.closed)
+        if low := dark - self._alarmed:
+            self._events.publish(OcsEventKind.POWER_LOW, ports=tuple(sorted(low)))
+        if back := self._alarmed - dark:
+            self._events.publish(OcsEventKind.POWER_CLEAR, ports=tuple(sorted(back)))
+        self._alarmed = dark

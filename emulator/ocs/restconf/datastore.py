@@ -1,0 +1,280 @@
+"""Datastore of a switch: shows its state as YANG data, and applies edits of containers."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from emulator.linux.event_loop import Timer
+from emulator.ocs.cross_connects import Busy, CrossConnects, Pair, RefusedError
+from emulator.ocs.device import OcsDevice
+from emulator.ocs.port_settings import Admin
+from emulator.ocs.restconf.edit import Tree
+from emulator.ocs.restconf.errors import RestconfError, from_refusal
+from emulator.ocs.restconf.notification_log import NotificationLog, format_date
+from emulator.ocs.restconf.port_tables import TABLES, PortTable, shutter_changes
+from emulator.ocs.restconf.schema import TOP
+from emulator.ocs.users import UserError, UserRefusal
+from moefabric.core.ocs import UserAccount
+
+STARTUP_MODES = {"volatile": "MODE_VOLATILE", "preserve": "MODE_PRESERVE"}
+ADDRESS_LEAVES = {
+    "ip-address": "ip",
+    "gateway": "gateway",
+    "subnet": "mask",
+    "broadcast": "broadcast",
+}
+"""Leaves of an interface, and the fields of SystemSettings that they show."""
+NIC = "eth0"
+NO_ADDRESS = "0.0.0.0"  # noqa: S104 - a value to show; nothing listens on it
+MAX_GROUPS = 256
+
+
+class Datastore:
+    """A switch as YANG data, with state of RESTCONF alone: groups of ports and a log."""
+
+    def __init__(self, device: OcsDevice) -> None:
+        self.device = device
+        self.log = NotificationLog()
+        self.groups: dict[str, Tree] = {}
+        self.booted_s = device.wall_s()
+        self.restart: Timer | None = None
+        """A reboot that a client scheduled."""
+
+    def read(self, name: str) -> Tree:
+        """Return the content of a container."""
+        return CONTAINERS[name].read(self)
+
+    def read_all(self) -> dict[str, Tree]:
+        """Return the content of all containers, by name."""
+        return {node.name: self.read(node.name) for node in TOP}
+
+    def apply(self, name: str, before: Tree, after: Tree) -> bool:
+        """Change the switch by an edit of a container.
+
+        Returns:
+            Whether the edit changes light, and so completes when the light has settled.
+
+        Raises:
+            RestconfError: if the edit is refused.
+        """
+        apply = CONTAINERS[name].apply
+        if apply is None:
+            raise RestconfError("operation-not-supported", f"{name} can't be changed")
+        version = self.device.version
+        try:
+            return apply(self, before, after)
+        except RefusedError as refused:
+            raise from_refusal(refused, partial=self.device.version != version) from refused
+
+    # ---- reading
+
+    def product(self) -> Tree:
+        """Read `product-information`."""
+        identity = self.device.identity
+        return {
+            "manufacturer": identity.vendor,
+            "serial-number": identity.serial,
+            "model-name": identity.model,
+            "software-version": identity.firmware,
+        }
+
+    def pairs(self) -> Tree:
+        """Read `cross-connects`."""
+        return {"pair": [{"ingress": p, "egress": q} for p, q in self.device.connects]}
+
+    def port_groups(self) -> Tree:
+        """Read `groups`."""
+        groups = self.groups.values()
+        return {"group": [{**group, "connected-group": self._peer(group)} for group in groups]}
+
+    def system(self) -> Tree:
+        """Read `system-config`."""
+        system = self.device.system
+        fields = vars(system)
+        nic = {"name": NIC, **{leaf: fields[field] for leaf, field in ADDRESS_LEAVES.items()}}
+        users = [
+            {"name": user.name, "type": "LOCAL_USER", "password": "", "group": user.group}
+            for user in self.device.users
+        ]
+        return {
+            "interface-status": [nic],
+            "interface": [dict(nic)],
+            "user": users,
+            "current-datetime": format_date(self.device.wall_s()),
+            "boot-datetime": format_date(self.booted_s),
+            "startup-mode": STARTUP_MODES[system.startup],
+        }
+
+    def sessions(self) -> Tree:
+        """Read `sessions`."""
+        sessions = [
+            {
+                "session-id": log_in.number,
+                "protocol-name": log_in.protocol.upper(),
+                "client-address": log_in.peer.rpartition(":")[0],
+                "user-name": log_in.user,
+            }
+            for log_in in self.device.users.log_ins.values()
+        ]
+        return {"session": sessions}
+
+    def shutters(self) -> Tree:
+        """Read `shutter-status`: the ports with settings for flapping."""
+        flapper = self.device.flapper
+        entries = []
+        for port, settings in flapper:
+            entry: Tree = {"port-id": port, "signal-block-time": settings.block_ms}
+            if settings.restore_ms is not None:
+                entry["signal-restore-time"] = settings.restore_ms
+                entry["cycles"] = settings.cycles
+            entry["status"] = "SHUTTER_ACTIVE" if flapper.is_active(port) else "SHUTTER_SET"
+            entries.append(entry)
+        return {"port": entries}
+
+    def alarms(self) -> Tree:
+        """Read `system-alarms`."""
+        return {"alarm": [alarm.as_alarm() for alarm in self.log.alarms.values()]}
+
+    def notifications(self) -> Tree:
+        """Read `notification-log`."""
+        return {"log": [entry.as_log() for entry in self.log.entries]}
+
+    def _peer(self, group: Tree) -> str:
+        """Return the name of the group whose outputs the inputs of `group` connect to, in order."""
+        output_of = self.device.connects.output_of
+        outputs = [output_of.get(port) for port in group.get("ingress", ())]
+        for other in self.groups.values():
+            if outputs and outputs == other.get("egress"):
+                return str(other["group-name"])
+        return ""
+
+    # ---- changing
+
+    def change_pairs(self, before: Tree, after: Tree) -> bool:
+        """Apply an edit of `cross-connects`; others change only if they use the same ports."""
+        old, new = _pairs(before), _pairs(after)
+        busy = Busy(self.device.profile.busy)
+
+        def target(now: CrossConnects) -> CrossConnects:
+            return now.sub(old - new).add(sorted(new - old), busy)
+
+        self.device.change(target)
+        return True
+
+    def change_ports(self, before: Tree, after: Tree) -> bool:
+        """Apply an edit of `ports`, the list of older revisions: settings and shutters."""
+        enabled, disabled = shutter_changes(before, after)
+        settings = {
+            "port": [
+                {leaf: value for leaf, value in entry.items() if leaf != "port-state"}
+                for entry in after.get("port", ())
+            ]
+        }
+        TABLES["ports"].check(before, settings)
+        self.set_shutters(enabled, disabled)
+        TABLES["ports"].apply(self.device, before, settings)
+        return True
+
+    def set_shutters(self, enabled: list[int], disabled: list[int]) -> None:
+        """Enable and disable ports."""
+        if both := sorted(set(enabled) & set(disabled)):
+            raise RestconfError("invalid-value", f"port {both[0]} both ways")
+        for port in (*enabled, *disabled):
+            if self.device.ports.admin(port) is Admin.FAILED:
+                raise RestconfError("resource-denied", f"out of order: port {port}")
+        if disabled:
+            self.device.disable(disabled)
+        if enabled:
+            self.device.enable(enabled)
+
+    def change_groups(self, _before: Tree, after: Tree) -> bool:
+        """Apply an edit of `groups`; cross-connects stay."""
+        groups = {group["group-name"]: group for group in after.get("group", ())}
+        if len(groups) > MAX_GROUPS:
+            raise RestconfError("resource-denied", f"{MAX_GROUPS} groups at most")
+        size = self.device.ports.size
+        for group in groups.values():
+            for side, valid in (("ingress", size.input_set), ("egress", size.output_set)):
+                if unknown := [port for port in group.get(side, ()) if port not in valid]:
+                    raise RestconfError("invalid-value", f"{unknown[0]} is no {side} port")
+        self.groups = {
+            name: {leaf: value for leaf, value in group.items() if leaf != "connected-group"}
+            for name, group in groups.items()
+        }
+        return False
+
+    def change_system(self, before: Tree, after: Tree) -> bool:
+        """Apply an edit of `system-config`: start-up mode, the shown address, users."""
+        nics = after.get("interface", [])
+        if [nic["name"] for nic in nics] != [NIC]:
+            raise RestconfError("invalid-value", f"{NIC} is the only interface")
+        for leaf in ("current-datetime", "boot-datetime", "interface-status"):
+            if leaf in after and after[leaf] != before[leaf]:
+                raise RestconfError("invalid-value", f"{leaf} can't be set")
+        self._change_users(before["user"], after.get("user", []))
+        mode = after.get("startup-mode", STARTUP_MODES["preserve"])
+        new = {field: nics[0].get(leaf, NO_ADDRESS) for leaf, field in ADDRESS_LEAVES.items()}
+        new["startup"] = next(own for own, word in STARTUP_MODES.items() if word == mode)
+        now = vars(self.device.system)
+        if changes := {field: value for field, value in new.items() if now[field] != value}:
+            self.device.configure_system(**changes)
+        return False
+
+    def _change_users(self, before: list[Tree], after: list[Tree]) -> None:
+        old, new = ({entry["name"]: entry for entry in entries} for entries in (before, after))
+        changed = [name for name in new if new[name] != old.get(name)]
+        removed = sorted(old.keys() - new.keys())
+        if len(changed) + len(removed) > 1:
+            raise RestconfError("operation-not-supported", "an edit can change one user only")
+        users = self.device.users
+        try:
+            for name in removed:
+                users.remove(name)
+            for name in changed:
+                account = users.get(name)
+                password = new[name].get("password") or (account.password if account else "")
+                replacement = UserAccount(name, password, new[name].get("group", "user"))
+                users.change(name, replacement) if account else users.add(replacement)
+        except UserError as error:
+            tag = "data-exists" if error.reason is UserRefusal.EXISTS else "invalid-value"
+            raise RestconfError(tag, error.reason.value) from error
+
+
+def _pairs(tree: Tree) -> set[Pair]:
+    entries = tree.get("pair", ())
+    if any("egress" not in entry for entry in entries):
+        raise RestconfError("missing-element", "a pair needs its egress")
+    return {(entry["ingress"], entry["egress"]) for entry in entries}
+
+
+@dataclass(frozen=True)
+class Container:
+    """Functions that read a container and, if clients can write it, apply an edit."""
+
+    read: Callable[[Datastore], Tree]
+    apply: Callable[[Datastore, Tree, Tree], bool] | None = None
+
+
+def _table(table: PortTable) -> Container:
+    def apply(datastore: Datastore, before: Tree, after: Tree) -> bool:
+        table.apply(datastore.device, before, after)
+        return False
+
+    return Container(
+        lambda datastore: table.read(datastore.device), apply if table.columns else None
+    )
+
+
+CONTAINERS: Mapping[str, Container] = {
+    **{name: _table(table) for name, table in TABLES.items()},
+    "ports": Container(_table(TABLES["ports"]).read, Datastore.change_ports),
+    "product-information": Container(Datastore.product),
+    "cross-connects": Container(Datastore.pairs, Datastore.change_pairs),
+    "groups": Container(Datastore.port_groups, Datastore.change_groups),
+    "aps": Container(lambda _datastore: {"protection-service": []}),
+    "subswitches": Container(lambda _datastore: {"subswitch": []}),
+    "system-config": Container(Datastore.system, Datastore.change_system),
+    "sessions": Container(Datastore.sessions),
+    "shutter-status": Container(Datastore.shutters),
+    "system-alarms": Container(Datastore.alarms),
+    "notification-log": Container(Datastore.notifications),
+}

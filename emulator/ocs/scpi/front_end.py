@@ -1,0 +1,173 @@
+"""SCPI front end for several clients: command lines and their replies.
+
+The commands of a line are executed one after the other; a refused command does not stop the
+following ones. The replies to the queries of a line are sent together, separated by `;`, when the
+last of them is known: `*OPC?` waits until all light has settled. A line is executed when its end
+has been received.
+"""
+
+from collections import deque
+
+from emulator.ocs.device import OcsDevice
+from emulator.ocs.front_end import Client, ReplySlot
+from emulator.ocs.scpi.commands import Wait, execute, find_command
+from emulator.ocs.scpi.status import CommandError, ScpiError, Status
+from emulator.ocs.scpi.syntax import Unit, path_after, units
+
+LINE_BYTES = 64 * 1024
+MAX_LINES = 1024
+"""Maximum number of lines that wait behind a `*WAI`; further lines are refused."""
+
+
+class ScpiFrontEnd:
+    """SCPI front end of one switch. The profile decides whether clients share an error queue."""
+
+    def __init__(self, device: OcsDevice) -> None:
+        self._device = device
+        self._status = Status()
+
+    def open_session(self, client: Client) -> "ScpiSession":
+        """Open the session of a new client."""
+        own_queue = self._device.profile.errors == "client"
+        return ScpiSession(self._device, Status() if own_queue else self._status, client)
+
+    def restart(self) -> None:
+        """Reset errors and status registers."""
+        self._status.restart()
+
+
+class LineReply:
+    """Reply to a line: collects the replies to its queries."""
+
+    def __init__(self, slot: ReplySlot) -> None:
+        self._slot = slot
+        self._parts: list[str | None] = []
+        self._complete = False
+
+    def add(self, part: str | None) -> int:
+        """Add a reply, or a place for a later reply (None), and return its index."""
+        self._parts.append(part)
+        return len(self._parts) - 1
+
+    def fill(self, index: int, part: str) -> None:
+        """Set the reply of a reserved place."""
+        self._parts[index] = part
+        self._send()
+
+    def finish(self) -> None:
+        """Mark the reply as complete, to be sent once all places are filled."""
+        self._complete = True
+        self._send()
+
+    def _send(self) -> None:
+        known = [part for part in self._parts if part is not None]
+        if self._complete and len(known) == len(self._parts):
+            self._slot.fill(";".join(known).encode("ascii", "replace") + b"\n")
+
+
+class ScpiSession:
+    """Session of a client: its waiting lines, and the commands of the current line."""
+
+    def __init__(self, device: OcsDevice, status: Status, client: Client) -> None:
+        self._device, self._status, self._client = device, status, client
+        self._incomplete = bytearray()
+        self._overlong = False
+        self._lines: deque[str] = deque()
+        self._units: deque[Unit] = deque()
+        self._path = ""
+        self._reply: LineReply | None = None
+        self._blocked = self._running = self._ended = False
+
+    def receive(self, data: bytes) -> None:
+        """Execute the lines that these bytes complete."""
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._incomplete += line
+            self._queue_line()
+        self._incomplete += rest
+        if len(self._incomplete) > LINE_BYTES:
+            self._overlong = True
+            self._incomplete.clear()
+        self._run()
+
+    def end(self) -> None:
+        """Drop waiting lines after the connection has closed."""
+        self._ended = True
+        self._lines.clear()
+        self._units.clear()
+
+    def _queue_line(self) -> None:
+        line, overlong = self._incomplete.decode("ascii", "replace"), self._overlong
+        self._incomplete.clear()
+        self._overlong = False
+        if overlong or len(line) > LINE_BYTES:
+            self._status.add(ScpiError(-363, f"a line has at most {LINE_BYTES} bytes"))
+            return
+        if len(self._lines) >= MAX_LINES:
+            self._run()
+        if len(self._lines) >= MAX_LINES:
+            self._status.add(ScpiError(-363, f"{MAX_LINES} lines wait already"))
+        else:
+            self._lines.append(line)
+
+    def _run(self) -> None:
+        """Execute all lines, or those commands that precede a `*WAI`."""
+        if self._running:
+            return
+        self._running = True
+        try:
+            while not self._blocked and not self._ended and self._step():
+                pass
+        finally:
+            self._running = False
+            self._device.light.set_batch(active=False)
+
+    def _step(self) -> bool:
+        """Execute a command, finish a line or begin the next; return False if none is left."""
+        if self._units:
+            unit = self._units.popleft()
+            try:
+                self._execute(unit)
+            except CommandError as error:
+                self._status.add(error.entry)
+        elif self._reply is not None:
+            self._reply.finish()
+            self._reply = None
+        elif self._lines:
+            self._path = ""
+            self._device.light.set_batch(active=True)
+            self._units.extend(units(self._lines.popleft()))
+        else:
+            return False
+        return True
+
+    def _execute(self, unit: Unit) -> None:
+        for spelling in unit.spellings(self._path):
+            if command := find_command(spelling):
+                self._path = path_after(spelling, self._path)
+                answer = execute(command, self._device, self._status, unit.parameters)
+                break
+        else:
+            raise CommandError(-113, unit.header[:64])
+        if isinstance(answer, Wait):
+            self._wait(answer)
+        elif answer is not None:
+            self._line_reply().add(answer)
+
+    def _wait(self, wait: Wait) -> None:
+        if wait.reply is not None:
+            reply, text = self._line_reply(), wait.reply
+            index = reply.add(None)
+            self._device.when_settled(lambda: reply.fill(index, text))
+        if wait.blocks:
+            self._blocked = True
+            self._device.when_settled(self._unblock)
+
+    def _unblock(self) -> None:
+        self._blocked = False
+        self._run()
+
+    def _line_reply(self) -> LineReply:
+        if self._reply is None:
+            self._reply = LineReply(self._client.reserve_reply())
+        return self._reply

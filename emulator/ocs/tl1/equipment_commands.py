@@ -1,0 +1,187 @@
+"""TL1 commands for the switch as a whole: identity, name, timeouts, start-up mode, alarms."""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+
+from emulator.ocs.device import OcsDevice
+from emulator.ocs.tl1.command import CommandSession, Result
+from emulator.ocs.tl1.frames import quote
+from emulator.ocs.tl1.parameters import choice, invalid_aid, named, positional, whole
+from emulator.ocs.tl1.syntax import Command, DeniedError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,19}")
+STARTUP_MODES = {"DARK": "volatile", "RESTORE": "preserve"}
+TIMEOUTS = {"ADMIN": "session_timeout_s", "USER": "user_timeout_s"}
+MAX_TIMEOUT = 60
+REBOOT_DELAY_NS = 100_000_000
+"""Delay of a reboot, so that its reply is sent first."""
+ALARM_MANAGER = "REPMGR"
+
+
+def header(_session: CommandSession, _command: Command) -> Result:
+    """`RTRV-HDR:::c:;`: only the header of the response."""
+    return Result()
+
+
+def network_element(session: CommandSession, _command: Command) -> Result:
+    """`RTRV-NETYPE:::c:;`: `"vendor,model,type,version"`."""
+    identity = session.device.identity
+    return Result((quote(f"{identity.vendor},{identity.model},OCS,{identity.firmware}"),))
+
+
+def inventory(session: CommandSession, command: Command) -> Result:
+    """`RTRV-INV::OCS:c:;`: the inventory, with `SN=` and the serial number."""
+    _check_aid(command, "OCS", "ALL", "")
+    vendor, model, serial, firmware = vars(session.device.identity).values()
+    return Result((quote(f"OCS::VENDOR={vendor},MODEL={model},SN={serial},SW={firmware}"),))
+
+
+def set_name(session: CommandSession, command: Command) -> Result:
+    """`SET-SID:::c::name;`: names the switch (at most 20 characters; empty: no name)."""
+    (name,) = positional(command, 1, 0, 1)
+    if name and not NAME.fullmatch(name):
+        raise DeniedError("IDNV", "Invalid system identifier")
+    session.device.configure_system(name=name)
+    return Result()
+
+
+def retrieve(session: CommandSession, command: Command) -> Result:
+    """`RTRV-EQPT::SYSTEM:c:::PARAMETER=SIZE;`: `"SYSTEM:SIZE=16x16"`.
+
+    Other access identifiers and their parameters: PMON and ATTEN with CONFIG, BOOT with MODE,
+    TIMEOUT with ADMIN and USER.
+    """
+    if (known := EQUIPMENT.get(command.aid.value.upper())) is None:
+        raise invalid_aid(command)
+    parameter = named(command, 2, ["PARAMETER"])["PARAMETER"].value.upper()
+    if parameter not in known:
+        raise DeniedError("IPNV", "Parameter not valid")
+    return Result(tuple(map(quote, known[parameter](session.device))))
+
+
+def edit(session: CommandSession, command: Command) -> Result:
+    """`ED-EQPT::TIMEOUT:c:::ADMIN=60;`, `ED-EQPT::BOOT:c:::MODE=DARK;`."""
+    device = session.device
+    match command.aid.value.upper():
+        case "TIMEOUT":
+            unit_s = device.profile.tl1.timeout_unit_s
+            times = {
+                TIMEOUTS[name]: whole(field.value, 0, MAX_TIMEOUT) * unit_s
+                for name, field in named(command, 2, list(TIMEOUTS)).items()
+            }
+            device.configure_system(**times)
+        case "BOOT":
+            mode = named(command, 2, ["MODE"])["MODE"].value
+            device.configure_system(startup=choice(mode, STARTUP_MODES))
+        case _:
+            raise invalid_aid(command)
+    return Result()
+
+
+def address(session: CommandSession, command: Command) -> Result:
+    """`RTRV-IP::eth0:c:;`: `"eth0:address,gateway,mask,broadcast"`."""
+    if command.aid.value not in ("eth0", ""):
+        raise invalid_aid(command)
+    system = session.device.system
+    return Result((quote(f"eth0:{system.ip},{system.gateway},{system.mask},{system.broadcast}"),))
+
+
+def time_of_day(session: CommandSession, _command: Command) -> Result:
+    """`RTRV-TOD:::c:;`: `"2026,01,01,00,00,00,0:UTC"`."""
+    now = time.gmtime(session.device.wall_s())
+    return Result((quote(time.strftime("%Y,%m,%d,%H,%M,%S,0:UTC", now)),))
+
+
+def initialize(session: CommandSession, command: Command) -> Result:
+    """`INIT-SYS::SYSTEM:c::1;`: 0 and 1 apply the start-up mode, 10 reboots.
+
+    `INIT-SYS::ALARM:c::3;`: 1, 2 and 3 clear environmental, equipment and all alarms.
+    """
+    device = session.device
+    (phase,) = positional(command, 1, 1, 1)
+    match command.aid.value.upper(), phase:
+        case "SYSTEM", "0" | "1":
+            if device.system.startup == "volatile":
+                device.clear()
+                device.enable(device.ports.closed - device.ports.failed)
+            return Result(settles=True)
+        case "SYSTEM", "10":
+            device.timers.call_at(device.now_ns() + REBOOT_DELAY_NS, device.reboot)
+        case "ALARM", "1":
+            pass
+        case "ALARM", "2" | "3":
+            session.alarms.clear()
+        case "SYSTEM" | "ALARM", _:
+            raise DeniedError("IPNV", "Parameter not valid")
+        case _:
+            raise invalid_aid(command)
+    return Result()
+
+
+def alarms(session: CommandSession, command: Command) -> Result:
+    """`RTRV-ALM-EQPT::ALL:c:;`, `RTRV-ALM-ALL::ALL:c:;`: standing alarms."""
+    _check_aid(command, "ALL", "")
+    return Result(tuple(alarm.line() for alarm in session.alarms))
+
+
+def environment_alarms(_session: CommandSession, command: Command) -> Result:
+    """`RTRV-ALM-ENV::ALL:c:;`: nothing in this switch's environment raises alarms."""
+    _check_aid(command, "ALL", "")
+    return Result()
+
+
+def inhibit_messages(session: CommandSession, command: Command) -> Result:
+    """`OPR-ARC-EQPT::REPMGR:c::IND;`, `INH-MSG-ALL:::c:;`: no messages to this session."""
+    _check_aid(command, ALARM_MANAGER, "ALL", "")
+    session.wants_messages = False
+    return Result()
+
+
+def allow_messages(session: CommandSession, command: Command) -> Result:
+    """`RLS-ARC-EQPT::REPMGR:c:;`, `ALW-MSG-ALL:::c:;`: autonomous messages to this session."""
+    _check_aid(command, ALARM_MANAGER, "ALL", "")
+    session.wants_messages = True
+    return Result()
+
+
+def message_state(session: CommandSession, command: Command) -> Result:
+    """`RTRV-ARC-EQPT::ALL:c:;`: `"REPMGR:IND,,"` if messages are inhibited."""
+    _check_aid(command, ALARM_MANAGER, "ALL", "")
+    return Result((quote(f"{ALARM_MANAGER}:{'' if session.wants_messages else 'IND'},,"),))
+
+
+def _check_aid(command: Command, *known: str) -> None:
+    if command.aid.value.upper() not in known:
+        raise invalid_aid(command)
+
+
+def _monitors(device: OcsDevice) -> list[str]:
+    return [
+        f"PMON::PORT={port},MODE={'INPUT' if device.ports.is_input(port) else 'OUTPUT'}"
+        for port in device.ports.all
+        if device.monitors.exists(port)
+    ]
+
+
+def _startup_mode(device: OcsDevice) -> list[str]:
+    mode = next(word for word, mode in STARTUP_MODES.items() if mode == device.system.startup)
+    return [f"BOOT:MODE={mode}"]
+
+
+def _timeout(name: str) -> Callable[[OcsDevice], list[str]]:
+    def read(device: OcsDevice) -> list[str]:
+        time_s: int = getattr(device.system, TIMEOUTS[name])
+        return [f"TIMEOUT:{name}={time_s // device.profile.tl1.timeout_unit_s}"]
+
+    return read
+
+
+EQUIPMENT: Mapping[str, Mapping[str, Callable[[OcsDevice], list[str]]]] = {
+    "SYSTEM": {"SIZE": lambda device: [f"SYSTEM:SIZE={device.ports.size}"]},
+    "PMON": {"CONFIG": _monitors},
+    "ATTEN": {"CONFIG": lambda _device: ["ATTEN:CONFIG=NONE&ABSOLUTE&RELATIVE&CONVERGED"]},
+    "BOOT": {"MODE": _startup_mode},
+    "TIMEOUT": {name: _timeout(name) for name in TIMEOUTS},
+}
+"""Parameters of `RTRV-EQPT`, and the functions that return their reply lines."""

@@ -1,0 +1,110 @@
+"""TL1 commands for accounts and log-in. Codes and texts follow public tests of Polatis switches."""
+
+from collections.abc import Callable
+from typing import cast
+
+from emulator.ocs.tl1.command import CommandSession, Result
+from emulator.ocs.tl1.parameters import positional
+from emulator.ocs.tl1.syntax import Command, DeniedError
+from emulator.ocs.users import UserError, UserRefusal
+from moefabric.core.ocs import Group, UserAccount
+
+GROUPS = ("admin", "user", "view")
+
+
+def activate(session: CommandSession, command: Command) -> Result:
+    """`ACT-USER::root:c::root;`: logs in, or changes the user of a session."""
+    name = _name(command)
+    password = positional(command, 1, 1, 1)[0] if len(command.blocks) > 1 else ""
+    if not session.device.users.accepts(name, password):
+        raise DeniedError("PICC", "Permission denied")
+    if session.user == name:
+        return Result(remark="Already logged in")
+    session.log_in(name)
+    return Result()
+
+
+def cancel(session: CommandSession, command: Command) -> Result:
+    """`CANC-USER::root:c:;`: logs out the session's own user."""
+    if _name(command) != session.user:
+        raise DeniedError("PICC", "Permission denied")
+    session.log_out()
+    return Result()
+
+
+def enter(session: CommandSession, command: Command) -> Result:
+    """`ENT-USER-SECU::name:c::password,,admin;`: adds an account; default group: user."""
+    password, _, group = positional(command, 1, 0, 3)
+    account = UserAccount(_name(command), password, _group(group or "user"))
+    _change(lambda: session.device.users.add(account))
+    return Result()
+
+
+def edit(session: CommandSession, command: Command) -> Result:
+    """`ED-USER-SECU::name:c::new name,password,,group;`: an omitted password becomes empty."""
+    name = _name(command)
+    new_name, password, _, group = positional(command, 1, 0, 4)
+    account = session.device.users.get(name)
+    new_group = _group(group) if group else account.group if account else "view"
+    new = UserAccount(new_name or name, password, new_group)
+    _change(lambda: session.device.users.change(name, new))
+    return Result()
+
+
+def change_password(session: CommandSession, command: Command) -> Result:
+    """`ED-SECU-PID::name:c::old,new;`: the user's own password; admins: any user's."""
+    name = _name(command)
+    old, new = positional(command, 1, 1, 2)
+    users = session.device.users
+    allowed = session.user == name or users.group(session.user or "") == "admin"
+    account = users.get(name)
+    if account is None or not allowed or not users.accepts(name, old):
+        raise DeniedError("PICC", "Permission denied")
+    _change(lambda: users.change(name, UserAccount(name, new, account.group)))
+    return Result()
+
+
+def delete(session: CommandSession, command: Command) -> Result:
+    """`DLT-USER-SECU::name:c:;`: deletes an account."""
+    users = session.device.users
+    if users.group(session.user or "") != "admin":
+        raise DeniedError("PICC", "User not in the admin group")
+    _change(lambda: users.remove(_name(command)))
+    return Result()
+
+
+def retrieve_all(session: CommandSession, command: Command) -> Result:
+    """`RTRV-USER-SECU:::c:;`, for all or one user: a line `name,,ADMIN` each, unquoted."""
+    users, name = session.device.users, command.aid.value
+    if users.group(session.user or "") != "admin":
+        raise DeniedError("SRCN", "User not in the admin group")
+    accounts = [account for account in users if name in ("", account.name)]
+    if not accounts:
+        raise DeniedError("IDNV", UserRefusal.ABSENT.value)
+    return Result(tuple(f"{account.name},,{account.group.upper()}" for account in accounts))
+
+
+def retrieve_own(session: CommandSession, _command: Command) -> Result:
+    """`RTRV-USER:::c:;`: the user who is logged in."""
+    name = session.user or ""
+    return Result((f"{name},,{session.device.users.group(name).upper()}",))
+
+
+def _name(command: Command) -> str:
+    if not command.aid.value:
+        raise DeniedError("IIAC", "Too few parameters (0/1)")
+    return command.aid.value
+
+
+def _group(word: str) -> Group:
+    if word.lower() not in GROUPS:
+        raise DeniedError("IPNV", "Invalid user access privilege")
+    return cast("Group", word.lower())
+
+
+def _change(change: Callable[[], None]) -> None:
+    try:
+        change()
+    except UserError as error:
+        is_known = error.reason in (UserRefusal.EXISTS, UserRefusal.ABSENT)
+        raise DeniedError("IDNV" if is_known else "PICC", error.reason.value) from error

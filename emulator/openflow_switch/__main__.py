@@ -1,0 +1,78 @@
+"""The process of the switches: `python -m emulator.openflow_switch`.
+
+The process reads commands from standard input and writes replies to standard output (see
+`emulator.openflow_switch.agent.control_commands`). It ends when standard input is closed. The
+switches continue to forward as long as their interfaces exist.
+"""
+
+import gc
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from emulator.openflow_switch.agent.agent import OpenFlowAgent
+from emulator.openflow_switch.agent.control_commands import ControlCommands, SwitchSpec
+from emulator.openflow_switch.agent.interfaces import KernelInterfaces
+from emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
+from emulator.openflow_switch.datapath.map_layout import CLASS_BITS
+from emulator.openflow_switch.datapath.shared_program import SharedProgram
+from moefabric.core.errors import MoefabricError
+
+_READ_BYTES = 1 << 16
+
+
+def datapaths(specs: Sequence[SwitchSpec]) -> Iterator[BpfDatapath]:
+    """Create datapaths in the kernel; each program serves as many switches as it can.
+
+    Raises:
+        FabricError: If the kernel refuses a datapath.
+    """
+    most_ports = max((max(spec.ports, default=1) for spec in specs), default=1)
+    capacity = 1 << CLASS_BITS - max(8, most_ports.bit_length())
+    for begin in range(0, len(specs), capacity):
+        some = specs[begin : begin + capacity]
+        program = SharedProgram(len(some), max(255, most_ports))
+        for number, spec in enumerate(some):
+            datapath = BpfDatapath(program, number)
+            datapath.attach(spec.ports)
+            yield datapath
+
+
+def main() -> int:
+    """Serve until standard input ends; return 0, or 1 after an error, which is printed."""
+    # Flow entries are many small objects without cycles. A garbage collection of them would take
+    # longer than a change of the table.
+    gc.set_threshold(100_000, 50, 100)
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        interfaces = KernelInterfaces()
+        agent = OpenFlowAgent(interfaces)
+        commands = ControlCommands(agent, interfaces, datapaths, time.monotonic_ns)
+        partial = b""
+
+        def read_commands() -> None:
+            nonlocal partial
+            received = os.read(sys.stdin.fileno(), _READ_BYTES)
+            if not received:
+                agent.stop()
+                return
+            *lines, partial = (partial + received).split(b"\n")
+            for line in lines:
+                sys.stdout.buffer.write(commands.reply(line))
+                sys.stdout.buffer.flush()
+
+        agent.watch(sys.stdin.fileno(), read_commands)
+        agent.serve()
+        agent.close()
+    except MoefabricError as fault:
+        print(fault, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

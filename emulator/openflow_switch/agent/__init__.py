@@ -1,0 +1,1 @@
+"""The process that connects switches with their OpenFlow controllers."""

@@ -1,0 +1,267 @@
+"""The OpenFlow agent: one process that connects many switches with their controllers.
+
+One thread waits for all sockets, so that a slow, silent or lost controller does not delay others. A
+switch whose controller is lost keeps its flows (fail-secure mode, OpenFlow 1.3.5, 6.3.2) and
+retries the connection periodically. Besides the connection to its controller, a switch may have
+passive connections from tools that connect to its management socket.
+"""
+
+import errno
+import logging
+import selectors
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from emulator.openflow_switch.agent.connection import (
+    CONNECT_NS,
+    MAX_PASSIVE_CONNECTIONS,
+    MAX_RETRY_NS,
+    MIN_RETRY_NS,
+    Address,
+    OpenFlowConnection,
+    SwitchConnections,
+    close_listener,
+    connecting_socket,
+    management_listener,
+)
+from emulator.openflow_switch.agent.interfaces import Interfaces
+from emulator.openflow_switch.agent.session import NEVER, ControllerSession
+from emulator.openflow_switch.agent.switch import OpenFlowSwitch
+from moefabric.core.errors import FabricError
+
+log = logging.getLogger(__name__)
+
+
+class OpenFlowAgent:
+    """Serves switches until it is stopped."""
+
+    def __init__(
+        self, interfaces: Interfaces, clock_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        """Create an agent; `interfaces` reports the carrier of all switches' ports."""
+        self._interfaces, self._clock_ns = interfaces, clock_ns
+        self._selector, self._stopped = selectors.DefaultSelector(), False
+        self._switches = dict[str, SwitchConnections]()
+        self._due_ns = dict[str, int]()
+        self._ports = dict[str, tuple[SwitchConnections, int]]()
+        self._listeners = list[socket.socket]()
+        self.watch(interfaces.fileno(), self._read_carrier)
+
+    def add(self, name: str, switch: OpenFlowSwitch, management: Path | None = None) -> None:
+        """Add a switch without a controller.
+
+        Args:
+            name: Name of the switch.
+            switch: The switch.
+            management: Path of a Unix socket on which tools may speak OpenFlow with it.
+
+        Raises:
+            FabricError: If the socket can't be created. The switch isn't added then.
+        """
+        connections = SwitchConnections(name, switch)
+        if management:
+            listener = management_listener(management)
+            self._listeners.append(listener)
+            self.watch(listener.fileno(), lambda: self._accept(connections, listener))
+        self._switches[name] = connections
+        for port in switch.ports.values():
+            self._ports[port.name] = (connections, port.number)
+        self.watch(switch.datapath.fileno(), lambda: self._read_packets(connections))
+        self._due_ns[name] = connections.due_ns
+
+    def connect(self, controllers: Mapping[str, Address]) -> None:
+        """Connect switches, by name, with controllers, and close their earlier connections.
+
+        Raises:
+            KeyError: If a switch doesn't exist. No switch is connected then.
+        """
+        selected = [(self._switches[name], address) for name, address in controllers.items()]
+        for connections, address in selected:
+            connections.controller, connections.retry_ns = address, MIN_RETRY_NS
+            self._disconnect(connections, retry_in_ns=0)
+
+    def connected(self) -> tuple[str, ...]:
+        """Names of the switches that are connected with their controllers."""
+        return tuple(name for name, connections in self._switches.items() if connections.active)
+
+    def watch(self, descriptor: int, ready: Callable[[], None]) -> None:
+        """Call `ready` whenever a descriptor is readable."""
+        self._selector.register(descriptor, selectors.EVENT_READ, ready)
+
+    def stop(self) -> None:
+        """Make `serve` return after the current work."""
+        self._stopped = True
+
+    def serve(self, *stops: socket.socket) -> None:
+        """Serve until `stop` is called or one of `stops` is readable or closed by its peer."""
+        for sock in stops:
+            self.watch(sock.fileno(), self.stop)
+        while not self._stopped:
+            self.run_once(None)
+
+    def run_once(self, timeout_s: float | None) -> None:
+        """Wait once, at most `timeout_s`, then process ready sockets and due timers."""
+        due_ns = min(self._due_ns.values(), default=NEVER)
+        waits_s = [] if timeout_s is None else [timeout_s]
+        if due_ns < NEVER:
+            waits_s.append(max(0, due_ns - self._clock_ns()) / 1e9)
+        ready = self._selector.select(min(waits_s, default=None))
+        # Silence is judged by the time of the wake-up, so that slow processing doesn't count as it.
+        now_ns = self._clock_ns()
+        for key, _ in ready:
+            key.data()
+        for name, due_ns in list(self._due_ns.items()):
+            if due_ns <= now_ns:
+                self._tick(self._switches[name], now_ns)
+
+    def close(self) -> None:
+        """Close all connections and listeners. The datapaths continue to forward."""
+        for connections in self._switches.values():
+            self._disconnect(connections, retry_in_ns=NEVER)
+            while connections.passive:
+                connections.passive.pop().close()
+        for listener in self._listeners:
+            close_listener(listener)
+        self._listeners.clear()
+        self._selector.close()
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def _tick(self, connections: SwitchConnections, now_ns: int) -> None:
+        """Run the due timers of a switch: sessions, reconnection and flow timeouts."""
+        if connections.expiry_ns <= now_ns:
+            self._expire(connections, now_ns)
+        for connection in connections.connections:
+            connection.session.tick(now_ns)
+        if (
+            connections.active is None
+            and connections.controller
+            and connections.connect_ns <= now_ns
+        ):
+            if connections.connecting:
+                self._fail(connections, "no answer")
+            else:
+                self._connect(connections, connections.controller, now_ns)
+        self._update(connections)
+
+    def _expire(self, connections: SwitchConnections, now_ns: int) -> None:
+        connections.expiry_ns = NEVER  # until `_update`
+        try:
+            removals = connections.switch.expire(now_ns)
+        except FabricError as fault:
+            detail = {"switch": connections.name, "why": str(fault)}
+            log.error("flow expiry postponed", extra=detail)  # noqa: TRY400 - the fault suffices
+            return
+        connections.switch.publish_removals(removals, now_ns)
+
+    # --- the controller ---------------------------------------------------------------------------
+
+    def _connect(self, connections: SwitchConnections, address: Address, now_ns: int) -> None:
+        try:
+            connections.connecting = connecting_socket(address)
+        except OSError as fault:
+            self._fail(connections, fault.strerror or str(fault))
+            return
+        connections.connect_ns = now_ns + CONNECT_NS
+        self._selector.register(
+            connections.connecting, selectors.EVENT_WRITE, lambda: self._finish(connections)
+        )
+
+    def _finish(self, connections: SwitchConnections) -> None:
+        """Finish connecting after the controller has accepted or refused."""
+        sock = connections.connecting
+        if sock is None:
+            return
+        if status := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._fail(connections, errno.errorcode.get(status, str(status)))
+            return
+        self._selector.unregister(sock)
+        connections.connecting = None
+        connections.active = self._connection(connections, sock, passive=False)
+        self._update(connections)
+
+    def _connection(
+        self, connections: SwitchConnections, sock: socket.socket, *, passive: bool
+    ) -> OpenFlowConnection:
+        session = ControllerSession(connections.switch, self._clock_ns(), passive=passive)
+        return OpenFlowConnection(
+            sock, session, self._selector, lambda connection: self._receive(connections, connection)
+        )
+
+    def _receive(self, connections: SwitchConnections, connection: OpenFlowConnection) -> None:
+        if reason := connection.receive(self._clock_ns()):
+            self._end(connections, connection, reason)
+        elif connection is connections.active:
+            connections.retry_ns = MIN_RETRY_NS
+        self._update(connections)
+
+    def _update(self, connections: SwitchConnections) -> None:
+        """Send output, and select what to wait for next."""
+        now_ns = self._clock_ns()
+        for connection in connections.connections:
+            if reason := connection.update(now_ns):
+                self._end(connections, connection, reason)
+        connections.schedule_expiry(now_ns)
+        self._due_ns[connections.name] = connections.due_ns
+
+    def _end(
+        self, connections: SwitchConnections, connection: OpenFlowConnection, reason: str
+    ) -> None:
+        if connection is connections.active:
+            self._fail(connections, reason)
+            return
+        with suppress(ValueError):
+            connections.passive.remove(connection)
+        connection.close()
+
+    def _fail(self, connections: SwitchConnections, reason: str) -> None:
+        log.info("not connected", extra={"switch": connections.name, "why": reason})
+        retry_ns = connections.retry_ns
+        connections.retry_ns = min(2 * retry_ns, MAX_RETRY_NS)
+        self._disconnect(connections, retry_in_ns=retry_ns)
+
+    def _disconnect(self, connections: SwitchConnections, retry_in_ns: int) -> None:
+        if connections.connecting:
+            self._selector.unregister(connections.connecting)
+            connections.connecting.close()
+        if connections.active:
+            connections.active.close()
+        connections.connecting = connections.active = None
+        retries = connections.controller and retry_in_ns < NEVER
+        connections.connect_ns = self._clock_ns() + retry_in_ns if retries else NEVER
+        self._due_ns[connections.name] = connections.due_ns
+
+    # --- passive connections ----------------------------------------------------------------------
+
+    def _accept(self, connections: SwitchConnections, listener: socket.socket) -> None:
+        """Accept a tool, which has a controller's rights but gets no unrequested messages."""
+        try:
+            sock, _ = listener.accept()
+        except OSError:  # the tool has disconnected
+            return
+        if len(connections.passive) >= MAX_PASSIVE_CONNECTIONS:
+            sock.close()
+            return
+        sock.setblocking(False)
+        connections.passive.append(self._connection(connections, sock, passive=True))
+        self._update(connections)
+
+    # --- events of switches -----------------------------------------------------------------------
+
+    def _read_packets(self, connections: SwitchConnections) -> None:
+        """Send packets to the controller; without a controller they are lost."""
+        connections.switch.publish_packets(connections.switch.received())
+        self._update(connections)
+
+    def _read_carrier(self) -> None:
+        for name, up in self._interfaces.changed().items():
+            connections, number = self._ports.get(name, (None, 0))
+            if connections is None:
+                continue
+            if port := connections.switch.port_changed(number, up=up):
+                for listener in connections.switch.listeners:
+                    listener.send_port_status(port)
+                self._update(connections)

@@ -1,0 +1,177 @@
+"""Sockets on which a switch speaks OpenFlow with its controller and management tools."""
+
+import errno
+import os
+import selectors
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from emulator.openflow_switch.agent.session import NEVER, ControllerSession
+from emulator.openflow_switch.agent.switch import OpenFlowSwitch
+from moefabric.core.errors import FabricError
+
+MIN_RETRY_NS: Final = 50_000_000
+MAX_RETRY_NS: Final = 1_000_000_000
+CONNECT_NS: Final = 3_000_000_000
+EXPIRY_INTERVAL_NS: Final = 500_000_000
+"""Interval between checks of flow timeouts, and so the longest delay of a removal."""
+MAX_PASSIVE_CONNECTIONS: Final = 16
+Address = tuple[str, int]
+_READ_BYTES: Final = 1 << 18
+
+
+class OpenFlowConnection:
+    """A session and its non-blocking socket.
+
+    Unread output is kept. While it is, no more input is read from the peer.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        session: ControllerSession,
+        selector: selectors.BaseSelector,
+        ready: Callable[["OpenFlowConnection"], None],
+    ) -> None:
+        """Take ownership of the socket; `ready` is called when it can be read or written."""
+        self.sock, self.session = sock, session
+        self._selector, self._ready = selector, ready
+        self._events = 0
+
+    def receive(self, now_ns: int) -> str | None:
+        """Read and process input; return why the connection has ended, if it has."""
+        try:
+            received = self.sock.recv(_READ_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError as fault:
+            return fault.strerror or str(fault)
+        if not received:
+            return "hung up"
+        self.session.receive(received, now_ns)
+        return None
+
+    def update(self, now_ns: int) -> str | None:
+        """Send output and select the next events; return why the connection has ended, if so."""
+        try:
+            self.session.transmit(self.sock.send, now_ns)
+        except BlockingIOError:
+            pass
+        except OSError as fault:
+            return fault.strerror or str(fault)
+        if self.session.is_over:
+            return "the session is over"
+        reads = selectors.EVENT_READ if self.session.wants_input else 0
+        events = reads | (selectors.EVENT_WRITE if self.session.unsent_bytes else 0)
+        if events != self._events:
+            select = self._selector.modify if self._events else self._selector.register
+            select(self.sock, events, lambda: self._ready(self))
+            self._events = events
+        return None
+
+    def close(self) -> None:
+        """End the session and close the socket; unsent output is lost."""
+        if self._events:
+            with suppress(KeyError):
+                self._selector.unregister(self.sock)
+        self._events = 0
+        self.session.close()
+        self.sock.close()
+
+
+@dataclass(eq=False)
+class SwitchConnections:
+    """A switch and its connections: one to its controller, and passive ones from tools.
+
+    Attributes:
+        name: Name of the switch.
+        switch: The switch.
+        controller: Address of its controller.
+        connecting: A socket that is connecting to the controller.
+        connect_ns: When to connect, or to give up.
+        retry_ns: How long to wait after the next failure.
+        active: The connection to the controller.
+        passive: Connections of management tools.
+        expiry_ns: When to check the timeouts of flow entries next.
+    """
+
+    name: str
+    switch: OpenFlowSwitch
+    controller: Address | None = None
+    connecting: socket.socket | None = None
+    connect_ns: int = NEVER
+    retry_ns: int = MIN_RETRY_NS
+    active: OpenFlowConnection | None = None
+    passive: list[OpenFlowConnection] = field(default_factory=list)
+    expiry_ns: int = NEVER
+
+    @property
+    def connections(self) -> list[OpenFlowConnection]:
+        """All established connections, the controller's first."""
+        return [self.active, *self.passive] if self.active else [*self.passive]
+
+    @property
+    def due_ns(self) -> int:
+        """Time of the next timer of the switch."""
+        connect_ns = NEVER if self.active else self.connect_ns
+        sessions = (connection.session.due_ns for connection in self.connections)
+        return min(connect_ns, self.expiry_ns, *sessions)
+
+    def schedule_expiry(self, now_ns: int) -> None:
+        """Schedule the next check of timeouts if any entry has a timeout."""
+        if not self.switch.has_timeouts:
+            self.expiry_ns = NEVER
+        elif self.expiry_ns == NEVER:
+            self.expiry_ns = now_ns + EXPIRY_INTERVAL_NS
+
+
+def connecting_socket(controller: Address) -> socket.socket:
+    """Return a socket that is connecting to a controller.
+
+    Raises:
+        OSError: If the connection fails at once.
+    """
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    status = sock.connect_ex(controller)
+    if status not in {0, errno.EINPROGRESS}:
+        sock.close()
+        raise OSError(status, os.strerror(status))
+    return sock
+
+
+def management_listener(path: Path) -> socket.socket:
+    """Listen on a Unix socket for OpenFlow tools of this user and root.
+
+    The new socket replaces a socket that an earlier process left.
+
+    Raises:
+        FabricError: If the socket can't be created.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        os.fchmod(sock.fileno(), 0o600)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_socket():
+            path.unlink()
+        sock.bind(str(path))
+        sock.listen()
+    except OSError as fault:
+        sock.close()
+        reason = fault.strerror or fault
+        raise FabricError(f"{path}: no socket for OpenFlow tools: {reason}") from fault
+    return sock
+
+
+def close_listener(sock: socket.socket) -> None:
+    """Close a management listener and remove its socket."""
+    path = Path(sock.getsockname())
+    sock.close()
+    with suppress(FileNotFoundError):
+        path.unlink()

@@ -1,0 +1,147 @@
+"""State of one controller connection: configuration, role, and filter of asynchronous messages.
+
+The switch has neither meters nor queues, and its ports and tables can't be configured. This module
+also checks and answers the messages for them. Section numbers refer to OpenFlow 1.3.5.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Final
+
+from emulator.openflow_switch.agent.switch import OpenFlowSwitch
+from emulator.openflow_switch.protocol import constants as ofp
+from emulator.openflow_switch.protocol import encoder
+from emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
+from emulator.openflow_switch.protocol.decoder import Message
+from emulator.openflow_switch.tables.flow_tables import TABLE_COUNT
+
+_CAPABILITIES: Final = 1 | 2 | 4 | 8  # flow, table, port and group statistics
+_DEPRECATED: Final = 3  # OFPTC_DEPRECATED_MASK
+_DEFAULT_MASKS: Final = (0b111, 0, 0b111, 0b111, 0b1111, 0)
+_METER_COMMANDS: Final = (
+    ErrorCode.METER_OUT_OF_METERS,  # OFPMC_ADD
+    ErrorCode.METER_UNKNOWN,  # OFPMC_MODIFY
+    None,  # OFPMC_DELETE: the meter doesn't exist anyway (6.6)
+)
+
+
+class AsyncKind(IntEnum):
+    """Asynchronous messages, by their index in struct ofp_async_config (7.3.10)."""
+
+    PACKET_IN = 0
+    PORT_STATUS = 1
+    FLOW_REMOVED = 2
+
+
+class ConnectionSettings:
+    """Settings of a connection, which its controller reads and writes.
+
+    `replies` has a handler for each type of request, which returns an encoded reply or no bytes.
+    """
+
+    def __init__(self, switch: OpenFlowSwitch, *, passive: bool) -> None:
+        """Start with defaults; a passive connection gets no asynchronous messages by default."""
+        self._switch = switch
+        self._config = (0, 128)
+        self._masks: tuple[int, ...] = (0,) * 6 if passive else _DEFAULT_MASKS
+        self.role = ofp.ControllerRole.EQUAL
+        self.replies: Mapping[int, Callable[[Message], bytes]] = {
+            ofp.MessageType.FEATURES_REQUEST: self._features,
+            ofp.MessageType.GET_CONFIG_REQUEST: self._get_config,
+            ofp.MessageType.SET_CONFIG: self._set_config,
+            ofp.MessageType.ROLE_REQUEST: self._set_role,
+            ofp.MessageType.GET_ASYNC_REQUEST: self._get_async,
+            ofp.MessageType.SET_ASYNC: self._set_async,
+            ofp.MessageType.PORT_MOD: self._modify_port,
+            ofp.MessageType.TABLE_MOD: self._modify_table,
+            ofp.MessageType.METER_MOD: self._modify_meter,
+            ofp.MessageType.QUEUE_GET_CONFIG_REQUEST: self._queue_config,
+        }
+
+    def wants(self, kind: AsyncKind, reason: int) -> bool:
+        """Whether the controller wants an asynchronous message in its present role."""
+        mask = self._masks[2 * kind + (self.role is ofp.ControllerRole.SLAVE)]
+        return bool(mask >> reason & 1)
+
+    def check_write_access(self) -> None:
+        """Raise OpenFlowError (IS_SLAVE) if the controller may only read."""
+        if self.role is ofp.ControllerRole.SLAVE:
+            raise OpenFlowError(ErrorCode.IS_SLAVE)
+
+    def _features(self, message: Message) -> bytes:
+        message.require_empty_body()
+        fields = self._switch.datapath_id, 0, TABLE_COUNT, 0, _CAPABILITIES, 0
+        return encoder.reply(message, ofp.MessageType.FEATURES_REPLY, "QIBB2xII", *fields)
+
+    def _get_config(self, message: Message) -> bytes:
+        message.require_empty_body()
+        return encoder.reply(message, ofp.MessageType.GET_CONFIG_REPLY, "HH", *self._config)
+
+    def _set_config(self, message: Message) -> bytes:
+        """Set the length of packet-ins; refuse special treatment of fragments (7.3.2)."""
+        flags, miss_send_len = message.fields("HH")
+        if flags:
+            raise OpenFlowError(ErrorCode.SWITCH_BAD_FLAGS, f"{flags:#x}")
+        self._config = flags, miss_send_len
+        return b""
+
+    def _set_role(self, message: Message) -> bytes:
+        """Make the requesting controller master or slave; refuse an old generation (6.3.6)."""
+        role, generation = message.fields("I4xQ")
+        if role > ofp.ControllerRole.SLAVE:
+            raise OpenFlowError(ErrorCode.ROLE_BAD, f"role {role}")
+        if role in {ofp.ControllerRole.MASTER, ofp.ControllerRole.SLAVE}:
+            current = self._switch.generation_id
+            if current >= 0 and (generation - current) & 1 << 63:
+                raise OpenFlowError(ErrorCode.ROLE_STALE, f"generation {generation}")
+            self._switch.generation_id = generation
+        if role == ofp.ControllerRole.MASTER:
+            for listener in self._switch.listeners:
+                listener.yield_mastership()
+        if role:
+            self.role = ofp.ControllerRole(role)
+        generation = self._switch.generation_id & 0xFFFFFFFFFFFFFFFF
+        return encoder.reply(message, ofp.MessageType.ROLE_REPLY, "I4xQ", self.role, generation)
+
+    def _get_async(self, message: Message) -> bytes:
+        message.require_empty_body()
+        return encoder.reply(message, ofp.MessageType.GET_ASYNC_REPLY, "6I", *self._masks)
+
+    def _set_async(self, message: Message) -> bytes:
+        self._masks = message.fields("6I")
+        return b""
+
+    def _modify_port(self, message: Message) -> bytes:
+        self.check_write_access()
+        port, _, mask = message.fields("I4x8xII8x")
+        if port not in self._switch.ports:
+            raise OpenFlowError(ErrorCode.PORT_MOD_BAD_PORT, f"port {port:#x}")
+        if mask:
+            raise OpenFlowError(ErrorCode.PORT_MOD_BAD_CONFIG, f"mask {mask:#x}")
+        return b""
+
+    def _modify_table(self, message: Message) -> bytes:
+        """Accept the configuration bits of OpenFlow 1.3, which are without effect (7.3.3)."""
+        self.check_write_access()
+        table, config = message.fields("B3xI")
+        if table >= TABLE_COUNT and table != ofp.ALL_TABLES:
+            raise OpenFlowError(ErrorCode.TABLE_MOD_BAD_TABLE, f"table {table}")
+        if config & ~_DEPRECATED:
+            raise OpenFlowError(ErrorCode.TABLE_MOD_BAD_CONFIG, f"{config:#x}")
+        return b""
+
+    def _modify_meter(self, message: Message) -> bytes:
+        self.check_write_access()
+        command, _, meter = message.fields("HHI")
+        if command >= len(_METER_COMMANDS):
+            raise OpenFlowError(ErrorCode.METER_BAD_COMMAND, f"command {command}")
+        if code := _METER_COMMANDS[command]:
+            raise OpenFlowError(code, f"meter {meter}")
+        return b""
+
+    def _queue_config(self, message: Message) -> bytes:
+        """Return an empty queue configuration, as ports have no queues (7.3.6)."""
+        (port,) = message.fields("I4x")
+        if port not in self._switch.ports and port != ofp.PortNumber.ANY:
+            raise OpenFlowError(ErrorCode.QUEUE_BAD_PORT, f"port {port:#x}")
+        return encoder.reply(message, ofp.MessageType.QUEUE_GET_CONFIG_REPLY, "I4x", port)

@@ -1,0 +1,104 @@
+"""Commands to the agent's process: lines of JSON on standard input, with one reply each.
+
+`{"make": [{"name", "datapath_id", "ports": {number: interface}}], "management": folder}` creates
+switches. Each has a Unix socket `NAME.mgmt` in the folder for OpenFlow tools (`ovs-ofctl -O
+OpenFlow13 dump-flows unix:FOLDER/NAME.mgmt`); without a folder, or with null, there is none.
+`{"connect": {name: [address, port]}}` sets controllers, `{"show": true}` describes the switches.
+
+A reply with `error` gives the reason why a command failed. A failed command has no effect, with one
+exception: after a `make` that the kernel refused, some switches may exist, and the caller should
+end the process.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emulator.openflow_switch.agent.agent import OpenFlowAgent
+from emulator.openflow_switch.agent.interfaces import Interfaces
+from emulator.openflow_switch.agent.switch import OpenFlowSwitch
+from emulator.openflow_switch.datapath.interface import Datapath
+from moefabric.core.errors import FabricError
+
+
+@dataclass(frozen=True)
+class SwitchSpec:
+    """A switch to create; `ports` maps port numbers to interface names."""
+
+    name: str
+    datapath_id: int
+    ports: Mapping[int, str]
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> "SwitchSpec":
+        """Parse a document; invalid ones raise KeyError, TypeError, ValueError, AttributeError."""
+        ports = {int(number): str(name) for number, name in document["ports"].items()}
+        return cls(str(document["name"]), int(document["datapath_id"]), ports)
+
+
+DatapathFactory = Callable[[Sequence[SwitchSpec]], Iterable[Datapath]]
+"""Creates datapaths for switches, in their order, or raises FabricError."""
+
+
+class ControlCommands:
+    """Executes commands for an agent."""
+
+    def __init__(
+        self,
+        agent: OpenFlowAgent,
+        interfaces: Interfaces,
+        datapaths: DatapathFactory,
+        clock_ns: Callable[[], int],
+    ) -> None:
+        """Take an agent, its interfaces, a factory of datapaths, and a monotonic clock."""
+        self._agent, self._interfaces = agent, interfaces
+        self._datapaths, self._clock_ns = datapaths, clock_ns
+        self._switches = dict[str, OpenFlowSwitch]()
+
+    def reply(self, line: bytes) -> bytes:
+        """Execute a command, and return its reply as a line."""
+        try:
+            document = self._execute(json.loads(line))
+        except FabricError as fault:
+            document = {"error": str(fault)}
+        except (ValueError, TypeError, KeyError, AttributeError) as fault:
+            command = line[:200].decode(errors="replace")
+            document = {"error": f"{type(fault).__name__}: {fault}: {command}"}
+        return json.dumps(document).encode() + b"\n"
+
+    def _execute(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        match command:
+            case {"make": documents}:
+                folder = command.get("management")
+                specs = [SwitchSpec.parse(document) for document in documents]
+                return self._make(specs, Path(folder) if folder else None)
+            case {"connect": controllers}:
+                addresses = {
+                    name: (str(host), int(port)) for name, (host, port) in controllers.items()
+                }
+                self._agent.connect(addresses)
+                return {"connecting": len(addresses)}
+            case {"show": _}:
+                return self._show()
+        raise ValueError("neither make nor connect nor show")
+
+    def _make(self, specs: Sequence[SwitchSpec], management: Path | None) -> dict[str, Any]:
+        if duplicates := sorted(spec.name for spec in specs if spec.name in self._switches):
+            raise FabricError(f"{', '.join(duplicates)}: made before")
+        for spec, datapath in zip(specs, self._datapaths(specs), strict=True):
+            switch = OpenFlowSwitch(spec.datapath_id, datapath, self._interfaces, self._clock_ns())
+            socket_path = management / f"{spec.name}.mgmt" if management else None
+            self._agent.add(spec.name, switch, socket_path)
+            self._switches[spec.name] = switch
+        return {"made": len(specs)}
+
+    def _show(self) -> dict[str, Any]:
+        connected = set(self._agent.connected())
+        return {
+            "switches": {
+                name: {"connected": name in connected, "rules": len(switch.tables.entries)}
+                for name, switch in self._switches.items()
+            }
+        }

@@ -1,0 +1,313 @@
+"""One switch's side of one connection to a controller (OpenFlow 1.3.5, sections 6 and 7).
+
+A session neither waits nor sends. Its caller passes received bytes and the time, and takes the
+output.
+
+All changes of tables and groups between two barriers become one change of the datapath. The session
+batches them, and makes them together when the controller sends a barrier or a request that depends
+on them, or has sent no change for `BATCH_QUIET_NS`. A packet meets all changes of a batch or none.
+Therefore a divert or an admit (some flow-mods and a barrier) needs no bundle, an extension of
+OpenFlow 1.3 that Ryu lacks.
+"""
+
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from emulator.openflow_switch.agent.connection_settings import AsyncKind, ConnectionSettings
+from emulator.openflow_switch.agent.multipart import (
+    flow_removed,
+    multipart_bodies,
+    port_description,
+)
+from emulator.openflow_switch.agent.switch import ControllerPacket, Mod, OpenFlowSwitch
+from emulator.openflow_switch.datapath.interface import Port
+from emulator.openflow_switch.flows.flow import ToGroup
+from emulator.openflow_switch.flows.match import FlowError
+from emulator.openflow_switch.protocol import constants as ofp
+from emulator.openflow_switch.protocol import decoder, encoder
+from emulator.openflow_switch.protocol.actions import ToTable
+from emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
+from emulator.openflow_switch.protocol.decoder import Message
+from emulator.openflow_switch.tables.flow_tables import RemovedEntry
+from moefabric.core.errors import FabricError
+
+log = logging.getLogger(__name__)
+
+NEVER: Final = 1 << 63
+BATCH_QUIET_NS: Final = 20_000_000
+"""Changes without a barrier are made after this time without another change."""
+BATCH_MAX_NS: Final = 500_000_000
+"""Longest time that changes wait for other changes or for the rest of a message."""
+BATCH_MAX_MESSAGES: Final = 16384
+ECHO_INTERVAL_NS: Final = 5_000_000_000
+"""Silence after which a controller gets an echo request; after twice this time it is lost."""
+MAX_UNSENT_BYTES: Final = 1 << 20
+"""Limit of unread output beyond which packet-ins are lost; replies never are."""
+_MODIFIED: Final = 2  # OFPPR_MODIFY
+_NO_COOKIE: Final = (1 << 64) - 1
+
+
+class ControllerSession:
+    """A session from the first hello until `is_over`, which listens to the switch until `close`."""
+
+    def __init__(self, switch: OpenFlowSwitch, now_ns: int, *, passive: bool = False) -> None:
+        """Start a session.
+
+        A passive session gets packets and events only after it has asked for them (set-async).
+        """
+        self.switch, self.is_over = switch, False
+        self._passive = passive
+        self._settings = ConnectionSettings(switch, passive=passive)
+        self._partial, self._output = b"", bytearray(encoder.hello(1))
+        self._pending = deque[Message]()
+        self._greeted, self._echo_pending, self._output_blocked = False, False, False
+        self._now_ns = self._heard_ns = now_ns
+        self._batch = list[tuple[Message, Mod]]()
+        self._batch_first_ns = self._batch_last_ns = 0
+        self._xid = 1
+        self._handlers: Mapping[int, Callable[[Message], None]] = {
+            **dict.fromkeys(self._settings.replies, self._reply_from_settings),
+            **dict.fromkeys(
+                (ofp.MessageType.HELLO, ofp.MessageType.ERROR, ofp.MessageType.ECHO_REPLY),
+                self._ignore,
+            ),
+            ofp.MessageType.ECHO_REQUEST: self._echo,
+            ofp.MessageType.EXPERIMENTER: self._experimenter,
+            ofp.MessageType.PACKET_OUT: self._packet_out,
+            ofp.MessageType.FLOW_MOD: self._mod,
+            ofp.MessageType.GROUP_MOD: self._mod,
+            ofp.MessageType.MULTIPART_REQUEST: self._multipart,
+            ofp.MessageType.BARRIER_REQUEST: self._barrier,
+        }
+        switch.listeners.append(self)
+
+    def close(self) -> None:
+        """Make the batched changes and end the session; may be repeated."""
+        try:
+            self._commit()
+        except FabricError as fault:
+            log.error("changes lost", extra={"why": str(fault)})  # noqa: TRY400 - fault suffices
+        self.is_over = True
+        if self in self.switch.listeners:
+            self.switch.listeners.remove(self)
+
+    # --- bytes ------------------------------------------------------------------------------------
+
+    def receive(self, received: bytes, now_ns: int) -> None:
+        """Process bytes from the controller, which may end within a message."""
+        self._now_ns = self._heard_ns = now_ns
+        self._echo_pending = False
+        try:
+            messages, self._partial = decoder.split_messages(self._partial + received)
+        except OpenFlowError as error:
+            log.warning("not OpenFlow", extra={"why": str(error)})
+            self.is_over = True
+            return
+        self._pending.extend(messages)
+        self._process_pending(now_ns)
+
+    def _process_pending(self, now_ns: int) -> None:
+        """Process messages until the unsent output exceeds its limit."""
+        self._now_ns = now_ns
+        while self._pending and not self.is_over and self.unsent_bytes < MAX_UNSENT_BYTES:
+            self._process(self._pending.popleft())
+
+    @property
+    def wants_input(self) -> bool:
+        """Whether to read more input; False while the controller leaves output unread."""
+        return not self._pending and self.unsent_bytes < MAX_UNSENT_BYTES
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Number of bytes that wait to be taken."""
+        return len(self._output)
+
+    def transmit(self, send: Callable[[bytearray], int], now_ns: int) -> None:
+        """Pass the output to `send`, which returns how many bytes it has sent.
+
+        A controller that reads output that was blocked counts as alive even if it is silent.
+        """
+        if not self._output:
+            return
+        sent = send(self._output)
+        del self._output[:sent]
+        if sent and self._output_blocked:
+            self._heard_ns, self._echo_pending = now_ns, False
+        self._output_blocked = bool(self._output)
+        if self._pending and sent:
+            self._process_pending(now_ns)
+
+    def take_output(self) -> bytes:
+        """Take all output."""
+        output = bytes(self._output)
+        self._output.clear()
+        return output
+
+    def _send(self, kind: ofp.MessageType, xid: int, body: bytes = b"") -> None:
+        self._output += encoder.message(kind, xid, body)
+
+    # --- time -------------------------------------------------------------------------------------
+
+    @property
+    def due_ns(self) -> int:
+        """When `tick` must be called if nothing is received until then."""
+        if self._batch:
+            is_partial = self._partial or self._pending
+            wait_ns = BATCH_MAX_NS if is_partial else BATCH_QUIET_NS
+            return min(self._batch_last_ns + wait_ns, self._batch_first_ns + BATCH_MAX_NS)
+        if self._passive:
+            return NEVER  # a Unix socket reports the loss of its peer
+        return self._heard_ns + ECHO_INTERVAL_NS * (2 if self._echo_pending else 1)
+
+    def tick(self, now_ns: int) -> None:
+        """Run due timers: batched changes and echo requests."""
+        if now_ns < self.due_ns:
+            return
+        self._now_ns = now_ns
+        if self._batch:
+            self._commit()
+        elif self._echo_pending or not self._greeted:
+            datapath = f"{self.switch.datapath_id:016x}"
+            log.warning("controller is silent", extra={"datapath": datapath})
+            self.is_over = True
+        else:
+            self._echo_pending = True
+            self._xid = self._xid % 0xFFFFFFFF + 1
+            self._send(ofp.MessageType.ECHO_REQUEST, self._xid)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def _process(self, message: Message) -> None:
+        """Process a message; reply with an error if that fails."""
+        if not self._greeted:
+            self._greet(message)
+            return
+        try:
+            self._handler(message)(message)
+        except OpenFlowError as error:
+            self._refuse(message, error)
+        except struct.error as error:
+            self._refuse(message, OpenFlowError(ErrorCode.BAD_LEN, str(error)))
+        except FlowError as error:  # a combination of fields that only the datapath refuses
+            self._refuse(message, OpenFlowError(ErrorCode.MATCH_BAD_VALUE, str(error)))
+        except FabricError as error:  # the kernel doesn't answer
+            log.error("request failed", extra={"why": str(error)})  # noqa: TRY400 - as above
+            self._refuse(message, OpenFlowError(ErrorCode.REQUEST_NOT_PERMITTED, str(error)))
+
+    def _handler(self, message: Message) -> Callable[[Message], None]:
+        if message.version != ofp.VERSION:
+            raise OpenFlowError(ErrorCode.BAD_VERSION, f"version {message.version}")
+        if message.type not in self._handlers:
+            raise OpenFlowError(ErrorCode.BAD_TYPE, f"type {message.type}")
+        return self._handlers[message.type]
+
+    def _refuse(self, message: Message, error: OpenFlowError) -> None:
+        datapath = f"{self.switch.datapath_id:016x}"
+        log.info("refused", extra={"datapath": datapath, "why": str(error)})
+        self._output += encoder.error(error.code, message)
+
+    def _greet(self, message: Message) -> None:
+        """Process the first message, a hello; end the session without a common version (6.3.1)."""
+        if message.type == ofp.MessageType.HELLO and decoder.supports_version(message):
+            self._greeted = True
+            return
+        self._output += encoder.hello_failed(message.xid)
+        self.is_over = True
+
+    def _ignore(self, message: Message) -> None:
+        """Ignore a second hello, an echo reply or an error."""
+
+    def _echo(self, message: Message) -> None:
+        self._send(ofp.MessageType.ECHO_REPLY, message.xid, message.body)
+
+    def _experimenter(self, message: Message) -> None:
+        raise OpenFlowError(ErrorCode.BAD_EXPERIMENTER, f"message {message.xid}")
+
+    def _reply_from_settings(self, message: Message) -> None:
+        self._output += self._settings.replies[message.type](message)
+
+    def _barrier(self, message: Message) -> None:
+        message.require_empty_body()
+        self._commit()
+        self._send(ofp.MessageType.BARRIER_REPLY, message.xid)
+
+    def _mod(self, message: Message) -> None:
+        """Add a change to the batch."""
+        self._settings.check_write_access()
+        is_flow_mod = message.type == ofp.MessageType.FLOW_MOD
+        mod = decoder.flow_mod(message) if is_flow_mod else decoder.group_mod(message)
+        if not self._batch:
+            self._batch_first_ns = self._now_ns
+        self._batch_last_ns = self._now_ns
+        self._batch.append((message, mod))
+        if len(self._batch) >= BATCH_MAX_MESSAGES:
+            self._commit()
+
+    def flush(self, now_ns: int) -> None:
+        """Make the batched changes because another session reads the tables."""
+        self._now_ns = now_ns
+        if self._batch:
+            self._commit()
+
+    def _commit(self) -> None:
+        """Make the batched changes; the datapath has them when this method returns."""
+        batch, self._batch = self._batch, []
+        result = self.switch.change([mod for _, mod in batch], self._now_ns)
+        for place, error in result.refused:
+            self._refuse(batch[place][0], error)
+        self.switch.publish_removals(result.removals, self._now_ns)
+
+    def _packet_out(self, message: Message) -> None:
+        self._settings.check_write_access()
+        out = decoder.packet_out(message)
+        if any(isinstance(action, ToGroup | ToTable) for action in out.actions):
+            self._commit()
+        self.switch.publish_packets(self.switch.send(out))
+
+    def _multipart(self, message: Message) -> None:
+        kind, flags = message.fields(decoder.MULTIPART)
+        if flags & decoder.MORE:
+            raise OpenFlowError(ErrorCode.MULTIPART_BUFFER_OVERFLOW, "a request of several parts")
+        for listener in self.switch.listeners:
+            listener.flush(self._now_ns)
+        body = message.tail(decoder.MULTIPART)
+        bodies = multipart_bodies(self.switch, kind, body, self._now_ns)
+        for reply in encoder.multipart_replies(ofp.MultipartType(kind), message.xid, bodies):
+            self._output += reply
+
+    # --- asynchronous messages (7.4) --------------------------------------------------------------
+
+    def yield_mastership(self) -> None:
+        """Become slave if master, because another controller becomes master (6.3.6)."""
+        if self._settings.role is ofp.ControllerRole.MASTER:
+            self._settings.role = ofp.ControllerRole.SLAVE
+
+    def _wants(self, kind: AsyncKind, reason: int) -> bool:
+        return self._greeted and not self.is_over and self._settings.wants(kind, reason)
+
+    def send_packet_ins(self, packets: Iterable[ControllerPacket]) -> None:
+        """Send packets to the controller; they are lost while it leaves too much unread."""
+        for packet in packets:
+            if self._wants(AsyncKind.PACKET_IN, packet.reason) and (
+                self.unsent_bytes <= MAX_UNSENT_BYTES
+            ):
+                entry = packet.entry
+                table, cookie = (entry.table, entry.cookie) if entry else (0, _NO_COOKIE)
+                self._output += encoder.packet_in(
+                    packet.reason, table, cookie, packet.in_port, packet.frame, packet.length
+                )
+
+    def send_flows_removed(self, removals: Iterable[RemovedEntry], now_ns: int) -> None:
+        """Report the removed entries that have OFPFF_SEND_FLOW_REM."""
+        for removal in removals:
+            if self._wants(AsyncKind.FLOW_REMOVED, removal.reason):
+                self._send(ofp.MessageType.FLOW_REMOVED, 0, flow_removed(removal, now_ns))
+
+    def send_port_status(self, port: Port) -> None:
+        """Report the carrier of a port."""
+        if self._wants(AsyncKind.PORT_STATUS, _MODIFIED):
+            body = struct.pack("!B7x", _MODIFIED) + port_description(self.switch, port)
+            self._send(ofp.MessageType.PORT_STATUS, 0, body)

@@ -1,0 +1,289 @@
+"""An OpenFlow switch: tables, counters, ports, and the datapath that follows them.
+
+A switch outlives the connections of its controllers.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from emulator.openflow_switch.agent.interfaces import Interface, Interfaces
+from emulator.openflow_switch.datapath.emissions import emissions, select_slot
+from emulator.openflow_switch.datapath.interface import Datapath, Port
+from emulator.openflow_switch.flows.flow import CONTROLLER, Flow, FlowKey, SetField
+from emulator.openflow_switch.flows.match import Match
+from emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
+from emulator.openflow_switch.protocol import constants as ofp
+from emulator.openflow_switch.protocol.actions import ToTable
+from emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
+from emulator.openflow_switch.protocol.decoder import FlowMod, FlowStatsRequest, GroupMod, PacketOut
+from emulator.openflow_switch.tables.counters import FlowPath, SwitchCounters, TrafficCount
+from emulator.openflow_switch.tables.flow_entry import FlowEntry
+from emulator.openflow_switch.tables.flow_tables import (
+    FlowTables,
+    RemovedEntry,
+    TableUpdate,
+    updated_tables,
+)
+from emulator.openflow_switch.tables.group_entry import check_groups, check_ports
+from emulator.openflow_switch.tables.pipeline import Pipeline, pipeline
+from moefabric.core.errors import FabricError
+
+log = logging.getLogger(__name__)
+
+Mod = FlowMod | GroupMod
+
+
+@dataclass(frozen=True)
+class ControllerPacket:
+    """A packet for the controller.
+
+    Attributes:
+        entry: The flow entry that sent it; None for a packet-out.
+        in_port: The port where it arrived.
+        frame: Its first bytes.
+        length: Its length in bytes.
+    """
+
+    entry: FlowEntry | None
+    in_port: int
+    frame: bytes
+    length: int
+
+    @property
+    def reason(self) -> ofp.PacketInReason:
+        """Why the packet is sent to the controller."""
+        is_miss = self.entry is not None and self.entry.is_table_miss
+        return ofp.PacketInReason.NO_MATCH if is_miss else ofp.PacketInReason.ACTION
+
+
+@dataclass(frozen=True)
+class ChangeResult:
+    """The result of some flow-mods and group-mods: errors by index, and removed entries."""
+
+    refused: tuple[tuple[int, OpenFlowError], ...] = ()
+    removals: tuple[RemovedEntry, ...] = ()
+
+
+class SwitchListener(Protocol):
+    """Receives the events of a switch: one per connection of a controller."""
+
+    def send_packet_ins(self, packets: Iterable[ControllerPacket]) -> None:
+        """Receive packets for the controller."""
+
+    def send_flows_removed(self, removals: Iterable[RemovedEntry], now_ns: int) -> None:
+        """Report removed flow entries."""
+
+    def send_port_status(self, port: Port) -> None:
+        """Report a change of a port's carrier."""
+
+    def yield_mastership(self) -> None:
+        """Give up the role of master to another controller."""
+
+    def flush(self, now_ns: int) -> None:
+        """Make waiting changes now."""
+
+
+class OpenFlowSwitch:
+    """A datapath and its OpenFlow state. Times are in ns of a monotonic clock."""
+
+    def __init__(
+        self, datapath_id: int, datapath: Datapath, interfaces: Interfaces, now_ns: int
+    ) -> None:
+        """Take over a datapath and remove its flows."""
+        self.datapath_id, self.datapath, self.interfaces = datapath_id, datapath, interfaces
+        self.tables, self._counters = FlowTables(), SwitchCounters()
+        self._pipeline = Pipeline((), {}, ())
+        self.ports: dict[int, Port] = dict(datapath.ports)
+        self.created_ns, self.generation_id = now_ns, -1
+        self.has_timeouts = False
+        """Whether `expire` must be called from time to time."""
+        self.listeners = list[SwitchListener]()
+        datapath.load((), ())
+        for port in tuple(self.ports.values()):
+            self.port_changed(port.number, up=self.interface(port).up)
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def change(self, mods: Sequence[Mod], now_ns: int) -> ChangeResult:
+        """Make changes by one load of the datapath, so that packets meet all of them or none.
+
+        If the datapath lacks room, the changes that fit are made and the others are refused.
+        """
+        if not mods:
+            return ChangeResult()
+        update = updated_tables(self.tables, mods, self.ports.keys(), now_ns)
+        try:
+            removals = self._load(update, now_ns)
+        except (FabricError, OpenFlowError) as fault:
+            if len(mods) > 1:
+                return self._change_by_halves(mods, now_ns)
+            return ChangeResult(((0, _refusal(mods[0], fault)),))
+        return ChangeResult(update.refused, removals)
+
+    def _change_by_halves(self, mods: Sequence[Mod], now_ns: int) -> ChangeResult:
+        middle = len(mods) // 2
+        first, second = self.change(mods[:middle], now_ns), self.change(mods[middle:], now_ns)
+        later = tuple((place + middle, error) for place, error in second.refused)
+        return ChangeResult((*first.refused, *later), (*first.removals, *second.removals))
+
+    def _load(self, update: TableUpdate, now_ns: int) -> tuple[RemovedEntry, ...]:
+        """Load updated tables; nothing has changed if FabricError or OpenFlowError is raised."""
+        if not update.is_changed:
+            return ()
+        after = pipeline(update.tables)
+        is_multi_table = after.is_multi_table or self._pipeline.is_multi_table
+        removed = [removal.entry for removal in update.removed]
+        if is_multi_table or update.resets_counters or self.tables.groups:
+            self._read_counters(now_ns)
+        elif removed:
+            self._read_counters(now_ns, {entry.flow.key: FlowPath((entry,)) for entry in removed})
+        self.datapath.load(after.flows, after.groups)
+        removals = tuple(
+            replace(removal, count=self._counters.entry(removal.entry))
+            for removal in update.removed
+            if removal.entry.notifies_removal
+        )
+        old, new = self.tables.groups, update.tables.groups
+        groups = [n for n in old if n not in new or new[n].created_ns != old[n].created_ns]
+        flows: Iterable[FlowKey] = (
+            set(self._pipeline.entries) - set(after.entries)
+            if is_multi_table
+            else [entry.flow.key for entry in removed if entry.key not in update.tables.entries]
+        )
+        self._counters = self._counters.without(removed, flows, groups)
+        self.tables, self._pipeline = update.tables, after
+        entries = self.tables.entries.values()
+        self.has_timeouts = any(entry.idle_s or entry.hard_s for entry in entries)
+        return removals
+
+    def expire(self, now_ns: int) -> tuple[RemovedEntry, ...]:
+        """Remove the entries whose timeout has passed."""
+        if any(entry.idle_s for entry in self.tables.entries.values()):
+            self._read_counters(now_ns)
+        used = {serial: count.used_ns for serial, count in self._counters.entries.items()}
+        remaining, removed = self.tables.without_expired(used, now_ns)
+        update = TableUpdate(remaining, removed=removed, is_changed=bool(removed))
+        return self._load(update, now_ns)
+
+    # --- counters ---------------------------------------------------------------------------------
+
+    def _read_counters(self, now_ns: int, paths: Mapping[FlowKey, FlowPath] | None = None) -> None:
+        """Read the datapath's counters of all flows, or of `paths`."""
+        counters = self.datapath.counters(None if paths is None else paths.keys())
+        among = self._pipeline.paths if paths is None else {key: paths[key] for key in counters}
+        self._counters = self._counters.updated(counters, among.items(), now_ns)
+
+    def selected_entries(
+        self, request: FlowStatsRequest, now_ns: int
+    ) -> list[tuple[FlowEntry, TrafficCount]]:
+        """Return the entries that a statistics request selects, with their counters."""
+        counters = self.counters(now_ns)
+        return [(entry, counters.entry(entry)) for entry in self.tables.selected(request)]
+
+    def counters(self, now_ns: int) -> SwitchCounters:
+        """Return the counters of entries, tables and groups."""
+        self._read_counters(now_ns)
+        return self._counters
+
+    def interface(self, port: Port) -> Interface:
+        """Return the interface of a port; without carrier if it doesn't exist."""
+        return self.interfaces.look(port.name) or Interface(up=False)
+
+    # --- packets ----------------------------------------------------------------------------------
+
+    def send(self, out: PacketOut) -> list[ControllerPacket]:
+        """Execute a packet-out, which only port counters include.
+
+        Returns:
+            The packets that it sends to the controller.
+
+        Raises:
+            OpenFlowError: If the packet-out is invalid.
+        """
+        if out.buffer != ofp.NO_BUFFER:
+            raise OpenFlowError(ErrorCode.BUFFER_UNKNOWN, f"no buffer {out.buffer:#x}")
+        if out.in_port not in self.ports and out.in_port != ofp.PortNumber.CONTROLLER:
+            raise OpenFlowError(ErrorCode.BAD_PORT, f"port {out.in_port:#x}")
+        actions = tuple(action for action in out.actions if not isinstance(action, ToTable))
+        check_ports(actions, self.ports.keys())
+        check_groups(actions, self.tables.groups)
+        packets = self._emit(Flow(Match(), 0, actions), None, out.in_port, out.frame)
+        for place, action in enumerate(out.actions):
+            if isinstance(action, ToTable):
+                fields = (before for before in out.actions[:place] if isinstance(before, SetField))
+                frame = rewritten_frame(out.frame, ((field.name, field.value) for field in fields))
+                packets += self._process(out.in_port, frame)
+        return packets
+
+    def _process(self, in_port: int, frame: bytes) -> list[ControllerPacket]:
+        """Process a packet by the flow tables."""
+        packet = packet_fields(frame, in_port)
+        fitting = (flow for flow in self._pipeline.flows if flow.match.fits(packet))
+        flow = max(fitting, key=lambda flow: flow.rank, default=None)
+        return self._emit(flow, self._last_entry(flow.key), in_port, frame) if flow else []
+
+    def _emit(
+        self, flow: Flow, entry: FlowEntry | None, in_port: int, frame: bytes
+    ) -> list[ControllerPacket]:
+        groups = {number: group.group for number, group in self.tables.groups.items()}
+        packets, slot = list[ControllerPacket](), select_slot(packet_fields(frame, in_port))
+        for emission in emissions(flow, groups, slot, self.ports):
+            emitted = rewritten_frame(frame, emission.rewrites)
+            if emission.port is CONTROLLER:
+                head = emitted[: emission.max_len]
+                packets.append(ControllerPacket(entry, in_port, head, len(emitted)))
+            for port in emission.output_ports(in_port, self.ports):
+                self._send(port, emitted)
+        return packets
+
+    def _send(self, port: int, frame: bytes) -> None:
+        """Send a frame; OpenFlow has no error for a port that is down."""
+        try:
+            self.datapath.send(port, frame)
+        except FabricError as fault:
+            log.info("not sent", extra={"datapath": f"{self.datapath_id:016x}", "why": str(fault)})
+
+    def received(self) -> list[ControllerPacket]:
+        """Take the packets that flows have sent to the controller."""
+        return [
+            ControllerPacket(self._last_entry(punt.flow), punt.in_port, punt.frame, punt.length)
+            for punt in self.datapath.received()
+        ]
+
+    def _last_entry(self, key: FlowKey) -> FlowEntry | None:
+        """Return the last entry that a flow's packets visit; None if the flow is removed."""
+        if not self._pipeline.is_multi_table:
+            return self.tables.entries.get((0, key[1], key[0]))
+        visited = self._pipeline.entries.get(key)
+        return visited[-1] if visited else None
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def port_changed(self, number: int, *, up: bool) -> Port | None:
+        """Report the carrier of a port, and return the port if it has changed."""
+        old = self.ports.get(number)
+        if old is None or old.up == up:
+            return None
+        self.ports[number] = replace(old, up=up)
+        self.datapath.port_changed(number, up=up)
+        return self.ports[number]
+
+    def publish_packets(self, packets: Iterable[ControllerPacket]) -> None:
+        """Send packets to all controllers."""
+        for listener in self.listeners:
+            listener.send_packet_ins(packets)
+
+    def publish_removals(self, removals: Iterable[RemovedEntry], now_ns: int) -> None:
+        """Report removed entries to all controllers."""
+        for listener in self.listeners:
+            listener.send_flows_removed(removals, now_ns)
+
+
+def _refusal(mod: Mod, fault: FabricError | OpenFlowError) -> OpenFlowError:
+    """Return the OpenFlow error for a failed message; a FabricError means a full table."""
+    if isinstance(fault, OpenFlowError):
+        return fault
+    full = ErrorCode.FLOW_TABLE_FULL if isinstance(mod, FlowMod) else ErrorCode.GROUP_OUT_OF_GROUPS
+    return OpenFlowError(full, str(fault))

@@ -1,0 +1,246 @@
+"""Datapath in the kernel: the shared program on a switch's ports, and the flows in its maps.
+
+A change of the flows is written to the inactive generation, which a single store then activates.
+"""
+
+import ctypes
+import os
+import socket
+import struct
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from emulator.linux import bpf_syscalls as bpf_calls
+from emulator.linux import namespaces, netlink
+from emulator.linux.bpf_assembler import BpfError
+from emulator.linux.bpf_syscalls import Memory
+from emulator.openflow_switch.datapath import map_layout
+from emulator.openflow_switch.datapath.flow_map import FlowIndex, FlowMap, StoredFlow
+from emulator.openflow_switch.datapath.interface import FlowCount, Groups, Port, PuntedPacket
+from emulator.openflow_switch.datapath.map_layout import MemoryLayout
+from emulator.openflow_switch.datapath.program_context import TAG_BYTES
+from emulator.openflow_switch.datapath.ring_buffer import RingReader
+from emulator.openflow_switch.datapath.shared_program import SharedProgram
+from emulator.openflow_switch.flows.flow import Action, Flow, FlowKey, Group, GroupType
+from emulator.openflow_switch.flows.match import FlowError
+from emulator.openflow_switch.flows.packet import complete_checksum
+from moefabric.core.errors import FabricError
+
+_ETH_P_ALL: Final = 0x0003
+_CACHED_STEPS: Final = 4096
+"""Maximum number of action lists whose steps are cached."""
+
+
+class BpfDatapath:
+    """A datapath whose flows stay active as long as the program is on its ports."""
+
+    def __init__(self, program: SharedProgram, number: int) -> None:
+        """Claim a switch of the program permanently; it starts without ports and flows."""
+        maps = program.claim(number)
+        self._program, self._number = program, number
+        self._layout = program.layout
+        self._ports: dict[int, Port] = {}
+        with ExitStack() as undo:
+            undo.callback(os.close, maps.table)
+            self._ring = RingReader(maps.ring)
+            undo.callback(self._ring.close)
+            self._memory = Memory(maps.memory, self._layout.length)
+            undo.callback(self._memory.close)
+            self._resources = undo.pop_all()
+        self._select = ctypes.c_uint32.from_buffer(self._memory.view, MemoryLayout.SELECT)
+        self._flow_map = FlowMap(maps.table)
+        self._index = FlowIndex()
+        self._steps_cache: dict[tuple[Action, ...], tuple[int, bytes]] = {}
+        self._counters: dict[FlowKey, int] = {}
+        self._counter_owners: dict[int, FlowKey] = {}
+        self._free_counters = deque(range(self._layout.counters))
+        self._sender: socket.socket | None = None
+
+    @property
+    def ports(self) -> Mapping[int, Port]:
+        """See `Datapath.ports`."""
+        return dict(self._ports)
+
+    def attach(self, interfaces: Mapping[int, str], netns: str | None = None) -> None:
+        """Attach interfaces, whose incoming frames all go to the switch from now on.
+
+        Needs CAP_NET_ADMIN and CAP_NET_RAW.
+
+        Args:
+            interfaces: Names of interfaces by port number.
+            netns: Path of their network namespace, such as /proc/PID/ns/net; None for the caller's.
+                It must be the same in all calls.
+
+        Raises:
+            FabricError: If a port or an interface doesn't exist.
+        """
+        if invalid := sorted(n for n in interfaces if not 1 <= n <= self._layout.ports):
+            raise FabricError(
+                f"switch {self._number}: ports {invalid} are not among 1..{self._layout.ports}"
+            )
+        attach = partial(self._attach_here, interfaces)
+        namespaces.run_in(netns, attach) if netns else attach()
+
+    def _attach_here(self, interfaces: Mapping[int, str]) -> None:
+        indices = {port: self._interface_index(name) for port, name in interfaces.items()}
+        self._sender = self._program.packet_socket()
+        requests = list[netlink.Request]()
+        for port, index in indices.items():
+            place = f"switch {self._number} port {port}"
+            class_id = self._number << self._layout.port_bits | port
+            program = place, index, self._program.program, "switch", class_id
+            requests += (netlink.clsact(place, index), netlink.ingress_program(*program))
+        netlink.execute(requests)
+        for port, index in indices.items():
+            at = self._layout.interface(port)
+            self._memory.view[at : at + 4] = index.to_bytes(4, sys.byteorder)
+            self._ports[port] = Port(port, interfaces[port])
+        self._steps_cache.clear()
+        if self._index.flows:  # the steps of a flood may list the ports
+            self._change(self._index.flows, (), self._index.groups)
+
+    def _interface_index(self, interface: str) -> int:
+        try:
+            return socket.if_nametoindex(interface)
+        except OSError as fault:
+            raise FabricError(
+                f"switch {self._number}: no interface {interface} in its namespace"
+            ) from fault
+
+    def load(self, flows: Sequence[Flow], groups: Sequence[Group] = ()) -> None:
+        """See `Datapath.load`. A flow that is the same object as before costs almost nothing.
+
+        Raises:
+            FlowError: As `Datapath.load`.
+            BpfError: If the kernel has no memory; the old flows stay active.
+        """
+        by_id = {group.id: group for group in groups}
+        changes = self._index.changes_to(flows)
+        if (size := len(changes.by_identity)) > self._layout.flows:
+            raise FlowError(f"{size} flows: a switch has room for {self._layout.flows}")
+        put = dict(changes.put)
+        if by_id != self._index.groups:
+            dropped = set(changes.drop)
+            regrouped = self._index.flows_with_groups().items()
+            put = {key: flow for key, flow in regrouped if key not in dropped} | put
+        self._change(put, changes.drop, by_id)
+        self._index.apply(changes, by_id)
+
+    def _change(self, put: Mapping[FlowKey, Flow], drop: Sequence[FlowKey], groups: Groups) -> None:
+        """Add and remove flows by one change of generation.
+
+        Nothing has changed if FlowError or BpfError is raised.
+        """
+        self._flow_map.check(put.values(), drop)
+        free = iter(self._free_counters)
+        new: dict[FlowKey, int] = {}
+        stored: dict[FlowKey, StoredFlow] = {}
+        for key, flow in put.items():
+            packed = self._packed_steps(flow, groups)
+            if (counter := self._counters.get(key)) is None:
+                counter = new[key] = next(free)
+            stored[key] = StoredFlow(flow, map_layout.flow_value(flow.rank, counter, packed))
+        idle = 1 - (self._select.value & 1)
+        before = self._flow_map.change(stored, drop)
+        try:
+            self._flow_map.write(idle)
+        except BpfError:
+            self._flow_map.change(before, [key for key in stored if key not in before])
+            raise
+        self._claim_counters(new)
+        at = self._layout.masks(idle)
+        self._memory.view[at : at + self._layout.generation_bytes] = self._flow_map.masks(idle)
+        bpf_calls.fence()
+        self._select.value = (self._select.value + 1) & 0xFFFFFFFF
+        bpf_calls.fence()
+        self._counters |= new
+        self._free_counters.extend(self._counters.pop(key) for key in drop)
+
+    def _packed_steps(self, flow: Flow, groups: Groups) -> tuple[int, bytes]:
+        """Return the flow's steps, which are cached by its actions if they use no group."""
+        if (cached := self._steps_cache.get(flow.actions)) is not None:
+            return cached
+        packed = map_layout.packed_steps(map_layout.flow_steps(flow, groups, self._ports))
+        if not flow.uses_groups:
+            if len(self._steps_cache) >= _CACHED_STEPS:
+                self._steps_cache.clear()
+            self._steps_cache[flow.actions] = packed
+        return packed
+
+    def _claim_counters(self, counters: Mapping[FlowKey, int]) -> None:
+        """Clear the counters of new flows; reuse the longest free ones, which no packet uses."""
+        view, first = self._memory.view, self._layout.counter(0)
+        for key, counter in counters.items():
+            claimed = self._free_counters.popleft()
+            assert claimed == counter
+            map_layout.COUNTER.pack_into(view, first + counter * map_layout.COUNTER.size, 0, 0)
+            self._counter_owners[counter] = key
+
+    def port_changed(self, number: int, *, up: bool) -> None:
+        """See `Datapath.port_changed`."""
+        if number not in self._ports:
+            raise FlowError(f"no port {number}")
+        if self._ports[number].up == up:
+            return
+        self._ports[number] = replace(self._ports[number], up=up)
+        if any(group.kind is GroupType.FAST_FAILOVER for group in self._index.groups.values()):
+            self._change(self._index.flows_with_groups(), (), self._index.groups)
+
+    def counters(self, keys: Iterable[FlowKey] | None = None) -> Mapping[FlowKey, FlowCount]:
+        """See `Datapath.counters`."""
+        view, first, counters = self._memory.view, self._layout.counter(0), self._counters
+        if keys is not None:
+            counters = {key: counters[key] for key in keys if key in counters}
+        return {
+            key: FlowCount(
+                *map_layout.COUNTER.unpack_from(view, first + counter * map_layout.COUNTER.size)
+            )
+            for key, counter in counters.items()
+        }
+
+    def send(self, port: int, frame: bytes) -> None:
+        """See `Datapath.send`."""
+        if port not in self._ports or self._sender is None:
+            raise FlowError(f"no port {port}")
+        try:
+            self._sender.sendto(frame, (self._ports[port].name, _ETH_P_ALL))
+        except OSError as fault:
+            raise FlowError(f"port {port}: {fault.strerror}") from fault
+
+    def fileno(self) -> int:
+        """See `Datapath.fileno`."""
+        return self._ring.fd
+
+    def received(self) -> Sequence[PuntedPacket]:
+        """See `Datapath.received`."""
+        return tuple(filter(None, map(self._punted_packet, self._ring.records())))
+
+    def _punted_packet(self, record: bytes) -> PuntedPacket | None:
+        """Return the packet of a record; None if its flow doesn't exist any more."""
+        in_port, length, counter, max_len, tag, tag_protocol = map_layout.PUNT.unpack_from(record)
+        if (flow := self._counter_owners.get(counter)) is None:
+            return None
+        untagged = length - TAG_BYTES if tag_protocol else length
+        frame = record[map_layout.PUNT.size : map_layout.PUNT.size + untagged]
+        if len(frame) == untagged:
+            frame = complete_checksum(frame)
+        if tag_protocol:
+            header = struct.pack("=H", tag_protocol) + struct.pack(">H", tag)
+            frame = frame[:12] + header + frame[12:]
+        return PuntedPacket(in_port, frame[:max_len], length, flow)
+
+    @property
+    def exhausted(self) -> int:
+        """Number of packets dropped because table changes interrupted all their searches."""
+        return int.from_bytes(self._memory.view[MemoryLayout.EXHAUSTED :][:8], "little")
+
+    def close(self) -> None:
+        """Close the switch's descriptors; may be repeated. The switch continues to forward."""
+        if hasattr(self, "_select"):
+            del self._select
+        self._resources.close()

@@ -1,0 +1,200 @@
+"""A switch's flows in its hash map, which holds the active and the inactive generation.
+
+A change writes its own keys to the inactive generation, and the keys of the previous change, which
+that generation lacks. The cost grows with the change and not with the table.
+"""
+
+import errno
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from emulator.linux import bpf_assembler as bpf
+from emulator.linux import bpf_syscalls as bpf_calls
+from emulator.openflow_switch.datapath import map_layout
+from emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
+from emulator.openflow_switch.flows.match import FlowError
+
+Mask = tuple[int, ...]
+MapPlace = tuple[bytes, int]
+"""A match as a key without its last word, and the number of its mask."""
+
+
+@dataclass(frozen=True)
+class FlowChanges:
+    """The difference between two tables of flows.
+
+    Attributes:
+        put: New and changed flows.
+        drop: Keys of removed flows.
+        by_identity: The flows of the second table by `id`.
+    """
+
+    put: Mapping[FlowKey, Flow]
+    drop: Sequence[FlowKey]
+    by_identity: Mapping[int, Flow]
+
+
+class FlowIndex:
+    """The flows and groups of a table, indexed to find the difference to the next table.
+
+    Unchanged flows are found by object identity, so that their comparison costs almost nothing.
+    """
+
+    def __init__(self) -> None:
+        """Start with an empty table."""
+        self._by_identity: Mapping[int, Flow] = {}
+        self.flows: dict[FlowKey, Flow] = {}
+        self.groups: Mapping[int, Group] = {}
+
+    def changes_to(self, flows: Sequence[Flow]) -> FlowChanges:
+        """Return the changes that install these flows; the last of flows with equal keys wins."""
+        by_identity = {id(flow): flow for flow in flows}
+        new = [flow for number, flow in by_identity.items() if number not in self._by_identity]
+        drop = {flow.key for number, flow in self._by_identity.items() if number not in by_identity}
+        put = {flow.key: flow for flow in new}
+        if len(put) < len(new) or any(key in self.flows and key not in drop for key in put):
+            return self.changes_to(list({flow.key: flow for flow in flows}.values()))
+        return FlowChanges(put, [key for key in drop if key not in put], by_identity)
+
+    def flows_with_groups(self) -> Mapping[FlowKey, Flow]:
+        """Return the flows that use groups."""
+        return {key: flow for key, flow in self.flows.items() if flow.uses_groups}
+
+    def apply(self, changes: FlowChanges, groups: Mapping[int, Group]) -> None:
+        """Make the changes and replace the groups."""
+        for key in changes.drop:
+            del self.flows[key]
+        self.flows.update(changes.put)
+        self._by_identity, self.groups = changes.by_identity, groups
+
+
+class StoredFlow(NamedTuple):
+    """A flow and its value in the map: its steps and the index of its counters."""
+
+    flow: Flow
+    value: bytes
+
+
+class _MaskUse:
+    """A mask in use: its number, and how many flows of each rank have it."""
+
+    def __init__(self, number: int, mask: Mask) -> None:
+        self.number = number
+        self.bits = map_layout.mask_key(mask)
+        self.ranks: Counter[int] = Counter()
+
+
+class FlowMap:
+    """The flows of one switch, and the keys that the map holds."""
+
+    def __init__(self, fd: int) -> None:
+        """Start without flows; the caller closes `fd`, the map's descriptor."""
+        self._fd = fd
+        self._flows: dict[FlowKey, StoredFlow] = {}
+        self._masks: dict[Mask, _MaskUse] = {}
+        self._rivals: dict[MapPlace, list[StoredFlow]] = {}
+        """For each match, its flows of all priorities."""
+        self._stale: tuple[set[MapPlace], ...] = (set(), set())
+        self._keys: tuple[set[bytes], ...] = (set(), set())
+
+    def check(self, put: Iterable[Flow], drop: Collection[FlowKey]) -> None:
+        """Raise FlowError, naming a flow, if the changed flows would have too many masks."""
+        counts = {mask: use.ranks.total() for mask, use in self._masks.items()}
+        for key in drop:
+            counts[key[0].mask] -= 1
+        masks = {mask for mask, flows in counts.items() if flows}
+        for flow in put:
+            masks.add(flow.match.mask)
+            if len(masks) > map_layout.MAX_MASKS:
+                limit = f"a switch has at most {map_layout.MAX_MASKS} different masks"
+                raise FlowError(f"flow {flow}: one mask too many, {limit}")
+
+    def change(
+        self, put: Mapping[FlowKey, StoredFlow], drop: Collection[FlowKey]
+    ) -> dict[FlowKey, StoredFlow]:
+        """Add and remove flows, without writing to the map yet.
+
+        Returns:
+            The flows that were replaced or removed.
+        """
+        keys = (key for some in (drop, put) for key in some)
+        before = {key: stored for key in keys if (stored := self._flows.pop(key, None))}
+        touched: set[MapPlace] = set()
+        for stored in before.values():
+            touched.add(self._remove(stored))
+        for stored in put.values():
+            touched.add(self._add(stored))
+        self._flows.update(put)
+        for generation in self._stale:
+            generation.update(touched)
+        return before
+
+    def _remove(self, stored: StoredFlow) -> MapPlace:
+        flow = stored.flow
+        mask = flow.match.mask
+        use = self._masks[mask]
+        place = map_layout.match_key(flow.match), use.number
+        use.ranks[flow.rank] -= 1
+        if not use.ranks[flow.rank]:
+            del use.ranks[flow.rank]
+            if not use.ranks:
+                del self._masks[mask]
+        if len(rivals := self._rivals[place]) > 1:
+            rivals.remove(stored)
+        else:
+            del self._rivals[place]
+        return place
+
+    def _add(self, stored: StoredFlow) -> MapPlace:
+        match, rank = stored.flow.match, stored.flow.rank
+        if (use := self._masks.get(match.mask)) is None:
+            taken = {use.number for use in self._masks.values()}
+            number = next(number for number in range(map_layout.MAX_MASKS) if number not in taken)
+            use = self._masks[match.mask] = _MaskUse(number, match.mask)
+        use.ranks[rank] += 1
+        place = map_layout.match_key(match), use.number
+        self._rivals.setdefault(place, []).append(stored)
+        return place
+
+    def masks(self, generation: int) -> bytes:
+        """Return all masks of a generation in the order of the search."""
+        uses = self._masks.values()
+        return map_layout.packed_masks(
+            {use.bits + _last_word(use.number, generation): max(use.ranks) for use in uses}
+        )
+
+    def write(self, generation: int) -> None:
+        """Write the flows to a generation that isn't active.
+
+        Raises:
+            BpfError: If the kernel refuses. The generation may lack some flows then.
+        """
+        stale, keys = self._stale[generation], self._keys[generation]
+        put: dict[bytes, bytes] = {}
+        delete: list[bytes] = []
+        words = [_last_word(number, generation) for number in range(map_layout.MAX_MASKS)]
+        for bits, number in stale:
+            key = bits + words[number]
+            if rivals := self._rivals.get((bits, number)):
+                is_alone = len(rivals) == 1
+                first = rivals[0] if is_alone else max(rivals, key=lambda rival: rival.flow.rank)
+                put[key] = first.value
+            elif key in keys:
+                delete.append(key)
+        bpf_calls.delete_from_map(self._fd, delete)
+        keys.difference_update(delete)
+        keys.update(put)
+        try:
+            bpf_calls.update_map(self._fd, put)
+        except bpf.BpfError:
+            keys.difference_update(put)
+            for key in put:  # the kernel doesn't report how many it wrote
+                bpf_calls.delete_from_map(self._fd, [key], ignored_errno=errno.ENOENT)
+            raise
+        stale.clear()
+
+
+def _last_word(number: int, generation: int) -> bytes:
+    return (number << 1 | generation).to_bytes(4)

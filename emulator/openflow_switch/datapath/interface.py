@@ -1,0 +1,98 @@
+"""Interface between a switch and a datapath, which forwards the switch's packets.
+
+A datapath takes flows, and returns counters and packets for the controller.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of a switch: its number, the name of its interface, and whether it has carrier."""
+
+    number: int
+    name: str
+    up: bool = True
+
+
+@dataclass(frozen=True)
+class PuntedPacket:
+    """A packet that a flow sent to the controller.
+
+    Attributes:
+        in_port: The port where it arrived.
+        frame: Its first bytes, at most as many as the flow's output action asks for. A datapath may
+            truncate it further (OpenFlow 1.3.5, 7.4.1): the kernel's returns at most 16,360 bytes.
+        length: Its length in bytes.
+        flow: The flow that sent it.
+    """
+
+    in_port: int
+    frame: bytes
+    length: int
+    flow: FlowKey
+
+
+@dataclass(frozen=True)
+class FlowCount:
+    """Packets and bytes of a flow, bytes without the frame check sequence.
+
+    A frame before segmentation offload counts as the number of packets that it becomes. Its bytes
+    are those of the frame, so the headers of all packets but the first aren't counted.
+    """
+
+    packets: int = 0
+    bytes: int = 0
+
+
+Groups = Mapping[int, Group]
+Ports = Mapping[int, Port]
+
+
+class Datapath(Protocol):
+    """Forwards the packets of a switch by its flows. One thread makes all calls."""
+
+    @property
+    def ports(self) -> Mapping[int, Port]:
+        """The ports by number."""
+
+    def load(self, flows: Sequence[Flow], groups: Sequence[Group] = ()) -> None:
+        """Replace the flows and groups; no packet sees a mixture of old and new.
+
+        The last of several flows with equal keys counts. A flow keeps the counters of a previous
+        flow with its key.
+
+        Raises:
+            FlowError: If a flow, which the error names, is invalid or doesn't fit. Nothing has
+                changed.
+        """
+
+    def port_changed(self, number: int, *, up: bool) -> None:
+        """Report the carrier of a port, which fast-failover groups follow."""
+
+    def counters(self, keys: Iterable[FlowKey] | None = None) -> Mapping[FlowKey, FlowCount]:
+        """Return the counters of flows by key, since a flow with the key was first loaded.
+
+        Args:
+            keys: Keys of flows; None for all. Unknown keys are left out.
+        """
+
+    def send(self, port: int, frame: bytes) -> None:
+        """Send a frame out of a port without any flow (packet-out).
+
+        Raises:
+            FlowError: If there is no such port, or the frame can't be sent.
+        """
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when there are punted packets."""
+
+    def received(self) -> Sequence[PuntedPacket]:
+        """Take the packets that flows have sent to the controller; never block."""
+
+    def close(self) -> None:
+        """Release the datapath's descriptors."""

@@ -1,0 +1,245 @@
+"""The tc-BPF program of a switch: finds the flow of each incoming frame and executes its steps.
+
+One program serves all ports of all switches, so that the kernel verifies it once. The filter that
+attaches the program to a port carries the numbers of switch and port as class id, which the kernel
+passes with the frame (tc-bpf(8)).
+
+Each change of the table increments `select`. The program reads `select`, copies the flow that it
+finds to its stack, and reads `select` again. If `select` has not changed, the copy is consistent,
+because the owner writes to the inactive generation only; otherwise the program searches again. x86
+keeps the order of these loads; barriers keep it on other processors.
+"""
+
+from collections.abc import Iterator
+
+from emulator.linux import bpf_assembler as bpf
+from emulator.linux.bpf_assembler import Jump, Label, Reg, Size
+from emulator.openflow_switch.datapath import emissions, map_layout
+from emulator.openflow_switch.datapath.action_program import execute_steps
+from emulator.openflow_switch.datapath.map_layout import KeyOffset, MemoryLayout
+from emulator.openflow_switch.datapath.program_context import (
+    SKB,
+    Code,
+    MapDescriptors,
+    SkBuff,
+    Stack,
+    call,
+    clear_stack,
+    frame_length,
+    in_port,
+    load_barrier,
+    load_frame,
+    memory_address,
+    network_order,
+    on_stack,
+    switch_map,
+)
+from emulator.openflow_switch.flows.packet import ARP, IPV4, IPV6, WITH_PORTS
+
+ATTEMPTS = 4
+"""Number of searches, each interrupted by a change of the table, before a packet is dropped."""
+
+
+def switch_program(layout: MemoryLayout, maps: MapDescriptors, *, barriers: bool = False) -> Code:
+    """Return the program of all switches.
+
+    Args:
+        layout: The layout of the switches' memory.
+        maps: Descriptors of the maps.
+        barriers: Whether to emit barriers also where the processor keeps the order of loads.
+    """
+    yield bpf.move(SKB, Reg.R1)
+    yield from _find_maps(layout, maps)
+    yield from _build_key(layout)
+    yield bpf.store(Size.DOUBLE, Reg.R10, Stack.ATTEMPTS, 0)
+    yield from _search(layout, barriers=barriers)
+    yield from _count(layout)
+    yield from _select_slot()
+    yield from execute_steps(layout, maps)
+    yield Label("exhausted")
+    yield from memory_address(Reg.R3, layout.EXHAUSTED)
+    yield bpf.move(Reg.R4, 1)
+    yield bpf.atomic_add(Reg.R3, 0, Reg.R4)
+    yield Label("drop")
+    yield bpf.move(Reg.R0, bpf.TC_ACT_SHOT)
+    yield bpf.exit_program()
+
+
+def _find_maps(layout: MemoryLayout, maps: MapDescriptors) -> Code:
+    """Find the switch's maps; the upper bits of the class id are the switch's number."""
+    yield bpf.load(Size.WORD, Reg.R1, SKB, SkBuff.TC_CLASSID)
+    yield bpf.shift_right(Reg.R1, layout.port_bits)
+    yield bpf.store(Size.DOUBLE, Reg.R10, Stack.NUMBER, 0)
+    yield bpf.store(Size.WORD, Reg.R10, Stack.NUMBER, Reg.R1)
+    yield from switch_map(maps.table)
+    yield bpf.store(Size.DOUBLE, Reg.R10, Stack.TABLE, Reg.R0)
+    yield from switch_map(maps.memory)
+    yield from call(bpf.MAP_LOOKUP, Reg.R0, on_stack(Stack.NUMBER + 4))  # its only element, 0
+    yield bpf.jump_if(Jump.EQUAL, Reg.R0, 0, "drop")
+    yield bpf.store(Size.DOUBLE, Reg.R10, Stack.MEMORY, Reg.R0)
+
+
+def _build_key(layout: MemoryLayout) -> Code:
+    """Write the packet's fields to Stack.KEY."""
+    key = Stack.KEY
+    yield from clear_stack(key, map_layout.KEY_BYTES)
+    yield bpf.store(Size.WORD, Reg.R10, key + KeyOffset.LAST_WORD, -1)
+    yield from in_port(Reg.R1, layout)
+    yield bpf.big_endian(Reg.R1, 32)
+    yield bpf.store(Size.WORD, Reg.R10, key + KeyOffset.IN_PORT, Reg.R1)
+    yield from load_frame(0, key + KeyOffset.ETH_DST, 14)
+    yield bpf.jump_if(Jump.NEGATIVE, Reg.R0, 0, "drop")
+    yield bpf.load(Size.HALF, Reg.R1, Reg.R10, key + KeyOffset.ETH_TYPE)
+    yield bpf.jump_if(Jump.EQUAL, Reg.R1, network_order(ARP, 16), "arp")
+    yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R1, network_order(IPV4, 16), "keyed")
+    yield from _build_ipv4_key()
+    yield bpf.jump("keyed")
+    yield Label("arp")
+    # Load the last field first: if the frame is too short, all ARP fields stay zero.
+    yield from load_frame(14 + 24, key + KeyOffset.ARP_TPA, 4)
+    yield bpf.jump_if(Jump.NEGATIVE, Reg.R0, 0, "keyed")
+    yield from load_frame(14 + 14, key + KeyOffset.ARP_SPA, 4)
+    yield from load_frame(14 + 6, key + KeyOffset.ARP_OP, 2)
+    yield Label("keyed")
+
+
+def _build_ipv4_key() -> Code:
+    key, header = Stack.KEY, Stack.IPV4_HEADER
+    yield from load_frame(14, header, 20)
+    yield bpf.jump_if(Jump.NEGATIVE, Reg.R0, 0, "keyed")
+    yield bpf.load(Size.BYTE, Reg.R1, Reg.R10, header + 1)
+    yield bpf.shift_right(Reg.R1, 2)
+    yield bpf.store(Size.BYTE, Reg.R10, key + KeyOffset.IP_DSCP, Reg.R1)
+    yield bpf.load(Size.BYTE, Reg.R7, Reg.R10, header + 9)
+    yield bpf.store(Size.BYTE, Reg.R10, key + KeyOffset.IP_PROTO, Reg.R7)
+    for offset, place in ((12, KeyOffset.IPV4_SRC), (16, KeyOffset.IPV4_DST)):
+        yield bpf.load(Size.WORD, Reg.R1, Reg.R10, header + offset)
+        yield bpf.store(Size.WORD, Reg.R10, key + place, Reg.R1)
+    yield bpf.load(Size.HALF, Reg.R1, Reg.R10, header + 6)
+    yield bpf.bit_and(Reg.R1, network_order(0x1FFF, 16))
+    yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R1, 0, "keyed")  # a later fragment has no ports
+    for protocol in WITH_PORTS:
+        yield bpf.jump_if(Jump.EQUAL, Reg.R7, protocol, "ports")
+    yield bpf.jump("keyed")
+    yield Label("ports")
+    yield bpf.load(Size.BYTE, Reg.R7, Reg.R10, header)
+    yield bpf.bit_and(Reg.R7, 0x0F)
+    yield bpf.shift_left(Reg.R7, 2)
+    yield bpf.add(Reg.R7, 14)
+    yield from load_frame(Reg.R7, key + KeyOffset.TP_SRC, 4)
+
+
+def _search(layout: MemoryLayout, *, barriers: bool) -> Code:
+    """Copy the matching flow of the highest rank to Stack.FLOW."""
+    mask, best, index = Reg.R7, Reg.R8, Reg.R9
+    yield Label("search")
+    yield from memory_address(Reg.R1, layout.SELECT)
+    yield bpf.load(Size.WORD, Reg.R1, Reg.R1)
+    yield bpf.store(Size.DOUBLE, Reg.R10, Stack.EPOCH, Reg.R1)
+    yield from load_barrier(always=barriers)
+    yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.EPOCH)
+    yield bpf.bit_and(Reg.R1, 1)
+    yield bpf.multiply(Reg.R1, layout.generation_bytes)
+    yield from memory_address(mask, layout.masks(0))
+    yield bpf.add(mask, Reg.R1)
+    yield bpf.store(Size.DOUBLE, Reg.R10, Stack.BEST_RANK, 0)
+    yield bpf.move(best, 0)
+    yield bpf.move(index, 0)
+    yield Label("mask")
+    yield bpf.jump_if(Jump.GREATER_OR_EQUAL, index, map_layout.MAX_MASKS, "searched")
+    yield bpf.load(Size.DOUBLE, Reg.R1, mask, map_layout.KEY_BYTES)
+    yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R10, Stack.BEST_RANK)
+    yield bpf.jump_if(Jump.GREATER_OR_EQUAL, Reg.R2, Reg.R1, "searched")  # no better rank follows
+    for part in range(0, map_layout.KEY_BYTES, 8):
+        yield bpf.load(Size.DOUBLE, Reg.R1, mask, part)
+        yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R10, Stack.KEY + part)
+        yield bpf.bit_and(Reg.R1, Reg.R2)
+        yield bpf.store(Size.DOUBLE, Reg.R10, Stack.MASKED_KEY + part, Reg.R1)
+    yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.TABLE)
+    yield from call(bpf.MAP_LOOKUP, Reg.R1, on_stack(Stack.MASKED_KEY))
+    yield bpf.jump_if(Jump.EQUAL, Reg.R0, 0, "next mask")
+    yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R0)
+    yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R10, Stack.BEST_RANK)
+    yield bpf.jump_if(Jump.GREATER_OR_EQUAL, Reg.R2, Reg.R1, "next mask")
+    yield bpf.store(Size.DOUBLE, Reg.R10, Stack.BEST_RANK, Reg.R1)
+    yield bpf.move(best, Reg.R0)
+    yield Label("next mask")
+    yield bpf.add(mask, map_layout.MASK.size)
+    yield bpf.add(index, 1)
+    yield bpf.jump("mask")
+    yield Label("searched")
+    yield from _copy_flow(layout, best, barriers=barriers)
+
+
+def _copy_flow(layout: MemoryLayout, best: Reg, *, barriers: bool) -> Code:
+    """Copy the flow, and search again if the table has changed meanwhile."""
+    yield bpf.jump_if(Jump.EQUAL, best, 0, "copied")
+    for part in range(0, map_layout.VALUE_BYTES, 8):
+        yield bpf.load(Size.DOUBLE, Reg.R1, best, part)
+        yield bpf.store(Size.DOUBLE, Reg.R10, Stack.FLOW + part, Reg.R1)
+    yield Label("copied")
+    yield from load_barrier(always=barriers)
+    yield from memory_address(Reg.R1, layout.SELECT)
+    yield bpf.load(Size.WORD, Reg.R1, Reg.R1)
+    yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R10, Stack.EPOCH)
+    yield bpf.jump_if(Jump.EQUAL, Reg.R1, Reg.R2, "unchanged")
+    yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.ATTEMPTS)
+    yield bpf.add(Reg.R1, 1)
+    yield bpf.store(Size.DOUBLE, Reg.R10, Stack.ATTEMPTS, Reg.R1)
+    yield bpf.jump_if(Jump.GREATER_OR_EQUAL, Reg.R1, ATTEMPTS, "exhausted")
+    yield bpf.jump("search")
+    yield Label("unchanged")
+    yield bpf.jump_if(Jump.EQUAL, best, 0, "drop")  # no flow matches the packet
+
+
+def _count(layout: MemoryLayout) -> Code:
+    """Add the frame to the flow's counters."""
+    yield bpf.load(Size.WORD, Reg.R1, Reg.R10, Stack.FLOW + 8)
+    yield bpf.jump_if(Jump.GREATER_OR_EQUAL, Reg.R1, layout.counters, "drop")
+    yield bpf.multiply(Reg.R1, 16)
+    yield from memory_address(Reg.R3, layout.counter(0))
+    yield bpf.add(Reg.R3, Reg.R1)
+    yield bpf.load(Size.WORD, Reg.R4, SKB, SkBuff.GSO_SEGMENTS)
+    yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R4, 0, "segments")
+    yield bpf.move(Reg.R4, 1)
+    yield Label("segments")
+    yield bpf.atomic_add(Reg.R3, 0, Reg.R4)
+    yield from frame_length(Reg.R4, Reg.R5)
+    yield bpf.atomic_add(Reg.R3, 8, Reg.R4)
+
+
+def _select_slot() -> Code:
+    """Set R9 to the bit of the packet's slot (`emissions.select_slot`) if the steps use slots."""
+    yield bpf.move(Reg.R9, 1)
+    yield bpf.load(Size.WORD, Reg.R1, Reg.R10, Stack.FLOW + 12)
+    yield bpf.jump_if(Jump.EQUAL, Reg.R1, 0, "slotted")
+    yield from clear_stack(Stack.MASKED_KEY, 32)
+    yield bpf.load(Size.HALF, Reg.R1, Reg.R10, Stack.KEY + KeyOffset.ETH_TYPE)
+    yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R1, network_order(IPV6, 16), "no IPv6")
+    yield from load_frame(14 + 8, Stack.MASKED_KEY, 32)
+    yield Label("no IPv6")
+    yield bpf.move(Reg.R2, 0)
+    for size, place, prime in _hashed_words():
+        yield bpf.load(size, Reg.R1, Reg.R10, place)
+        yield bpf.big_endian(Reg.R1, 32 if size is Size.WORD else 16)
+        yield bpf.multiply(Reg.R1, prime)
+        yield bpf.add(Reg.R2, Reg.R1)
+    yield bpf.constant(Reg.R1, emissions.MIX)
+    yield bpf.multiply(Reg.R2, Reg.R1)
+    yield bpf.shift_right(Reg.R2, emissions.FINAL_SHIFT)
+    yield bpf.shift_left(Reg.R9, Reg.R2)
+    yield Label("slotted")
+
+
+def _hashed_words() -> Iterator[tuple[Size, int, int]]:
+    """Yield the words that decide a packet's slot: size, place on the stack, multiplier."""
+    key = Stack.KEY
+    yield Size.WORD, key + KeyOffset.IPV4_SRC, emissions.PRIMES["ipv4_src"]
+    yield Size.WORD, key + KeyOffset.IPV4_DST, emissions.PRIMES["ipv4_dst"]
+    yield Size.HALF, key + KeyOffset.ARP_OP, emissions.PRIMES["ip_proto"]
+    yield Size.WORD, key + KeyOffset.TP_SRC, emissions.PORTS_PRIME
+    macs = ((Size.WORD, 0), (Size.HALF, 4), (Size.HALF, 6), (Size.WORD, 8))
+    for (size, place), prime in zip(macs, emissions.MAC_PRIMES, strict=True):
+        yield size, key + KeyOffset.ETH_DST + place, prime
+    for place, prime in enumerate(emissions.IPV6_PRIMES):
+        yield Size.WORD, Stack.MASKED_KEY + 4 * place, prime

@@ -1,0 +1,1 @@
+"""Packets, matches, flows and groups as values, which a datapath executes."""

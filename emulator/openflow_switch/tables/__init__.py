@@ -1,0 +1,1 @@
+"""Flow tables, groups and counters as values, and the pipeline that flattens the tables."""

@@ -1,0 +1,282 @@
+"""Flow tables and groups as values: flow-mods and group-mods produce new tables.
+
+A switch has `TABLE_COUNT` flow tables. A datapath has one table, which `pipeline` computes.
+Section numbers refer to OpenFlow 1.3.5.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from emulator.openflow_switch.flows.flow import SetField, ToGroup, group_ids
+from emulator.openflow_switch.flows.packet import IPV4
+from emulator.openflow_switch.protocol import constants as ofp
+from emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
+from emulator.openflow_switch.protocol.decoder import FlowMod, FlowStatsRequest, GroupMod
+from emulator.openflow_switch.tables.counters import TrafficCount
+from emulator.openflow_switch.tables.flow_entry import EntryKey, FlowEntry
+from emulator.openflow_switch.tables.group_entry import (
+    GroupEntry,
+    check_groups,
+    check_ports,
+    group_entry,
+)
+
+TABLE_COUNT: Final = 8
+MAX_ENTRIES: Final = 65536
+"""Maximum number of entries of all tables of a switch."""
+_FLAGS: Final = sum(ofp.FlowFlag)
+_DELETES: Final = {ofp.FlowCommand.DELETE, ofp.FlowCommand.DELETE_STRICT}
+_ANY_OUTPUT: Final = (ofp.PortNumber.ANY, ofp.ANY_GROUP)
+_STRICT: Final = {ofp.FlowCommand.MODIFY_STRICT, ofp.FlowCommand.DELETE_STRICT}
+
+
+@dataclass(frozen=True)
+class RemovedEntry:
+    """A removed flow entry, the reason, and its counters if they are known."""
+
+    entry: FlowEntry
+    reason: ofp.RemovedReason
+    count: TrafficCount = field(default_factory=TrafficCount)
+
+
+@dataclass(frozen=True)
+class FlowTables:
+    """All flow entries and groups of a switch."""
+
+    entries: Mapping[EntryKey, FlowEntry] = field(default_factory=dict)
+    groups: Mapping[int, GroupEntry] = field(default_factory=dict)
+    last_serial: int = 0
+
+    def selected(self, request: FlowStatsRequest) -> Iterator[FlowEntry]:
+        """Return the entries that a statistics request selects."""
+        return _selected(self.entries.values(), request)
+
+    def without_expired(
+        self, used_ns: Mapping[int, int], now_ns: int
+    ) -> tuple["FlowTables", tuple[RemovedEntry, ...]]:
+        """Remove the entries whose timeout has passed.
+
+        Args:
+            used_ns: When entries, by serial, last took a packet.
+            now_ns: The current time of the same clock.
+
+        Returns:
+            The remaining tables, and the removed entries.
+        """
+        removed = tuple(
+            RemovedEntry(entry, expiry[1])
+            for entry in self.entries.values()
+            if (expiry := entry.expiry(used_ns.get(entry.serial, 0))) and expiry[0] <= now_ns
+        )
+        if not removed:
+            return self, ()
+        remaining = dict(self.entries)
+        for removal in removed:
+            del remaining[removal.entry.key]
+        return replace(self, entries=remaining), removed
+
+
+@dataclass(frozen=True)
+class TableUpdate:
+    """The result of some flow-mods and group-mods.
+
+    Attributes:
+        tables: The tables after the messages.
+        refused: The refused messages, by their index, with their errors.
+        removed: The removed entries.
+        resets_counters: Whether an entry whose key existed before starts its counters at zero,
+            while the datapath's counters go on.
+        is_changed: Whether anything changed.
+    """
+
+    tables: FlowTables
+    refused: tuple[tuple[int, OpenFlowError], ...] = ()
+    removed: tuple[RemovedEntry, ...] = ()
+    resets_counters: bool = False
+    is_changed: bool = False
+
+
+def updated_tables(
+    tables: FlowTables, mods: Sequence[FlowMod | GroupMod], ports: AbstractSet[int], now_ns: int
+) -> TableUpdate:
+    """Apply flow-mods and group-mods in order; each one succeeds or is refused separately.
+
+    Args:
+        tables: The tables before the messages.
+        mods: The messages.
+        ports: The ports of the switch, the only ones that outputs may name.
+        now_ns: The current time.
+    """
+    draft = _Draft(tables, ports, now_ns)
+    refused = []
+    for place, mod in enumerate(mods):
+        try:
+            draft.flow_mod(mod) if isinstance(mod, FlowMod) else draft.group_mod(mod)
+        except OpenFlowError as error:
+            refused.append((place, error))
+    after = FlowTables(draft.entries, draft.groups, draft.last_serial)
+    return TableUpdate(
+        after, tuple(refused), tuple(draft.removed), draft.resets_counters, draft.is_changed
+    )
+
+
+class _Draft:
+    """Mutable tables, copied once for many messages. A refused message changes nothing."""
+
+    def __init__(self, tables: FlowTables, ports: AbstractSet[int], now_ns: int) -> None:
+        self.entries, self.groups = dict(tables.entries), dict(tables.groups)
+        self.last_serial, self.removed = tables.last_serial, list[RemovedEntry]()
+        self.resets_counters, self.is_changed = False, False
+        self._ports, self._now_ns = ports, now_ns
+        self._removed_keys = set[EntryKey]()
+
+    def flow_mod(self, mod: FlowMod) -> None:
+        deletes = mod.command in _DELETES
+        if mod.table >= TABLE_COUNT and not (deletes and mod.table == ofp.ALL_TABLES):
+            raise OpenFlowError(ErrorCode.FLOW_BAD_TABLE, f"table {mod.table}")
+        if not deletes:
+            self._check(mod)
+        match mod.command:
+            case ofp.FlowCommand.ADD:
+                self._add(mod)
+            case ofp.FlowCommand.MODIFY | ofp.FlowCommand.MODIFY_STRICT:
+                for entry in self._selected(mod):
+                    self._modify(entry, mod)
+            case ofp.FlowCommand.DELETE | ofp.FlowCommand.DELETE_STRICT:
+                for entry in self._selected(mod):
+                    self._delete(entry, ofp.RemovedReason.DELETE)
+            case _:
+                raise OpenFlowError(ErrorCode.FLOW_BAD_COMMAND, f"command {mod.command}")
+
+    def _selected(self, mod: FlowMod) -> list[FlowEntry]:
+        """Return the entries to modify or delete (6.4).
+
+        A strict command selects the entry with the match and priority, another command all entries
+        whose packets the match covers.
+        """
+        among: Iterable[FlowEntry] = self.entries.values()
+        if mod.command in _STRICT:
+            tables = range(TABLE_COUNT) if mod.table == ofp.ALL_TABLES else (mod.table,)
+            keys = ((table, mod.priority, mod.match) for table in tables)
+            among = [entry for key in keys if (entry := self.entries.get(key))]
+        deletes = mod.command in _DELETES
+        outputs = (mod.out_port, mod.out_group) if deletes else _ANY_OUTPUT
+        request = FlowStatsRequest(mod.table, *outputs, mod.cookie, mod.cookie_mask, mod.match)
+        return list(_selected(among, request))
+
+    def _add(self, mod: FlowMod) -> None:
+        key = mod.table, mod.priority, mod.match
+        old = self.entries.get(key)
+        if mod.flags & ofp.FlowFlag.CHECK_OVERLAP and self._overlaps(mod):
+            raise OpenFlowError(ErrorCode.FLOW_OVERLAP, str(mod.match))
+        if old is None and len(self.entries) >= MAX_ENTRIES:
+            raise OpenFlowError(ErrorCode.FLOW_TABLE_FULL, f"{MAX_ENTRIES} entries")
+        serial = (
+            old.serial if old and not mod.flags & ofp.FlowFlag.RESET_COUNTS else self._new_serial()
+        )
+        self.resets_counters |= key in self._removed_keys or bool(old and old.serial != serial)
+        self.is_changed = True
+        timeouts = mod.idle_s, mod.hard_s
+        self.entries[key] = FlowEntry(
+            serial, *key, mod.instructions, mod.cookie, mod.flags, *timeouts, self._now_ns
+        )
+
+    def _overlaps(self, mod: FlowMod) -> bool:
+        return any(
+            entry.table == mod.table
+            and entry.priority == mod.priority
+            and entry.match.overlaps(mod.match)
+            for entry in self.entries.values()
+        )
+
+    def _new_serial(self) -> int:
+        self.last_serial += 1
+        return self.last_serial
+
+    def _modify(self, entry: FlowEntry, mod: FlowMod) -> None:
+        """Replace the instructions; keep cookie, timeouts and flags.
+
+        Counters are kept too, unless the message has OFPFF_RESET_COUNTS (6.4).
+        """
+        serial = entry.serial
+        if mod.flags & ofp.FlowFlag.RESET_COUNTS:
+            serial, self.resets_counters = self._new_serial(), True
+        self.is_changed = True
+        self.entries[entry.key] = replace(entry, serial=serial, instructions=mod.instructions)
+
+    def _delete(self, entry: FlowEntry, reason: ofp.RemovedReason) -> None:
+        self.is_changed = True
+        del self.entries[entry.key]
+        self._removed_keys.add(entry.key)
+        self.removed.append(RemovedEntry(entry, reason))
+
+    def _check(self, mod: FlowMod) -> None:
+        """Refuse an impossible addition or modification before it changes anything."""
+        if mod.buffer != ofp.NO_BUFFER:
+            raise OpenFlowError(ErrorCode.BUFFER_UNKNOWN, f"no buffer {mod.buffer:#x}")
+        if mod.flags & ~_FLAGS:
+            raise OpenFlowError(ErrorCode.FLOW_BAD_FLAGS, f"{mod.flags:#x}")
+        goto, actions = mod.instructions.goto, mod.instructions.actions
+        if goto is not None and not mod.table < goto < min(TABLE_COUNT, ofp.MAX_TABLE):
+            raise OpenFlowError(
+                ErrorCode.INSTRUCTION_BAD_TABLE, f"from table {mod.table} to {goto}"
+            )
+        is_ipv4 = mod.match.eth_type == (IPV4, 0xFFFF)
+        for action in actions:
+            if isinstance(action, ToGroup):
+                check_groups((action,), self.groups)
+            elif isinstance(action, SetField) and action.name == "ip_dscp" and not is_ipv4:
+                raise OpenFlowError(ErrorCode.ACTION_MATCH_INCONSISTENT, "a DSCP without IPv4")
+        check_ports(actions, self._ports)
+
+    def group_mod(self, mod: GroupMod) -> None:
+        match mod.command:
+            case ofp.GroupCommand.ADD | ofp.GroupCommand.MODIFY:
+                self._put_group(mod)
+            case ofp.GroupCommand.DELETE:
+                self._delete_groups(mod.group)
+            case _:
+                raise OpenFlowError(ErrorCode.GROUP_BAD_COMMAND, f"command {mod.command}")
+
+    def _put_group(self, mod: GroupMod) -> None:
+        adds, old = mod.command == ofp.GroupCommand.ADD, self.groups.get(mod.group)
+        if adds and old:
+            raise OpenFlowError(ErrorCode.GROUP_EXISTS, f"group {mod.group}")
+        if not adds and not old:
+            raise OpenFlowError(ErrorCode.GROUP_UNKNOWN, f"group {mod.group}")
+        created_ns = old.created_ns if old else self._now_ns
+        self.groups[mod.group] = group_entry(mod, self.groups, self._ports, created_ns)
+        self.is_changed = True
+
+    def _delete_groups(self, number: int) -> None:
+        """Delete a group, or all, with the entries that use it (6.5).
+
+        A group that a remaining group uses can't be deleted.
+        """
+        deleted = set(self.groups) if number == ofp.ALL_GROUPS else {number} & set(self.groups)
+        remaining = [group for other, group in self.groups.items() if other not in deleted]
+        if any(deleted & group.next_groups for group in remaining):
+            raise OpenFlowError(ErrorCode.GROUP_CHAINED, f"group {number}")
+        for group in deleted:
+            del self.groups[group]
+            self.is_changed = True
+        for entry in list(self.entries.values()):
+            if not deleted.isdisjoint(group_ids(entry.instructions.actions)):
+                self._delete(entry, ofp.RemovedReason.GROUP_DELETE)
+
+
+def _selected(among: Iterable[FlowEntry], request: FlowStatsRequest) -> Iterator[FlowEntry]:
+    """Return the entries that fit a request's table, cookie, outputs and match (6.4)."""
+    any_match = not request.match.masked
+    any_output = (request.out_port, request.out_group) == _ANY_OUTPUT
+    cookie = request.cookie & request.cookie_mask
+    for entry in among:
+        if (
+            entry.cookie & request.cookie_mask == cookie
+            and request.table in {ofp.ALL_TABLES, entry.table}
+            and (any_match or request.match.covers(entry.match))
+            and (any_output or entry.outputs_to(request.out_port, request.out_group))
+        ):
+            yield entry

@@ -1,0 +1,143 @@
+"""Flattens the flow tables of a switch into the single table that a datapath has.
+
+An entry with a goto-table instruction becomes one flow for each entry of the next table that its
+packets can match (after the fields that the first entry sets), and one flow for the packets that
+match no entry of the next table, which stop there. Flows are ordered by the priority of their first
+entry, then by that of the next. Without goto-table instructions, the entries of table 0 are the
+flows.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from emulator.openflow_switch.flows.flow import Action, Flow, FlowKey, Group, SetField
+from emulator.openflow_switch.flows.match import Match
+from emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
+from emulator.openflow_switch.tables.counters import FlowPath, group_parts
+from emulator.openflow_switch.tables.flow_entry import FlowEntry
+from emulator.openflow_switch.tables.flow_tables import FlowTables
+from emulator.openflow_switch.tables.group_entry import GroupEntry, ordered_actions
+
+MAX_FLOWS: Final = 65536
+"""Maximum number of flows of several tables: each needs its own 16-bit priority."""
+
+
+@dataclass(frozen=True)
+class _TablePath:
+    """A path of packets through the tables.
+
+    `match` selects the packets as they arrive. `applied` actions are executed along the path, the
+    `action_set` at its end.
+    """
+
+    entries: tuple[FlowEntry, ...]
+    match: Match
+    applied: tuple[Action, ...]
+    action_set: tuple[Action, ...] = ()
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        return tuple(entry.priority for entry in self.entries)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The flows for a datapath, and the entries that the packets of each flow visit.
+
+    `visited` has the entries of each flow in the order of `flows`.
+    """
+
+    flows: tuple[Flow, ...]
+    group_entries: Mapping[int, GroupEntry]
+    visited: tuple[tuple[FlowEntry, ...], ...]
+    is_multi_table: bool = False
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups for the datapath."""
+        return tuple(entry.group for entry in self.group_entries.values())
+
+    @cached_property
+    def entries(self) -> Mapping[FlowKey, tuple[FlowEntry, ...]]:
+        """The entries that the packets of a flow visit, in order."""
+        return {flow.key: path for flow, path in zip(self.flows, self.visited, strict=True)}
+
+    @cached_property
+    def paths(self) -> Mapping[FlowKey, FlowPath]:
+        """The entries, groups and buckets that the packets of a flow visit."""
+        return {
+            flow.key: FlowPath(
+                entries,
+                tuple(group_parts(flow.actions, self.group_entries)) if flow.uses_groups else (),
+            )
+            for flow, entries in zip(self.flows, self.visited, strict=True)
+        }
+
+
+def pipeline(tables: FlowTables) -> Pipeline:
+    """Flatten flow tables into one.
+
+    Raises:
+        OpenFlowError: FLOW_TABLE_FULL if several tables make more than MAX_FLOWS flows.
+    """
+    if all(entry.instructions.goto is None for entry in tables.entries.values()):
+        first = [entry for entry in tables.entries.values() if entry.table == 0]
+        flows = tuple(entry.flow for entry in first)
+        return Pipeline(flows, tables.groups, tuple((entry,) for entry in first))
+    by_table = dict[int, list[FlowEntry]]()
+    for entry in tables.entries.values():
+        by_table.setdefault(entry.table, []).append(entry)
+    paths = dict[tuple[tuple[int, ...], Match], _TablePath]()
+    for entry in by_table.get(0, ()):
+        for path in _paths(_TablePath((), Match(), ()), entry, by_table):
+            # OpenFlow does not define which of two overlapping entries of equal priority matches.
+            paths.setdefault((path.rank, path.match), path)
+            if len(paths) > MAX_FLOWS:
+                detail = f"more than {MAX_FLOWS} flows over several tables"
+                raise OpenFlowError(ErrorCode.FLOW_TABLE_FULL, detail)
+    ordered_ranks = sorted({path.rank for path in paths.values()})
+    ranks = {rank: place for place, rank in enumerate(ordered_ranks)}
+    flows = tuple(
+        Flow(
+            path.match,
+            ranks[path.rank],
+            (*path.applied, *ordered_actions(path.action_set)),
+            path.entries[-1].cookie,
+        )
+        for path in paths.values()
+    )
+    visited = tuple(path.entries for path in paths.values())
+    return Pipeline(flows, tables.groups, visited, is_multi_table=True)
+
+
+def _paths(
+    before: _TablePath, entry: FlowEntry, by_table: Mapping[int, list[FlowEntry]]
+) -> Iterator[_TablePath]:
+    """Yield all continuations of a path by an entry."""
+    match = _arriving(before, entry.match)
+    if match is None:
+        return
+    instructions = entry.instructions
+    action_set = (*(() if instructions.clear else before.action_set), *instructions.write)
+    applied = (*before.applied, *instructions.apply)
+    path = _TablePath((*before.entries, entry), match, applied, action_set)
+    if instructions.goto is None:
+        yield path
+        return
+    # A packet that matches no entry of the next table stops without its action set (5.4).
+    yield _TablePath(path.entries, match, applied)
+    for following in by_table.get(instructions.goto, ()):
+        yield from _paths(path, following, by_table)
+
+
+def _arriving(before: _TablePath, match: Match) -> Match | None:
+    """Return the match of arriving packets that fit `match` after a path's actions, or None."""
+    fields = {field.name: field.value for field in before.applied if isinstance(field, SetField)}
+    remaining = dict(match.masked)
+    for name, value in fields.items():
+        required, mask = remaining.pop(name, (0, 0))
+        if value & mask != required:
+            return None
+    return before.match.intersection(Match(**remaining))

@@ -1,1 +1,0 @@
-"""An OpenFlow switch whose packets the kernel carries: its flows as values, its datapath in tc-BPF, its agent."""

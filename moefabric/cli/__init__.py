@@ -1,0 +1,1 @@
+"""Command line: one module for each command or family of commands."""

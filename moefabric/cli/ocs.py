@@ -1,0 +1,85 @@
+"""`moefabric ocs` and `moefabric events`: state and events of optical circuit switches."""
+
+import json
+from typing import Any
+
+import click
+
+from moefabric.cli.options import (
+    json_option,
+    name_option,
+    read_wiring,
+    region_of_ocs,
+    run_directory,
+)
+from moefabric.cli.output import print_result
+from moefabric.config.run_directory import FabricWiring
+from moefabric.core.topology import Region
+
+
+@click.command(short_help="Show the ports of an OCS.")
+@click.argument("ocs_name", metavar="[OCS]", default="ocs0")
+@click.option("--all", "all_ports", is_flag=True, help="Show ports without cross-connect, too.")
+@name_option
+@json_option
+def ocs(ocs_name: str, all_ports: bool, name: str | None, as_json: bool) -> None:
+    """Show the ports of an OCS with their state, partner and optical power.
+
+    A port is blocked, tuning, tuned or failed.
+    """
+    from emulator.ocs.client import request
+
+    run_dir = run_directory(name)
+    wiring = read_wiring(run_dir)
+    region = region_of_ocs(wiring, ocs_name)
+    reply = request(run_dir.ocs_socket(region), {"do": "show"})
+    identity = reply["identity"]
+    device = " ".join(identity[key] for key in ("vendor", "model", "serial", "firmware"))
+    ports = [
+        f"  {_port_line(port, wiring, region)}"
+        for port in reply["ports"]
+        if all_ports or port["state"] != "blocked" or port["admin"] != "enabled"
+    ]
+    lines = [f"{ocs_name}  {device}, {reply['startup']}", *ports]
+    print_result(reply, lines, as_json=as_json)
+
+
+def _port_line(port: dict[str, Any], wiring: FabricWiring, region: Region) -> str:
+    state, admin = port["state"], port["admin"]
+    words = (
+        str(port["port"]),
+        _nic_fibre(port["port"], wiring, region),
+        state,
+        "" if admin in ("enabled", state) else f"({admin})",
+        f"-> {port['partner']}" if port["partner"] is not None else "",
+        f"{port['power_dbm']:.1f} dBm" if port["power_dbm"] is not None else "",
+        port["label"],
+    )
+    return "  ".join(filter(None, words))
+
+
+def _nic_fibre(port: int, wiring: FabricWiring, region: Region) -> str:
+    """Return the NIC that sends into an input, or receives from an output."""
+    assert region.ocs is not None
+    is_input = port <= region.ocs.ports
+    number = port if is_input else port - region.ocs.ports
+    if number > len(region.servers) * wiring.fabric.optical:
+        return ""
+    return f"{wiring.fabric.nic_at(region, number)} {'out' if is_input else 'in'}"
+
+
+@click.command(short_help="Print the events of the OCSes.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with new events until interrupted.")
+@name_option
+def events(follow: bool, name: str | None) -> None:
+    """Print the events of the OCSes as JSON lines: changes, light, faults, alarms."""
+    from emulator.ocs import client
+
+    run_dir = run_directory(name)
+    sockets = {
+        region.ocs.name: run_dir.ocs_socket(region)
+        for region in read_wiring(run_dir).fabric.regions
+        if region.ocs is not None
+    }
+    for ocs_name, event in client.events(sockets, follow=follow):
+        click.echo(json.dumps({"ocs": ocs_name, **event}))

@@ -1,0 +1,68 @@
+"""Output of commands: results as text or JSON, progress on the console, and files."""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from moefabric.runner.progress import PlainProgressReporter, ProgressReporter
+
+STANDARD_OUTPUT: Final = Path("-")
+
+
+def print_result(result: object, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print a result as JSON or as lines of text."""
+    click.echo(json.dumps(result) if as_json else "\n".join(lines))
+
+
+class _BarReporter:
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._task = progress, progress.add_task("", total=total)
+
+    def show_message(self, text: str) -> None:
+        self._progress.console.print(text, highlight=False)
+
+    def advance(self, text: str) -> None:
+        self._progress.update(self._task, advance=1, description=text)
+
+
+@contextmanager
+def progress_reporter(total: int) -> Iterator[ProgressReporter]:
+    """Report progress of `total` steps: a bar on a terminal, plain lines elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield PlainProgressReporter()
+        return
+    columns = (BarColumn(bar_width=30), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield _BarReporter(progress, total)
+
+
+def check_writable(*files: Path | None) -> None:
+    """Check before long work that its results can be written, and create the folders.
+
+    Raises:
+        click.UsageError: if a file can't be written.
+    """
+    for file in files:
+        if file is None or file == STANDARD_OUTPUT:
+            continue
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("a"):
+                pass
+        except OSError as error:
+            raise click.UsageError(f"{file}: {error.strerror}") from error
+
+
+def write_output(file: Path | None, text: str) -> None:
+    """Write text to a file or to standard output; None discards it."""
+    if file == STANDARD_OUTPUT:
+        click.echo(text, nl=False)
+    elif file is not None:
+        file.write_text(text)

@@ -1,0 +1,78 @@
+"""`moefabric paper`: tables of the MixNet paper, predicted or emulated."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from moefabric.cli.options import FILE, INVALID
+from moefabric.cli.output import STANDARD_OUTPUT, check_writable, progress_reporter, write_output
+from moefabric.cli.signals import graceful_shutdown
+
+if TYPE_CHECKING:
+    from moefabric.paper.results import PaperResults
+
+
+@click.command(short_help="Reproduce the MixNet paper's tables.")
+@click.argument(
+    "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("examples/paper")
+)
+@click.option("--json", "json_file", type=FILE, help="Write every row as JSON.")
+@click.option("--report", type=FILE, help="Write one HTML page.")
+@click.option("--document", type=FILE, help="Write the predictions as Markdown: docs/paper.md.")
+@click.option(
+    "--emulated",
+    is_flag=True,
+    help="Measure one region's all-to-alls on emulated fabrics. Needs root and 15 minutes.",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="MODEL[/NETWORK][@RATE]",
+    help="With --emulated: measure only this model, on this network, at this NIC rate; or"
+    " `reconfiguration`.",
+)
+def paper(
+    folder: Path,
+    json_file: Path | None,
+    report: Path | None,
+    document: Path | None,
+    emulated: bool,
+    only: tuple[str, ...],
+) -> None:
+    """Print the paper's tables with predicted or emulated values. FOLDER holds their definition."""
+    from moefabric.paper.document import document_text
+    from moefabric.paper.page import page
+    from moefabric.paper.results import predict_tables
+    from moefabric.paper.text import text_lines
+
+    if only and not emulated:
+        raise click.UsageError("--only needs --emulated")
+    check_writable(json_file, report, document)
+    predicted = predict_tables(folder)
+    results = _emulate(predicted, only) if emulated else predicted
+    if json_file != STANDARD_OUTPUT:
+        click.echo("\n".join(text_lines(results)))
+    write_output(json_file, json.dumps(results.to_json(), indent=1) + "\n")
+    if report:
+        write_output(report, page(predicted, results if emulated else None))
+    if document:
+        write_output(document, document_text(predicted))
+    if results.measurements is not None and results.measurements.is_invalid:
+        sys.exit(INVALID)
+
+
+@graceful_shutdown()
+def _emulate(predicted: "PaperResults", only: Sequence[str]) -> "PaperResults":
+    from moefabric.paper import emulated
+
+    evaluation = predicted.evaluation
+    waits = not only or emulated.RECONFIGURATION in only
+    filters = [emulated.CellFilter.parse(text) for text in only if text != emulated.RECONFIGURATION]
+    cells = emulated.select_cells(evaluation, filters) if filters or not only else []
+    with progress_reporter(emulated.step_count(cells, waits=waits)) as reporter:
+        measurements = emulated.measure_cells(evaluation, cells, reporter, waits=waits)
+    return emulated.emulated_tables(predicted, measurements)

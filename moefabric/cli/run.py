@@ -1,0 +1,196 @@
+"""`moefabric run`, `report` and `predict`: experiments, emulated and in the fluid model."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moefabric.cli.options import FILE, INVALID, json_option, settings_option
+from moefabric.cli.output import STANDARD_OUTPUT, check_writable, progress_reporter, write_output
+from moefabric.cli.signals import graceful_shutdown
+from moefabric.config.loader import load_experiment
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from moefabric.runner.result_model import RunResult
+
+
+@click.command(short_help="Run an experiment on emulated fabrics.")
+@click.argument("experiment", type=FILE)
+@click.option(
+    "--json",
+    "json_file",
+    type=FILE,
+    help="Write the results as JSON ('-': to standard output, instead of the table).",
+)
+@click.option("--report", type=FILE, help="Write the results as one self-contained HTML page.")
+@click.option(
+    "--external",
+    default="",
+    show_default=False,
+    help="Processes that something else starts: ocs, controller, or ocs,controller.",
+)
+@settings_option
+@graceful_shutdown()
+def run(
+    experiment: Path,
+    json_file: Path | None,
+    report: Path | None,
+    external: str,
+    settings: tuple[str, ...],
+) -> None:
+    """Run the experiment that the file EXPERIMENT describes.
+
+    Start its fabrics one after the other, replay the traffic, judge and report the results, and
+    remove the fabrics. Exit status 3: the experiment ran, but its measurements can't be trusted.
+    """
+    from moefabric.runner import run as runner
+
+    spec = load_experiment(experiment, settings)
+    external_processes = _external_processes(external)
+    check_writable(json_file, report)
+    with progress_reporter(runner.operations_total(spec)) as reporter:
+        result = runner.run(spec, experiment.parent, reporter, external_processes)
+    write_output(json_file, json.dumps(result.to_json(), indent=1) + "\n")
+    _write_page(report, result)
+    if json_file != STANDARD_OUTPUT:
+        _print_tables(result)
+    sys.exit(INVALID if result.verdict == "invalid" else 0)
+
+
+def _write_page(file: Path | None, result: "RunResult") -> None:
+    if file is not None:
+        from moefabric.report.page import page
+
+        write_output(file, page(result))
+
+
+def _print_tables(result: "RunResult") -> None:
+    from rich.console import Console
+
+    from moefabric.report.table import table
+
+    Console().print(table(result))
+
+
+@click.command(short_help="Show the results of a run from its JSON.")
+@click.argument("run", type=FILE)
+@click.option("--html", type=FILE, help="Write one self-contained HTML page instead of tables.")
+def report(run: Path, html: Path | None) -> None:
+    """Show the results in the file RUN, which `moefabric run --json RUN` has written."""
+    from moefabric.runner.result_model import read_run
+
+    check_writable(html)
+    result = read_run(run)
+    if html is not None:
+        _write_page(html, result)
+    else:
+        _print_tables(result)
+
+
+def _external_processes(text: str) -> frozenset[str]:
+    processes = frozenset(part for part in text.split(",") if part)
+    if unknown := processes - {"ocs", "controller"}:
+        names = ", ".join(sorted(unknown))
+        raise click.UsageError(f"--external: {names} is not one of ocs, controller")
+    return processes
+
+
+@click.command(short_help="Predict the results of an experiment.")
+@click.argument("experiment", type=FILE)
+@json_option
+@settings_option
+def predict(experiment: Path, as_json: bool, settings: tuple[str, ...]) -> None:
+    """Print what the fluid model predicts for the file EXPERIMENT. Needs no root."""
+    from moefabric.runner.prediction import predict_experiment
+
+    prediction = predict_experiment(load_experiment(experiment, settings), experiment.parent)
+    if as_json:
+        click.echo(json.dumps(prediction))
+        return
+    from rich.console import Console
+
+    console, fabrics = Console(), prediction["fabrics"]
+    console.print(_prediction_table(prediction["experiment"], fabrics))
+    for line in (*_dispatch_lines(fabrics), *_spine_lines(fabrics), *_cost_lines(fabrics)):
+        console.print(line, highlight=False)
+
+
+def _prediction_table(experiment: str, fabrics: Sequence[Mapping[str, Any]]) -> "Table":
+    from rich.table import Table
+
+    title = f"{experiment}: fluid prediction"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("fabric", no_wrap=True)
+    for heading in (
+        "iteration",
+        "compute",
+        "exposed comm",
+        "all-to-all",
+        "vs EPS",
+        "optical share",
+        "reconfigurations",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for entry in fabrics:
+        ratio = entry["all_to_all_vs_eps"]
+        table.add_row(
+            entry["fabric"],
+            *(f"{entry[key]:.3f} s" for key in ("iteration_s", "compute_s", "exposed_comm_s")),
+            f"{entry['all_to_all_s'] * 1e3:.2f} ms",
+            f"{ratio:.2f}x" if ratio else "-",
+            f"{entry['light_share']:.0%}",
+            str(entry["reconfigurations"]),
+        )
+    return table
+
+
+def _dispatch_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the exposed time of first all-to-alls, if a fabric doesn't wait for its circuits."""
+    from moefabric.report import formatting
+
+    if all(entry["first"] == "block" for entry in fabrics):
+        return
+    for entry in fabrics:
+        if not (first := entry["first_all_to_all"]):
+            continue
+        exposed, wait, ideal = (
+            formatting.seconds(first[key])
+            for key in ("predicted_exposed_s", "predicted_wait_s", "ideal_s")
+        )
+        times = f"exposed {exposed}, {wait} of it waiting; {ideal} if its circuits were lit in time"
+        line = f"{entry['fabric']}: first all-to-all {times}"
+        foresight = first.get("foresight") or {}
+        if foresight.get("guessed"):
+            busiest = f"the {foresight['top_k']} busiest experts"
+            hits = f"{formatting.percentage(foresight['top_k_hits'])} of {busiest}"
+            cost = formatting.seconds(foresight["wrong_guess_s"])
+            line += f"; {hits} predicted, a prediction costs {cost}"
+        yield line
+
+
+def _spine_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the share of the bytes that cross spines, if there are any."""
+    for entry in fabrics:
+        if entry["spine_share"] is not None:
+            yield f"{entry['fabric']}: {entry['spine_share']:.0%} of all bytes cross spines"
+
+
+def _cost_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the price of each network, and its performance per dollar."""
+    from moefabric.report import formatting
+
+    for entry in fabrics:
+        cost = entry["cost"]
+        if cost["network_usd"] is not None:
+            ratio = cost["perf_per_dollar_vs_eps"]
+            relative = (
+                f"; {formatting.ratio(ratio)} the performance per dollar of eps" if ratio else ""
+            )
+            yield f"{entry['fabric']}: network of {formatting.usd(cost['network_usd'])}{relative}"
+    for why in sorted({entry["cost"]["why"] for entry in fabrics} - {""}):
+        yield f"networks are not priced: {why}"

@@ -1,1 +1,0 @@
-"""The commands: what the command line does, one family a file."""

@@ -1,0 +1,62 @@
+"""Reads demand files: JSON arrays of rows, bytes from the row's server to the column's."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from moefabric.config.input_file import read_text
+from moefabric.config.section import Fault
+from moefabric.core.errors import SpecError
+
+_MAX_BYTES: Final = sys.float_info.max
+
+
+def read_demand(path: Path, servers: int | None = None) -> list[list[float]]:
+    """Return the square demand matrix in a file.
+
+    Args:
+        path: the JSON file.
+        servers: number of servers that the matrix must have; None accepts two or more.
+
+    Raises:
+        SpecError: with all faults of the file, each with its place.
+    """
+    text = read_text(path)
+    try:
+        rows = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SpecError([(f"{path}:{error.lineno}", f"not JSON: {error.msg}")]) from error
+    except ValueError as error:
+        raise SpecError([(str(path), f"not JSON: {error}")]) from error
+    if faults := list(_faults(rows, servers)):
+        raise SpecError(
+            [(f"{path}: {place}" if place else str(path), message) for place, message in faults]
+        )
+    return [[float(value) for value in row] for row in rows]
+
+
+def _faults(rows: Any, servers: int | None) -> Iterator[Fault]:
+    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+        yield "", "an array of rows is needed: bytes from the row's server to the column's"
+        return
+    if servers is None and len(rows) < 2:
+        yield "", f"at least two servers are needed, {len(rows)} given"
+        return
+    size = servers or len(rows)
+    if len(rows) != size:
+        yield "", f"{size} servers need {size} rows, {len(rows)} given"
+    for i, row in enumerate(rows):
+        if len(row) != size:
+            yield f"[{i}]", f"the matrix is not square: {size} rows, {len(row)} numbers in this row"
+        for j, value in enumerate(row):
+            if not _is_byte_count(value):
+                yield f"[{i}][{j}]", f"{json.dumps(value)} is not a number of bytes"
+
+
+def _is_byte_count(value: Any) -> bool:
+    # The integer itself is compared, since it may be too large for a float.
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MAX_BYTES
+    )

@@ -1,0 +1,376 @@
+"""An experiment as users write it: a model, its training and gating, and the fabrics to compare."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from moefabric.config.fabric import EpsSpec, NicsSpec, ScaleSpec, WiringSpec
+from moefabric.config.failure_schedule import FailureSpec
+from moefabric.config.section import (
+    Document,
+    DurationNs,
+    Fault,
+    Name,
+    Rate,
+    Section,
+    Text,
+    collect_faults,
+    quantity_field,
+)
+from moefabric.core.failures import FailureKind, has_component
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S, Scale
+from moefabric.workload.iteration import DispatchLight
+from moefabric.workload.job import JobShape
+from moefabric.workload.model import MODELS, Model, ModelName, Training
+
+InputPath = Annotated[Path, Field(strict=False)]
+"""Path of a file. Relative paths start at the experiment's file."""
+
+ScaleChoice = Annotated[
+    Annotated[ScaleSpec, Tag("given")] | Annotated[Literal["auto"], Tag("auto")],
+    Discriminator(lambda value: "auto" if isinstance(value, str) else "given"),
+]
+"""A scale, or `auto`."""
+
+ControlTime = Annotated[
+    Annotated[DurationNs, Tag("fixed")] | Annotated[Literal["measured"], Tag("measured")],
+    Discriminator(lambda value: "measured" if value == "measured" else "fixed"),
+]
+"""A duration, or `measured`."""
+
+PATCH_PANEL_POLICIES: Final = ("topoopt", "static")
+"""Policies that set circuits once, as a patch panel requires."""
+STATIC_POLICIES: Final = ("eps", "static", "topoopt")
+"""Policies that don't change circuits while a job runs."""
+
+
+class ModelSpec(Section):
+    """Model that is trained."""
+
+    name: ModelName
+    """Name of the model."""
+    layers: int = Field(ge=1, le=100)
+    """Number of MoE layers that are replayed, without head and layers that have no experts. With
+    several stages, each has whole layers, the first ones one more if they can't share evenly."""
+    experts: int | None = Field(default=None, ge=1, le=512)
+    """Number of experts. Default: the model's."""
+
+    def build(self) -> Model:
+        """Return the model with the sizes of this section."""
+        known = MODELS[self.name]
+        return replace(known, layers=self.layers, experts=self.experts or known.experts)
+
+
+class TrainingSpec(Section):
+    """Parallelism, batch, and GPUs.
+
+    A job has `pp` pipeline stages of `dp` replicas. Each of them is a region and an EP group of its
+    own. A fabric with more regions runs several jobs side by side.
+    """
+
+    ep: int = Field(ge=1)
+    """Expert-parallel ranks of an EP group."""
+    tp: int = Field(ge=1)
+    """Tensor-parallel GPUs of a rank."""
+    sequence: int = Field(ge=1)
+    """Tokens of a sequence."""
+    micro_batch: int = Field(ge=1)
+    """Sequences of a micro-batch."""
+    pp: int = Field(default=1, ge=1, le=128)
+    """Pipeline stages of a job."""
+    dp: int = Field(default=1, ge=1, le=128)
+    """Data-parallel replicas of a job."""
+    micro_batches: int = Field(default=1, ge=1, le=1024)
+    """Micro-batches of an iteration."""
+    schedule: Literal["lockstep", "independent"] | None = None
+    """`lockstep` starts each all-to-all in all regions at once; with `independent`, each region
+    proceeds as its own dependencies allow. Default: `lockstep`, or `independent` with several
+    stages, replicas or micro-batches."""
+    iterations: int = Field(default=3, ge=1, le=10_000)
+    """Number of iterations."""
+    gpu_tflops: float = Field(default=312.0, gt=0)
+    """Peak speed of a GPU in 10^12 floating-point operations per second."""
+    utilisation: float = Field(default=0.4, gt=0, le=1)
+    """Part of the peak speed that the model's layers reach."""
+    nvlink_rate: Rate = quantity_field("3600Gb/s")
+    """Rate of a GPU's NVLinks in each direction, for the all-reduces of tensor parallelism."""
+    recomputation: bool = False
+    """Whether the backward pass of a layer computes the forward pass again."""
+    checkpoint_load: DurationNs = 0
+    """Model time to load a checkpoint when an iteration starts anew after the loss of a server or
+    GPU."""
+
+    @property
+    def shape(self) -> JobShape:
+        """Stages, replicas and micro-batches."""
+        return JobShape(self.pp, self.dp, self.micro_batches)
+
+    @property
+    def independent(self) -> bool:
+        """Whether each region proceeds as its own dependencies allow."""
+        if self.schedule is None:
+            return not self.shape.is_single_group
+        return self.schedule == "independent"
+
+    def build(self) -> Training:
+        """Return the training that this section describes."""
+        gpu_flops = self.gpu_tflops * 1e12
+        sizes = (self.ep, self.tp, self.sequence, self.micro_batch)
+        speeds = (gpu_flops, self.utilisation, self.nvlink_rate / 8)
+        return Training(*sizes, *speeds, self.recomputation)
+
+
+class GatingSpec(Section):
+    """Tokens that ranks send to experts: a matrix for all layers, or a trace of training steps."""
+
+    matrix: InputPath | None = None
+    """JSON file with one gating matrix for all layers and iterations."""
+    trace: InputPath | None = None
+    """File with the gating of recorded steps: a NumPy archive of a training run, or SGLang's record
+    of an expert distribution (JSON)."""
+    first_step: int = Field(default=0, ge=0)
+    """Step of the trace that the first iteration replays."""
+    step_stride: int = Field(default=1, ge=1)
+    """Steps of the trace from one iteration to the next."""
+    first_layer: int = Field(default=0, ge=0)
+    """Layer of the trace that the first layer replays; after its last layer, the trace repeats."""
+    noise: float = Field(default=0.0, ge=0.0, le=2.0)
+    """Strength of the random deviation of regions, layers and iterations from the input."""
+    repeat: bool = False
+    """Whether the input is repeated if the model has more ranks or experts than the input. Copies
+    of experts are shuffled with the experiment's seed."""
+
+
+class HostSpec(Section):
+    """A real server."""
+
+    ssh: Text
+    """Name of the server in ~/.ssh/config, or its address."""
+    address: str
+    """Address that the server's traffic uses."""
+    python: str = "python3"
+    """Python interpreter on the server."""
+
+
+class FabricChoice(NicsSpec):
+    """A fabric to compare: its NICs, and the policy that plans its circuits."""
+
+    name: Name
+    """Name of the fabric in results."""
+    eps: EpsSpec | None = None
+    """Electrical packet switches of this fabric. Default: those of the wiring."""
+    policy: Literal[
+        "eps",
+        "mixnet",
+        "mixnet-htsim",
+        "spill",
+        "joint",
+        "matching",
+        "round-robin",
+        "static",
+        "topoopt",
+    ]
+    """Policy that plans circuits and splits bytes over circuits and EPS."""
+    dispatch_light: DispatchLight = "block"
+    """What the first all-to-all of a layer does until its circuits are lit: `block` waits for them,
+    `reuse` takes the present ones, `predict` has them moved early for a predicted demand, `divert`
+    starts over the EPS."""
+    hosts: bool = False
+    """Whether this fabric consists of the real servers in `hosts`."""
+
+    def policy_faults(self, place: str) -> Iterator[Fault]:
+        """Yield a fault if the policy doesn't suit the NICs."""
+        if nic_faults := tuple(self.nic_faults(place)):
+            yield from nic_faults
+        elif self.patch_panel_nics and self.policy not in PATCH_PANEL_POLICIES:
+            policies = f"{self.policy} is not one of {', '.join(PATCH_PANEL_POLICIES)}"
+            yield f"{place}.policy", f"a patch panel is laid once, before the job: {policies}"
+        elif not self.electrical and not self.patch_panel_nics:
+            message = "pairs without a circuit use the EPS: give each server an electrical NIC"
+            yield f"{place}.electrical", message
+        elif self.dispatch_light != "block" and self.policy in STATIC_POLICIES:
+            missing = f"changing circuits, which {self.policy} has not: leave it out"
+            yield f"{place}.dispatch_light", f"{self.dispatch_light} needs {missing}"
+        elif self.policy != "eps" and not self.circuit_nics:
+            yield f"{place}.policy", f"{self.policy} needs optical NICs, {self.name} has none"
+
+
+class ExperimentSpec(Document):
+    """An experiment file."""
+
+    experiment: Name
+    """Name of the experiment."""
+    model: ModelSpec
+    """Model that is trained."""
+    training: TrainingSpec
+    """Parallelism, batch, and GPUs."""
+    gating: GatingSpec
+    """Tokens that ranks send to experts."""
+    wiring: WiringSpec
+    """Wiring that all fabrics share."""
+    fabrics: list[FabricChoice] = Field(min_length=1)
+    """Fabrics to compare."""
+    hosts: list[HostSpec] = Field(default_factory=list)
+    """Real servers, in the order of the wiring's servers."""
+    scale: ScaleChoice = "auto"
+    """Scale of the emulation. `auto` chooses one that this machine can carry."""
+    transport: Literal["paced", "tcp"] = "paced"
+    """Whether flows are paced at the rates of the plan, or left to TCP's congestion control."""
+    seed: int = 1
+    """Seed of all random numbers."""
+    failures: list[FailureSpec] = Field(default_factory=list, max_length=1000)
+    """Failures to inject."""
+    control_time: ControlTime = "measured"
+    """Model time of the control plane for each request for circuits: plan, rules, command and proof
+    of light, without settling. `measured` takes what the controllers really need; a duration shows
+    what faster controllers would give. A run whose controllers need longer than that, at its
+    dilation, counts their time and is degraded."""
+    controller_timeout: DurationNs = quantity_field("10s")
+    """Model time, besides the settling of light, after which a silent controller's region uses the
+    EPS only."""
+
+    @property
+    def control_s(self) -> float | None:
+        """Fixed model seconds of the control plane for a request; None if they are measured."""
+        return None if self.control_time == "measured" else self.control_time / NS_PER_S
+
+    @property
+    def servers_per_region(self) -> int:
+        """Servers of a region, which trains as one EP group."""
+        return self.wiring.regions[0].servers
+
+    def build_fabric(self, choice: FabricChoice, name: str, scale: Scale) -> Fabric:
+        """Return the fabric of one of the choices."""
+        return self.wiring.build_fabric(name, choice, scale, choice.eps or self.wiring.eps)
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield the contradictions between values that are valid by themselves."""
+        yield from collect_faults(
+            self._expert_faults,
+            self._gpu_faults,
+            self._rank_faults,
+            self._gating_faults,
+            self._shape_faults,
+            lambda: self.wiring.size_faults("wiring."),
+            self._region_faults,
+            self._fabric_faults,
+            self._host_faults,
+            self._scale_faults,
+            self._failure_faults,
+        )
+
+    def _expert_faults(self) -> Iterator[Fault]:
+        experts, ranks = self.model.build().experts, self.training.ep
+        if experts % ranks:
+            yield "model.experts", f"{experts} experts don't fill {ranks} ranks evenly"
+
+    def _gpu_faults(self) -> Iterator[Fault]:
+        servers, ep, tp = self.servers_per_region, self.training.ep, self.training.tp
+        gpus = servers * self.wiring.gpus_per_server
+        if ep * tp != gpus:
+            which = "servers" if len(self.wiring.expanded_regions) == 1 else "servers of a region"
+            message = f"ep {ep} x tp {tp} needs {ep * tp} GPUs, {servers} {which} have {gpus}"
+            yield "training", message
+
+    def _rank_faults(self) -> Iterator[Fault]:
+        ranks, servers = self.training.ep, self.servers_per_region
+        if ranks % servers:
+            yield "training.ep", f"{ranks} ranks don't fill {servers} servers evenly"
+
+    def _shape_faults(self) -> Iterator[Fault]:
+        shape, regions = self.training.shape, len(self.wiring.expanded_regions)
+        needed = shape.regions
+        if regions % needed:
+            job = f"pp {shape.pp} x dp {shape.dp}"
+            yield "training", f"{job} takes {needed} regions a job, {regions} are wired"
+        if self.model.layers < shape.pp:
+            message = f"{shape.pp} stages need as many layers, {self.model.layers} given"
+            yield "training.pp", message
+        if self.training.schedule == "lockstep" and not shape.is_single_group:
+            message = "lockstep allows one stage, replica and micro-batch only: leave schedule out"
+            yield "training.schedule", message
+        if needed > 1 and any(choice.patch_panel_nics for choice in self.fabrics):
+            message = "stages and replicas are connected by the EPS, which a patch panel lacks"
+            yield "training.pp", message
+
+    def _gating_faults(self) -> Iterator[Fault]:
+        matrix, trace = self.gating.matrix, self.gating.trace
+        if matrix is None and trace is None:
+            yield "gating", "matrix or trace is missing"
+        if matrix is not None and trace is not None:
+            yield "gating", "matrix and trace are both given, one of them is needed"
+
+    def _region_faults(self) -> Iterator[Fault]:
+        first = self.servers_per_region
+        for number, region in enumerate(self.wiring.regions):
+            if region.servers != first:
+                sizes = f"{first} servers in regions[0], {region.servers} here"
+                place = f"wiring.regions[{number}].servers"
+                yield place, f"EP groups of a job have equal sizes: {sizes}"
+
+    def _fabric_faults(self) -> Iterator[Fault]:
+        names: dict[str, int] = {}
+        for number, choice in enumerate(self.fabrics):
+            place = f"fabrics[{number}]"
+            yield from collect_faults(
+                partial(_name_faults, choice, number, names),
+                partial(choice.policy_faults, place),
+                partial(self._wiring_faults, choice, place),
+                partial(self._eps_faults, choice, place),
+                partial(self._real_server_faults, choice, place),
+            )
+
+    def _wiring_faults(self, choice: FabricChoice, place: str) -> Iterator[Fault]:
+        yield from self.wiring.connection_faults(choice, place, "wiring.")
+
+    def _eps_faults(self, choice: FabricChoice, place: str) -> Iterator[Fault]:
+        eps, eps_place = choice.eps, f"{place}.eps"
+        if eps is None:
+            eps, eps_place = self.wiring.eps, "wiring.eps"
+        yield from self.wiring.eps_faults(choice, eps, eps_place)
+
+    def _real_server_faults(self, choice: FabricChoice, place: str) -> Iterator[Fault]:
+        if choice.hosts and choice.policy != "eps":
+            yield f"{place}.policy", "real servers have a network of their own: their policy is eps"
+        if choice.hosts and not self.hosts:
+            yield f"{place}.hosts", "no real servers are given: fill `hosts:`"
+
+    def _host_faults(self) -> Iterator[Fault]:
+        if self.hosts and len(self.hosts) != (servers := self.wiring.servers + self.wiring.backups):
+            yield "hosts", f"{servers} servers are wired, {len(self.hosts)} hosts given"
+
+    def _scale_faults(self) -> Iterator[Fault]:
+        if self.scale != "auto":
+            yield from self.wiring.rate_faults(self.scale.build(), "scale.bytes")
+
+    def _failure_faults(self) -> Iterator[Fault]:
+        for number, failure in enumerate(self.failures):
+            place = f"failures[{number}]"
+            yield from collect_faults(
+                partial(failure.faults, place, self.training.iterations),
+                partial(self._component_faults, failure, place),
+            )
+
+    def _component_faults(self, failure: FailureSpec, place: str) -> Iterator[Fault]:
+        names = {choice.name for choice in self.fabrics}
+        if unknown := [name for name in failure.fabrics if name not in names]:
+            message = f"{', '.join(unknown)}: not a fabric here; there are {', '.join(names)}"
+            yield f"{place}.fabrics", message
+        if failure.kind in ("gpu", "server") and not self.wiring.backups:
+            yield f"{place}.kind", "nothing can replace it: give wiring.backup: {servers: 1}"
+        kind, scale = FailureKind(failure.kind), Scale()
+        fabrics = [self.build_fabric(choice, "lab", scale) for choice in self.fabrics]
+        for name in failure.targets:
+            if not any(has_component(fabric, kind, name) for fabric in fabrics):
+                yield f"{place}.targets", f"{name}: no fabric here has such a {failure.kind}"
+
+
+def _name_faults(choice: FabricChoice, number: int, names: dict[str, int]) -> Iterator[Fault]:
+    first = names.setdefault(choice.name, number)
+    if first != number:
+        yield f"fabrics[{number}].name", f"{choice.name} is taken by fabrics[{first}]"

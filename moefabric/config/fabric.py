@@ -1,0 +1,327 @@
+"""A fabric as users write it: servers, NICs, regions with their OCS, EPS and scale."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import fields, replace
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, StringConstraints
+
+from moefabric.config.ocs_profile import OcsProfile
+from moefabric.config.section import (
+    Document,
+    DurationNs,
+    Fault,
+    Name,
+    QueueSize,
+    Rate,
+    Section,
+    Text,
+    UnknownError,
+    collect_faults,
+)
+from moefabric.core.ocs import (
+    CrossConnectMode,
+    DeviceProfile,
+    Ocs,
+    OcsControl,
+    OcsDriver,
+    Verification,
+)
+from moefabric.core.paths import MARKS, marks_needed, spine_paths
+from moefabric.core.topology import Eps, EpsKind, Fabric, Region
+from moefabric.core.units import Scale, rate_text
+
+SLOWEST_BPS: Final = 200e3
+"""Least emulated link rate: HTB sends a full frame within 60 ms."""
+FASTEST_BPS: Final = 20e9
+"""Highest emulated link rate, below what one core forwards."""
+_MAX_SERVERS: Final = 160
+_MAX_REGIONS: Final = 60
+_NEEDS_ELECTRICAL: Final = "give each server an electrical NIC"
+
+
+class OcsSpec(Section):
+    """Optical circuit switch (OCS) of a region, and how its controller reaches it."""
+
+    ports: int | None = Field(default=None, ge=2, le=4096)
+    """Inputs, and as many outputs. Default: the profile's, or as many as the region needs."""
+    profile: OcsProfile = Field(default_factory=DeviceProfile)
+    """Profile of the switch: the name of a shipped one, or the path of a YAML file."""
+    settle: DurationNs | None = None
+    """Time until a moved port has light. Default: the profile's."""
+    link_up: DurationNs = 0
+    """Time from light to a usable link."""
+    link_down: bool = False
+    """Whether the server switch's port is down while its NIC has no light, and until the link is
+    up."""
+    startup: Literal["preserve", "volatile"] | None = None
+    """Whether cross-connects survive a restart of the switch. Default: the profile's."""
+    driver: Annotated[OcsDriver, Field(strict=False)] = OcsDriver.SCPI
+    """Protocol with which the controller commands the switch."""
+    address: Text | None = None
+    """Address of a real switch. Default: the emulated one."""
+    port: int | None = Field(default=None, ge=1, le=65535)
+    """TCP port of the switch. Default: the protocol's."""
+    user: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$")] | None = None
+    """User name. Default: the factory account."""
+    password_env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = (
+        None
+    )
+    """Environment variable that holds the password. Default: the factory password."""
+    mode: Annotated[CrossConnectMode, Field(strict=False)] = CrossConnectMode.OVERWRITE
+    """What happens to existing cross-connects that are in the way of a change: `safe` refuses the
+    change, `update` removes them, `overwrite` removes all others of the region too."""
+    verify: Annotated[Verification, Field(strict=False)] = Verification.LIGHT
+    """When traffic may use a circuit: once frames have passed it (`light`), or once the switch
+    reports it (`read-back`)."""
+
+    def build(self, name: str, ports_needed: int, scale: Scale) -> Ocs:
+        """Return the OCS that this section describes, with times on the wall clock."""
+        settle = self.profile.settle.fixed_ns if self.settle is None else self.settle
+        profile = replace(self.profile, startup=self.startup or self.profile.startup)
+        return Ocs(
+            name=name,
+            ports=self.ports or profile.ports or ports_needed,
+            settle_ns=scale.wall_ns(settle),
+            link_up_ns=scale.wall_ns(self.link_up),
+            link_down=self.link_down,
+            profile=profile.scaled(scale.dilation),
+            control=OcsControl(**self.model_dump(include={f.name for f in fields(OcsControl)})),
+        )
+
+
+class RegionSpec(Section):
+    """Servers that share an OCS."""
+
+    count: int = Field(default=1, ge=1, le=_MAX_REGIONS)
+    """Number of regions of this kind, one after the other."""
+    servers: int = Field(ge=2, le=_MAX_SERVERS)
+    """Servers of each region."""
+    ocs: OcsSpec = Field(default_factory=OcsSpec)
+    """Optical circuit switch of each region."""
+
+    def port_faults(self, optical: int, place: str) -> Iterator[Fault]:
+        """Yield a fault if the OCS has fewer ports than the servers have optical NICs."""
+        ports, needed = self.ocs.ports or self.ocs.profile.ports, self.servers * optical
+        if ports is not None and needed > ports:
+            servers = f"{self.servers} servers of {optical} optical NICs"
+            yield f"{place}.ocs.ports", f"{servers} need {needed} ports, {ports} given"
+
+
+class BackupSpec(Section):
+    """Backup servers, which replace lost servers and GPUs. They are connected to the EPS only."""
+
+    servers: int = Field(ge=1, le=_MAX_SERVERS)
+    """Number of backup servers."""
+
+
+class EpsSpec(Section):
+    """Electrical packet switches (EPS)."""
+
+    kind: Annotated[EpsKind, Field(strict=False)] = EpsKind.LEAF_SPINE
+    """`leaf-spine` connects all NICs of a server to one leaf, `rail` the NICs of the same number to
+    one leaf."""
+    servers_per_leaf: int | None = Field(default=None, ge=1)
+    """Servers of a leaf or, with rails, of a pod. Default: all."""
+    spines: int | None = Field(default=None, ge=1, le=16)
+    """Number of spines. Default: two, or as many as the leaves need if that is less."""
+    oversubscription: float = Field(default=1.0, ge=1.0, le=64.0)
+    """Capacity of a leaf's NICs over the capacity of its uplinks."""
+
+    def build(self, servers: int) -> Eps:
+        """Return the EPS that this section describes, for so many servers."""
+        return Eps(
+            self.servers_per_leaf or servers, self.spines or 0, self.oversubscription, self.kind
+        )
+
+
+class NicsSpec(Section):
+    """NICs of a server."""
+
+    optical: int = Field(default=0, ge=0, le=16)
+    """NICs on the OCS."""
+    electrical: int = Field(default=0, ge=0, le=16)
+    """NICs on the EPS."""
+    patch_panel_nics: int = Field(default=0, ge=0, le=16)
+    """NICs on a flat patch panel, whose circuits are laid once. Excludes the other kinds."""
+
+    @property
+    def circuit_nics(self) -> int:
+        """Number of NICs that end circuits."""
+        return self.optical or self.patch_panel_nics
+
+    def nic_faults(self, place: str) -> Iterator[Fault]:
+        """Yield a fault if the NICs don't connect a server with the others."""
+        if self.patch_panel_nics and self.optical + self.electrical:
+            reason = "a flat patch panel has all NICs"
+            yield place, f"patch_panel_nics excludes optical and electrical: {reason}"
+        elif self.patch_panel_nics == 1:
+            remedy = "give each server two or more"
+            yield place, f"one NIC on a patch panel connects pairs of servers only: {remedy}"
+        elif self.optical + self.electrical + self.patch_panel_nics == 0:
+            yield place, "servers without NICs reach nobody: give each server a NIC"
+
+
+class ScaleSpec(Section):
+    """Scale of the emulation."""
+
+    bytes: float = Field(default=1.0, ge=1.0)
+    """Factor by which rates and bytes are divided."""
+    dilation: float = Field(default=1.0, ge=1.0)
+    """Factor by which time is stretched."""
+
+    def build(self) -> Scale:
+        """Return the scale that this section describes."""
+        return Scale(self.bytes, self.dilation)
+
+
+class WiringSpec(Section):
+    """Wiring that all fabrics of an experiment share."""
+
+    gpus_per_server: int = Field(default=8, ge=1, le=250)
+    """GPUs of each server."""
+    nic_rate: Rate
+    """Rate of each NIC."""
+    mtu: int = Field(default=1500, ge=576, le=9000)
+    """Largest IP packet in bytes."""
+    regions: list[RegionSpec] = Field(min_length=1, max_length=_MAX_REGIONS)
+    """Regions, in the order of their servers."""
+    eps: EpsSpec = Field(default_factory=EpsSpec)
+    """Electrical packet switches."""
+    backup: BackupSpec | None = None
+    """Backup servers. Default: none."""
+    queue: QueueSize | None = None
+    """Room of the queue of each NIC and switch port: `100 packets`, or `400 kB` with headers. A
+    packet that finds no room is dropped. Default: none is dropped."""
+    switch: Literal["auto", "bpf", "ovs"] = "auto"
+    """Datapath of the emulated packet switches."""
+
+    @property
+    def servers(self) -> int:
+        """Number of servers in all regions, without backup servers."""
+        return sum(region.count * region.servers for region in self.regions)
+
+    @property
+    def backups(self) -> int:
+        """Number of backup servers."""
+        return self.backup.servers if self.backup is not None else 0
+
+    @property
+    def expanded_regions(self) -> tuple[RegionSpec, ...]:
+        """Every single region, in order."""
+        return tuple(region for region in self.regions for _ in range(region.count))
+
+    def build_fabric(self, name: str, nics: NicsSpec, scale: Scale, eps: EpsSpec) -> Fabric:
+        """Return the fabric of this wiring with these NICs and packet switches."""
+        regions, first = [], 0
+        for index, region in enumerate(self.expanded_regions):
+            servers = tuple(f"s{first + i}" for i in range(region.servers))
+            first += region.servers
+            ocs = _ocs(region, index, nics, scale)
+            regions.append(Region(f"r{index}", index, servers, ocs))
+        if self.backups:
+            servers = tuple(f"s{first + i}" for i in range(self.backups))
+            regions.append(Region("backup", len(regions), servers, None, backup=True))
+        return Fabric(
+            name=name,
+            regions=tuple(regions),
+            gpus=self.gpus_per_server,
+            optical=nics.circuit_nics,
+            electrical=nics.electrical,
+            nic_rate_bps=self.nic_rate,
+            eps=eps.build(self.servers + self.backups) if nics.electrical else None,
+            scale=scale,
+            mtu=self.mtu,
+            patch_panel=nics.patch_panel_nics > 0,
+            queue=self.queue,
+        )
+
+    def size_faults(self, place: str = "") -> Iterator[Fault]:
+        """Yield faults if there are more regions or servers than addresses."""
+        regions = len(self.expanded_regions)
+        if regions > _MAX_REGIONS:
+            yield f"{place}regions", _too_many(regions, "regions", _MAX_REGIONS)
+        servers = self.servers + self.backups
+        if servers > _MAX_SERVERS:
+            yield f"{place}regions", _too_many(servers, "servers", _MAX_SERVERS)
+
+    def connection_faults(
+        self, nics: NicsSpec, nics_place: str, place: str = ""
+    ) -> Iterator[Fault]:
+        """Yield faults for NICs without a port, and regions or backup servers without an EPS."""
+        if self.backups and not nics.electrical:
+            yield nics_place, f"backup servers are connected by the EPS only: {_NEEDS_ELECTRICAL}"
+        if len(self.expanded_regions) > 1 and not nics.electrical:
+            message = f"regions are connected by the EPS only: {_NEEDS_ELECTRICAL}"
+            if nics.patch_panel_nics:
+                message = "a patch panel connects the servers of one region: several need an EPS"
+            yield nics_place, message
+        for number, region in enumerate(self.regions):
+            with suppress(UnknownError):
+                yield from region.port_faults(nics.optical, f"{place}regions[{number}]")
+
+    def eps_faults(self, nics: NicsSpec, eps: EpsSpec, place: str) -> Iterator[Fault]:
+        """Yield faults if an oversubscription has no effect or a rail's paths lack marks."""
+        servers = self.servers + self.backups
+        names = tuple(f"s{i}" for i in range(servers))
+        region, switches = Region("r0", 0, names, None), eps.build(servers)
+        wired = Fabric(
+            "faults", (region,), 1, nics.optical, nics.electrical, self.nic_rate, switches
+        )
+        if (marks := marks_needed(wired)) > MARKS:
+            ways = f"{len(spine_paths(wired))} ways by a rail and a spine"
+            need = f"need {marks} DSCP marks with those of the NICs, of {MARKS}"
+            yield f"{place}.spines", f"{ways} {need}: give fewer spines or electrical NICs"
+        one_leaf = (eps.servers_per_leaf or servers) >= servers
+        if nics.electrical and eps.oversubscription != 1 and one_leaf:
+            leaf = "every leaf of a rail" if eps.kind is EpsKind.RAIL else "one leaf"
+            effect = f"{leaf} has NICs of all {servers} servers, so that nothing is oversubscribed"
+            remedy = f"give {place}.servers_per_leaf, less than {servers}"
+            yield f"{place}.oversubscription", f"{effect}: {remedy}"
+
+    def rate_faults(self, scale: Scale, place: str) -> Iterator[Fault]:
+        """Yield a fault if links of the emulated rate can't be shaped."""
+        emulated = scale.rate_bps(self.nic_rate)
+        if not SLOWEST_BPS <= emulated <= FASTEST_BPS:
+            nic_rate = f"{rate_text(self.nic_rate)} at scale {scale.bytes:g} x {scale.dilation:g}"
+            bounds = f"between {rate_text(SLOWEST_BPS)} and {rate_text(FASTEST_BPS)}"
+            remedy = f"links are shaped {bounds}: change scale.bytes"
+            yield place, f"{nic_rate} is {rate_text(emulated)} on the wire; {remedy}"
+
+
+def _too_many(number: int, kind: str, limit: int) -> str:
+    return f"{number} {kind} are more than the {limit} that one fabric can have"
+
+
+def _ocs(region: RegionSpec, index: int, nics: NicsSpec, scale: Scale) -> Ocs | None:
+    """Return a region's OCS. A patch panel is an OCS with light from the start."""
+    name = f"ocs{index}"
+    if nics.patch_panel_nics:
+        return Ocs(name, region.servers * nics.patch_panel_nics)
+    return region.ocs.build(name, region.servers * nics.optical, scale) if nics.optical else None
+
+
+class FabricSpec(WiringSpec, Document):
+    """A fabric file."""
+
+    fabric: Name
+    """Name of the fabric."""
+    nics: NicsSpec
+    """NICs of each server."""
+    scale: ScaleSpec
+    """Scale of the emulation."""
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield the contradictions between values that are valid by themselves."""
+        yield from collect_faults(
+            self.size_faults,
+            lambda: self.nics.nic_faults("nics"),
+            lambda: self.connection_faults(self.nics, "nics"),
+            lambda: self.eps_faults(self.nics, self.eps, "eps"),
+            lambda: self.rate_faults(self.scale.build(), "nic_rate"),
+        )
+
+    def build(self) -> Fabric:
+        """Return the fabric that this file describes."""
+        return self.build_fabric(self.fabric, self.nics, self.scale.build(), self.eps)

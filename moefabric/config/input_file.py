@@ -1,0 +1,123 @@
+"""Reads files that users write: text, and YAML with `key=value` settings applied."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from moefabric.config.section import Fault
+from moefabric.core.errors import SpecError
+
+PathStep = int | str
+"""A key of a mapping or a position in a list."""
+
+_STEP: Final = re.compile(r"\[(?P<position>[0-9]+)\]|(?:^|\.)(?P<key>[^.\[\]]+)")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 that also reads 1e9 as a number and refuses repeated keys."""
+
+    def construct_mapping(
+        self, node: yaml.MappingNode, *args: Any, **options: Any
+    ) -> dict[Any, Any]:
+        keys: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in keys:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key.value} is given twice", key.start_mark
+                )
+            keys.add(key.value)
+        return super().construct_mapping(node, *args, **options)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+"),
+    list("-+0123456789"),
+)
+
+
+def read_text(path: Path) -> str:
+    """Return the contents of a text file.
+
+    Raises:
+        SpecError: if the file can't be read or isn't UTF-8.
+    """
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise SpecError([(str(path), error.strerror or str(error))]) from error
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise SpecError([(str(path), f"not text in UTF-8: byte {byte:#04x}")]) from error
+
+
+def read_yaml(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the mapping in a YAML file.
+
+    Args:
+        path: the file.
+        settings: changes such as `a.b[0].c=value`, applied in order.
+
+    Raises:
+        SpecError: if the file can't be read as a mapping, or a setting names no place in it.
+    """
+    text = read_text(path)
+    try:
+        document = _parse(text)
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise SpecError([(place, _yaml_problem(error))]) from error
+    if document is None:
+        raise SpecError([(str(path), "is empty")])
+    if not isinstance(document, dict):
+        raise SpecError([(str(path), "a mapping of keys is needed")])
+    if faults := [fault for setting in settings if (fault := _apply(document, setting))]:
+        raise SpecError(faults)
+    return document
+
+
+def _parse(text: str) -> Any:
+    return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+
+
+def _yaml_problem(error: Exception) -> str:
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    return f"not YAML: {problem}"
+
+
+def path_steps(place: str) -> list[PathStep]:
+    """Return the keys and positions of a place such as `a.b[0].c`; empty if it isn't one."""
+    steps: list[PathStep] = []
+    end = 0
+    for match in _STEP.finditer(place):
+        if match.start() != end:
+            return []
+        end = match.end()
+        steps.append(match["key"] or int(match["position"]))
+    return steps if end == len(place) else []
+
+
+def _apply(document: dict[str, Any], setting: str) -> Fault | None:
+    """Apply a setting to the document, or return the fault of the setting."""
+    place, equals, value = setting.partition("=")
+    steps, option = path_steps(place), f"--set {setting}"
+    if not equals or not place:
+        return option, "is not key=value"
+    if not steps:
+        return option, f"there is no place {place}"
+    parent: Any = document
+    try:
+        for step in steps[:-1]:
+            if isinstance(parent, dict) and not isinstance(parent.get(step), dict | list):
+                parent[step] = {}
+            parent = parent[step]
+        parent[steps[-1]] = _parse(value)
+    except (IndexError, KeyError, TypeError):
+        return option, f"there is no place {place}"
+    except (yaml.YAMLError, ValueError) as error:
+        return option, _yaml_problem(error)
+    return None

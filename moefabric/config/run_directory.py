@@ -1,0 +1,152 @@
+"""Run directory and management network of a running fabric: where its processes find each other."""
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from moefabric.core.topology import Fabric, Region
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+SCPI_PORT: Final = 5025
+"""TCP port of a Polatis switch's SCPI interface."""
+OCS_PORTS: Final = {"scpi": SCPI_PORT, "tl1": 3082, "restconf": 8008}
+"""TCP ports of a Polatis switch, by control protocol."""
+_OPENFLOW_PORT: Final = 6653
+_NORTHBOUND_PORT: Final = 8080
+_FIRST_OCS: Final = 2
+_FIRST_SERVER: Final = 64
+FABRIC_VARIABLE: Final = "MOEFABRIC_FABRIC"
+"""Environment variable with the fabric's name, set in every process of the fabric."""
+
+
+@dataclass(frozen=True)
+class ManagementNetwork:
+    """Addresses of a fabric's management network.
+
+    Attributes:
+        subnet: a /24 of the benchmarking range 198.18.0.0/15 (RFC 2544).
+    """
+
+    subnet: str
+
+    def address(self, number: int) -> str:
+        """Return the address with this host number."""
+        return str(IPv4Network(self.subnet)[number])
+
+    @property
+    def host_address(self) -> str:
+        """Address of the namespace that started the fabric. Controllers listen there."""
+        return self.address(1)
+
+    def ocs_address(self, region: Region) -> str:
+        """Return the control address of a region's OCS."""
+        return self.address(_FIRST_OCS + region.index)
+
+    def server_address(self, fabric: Fabric, server: str) -> str:
+        """Return the management address of a server."""
+        return self.address(_FIRST_SERVER + fabric.server_index[server])
+
+    def openflow_endpoint(self, region: Region | None) -> tuple[str, int]:
+        """Return host and port of a controller's OpenFlow listener; None is the EPS controller."""
+        return self.host_address, _OPENFLOW_PORT + (region.index + 1 if region else 0)
+
+    def northbound_endpoint(self, region: Region | None) -> tuple[str, int]:
+        """Return host and port of a controller's HTTP API; None is the EPS controller."""
+        return self.host_address, _NORTHBOUND_PORT + (region.index + 1 if region else 0)
+
+
+def run_root() -> Path:
+    """Return the parent of all run directories: MOEFABRIC_RUN_DIR, or /run/moefabric."""
+    return Path(os.environ.get("MOEFABRIC_RUN_DIR", "/run/moefabric"))
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Directory of a running fabric with its wiring file, sockets, process ids and logs."""
+
+    path: Path
+
+    @classmethod
+    def of_fabric(cls, name: str) -> "RunDirectory":
+        """Return the run directory of the fabric with this name."""
+        return cls(run_root() / name)
+
+    @property
+    def name(self) -> str:
+        """The fabric's name."""
+        return self.path.name
+
+    @property
+    def wiring_file(self) -> Path:
+        """`FabricWiring` as JSON. It exists as soon as controllers may start."""
+        return self.path / "fabric.json"
+
+    @property
+    def control_socket(self) -> Path:
+        """Unix socket of the fabric process."""
+        return self.path / "control.sock"
+
+    def ocs_socket(self, region: Region) -> Path:
+        """Return the unix socket that hands a region's crossbar to its OCS process."""
+        assert region.ocs is not None
+        return self.path / f"{region.ocs.name}.handoff"
+
+    @property
+    def switches(self) -> Path:
+        """Directory of the electrical switches. `NAME.mgmt` is a unix socket for OpenFlow tools."""
+        return self.path / "switches"
+
+    def agent_socket(self, server: str) -> Path:
+        """Return the unix socket of a server's agent."""
+        return self.path / "agents" / f"{server}.sock"
+
+    def controller_pid_file(self, region: Region | None) -> Path:
+        """Return the file with a controller's process id; None is the EPS controller.
+
+        The file exists only while the controller runs on this machine.
+        """
+        return self.path / "controllers" / f"{region.name if region else 'eps'}.pid"
+
+    def log_file(self, process: str) -> Path:
+        """Return the log file of a process."""
+        return self.path / "log" / f"{process}.log"
+
+
+@dataclass(frozen=True)
+class FabricWiring:
+    """A running fabric as its controllers, agents and commands know it.
+
+    Attributes:
+        switch: datapath of the electrical switches: bpf, ovs-kernel or ovs-netdev.
+        switch_why: reason why no better datapath is in use; empty if there is none.
+        crossbar: mechanism that emulates the mirrors of the OCSes.
+        remarks: what this machine lacks; a run with remarks is degraded.
+    """
+
+    fabric: Fabric
+    management: ManagementNetwork
+    switch: str = "bpf"
+    switch_why: str = ""
+    crossbar: str = "tc-bpf"
+    remarks: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """Return the contents of the wiring file."""
+        return _wiring_adapter().dump_json(self, indent=1).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "FabricWiring":
+        """Return the wiring from the contents of a wiring file."""
+        return _wiring_adapter().validate_json(text)
+
+
+@cache
+def _wiring_adapter() -> "TypeAdapter[FabricWiring]":
+    from pydantic import TypeAdapter  # takes 0.3 s, which programs that only need an address avoid
+
+    return TypeAdapter(FabricWiring)

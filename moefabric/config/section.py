@@ -1,0 +1,181 @@
+"""Base classes and field types of the sections of a YAML file.
+
+A file is checked in two passes. The first validates each value by its type and bounds. The second
+compares values with each other (`Document.faults`); in that pass a wrong or missing value is
+unknown, and checks that need the value are skipped, so that one mistake is reported once.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from moefabric.core import units
+
+Fault = tuple[str, str]
+"""Place in the user's file, and what is wrong there."""
+
+PARTIAL: Final = object()
+"""Validation context in which a wrong value becomes an unknown one instead of an error."""
+_UNKNOWN: Final = object()
+
+
+def _quantity(value: object, example: str) -> str | float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{value!r} is not {example}")  # noqa: TRY004 - pydantic needs it
+    return value
+
+
+def _rate(value: object) -> float:
+    rate = units.rate_bps(_quantity(value, "a rate such as 100Gb/s"))
+    if not 0 < rate < inf:
+        raise ValueError(f"{value!r} is not a rate above zero")
+    return rate
+
+
+def _duration(value: object) -> int:
+    seconds = _quantity(value, "a duration such as 25ms")
+    if isinstance(seconds, float) and not isfinite(seconds):
+        raise ValueError(f"{value!r} is not a duration such as 25ms")
+    duration = units.duration_ns(seconds)
+    if duration < 0:
+        raise ValueError(f"{value!r} is negative")
+    return duration
+
+
+def _quantity_schema(unit: str, pattern: str, example: str) -> WithJsonSchema:
+    number = r"^\s*\+?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?\s*"
+    branches = [
+        {"type": "string", "pattern": f"{number}{pattern}\\s*$", "examples": [example]},
+        {"type": "number", "minimum": 0, "description": f"A bare number is in {unit}."},
+    ]
+    return WithJsonSchema({"anyOf": branches})
+
+
+Rate = Annotated[
+    float,
+    BeforeValidator(_rate),
+    _quantity_schema("bits per second", "([kmgtKMGT]?(b/s|bps|bit|bit/s))?", "100Gb/s"),
+]
+"""Bits per second, written as `100Gb/s`."""
+DurationNs = Annotated[
+    int, BeforeValidator(_duration), _quantity_schema("seconds", "(ns|us|µs|μs|ms|s|min)?", "25ms")
+]
+"""Nanoseconds, written as `25ms`."""
+
+
+def quantity_field(default: str) -> Any:
+    """Return a field whose default is a rate or duration as users write it: `10s`."""
+    return Field(default=default)
+
+
+def _queue(value: object) -> units.QueueLimit:
+    if not isinstance(value, str):
+        example = "a quantity such as 100 packets or 400 kB"
+        raise ValueError(f"{value!r} is not {example}")  # noqa: TRY004 - pydantic needs it
+    return units.queue_limit(value)
+
+
+QueueSize = Annotated[
+    units.QueueLimit,
+    BeforeValidator(_queue),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^\s*\+?[0-9]+(\.[0-9]+)?\s*(packets?|bytes|[kM]?B)\s*$",
+            "examples": ["100 packets", "400 kB"],
+        }
+    ),
+]
+"""Room of a queue, written as `100 packets` or `400 kB`."""
+
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,30}$")]
+"""Lower-case letters, digits and dashes: names become those of namespaces, directories and
+links."""
+Text = Annotated[str, StringConstraints(min_length=1)]
+"""Text that is not empty."""
+
+
+class UnknownError(AttributeError):
+    """A check needs a value that is missing or wrong. The first pass has reported the value."""
+
+
+def collect_faults(*checks: Callable[[], Iterator[Fault]]) -> Iterator[Fault]:
+    """Yield the faults that checks find. A check ends at the first unknown value that it needs."""
+    for check in checks:
+        with suppress(UnknownError):
+            yield from check()
+
+
+class Section(BaseModel):
+    """Mapping of known keys. Unknown keys are faults, and types are not converted."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        validate_default=True,
+        use_attribute_docstrings=True,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_partial(cls, value: Any, info: ValidationInfo) -> Any:
+        """In the second pass, leave out unknown keys and mark missing values as unknown."""
+        if info.context is not PARTIAL or not isinstance(value, dict):
+            return value
+        names = {
+            name for name, field in cls.model_fields.items() if name in value or field.is_required()
+        }
+        return {name: value.get(name, _UNKNOWN) for name in names}
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _allow_unknown(cls, value: Any, handler: Callable[[Any], Any], info: ValidationInfo) -> Any:
+        """In the second pass, turn a wrong value into an unknown one."""
+        if value is _UNKNOWN:
+            return value
+        try:
+            return handler(value)
+        except ValidationError:
+            if info.context is PARTIAL:
+                return _UNKNOWN
+            raise
+
+    @model_validator(mode="after")
+    def _remove_unknown(self) -> Self:
+        for name in [name for name, value in self.__dict__.items() if value is _UNKNOWN]:
+            del self.__dict__[name]
+        return self
+
+    if not TYPE_CHECKING:  # with it, mypy would accept any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise UnknownError for a value that is missing or wrong."""
+            if name in type(self).model_fields:
+                raise UnknownError(name)
+            return super().__getattr__(name)
+
+
+class Document(Section, ABC):
+    """Outermost section of a file."""
+
+    @abstractmethod
+    def faults(self) -> Iterator[Fault]:
+        """Yield the contradictions between values that are valid by themselves."""

@@ -1,0 +1,173 @@
+"""Validates documents: finds every fault at once, each with its place, in the order of the file."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from moefabric.config.input_file import PathStep, path_steps
+from moefabric.config.section import PARTIAL, Document, Fault, Section
+from moefabric.core.errors import SpecError
+
+S = TypeVar("S", bound=Section)
+
+RENAMED_KEYS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
+    {
+        ("", "patience"): "controller_timeout",
+        ("fabrics", "first"): "dispatch_light",
+        ("fabrics", "patched"): "patch_panel_nics",
+        ("failures", "how"): "mode",
+        ("failures", "what"): "targets",
+        ("gating", "every"): "step_stride",
+        ("gating", "first"): "first_step",
+        ("nics", "patched"): "patch_panel_nics",
+        ("training", "regions"): "schedule",
+        ("training", "restore"): "checkpoint_load",
+    }
+)
+"""New name of a key, by the key's section (empty for the outermost one) and its former name."""
+
+_UNKNOWN_KEY: Final = "is not a key here"
+_KEY_MESSAGES: Final = {
+    "extra_forbidden": _UNKNOWN_KEY,
+    "invalid_key": _UNKNOWN_KEY,
+    "missing": "is missing",
+}
+_VALUE_MESSAGES: Final = {
+    "bool_type": "true or false is needed",
+    "enum": "{expected} is needed",
+    "finite_number": "a finite number is needed",
+    "float_type": "a number is needed",
+    "greater_than": "must be more than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "int_type": "a whole number is needed",
+    "less_than_equal": "must be at most {le:g}",
+    "list_type": "a list is needed",
+    "literal_error": "{expected} is needed",
+    "model_type": "a mapping of keys is needed",
+    "path_type": "text is needed",
+    "string_pattern_mismatch": (
+        "a lower-case letter and up to 30 lower-case letters, digits and dashes are needed"
+    ),
+    "string_too_short": "text is needed",
+    "string_type": "text is needed",
+    "too_long": "at most {max_length} are possible",
+    "too_short": "at least {min_length} is needed",
+}
+
+
+def validate(kind: type[S], document: dict[str, Any], path: Path | None = None) -> S:
+    """Return a document as a section of this kind, after the checks of its values and of the whole.
+
+    Args:
+        kind: class of the section.
+        document: contents of the file.
+        path: the file, to be named in messages.
+
+    Raises:
+        SpecError: with all faults.
+    """
+    faults: list[Fault] = []
+    current = _with_current_keys(document, faults)
+    try:
+        section = kind.model_validate(current)
+    except ValidationError as error:
+        faults += [
+            (_place(details["loc"], current), error_message(details)) for details in error.errors()
+        ]
+        section = kind.model_validate(current, context=PARTIAL)
+    if isinstance(section, Document):
+        faults += section.faults()
+    if faults:
+        prefix = f"{path}: " if path else ""
+        ordered = sorted(dict.fromkeys(faults), key=lambda fault: _position(fault[0], document))
+        raise SpecError([(f"{prefix}{place}", message) for place, message in ordered])
+    return section
+
+
+def error_message(error: ErrorDetails) -> str:
+    """Return what is wrong with a value, and what was given instead."""
+    kind = error["type"]
+    if kind in _KEY_MESSAGES:
+        return _KEY_MESSAGES[kind]
+    if kind in _VALUE_MESSAGES:
+        message = _VALUE_MESSAGES[kind].format(**error.get("ctx", {}))
+        return f"{message}, {_value_text(error['input'])} given"
+    return error["msg"].removeprefix("Value error, ")
+
+
+def _value_text(value: Any) -> str:
+    match value:
+        case bool():
+            text = str(value).lower()
+        case None | "" | []:
+            text = "nothing"
+        case list():
+            text = f"a list of {len(value)}"
+        case Mapping():
+            text = "a mapping"
+        case float():
+            text = f"{value:g}"
+        case _:
+            text = repr(value if isinstance(value, str | int) else str(value))
+    return text
+
+
+def _with_current_keys(value: Any, faults: list[Fault], section: str = "", place: str = "") -> Any:
+    """Return `value` with renamed keys replaced, and append a fault for each of them."""
+    match value:
+        case dict():
+            return dict(_current_items(value, faults, section, place))
+        case list():
+            return [
+                _with_current_keys(entry, faults, section, f"{place}[{index}]")
+                for index, entry in enumerate(value)
+            ]
+        case _:
+            return value
+
+
+def _current_items(
+    mapping: Mapping[Any, Any], faults: list[Fault], section: str, place: str
+) -> Iterator[tuple[Any, Any]]:
+    for key, entry in mapping.items():
+        key_place = f"{place}.{key}" if place else str(key)
+        if new_key := RENAMED_KEYS.get((section, key)):
+            faults.append((key_place, f"is now called {new_key}"))
+        yield new_key or key, _with_current_keys(entry, faults, str(key), key_place)
+
+
+def _place(location: tuple[PathStep, ...], document: Any) -> str:
+    """Return a pydantic location as the user writes it, without names of union branches."""
+    text, parent = "", document
+    for step in location:
+        if isinstance(parent, list):
+            text += f"[{step}]"
+        elif isinstance(parent, dict) and (step in parent or step == location[-1]):
+            text += f".{step}" if text else str(step)
+        else:
+            continue
+        parent = _child(parent, step)
+    return text
+
+
+def _child(parent: Any, step: PathStep) -> Any:
+    if isinstance(parent, dict):
+        return parent.get(step)
+    is_entry = isinstance(parent, list) and isinstance(step, int) and step < len(parent)
+    return parent[step] if is_entry else None
+
+
+def _position(place: str, document: Any) -> tuple[int, ...]:
+    """Return the sort key of a place by its position in the file. Missing keys come last."""
+    position, parent = [], document
+    for step in path_steps(place):
+        keys = list(parent) if isinstance(parent, dict) else []
+        position.append(
+            step if isinstance(step, int) else keys.index(step) if step in keys else len(keys)
+        )
+        parent = _child(parent, step)
+    return tuple(position)

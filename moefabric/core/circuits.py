@@ -1,0 +1,217 @@
+"""Circuits between optical NICs, sets of them, and transitions from one set to another."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Self
+
+from moefabric.core.topology import Fabric, Nic, NicKind, Region
+
+
+class CircuitConflictError(ValueError):
+    """More than one circuit would end at each NIC of `nics`."""
+
+    def __init__(self, nics: Iterable[Nic]) -> None:
+        self.nics = tuple(sorted(nics))
+        super().__init__("more than one circuit would end at " + ", ".join(map(str, self.nics)))
+
+
+@dataclass(frozen=True, order=True)
+class Circuit:
+    """Light between two optical NICs, end to end: `s0/o0~s3/o2`.
+
+    `a` is the lesser NIC, whichever was given first.
+
+    Raises:
+        ValueError: If a NIC isn't optical, or if both are on one server.
+    """
+
+    a: Nic
+    b: Nic
+
+    def __post_init__(self) -> None:
+        if electrical := [nic for nic in (self.a, self.b) if nic.kind is not NicKind.OPTICAL]:
+            raise ValueError(f"{self.a}~{self.b}: {electrical[0]} is not an optical NIC")
+        if self.a.server == self.b.server:
+            raise ValueError(f"{self.a}~{self.b}: both ends are on {self.a.server}")
+        if self.b < self.a:
+            first, second = self.b, self.a
+            object.__setattr__(self, "a", first)
+            object.__setattr__(self, "b", second)
+
+    def __str__(self) -> str:
+        return f"{self.a}~{self.b}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the circuit with this name.
+
+        Args:
+            text: Such as `s0/o0~s3/o2`.
+
+        Raises:
+            ValueError: If the text names no circuit.
+        """
+        a, tilde, b = text.partition("~")
+        if not tilde:
+            raise ValueError(f"{text!r} is not a circuit such as s0/o0~s3/o2")
+        return cls(Nic.parse(a), Nic.parse(b))
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The two servers, in the order of the NICs."""
+        return self.a.server, self.b.server
+
+    @property
+    def directions(self) -> tuple[tuple[Nic, Nic], tuple[Nic, Nic]]:
+        """Both directions, each as (sending NIC, receiving NIC)."""
+        return (self.a, self.b), (self.b, self.a)
+
+    def end_at(self, server: str) -> Nic:
+        """Return the end on a server.
+
+        Raises:
+            ValueError: If the circuit doesn't end on the server.
+        """
+        for nic in (self.a, self.b):
+            if nic.server == server:
+                return nic
+        raise ValueError(f"{self} doesn't end on {server}")
+
+    def far_end(self, server: str) -> Nic:
+        """Return the end opposite to a server.
+
+        Raises:
+            ValueError: If the circuit doesn't end on the server.
+        """
+        return self.b if self.end_at(server) == self.a else self.a
+
+
+@dataclass(frozen=True)
+class CircuitSet:
+    """Circuits that are lit together. At most one circuit ends at each NIC.
+
+    Iteration and the text form are in sorted order.
+
+    Raises:
+        CircuitConflictError: If several circuits would end at one NIC.
+    """
+
+    circuits: frozenset[Circuit] = frozenset()
+
+    def __post_init__(self) -> None:
+        ends = Counter(chain.from_iterable((c.a, c.b) for c in self.circuits))
+        if conflicts := [nic for nic, times in ends.items() if times > 1]:
+            raise CircuitConflictError(conflicts)
+
+    @classmethod
+    def of(cls, circuits: Iterable[Circuit | str]) -> Self:
+        """Return a set of circuits that are given as values or as text (`s0/o0~s3/o2`)."""
+        return cls(frozenset(c if isinstance(c, Circuit) else Circuit.parse(c) for c in circuits))
+
+    def __iter__(self) -> Iterator[Circuit]:
+        return iter(sorted(self.circuits))
+
+    def __len__(self) -> int:
+        return len(self.circuits)
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self)) or "no light"
+
+    @property
+    def nics(self) -> frozenset[Nic]:
+        """The NICs at which the circuits end."""
+        return frozenset(chain.from_iterable((c.a, c.b) for c in self.circuits))
+
+    def without_nics(self, nics: Collection[Nic]) -> "CircuitSet":
+        """Return the circuits that end at none of these NICs."""
+        return CircuitSet(
+            frozenset(c for c in self.circuits if c.a not in nics and c.b not in nics)
+        )
+
+    def between(self, a: str, b: str) -> tuple[Circuit, ...]:
+        """Return the circuits between two servers, sorted."""
+        return self._by_pair.get(frozenset((a, b)), ())
+
+    @cached_property
+    def _by_pair(self) -> dict[frozenset[str], tuple[Circuit, ...]]:
+        by_pair: dict[frozenset[str], tuple[Circuit, ...]] = {}
+        for circuit in self:
+            pair = frozenset(circuit.pair)
+            by_pair[pair] = (*by_pair.get(pair, ()), circuit)
+        return by_pair
+
+    def transition_to(self, target: "CircuitSet") -> "Transition":
+        """Return the transition from these circuits to `target`."""
+        return Transition(
+            teardown=CircuitSet(self.circuits - target.circuits),
+            kept=CircuitSet(self.circuits & target.circuits),
+            setup=CircuitSet(target.circuits - self.circuits),
+        )
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A change of circuits, as set differences.
+
+    Attributes:
+        teardown: Circuits that go dark.
+        kept: Circuits that stay lit.
+        setup: Circuits that light up.
+    """
+
+    teardown: CircuitSet
+    kept: CircuitSet
+    setup: CircuitSet
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return not self.teardown.circuits and not self.setup.circuits
+
+
+def cross_connects(
+    fabric: Fabric, region: Region, circuits: CircuitSet
+) -> tuple[tuple[int, int], ...]:
+    """Return the cross-connects that form circuits on their OCS.
+
+    Inputs are numbered 1..N and outputs N+1..2N, as in the Polatis user guide. A NIC on input p is
+    also on output N+p. A circuit is two simplex cross-connects.
+
+    Args:
+        fabric: The wired fabric.
+        region: A region with an OCS.
+        circuits: Circuits of the region.
+
+    Returns:
+        (input, output) port pairs, sorted.
+    """
+    assert region.ocs is not None
+    n = region.ocs.ports
+    ends = ((fabric.ocs_port(c.a), fabric.ocs_port(c.b)) for c in circuits)
+    return tuple(sorted(chain.from_iterable(((p, n + q), (q, n + p)) for p, q in ends)))
+
+
+def circuits_from_cross_connects(
+    fabric: Fabric, region: Region, connects: Iterable[tuple[int, int]]
+) -> CircuitSet:
+    """Return the circuits that an OCS's cross-connects form.
+
+    A circuit needs cross-connects in both directions, between NICs of two servers.
+
+    Args:
+        fabric: The wired fabric.
+        region: A region with an OCS.
+        connects: (input, output) port pairs, numbered as in `cross_connects`.
+    """
+    assert region.ocs is not None
+    n, wired = region.ocs.ports, len(region.servers) * fabric.optical
+    inputs = {(p, q - n) for p, q in connects if p <= wired and q - n <= wired}
+    ends = (
+        (fabric.nic_at(region, p), fabric.nic_at(region, q))
+        for p, q in inputs
+        if p < q and (q, p) in inputs
+    )
+    return CircuitSet(frozenset(Circuit(a, b) for a, b in ends if a.server != b.server))

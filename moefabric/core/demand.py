@@ -1,0 +1,199 @@
+"""Demand matrices (bytes owed in one collective), and the placement that maps tokens to them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Tokens = TypeVar("Tokens", np.int64, np.float64)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The placement of one EP group's ranks and experts on servers.
+
+    A rank is an expert-parallel rank: `tp` GPUs that share its tokens (paper section 5.2). Ranks
+    and experts fill the servers in order, evenly, unless `homes` says where each rank is.
+
+    Attributes:
+        servers: Servers of the EP group.
+        ranks: Number of ranks.
+        experts: Number of experts.
+        homes: Position of each rank's server in `servers`. A rank's experts are on its server.
+
+    Raises:
+        ValueError: If servers can't share ranks or experts evenly, or `homes` doesn't fit them.
+    """
+
+    servers: tuple[str, ...]
+    ranks: int
+    experts: int
+    homes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.homes:
+            positions = set(range(len(self.servers)))
+            if len(self.homes) != self.ranks or not set(self.homes) <= positions:
+                raise ValueError(f"{self.homes} are not the homes of {self.ranks} ranks")
+            if self.experts % self.ranks:
+                raise ValueError(f"{self.experts} experts don't fill {self.ranks} ranks evenly")
+            return
+        for name, count in (("ranks", self.ranks), ("experts", self.experts)):
+            if count % len(self.servers):
+                raise ValueError(f"{count} {name} don't fill {len(self.servers)} servers evenly")
+
+    def server_tokens(self, gating: ArrayLike) -> NDArray[np.int64]:
+        """Sum a gating matrix by server.
+
+        Args:
+            gating: Tokens [source rank, expert].
+
+        Returns:
+            Tokens [server, server].
+
+        Raises:
+            ValueError: If the matrix isn't [rank, expert].
+        """
+        matrix = np.asarray(gating, dtype=np.int64)
+        if matrix.shape != (self.ranks, self.experts):
+            raise ValueError(
+                f"a gating matrix of {self.ranks} ranks x {self.experts} experts is needed, "
+                f"not {matrix.shape}"
+            )
+        return self.by_server(matrix)
+
+    def by_destination(self, matrix: NDArray[Tokens]) -> NDArray[Tokens]:
+        """Sum a matrix [rank, expert] to [rank, server of the expert]."""
+        n = len(self.servers)
+        sums: NDArray[Tokens]
+        if not self.homes:
+            sums = matrix.reshape(self.ranks, n, self.experts // n).sum(axis=2)
+            return sums
+        sums = np.zeros((n, self.ranks), dtype=matrix.dtype)
+        np.add.at(sums, list(self.homes), matrix.reshape(self.ranks, self.ranks, -1).sum(axis=2).T)
+        return sums.T
+
+    def by_source(self, matrix: NDArray[Tokens]) -> NDArray[Tokens]:
+        """Sum a matrix [rank, server] to [server of the rank, server]."""
+        n = len(self.servers)
+        sums: NDArray[Tokens] = np.zeros((n, n), dtype=matrix.dtype)
+        np.add.at(sums, [self.home(rank) for rank in range(self.ranks)], matrix)
+        return sums
+
+    def by_server(self, matrix: NDArray[Tokens]) -> NDArray[Tokens]:
+        """Sum a matrix [rank, expert] to [server, server]."""
+        return self.by_source(self.by_destination(matrix))
+
+    def home(self, rank: int) -> int:
+        """Return the position of a rank's server."""
+        return self.homes[rank] if self.homes else rank * len(self.servers) // self.ranks
+
+    def max_by_server(self, values: NDArray[np.float64]) -> tuple[float, ...]:
+        """Return the largest value [rank] on each server, 0 for a server without ranks."""
+        largest = [0.0] * len(self.servers)
+        for rank, value in enumerate(values.tolist()):
+            largest[self.home(rank)] = max(largest[self.home(rank)], value)
+        return tuple(largest)
+
+
+class DemandMatrix:
+    """Bytes from each server (row) to each server (column) in one collective.
+
+    Bytes that stay on a server are on the diagonal and need no network. The array is copied and
+    frozen.
+
+    Attributes:
+        servers: Names, in the order of rows and columns.
+        array: Bytes [from, to].
+    """
+
+    def __init__(self, servers: Sequence[str], bytes_owed: ArrayLike) -> None:
+        """Copy a matrix.
+
+        Args:
+            servers: Names, in the order of rows and columns.
+            bytes_owed: Bytes [from, to].
+
+        Raises:
+            ValueError: If the matrix isn't [server, server], or a cell is negative or not finite.
+        """
+        array, n = np.array(bytes_owed, dtype=np.float64), len(servers)
+        if array.shape != (n, n):
+            raise ValueError(f"{n} servers need a {n}x{n} matrix, not {array.shape}")
+        if not np.isfinite(array).all() or (array < 0).any():
+            row, column = np.argwhere(~(np.isfinite(array) & (array >= 0)))[0]
+            raise ValueError(f"[{row}][{column}]: {array[row, column]:g} is not a number of bytes")
+        array.setflags(write=False)
+        self.servers = tuple(servers)
+        self.array: NDArray[np.float64] = array
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, DemandMatrix)
+            and self.servers == other.servers
+            and np.array_equal(self.array, other.array)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.servers, self.array.tobytes()))
+
+    def __repr__(self) -> str:
+        return f"DemandMatrix({self.servers!r}, {self.array.tolist()!r})"
+
+    def combine(self, ratio: float = 1.0) -> "DemandMatrix":
+        """Return the demand of the combine: tokens return to their sources (paper section 5.1).
+
+        Args:
+            ratio: Bytes of a token on its way back, relative to those on its way there.
+        """
+        return DemandMatrix(self.servers, self.array.T * ratio)
+
+    def submatrix(self, servers: Sequence[str]) -> "DemandMatrix":
+        """Return the demand between some of the servers, such as those of a region."""
+        rows = [self._index[server] for server in servers]
+        return DemandMatrix(servers, self.array[np.ix_(rows, rows)])
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {server: position for position, server in enumerate(self.servers)}
+
+    @classmethod
+    def block_diagonal(cls, groups: Sequence["DemandMatrix"]) -> "DemandMatrix":
+        """Join the demands of groups that owe each other nothing: the inverse of `submatrix`."""
+        servers = [server for group in groups for server in group.servers]
+        array, start = np.zeros((len(servers), len(servers))), 0
+        for group in groups:
+            end = start + len(group.servers)
+            array[start:end, start:end] = group.array
+            start = end
+        return cls(servers, array)
+
+    def symmetric(self) -> NDArray[np.float64]:
+        """Return the bytes that each pair owes, both directions together, with a zero diagonal.
+
+        D[i][j] = S[i][j] + S[j][i], since both directions of a circuit are lit together (paper
+        section 5.2).
+        """
+        both: NDArray[np.float64] = self.array + self.array.T
+        np.fill_diagonal(both, 0.0)
+        return both
+
+    def pairs(self) -> Iterator[tuple[str, str, float]]:
+        """Yield (from, to, bytes) of every ordered pair of servers that owes something."""
+        for i, j in np.argwhere(self.array).tolist():
+            if i != j:
+                yield self.servers[i], self.servers[j], float(self.array[i, j])
+
+    @property
+    def total_bytes(self) -> float:
+        """Bytes that leave a server."""
+        return float(self.array.sum() - np.trace(self.array))
+
+    @property
+    def busiest_bytes(self) -> float:
+        """The most bytes that any one server sends or receives."""
+        moving = self.array - np.diag(np.diag(self.array))
+        return float(max(moving.sum(axis=0).max(initial=0), moving.sum(axis=1).max(initial=0)))

@@ -1,0 +1,88 @@
+"""The hierarchy of errors that are reported to the user.
+
+MoefabricError
+├── SpecError                the user's file or arguments are wrong; all faults at once
+├── UnsupportedError         this machine can't do what was asked; the message names the remedy
+├── FabricError              the emulated hardware failed or is in the wrong state
+│   └── CommandFailedError   a program exited with an error
+├── ControlError             a controller or an OCS refused or did not answer
+└── AgentError               an agent is gone, or a transfer was lost or corrupted
+    ├── LostBytesError       bytes of a collective did not arrive
+    └── ServerLossError      servers or GPUs are lost to the job
+"""
+
+from collections.abc import Iterable, Sequence
+
+
+class MoefabricError(Exception):
+    """Base class; the command line prints the message as lines, without a traceback."""
+
+
+class SpecError(MoefabricError):
+    """A file or an argument of the user is wrong.
+
+    Attributes:
+        faults: All faults, as (place, what is wrong) pairs; the message has a line for each.
+    """
+
+    def __init__(self, faults: Sequence[tuple[str, str]]) -> None:
+        self.faults = tuple(faults)
+        super().__init__(
+            "\n".join(f"{place}: {fault}" if place else fault for place, fault in self.faults)
+        )
+
+
+class UnsupportedError(MoefabricError):
+    """This machine lacks something that was asked for."""
+
+
+class FabricError(MoefabricError):
+    """The emulated hardware failed, or is not in the state that was asked for."""
+
+
+class CommandFailedError(FabricError):
+    """A program exited with an error.
+
+    Attributes:
+        argv: The command.
+        status: Its exit status.
+        output: What it printed, stripped.
+    """
+
+    def __init__(self, argv: Sequence[str], status: int, output: str) -> None:
+        self.argv, self.status, self.output = tuple(argv), status, output.strip()
+        super().__init__(f"{' '.join(argv)} exited {status}, saying: {self.output or 'nothing'}")
+
+
+class ControlError(MoefabricError):
+    """A controller or an OCS refused a request, or did not answer in time."""
+
+
+class AgentError(MoefabricError):
+    """An agent is gone, or a transfer did not arrive as it was sent."""
+
+
+class LostBytesError(AgentError):
+    """Bytes of a collective did not arrive, although no server is lost."""
+
+
+class ServerLossError(AgentError):
+    """Servers are gone or silent, or processes of their GPUs have died.
+
+    Attributes:
+        servers: Names of lost servers (`s1`).
+        gpus: Names of lost GPUs (`s1/3`).
+        silent_s: Wall seconds of silence that showed the loss; 0 if it was reported.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        servers: Iterable[str] = (),
+        gpus: Iterable[str] = (),
+        *,
+        silent_s: float = 0.0,
+    ) -> None:
+        self.servers, self.gpus = frozenset(servers), frozenset(gpus)
+        self.silent_s = silent_s
+        super().__init__(message)

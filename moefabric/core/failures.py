@@ -1,0 +1,328 @@
+"""Failures: their kinds, schedule and event log, and the records that the log yields."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+from typing import Any, Final, Literal
+
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S
+
+FailurePhase = Literal["inject", "clear", "detected", "recovered"]
+
+
+class FailureKind(StrEnum):
+    """Kinds of failures.
+
+    Users inject NIC failures as `nic`; controllers distinguish electrical and optical NICs.
+    """
+
+    NIC = "nic"
+    """A NIC's link is down: neither the NIC nor its far end has carrier, and frames are dropped."""
+    ELECTRICAL_NIC = "electrical-nic"
+    OPTICAL_NIC = "optical-nic"
+    OCS_PORT = "ocs-port"
+    """No light passes a NIC's port of the optical switch, which refuses commands for it."""
+    OCS = "ocs"
+    """An optical switch has lost its power."""
+    GPU = "gpu"
+    SERVER = "server"
+    """A server is suspended and all of its NICs are down."""
+    CONTROLLER = "controller"
+
+
+INJECTABLE: Final = tuple(
+    kind
+    for kind in FailureKind
+    if kind not in (FailureKind.ELECTRICAL_NIC, FailureKind.OPTICAL_NIC)
+)
+_ALSO_DETECTED_AS: Final[dict[str, tuple[FailureKind, ...]]] = {
+    FailureKind.NIC: (FailureKind.ELECTRICAL_NIC, FailureKind.OPTICAL_NIC, FailureKind.SERVER),
+    FailureKind.OCS_PORT: (FailureKind.OPTICAL_NIC,),
+}
+
+
+class ControllerFailureMode(StrEnum):
+    """How a controller's process fails."""
+
+    KILL = "kill"
+    STOP = "stop"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Components that fail together.
+
+    Names: NICs (`s0/e0`), optical NICs for their OCS ports (`s0/o0`), OCSes (`ocs0`), GPUs
+    (`s1/3`), servers (`s3`), controllers (a region's name, or `eps`).
+    """
+
+    kind: FailureKind
+    what: tuple[str, ...]
+    how: ControllerFailureMode = ControllerFailureMode.KILL
+
+    def __str__(self) -> str:
+        stopped = self.kind is FailureKind.CONTROLLER and self.how is ControllerFailureMode.STOP
+        return f"{self.kind} {' '.join(self.what)}{' (stopped)' if stopped else ''}"
+
+
+def has_component(fabric: Fabric, kind: FailureKind, name: str) -> bool:
+    """Whether the fabric has a component of this name that can fail in this way."""
+    server, _, index = name.partition("/")
+    optical = {str(nic) for server in fabric.servers for nic in fabric.optical_nics(server)}
+    nics = {str(nic) for server in fabric.servers for nic in fabric.nics(server)}
+    if kind is FailureKind.GPU:
+        return server in fabric.server_index and index.isdecimal() and int(index) < fabric.gpus
+    components = {
+        FailureKind.NIC: nics,
+        FailureKind.ELECTRICAL_NIC: nics - optical,
+        FailureKind.OPTICAL_NIC: optical,
+        FailureKind.OCS_PORT: optical,
+        FailureKind.OCS: {region.ocs.name for region in fabric.regions if region.ocs is not None},
+        FailureKind.SERVER: set(fabric.servers),
+        FailureKind.CONTROLLER: {"eps", *(region.name for region in fabric.regions)},
+    }
+    return name in components[kind]
+
+
+@dataclass(frozen=True)
+class PlannedFailure:
+    """A failure of an experiment's schedule.
+
+    Attributes:
+        failure: What fails.
+        iteration: The iteration, counted from 0.
+        collective: The collective of that iteration, counted from 0; None for the iteration itself.
+        after_ns: Model time from the start of the collective or iteration.
+        clear: The iteration at whose start the failure is cleared; None for never.
+    """
+
+    failure: Failure
+    iteration: int
+    collective: int | None = None
+    after_ns: int = 0
+    clear: int | None = None
+
+
+@dataclass(frozen=True)
+class FailureEvent:
+    """A line of the failure log: a phase of a failure at an instant of CLOCK_MONOTONIC.
+
+    `why` is the evidence of a detection, or the action of a recovery.
+    """
+
+    at_ns: int
+    phase: FailurePhase
+    kind: FailureKind
+    what: tuple[str, ...]
+    why: str = ""
+
+    def about(self, name: str) -> bool:
+        """Whether the event concerns a component, or the server that holds it."""
+        in_server = self.kind is FailureKind.SERVER and name.partition("/")[0] in self.what
+        return name in self.what or in_server
+
+    def about_injected(self, injection: "FailureEvent") -> bool:
+        """Whether the event concerns components that `injection` made fail."""
+        kinds = {injection.kind, *_ALSO_DETECTED_AS.get(injection.kind, ())}
+        return self.kind in kinds and any(self.about(name) for name in injection.what)
+
+
+@dataclass(frozen=True)
+class IterationWindow:
+    """Start and end of an iteration on the wall clock, including the clearing before it.
+
+    `seconds` is the iteration's duration in model time.
+    """
+
+    number: int
+    start_ns: int
+    end_ns: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class FailureRecord:
+    """A failure with the instants of its phases (CLOCK_MONOTONIC; None for never)."""
+
+    kind: FailureKind
+    what: tuple[str, ...]
+    injected_ns: int
+    detected_ns: int | None = None
+    recovered_ns: int | None = None
+    cleared_ns: int | None = None
+    detected_by: str = ""
+    action: str = ""
+
+    def disturbs(
+        self,
+        start_ns: int,
+        end_ns: int,
+        planned_ns: Sequence[int] = (),
+        reopened_ns: Sequence[int] = (),
+    ) -> bool:
+        """Whether the failure affected an activity whose plan didn't take it into account.
+
+        Args:
+            start_ns: Start of the activity.
+            end_ns: End of the activity.
+            planned_ns: Instants at which circuits were planned anew, ascending.
+            reopened_ns: Instants at which reopened connections had carried their first bytes,
+                ascending.
+        """
+        reopened = reopened_ns if self.kind in (FailureKind.SERVER, FailureKind.GPU) else ()
+        spans = list(self._disturbed_spans(planned_ns))
+        if self.recovered_ns is not None:
+            slow_until = _first_after(reopened, self.recovered_ns)
+            spans += [(self.recovered_ns, slow_until)] if slow_until is not None else []
+        return any(begin < end_ns and (end is None or start_ns < end) for begin, end in spans)
+
+    def _disturbed_spans(self, planned_ns: Sequence[int]) -> Iterator[tuple[int, int | None]]:
+        """Yield the start and end of each span in which plans ignore the failure or its clearing.
+
+        No plan accounts for a lost electrical NIC. Lost or restored circuits are known to the next
+        plan. The end None means that the span lasts.
+        """
+        electrical = self.kind is FailureKind.NIC and any("/e" in name for name in self.what)
+        optical = self.kind in (FailureKind.OCS, FailureKind.OCS_PORT, FailureKind.NIC)
+        optical = optical and not electrical
+        known = self.recovered_ns
+        if optical and known is not None:
+            known = _first_after(planned_ns, known)
+        ends = [self.cleared_ns] if electrical else [known, self.cleared_ns]
+        yield self.injected_ns, min((at for at in ends if at is not None), default=None)
+        if self.cleared_ns is not None:
+            replanned = optical or self.kind is FailureKind.SERVER
+            later = _first_after(planned_ns, self.cleared_ns) if replanned else None
+            yield self.cleared_ns, self.cleared_ns if later is None else later
+
+    def overlaps(self, start_ns: int, end_ns: int) -> bool:
+        """Whether a component was broken during some of that time.
+
+        A controller restarts by itself; every other component stays broken until it is cleared.
+        """
+        ends = self.cleared_ns
+        if ends is None and self.kind is FailureKind.CONTROLLER:
+            ends = self.recovered_ns
+        return self.injected_ns <= end_ns and (ends is None or start_ns <= ends)
+
+
+def _first_after(instants: Sequence[int], instant_ns: int) -> int | None:
+    return next((at for at in instants if at >= instant_ns), None)
+
+
+def failure_records(events: Sequence[FailureEvent]) -> list[FailureRecord]:
+    """Return the injected failures, each with its events until the next injection.
+
+    Args:
+        events: The failure log in order of time.
+    """
+    records = []
+    for position, injection in enumerate(events):
+        if injection.phase != "inject":
+            continue
+        later = [event for event in events[position + 1 :] if event.about_injected(injection)]
+        until = next((event.at_ns for event in later if event.phase == "inject"), inf)
+        later = [event for event in later if event.at_ns < until]
+        cleared = next((event.at_ns for event in later if event.phase == "clear"), None)
+        # Events after the clearing are about the return of the component.
+        before = [event for event in later if cleared is None or event.at_ns <= cleared]
+        detections = [event for event in before if event.phase == "detected"]
+        recoveries = [event for event in before if event.phase == "recovered"]
+        records.append(
+            FailureRecord(
+                injection.kind,
+                injection.what,
+                injection.at_ns,
+                detections[0].at_ns if detections else None,
+                _recovered_ns(injection, recoveries),
+                cleared,
+                _joined(detections),
+                _joined(recoveries),
+            )
+        )
+    return records
+
+
+def _joined(events: Sequence[FailureEvent]) -> str:
+    return "; ".join(dict.fromkeys(event.why for event in events if event.why))
+
+
+def _recovered_ns(injection: FailureEvent, recoveries: Sequence[FailureEvent]) -> int | None:
+    """Return when the last of the injected components recovered, or None while one hasn't."""
+    firsts = [
+        next((event.at_ns for event in recoveries if event.about(name)), None)
+        for name in injection.what
+    ]
+    recovered = [at for at in firsts if at is not None]
+    return max(recovered) if len(recovered) == len(firsts) else None
+
+
+def healthy_windows(
+    failures: Iterable[FailureRecord], windows: Iterable[IterationWindow]
+) -> list[IterationWindow]:
+    """Return the iterations in which no component was broken or being cleared."""
+    known = list(failures)
+    return [
+        window
+        for window in windows
+        if not any(
+            failure.overlaps(window.start_ns, window.end_ns)
+            or failure.disturbs(window.start_ns, window.end_ns)
+            for failure in known
+        )
+    ]
+
+
+def failures_json(
+    failures: Sequence[FailureRecord],
+    windows: Sequence[IterationWindow],
+    model_s: Callable[[int, int], float] = lambda start_ns, end_ns: (end_ns - start_ns) / NS_PER_S,
+) -> list[dict[str, Any]]:
+    """Return the `failures` of a run's JSON; `model_s` gives the model seconds between instants.
+
+    `injected_s` counts from the start of the failure's `iteration`; `detected_s`, `recovered_s` and
+    `cleared_s` count from the injection. `slow_down` compares the failure's iteration with the
+    median of the healthy ones, `slow_down_after` does so for the later iterations in which the
+    failure lasted. Either is None without such iterations.
+    """
+    healthy = sorted(window.seconds for window in healthy_windows(failures, windows))
+    base = (healthy[(len(healthy) - 1) // 2] + healthy[len(healthy) // 2]) / 2 if healthy else None
+    return [_failure_json(failure, windows, base, model_s) for failure in failures]
+
+
+def _failure_json(
+    failure: FailureRecord,
+    windows: Sequence[IterationWindow],
+    base: float | None,
+    model_s: Callable[[int, int], float],
+) -> dict[str, Any]:
+    def after_injection(instant_ns: int | None) -> float | None:
+        return None if instant_ns is None else model_s(at, instant_ns)
+
+    at = failure.injected_ns
+    iteration = next((w for w in windows if w.start_ns <= at <= w.end_ns), None)
+    iteration = iteration or next((w for w in windows if at <= w.start_ns), None)
+    after = [
+        window.seconds
+        for window in windows
+        if iteration
+        and window.number > iteration.number
+        and failure.overlaps(window.start_ns, window.end_ns)
+        and (failure.cleared_ns is None or window.end_ns < failure.cleared_ns)
+    ]
+    return {
+        "kind": failure.kind,
+        "what": list(failure.what),
+        "iteration": iteration.number if iteration else None,
+        "injected_s": max(0.0, model_s(iteration.start_ns, at)) if iteration else None,
+        "detected_s": after_injection(failure.detected_ns),
+        "recovered_s": after_injection(failure.recovered_ns),
+        "cleared_s": after_injection(failure.cleared_ns),
+        "detected_by": failure.detected_by,
+        "action": failure.action,
+        "slow_down": iteration.seconds / base - 1 if iteration and base else None,
+        "slow_down_after": sum(after) / len(after) / base - 1 if after and base else None,
+        "ok": failure.recovered_ns is not None,
+    }

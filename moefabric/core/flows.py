@@ -1,0 +1,250 @@
+"""Flows between servers, splits of a demand over OCS and EPS, and records of transfers."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from moefabric.core import forwarding
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.paths import eps_paths
+from moefabric.core.topology import Fabric
+
+_ROUNDING: Final = 1e-9
+"""Remaining bytes, relative to the load of the fullest NIC, that count as a rounding error."""
+
+
+@dataclass(frozen=True, order=True)
+class Flow:
+    """Bytes that one server sends another over one path (`o1`, `e0`, `e0.2`)."""
+
+    src: str
+    dst: str
+    path: str
+    bytes: float
+
+    @property
+    def is_optical(self) -> bool:
+        """Whether the flow leaves by an optical NIC."""
+        return self.path[0] == "o"
+
+
+@dataclass(frozen=True, order=True)
+class Share:
+    """The bytes that one server owes another, split over OCS and EPS.
+
+    Attributes:
+        src: The sending server.
+        dst: The receiving server.
+        light_bytes: Bytes over the pair's circuits.
+        eps_bytes: Bytes over the EPS.
+        eps_bytes_by_nic: Bytes over the EPS by each electrical NIC of the sender; if empty, they
+            are spread evenly.
+    """
+
+    src: str
+    dst: str
+    light_bytes: float
+    eps_bytes: float
+    eps_bytes_by_nic: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Split:
+    """A demand, split over OCS and EPS pair by pair."""
+
+    shares: tuple[Share, ...]
+
+    def __iter__(self) -> Iterator[Share]:
+        return iter(self.shares)
+
+    @property
+    def light_bytes(self) -> float:
+        """All bytes over circuits."""
+        return sum(share.light_bytes for share in self.shares)
+
+    @property
+    def eps_bytes(self) -> float:
+        """All bytes over the EPS."""
+        return sum(share.eps_bytes for share in self.shares)
+
+
+@dataclass(frozen=True)
+class PacedFlow:
+    """A transfer that an agent has to send.
+
+    Attributes:
+        src: The sending server.
+        dst: The receiving server.
+        path: The sender's NIC (`o1`, `e0`), and the spine if it isn't the NIC's (`e0.2`).
+        bytes: Bytes really sent.
+        rate_bps: Rate at which the bytes are paced; None means no pacing.
+    """
+
+    src: str
+    dst: str
+    path: str
+    bytes: int
+    rate_bps: float | None
+
+
+@dataclass(frozen=True)
+class FlowRecord:
+    """The measurement of one transfer.
+
+    Times are CLOCK_MONOTONIC nanoseconds on the experiment's clock; bytes are those really sent.
+
+    Attributes:
+        collective: Number of the collective.
+        src: The sending server.
+        dst: The receiving server.
+        path: As in `PacedFlow`.
+        bytes: Bytes that the sender sent.
+        received_bytes: Bytes that the receiver read.
+        rate_bps: Rate at which the bytes were paced; None means no pacing.
+        first_sent_ns: When the first byte was sent.
+        last_sent_ns: When the last byte was sent.
+        first_received_ns: When the first byte was received.
+        last_received_ns: When the last byte was received.
+        retransmits: TCP segments sent again.
+        ok: Whether every byte arrived once, in order and unchanged.
+        why: Reason of a failed transfer; empty if it succeeded.
+        corrupt: Whether all bytes arrived, but not those that were sent.
+    """
+
+    collective: int
+    src: str
+    dst: str
+    path: str
+    bytes: int
+    received_bytes: int
+    rate_bps: float | None
+    first_sent_ns: int
+    last_sent_ns: int
+    first_received_ns: int
+    last_received_ns: int
+    retransmits: int
+    ok: bool
+    why: str = ""
+    corrupt: bool = False
+
+
+def flows(fabric: Fabric, circuits: CircuitSet, split: Iterable[Share]) -> tuple[Flow, ...]:
+    """Spread a split over NICs.
+
+    Bytes over circuits are spread evenly over the pair's circuits. Bytes over the EPS are spread
+    evenly over the sender's electrical NICs, unless the share says otherwise, and over the spines
+    between the two servers. On a patch panel, other servers forward the bytes of a pair without a
+    circuit, which are spread evenly over the sender's NICs that lead to the destination.
+
+    Args:
+        fabric: The wired fabric.
+        circuits: Circuits that are lit.
+        split: Shares of the pairs.
+
+    Returns:
+        The flows, share by share.
+
+    Raises:
+        ValueError: If a share has bytes over circuits but its pair has no circuit, or other bytes
+            but its sender has neither an electrical NIC nor a server that forwards.
+    """
+    result: list[Flow] = []
+    for share in split:
+        ends = [circuit.end_at(share.src) for circuit in circuits.between(share.src, share.dst)]
+        if share.light_bytes > 0 and not ends:
+            raise ValueError(
+                f"{share.src} has no circuit to {share.dst} "
+                f"for {share.light_bytes:g} bytes by light"
+            )
+        if share.light_bytes:
+            size = share.light_bytes / len(ends)
+            result += [Flow(share.src, share.dst, nic.path, size) for nic in ends]
+        if share.eps_bytes:
+            result += _flows_without_circuit(fabric, circuits, share)
+    return tuple(result)
+
+
+def _flows_without_circuit(fabric: Fabric, circuits: CircuitSet, share: Share) -> Iterator[Flow]:
+    paths: dict[str, float]
+    if fabric.patch_panel:
+        nics = forwarding.next_hops(circuits).get((share.src, share.dst), ())
+        paths = {nic.path: share.eps_bytes / len(nics) for nic in nics}
+    else:
+        by_nic, nic_count = share.eps_bytes_by_nic, fabric.electrical
+        paths = {
+            path.name: path.share * (by_nic[path.nic] * nic_count if by_nic else share.eps_bytes)
+            for path in eps_paths(fabric, share.src, share.dst)
+        }
+    if not paths:
+        lacks = "way over circuits" if fabric.patch_panel else "electrical NIC"
+        raise ValueError(f"{share.src} has no {lacks} for {share.eps_bytes:g} bytes to {share.dst}")
+    for path, size in paths.items():
+        if size:
+            yield Flow(share.src, share.dst, path, size)
+
+
+def consolidated_flows(fabric: Fabric, planned: Sequence[Flow]) -> tuple[Flow, ...]:
+    """Send the same bytes between the same servers in fewer flows.
+
+    Every flow costs CPU on both of its servers. A pair uses one NIC if one has room, and several
+    otherwise. No NIC carries more than the fullest NIC did before. Pairs of the busiest server
+    choose first. With eight servers of eight NICs, 448 flows become 63.
+
+    Flows over circuits stay as they are. All flows do if their servers are on several leaves, or
+    on rails in several pods: a few large flows that share an uplink and then a NIC end 3 % late,
+    many small ones don't. All flows also stay if a pair finds no NIC with room.
+
+    Args:
+        fabric: The wired fabric.
+        planned: Flows of one collective.
+
+    Returns:
+        The flows over circuits, then the flows over the EPS.
+    """
+    eps_flows = [flow for flow in planned if not flow.is_optical]
+    ends = {server for flow in eps_flows for server in (flow.src, flow.dst)}
+    if not eps_flows or len({fabric.leaf_of(server) for server in ends}) > 1:
+        return tuple(planned)
+    owed: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for flow in eps_flows:
+        owed[flow.src, flow.dst] += flow.bytes
+    chosen = _chosen_flows(owed, fabric.electrical)
+    if chosen is None or len(chosen) >= len(eps_flows):
+        return tuple(planned)
+    return (*(flow for flow in planned if flow.is_optical), *chosen)
+
+
+def _chosen_flows(owed: dict[tuple[str, str], float], nics: int) -> list[Flow] | None:
+    """Choose the NICs of each pair; None if some bytes find no NIC with room at both ends."""
+    sent, received = defaultdict[str, float](float), defaultdict[str, float](float)
+    for (src, dst), size in owed.items():
+        sent[src] += size
+        received[dst] += size
+    most = max(*sent.values(), *received.values()) / nics
+    sending = {src: [most] * nics for src in sent}
+    receiving = {dst: [most] * nics for dst in received}
+
+    def priority(pair: tuple[str, str]) -> tuple[float, float, tuple[str, str]]:
+        return -max(sent[pair[0]], received[pair[1]]), -owed[pair], pair
+
+    chosen: list[Flow] = []
+    for src, dst in sorted(owed, key=priority):
+        rest, out, into = owed[src, dst], sending[src], receiving[dst]
+        while rest > _ROUNDING * most:
+            nic = _best_nic(out, into, rest * (1 - _ROUNDING))
+            size = min(rest, out[nic], into[nic])
+            if size <= _ROUNDING * most:
+                return None
+            out[nic], into[nic], rest = out[nic] - size, into[nic] - size, rest - size
+            chosen.append(Flow(src, dst, f"e{nic}", size))
+    return chosen
+
+
+def _best_nic(out: Sequence[float], into: Sequence[float], size: float) -> int:
+    """Return the NIC with the least room that suffices for a size, or else with the most room."""
+    room = [min(pair) for pair in zip(out, into, strict=True)]
+    fitting = [nic for nic, free in enumerate(room) if free >= size]
+    if fitting:
+        return min(fitting, key=lambda nic: out[nic] + into[nic])
+    return max(range(len(room)), key=room.__getitem__)

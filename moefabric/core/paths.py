@@ -1,0 +1,141 @@
+"""Paths: the NIC by which a flow leaves a server, the spine that it crosses, and its DSCP mark.
+
+A pair of servers on different leaves spreads its bytes evenly over its NICs and evenly over all
+spines. If each NIC had one spine, 4 NICs would load one of 3 spines twice as much as the others.
+So a NIC whose bytes use several spines has a path for each: `e1.2` leaves by `e1` and crosses
+`spine2`. Evenly loaded uplinks of a leaf are full only if all of them are.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise, product
+from math import gcd
+from types import MappingProxyType
+from typing import Final
+
+from moefabric.core.topology import Fabric
+
+MARKS: Final = 63
+"""Greatest DSCP; 0 marks nothing."""
+_OPTICAL_MARK: Final = 1
+_ELECTRICAL_MARK: Final = 17
+
+
+@dataclass(frozen=True)
+class EpsPath:
+    """A path over the EPS.
+
+    Attributes:
+        nic: Number of the sender's electrical NIC, and of the receiver's.
+        spine: Number of the spine; None if the NIC's number selects it, or none is crossed.
+        share: Part of a pair's bytes that it carries, 0 to 1.
+    """
+
+    nic: int
+    spine: int | None
+    share: float
+
+    @property
+    def name(self) -> str:
+        """The name that flows, connections and rules use."""
+        return f"e{self.nic}" if self.spine is None else f"e{self.nic}.{self.spine}"
+
+
+def nic_number(path: str) -> int:
+    """Return the number of the NIC by which a path (`o1`, `e0`, `e0.2`) leaves a server."""
+    return int(path[1:].partition(".")[0])
+
+
+def spine_number(path: str) -> int | None:
+    """Return the number of the spine that a path names, if it names one."""
+    spine = path.partition(".")[2]
+    return int(spine) if spine else None
+
+
+def eps_paths(fabric: Fabric, src: str, dst: str) -> tuple[EpsPath, ...]:
+    """Return the paths over which a pair of servers spreads its bytes on the EPS."""
+    if fabric.spines and fabric.leaf_of(src) != fabric.leaf_of(dst):
+        return spine_paths(fabric) or _nic_paths(fabric.electrical)
+    return _nic_paths(fabric.electrical)
+
+
+def spine_of_mark(fabric: Fabric, path: str, dst: str | None = None) -> int:
+    """Return the number of the spine that marked packets cross.
+
+    Args:
+        fabric: The wired fabric, which has spines.
+        path: The path; if it names no spine, its NIC selects one.
+        dst: The receiver, which selects the spine if all NICs of a leaf have the same number.
+    """
+    spine = spine_number(path)
+    if spine is not None:
+        return spine
+    by_receiver = fabric.electrical == 1 or fabric.rail_optimised
+    number = fabric.server_index[dst] if by_receiver and dst else nic_number(path)
+    return number % len(fabric.spines)
+
+
+def spine_paths(fabric: Fabric) -> tuple[EpsPath, ...]:
+    """Return the paths that name a spine; none if each NIC has one spine and all are even."""
+    return _spine_paths(fabric.electrical, len(fabric.spines), rail_optimised=fabric.rail_optimised)
+
+
+def dscp(fabric: Fabric, path: str) -> int:
+    """Return the DSCP with which a sender marks a flow so that it takes a path.
+
+    Args:
+        fabric: The wired fabric.
+        path: A NIC within its server (`o1`, `e0`), or such a NIC and a spine (`e0.2`).
+    """
+    spine = spine_number(path)
+    if spine is None:
+        return (_OPTICAL_MARK if path[0] == "o" else _ELECTRICAL_MARK) + nic_number(path)
+    return _spine_marks(
+        fabric.optical, fabric.electrical, len(fabric.spines), rail_optimised=fabric.rail_optimised
+    )[path]
+
+
+def marks_needed(fabric: Fabric) -> int:
+    """Return how many different marks a fabric's paths have; `MARKS` is the limit."""
+    return fabric.optical + fabric.electrical + len(spine_paths(fabric))
+
+
+@lru_cache
+def _nic_paths(electrical: int) -> tuple[EpsPath, ...]:
+    return tuple(EpsPath(nic, None, 1 / electrical) for nic in range(electrical))
+
+
+@lru_cache
+def _spine_paths(electrical: int, spines: int, *, rail_optimised: bool) -> tuple[EpsPath, ...]:
+    """Divide a pair's bytes into parts that keep to one NIC and one spine.
+
+    On rails, a leaf has one NIC of each server and its uplinks carry that NIC's bytes, so every NIC
+    uses every spine. Otherwise NICs and spines divide the bytes like two rulers laid side by side.
+    """
+    if spines < 2 or not electrical:
+        return ()
+    if rail_optimised:
+        share = 1 / (electrical * spines)
+        return tuple(EpsPath(n, s, share) for n, s in product(range(electrical), range(spines)))
+    if electrical % spines == 0:
+        return ()
+    whole = electrical * spines // gcd(electrical, spines)
+    ends = {n * whole // electrical for n in range(electrical + 1)}
+    ends |= {s * whole // spines for s in range(spines + 1)}
+    return tuple(
+        EpsPath(first * electrical // whole, first * spines // whole, (last - first) / whole)
+        for first, last in pairwise(sorted(ends))
+    )
+
+
+@lru_cache
+def _spine_marks(
+    optical: int, electrical: int, spines: int, *, rail_optimised: bool
+) -> Mapping[str, int]:
+    """Return the marks of paths that name a spine: those that no NIC has."""
+    taken = {_OPTICAL_MARK + n for n in range(optical)}
+    taken |= {_ELECTRICAL_MARK + n for n in range(electrical)}
+    free = (mark for mark in range(1, MARKS + 1) if mark not in taken)
+    paths = _spine_paths(electrical, spines, rail_optimised=rail_optimised)
+    return MappingProxyType({path.name: mark for path, mark in zip(paths, free, strict=False)})

@@ -1,0 +1,49 @@
+"""Readings of the counters of NICs and OCS ports, and the payload between two readings.
+
+A TCP frame has 66 bytes of headers (Ethernet, IPv4, TCP with time stamps), whether it carries data
+or only acknowledges some. Counted bytes minus 66 for each counted frame are therefore payload, with
+no assumption on the size of frames. A kernel counts a burst that it hands to a veth pair as one
+frame with one header, a real NIC counts each frame on the wire; the rule holds for both.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moefabric.core.topology import Fabric, Nic
+
+IP_TCP_BYTES: Final = 20 + 20 + 12
+"""Headers of IPv4, TCP and TCP's time stamps."""
+FRAME_HEADER_BYTES: Final = 14 + IP_TCP_BYTES
+"""Headers that interfaces and queueing disciplines count in a frame: Ethernet's too."""
+
+Counts = NDArray[np.int64]
+SENT, RECEIVED, INTO_OCS, OUT_OF_OCS = range(4)
+"""Columns of payloads. The last two are counted at the port of the OCS on which a NIC ends."""
+
+
+def counted_nics(fabric: Fabric) -> tuple[Nic, ...]:
+    """Return all NICs of a fabric, in the order of the rows of its readings."""
+    return tuple(nic for server in fabric.servers for nic in fabric.nics(server))
+
+
+@dataclass(frozen=True)
+class PortReading:
+    """Counters at one instant, since some earlier instant, with a row for each NIC.
+
+    Attributes:
+        bytes: Bytes by NIC, in the columns SENT, RECEIVED, INTO_OCS and OUT_OF_OCS.
+        frames: Frames, likewise.
+        counts_light: Whether OCS ports are counted; else the last two columns are zero.
+    """
+
+    bytes: Counts
+    frames: Counts
+    counts_light: bool = True
+
+    def payload_since(self, before: "PortReading") -> Counts:
+        """Return the payload that passed each port after an earlier reading."""
+        frames = self.frames - before.frames
+        return self.bytes - before.bytes - FRAME_HEADER_BYTES * frames

@@ -1,0 +1,270 @@
+"""Forwarding rules as data: by which port a packet leaves a switch.
+
+Without a light rule, a packet takes the EPS.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from moefabric.core.circuits import Circuit, CircuitSet
+from moefabric.core.paths import nic_number, spine_of_mark, spine_paths
+from moefabric.core.topology import Fabric, Nic, Region
+
+_NO_RELAYS: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_CIRCUITS: Final[Mapping[str, Circuit]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, order=True)
+class Rule:
+    """Sends packets on a switch, for a destination, out of a port.
+
+    The first matching rule wins, in this order: rules for the switch's own server, light rules,
+    rules for a mark, the longest prefix.
+
+    Attributes:
+        switch: The OpenFlow switch.
+        to: Destination: a server, a region, or `*` for any server.
+        out: Port: `host`, a NIC (`s0/o1`) or a switch (`spine0`).
+        path: Only packets that their sender marked for this path (its NIC, `o1` or `e0`). Without
+            a path, a light rule takes packets without a mark, and another rule all packets.
+        light: Whether the rule sends packets over a circuit.
+    """
+
+    switch: str
+    to: str
+    out: str
+    path: str | None = None
+    light: bool = False
+
+    @property
+    def match(self) -> tuple[str, str, str, bool]:
+        """The packets that the rule applies to. A rule replaces another with the same match."""
+        return self.switch, self.to, self.path or "", self.light
+
+    def __str__(self) -> str:
+        mark = f" on {self.path}" if self.path else ""
+        light = " (light)" if self.light else ""
+        return f"{self.switch}: to {self.to}{mark} by {self.out}{light}"
+
+
+def direct_rules(circuits: CircuitSet) -> frozenset[Rule]:
+    """Return the rules of pairs with circuits.
+
+    Marked packets take the circuit of their NIC, all others the pair's first circuit.
+    """
+    rules: dict[tuple[str, str, str, bool], Rule] = {}
+    for circuit in circuits:
+        for near, far in circuit.directions:
+            for path in (near.path, None):
+                rule = Rule(near.server, far.server, str(near), path, light=True)
+                rules.setdefault(rule.match, rule)
+    return frozenset(rules.values())
+
+
+def transit_rules(fabric: Fabric, switch: str, to: str, out: str) -> frozenset[Rule]:
+    """Return the rules by which a server switch passes packets on, however they are marked.
+
+    Circuits to the destination still come first.
+    """
+    return frozenset(
+        {Rule(switch, to, out)} | {Rule(switch, to, out, mark) for mark in _marks(fabric)}
+    )
+
+
+def eps_rules(fabric: Fabric, relays: Mapping[str, str] = _NO_RELAYS) -> frozenset[Rule]:
+    """Return the rules of leaves and spines.
+
+    Marked packets reach the destination by its NIC of the same number, or by another if that one
+    is unusable.
+
+    Args:
+        fabric: The wired fabric.
+        relays: The server that forwards for each server without a usable electrical NIC.
+
+    Returns:
+        Rules to all servers.
+    """
+    rules: set[Rule] = set()
+    for leaf in fabric.leaves:
+        rules |= _marked_up_rules(fabric, leaf)
+    return frozenset(rules).union(
+        *(eps_rules_to(fabric, server, relays) for server in fabric.servers)
+    )
+
+
+def eps_rules_to(
+    fabric: Fabric, server: str, relays: Mapping[str, str] = _NO_RELAYS
+) -> frozenset[Rule]:
+    """Return the rules of `eps_rules` that depend on the NICs of one server.
+
+    Args:
+        fabric: The wired fabric.
+        server: The destination.
+        relays: As in `eps_rules`.
+    """
+    relay = relays.get(server, server)
+    down = (_leaf_rules(fabric, leaf, server, relay) for leaf in fabric.leaves)
+    across = (_spine_rules(fabric, spine, server, relay) for spine in fabric.spines)
+    return frozenset[Rule]().union(*down, *across)
+
+
+def _marks(fabric: Fabric) -> list[str]:
+    """Return marks of packets on the EPS: its paths, and optical NICs without a circuit."""
+    nics = [f"e{k}" for k in range(fabric.electrical)] + [f"o{k}" for k in range(fabric.optical)]
+    return nics + _spine_marks(fabric)
+
+
+def _spine_marks(fabric: Fabric) -> list[str]:
+    """Return marks of paths that name a spine."""
+    return [path.name for path in spine_paths(fabric)]
+
+
+def _nth(fabric: Fabric, nics: Sequence[Nic], number: int) -> Nic:
+    """Return the NIC with a number or, if it is unusable, a usable one if there is any."""
+    nic = nics[number % len(nics)]
+    if nic not in fabric.unusable_nics:
+        return nic
+    usable = fabric.usable_nics(nics) or (nic,)
+    return usable[number % len(usable)]
+
+
+def _marked_rules(
+    fabric: Fabric,
+    switch: str,
+    to: str,
+    nics: Sequence[Nic],
+    marks: Iterable[str],
+    port: Callable[[Nic], str] = str,
+) -> set[Rule]:
+    """Return a rule for each mark, to the port of the NIC with the mark's number."""
+    return {Rule(switch, to, port(_nth(fabric, nics, nic_number(mark))), mark) for mark in marks}
+
+
+def _leaf_rules(fabric: Fabric, leaf: str, server: str, relay: str) -> set[Rule]:
+    """Return the rules from a leaf to a server.
+
+    Packets go down if a usable NIC of the server or its relay is on the leaf, and up otherwise.
+    """
+    nics = [nic for nic in fabric.electrical_nics(relay) if fabric.leaf_of_nic(nic) == leaf]
+    index = fabric.server_index[server]
+    if not fabric.usable_nics(nics):
+        if fabric.spines and (fabric.usable_electrical(relay) or not nics):
+            return {Rule(leaf, server, fabric.spines[index % len(fabric.spines)])}
+        return set()
+    default = {Rule(leaf, server, str(_nth(fabric, nics, index)))}
+    # For marks that have rules up to a spine, the default alone would lose to these.
+    marks = _marks(fabric) if len(nics) > 1 else _spine_marks(fabric)
+    return default | _marked_rules(fabric, leaf, server, nics, marks)
+
+
+def _marked_up_rules(fabric: Fabric, leaf: str) -> set[Rule]:
+    """Return rules for marked packets to servers of other leaves, spread over spines.
+
+    Rules for servers below the leaf have a longer prefix and win.
+    """
+    spines = fabric.spines
+    if len(spines) < 2:
+        return set()
+    by_receiver = fabric.electrical == 1 or fabric.rail_optimised
+    marks = _spine_marks(fabric) if by_receiver else _marks(fabric)
+    return {Rule(leaf, "*", spines[spine_of_mark(fabric, mark)], mark) for mark in marks}
+
+
+def _spine_rules(fabric: Fabric, spine: str, server: str, relay: str) -> set[Rule]:
+    """Return the rules from a spine to the server's leaf, or to the leaf of a mark's rail."""
+    nics = fabric.electrical_nics(relay)
+    default_nic = _nth(fabric, nics, fabric.server_index[server])
+    default = {Rule(spine, server, fabric.leaf_of_nic(default_nic))}
+    if not fabric.rail_optimised or len(nics) == 1:
+        return default
+    return default | _marked_rules(fabric, spine, server, nics, _marks(fabric), fabric.leaf_of_nic)
+
+
+def server_rules(
+    fabric: Fabric, region: Region, relays: Mapping[str, Circuit] = _NO_CIRCUITS
+) -> frozenset[Rule]:
+    """Return the rules of a region's server switches without any circuits.
+
+    The server's own addresses go to its host, everything else to the EPS.
+
+    Args:
+        fabric: The wired fabric.
+        region: The region.
+        relays: The circuit from each server without a usable electrical NIC to the server that
+            forwards for it.
+    """
+    rules: dict[tuple[str, str, str, bool], Rule] = {}
+    for server in region.servers:
+        own = {Rule(server, server, "host")}
+        if fabric.usable_electrical(server):
+            own |= _eps_bound_rules(fabric, region, server)
+        elif server in relays:
+            own |= transit_rules(fabric, server, "*", str(relays[server].end_at(server)))
+        rules |= {rule.match: rule for rule in own}
+    for server, circuit in relays.items():
+        peer = circuit.far_end(server)
+        transit = transit_rules(fabric, peer.server, server, str(peer))
+        rules |= {rule.match: rule for rule in transit}
+    return frozenset(rules.values())
+
+
+def _eps_bound_rules(fabric: Fabric, region: Region, server: str) -> set[Rule]:
+    """Return the rules from a server to the EPS.
+
+    Marked packets take the NIC of their number, others the NIC of their destination's number.
+    """
+    nics = fabric.electrical_nics(server)
+    rules = {Rule(server, "*", str(_nth(fabric, nics, 0)))}
+    if len(nics) == 1:
+        return rules
+    rules |= _marked_rules(fabric, server, "*", nics, _marks(fabric))
+    for other in region.servers:
+        if other != server:
+            common = _common_rail_rules(fabric, server, other) if fabric.rail_optimised else None
+            default = Rule(server, other, str(_nth(fabric, nics, fabric.server_index[other])))
+            rules |= common or {default}
+    return rules
+
+
+def _common_rail_rules(fabric: Fabric, server: str, other: str) -> set[Rule]:
+    """Return rules to a peer with unusable NICs, over rails on which both have a usable one.
+
+    Rails may have no link between them.
+    """
+    nics, peers = fabric.electrical_nics(server), fabric.electrical_nics(other)
+    both = [k for k, nic in enumerate(nics) if not {nic, peers[k]} & fabric.unusable_nics]
+    if not both or not fabric.unusable_nics & {*peers}:
+        return set()
+    default = both[fabric.server_index[other] % len(both)]
+    rules = {Rule(server, other, str(nics[default]))}
+    for mark in _marks(fabric):
+        rail = nic_number(mark) % len(nics)
+        chosen = rail if rail in both else both[rail % len(both)]
+        rules.add(Rule(server, other, str(nics[chosen]), mark))
+    return rules
+
+
+@dataclass(frozen=True)
+class RuleChange:
+    """Rules to delete and to add.
+
+    A rule that replaces another with the same match, in one step, is in `add` only.
+    """
+
+    delete: frozenset[Rule]
+    add: frozenset[Rule]
+
+    @classmethod
+    def between(cls, current: Iterable[Rule], target: Iterable[Rule]) -> "RuleChange":
+        """Return the smallest change from the current rules to the target."""
+        before, after = frozenset(current), frozenset(target)
+        add = after - before
+        replaced = {rule.match for rule in add}
+        return cls(frozenset(rule for rule in before - after if rule.match not in replaced), add)
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """The switches concerned, sorted."""
+        return tuple(sorted({rule.switch for rule in self.delete | self.add}))

@@ -1,0 +1,138 @@
+"""Quantities as people write them (`100Gb/s`, `25ms`), and the scale of an emulation."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+_QUANTITY: Final = re.compile(
+    r"\s*([+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?)\s*([A-Za-zµμ/]*)\s*", re.ASCII
+)
+_PREFIXES: Final = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+# Only prefixes may be of either case: a capital B would mean bytes.
+_RATES: Final = {"": 1.0} | {
+    f"{cased}{unit}": size
+    for prefix, size in _PREFIXES.items()
+    for cased in (prefix, prefix.upper())
+    for unit in ("b/s", "bps", "bit", "bit/s")
+}
+_TIMES: Final = {
+    "": 1e9,
+    "ns": 1.0,
+    "us": 1e3,
+    "µs": 1e3,
+    "μs": 1e3,
+    "ms": 1e6,
+    "s": 1e9,
+    "min": 60e9,
+}
+_QUEUES: Final = {"packet": 1.0, "packets": 1.0, "bytes": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6}
+NS_PER_S: Final = 1_000_000_000
+
+
+def _quantity(text: str, units: Mapping[str, float], example: str) -> float:
+    number, unit = match.groups() if (match := _QUANTITY.fullmatch(text)) else ("", "?")
+    if unit not in units:
+        raise ValueError(f"{text!r} is not a quantity such as {example}")
+    return float(number) * units[unit]
+
+
+def rate_bps(text: str | float) -> float:
+    """Parse a rate.
+
+    Args:
+        text: `100Gb/s`, `50Mbit`, or a bare number of bits per second.
+
+    Returns:
+        Bits per second.
+
+    Raises:
+        ValueError: If the text is no rate.
+    """
+    return _quantity(text, _RATES, "100Gb/s") if isinstance(text, str) else float(text)
+
+
+def duration_ns(text: str | float) -> int:
+    """Parse a duration.
+
+    Args:
+        text: `25ms`, `10us`, or a bare number of seconds.
+
+    Returns:
+        Nanoseconds.
+
+    Raises:
+        ValueError: If the text is no duration.
+    """
+    return round(_quantity(text, _TIMES, "25ms") if isinstance(text, str) else text * NS_PER_S)
+
+
+def rate_text(bps: float) -> str:
+    """Write a rate in the usual unit: 1e11 is `100Gb/s`."""
+    return _text(bps, (("Tb/s", 1e12), ("Gb/s", 1e9), ("Mb/s", 1e6), ("kb/s", 1e3)), "b/s")
+
+
+def duration_text(ns: float) -> str:
+    """Write a duration in nanoseconds in the usual unit: 25_000_000 is `25ms`."""
+    return _text(ns, (("s", 1e9), ("ms", 1e6), ("us", 1e3)), "ns")
+
+
+def size_text(size_bytes: float) -> str:
+    """Write a number of bytes in the usual unit: 26_500_000 is `26.5MB`."""
+    return _text(size_bytes, (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)), "B")
+
+
+def _text(value: float, units: tuple[tuple[str, float], ...], smallest: str) -> str:
+    unit, size = next((unit for unit in units if value >= unit[1]), (smallest, 1.0))
+    return f"{value / size:.4g}{unit}"
+
+
+@dataclass(frozen=True)
+class QueueLimit:
+    """Room of a port's queue in packets or in bytes. A packet that finds no room is dropped."""
+
+    size: int
+    in_bytes: bool = False
+
+    def __str__(self) -> str:
+        """Return the limit as users write it: `100 packets` or `400000 bytes`."""
+        return f"{self.size} {'bytes' if self.in_bytes else 'packets'}"
+
+
+def queue_limit(text: str) -> QueueLimit:
+    """Parse the room of a queue.
+
+    Args:
+        text: `100 packets`, `400 kB` or `400000 bytes`.
+
+    Raises:
+        ValueError: If the text is no such quantity, or less than one packet or byte.
+    """
+    size = round(_quantity(text, _QUEUES, "100 packets or 400 kB"))
+    if size < 1:
+        raise ValueError(f"{text!r} has no room for a packet")
+    return QueueLimit(size, in_bytes="packet" not in text)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The scale between the model's rates, bytes and times and the emulation's.
+
+    Byte scaling divides rates and bytes by `bytes`, so that times stay. Time dilation multiplies
+    times by `dilation` and divides rates by it.
+    """
+
+    bytes: float = 1.0
+    dilation: float = 1.0
+
+    def rate_bps(self, model_bps: float) -> float:
+        """Return the emulated rate of a link that runs at `model_bps` in the model."""
+        return model_bps / (self.bytes * self.dilation)
+
+    def size_bytes(self, model_bytes: float) -> int:
+        """Return the bytes really sent for `model_bytes`: at least one if there are any."""
+        return max(1, round(model_bytes / self.bytes)) if model_bytes > 0 else 0
+
+    def wall_ns(self, model_ns: float) -> int:
+        """Return how long `model_ns` of model time take on the emulation's clock."""
+        return round(model_ns * self.dilation)

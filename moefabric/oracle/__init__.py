@@ -1,0 +1,1 @@
+"""The model beside other simulators: scenarios, back ends, golden results and their page."""

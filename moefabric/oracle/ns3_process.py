@@ -1,0 +1,249 @@
+"""Runs scenarios in ns-3: a JSON array on standard input, a line of JSON for each on output.
+
+The program runs in the Python of an environment that has ns-3 (`ns3` of PyPI) and imports nothing
+of this project. A scenario has one step and a transport. Flows are TCP connections over IPv4,
+packets are forwarded by routers in the places of switches, and a circuit is a cable from NIC to
+NIC.
+
+A point-to-point link adds 2 bytes to a packet where Ethernet adds 14. Link rates are reduced by
+this ratio, so that a frame lasts as long as an Ethernet frame.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+from ns import ns
+
+_ETHERNET, _POINT_TO_POINT, _TCP_IP = 14, 2, 52
+_FIRST_PORT: Final = 10_000
+_HOST_QUEUE: Final = "100000p"
+"""A host holds packets back rather than dropping its own."""
+_SOCKET_TYPES: Final = {
+    "cubic": "ns3::TcpCubic",
+    "dctcp": "ns3::TcpDctcp",
+    "reno": "ns3::TcpLinuxReno",
+    "paced": "ns3::TcpLinuxReno",
+}
+_WRITE_BYTES: Final = 1 << 20
+_OUTAGE_EVENT: Final = """
+#include "ns3/error-model.h"
+#include "ns3/simulator.h"
+void moefabric_outage(ns3::Ptr<ns3::ErrorModel> model, double from_s, double until_s) {
+    model->Disable();
+    ns3::Simulator::Schedule(ns3::Seconds(from_s), &ns3::ErrorModel::Enable, model);
+    ns3::Simulator::Schedule(ns3::Seconds(until_s), &ns3::ErrorModel::Disable, model);
+}
+"""
+
+
+def main() -> None:
+    """Run each scenario in a process forked from this one.
+
+    ns-3 takes 20 seconds to load and to compile what its first simulation calls, and some of its
+    assertions end the process.
+    """
+    scenarios = json.load(sys.stdin)
+    for scenario in scenarios[:1]:
+        _Simulation(_warm_up(scenario)).run()
+    for scenario in scenarios:
+        started = time.monotonic()
+        child = os.fork()
+        if not child:
+            _print_answer(_Simulation(scenario).run(), started)
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            [step] = scenario["steps"]
+            _print_answer([{"end_s": None} for _ in step["flows"]], started)
+
+
+def _warm_up(scenario: Mapping[str, Any]) -> Mapping[str, Any]:
+    [step] = scenario["steps"]
+    flows = [flow | {"bytes": 1} for flow in step["flows"]]
+    return {**scenario, "steps": [step | {"flows": flows}], "limit_s": 0.001}
+
+
+def _print_answer(flows: list[dict[str, float | int | None]], started: float) -> None:
+    print(json.dumps({"flows": flows, "wall_s": time.monotonic() - started}), flush=True)
+
+
+class _Simulation:
+    """Nodes, cables and applications of a scenario."""
+
+    def __init__(self, scenario: Mapping[str, Any]) -> None:
+        [step] = scenario["steps"]
+        self.flows: Sequence[Mapping[str, Any]] = step["flows"]
+        self.mtu: int = scenario["mtu"]
+        self.transport: Mapping[str, Any] = scenario["transport"]
+        self.limit_s: float = scenario["limit_s"]
+        self._set_defaults()
+        names = dict.fromkeys(_node(end) for cable in scenario["cables"] for end in cable["ends"])
+        self.nodes = ns.NodeContainer()
+        self.nodes.Create(len(names))
+        self.node = {name: self.nodes.Get(number) for number, name in enumerate(names)}
+        ns.InternetStackHelper().Install(self.nodes)
+        self.servers = {flow[end] for flow in self.flows for end in ("src", "dst")}
+        self.interface: dict[tuple[str, str], tuple[int, Any]] = {}
+        """Interface and address at the near end of each directed link."""
+        self.devices: dict[tuple[str, str], Any] = {}
+        self.kept = [self._cable(*item) for item in enumerate(scenario["cables"])]
+        for outage in scenario["outages"]:
+            self._outage(outage)
+        self._install_routes()
+        self.sinks = [self._applications(*item) for item in enumerate(self.flows)]
+
+    def run(self) -> list[dict[str, float | int | None]]:
+        """Return end and packets of each flow."""
+        helper = ns.FlowMonitorHelper()
+        monitor = helper.Install(self.nodes)
+        ns.Simulator.Stop(ns.Seconds(self.limit_s))
+        ns.Simulator.Run()
+        answer = self._answer(monitor, helper.GetClassifier())
+        ns.Simulator.Destroy()
+        return answer
+
+    def _set_defaults(self) -> None:
+        ns.Config.Reset()
+        ns.RngSeedManager.ResetNextStreamIndex()
+        kind = ns.TypeId.LookupByName(_SOCKET_TYPES[self.transport["congestion_control"]])
+        defaults = {
+            "TcpL4Protocol::SocketType": ns.TypeIdValue(kind),
+            "TcpSocket::SegmentSize": ns.UintegerValue(self.mtu - _TCP_IP),
+            "TcpSocket::SndBufSize": ns.UintegerValue(self.transport["buffer_bytes"]),
+            "TcpSocket::RcvBufSize": ns.UintegerValue(self.transport["buffer_bytes"]),
+            "TcpSocket::InitialCwnd": ns.UintegerValue(self.transport["initial_window"]),
+            "TcpSocket::DelAckTimeout": _seconds(self.transport["delayed_ack_s"]),
+            "TcpSocketBase::MinRto": _seconds(self.transport["min_rto_s"]),
+        }
+        if self.transport["congestion_control"] == "dctcp":
+            defaults["TcpSocketBase::UseEcn"] = ns.StringValue("On")
+        for name, value in defaults.items():
+            ns.Config.SetDefault(f"ns3::{name}", value)
+
+    def _cable(self, number: int, cable: Mapping[str, Any]) -> Any:
+        """Lay a cable; each has a /30 of its own, so no default queue discipline is installed."""
+        helper = ns.PointToPointHelper()
+        rate_bps = cable["rate_bps"] * (self.mtu + _POINT_TO_POINT) / (self.mtu + _ETHERNET)
+        helper.SetDeviceAttribute("DataRate", ns.StringValue(f"{round(rate_bps)}bps"))
+        helper.SetDeviceAttribute("Mtu", ns.UintegerValue(self.mtu))
+        helper.SetChannelAttribute("Delay", _seconds(cable["delay_s"]))
+        ends = cable["ends"]
+        devices = helper.Install(*(self.node[_node(end)] for end in ends))
+        for side, (near, far) in enumerate((ends, ends[::-1])):
+            device, host = devices.Get(side), _node(near) in self.servers
+            self._queue(device, is_host=host)
+            address = ns.Ipv4Address(f"10.{number >> 6}.{number & 63}.{side + 1}")
+            ipv4 = self.node[_node(near)].GetObject[ns.Ipv4]()
+            interface = ipv4.AddInterface(device)
+            mask = ns.Ipv4Mask("255.255.255.252")
+            ipv4.AddAddress(interface, ns.Ipv4InterfaceAddress(address, mask))
+            ipv4.SetUp(interface)
+            self.interface[near, far] = interface, address
+            self.devices[near, far] = device
+        return devices
+
+    def _queue(self, device: Any, *, is_host: bool) -> None:
+        length = _HOST_QUEUE if is_host else f"{self.transport['queue_packets']}p"
+        if self.transport["congestion_control"] == "dctcp" and not is_host:
+            mark = ns.DoubleValue(self.transport["mark_packets"])
+            discipline = ns.TrafficControlHelper()
+            discipline.SetRootQueueDisc(
+                "ns3::RedQueueDisc", "MinTh", mark, "MaxTh", mark, "QW", ns.DoubleValue(1.0),
+                "MeanPktSize", ns.UintegerValue(self.mtu), "UseEcn", ns.BooleanValue(True),
+                "UseHardDrop", ns.BooleanValue(False),
+                "MaxSize", ns.QueueSizeValue(ns.QueueSize(length)),
+            )  # fmt: skip
+            discipline.Install(device)
+            length = "1p"
+        device.GetQueue().SetMaxSize(ns.QueueSize(length))
+
+    def _outage(self, outage: Mapping[str, Any]) -> None:
+        """Lose all packets of a cable in both directions for a time."""
+        for near, far in (outage["ends"], outage["ends"][::-1]):
+            model = ns.CreateObject[ns.RateErrorModel]()
+            model.SetAttribute("ErrorRate", ns.DoubleValue(1.0))
+            model.SetAttribute("ErrorUnit", ns.StringValue("ERROR_UNIT_PACKET"))
+            device = self.devices[near, far]
+            device.SetAttribute("ReceiveErrorModel", ns.PointerValue(model))
+            _outage_event()(model, outage["from_s"], outage["until_s"])
+
+    def _install_routes(self) -> None:
+        """Install host routes to both ends of each flow, along its route and back."""
+        known: dict[tuple[str, str], int] = {}
+        for flow in self.flows:
+            links = [(start, end) for start, end in flow["route"]]
+            back = [(end, start) for start, end in reversed(links)]
+            for hops in (links, back):
+                last = hops[-1]
+                address = self.interface[last[1], last[0]][1]
+                for hop in hops:
+                    node, interface = _node(hop[0]), self.interface[hop][0]
+                    key = node, f"{last[1]}, {last[0]}"
+                    if key not in known:
+                        ipv4 = self.node[node].GetObject[ns.Ipv4]()
+                        table = ns.Ipv4StaticRoutingHelper().GetStaticRouting(ipv4)
+                        table.AddHostRouteTo(address, interface)
+                    if known.setdefault(key, interface) != interface:
+                        sys.exit(f"{node} would send to {last[1]} by two NICs: not supported")
+
+    def _applications(self, number: int, flow: Mapping[str, Any]) -> Any:
+        """Start the receiver of a flow and schedule its sender; return the receiver."""
+        links = [(start, end) for start, end in flow["route"]]
+        (_, source), (_, target) = self.interface[links[0]], self.interface[links[-1][::-1]]
+        there = ns.InetSocketAddress(target, _FIRST_PORT + number).ConvertTo()
+        receiver = ns.PacketSinkHelper("ns3::TcpSocketFactory", there)
+        sink = receiver.Install(self.node[flow["dst"]])
+        if self.transport["congestion_control"] == "paced":
+            sender = ns.OnOffHelper("ns3::TcpSocketFactory", there)
+            sender.SetConstantRate(ns.DataRate(round(flow["rate_bps"])), self.mtu - _TCP_IP)
+        else:
+            sender = ns.BulkSendHelper("ns3::TcpSocketFactory", there)
+            sender.SetAttribute("SendSize", ns.UintegerValue(_WRITE_BYTES))
+        sender.SetAttribute("MaxBytes", ns.UintegerValue(_size(flow)))
+        here = ns.InetSocketAddress(source, 0).ConvertTo()
+        sender.SetAttribute("Local", ns.AddressValue(here))
+        sender.Install(self.node[flow["src"]]).Start(ns.Seconds(flow["start_s"]))
+        return sink
+
+    def _answer(self, monitor: Any, classifier: Any) -> list[dict[str, float | int | None]]:
+        answer: list[dict[str, float | int | None]] = [{"end_s": None} for _ in self.flows]
+        for identity, stats in monitor.GetFlowStats():
+            number = classifier.FindFlow(identity).destinationPort - _FIRST_PORT
+            if not 0 <= number < len(self.flows):
+                continue  # acknowledgements
+            # A paced sender fills its last segment.
+            received = self.sinks[number].Get(0).GetTotalRx()
+            complete = received >= _size(self.flows[number])
+            answer[number] = {
+                "end_s": stats.timeLastRxPacket.GetSeconds() if complete else None,
+                "sent_packets": stats.txPackets,
+                "lost_packets": stats.txPackets - stats.rxPackets,
+            }
+        return answer
+
+
+@cache
+def _outage_event() -> Any:
+    ns.cppyy.cppdef(_OUTAGE_EVENT)
+    return ns.cppyy.gbl.moefabric_outage
+
+
+def _seconds(value: float) -> Any:
+    return ns.TimeValue(ns.Seconds(value))
+
+
+def _size(flow: Mapping[str, Any]) -> int:
+    size: float = flow["bytes"]
+    return max(1, round(size))
+
+
+def _node(port: str) -> str:
+    return port.partition("/")[0]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Runs scenarios in other simulators, each in a process of its own Python."""
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from moefabric.core.errors import MoefabricError
+from moefabric.oracle.own_simulators import fluid_bound_s
+from moefabric.oracle.scenario import Scenario, Transport
+
+_HERE: Final = Path(__file__).parent
+NS3_PYTHON: Final = _HERE.parents[1] / ".venv-oracle" / "bin" / "python"
+SIMGRID_PYTHON: Final = Path("/usr/bin/python3")
+_TIMEOUT_S: Final = 3600
+_LIMIT_FACTOR, _LIMIT_S = 20, 1.0
+"""A packet simulation ends at 20 times the fluid bound and a second more, whatever is left."""
+
+
+class SimulatorError(MoefabricError):
+    """Another simulator failed; the message has the last line that it printed."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Result of a simulation.
+
+    Attributes:
+        ends_s: When the last byte of each flow arrived, in seconds from the start; None if it
+            hadn't arrived when the simulation ended.
+        sent_packets: Data packets sent, retransmissions included; 0 in a simulator without packets.
+        lost_packets: Data packets that didn't arrive.
+        wall_s: Seconds that the simulation took.
+    """
+
+    ends_s: tuple[float | None, ...]
+    sent_packets: int
+    lost_packets: int
+    wall_s: float
+
+    @property
+    def last_s(self) -> float | None:
+        """When the last flow ended; None if a flow didn't end."""
+        ends = [end for end in self.ends_s if end is not None]
+        return max(ends, default=0.0) if len(ends) == len(self.ends_s) else None
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """Return the completion that a simulator's process answered."""
+        flows = document["flows"]
+        return cls(
+            tuple(flow["end_s"] for flow in flows),
+            sum(flow.get("sent_packets", 0) for flow in flows),
+            sum(flow.get("lost_packets", 0) for flow in flows),
+            document["wall_s"],
+        )
+
+
+@dataclass(frozen=True)
+class SimulatorProcess:
+    """A simulator in a Python of its own.
+
+    Attributes:
+        name: Name in messages.
+        python: The interpreter that has the simulator.
+        program: The program beside this module that it runs.
+        module: What the program imports.
+        remedy: How to install the simulator.
+        version_code: A Python expression of its version.
+    """
+
+    name: str
+    python: Path
+    program: str
+    module: str
+    remedy: str
+    version_code: str
+
+    @property
+    def missing(self) -> str | None:
+        """Why the simulator can't run, with the remedy; None if it can."""
+        remedy = f"{self.name} is not in {self.python}: {self.remedy}"
+        if not self.python.exists():
+            return remedy
+        search = f"from importlib.util import find_spec; exit(find_spec({self.module!r}) is None)"
+        probe = subprocess.run([str(self.python), "-c", search], check=False, cwd="/")
+        return remedy if probe.returncode else None
+
+    @property
+    def version(self) -> str:
+        """The simulator's version."""
+        code = f"from importlib.metadata import version; print({self.version_code})"
+        command = [str(self.python), "-c", code]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def run(self, documents: Sequence[Mapping[str, Any]]) -> list[Completion]:
+        """Simulate scenarios in JSON form, one after the other.
+
+        Raises:
+            SimulatorError: If the simulator fails or hasn't answered all in an hour.
+        """
+        command = [str(self.python), str(_HERE / self.program)]
+        given = json.dumps(list(documents))
+        try:
+            completed = subprocess.run(
+                command, input=given, capture_output=True, text=True, timeout=_TIMEOUT_S,
+                check=False,
+            )  # fmt: skip
+        except OSError as error:
+            raise SimulatorError(f"{self.python}: {error.strerror}") from error
+        except subprocess.TimeoutExpired as error:
+            raise SimulatorError(f"{self.name}: no answer in {_TIMEOUT_S} s") from error
+        answers = completed.stdout.splitlines()
+        if completed.returncode or len(answers) != len(documents):
+            last = completed.stderr.strip().splitlines()[-1:] or [f"exit {completed.returncode}"]
+            place = documents[len(answers)]["name"] if len(answers) < len(documents) else "end"
+            raise SimulatorError(f"{self.name}: {place}: {last[0]}")
+        return [Completion.from_json(json.loads(answer)) for answer in answers]
+
+    def run_side_by_side(
+        self, documents: Sequence[Mapping[str, Any]], processes: int
+    ) -> list[Completion]:
+        """Simulate scenarios as `run` does, in several processes; results keep their order."""
+        shares = [documents[first::processes] for first in range(processes)]
+        with ThreadPoolExecutor(processes) as pool:
+            answered = list(pool.map(self.run, filter(None, shares)))
+        return [answered[n % processes][n // processes] for n in range(len(documents))]
+
+
+def ns3(python: Path = NS3_PYTHON) -> SimulatorProcess:
+    """Return ns-3 in a Python environment."""
+    return SimulatorProcess(
+        "ns-3", python, "ns3_process.py", "ns", "run packaging/oracle", "version('ns3')"
+    )
+
+
+def simgrid(python: Path = SIMGRID_PYTHON) -> SimulatorProcess:
+    """Return SimGrid in the system's Python."""
+    version = "__import__('simgrid').simgrid_version"
+    remedy = "run packaging/oracle, which installs Debian's python3-simgrid"
+    return SimulatorProcess("SimGrid", python, "simgrid_process.py", "simgrid", remedy, version)
+
+
+def packet_document(scenario: Scenario, transport: Transport) -> dict[str, Any]:
+    """Return the input of a packet simulator: a scenario of one step, and a transport."""
+    limit_s = _LIMIT_FACTOR * fluid_bound_s(scenario) + _LIMIT_S
+    return scenario.to_json() | {"transport": transport.to_json(), "limit_s": limit_s}

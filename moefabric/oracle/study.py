@@ -1,0 +1,118 @@
+"""Runs all cases in all simulators."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from moefabric.core.errors import UnsupportedError
+from moefabric.oracle.cases import Case, cases, sharing_cases
+from moefabric.oracle.own_simulators import alone_ends_s, max_min_ends_s
+from moefabric.oracle.processes import Completion, SimulatorProcess, packet_document
+from moefabric.oracle.results import (
+    CaseResult,
+    EmulatedResult,
+    OracleResults,
+    PacketResult,
+    SharingResult,
+)
+from moefabric.oracle.scenario import Transport
+from moefabric.runner.result_model import read_run
+
+TRANSPORTS: Final = (
+    Transport("paced"),
+    Transport("cubic"),
+    Transport("dctcp"),
+    Transport("cubic", 100),
+    Transport("dctcp", 100, mark_packets=20),
+)
+"""Transports of every case."""
+_PROCESSES: Final = 2
+
+
+def compare(
+    folder: Path, ns3: SimulatorProcess, simgrid: SimulatorProcess, show: Callable[[str], None]
+) -> OracleResults:
+    """Run all cases in ns-3, and all sharing scenarios in SimGrid.
+
+    Args:
+        folder: Folder of the examples.
+        ns3: The packet simulator.
+        simgrid: The simulator of max-min flows.
+        show: Shows a line of progress.
+
+    Raises:
+        UnsupportedError: If a simulator is missing.
+    """
+    if missing := [reason for s in (ns3, simgrid) if (reason := s.missing)]:
+        raise UnsupportedError("\n".join(missing))
+    started = time.monotonic()
+    shared = list(sharing_cases(folder))
+    show(f"SimGrid: {len(shared)} scenarios")
+    flows = simgrid.run([scenario.to_json() for scenario in shared])
+    chosen = cases(folder)
+    show(f"ns-3: {len(chosen)} cases under {len(TRANSPORTS)} transports")
+    documents = [
+        packet_document(case.scenario, transport) for case in chosen for transport in TRANSPORTS
+    ]
+    packets = ns3.run_side_by_side(documents, _PROCESSES)
+    per_case = [packets[n : n + len(TRANSPORTS)] for n in range(0, len(packets), len(TRANSPORTS))]
+    return OracleResults(
+        ns3=ns3.version,
+        simgrid=simgrid.version,
+        wall_s=time.monotonic() - started,
+        cases=tuple(_case_result(*pair) for pair in zip(chosen, per_case, strict=True)),
+        sharing=tuple(
+            SharingResult(
+                name=scenario.name,
+                steps=len(scenario.steps),
+                max_min_s=tuple(max_min_ends_s(scenario, store_and_forward=False)),
+                simgrid_s=tuple(end for end in completion.ends_s if end is not None),
+            )
+            for scenario, completion in zip(shared, flows, strict=True)
+        ),
+    )
+
+
+def emulated_results(file: Path) -> tuple[EmulatedResult, ...]:
+    """Return the all-to-alls of each fabric of an emulated run.
+
+    Args:
+        file: JSON of the run.
+    """
+    cases = []
+    for result in read_run(file).results:
+        known = [c for c in result.collectives if c.planned_s is not None]
+        cases.append(
+            EmulatedResult(
+                fabric=result.fabric,
+                verdict=str(result.fidelity.verdict),
+                measured_s=tuple(c.measured_s for c in known),
+                planned_s=tuple(c.planned_s for c in known if c.planned_s is not None),
+            )
+        )
+    return tuple(cases)
+
+
+def _case_result(case: Case, completions: list[Completion]) -> CaseResult:
+    return CaseResult(
+        group=case.group,
+        demand=case.demand,
+        fabric=case.fabric,
+        factor=case.factor,
+        bytes=case.scenario.bytes,
+        predicted_s=case.predicted_s,
+        max_min_s=tuple(max_min_ends_s(case.scenario)),
+        paced_s=tuple(max_min_ends_s(case.scenario, paced=True)),
+        alone_s=tuple(alone_ends_s(case.scenario)),
+        packets=tuple(
+            PacketResult(
+                transport=transport.name,
+                ends_s=completion.ends_s,
+                sent_packets=completion.sent_packets,
+                lost_packets=completion.lost_packets,
+                wall_s=completion.wall_s,
+            )
+            for transport, completion in zip(TRANSPORTS, completions, strict=True)
+        ),
+    )

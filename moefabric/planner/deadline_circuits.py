@@ -1,0 +1,134 @@
+"""Circuits for a deadline, and a bound below which no circuits can meet a deadline.
+
+Both consider the electrical NICs of each server: they must carry all bytes that circuits don't
+carry by the deadline.
+"""
+
+from math import inf
+
+import numpy as np
+
+from moefabric.planner.policy import Array, Ints
+from moefabric.planner.waterfill import EpsLinks
+
+_IN_TIME_WEIGHT = 1e-6
+"""Weight of a byte that a circuit carries for a server that meets the deadline anyway."""
+_HALVINGS = 20
+
+
+def deadline_bound_s(
+    owed: Array, ports: Ints, rate: float, links: EpsLinks, latest: float, tolerance: float
+) -> float:
+    """Return a time below which no circuits and no split can carry a demand.
+
+    Each server is considered alone, as if all others had free NICs for it. A circuit carries bytes
+    of one pair only, so that small demands between a server and many peers fill few circuits.
+
+    Args:
+        owed: Bytes [from, to], diagonal empty.
+        ports: Optical NICs of each server.
+        rate: Bytes per second of a circuit in each direction.
+        links: Links of the EPS.
+        latest: A time in which some circuits carry the demand; infinite if unknown.
+        tolerance: Relative error at which the search ends.
+
+    Returns:
+        Seconds; infinite if a server owes bytes and has no NIC.
+    """
+    pod_ports = np.bincount(links.pod, ports, len(links.uplinks))[: len(links.uplinks)]
+    circuits = np.concatenate([ports, ports, pod_ports, pod_ports])
+    nics, due = circuits * rate + links.budget, links.loads(owed)
+    times = np.divide(due, nics, out=np.where(due > 0, inf, 0.0), where=nics > 0)
+    low = float(times.max(initial=0.0))
+    if low == inf or _all_in_time(owed, ports, rate, links, low):
+        return low
+    high = max(low, min(latest, low * 2.0**_HALVINGS))
+    for _ in range(2 * _HALVINGS):
+        if high <= low * (1 + tolerance):
+            break
+        middle = (low + high) / 2
+        if _all_in_time(owed, ports, rate, links, middle):
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def _all_in_time(owed: Array, ports: Ints, rate: float, links: EpsLinks, time: float) -> bool:
+    """Return whether every server, free to choose its circuits, could move all bytes in time."""
+    capacity = rate * time
+    if not capacity:
+        return not owed.any()
+    rows = np.concatenate([owed, owed.T])
+    free = np.tile(ports, 2)
+    whole = np.floor(rows / capacity)
+    filled = np.minimum(whole.sum(axis=1), free)
+    # After all pairs have the circuits that they fill, each further circuit carries the
+    # remainder of one pair, the largest remainders first.
+    at_most = min(int(ports.max()), len(owed))
+    rest = rows - whole * capacity
+    if at_most < len(owed):
+        rest = np.partition(rest, len(owed) - at_most - 1, axis=1)[:, len(owed) - at_most :]
+    gains = np.hstack([np.zeros((len(rows), 1)), -np.sort(-rest, axis=1).cumsum(axis=1)])
+    more = np.minimum(free - filled, at_most).astype(np.intp)
+    light = filled * capacity + gains[np.arange(len(rows)), more]
+    late = rows.sum(axis=1) - light - np.tile(links.nics, 2) * time
+    return bool((late <= 1e-9 * rows.sum(axis=1)).all())
+
+
+def deadline_circuits(owed: Array, ports: Ints, rate: float, links: EpsLinks, time: float) -> Ints:
+    """Choose circuits so that as many bytes as possible arrive by a deadline.
+
+    Circuits are chosen one after the other. Each goes to the pair for which it most reduces the
+    bytes that the electrical NICs of its two servers would have left at the deadline, sending and
+    receiving. Servers whose circuits have to be full come first. Once no server is late, each
+    circuit goes to the pair for which it carries most.
+
+    Args:
+        owed: Bytes [from, to], diagonal empty.
+        ports: Optical NICs of each server.
+        rate: Bytes per second of a circuit in each direction.
+        links: Links of the EPS.
+        time: The deadline in seconds.
+
+    Returns:
+        Circuits of each pair [server, server], symmetric.
+    """
+    n, capacity = len(owed), rate * time
+    left, free, counts = owed.copy(), ports.copy(), np.zeros((n, n), dtype=np.int64)
+    sending = left.sum(axis=1) - links.nics * time
+    receiving = left.sum(axis=0) - links.nics * time
+
+    def gains(servers: Ints) -> Array:
+        """Return the gain of a circuit from each of these servers to each server.
+
+        The gain is the late bytes that the circuit carries. They weigh more, the fuller the
+        remaining circuits of the late server must be.
+        """
+        there, back = np.minimum(left[servers], capacity), np.minimum(left.T[servers], capacity)
+        out, into = np.maximum(sending, 0.0), np.maximum(receiving, 0.0)
+        most = np.maximum(free, 1) * capacity
+        total: Array = _IN_TIME_WEIGHT * (there + back)
+        total += np.minimum(out[servers, None], there) * (out / most)[servers, None]
+        total += np.minimum(into[servers, None], back) * (into / most)[servers, None]
+        total += np.minimum(into, there) * (into / most) + np.minimum(out, back) * (out / most)
+        total[:, free <= 0] = 0.0
+        total[free[servers] <= 0] = 0.0
+        return total
+
+    gain = gains(np.arange(n)) if capacity else np.zeros((0, 0))
+    while gain.size:
+        i, j = divmod(int(gain.argmax()), n)
+        if gain[i, j] <= 0.0:
+            break
+        for a, b in ((i, j), (j, i)):
+            carried = min(float(left[a, b]), capacity)
+            left[a, b] -= carried
+            sending[a] -= carried
+            receiving[b] -= carried
+            free[a] -= 1
+            counts[a, b] += 1
+        both = np.array([i, j])
+        gain[both] = gains(both)
+        gain[:, both] = gain[both].T
+    return counts

@@ -1,0 +1,105 @@
+"""Policies that are an order of server pairs: every entry of the order is one circuit."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.flows import Split
+from moefabric.core.topology import Fabric, Region
+from moefabric.planner.nic_assignment import assign_nics, usable_ports
+from moefabric.planner.policy import Array, Ints, circuit_first_split
+from moefabric.planner.waterfill import optimal_split
+
+Pair = tuple[int, int]
+"""Two servers by their position in the region, the lesser first."""
+
+PairOrder = Callable[[Array, Sequence[int]], list[Pair]]
+"""Orders pairs of servers.
+
+The arguments are the bytes that each pair owes, both directions together [server, server], and the
+usable optical NICs of each server. The result has one entry for each circuit.
+"""
+
+
+@dataclass(frozen=True)
+class PairOrderPolicy:
+    """A policy that gives circuits to pairs in an order.
+
+    Attributes:
+        name: The name that specifications use.
+        order: Gives the pairs. Pairs whose servers have no port left are left out.
+        reconfigures: Whether circuits change while a job runs.
+        spills: Whether bytes that circuits can't carry in time go over the EPS (`optimal_split`);
+            otherwise a pair with a circuit sends over it alone.
+    """
+
+    name: str
+    order: PairOrder
+    reconfigures: bool = True
+    spills: bool = False
+
+    def circuits(
+        self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
+    ) -> CircuitSet:
+        """Choose the circuits in the order of the pairs."""
+        ports = usable_ports(fabric, region)
+        pairs = affordable_pairs(self.order(demand.symmetric(), ports), ports)
+        return assign_nics(fabric, region, circuit_counts(len(ports), pairs), current)
+
+    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
+        """Split circuits-first, or so that circuits and EPS end together if the policy spills."""
+        if self.spills:
+            return optimal_split(fabric, demand, circuits)
+        return circuit_first_split(demand, circuits)
+
+
+def circuit_counts(servers: int, pairs: Iterable[Pair]) -> Ints:
+    """Count the circuits of each pair: the matrix C of Algorithm 1.
+
+    Args:
+        servers: Number of servers.
+        pairs: One entry for each circuit.
+
+    Returns:
+        Symmetric counts [server, server].
+    """
+    counts = np.zeros((servers, servers), dtype=np.int64)
+    for i, j in pairs:
+        counts[i, j] += 1
+        counts[j, i] += 1
+    return counts
+
+
+def pairs_by_demand(demand: Array) -> list[tuple[float, int, int]]:
+    """Sort the pairs that owe something, largest first; ties stay in server order.
+
+    Args:
+        demand: Bytes that each pair owes, both directions together [server, server].
+
+    Returns:
+        (minus the pair's demand, i, j) of each pair.
+    """
+    rows, columns = np.nonzero(np.triu(demand, 1))
+    negative = -demand[rows, columns]
+    first = np.argsort(negative, kind="stable")
+    return list(
+        zip(negative[first].tolist(), rows[first].tolist(), columns[first].tolist(), strict=True)
+    )
+
+
+def take_ports(free: list[int], i: int, j: int) -> bool:
+    """Take one free port of each of two servers if both have one; return whether they had."""
+    if free[i] and free[j]:
+        free[i] -= 1
+        free[j] -= 1
+        return True
+    return False
+
+
+def affordable_pairs(pairs: Iterable[Pair], ports: Sequence[int]) -> list[Pair]:
+    """Keep the pairs, in their order, for which both servers have a port left."""
+    free = list(ports)
+    return [pair for pair in pairs if take_ports(free, *pair)]

@@ -1,0 +1,187 @@
+"""Plans: the circuits that a policy gives a demand, the split over them and the prediction."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf, isfinite
+from types import MappingProxyType
+from typing import Any, Final
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.errors import SpecError
+from moefabric.core.flows import Split, flows
+from moefabric.core.forwarding import next_hops
+from moefabric.core.topology import Fabric, Region
+from moefabric.planner.joint import Joint
+from moefabric.planner.matching import MATCHING
+from moefabric.planner.mixnet import MIXNET, MIXNET_HTSIM, SPILL
+from moefabric.planner.nic_assignment import usable_ports
+from moefabric.planner.policy import EpsOnly, Policy, circuit_matrix
+from moefabric.planner.round_robin import RoundRobin
+from moefabric.planner.static import STATIC
+from moefabric.planner.topoopt import TopoOpt
+from moefabric.simulator.fluid import bound_s, predict
+
+_POLICIES: Final[tuple[Policy, ...]] = (
+    MIXNET,
+    MIXNET_HTSIM,
+    SPILL,
+    replace(SPILL, name="mixnet-spill"),
+    Joint(),
+    MATCHING,
+    RoundRobin(),
+    TopoOpt(),
+    STATIC,
+    EpsOnly(),
+)
+POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
+    {policy.name: policy for policy in _POLICIES}
+)
+"""Every policy, by the name that specifications use."""
+
+
+def policy_named(name: str) -> Policy:
+    """Return a policy by its name.
+
+    Args:
+        name: A key of `POLICIES`, such as "mixnet" or "joint".
+
+    Returns:
+        The policy.
+
+    Raises:
+        SpecError: If no policy has this name; the message lists all names.
+    """
+    if name not in POLICIES:
+        raise SpecError([("policy", f"{name!r} is not one of {', '.join(POLICIES)}")])
+    return POLICIES[name]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The circuits that a policy chose for a region's demand.
+
+    The split and the prediction are computed when they are first read: a controller that moves
+    circuits while traffic waits needs only the circuits. Bytes and seconds are the model's.
+
+    Attributes:
+        fabric: The wired fabric.
+        region: The region whose servers are joined.
+        demand: Bytes between the servers of the region.
+        policy: The policy that chose.
+        circuits: The circuits chosen.
+    """
+
+    fabric: Fabric
+    region: Region
+    demand: DemandMatrix
+    policy: Policy
+    circuits: CircuitSet
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Servers of the region, in the order of rows and columns."""
+        return self.region.servers
+
+    @cached_property
+    def counts(self) -> tuple[tuple[int, ...], ...]:
+        """Circuits of each pair [server][server]."""
+        return tuple(map(tuple, circuit_matrix(self.servers, self.circuits).tolist()))
+
+    @property
+    def leftover_ports(self) -> tuple[int, ...]:
+        """Usable optical NICs of each server that end no circuit."""
+        ports = usable_ports(self.fabric, self.region)
+        return tuple(port - sum(row) for port, row in zip(ports, self.counts, strict=True))
+
+    @cached_property
+    def split(self) -> Split:
+        """Each pair's bytes over its circuits and over the EPS."""
+        return self.policy.split(self.fabric, self.demand, self.circuits)
+
+    @property
+    def predicted_s(self) -> float:
+        """Completion time in the fluid model; infinite if a pair has no route."""
+        if self._has_unreachable_pair:
+            return inf
+        return predict(
+            self.fabric, self.circuits, flows(self.fabric, self.circuits, self.split)
+        ).seconds
+
+    @property
+    def _has_unreachable_pair(self) -> bool:
+        """Whether a pair has neither electrical NICs nor circuits, nor servers that forward."""
+        fabric = self.fabric
+        return not fabric.electrical and any(
+            share.eps_bytes > 0
+            and not (fabric.patch_panel and (share.src, share.dst) in next_hops(self.circuits))
+            for share in self.split
+        )
+
+    @property
+    def bound_s(self) -> float:
+        """Lower bound of the completion time on any fabric with these NICs."""
+        return bound_s(self.fabric, self.demand)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that `moefabric plan --json` prints.
+
+        An infinite prediction is null.
+        """
+        predicted_s = self.predicted_s
+        return {
+            "policy": self.policy.name,
+            "circuits": [list(row) for row in self.counts],
+            "leftover_ports": list(self.leftover_ports),
+            "split": [
+                {
+                    "from": share.src,
+                    "to": share.dst,
+                    "light_bytes": share.light_bytes,
+                    "eps_bytes": share.eps_bytes,
+                    **(
+                        {"eps_bytes_by_nic": list(by_nic)}
+                        if (by_nic := share.eps_bytes_by_nic)
+                        else {}
+                    ),
+                }
+                for share in self.split
+            ],
+            "predicted_s": predicted_s if isfinite(predicted_s) else None,
+            "bound_s": self.bound_s,
+        }
+
+
+def plan(
+    fabric: Fabric,
+    region: Region,
+    demand: DemandMatrix,
+    policy: Policy,
+    current: CircuitSet,
+    pinned: CircuitSet | None = None,
+) -> Plan:
+    """Let a policy choose the circuits for a region's demand.
+
+    Args:
+        fabric: The wired fabric. NICs in `fabric.unusable_nics` end no circuit.
+        region: The region whose servers are joined.
+        demand: Bytes between the servers of the region, in their order.
+        policy: The policy that chooses.
+        current: Circuits that are lit.
+        pinned: Circuits that stay whatever the demand; the policy has the other NICs.
+
+    Returns:
+        The plan, which contains the pinned circuits.
+
+    Raises:
+        SpecError: If the demand isn't that of the region's servers.
+    """
+    if demand.servers != region.servers:
+        wrong, right = ", ".join(demand.servers), ", ".join(region.servers)
+        raise SpecError([("servers", f"{wrong} are not the servers of {region.name}, {right}")])
+    pinned = pinned or CircuitSet()
+    free = fabric.without_nics(pinned.nics)
+    usable = current.without_nics(free.unusable_nics)
+    circuits = CircuitSet(policy.circuits(free, region, demand, usable).circuits | pinned.circuits)
+    return Plan(fabric, region, demand, policy, circuits)

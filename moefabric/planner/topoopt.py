@@ -1,0 +1,79 @@
+"""One-shot circuits, as TopoOpt sets its patch panel: chosen for a whole job's demand, once."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.flows import Split
+from moefabric.core.topology import Fabric, Region
+from moefabric.planner.matching import max_weight_matching
+from moefabric.planner.nic_assignment import assign_nics, usable_ports
+from moefabric.planner.pair_order import Pair, affordable_pairs, circuit_counts
+from moefabric.planner.policy import Array, circuit_first_split
+
+
+def matching_order(demand: Array, degree: int) -> list[Pair]:
+    """Order pairs by `degree` maximum-weight matchings.
+
+    Each circuit that a pair gets halves what another one is worth to it (TopoOpt, NSDI'23,
+    algorithm 1, model-parallel part).
+
+    Args:
+        demand: Bytes that each pair owes, both directions together [server, server].
+        degree: Optical NICs of a server.
+
+    Returns:
+        The pairs, one entry for each circuit.
+    """
+    weights, pairs = np.triu(demand, 1), list[Pair]()
+    for _ in range(degree):
+        matched = max_weight_matching(weights)
+        pairs += matched
+        for pair in matched:
+            weights[pair] /= 2
+    return pairs
+
+
+def _connects_all(servers: int, pairs: list[Pair]) -> bool:
+    """Return whether every server reaches every other over these pairs."""
+    reached = {0}
+    for _ in range(servers):
+        reached |= {end for pair in pairs for end in pair if reached & set(pair)}
+    return len(reached) == servers
+
+
+def _ring(servers: int) -> list[Pair]:
+    """Join each server to the next; two servers need no way back."""
+    return [(i, i + 1) for i in range(servers - 1)] + ([(0, servers - 1)] if servers > 2 else [])
+
+
+@dataclass(frozen=True)
+class TopoOpt:
+    """Circuits that are set once, for the demand of a whole job."""
+
+    name: str = "topoopt"
+    reconfigures: bool = False
+
+    def circuits(
+        self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
+    ) -> CircuitSet:
+        """Keep the circuits that are lit; without any, choose maximum-weight matchings.
+
+        On a patch panel, servers reach each other over circuits alone. If the matchings don't
+        connect all servers, a ring is added that takes NICs from the matchings (TopoOpt's
+        all-reduce part).
+        """
+        if current.circuits:
+            return current
+        owed, servers = demand.symmetric(), len(region.servers)
+        pairs = matching_order(owed, fabric.optical)
+        if fabric.patch_panel and fabric.optical > 1 and not _connects_all(servers, pairs):
+            pairs = _ring(servers) + matching_order(owed, fabric.optical - 2)
+        pairs = affordable_pairs(pairs, usable_ports(fabric, region))
+        return assign_nics(fabric, region, circuit_counts(servers, pairs), current)
+
+    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
+        """Send all bytes of a pair with a circuit over it and all others over the EPS."""
+        return circuit_first_split(demand, circuits)

@@ -1,0 +1,1 @@
+"""Composition root: brings fabrics up and runs experiments on them."""

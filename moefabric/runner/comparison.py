@@ -1,0 +1,102 @@
+"""Comparison of a run's fabrics with its baseline: all-to-all times and performance per dollar.
+
+Performance per dollar is that of section 7.4 of the MixNet paper (arXiv 2501.03905).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from moefabric.core.errors import SpecError
+from moefabric.core.network_cost import inventory, network_usd, performance_per_dollar
+from moefabric.core.topology import Fabric
+from moefabric.runner import result_model
+from moefabric.runner.fidelity import CPU_STEAL_LIMIT
+from moefabric.runner.result_parts import CollectiveResult
+
+Entry = TypeVar("Entry", result_model.FabricResult, result_model.FabricPrediction)
+
+
+def baseline(entries: Iterable[Entry]) -> Entry | None:
+    """Return the fabric with which the others are compared; None if there is none.
+
+    It is the fabric without circuits (policy `eps`) with the least oversubscription, the first if
+    several have the same.
+    """
+    candidates = (entry for entry in entries if entry.policy == result_model.BASELINE_POLICY)
+    return min(candidates, key=lambda entry: entry.wiring.oversubscription, default=None)
+
+
+def with_ratios(results: Sequence[result_model.FabricResult]) -> list[result_model.FabricResult]:
+    """Add to each result the ratios of its all-to-alls to those of the run's baseline.
+
+    A ratio is the median over the all-to-alls that nothing disturbed. Without a baseline the
+    results stay as they are.
+    """
+    base = baseline(results)
+    if base is None:
+        return list(results)
+
+    def median_ratio(
+        result: result_model.FabricResult, seconds: Callable[[CollectiveResult], float]
+    ) -> float | None:
+        base_s = {_identity(c): seconds(c) for c in base.collectives if _undisturbed(c)}
+        ratios = [
+            seconds(c) / base_s[_identity(c)]
+            for c in result.collectives
+            if _undisturbed(c) and _identity(c) in base_s
+        ]
+        return float(np.median(ratios)) if ratios else None
+
+    return [
+        result.model_copy(
+            update={
+                "ratios": result_model.BaselineRatios(
+                    measured_vs_eps=median_ratio(result, lambda c: c.measured_s or 0.0),
+                    predicted_vs_eps=median_ratio(result, lambda c: c.predicted_s or 0.0),
+                )
+            }
+        )
+        for result in results
+    ]
+
+
+def _undisturbed(collective: CollectiveResult) -> bool:
+    return collective.cpu_steal <= CPU_STEAL_LIMIT and not collective.failures
+
+
+def _identity(collective: CollectiveResult) -> tuple[object, ...]:
+    """Key of an all-to-all that is equal in every fabric."""
+    c = collective
+    return c.region, c.iteration, c.layer, c.kind, c.direction, c.micro_batch
+
+
+def network_cost(fabric: Fabric, iteration_s: float | None) -> result_model.NetworkCost:
+    """Price a fabric's network as a part of a network of the paper's size.
+
+    The cost has a reason instead of figures if there are no prices for the rate of the NICs.
+    """
+    try:
+        usd, why = network_usd(inventory(fabric), fabric.nic_rate_bps), ""
+    except SpecError as fault:
+        usd, why = None, str(fault)
+    per_dollar = performance_per_dollar(iteration_s, usd) if iteration_s and usd else None
+    return result_model.NetworkCost(
+        network_usd=usd, performance_per_dollar=per_dollar, perf_per_dollar_vs_eps=None, why=why
+    )
+
+
+def with_cost_ratios(entries: Sequence[Entry]) -> list[Entry]:
+    """Add to each entry its performance per dollar relative to the baseline's, if there is one."""
+    base = baseline(entries)
+    base_performance = base.cost.performance_per_dollar if base else None
+    if not base_performance:
+        return list(entries)
+
+    def compared(cost: result_model.NetworkCost) -> result_model.NetworkCost:
+        performance = cost.performance_per_dollar
+        ratio = performance / base_performance if performance else None
+        return cost.model_copy(update={"perf_per_dollar_vs_eps": ratio})
+
+    return [entry.model_copy(update={"cost": compared(entry.cost)}) for entry in entries]

@@ -1,0 +1,385 @@
+"""The executor: runs the tasks of jobs on agents and controllers as their dependencies allow.
+
+One loop orders transfers from the agents, requests circuits from the controllers, and wakes when
+one of them has ended. Regions in lockstep are a chain of tasks that cover all regions; independent
+regions have tasks of their own.
+
+GPU computation is emulated by waiting. While no transfer and no request is under way, all but the
+end of a wait is skipped (`SkippingClock`).
+
+A lost server or GPU ends the iteration of the jobs that use it. Once a backup works in its place,
+these jobs start the iteration again; other jobs go on. Detection and substitution cost model time
+one to one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor as ThreadExecutor
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.errors import AgentError, ServerLossError
+from moefabric.core.failures import IterationWindow
+from moefabric.core.protocols import Agents, PortCounters
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S
+from moefabric.runner import reconfiguration
+from moefabric.runner.clock import Clock, MonotonicClock, SkippingClock, Timers
+from moefabric.runner.controller_retry import RegionController
+from moefabric.runner.controller_splits import ControllerSplits
+from moefabric.runner.cpu_monitor import cpu_steal_and_total
+from moefabric.runner.expectation import add_predictions
+from moefabric.runner.fault_schedule import FaultSchedule
+from moefabric.runner.flow_pacing import Policy
+from moefabric.runner.iteration_state import IterationState
+from moefabric.runner.jobs import Programme
+from moefabric.runner.recovery import LogFailure, Recovery, lost_components
+from moefabric.runner.run_records import IterationRun, Span
+from moefabric.runner.task_runner import TaskRunner
+from moefabric.runner.transfers import ARMING_NS, Transfers
+from moefabric.workload.iteration import Operation
+from moefabric.workload.job import Job, JobShape
+from moefabric.workload.pipeline import lockstep_tasks
+from moefabric.workload.substitution import Losses
+
+MOST_ATTEMPTS = 5
+"""Attempts at an iteration before the run gives up."""
+
+
+@dataclass(eq=False)
+class _JobRun:
+    """A job under way: its present iteration, and the attempts that losses ended."""
+
+    job: Job
+    programme: Programme
+    iterations: int
+    state: IterationState | None = None
+    start_ns: int = 0
+    window_start_ns: int = 0
+    retried: int = 0
+    void: list[tuple[int, int]] = field(default_factory=list)
+    finished: bool = False
+
+    @property
+    def regions(self) -> frozenset[str]:
+        """The names of the job's regions."""
+        return frozenset(region.name for region in self.job.regions)
+
+    @property
+    def running(self) -> bool:
+        """Whether an iteration is under way that no loss has ended."""
+        return not self.finished and self.state is not None and not self.state.cancelled
+
+    def uses(self, lost: Losses) -> bool:
+        """Return whether a lost server, or the server of a lost GPU, works in the iteration."""
+        names = lost.servers | {gpu.server for gpu in lost.gpus}
+        groups = self.state.groups if self.state is not None else {}
+        return any(names & set(groups[region]) for region in self.regions)
+
+
+class Executor:
+    """Runs jobs side by side on one fabric under one policy.
+
+    Regions without a controller keep the circuits that are lit.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        policy: Policy,
+        agents: Agents,
+        controllers: Mapping[str, RegionController],
+        circuits: CircuitSet,
+        *,
+        paced: bool = True,
+        clock: Clock | None = None,
+        background: ThreadExecutor | None = None,
+        arming_ns: int = ARMING_NS,
+        timeout_s: float = reconfiguration.TIMEOUT_S,
+        control_s: float | None = None,
+        restore_s: float = 0.0,
+        faults: FaultSchedule | None = None,
+        log_failure: LogFailure = lambda _phase, _kind, _what, _why: None,
+        on_iteration_end: Callable[[], object] = lambda: None,
+        cpu_steal: Callable[[], tuple[int, int]] = cpu_steal_and_total,
+        counters: PortCounters | None = None,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Start with `circuits` lit.
+
+        Args:
+            fabric: The fabric on which the jobs run.
+            policy: Chooses circuits and splits demands.
+            agents: The agents of all servers.
+            controllers: The controllers of the regions whose circuits change.
+            circuits: All circuits that traffic may use.
+            paced: Whether flows are paced at their planned rate.
+            clock: The wall clock.
+            background: Runs requests to controllers.
+            arming_ns: Least time between the order of a collective and its start.
+            timeout_s: Model seconds that a controller may take, plus twice the settling of its
+                circuits.
+            control_s: Model seconds that a change of circuits takes besides settling; None for as
+                many as its controller needs in wall seconds.
+            restore_s: Model seconds to load a checkpoint after a loss.
+            faults: Failures to inject; its iterations and collectives are those of the first job.
+            log_failure: Logs detected failures and how the run went on.
+            on_iteration_end: Called after each iteration of the first job.
+            cpu_steal: Returns the CPU ticks that a hypervisor gave to others so far, and all ticks.
+            counters: Counts the bytes of each transfer at the ports; None if nobody counts.
+            progress: Receives a description of each collective that has ended.
+        """
+        self.fabric, self.agents = fabric, agents
+        self.clock = SkippingClock(clock or MonotonicClock())
+        self.policy = ControllerSplits(policy)
+        self.transfers = Transfers(
+            fabric,
+            agents,
+            self.clock,
+            paced=paced,
+            arming_ns=arming_ns,
+            cpu_steal=cpu_steal,
+            counters=counters,
+        )
+        self.recovery = Recovery(fabric, agents, log_failure)
+        self._background = background or ThreadPoolExecutor(
+            max(1, len(controllers)), thread_name_prefix="reconfigure"
+        )
+        self._timers = Timers()
+        self._reconfigurator = reconfiguration.Reconfigurator(
+            fabric,
+            controllers,
+            circuits,
+            self.clock,
+            self._background,
+            schedule=self._timers.add,
+            wake=agents.wake,
+            timeout_s=timeout_s,
+            control_s=control_s,
+            on_failure=lambda region, phase, why: log_failure(phase, "controller", [region], why),
+            splits=self.policy,
+        )
+        self._tasks = TaskRunner(
+            fabric,
+            self.policy,
+            self.transfers,
+            self._reconfigurator,
+            self.clock,
+            self._timers,
+            on_collective=self._begin_collective,
+            progress=progress,
+        )
+        self._restore_s = restore_s
+        self._restore_ns = fabric.scale.wall_ns(restore_s * NS_PER_S)
+        self._faults, self._on_iteration_end = faults, on_iteration_end
+        self._jobs: list[_JobRun] = []
+        self._states: dict[tuple[int, int], IterationState] = {}
+        """Each iteration's last attempt, in the order in which the iterations began."""
+        self._cancelled: list[_JobRun] = []
+        self._restarts: list[tuple[_JobRun, Losses]] = []
+        """Jobs that start their iteration again once their controllers have replied."""
+        self.iteration_windows: list[IterationWindow] = []
+        """The iterations of the first job, on the wall clock."""
+
+    @property
+    def circuits(self) -> CircuitSet:
+        """The circuits that traffic may use."""
+        return self._reconfigurator.circuits()
+
+    @property
+    def windows(self) -> list[tuple[int, int]]:
+        """When packets were under way, on the wall clock."""
+        return self.transfers.windows
+
+    def iteration(self, number: int, operations: Sequence[Operation]) -> IterationRun:
+        """Run operations of all regions in lockstep, once, as iteration `number`.
+
+        Raises:
+            LostBytesError: Bytes are lost for good.
+        """
+        regions = tuple(region for region in self.fabric.regions if not region.backup)
+        tasks = lockstep_tasks(operations, [region.name for region in regions])
+        [run] = self.run(
+            {Job(0, JobShape(), regions): lambda _number, _substitutions: tasks}, 1, first=number
+        )
+        return run
+
+    def run(
+        self, programmes: Mapping[Job, Programme], iterations: int, *, first: int = 0
+    ) -> list[IterationRun]:
+        """Run iterations of each job and return them in the order in which they began.
+
+        Args:
+            programmes: For each job, the function that returns the tasks of its iterations.
+            iterations: How many iterations each job runs.
+            first: The number of the first iteration.
+
+        Raises:
+            LostBytesError: Bytes are lost for good; `finished_runs` has the iterations before.
+            AgentError: A lost server has no backup.
+        """
+        self._states = {}
+        self._jobs = [
+            _JobRun(job, programme, first + iterations) for job, programme in programmes.items()
+        ]
+        for job in self._jobs:
+            self._begin(job, first)
+        while not all(job.finished for job in self._jobs):
+            self._turn()
+        self._timers.clear()
+        return self.finished_runs()
+
+    def finished_runs(self) -> list[IterationRun]:
+        """Return the iterations that have ended, in the order in which they began."""
+        states = [state for state in self._states.values() if state.run.end_ns]
+        add_predictions(self.fabric, states, self.transfers.sent)
+        return [state.run for state in states]
+
+    def close(self) -> None:
+        """End the background threads; wait for them unless a controller owes a reply."""
+        self._background.shutdown(wait=not self._reconfigurator.pending)
+
+    def _turn(self) -> None:
+        """Take the actions that are due, then wait for the next event."""
+        self._timers.fire(self.clock.now_ns())
+        for job, lost in list(self._restarts):
+            if not self._reconfigurator.waiting_for(job.regions):
+                self._restarts.remove((job, lost))
+                self._restart(job, lost)
+        if not self._tasks.losses and not all(job.finished for job in self._jobs):
+            self._wait()
+        while self._tasks.losses:
+            self._recover(self._tasks.losses.pop(0))
+
+    def _wait(self) -> None:
+        until = self._timers.next_ns
+        if not self._tasks.busy:
+            if until is None:
+                raise AssertionError("every task waits for another one")
+            self.clock.skip_towards(until)
+        try:
+            reports = self.agents.wait_ended(None if until is None else self.clock.wall_ns(until))
+        except ServerLossError as loss:
+            self._tasks.losses.append(loss)
+            return
+        for number, records in reports.items():
+            self._tasks.receive(number, records)
+        self._reconfigurator.process_replies()
+
+    # --- iterations ------------------------------------------------------------------------------
+
+    def _begin(self, job: _JobRun, number: int) -> None:
+        if number == job.iterations:
+            job.finished = True
+            return
+        job.state = None
+        job.window_start_ns = self.clock.wall_ns(self.clock.now_ns())
+        if job is self._jobs[0] and self._faults is not None:
+            self._faults.begin_iteration(number)
+        known = self.recovery.lost
+        self.recovery.update(self._busy_regions(job))
+        new_losses = Losses(
+            self.recovery.lost.gpus - known.gpus, self.recovery.lost.servers - known.servers
+        )
+        if new_losses:
+            self.recovery.log("detected", new_losses, "before the iteration began")
+            self._cancel(new_losses)
+            if not self._cancelled:
+                self.recovery.log("recovered", new_losses, str(self.recovery.substitutions))
+            self._schedule_restarts(new_losses)
+        job.retried, job.void = 0, []
+        job.start_ns = self._attempt(job, number)
+
+    def _begin_collective(self, state: IterationState, start_ns: int) -> None:
+        if self._faults is not None and state.job is self._jobs[0].job:
+            self._faults.begin_collective(start_ns)
+
+    def _busy_regions(self, *idle: _JobRun) -> frozenset[str]:
+        running = [job for job in self._jobs if job.running and job not in idle]
+        return frozenset(region for job in running for region in job.regions)
+
+    def _attempt(self, job: _JobRun, number: int) -> int:
+        """Start an iteration, and return when it began."""
+        tasks = job.programme(number, self.recovery.substitutions)
+        run = IterationRun(
+            number, self.clock.now_ns(), job=job.job.number, skipped_ns=-self.clock.skipped_ns
+        )
+        state = IterationState(job.job, tasks, self.recovery.groups, run)
+        state.on_end = lambda: self._tasks.at(run.end_ns, state, lambda: self._finish(job, state))
+        job.state = self._states[job.job.number, number] = state
+        self._tasks.start(state)
+        return run.start_ns
+
+    def _finish(self, job: _JobRun, state: IterationState) -> None:
+        run, clock = state.run, self.clock
+        run.skipped_ns += clock.skipped_ns
+        run.spans[:0] = [
+            Span(server, "void", "forward", None, start, end)
+            for start, end in job.void
+            for region in job.job.regions
+            for server in region.servers
+        ]
+        run.start_ns, run.retried = job.start_ns, job.retried
+        run.lost_ns = sum(end - start for start, end in job.void)
+        run.substituted = self.recovery.substitutes(job.regions)
+        if job is self._jobs[0]:
+            seconds = (run.end_ns - run.start_ns) / NS_PER_S / self.fabric.scale.dilation
+            end_ns = clock.wall_ns(clock.now_ns())
+            window = IterationWindow(run.number, job.window_start_ns, end_ns, seconds)
+            self.iteration_windows.append(window)
+            self._on_iteration_end()
+        self._begin(job, run.number + 1)
+
+    # --- losses ----------------------------------------------------------------------------------
+
+    def _recover(self, loss: ServerLossError) -> None:
+        """Let backups take the places of lost servers and GPUs.
+
+        Jobs that used these start their iteration again.
+        """
+        noticed_ns, dilation = self.clock.now_ns(), self.fabric.scale.dilation
+        longer_ns = round((dilation - 1) * loss.silent_s * NS_PER_S)
+        log = partial(self.recovery.log, "detected", lost_components(loss), str(loss))
+        if longer_ns:
+            self._timers.add(noticed_ns + longer_ns, log)
+        else:
+            log()
+        lost = self.recovery.drop(loss, self._cancel)
+        self.recovery.update(self._busy_regions())
+        longer_ns += round((dilation - 1) * (self.clock.now_ns() - noticed_ns))
+        self._schedule_restarts(lost, longer_ns)
+
+    def _cancel(self, lost: Losses) -> None:
+        """End the iterations in which lost servers or GPUs work."""
+        for job in self._jobs:
+            if job.running and job.uses(lost):
+                state = job.state
+                assert state is not None
+                state.cancelled = True
+                job.retried += self.transfers.abandon(state)
+                self._cancelled.append(job)
+
+    def _schedule_restarts(self, lost: Losses, longer_ns: int = 0) -> None:
+        """Restart the cancelled iterations after the time to load a checkpoint.
+
+        `longer_ns` is what detection and substitution take longer than they did in wall time.
+        """
+        restart_ns = self.clock.now_ns() + longer_ns + self._restore_ns
+        for job in self._cancelled:
+            restart = partial(self._restarts.append, (job, lost))
+            self._timers.add(restart_ns, restart)
+            lost = Losses()  # one log entry for all jobs
+        self._cancelled = []
+
+    def _restart(self, job: _JobRun, lost: Losses) -> None:
+        state = job.state
+        assert state is not None
+        number = state.run.number
+        loading = f" after {self._restore_s:g} s of loading a checkpoint" if self._restore_s else ""
+        action = f"{self.recovery.substitutions}; the iteration starts anew{loading}"
+        self.recovery.log("recovered", lost, action)
+        job.void.append((state.run.start_ns, self.clock.now_ns()))
+        if len(job.void) == MOST_ATTEMPTS:
+            raise AgentError(f"iteration {number} was lost {MOST_ATTEMPTS} times: giving up")
+        self._attempt(job, number)

@@ -1,0 +1,33 @@
+"""Processes of a running fabric: controllers, OCS devices and agents."""
+
+import sys
+from typing import Final
+
+from emulator.linux.processes import OUTER, ProcessRole, ProcessSpec, prefork_argv
+from moefabric.config.run_directory import FabricWiring, RunDirectory
+
+UP_TIMEOUT_S: Final = 60.0
+"""Time in which the processes of a fabric must be ready."""
+
+
+def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[ProcessSpec]:
+    """Return the processes of a fabric.
+
+    One process forks a controller for each region and for the EPS. Each region has an OCS device,
+    each server an agent.
+    """
+    fabric = wiring.fabric
+    controllers = (sys.executable, "-m", "controller", "--run-dir", str(run_dir.path))
+    device = prefork_argv("emulator.ocs.__main__")
+    engine = prefork_argv("agents.engine.main", bare=True)
+    processes = [ProcessSpec("controllers", OUTER, controllers, role=ProcessRole.CONTROLLER)]
+    for region in fabric.regions:
+        if region.ocs is not None:
+            name, handoff = region.ocs.name, ("--socket", str(run_dir.ocs_socket(region)))
+            processes.append(ProcessSpec(name, name, handoff, role=ProcessRole.OCS, prefork=device))
+    for server in fabric.servers:
+        argv = ("--name", server, "--control", str(run_dir.agent_socket(server)))
+        processes.append(
+            ProcessSpec(f"agent-{server}", server, argv, role=ProcessRole.AGENT, prefork=engine)
+        )
+    return processes

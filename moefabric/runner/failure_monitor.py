@@ -1,0 +1,252 @@
+"""Failures during a run: their injection, observation and collection."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final, Protocol, Self
+
+from agents.fleet.fleet import Fleet
+from controller.client import ControllerClient
+from moefabric.config.experiment import ExperimentSpec, FabricChoice
+from moefabric.config.failure_log import append_failure_event, read_failure_log
+from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.core.errors import ControlError
+from moefabric.core.failures import (
+    FailureEvent,
+    FailureKind,
+    FailurePhase,
+    IterationWindow,
+    PlannedFailure,
+    failure_records,
+    has_component,
+)
+from moefabric.core.topology import Fabric
+from moefabric.runner import fault_injection
+from moefabric.runner.clock import MonotonicClock, SkippingClock
+from moefabric.runner.fault_schedule import FaultSchedule
+from moefabric.runner.run_records import RunFailures
+
+LONG_POLL_S: Final = 10.0
+"""Longest time for which a controller without new failures may delay its reply."""
+_RETRY_S: Final = 0.2
+_THREADS: Final = 8
+"""Number of scheduled failures whose instants can be awaited at once."""
+_REPLY_S: Final = 0.5
+_RETURN_S: Final = 5.0
+_RETURN_POLL_S: Final = 0.05
+
+
+class FailureReporter(Protocol):
+    """A controller's client, as far as failures are concerned."""
+
+    def failures(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
+        """Return `version` and all `failures`.
+
+        With `after`, the reply comes once the version is later, or after `wait_s`.
+        """
+
+    def hang_up(self) -> None:
+        """Make a waiting call of `failures` raise ControlError. Any thread may hang up."""
+
+
+class FailureWatch:
+    """Learns from the controllers, by long polls, which servers have lost all of their NICs.
+
+    While a controller is away, its last reply stays valid.
+    """
+
+    def __init__(self, controllers: Mapping[str, Callable[[], FailureReporter]]) -> None:
+        self._cut_off: dict[str, frozenset[str]] = dict.fromkeys(controllers, frozenset())
+        self._clients = {region: connect() for region, connect in controllers.items()}
+        self._closing = threading.Event()
+        self._threads = [
+            threading.Thread(
+                target=self._watch, args=(region,), name=f"failures-{region}", daemon=True
+            )
+            for region in controllers
+        ]
+
+    def unreachable(self, server: str) -> bool:
+        """Return whether a server is cut off."""
+        return any(server in servers for servers in self._cut_off.values())
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        for client, thread in zip(self._clients.values(), self._threads, strict=True):
+            while thread.is_alive():  # the thread may start another call after a hang-up
+                client.hang_up()
+                thread.join(_RETRY_S)
+
+    def _watch(self, region: str) -> None:
+        version: int | None = None
+        while not self._closing.is_set():
+            try:
+                reply = self._clients[region].failures(version, LONG_POLL_S)
+            except ControlError:
+                version = None  # a restarted controller has versions of its own
+                self._closing.wait(_RETRY_S)
+                continue
+            version = int(reply["version"])
+            self._cut_off[region] = cut_off_servers(reply)
+
+
+def cut_off_servers(reply: Mapping[str, Any]) -> frozenset[str]:
+    """Return the servers that have lost all NICs, given a controller's reply to `failures`."""
+    present = (failure for failure in reply["failures"] if failure["cleared_ns"] is None)
+    return frozenset(
+        failure["what"] for failure in present if failure["kind"] == FailureKind.SERVER
+    )
+
+
+class FailureMonitor:
+    """Collects the failures of a running fabric from its failure log and its controllers.
+
+    A controller forgets its failures when it dies. They are therefore collected in the background
+    after each iteration.
+    """
+
+    def __init__(self, run_dir: RunDirectory) -> None:
+        self._run_dir = run_dir
+        self._wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
+        self._reported: dict[FailureEvent, None] = {}
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="failures")
+        self._collections: list[Future[None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._background.shutdown()
+
+    def log(self, phase: FailurePhase, kind: str, what: Sequence[str], why: str) -> None:
+        """Append an event to the failure log."""
+        append_failure_event(self._run_dir, phase, kind, what, why)
+
+    def start_collecting(self) -> None:
+        """Collect what the controllers know now, in the background."""
+        self._collections.append(self._background.submit(self._collect))
+
+    def _collect(self) -> None:
+        """Ask the controllers for failures, if any were injected.
+
+        A controller that doesn't reply at once is left out.
+        """
+        if not any(event.phase == "inject" for event in read_failure_log(self._run_dir)):
+            return
+        fabric, management = self._wiring.fabric, self._wiring.management
+        for region in (*fabric.regions, *([None] if fabric.leaves else [])):
+            endpoint = management.northbound_endpoint(region)
+            with ControllerClient(endpoint, _REPLY_S) as client:
+                try:
+                    failures = client.failures()["failures"]
+                except ControlError:
+                    continue
+            self._reported |= dict.fromkeys(
+                event for failure in failures for event in _events(failure)
+            )
+
+    def failures_during(
+        self, windows: Sequence[IterationWindow], clock: SkippingClock
+    ) -> RunFailures:
+        """Return the failures during these iterations."""
+        self.start_collecting()
+        for collection in self._collections:
+            collection.result()
+        if not windows:
+            return RunFailures()
+        events = sorted([*read_failure_log(self._run_dir), *self._reported], key=lambda e: e.at_ns)
+        start_ns, end_ns = windows[0].start_ns, windows[-1].end_ns
+        during = (record for record in failure_records(events) if record.overlaps(start_ns, end_ns))
+        return RunFailures(tuple(during), tuple(windows), clock.past_wall_ns, clock.past_run_ns)
+
+
+def _events(failure: Mapping[str, Any]) -> list[FailureEvent]:
+    """Return a controller's failure as events.
+
+    The job, not the controller, recovers from the loss of a server.
+    """
+    names, kind = failure["what"], FailureKind(failure["kind"])
+    what = (names,) if isinstance(names, str) else tuple(names)
+    phases: list[tuple[FailurePhase, Any, str]] = [
+        ("detected", failure.get("detected_ns"), "its region's controller"),
+        ("recovered", failure.get("recovered_ns"), str(failure.get("action") or "")),
+    ]
+    if kind is FailureKind.SERVER:
+        del phases[1]
+    return [FailureEvent(int(at), phase, kind, what, why) for phase, at, why in phases if at]
+
+
+@contextmanager
+def scheduled_failures(
+    spec: ExperimentSpec, choice: FabricChoice, fabric: Fabric, run_dir: RunDirectory, fleet: Fleet
+) -> Iterator[FaultSchedule]:
+    """Inject the failures that an experiment schedules for a fabric, and clear them at the end.
+
+    Where there are backup servers, the fleet learns from the controllers which servers are cut off.
+    """
+    with _watched_reachability(fabric, fleet, run_dir):
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="failures") as background:
+            schedule = FaultSchedule(
+                planned_failures(spec, choice, fabric),
+                partial(fault_injection.inject, run_dir),
+                partial(fault_injection.clear, run_dir),
+                MonotonicClock(),
+                fabric.scale,
+                background,
+            )
+            try:
+                yield schedule
+            finally:
+                schedule.close()
+        _await_servers(fleet)
+
+
+def planned_failures(
+    spec: ExperimentSpec, choice: FabricChoice, fabric: Fabric
+) -> list[PlannedFailure]:
+    """Return the scheduled failures of components that the fabric has."""
+    return [
+        planned
+        for failure in spec.failures
+        for planned in [failure.build()]
+        if choice.name in (failure.fabrics or [choice.name])
+        and all(has_component(fabric, planned.failure.kind, name) for name in planned.failure.what)
+    ]
+
+
+@contextmanager
+def _watched_reachability(fabric: Fabric, fleet: Fleet, run_dir: RunDirectory) -> Iterator[None]:
+    if not fabric.backup_servers:
+        yield
+        return
+    management = FabricWiring.from_json(run_dir.wiring_file.read_bytes()).management
+    clients = {
+        region.name: partial(
+            ControllerClient, management.northbound_endpoint(region), LONG_POLL_S + _REPLY_S
+        )
+        for region in fabric.regions
+        if not region.backup
+    }
+    with FailureWatch(clients) as watch:
+        fleet.watch_reachability(watch.unreachable)
+        try:
+            yield
+        finally:
+            fleet.watch_reachability(lambda _: False)
+
+
+def _await_servers(fleet: Fleet) -> None:
+    """Wait for all servers to be back, so that the next run has them; give up after a while."""
+    ends = time.monotonic() + _RETURN_S
+    fleet.readmit()
+    while fleet.losses()[0] and time.monotonic() < ends:
+        threading.Event().wait(_RETURN_POLL_S)  # an agent that resumes sends no event
+        fleet.readmit()

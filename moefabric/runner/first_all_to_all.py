@@ -1,0 +1,126 @@
+"""First all-to-all of each layer: exposed time of forward dispatches, measured and predicted.
+
+The demand of a forward dispatch is known only when the dispatch could start.
+"""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S
+from moefabric.planner.plan import policy_named
+from moefabric.runner.forecast import DispatchForecast, ideal_seconds
+from moefabric.runner.result_parts import DemandForesight, FirstAllToAll
+from moefabric.runner.run_records import CollectiveRun, IterationRun
+from moefabric.workload.demand_prediction import GatingPrediction
+from moefabric.workload.iteration import Collective, DispatchLight
+
+GatingPredictions = Mapping[int, Sequence[GatingPrediction | None]]
+"""The predictions by iteration and layer."""
+
+
+def predicted_first_all_to_alls(
+    iterations: Sequence[Sequence[DispatchForecast]], gating: GatingPredictions | None = None
+) -> FirstAllToAll:
+    """Return medians over all iterations in the fluid model; empty without first all-to-alls."""
+    dispatches = [dispatch for iteration in iterations for dispatch in iteration]
+    if not dispatches:
+        return FirstAllToAll()
+    result = FirstAllToAll(
+        predicted_exposed_s=median(dispatch.wait_s + dispatch.seconds for dispatch in dispatches),
+        predicted_wait_s=median(dispatch.wait_s for dispatch in dispatches),
+        ideal_s=median(dispatch.ideal_s for dispatch in dispatches),
+    )
+    if gating is None:
+        return result
+    costs = [
+        (_prediction(gating, number, dispatch.layer), dispatch.seconds - dispatch.ideal_s)
+        for number, iteration in enumerate(iterations)
+        for dispatch in iteration
+    ]
+    return result.model_copy(update={"foresight": _foresight(costs)})
+
+
+def measured_first_all_to_alls(
+    fabric: Fabric,
+    policy: str,
+    dispatch_light: DispatchLight,
+    runs: Sequence[IterationRun],
+    gating: GatingPredictions,
+) -> FirstAllToAll:
+    """Return medians over a run, measured and predicted; empty without first all-to-alls."""
+    parts = [part for run in runs for part in run.collectives if _is_first(part)]
+    if not parts:
+        return FirstAllToAll()
+    wall_s = NS_PER_S * fabric.scale.dilation
+    ideal = _ideal_seconds(fabric, policy, parts)
+    result = FirstAllToAll(
+        policy=dispatch_light,
+        count=len(parts),
+        exposed_s=median((p.waited_ns + p.end_ns - p.start_ns) / wall_s for p in parts),
+        predicted_exposed_s=median(p.expected_wait_s + p.predicted_s for p in parts),
+        waited_s=median(p.waited_ns / wall_s for p in parts),
+        predicted_wait_s=median(p.expected_wait_s for p in parts),
+        ideal_s=median(ideal),
+        moved_now=sum(p.reconfigured_meanwhile for p in parts),
+    )
+    if dispatch_light != "predict":
+        return result
+    costs = [
+        (
+            _prediction(gating, part.iteration, part.operation.layer or 0),
+            part.plan.seconds - needed_s,
+        )
+        for part, needed_s in zip(parts, ideal, strict=True)
+    ]
+    return result.model_copy(update={"foresight": _foresight(costs)})
+
+
+def _foresight(costs: Sequence[tuple[GatingPrediction | None, float]]) -> DemandForesight:
+    """Summarise predictions of dispatches and the model seconds that each of them cost."""
+    predicted = [(prediction, cost) for prediction, cost in costs if prediction is not None]
+    if not predicted:
+        return DemandForesight(
+            guessed=0,
+            reason="no iteration ended before: circuits stayed as they were, as with reuse",
+        )
+    predictions = [prediction for prediction, _ in predicted]
+    return DemandForesight(
+        guessed=len(predicted),
+        unguessed=len(costs) - len(predicted),
+        reason="the first iteration has no predictions: circuits stay as they are, as with reuse",
+        top_k=predictions[0].k,
+        top_k_hits=fmean(prediction.hits for prediction in predictions),
+        unchanged_hits=fmean(prediction.persistence_hits for prediction in predictions),
+        random_hits=fmean(prediction.random_hits for prediction in predictions),
+        wrong_guess_s=fmean(cost for _, cost in predicted),
+        worst_guess_s=max(cost for _, cost in predicted),
+    )
+
+
+def _prediction(gating: GatingPredictions, iteration: int, layer: int) -> GatingPrediction | None:
+    layers = gating.get(iteration, ())
+    return layers[layer] if layer < len(layers) else None
+
+
+def _is_first(part: CollectiveRun) -> bool:
+    return isinstance(part.operation, Collective) and part.operation.is_forward_dispatch
+
+
+def _ideal_seconds(fabric: Fabric, policy: str, parts: Sequence[CollectiveRun]) -> list[float]:
+    """Return the model seconds of each dispatch on the circuits that its demand deserves."""
+    chosen = policy_named(policy)
+    if not chosen.reconfigures:
+        return [part.plan.seconds for part in parts]
+    known: dict[int, dict[str, float]] = {}
+    seconds = []
+    for part in parts:
+        operation = part.operation
+        assert isinstance(operation, Collective)
+        if id(operation) not in known:
+            known[id(operation)] = ideal_seconds(
+                fabric, chosen, operation.demand, CircuitSet(), moves=True
+            )
+        seconds.append(known[id(operation)].get(part.region, part.plan.seconds))
+    return seconds

@@ -1,0 +1,322 @@
+"""Forecasts of jobs by the event simulation: the flows, start and end of each task."""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.flows import Flow
+from moefabric.core.topology import Fabric
+from moefabric.runner.control_time import ExpectedControl
+from moefabric.runner.flow_pacing import Policy, merge_circuits, planned_flows
+from moefabric.runner.partial_offload import circuits_after_s, plan_partial_offload
+from moefabric.runner.task_flows import TaskFlows, task_flows
+from moefabric.simulator.event_simulation import Step, StepTimes, simulate_iterations
+from moefabric.simulator.fluid import Link, crosses_spine, goodput_bps, predict_regions
+from moefabric.workload.iteration import Collective, Compute, Reconfigure
+from moefabric.workload.substitution import region_demand
+from moefabric.workload.tasks import AllReduce, Task, Transfer, runs_during
+
+
+@dataclass(frozen=True)
+class IterationForecast:
+    """Forecast of a job's iteration in model seconds; `compute_s` is its time without transfers."""
+
+    seconds: float
+    compute_s: float
+    tasks: tuple[StepTimes, ...]
+
+
+JobSteps = Sequence[Sequence[tuple[Task, Step]]]
+"""A job's iterations in order: the tasks of each, with their steps in the simulation."""
+
+
+def forecast_iterations(fabric: Fabric, jobs: Sequence[JobSteps]) -> list[list[IterationForecast]]:
+    """Return the forecast of each iteration of jobs that run side by side."""
+    steps = [[[step for _, step in iteration] for iteration in job] for job in jobs]
+    computing = [
+        [[_computing(task, step) for task, step in iteration] for iteration in job] for job in jobs
+    ]
+    links = links_goodput(
+        fabric, (step for job in steps for iteration in job for step in iteration)
+    )
+    return [
+        [
+            IterationForecast(seconds, compute_s, tuple(tasks))
+            for seconds, compute_s, tasks in zip(
+                _durations(job), _durations(bare), job, strict=True
+            )
+        ]
+        for job, bare in zip(
+            simulate_iterations(steps, links), simulate_iterations(computing, {}), strict=True
+        )
+    ]
+
+
+def _computing(task: Task, step: Step) -> Step:
+    """Return the step without transfers and circuits."""
+    return Step(step.after, task.work.slowest_s if isinstance(task.work, Compute) else 0.0)
+
+
+def _durations(job: Sequence[Sequence[StepTimes]]) -> list[float]:
+    """Return each iteration's duration, from the end of the one before to its last task's end."""
+    ends = [0.0]
+    for iteration in job:
+        ends.append(max((task.end_s for task in iteration), default=ends[-1]))
+    return [end - start for start, end in pairwise(ends)]
+
+
+def links_goodput(fabric: Fabric, steps: Iterable[Step]) -> dict[Link, float]:
+    """Return the payload rate of each link that steps use, in bits per second."""
+    used = {link for step in steps for stream in step.streams for link in stream.links}
+    return {link: goodput_bps(fabric, link) for link in used}
+
+
+@dataclass(frozen=True)
+class DispatchForecast:
+    """Forecast of a region's part of a forward dispatch, in model seconds.
+
+    `ideal_s` is the completion time on the circuits that the demand deserves.
+    """
+
+    region: str
+    layer: int
+    wait_s: float
+    seconds: float
+    ideal_s: float
+
+
+@dataclass
+class JobForecast:
+    """Forecast of an iteration of a job under a policy, in model seconds and bytes.
+
+    `collectives_s` holds the seconds of all collectives by kind and direction, `bytes` and
+    `optical_bytes` are theirs. `transfers_s` holds those of transfers and all-reduces, each without
+    others. `sent_bytes` and `spine_bytes` are of all of them.
+    """
+
+    seconds: float
+    compute_s: float
+    collectives_s: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    transfers_s: list[float] = field(default_factory=list)
+    dispatches: list[DispatchForecast] = field(default_factory=list)
+    bytes: float = 0.0
+    optical_bytes: float = 0.0
+    sent_bytes: float = 0.0
+    spine_bytes: float = 0.0
+    reconfigurations: int = 0
+
+
+@dataclass(frozen=True)
+class PlannedTask:
+    """A task with its step, its flows and the regions that it reconfigures.
+
+    `late` are flows that wait for new circuits. `ideal_s` holds, for a first all-to-all, the model
+    seconds of each region on the circuits that its demand deserves.
+    """
+
+    task: Task
+    step: Step
+    flows: TaskFlows | None = None
+    late: tuple[Flow, ...] = ()
+    reconfigured: tuple[str, ...] = ()
+    ideal_s: Mapping[str, float] = field(default_factory=dict)
+
+
+class TaskPlanner:
+    """Plans tasks in order under a policy, and keeps track of the lit circuits."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        policy: Policy,
+        circuits: CircuitSet,
+        *,
+        moves: bool,
+        control: ExpectedControl,
+    ) -> None:
+        """Start with `circuits` lit; without `moves`, they never change."""
+        self.fabric, self.policy, self._moves = fabric, policy, moves
+        self._regions = {region.name: region for region in fabric.regions}
+        self.circuits = {
+            name: CircuitSet(frozenset(c for c in circuits if c.a.server in region.servers))
+            for name, region in self._regions.items()
+        }
+        self._after_s = circuits_after_s(fabric, control.changed_s) if moves else {}
+        self._unchanged_s = control.unchanged_s
+        self._known: dict[Hashable, TaskFlows | None] = {}
+
+    def plan(self, iterations: Iterable[Sequence[Task]]) -> list[list[PlannedTask]]:
+        """Plan the tasks of a job's iterations, one iteration after the other."""
+        planned: list[list[PlannedTask]] = []
+        for tasks in iterations:
+            planned.append([])
+            for task in tasks:
+                planned[-1].append(self._task(task, [planned[-1][n] for n in task.after]))
+        return planned
+
+    def _task(self, task: Task, before: Sequence[PlannedTask]) -> PlannedTask:
+        match task.work:
+            case Compute(slowest_s=seconds):
+                return PlannedTask(task, Step(task.after, seconds))
+            case Reconfigure(demand=demand):
+                reconfigured = {
+                    r for p in before if runs_during(task, p.task) for r in p.reconfigured
+                }
+                return self._reconfigure(
+                    task, demand, [r for r in task.regions if r not in reconfigured]
+                )
+            case Collective() as work:
+                ideal = (
+                    ideal_seconds(
+                        self.fabric, self.policy, work.demand, self.lit(task), moves=self._moves
+                    )
+                    if work.is_forward_dispatch
+                    else {}
+                )
+                if work.concurrent is not None and self._after_s:
+                    return self._offload(task, work, ideal)
+                return self._send(task, ideal)
+            case _:
+                return self._send(task, {})
+
+    def lit(self, task: Task) -> CircuitSet:
+        """Return the circuits of a task's regions."""
+        return merge_circuits(self.circuits[region] for region in task.regions)
+
+    def _reconfigure(self, task: Task, demand: DemandMatrix, regions: Sequence[str]) -> PlannedTask:
+        changed, seconds = [], 0.0
+        for name in regions:
+            if name not in self._after_s:
+                continue
+            region, before = self._regions[name], self.circuits[name]
+            own = region_demand(region.servers, demand)
+            self.circuits[name] = self.policy.circuits(self.fabric, region, own, before)
+            if self.circuits[name] != before:
+                changed.append(name)
+            took_s = self._after_s[name] if name in changed else self._unchanged_s
+            seconds = max(seconds, took_s)
+        return PlannedTask(task, Step(task.after, seconds), reconfigured=tuple(changed))
+
+    def _offload(self, task: Task, work: Collective, ideal: Mapping[str, float]) -> PlannedTask:
+        groups = {region: self.fabric.ep_groups[region] for region in task.regions}
+        offload = plan_partial_offload(
+            self.fabric, self.policy, work.demand, self.lit(task), self._after_s, groups
+        )
+        if offload is None:
+            return PlannedTask(task, Step(task.after))
+        late: list[Flow] = []
+        streams = () if task.barrier else offload.early.streams
+        for region in offload.reconfigured_regions:
+            self.circuits[region] = offload.target(region)
+            if (rest := offload.late_flows(region, self.circuits[region])) is not None:
+                late += rest.flows
+                if not task.barrier:
+                    streams += rest.streams_from(offload.parts[region].after_s)
+        step = Step(task.after, offload.early.seconds if task.barrier else 0.0, streams)
+        return PlannedTask(
+            task, step, offload.early, tuple(late), offload.reconfigured_regions, ideal
+        )
+
+    def _send(self, task: Task, ideal: Mapping[str, float]) -> PlannedTask:
+        flows = self._flows(task)
+        if flows is None:
+            return PlannedTask(task, Step(task.after))
+        if task.barrier:
+            return PlannedTask(task, Step(task.after, flows.seconds), flows, ideal_s=ideal)
+        return PlannedTask(task, Step(task.after, streams=flows.streams), flows, ideal_s=ideal)
+
+    def _flows(self, task: Task) -> TaskFlows | None:
+        """Return the flows of a task; tasks of equal demand on the same circuits share them."""
+        lit = self.lit(task) if isinstance(task.work, Collective) else CircuitSet()
+        match task.work:
+            case Collective(demand=demand):
+                key: Hashable = task.regions, demand, lit
+            case Transfer(pairs=pairs, bytes=size) | AllReduce(pairs=pairs, bytes=size):
+                key = pairs, size
+            case _:
+                key = None
+        if key not in self._known:
+            groups = self.fabric.ep_groups
+            self._known[key] = task_flows(self.fabric, self.policy, task, lit, groups)
+        return self._known[key]
+
+
+def forecast_jobs(
+    fabric: Fabric, planned: Sequence[Sequence[Sequence[PlannedTask]]]
+) -> list[JobForecast]:
+    """Return the forecast of each iteration of each job, given its planned tasks."""
+    rows = [[[(p.task, p.step) for p in iteration] for iteration in job] for job in planned]
+    return [
+        _job_forecast(iteration, forecast)
+        for job, forecasts in zip(planned, forecast_iterations(fabric, rows), strict=True)
+        for iteration, forecast in zip(job, forecasts, strict=True)
+    ]
+
+
+def _job_forecast(iteration: Sequence[PlannedTask], forecast: IterationForecast) -> JobForecast:
+    job_forecast = JobForecast(forecast.seconds, forecast.compute_s)
+    for planned, times in zip(iteration, forecast.tasks, strict=True):
+        job_forecast.reconfigurations += len(planned.reconfigured)
+        for stream in planned.step.streams:
+            job_forecast.sent_bytes += stream.bytes
+            job_forecast.spine_bytes += stream.bytes if crosses_spine(stream.links) else 0.0
+        if planned.flows is None:
+            continue
+        if not isinstance(planned.task.work, Collective):
+            job_forecast.transfers_s.append(planned.flows.seconds)
+            continue
+        predictions = planned.flows.predictions
+        seconds = {
+            region: prediction.seconds if planned.task.barrier else times.seconds
+            for region, prediction in predictions.items()
+        }
+        work = planned.task.work
+        kind = job_forecast.collectives_s.setdefault((work.kind, work.direction), [])
+        kind += seconds.values()
+        sent = (*planned.flows.flows, *planned.late)
+        job_forecast.bytes += sum(flow.bytes for flow in sent)
+        job_forecast.optical_bytes += sum(flow.bytes for flow in sent if flow.is_optical)
+        unlit_s = max(
+            (
+                forecast.tasks[n].end_s
+                for n in planned.task.after
+                if not isinstance(iteration[n].task.work, Reconfigure)
+            ),
+            default=times.start_s,
+        )
+        job_forecast.dispatches += [
+            DispatchForecast(
+                region, planned.task.work.layer, times.start_s - unlit_s, seconds[region], ideal_s
+            )
+            for region, ideal_s in planned.ideal_s.items()
+            if region in seconds
+        ]
+    return job_forecast
+
+
+def deserved_circuits(
+    fabric: Fabric, policy: Policy, demand: DemandMatrix, circuits: CircuitSet
+) -> CircuitSet:
+    """Return the circuits that the policy chooses for a demand while `circuits` are lit."""
+    return merge_circuits(
+        policy.circuits(fabric, region, region_demand(region.servers, demand), circuits)
+        for region in fabric.regions
+        if region.ocs is not None and not set(region.servers).isdisjoint(demand.servers)
+    )
+
+
+def ideal_seconds(
+    fabric: Fabric, policy: Policy, demand: DemandMatrix, circuits: CircuitSet, *, moves: bool
+) -> dict[str, float]:
+    """Return the model seconds of each region on the circuits that its demand deserves."""
+    lit = deserved_circuits(fabric, policy, demand, circuits) if moves else circuits
+    groups = {
+        name: servers
+        for name, servers in fabric.ep_groups.items()
+        if not set(servers).isdisjoint(demand.servers)
+    }
+    planned = planned_flows(fabric, policy, demand, lit, groups)
+    predictions = predict_regions(fabric, lit, planned, groups)
+    return {name: prediction.seconds for name, prediction in predictions.items()}

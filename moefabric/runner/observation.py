@@ -1,0 +1,274 @@
+"""What a verdict rests on: labelled errors of times and rates, and contradictions in the records.
+
+Collectives during failures are reported, but not judged. Those during CPU steal can be left out.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.flows import Flow, FlowRecord
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S
+from moefabric.runner.counted_traffic import CountedTraffic, RoutingFault
+from moefabric.runner.fidelity import CPU_STEAL_LIMIT, LabelledError, Observation
+from moefabric.runner.result_model import Integrity
+from moefabric.runner.run_records import (
+    CollectiveRun,
+    IterationRun,
+    ReconfigurationRun,
+    RunFailures,
+)
+from moefabric.simulator.fluid import Link, goodput_share, link_rate_bps, route
+from moefabric.workload.iteration import Collective
+from moefabric.workload.tasks import AllReduce
+
+_FULL_SHARE = 0.95
+"""Share of capacity at which a link counts as full during the whole predicted time."""
+_RETRANSMIT_SHARE = 1e-3
+"""Share of segments sent again above which a paced run is degraded: its links lose no frame."""
+
+
+def observe(
+    fabric: Fabric,
+    runs: Sequence[IterationRun],
+    failures: RunFailures,
+    integrity: Integrity,
+    *,
+    cpu_idle: Sequence[float],
+    remarks: Sequence[str],
+    traffic: CountedTraffic,
+    paced: bool = True,
+    most_steal: float = CPU_STEAL_LIMIT,
+) -> Observation:
+    """Collect what the verdict on one fabric's replay rests on.
+
+    Args:
+        fabric: The fabric on which the workload was replayed.
+        runs: Records of the iterations.
+        failures: Failures during the replay.
+        integrity: Conservation of bytes.
+        cpu_idle: Idle shares of the machine while packets were under way, one per sample.
+        remarks: Reasons for which the run is degraded whatever was measured.
+        traffic: Bytes counted at ports.
+        paced: Whether flows were paced.
+        most_steal: CPU steal share above which a collective is left out.
+    """
+
+    def is_judged(run: CollectiveRun) -> bool:
+        return run.cpu_steal <= most_steal and not failures.disturbing(run)
+
+    collectives = [run for iteration in runs for run in iteration.collectives]
+    transfers = [run for iteration in runs for run in iteration.transfers]
+    judged = [run for run in collectives if is_judged(run)]
+    changes = [change for iteration in runs for change in iteration.reconfigurations]
+    return Observation(
+        errors=_errors(fabric, runs, is_judged),
+        link_rate_errors=[error for run in judged for error in _link_rate_errors(fabric, run)],
+        cpu_idle=cpu_idle,
+        lateness=[_lateness(run) for run in judged],
+        integrity=integrity,
+        settle_errors=list(_settle_errors(fabric, changes)),
+        misrouted=list(_misrouted([*collectives, *transfers], traffic, failures)),
+        violations=[
+            *chain.from_iterable(_violations(fabric, run) for run in collectives),
+            *chain.from_iterable(_wrong_volumes(fabric, iteration) for iteration in runs),
+        ],
+        remarks=[
+            *remarks,
+            *_refusals(changes, failures),
+            *(_retransmissions(fabric, judged) if paced else ()),
+        ],
+        disturbed=1 - len(judged) / len(collectives) if collectives else 0.0,
+        paced=paced,
+    )
+
+
+def _errors(
+    fabric: Fabric, runs: Sequence[IterationRun], is_judged: Callable[[CollectiveRun], bool]
+) -> dict[str, list[LabelledError]]:
+    """Return the errors of what is judged, by kind."""
+    errors: dict[str, list[LabelledError]] = {
+        kind: [] for kind in ("flow", "collective", "transfer", "all-reduce", "iteration")
+    }
+    for iteration in runs:
+        parts = [(run, "collective") for run in iteration.collectives] + [
+            (run, "all-reduce" if isinstance(run.operation, AllReduce) else "transfer")
+            for run in iteration.transfers
+        ]
+        for run, kind in parts:
+            if is_judged(run):
+                errors["flow"] += _flow_errors(fabric, run)
+                errors[kind].append(_completion_error(fabric, run))
+        is_repeated = bool(iteration.lost_ns or iteration.retried)
+        if iteration.predicted_s and not is_repeated and all(is_judged(run) for run, _ in parts):
+            measured_s = (iteration.end_ns - iteration.start_ns) / NS_PER_S / fabric.scale.dilation
+            label = f"iteration {iteration.number} of job {iteration.job}"
+            errors["iteration"].append(LabelledError(label, measured_s / iteration.predicted_s - 1))
+    return errors
+
+
+def collective_label(run: CollectiveRun) -> str:
+    """Return the name of a collective or transfer in a verdict's reasons."""
+    layer = getattr(run.operation, "layer", None)
+    place = "" if layer is None else f" of layer {layer}"
+    batch = f", micro-batch {run.micro_batch}" if run.micro_batch else ""
+    kind = f"{run.operation.direction} {run.operation.kind}"
+    return f"{run.region}: {kind}{place}, iteration {run.iteration}{batch}"
+
+
+def _completion_error(fabric: Fabric, run: CollectiveRun) -> LabelledError:
+    return LabelledError(collective_label(run), run.error(fabric.scale.dilation))
+
+
+def _flow_errors(fabric: Fabric, run: CollectiveRun) -> Iterator[LabelledError]:
+    for flow, error in run.flow_errors(fabric.scale.dilation):
+        path = f"{flow.src} to {flow.dst} by {flow.path}"
+        yield LabelledError(f"{path}, {collective_label(run)}", error)
+
+
+def _lateness(run: CollectiveRun) -> LabelledError:
+    """Return how late the last of the senders with a common start began."""
+    firsts: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for record in run.records:
+        starts_ns = firsts[record.collective]
+        starts_ns[record.src] = min(
+            record.first_sent_ns, starts_ns.get(record.src, record.first_sent_ns)
+        )
+    late_ns, server = max(
+        (start_ns - min(starts.values()), server)
+        for starts in firsts.values()
+        for server, start_ns in starts.items()
+    )
+    return LabelledError(server, late_ns / max(1, run.end_ns - run.start_ns))
+
+
+def _settle_errors(
+    fabric: Fabric, changes: Sequence[ReconfigurationRun]
+) -> Iterator[LabelledError]:
+    """Yield each measured dark time against the one that the region's OCS should have."""
+    for run in changes:
+        ocs = next(region.ocs for region in fabric.regions if region.name == run.region)
+        transition = run.change.before.transition_to(run.change.after)
+        if ocs is None or run.change.error or not transition.setup:
+            continue
+        specified_s = (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S / fabric.scale.dilation
+        if specified_s:
+            label = f"{ocs.name}, reconfiguration in iteration {run.iteration}"
+            yield LabelledError(label, run.change.settled_s / specified_s - 1)
+
+
+def _refusals(changes: Sequence[ReconfigurationRun], failures: RunFailures) -> Iterator[str]:
+    """Yield the reconfigurations that failed without an injected failure."""
+    errors = [f"{run.region}: {run.change.error}" for run in changes if run.change.error]
+    if errors and not failures.failures:
+        yield f"{len(errors)} of {len(changes)} reconfigurations failed ({errors[0]})"
+
+
+def _misrouted(
+    runs: Sequence[CollectiveRun], traffic: CountedTraffic, failures: RunFailures
+) -> Iterator[str]:
+    """Yield the flows that took another way than planned, with the first run that they concern."""
+    named = set[RoutingFault]()
+    for run in runs:
+        for fault in traffic.misrouted(run, failures):
+            if fault not in named:
+                named.add(fault)
+                yield f"{collective_label(run)}: {fault.text}"
+
+
+def _retransmissions(fabric: Fabric, runs: Sequence[CollectiveRun]) -> Iterator[str]:
+    records = [record for run in runs for record in run.records]
+    again = sum(record.retransmits for record in records)
+    if again * fabric.mtu > _RETRANSMIT_SHARE * sum(record.bytes for record in records):
+        worst = max(records, key=lambda record: record.retransmits)
+        yield (
+            f"{again} TCP segments were sent again, most from {worst.src} to {worst.dst} by "
+            f"{worst.path} ({worst.retransmits}): a queue or link dropped frames"
+        )
+
+
+def _violations(fabric: Fabric, run: CollectiveRun) -> Iterator[str]:
+    """Yield what contradicts the plan in the records of a collective."""
+    label = collective_label(run)
+    planned = Counter[tuple[str, str, str]]()
+    for flow in run.planned:
+        planned[flow.src, flow.dst, flow.path] += fabric.scale.size_bytes(flow.bytes)
+    measured, received = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
+    for record in run.records:
+        measured[record.src, record.dst, record.path] += record.bytes
+        received[record.src, record.dst, record.path] += record.received_bytes
+        if record.corrupt:
+            yield f"{label}: {record.src} to {record.dst} by {record.path}: {record.why}"
+        if not (
+            record.first_sent_ns <= record.last_sent_ns
+            and record.first_sent_ns <= record.first_received_ns <= record.last_received_ns
+        ):
+            yield (
+                f"{label}: the clocks of {record.src} and {record.dst} disagree: bytes arrived "
+                "before they were sent"
+            )
+    for src, dst, path in sorted(planned | measured):
+        ordered, sent = planned[src, dst, path], measured[src, dst, path]
+        if ordered != sent:
+            yield f"{label}: {src} sent {sent} bytes to {dst} by {path}, not the {ordered} ordered"
+        if received[src, dst, path] != sent:
+            arrived = received[src, dst, path]
+            yield f"{label}: {dst} received {arrived} bytes of the {sent} of {src} by {path}"
+
+
+def _wrong_volumes(fabric: Fabric, iteration: IterationRun) -> Iterator[str]:
+    """Yield the pairs of servers between which other bytes were sent than the demand owes.
+
+    The plan has no part in this: a policy that forgets bytes is caught, too.
+    """
+    parts = defaultdict[tuple[int, int], list[CollectiveRun]](list)
+    for run in iteration.collectives:
+        parts[id(run.operation), run.micro_batch].append(run)
+    for runs in parts.values():
+        operation = runs[0].operation
+        assert isinstance(operation, Collective)
+        sent, flows = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        for record in chain.from_iterable(run.records for run in runs):
+            sent[record.src, record.dst] += record.bytes
+            flows[record.src, record.dst] += 1
+        owed = {
+            (src, dst): size / fabric.scale.bytes for src, dst, size in operation.demand.pairs()
+        }
+        for src, dst in sorted({*owed, *sent}):
+            # Each flow is rounded to a byte, and has one at least.
+            if abs(sent[src, dst] - owed.get((src, dst), 0.0)) > max(1, flows[src, dst]):
+                yield (
+                    f"{collective_label(runs[0])}: {src} sent {sent[src, dst]} bytes to {dst}; "
+                    f"the demand is {owed.get((src, dst), 0.0):.0f}"
+                )
+
+
+def _link_rate_errors(fabric: Fabric, run: CollectiveRun) -> list[LabelledError]:
+    """Measured over expected goodput, minus 1, of each link that should be full all the time."""
+    by_link: defaultdict[Link, list[tuple[FlowRecord, float]]] = defaultdict(list)
+    for _, record, expected_s in run.arrivals():
+        for link in _links(fabric, record):
+            by_link[link].append((record, expected_s))
+    full_bytes_per_bps = (
+        _FULL_SHARE * run.plan.seconds * goodput_share(fabric.mtu) / 8 / fabric.scale.bytes
+    )
+    errors = []
+    for link, flows in by_link.items():
+        duration_ns = max(r.last_received_ns for r, _ in flows) - min(
+            r.first_sent_ns for r, _ in flows
+        )
+        carried = sum(record.bytes for record, _ in flows)
+        if duration_ns > 0 and carried >= full_bytes_per_bps * link_rate_bps(fabric, link):
+            expected_ns = max(expected_s for _, expected_s in flows) * NS_PER_S
+            error = expected_ns * fabric.scale.dilation / duration_ns - 1
+            errors.append(LabelledError(" to ".join(link), error))
+    return errors
+
+
+def _links(fabric: Fabric, record: FlowRecord) -> tuple[Link, ...]:
+    """Return a flow's links; of a circuit only the sender's, as the receiver's is equally full."""
+    if record.path[0] == "o":
+        return ((f"{record.src}/{record.path}", "ocs"),)
+    return route(fabric, CircuitSet(), Flow(record.src, record.dst, record.path, record.bytes))

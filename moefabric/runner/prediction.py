@@ -1,0 +1,140 @@
+"""Predictions of an experiment by fluid model and event simulation, without a fabric."""
+
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from statistics import fmean, median
+
+from moefabric.config.experiment import ExperimentSpec, FabricChoice
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.topology import Fabric
+from moefabric.core.units import Scale
+from moefabric.planner.plan import policy_named
+from moefabric.runner.comparison import baseline, network_cost, with_cost_ratios
+from moefabric.runner.control_time import ExpectedControl
+from moefabric.runner.first_all_to_all import predicted_first_all_to_alls
+from moefabric.runner.forecast import JobForecast, TaskPlanner, deserved_circuits, forecast_jobs
+from moefabric.runner.jobs import Jobs
+from moefabric.runner.result_model import FabricPrediction
+from moefabric.runner.result_parts import Json
+from moefabric.runner.results import wiring_summary
+from moefabric.runner.scaling import propose_scale, scale_remarks
+from moefabric.runner.workload_loader import workload_on
+from moefabric.workload.substitution import Substitutions
+from moefabric.workload.workload import Workload
+
+
+def predict_experiment(spec: ExperimentSpec, folder: Path) -> Json:
+    """Return iteration, exposed communication and all-to-all seconds of each fabric.
+
+    Args:
+        spec: The experiment.
+        folder: Folder of the experiment's file; relative paths start there.
+    """
+    fabrics = [_fabric_prediction(spec, choice, folder) for choice in spec.fabrics]
+    base = baseline(fabrics)
+    entries = [
+        entry.model_copy(
+            update={"all_to_all_vs_eps": entry.all_to_all_s / base.all_to_all_s if base else None}
+        ).to_json()
+        for entry in with_cost_ratios(fabrics)
+    ]
+    return {"experiment": spec.experiment, "fabrics": entries}
+
+
+def _fabric_prediction(
+    spec: ExperimentSpec, choice: FabricChoice, folder: Path
+) -> FabricPrediction:
+    fabric = spec.build_fabric(choice, "predict", Scale())
+    work = workload_on(spec, fabric, folder).with_dispatch_light(choice.dispatch_light)
+    forecasts = _forecasts(spec, choice, fabric, work, work.iterations)
+    predictions = (
+        {number: work.predictions(number) for number in range(work.iterations)}
+        if work.predictor
+        else None
+    )
+    total_s = fmean(forecast.seconds for forecast in forecasts)
+    compute_s = fmean(forecast.compute_s for forecast in forecasts)
+    optical_bytes = sum(forecast.optical_bytes for forecast in forecasts)
+    first = predicted_first_all_to_alls(
+        [forecast.dispatches for forecast in forecasts], predictions
+    )
+    return FabricPrediction(
+        fabric=choice.name,
+        policy=choice.policy,
+        wiring=wiring_summary(fabric),
+        iteration_s=total_s,
+        compute_s=compute_s,
+        exposed_comm_s=total_s - compute_s,
+        all_to_all_s=_all_to_all_s(forecasts),
+        light_share=optical_bytes / max(1.0, sum(forecast.bytes for forecast in forecasts)),
+        spine_share=_spine_share(forecasts) if fabric.spines else None,
+        reconfigurations=sum(forecast.reconfigurations for forecast in forecasts),
+        cost=network_cost(fabric, total_s),
+        first=choice.dispatch_light,
+        first_all_to_all=first,
+    )
+
+
+def _spine_share(forecasts: Sequence[JobForecast]) -> float:
+    sent_bytes = sum(forecast.sent_bytes for forecast in forecasts)
+    return sum(forecast.spine_bytes for forecast in forecasts) / max(1.0, sent_bytes)
+
+
+def _all_to_all_s(forecasts: Sequence[JobForecast]) -> float:
+    """Return the seconds of an all-to-all: the mean over kinds of the median of each kind.
+
+    Kinds differ: if a dispatch is in FP8, its combine has about twice its bytes.
+    """
+    kinds = dict.fromkeys(kind for forecast in forecasts for kind in forecast.collectives_s)
+    return fmean(
+        median(seconds for forecast in forecasts for seconds in forecast.collectives_s[kind])
+        for kind in kinds
+    )
+
+
+def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> tuple[Scale, list[str]]:
+    """Return the experiment's scale, and why measurements at this scale mean little here.
+
+    A scale of `auto` becomes one at which this machine is faithful.
+    """
+    fabrics = {choice: spec.build_fabric(choice, "scale", Scale()) for choice in spec.fabrics}
+    shortest = min(
+        seconds
+        for choice, fabric in fabrics.items()
+        for work in [workload_on(spec, fabric, folder).with_dispatch_light(choice.dispatch_light)]
+        for forecast in _forecasts(spec, choice, fabric, work, 1)[:1]
+        for seconds in chain(*forecast.collectives_s.values(), forecast.transfers_s)
+    )
+    together = spec.servers_per_region if spec.training.independent else None
+    emulated = [fabric for choice, fabric in fabrics.items() if not choice.hosts]
+    if spec.scale != "auto":
+        scale = Scale(spec.scale.bytes, spec.scale.dilation)
+    else:
+        scale = propose_scale(emulated, shortest, datapath, together=together)
+    return scale, scale_remarks(emulated, scale, shortest, datapath, together=together)
+
+
+def _forecasts(
+    spec: ExperimentSpec, choice: FabricChoice, fabric: Fabric, work: Workload, iterations: int
+) -> list[JobForecast]:
+    """Return the forecast of each iteration of each job.
+
+    A policy that never reconfigures lights the circuits for the demand of the whole job.
+    """
+    policy, jobs = policy_named(choice.policy), Jobs.of(spec, fabric, work)
+    circuits = CircuitSet()
+    if not policy.reconfigures:
+        circuits = deserved_circuits(fabric, policy, work.total_demand(), circuits)
+    control = ExpectedControl.fixed(spec.control_s)
+    planner = TaskPlanner(fabric, policy, circuits, moves=policy.reconfigures, control=control)
+    return forecast_all(jobs, planner, iterations)
+
+
+def forecast_all(jobs: Jobs, planner: TaskPlanner, iterations: int) -> list[JobForecast]:
+    """Return the forecast of each iteration of each job, with no component lost."""
+    planned = [
+        planner.plan(jobs.tasks(job, number, Substitutions()) for number in range(iterations))
+        for job in jobs.all
+    ]
+    return forecast_jobs(jobs.fabric, planned)

@@ -1,0 +1,32 @@
+"""Agents on real hosts, reached over SSH and connected over the hosts' own network."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from agents.fleet.fleet import Fleet
+from agents.remote.ssh import SshHost
+from moefabric.config.experiment import ExperimentSpec
+from moefabric.core.topology import Fabric
+from moefabric.runner.testbed import data_paths, liveness_monitor
+
+
+@contextmanager
+def host_fleet(
+    spec: ExperimentSpec, fabric: Fabric, pairs_between_regions: Iterable[tuple[str, str]] = ()
+) -> Iterator[Fleet]:
+    """Start agents on the hosts of an experiment, and stop them at the end of the context.
+
+    Raises:
+        AgentError: A host can't be reached or refuses; the message names it.
+    """
+    hosts = dict(zip(fabric.servers, spec.hosts, strict=True))
+    with ExitStack() as cleanup:
+        channels = []
+        for server, host in hosts.items():
+            channel = SshHost(host.ssh, python=host.python).agent(server)
+            cleanup.callback(channel.close)
+            channels.append(channel)
+        fleet = cleanup.enter_context(Fleet(channels, liveness=liveness_monitor(fabric)))
+        addresses = {server: host.address for server, host in hosts.items()}
+        fleet.connect(data_paths(fabric, pairs_between_regions, addresses))
+        yield fleet

@@ -1,0 +1,389 @@
+"""A run: every fabric of an experiment is brought up, executed, judged and taken down."""
+
+import os
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from agents.fleet.fleet import Fleet
+from emulator.fabric import datapath, lifecycle
+from moefabric.config.experiment import ExperimentSpec, FabricChoice
+from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.errors import LostBytesError
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S, Scale
+from moefabric.planner.plan import policy_named
+from moefabric.runner import result_model
+from moefabric.runner.comparison import with_cost_ratios, with_ratios
+from moefabric.runner.controller_retry import RegionController
+from moefabric.runner.cpu_monitor import CpuSampler, idle_shares
+from moefabric.runner.executor import Executor
+from moefabric.runner.failure_monitor import FailureMonitor, scheduled_failures
+from moefabric.runner.fidelity import worst_verdict
+from moefabric.runner.first_all_to_all import measured_first_all_to_alls
+from moefabric.runner.jobs import Jobs
+from moefabric.runner.prediction import proposed_scale
+from moefabric.runner.progress import ProgressReporter
+from moefabric.runner.queue_drops import Counts, queue_drops, queue_readings
+from moefabric.runner.real_hosts import host_fleet
+from moefabric.runner.results import control_time_remarks, empty_result, fabric_result, invalidated
+from moefabric.runner.run_records import IterationRun, RunFailures
+from moefabric.runner.spine_traffic import spine_traffic, uplink_payload
+from moefabric.runner.testbed import Controllers, port_counters, running_testbed
+from moefabric.runner.workload_loader import workload_on
+from moefabric.workload.workload import Workload
+
+CONGESTION = {"paced": "reno", "tcp": "cubic"}
+"""Congestion control of the agents' connections.
+
+A paced flow needs no congestion control, and reno doesn't disturb it: without loss, reno's window
+only grows. With cubic, HyStart ends slow start at the first queue (RFC 9406).
+"""
+
+
+_MOST_DEVIATIONS = 3
+"""Links and processes that a verdict names."""
+
+
+def run(
+    spec: ExperimentSpec,
+    folder: Path,
+    reporter: ProgressReporter,
+    external: frozenset[str] = frozenset(),
+) -> result_model.RunResult:
+    """Run an experiment.
+
+    Args:
+        spec: The experiment.
+        folder: Folder of the experiment's file; relative paths start there.
+        reporter: Shows progress.
+        external: The roles, `ocs` and `controller`, whose processes are started by others.
+
+    Raises:
+        MoefabricError: The experiment can't run.
+    """
+    started = datetime.now(UTC)
+    switches = datapath.choose_datapath(spec.wiring.switch).datapath.name
+    scale, scale_faults = proposed_scale(spec, folder, switches)
+    for fault in scale_faults:
+        reporter.show_message(f"warning: {fault}")
+    results: list[result_model.FabricResult] = []
+    wiring: FabricWiring | None = None
+    setup = _GroupSetup(spec, folder, scale, tuple(scale_faults), reporter, external)
+    for choices in _groups(spec):
+        remaining = choices
+        while remaining:  # after a loss of bytes the others get a testbed of their own
+            finished, group_wiring = _run_group(setup, remaining)
+            results += finished
+            wiring = group_wiring or wiring
+            remaining = remaining[len(finished) :]
+    order = [choice.name for choice in spec.fabrics]
+    results.sort(key=lambda result: order.index(result.fabric))
+    return result_model.RunResult(
+        experiment=spec.experiment,
+        version=version("moefabric"),
+        manifest=_manifest(spec, scale, wiring, started),
+        results=with_cost_ratios(with_ratios(results)),
+        verdict=worst_verdict(result.fidelity.verdict for result in results),
+    )
+
+
+@dataclass(frozen=True)
+class _GroupSetup:
+    """What all fabrics of an experiment have in common."""
+
+    spec: ExperimentSpec
+    folder: Path
+    scale: Scale
+    scale_faults: tuple[str, ...]
+    reporter: ProgressReporter
+    external: frozenset[str]
+
+
+def _run_group(
+    setup: _GroupSetup, choices: Sequence[FabricChoice]
+) -> tuple[list[result_model.FabricResult], FabricWiring | None]:
+    """Run fabrics of the same wiring on one testbed, until bytes are lost on one of them.
+
+    Returns:
+        The results so far, of one fabric at least, and the wiring of an emulated testbed.
+    """
+    spec, reporter = setup.spec, setup.reporter
+    fabric = spec.build_fabric(choices[0], _name(spec, choices[0]), setup.scale)
+    work = workload_on(spec, fabric, setup.folder)
+    pairs = Jobs.of(spec, fabric, work).server_pairs_between_regions
+    results: list[result_model.FabricResult] = []
+    with ExitStack() as undo:
+        wiring, controllers, remarks = None, None, tuple[str, ...]()
+        if choices[0].hosts:
+            fleet = undo.enter_context(host_fleet(spec, fabric, pairs))
+        else:
+            names = "/".join(choice.name for choice in choices)
+            reporter.show_message(f"{names}: bringing {fabric.name} up")
+            prepare = partial(_light_for_job, choices[0].policy, work, fabric)
+            testbed = running_testbed(
+                fabric,
+                setup.external,
+                CONGESTION[spec.transport],
+                spec.wiring.switch,
+                prepare if fabric.patch_panel else None,
+                spec.controller_timeout / NS_PER_S,
+                pairs,
+            )
+            wiring, fleet, controllers = undo.enter_context(testbed)
+            remarks = (*wiring.remarks, *setup.scale_faults)
+        for choice in choices:
+            lit = work.with_dispatch_light(choice.dispatch_light)
+            context = RunContext(spec, choice, fabric, lit, fleet, controllers, remarks, reporter)
+            replay = _replay(context)
+            results.append(_judged(context, replay))
+            if replay.lost:
+                break
+    return results, wiring
+
+
+def _groups(spec: ExperimentSpec) -> Iterator[list[FabricChoice]]:
+    """Group fabrics of the same wiring; a patch panel is wired anew for each policy."""
+
+    def key(choice: FabricChoice) -> tuple[bool, int, int, int, str, str]:
+        eps = (choice.eps or spec.wiring.eps).model_dump_json()
+        policy = choice.policy if choice.patch_panel_nics else ""
+        nics = choice.optical, choice.electrical, choice.patch_panel_nics
+        return choice.hosts, *nics, eps, policy
+
+    for _, group in groupby(sorted(spec.fabrics, key=key), key=key):
+        yield list(group)
+
+
+def _name(spec: ExperimentSpec, choice: FabricChoice) -> str:
+    """Return a name that no other run of the experiment has."""
+    nics = (
+        f"{choice.patch_panel_nics}p"
+        if choice.patch_panel_nics
+        else f"{choice.optical}o{choice.electrical}e"
+    )
+    return f"{spec.experiment[:14]}-{nics}-{os.getpid()}"
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """A fabric of an experiment, up and connected; `controllers` is None on real servers."""
+
+    spec: ExperimentSpec
+    choice: FabricChoice
+    fabric: Fabric
+    work: Workload
+    fleet: Fleet
+    controllers: Controllers | None
+    remarks: tuple[str, ...]
+    reporter: ProgressReporter
+
+    @property
+    def run_dir(self) -> RunDirectory | None:
+        """The fabric's run directory; None on real servers."""
+        emulated = self.controllers is not None
+        return RunDirectory.of_fabric(self.fabric.name) if emulated else None
+
+    @property
+    def jobs(self) -> Jobs:
+        """The jobs on the fabric."""
+        return Jobs.of(self.spec, self.fabric, self.work)
+
+    def executor(self, **hooks: Any) -> Executor:
+        """Return an executor that starts without circuits, or with those of the whole job."""
+        spec, policy = self.spec, policy_named(self.choice.policy)
+        controllers, circuits = self._control()
+        return Executor(
+            self.fabric,
+            policy,
+            self.fleet,
+            controllers,
+            circuits,
+            paced=spec.transport == "paced",
+            timeout_s=spec.controller_timeout / NS_PER_S,
+            control_s=spec.control_s,
+            **hooks,
+        )
+
+    def _control(self) -> tuple[Mapping[str, RegionController], CircuitSet]:
+        """Return the controllers of the circuits that change, and the circuits lit at first."""
+        policy, controllers = self.choice.policy, self.controllers
+        if controllers is None or policy == "eps":
+            return {}, CircuitSet()
+        if not self.fabric.patch_panel:
+            controllers.clear_circuits()
+            if policy_named(policy).reconfigures:
+                return controllers.under_policy(policy), CircuitSet()
+        return {}, _light_for_job(policy, self.work, self.fabric, controllers)
+
+    def result(
+        self,
+        runs: Sequence[IterationRun],
+        idle: Sequence[float],
+        failures: RunFailures,
+        circuits: CircuitSet,
+    ) -> result_model.FabricResult:
+        """Return the fabric's result; `circuits` are lit at the end."""
+        fabric, choice, work = self.fabric, self.choice, self.work
+        result = fabric_result(
+            fabric,
+            choice.name,
+            choice.policy,
+            runs,
+            cpu_idle=idle,
+            remarks=(*self.remarks, *control_time_remarks(runs, self.spec.control_s)),
+            failures=failures,
+            paced=self.spec.transport == "paced",
+        )
+        first = measured_first_all_to_alls(
+            fabric,
+            choice.policy,
+            choice.dispatch_light,
+            [run for run in runs if not run.substituted],
+            {run.number: work.predictions(run.number) for run in runs},
+        )
+        # The circuits at the end are those of layer 0, where the backward pass ends. One region
+        # stands for all.
+        region = fabric.regions[0]
+        place = f" in {region.name}" if len(fabric.regions) > 1 else ""
+        demand = work.layers(work.iterations - 1)[0].demand.submatrix(region.servers)
+        label = f"dispatch of layer 0{place}, bytes from row's server to column's ({work.label})"
+        shape = result_model.PipelineShape(**asdict(self.spec.training.shape))
+        return result.model_copy(
+            update={
+                "first_all_to_all": first,
+                "demand": demand.array.tolist(),
+                "demand_label": label,
+                "circuits": [(str(c.a), str(c.b)) for c in circuits],
+                **({"shape": shape} if self.spec.training.independent else {}),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class _Replay:
+    """Records of a replay on one fabric.
+
+    Attributes:
+        runs: The iterations that ended.
+        lost: The flow whose bytes did not arrive, which ended the replay; empty if none.
+        idle: Idle shares of the machine while packets were under way.
+        circuits: The circuits that are lit at the end.
+        queues: Counters of the queues before and after, if they were read.
+    """
+
+    runs: Sequence[IterationRun]
+    lost: str
+    idle: Sequence[float]
+    failures: RunFailures
+    circuits: CircuitSet
+    queues: Sequence[Counts]
+
+
+def _replay(context: RunContext) -> _Replay:
+    """Replay all iterations on one fabric, after one that isn't measured."""
+    spec, choice, fabric, jobs = context.spec, context.choice, context.fabric, context.jobs
+    lost, failures = "", RunFailures()
+    try:
+        with closing(context.executor()) as warm_up:
+            warm_up.run(jobs.warm_up, 1)
+    except LostBytesError as error:
+        return _Replay((), str(error), (), failures, CircuitSet(), ())
+    with ExitStack() as undo:
+        hooks: dict[str, Any] = {}
+        monitor = None
+        if context.run_dir is not None:
+            schedule = scheduled_failures(spec, choice, fabric, context.run_dir, context.fleet)
+            monitor = undo.enter_context(FailureMonitor(context.run_dir))
+            hooks = {
+                "counters": undo.enter_context(port_counters(fabric)),
+                "faults": undo.enter_context(schedule),
+                "log_failure": monitor.log,
+                "on_iteration_end": monitor.start_collecting,
+            }
+        restore_s = spec.training.checkpoint_load / NS_PER_S
+        executor = undo.enter_context(
+            closing(context.executor(restore_s=restore_s, progress=_progress(context), **hooks))
+        )
+        enabled = context.run_dir is not None and bool(fabric.queue or fabric.spines)
+        readings = undo.enter_context(queue_readings(fabric.name, enabled=enabled))
+        with CpuSampler() as cpu:
+            try:
+                runs = executor.run(jobs.programmes, context.work.iterations)
+            except LostBytesError as error:
+                lost, runs = str(error), executor.finished_runs()
+        if monitor is not None:
+            failures = monitor.failures_during(executor.iteration_windows, executor.clock)
+    idle = idle_shares(cpu.samples, executor.windows)
+    return _Replay(runs, lost, idle, failures, executor.circuits, readings)
+
+
+def _judged(context: RunContext, replay: _Replay) -> result_model.FabricResult:
+    """Return the result of a replay, with what its counters and the testbed's state show."""
+    fabric, choice = context.fabric, context.choice
+    if replay.runs:
+        result = context.result(replay.runs, replay.idle, replay.failures, replay.circuits)
+        seconds = fmean(iteration.measured_s or 0.0 for iteration in result.iterations)
+        outcome = f"{seconds:.3f} s an iteration"
+    else:
+        result, outcome = empty_result(fabric, choice.name, choice.policy), "no iteration"
+    emulated = context.run_dir is not None
+    deviations = lifecycle.deviations(fabric.name) if emulated else []
+    lost = [replay.lost] if replay.lost else []
+    result = invalidated(result, [*lost, *deviations[:_MOST_DEVIATIONS]])
+    counted = uplink_payload(*replay.queues) if replay.queues else None
+    sent = [*result.collectives, *result.transfers]
+    update: dict[str, Any] = {"spines": spine_traffic(fabric, sent, counted)}
+    if replay.queues and fabric.queue:
+        update["queues"] = queue_drops(fabric.queue, *replay.queues)
+    result = result.model_copy(update=update)
+    verdict = result.fidelity.verdict
+    context.reporter.show_message(f"{choice.name}: {outcome}, verdict {verdict}")
+    return result
+
+
+def _progress(context: RunContext) -> Callable[[str], None]:
+    return lambda what: context.reporter.advance(f"{context.choice.name}: {what}")
+
+
+def _light_for_job(
+    policy: str, work: Workload, fabric: Fabric, controllers: Controllers
+) -> CircuitSet:
+    """Light the circuits for the whole job, and return them; lit circuits stay."""
+    return controllers.light_for(policy, work.total_demand(), fabric)
+
+
+def _manifest(
+    spec: ExperimentSpec, scale: Scale, wiring: FabricWiring | None, started: datetime
+) -> result_model.Manifest:
+    return result_model.Manifest(
+        kernel=platform.release(),
+        datapath=wiring.switch if wiring else "none",
+        crossbar=wiring.crossbar if wiring else "none",
+        scale=result_model.ScaleFactors(bytes=scale.bytes, dilation=scale.dilation),
+        seed=spec.seed,
+        noise=spec.gating.noise,
+        transport=spec.transport,
+        congestion_control=CONGESTION[spec.transport],
+        cores=os.cpu_count(),
+        started=started.isoformat(timespec="seconds"),
+        host=platform.node(),
+    )
+
+
+def operations_total(spec: ExperimentSpec) -> int:
+    """Return the number of steps whose progress a run shows: its collectives."""
+    training = spec.training
+    steps = len(spec.fabrics) * training.iterations * spec.model.layers * 4
+    if not training.independent:
+        return steps
+    return steps * training.micro_batches * len(spec.wiring.expanded_regions) // training.pp

@@ -1,0 +1,137 @@
+"""Scale of rates, bytes and times at which this machine emulates a fabric faithfully."""
+
+import os
+from collections.abc import Iterable
+from math import ceil
+from typing import Final
+
+from moefabric.core.topology import Fabric
+from moefabric.core.units import Scale
+
+START_SPREAD_S: Final = 6e-3
+START_SPREAD_PER_SERVER_S: Final = 1.5e-3
+"""Time between the first and the last server's start of a collective: wake-up of the agents, and
+CPU time of one core per server."""
+START_SPREAD_SHARE: Final = 0.02
+"""Largest tolerable start spread, as a share of a collective or of a transfer between regions.
+What is shorter would measure its own start instead of the fabric."""
+
+CARRIED_BPS: Final = {"bpf": 1.6e9, "ovs-netdev": 0.4e9, "ovs-kernel": 1.6e9}
+"""Traffic of all NICs together per core at which a third of the machine is idle, by datapath."""
+
+SINGLE_PACKET_SHARE: Final = 0.25
+"""Share of this traffic in frames of one packet, which queues of limited room need."""
+
+LEAST_RATE_BPS: Final = 20e6
+"""Emulated NIC rate below which a burst of 64 kB lasts 26 ms: longer than what is measured."""
+MOST_FRAME_SHARE: Final = 0.01
+"""Largest tolerable time of one frame on a link, as a share of the shortest transfer."""
+_CAPACITY_TOLERANCE: Final = 1.5
+"""Multiple of the carried traffic at which nothing of the machine is idle."""
+_SPREAD_TOLERANCE: Final = 0.25
+"""Part of the proposed duration below which the start of a collective is measured for the most."""
+
+
+def scale_remarks(
+    fabrics: Iterable[Fabric],
+    scale: Scale,
+    shortest_s: float,
+    datapath: str,
+    cores: int | None = None,
+    together: int | None = None,
+) -> list[str]:
+    """Return why measurements at a scale mean little on this machine; each names the remedy.
+
+    Args:
+        fabrics: The emulated fabrics of the experiment, at real size.
+        scale: The scale of the run.
+        shortest_s: Shortest predicted collective or transfer, in model seconds.
+        datapath: Datapath of the packet switches, a key of `CARRIED_BPS`.
+        cores: Number of cores; this machine's by default.
+        together: Number of servers that start a collective together; all by default.
+    """
+    cores, listed = cores or os.cpu_count() or 1, list(fabrics)
+    if not listed:
+        return []
+    rate_bps = min(scale.rate_bps(f.nic_rate_bps) for f in listed)
+    carried_bps = max(
+        len(f.servers) * (f.optical + f.electrical) * scale.rate_bps(f.nic_rate_bps) for f in listed
+    )
+    wall_s = shortest_s * scale.dilation
+    frame_s = max(8 * (f.mtu + 14) / scale.rate_bps(f.nic_rate_bps) for f in listed)
+    needed_s = shortest_wall_s(together or max(len(f.servers) for f in listed), cores)
+    most_bps = _most_bps(listed, datapath, cores)
+    remarks = []
+    if rate_bps < LEAST_RATE_BPS:
+        nics = int(most_bps / LEAST_RATE_BPS)
+        remarks.append(
+            f"an emulated NIC runs at {rate_bps / 1e6:.3g} Mb/s, less than "
+            f"{LEAST_RATE_BPS / 1e6:g}: emulate up to {nics} NICs on {cores} cores, "
+            "or use more cores"
+        )
+    if carried_bps > _CAPACITY_TOLERANCE * most_bps:
+        remarks.append(
+            f"all NICs together run at {carried_bps / 1e9:.3g} Gb/s, and {cores} cores carry "
+            f"{most_bps / 1e9:.3g}: increase scale.bytes or scale.dilation"
+        )
+    if wall_s and frame_s > MOST_FRAME_SHARE * wall_s:
+        remarks.append(
+            f"a frame takes {frame_s / wall_s:.1%} of the shortest transfer, more than "
+            f"{MOST_FRAME_SHARE:.0%}: decrease scale.bytes or increase scale.dilation"
+        )
+    if wall_s and wall_s < _SPREAD_TOLERANCE * needed_s:
+        remarks.append(
+            f"the shortest transfer takes {wall_s * 1e3:.3g} ms, and agents start within "
+            f"{START_SPREAD_SHARE * needed_s * 1e3:.3g} ms: increase scale.dilation to "
+            f"{ceil(needed_s / shortest_s)}"
+        )
+    return remarks
+
+
+def propose_scale(
+    fabrics: Iterable[Fabric],
+    shortest_s: float,
+    datapath: str,
+    cores: int | None = None,
+    together: int | None = None,
+) -> Scale:
+    """Return the scale at which the machine carries the fabric with the most NIC capacity.
+
+    Byte factors are rounded up to readable numbers.
+
+    Args:
+        fabrics: The fabrics of the experiment, at real size.
+        shortest_s: Shortest predicted collective or transfer, in model seconds.
+        datapath: Datapath of the packet switches, a key of `CARRIED_BPS`.
+        cores: Number of cores; this machine's by default.
+        together: Number of servers that start a collective together; all by default.
+    """
+    cores, listed = cores or os.cpu_count() or 1, list(fabrics)
+    capacity_bps = max(len(f.servers) * (f.optical + f.electrical) * f.nic_rate_bps for f in listed)
+    needed_s = shortest_wall_s(together or max(len(f.servers) for f in listed), cores)
+    dilation = float(max(1, ceil(needed_s / shortest_s * (1 - 1e-9)))) if shortest_s > 0 else 1.0
+    factor = max(1.0, capacity_bps / _most_bps(listed, datapath, cores))
+    return Scale(bytes=_round_up(factor / dilation), dilation=dilation)
+
+
+def _most_bps(fabrics: Iterable[Fabric], datapath: str, cores: int) -> float:
+    """Return the traffic of all NICs together that the machine carries."""
+    single_packets = any(fabric.queue for fabric in fabrics)
+    return CARRIED_BPS[datapath] * cores * (SINGLE_PACKET_SHARE if single_packets else 1.0)
+
+
+def shortest_wall_s(servers: int, cores: int) -> float:
+    """Return the wall time that a collective of these servers must last to be measurable."""
+    return (START_SPREAD_S + servers * START_SPREAD_PER_SERVER_S / cores) / START_SPREAD_SHARE
+
+
+def _round_up(factor: float) -> float:
+    """Return the next of 1, 1.5, 2, 2.5, 3, 4, 5, 6 or 8 times a power of ten."""
+    power = 1.0
+    while power * 10 <= factor:
+        power *= 10
+    return next(
+        step * power
+        for step in (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+        if step * power >= factor * (1 - 1e-9)
+    )

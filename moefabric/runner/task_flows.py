@@ -1,0 +1,80 @@
+"""The flows of a task, their routes, and their durations in the fluid model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.flows import Flow, Share, flows
+from moefabric.core.topology import Fabric
+from moefabric.runner.flow_pacing import Policy, planned_flows
+from moefabric.simulator.fair_sharing import Stream
+from moefabric.simulator.fluid import Prediction, predict, predict_regions, region_by_server, route
+from moefabric.workload.iteration import Collective
+from moefabric.workload.tasks import AllReduce, Task, Transfer
+
+Groups = Mapping[str, Sequence[str]]
+"""The servers that work for each region: its own, or backup servers in their places."""
+
+
+@dataclass(frozen=True)
+class TaskFlows:
+    """Flows that start together while `circuits` are lit.
+
+    The flows of a region end together, at the time of the region's prediction.
+    """
+
+    fabric: Fabric
+    flows: tuple[Flow, ...]
+    circuits: CircuitSet
+    predictions: Mapping[str, Prediction]
+    region_of: Mapping[str, str]
+
+    @property
+    def seconds(self) -> float:
+        """When the last flow ends, in model seconds from the start."""
+        return max((prediction.seconds for prediction in self.predictions.values()), default=0.0)
+
+    @cached_property
+    def streams(self) -> tuple[Stream, ...]:
+        """The flows at their pace, for the event simulation."""
+        return self.streams_from(0.0)
+
+    def streams_from(self, after_s: float) -> tuple[Stream, ...]:
+        """Return the flows at their pace, `after_s` model seconds after the task's start."""
+        return tuple(
+            Stream(
+                flow.bytes,
+                route(self.fabric, self.circuits, flow),
+                8 * flow.bytes / self._seconds(flow),
+                after_s,
+            )
+            for flow in self.flows
+        )
+
+    def _seconds(self, flow: Flow) -> float:
+        return self.predictions[self.region_of[flow.src]].seconds
+
+
+def task_flows(
+    fabric: Fabric, policy: Policy, task: Task, circuits: CircuitSet, groups: Groups
+) -> TaskFlows | None:
+    """Return the flows of a task over `circuits` of its regions; None if it sends nothing.
+
+    Traffic between servers of different regions crosses the EPS, and ends at one time for all of
+    these regions.
+    """
+    match task.work:
+        case Collective(demand=demand):
+            working = {region: groups[region] for region in task.regions}
+            planned = planned_flows(fabric, policy, demand, circuits, working)
+            predictions = predict_regions(fabric, circuits, planned, working)
+        case Transfer(pairs=pairs, bytes=size) | AllReduce(pairs=pairs, bytes=size):
+            circuits = CircuitSet()
+            planned = flows(fabric, circuits, [Share(src, dst, 0.0, size) for src, dst in pairs])
+            predictions = dict.fromkeys(task.regions, predict(fabric, circuits, planned))
+        case _:
+            return None
+    if not planned:
+        return None
+    return TaskFlows(fabric, planned, circuits, predictions, region_by_server(fabric, groups))

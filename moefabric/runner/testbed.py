@@ -1,0 +1,278 @@
+"""The testbed of a run: a running fabric with its controllers and its connected agents."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from itertools import permutations
+from typing import Any, Final, TypeVar
+
+from agents.fleet.channel import connect_local
+from agents.fleet.fleet import DataPath, Fleet
+from agents.fleet.liveness import LivenessMonitor
+from controller.client import ControllerClient, wait_for_controllers
+from emulator.fabric import lifecycle
+from emulator.fabric.port_counters import EmulatedPortCounters
+from emulator.fabric.run_directories import hold
+from moefabric.config.run_directory import FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.errors import AgentError, ControlError, ServerLossError
+from moefabric.core.flows import PacedFlow, Share, Split
+from moefabric.core.paths import dscp, eps_paths
+from moefabric.core.port_counts import counted_nics
+from moefabric.core.protocols import PortCounters
+from moefabric.core.topology import Fabric, Region
+from moefabric.core.transition import ReconfigurationPhases
+from moefabric.core.units import NS_PER_S
+from moefabric.planner.policy import circuit_matrix
+from moefabric.runner.controller_retry import PROBE_S
+from moefabric.runner.fabric_processes import UP_TIMEOUT_S, fabric_processes
+from moefabric.runner.flow_pacing import merge_circuits
+from moefabric.runner.run_records import CircuitChange
+
+T = TypeVar("T")
+
+CONNECT_S: Final = 10.0
+CONNECT_SERVER_S: Final = 0.3
+"""Seconds that connections may take to open, plus a time for each server."""
+CONTROLLER_TIMEOUT_S: Final = 10.0
+SILENCE_S: Final = 2.0
+SILENCE_SERVER_S: Final = 0.05
+"""Seconds that a server with a backup may be silent, plus a time for each server."""
+WARM_UP_BYTES: Final = 128 * 1024
+WARM_UP_S: Final = 30.0
+"""First bytes of each connection, and their timeout in addition to ten times the wire time."""
+
+
+def data_paths(
+    fabric: Fabric,
+    pairs_between_regions: Iterable[tuple[str, str]] = (),
+    addresses: Mapping[str, str] | None = None,
+) -> list[DataPath]:
+    """Return the persistent connections of a fabric; replies take the same circuit.
+
+    Every pair of servers of a region has one connection for each optical NIC of the sender and each
+    path over the EPS. Pairs with a backup server and `pairs_between_regions` have the latter.
+
+    By default, each server has one address for all of its NICs: the kernel counts the neighbours of
+    all namespaces together, and has room for 1,024 (arp(7), gc_thresh3).
+    """
+    address = addresses or {server: fabric.addresses(server)[0] for server in fabric.servers}
+    backups = set(fabric.backup_servers)
+    groups = fabric.ep_groups.values()
+    electrical = [
+        *(pair for pair in permutations(fabric.servers, 2) if backups & set(pair)),
+        *pairs_between_regions,
+    ]
+    within = [pair for group in groups for pair in permutations(group, 2)]
+    paths = [(*pair, nic.path) for pair in within for nic in fabric.optical_nics(pair[0])]
+    paths += [(*pair, p.name) for pair in within + electrical for p in eps_paths(fabric, *pair)]
+    return [DataPath(a, b, path, address[b], dscp(fabric, path)) for a, b, path in paths]
+
+
+def open_congestion_windows(fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]) -> None:
+    """Send some bytes over every connection; raises AgentError if one can't carry them.
+
+    TCP starts with ten segments in flight and doubles them every round trip. Behind a full NIC,
+    round trips are long: a flow paced at a NIC's whole rate would reach that rate only half-way
+    through its first collective. The window stays open: tcp_slow_start_after_idle is 0 on servers.
+    """
+    unpaced = [PacedFlow(p.src, p.dst, p.path, WARM_UP_BYTES, None) for p in connections]
+    wires = max(1, fabric.electrical) * fabric.scale.rate_bps(fabric.nic_rate_bps)
+    expected_s = 8 * WARM_UP_BYTES * len(unpaced) / len(fabric.servers) / wires
+    records = fleet.run(0, unpaced, None, WARM_UP_S + 10 * expected_s)
+    if lost := [record for record in records if not record.ok]:
+        first = lost[0]
+        more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+        place = f"{first.src} to {first.dst} by {first.path}"
+        raise AgentError(f"first bytes from {place}: {first.why}{more}")
+
+
+def _warm_up(fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]) -> None:
+    """Open congestion windows; the job replaces servers that are lost meanwhile."""
+    try:
+        open_congestion_windows(fabric, fleet, connections)
+    except ServerLossError as loss:
+        fleet.drop(loss.servers)
+        fleet.abandon(0)
+        fleet.reconnect()
+
+
+def liveness_monitor(fabric: Fabric) -> LivenessMonitor:
+    """Return the monitor that detects lost servers, with a short timeout if there are backups.
+
+    Agents may also be silent because the machine is busy. Without backups, a silent server
+    therefore counts as lost only after a long time.
+    """
+    if not fabric.backup_servers:
+        return LivenessMonitor()
+    return LivenessMonitor(silence_s=SILENCE_S + SILENCE_SERVER_S * len(fabric.servers))
+
+
+class HttpRegionController:
+    """A region's controller under one policy, reached through its northbound interface."""
+
+    def __init__(self, client: ControllerClient, policy: str) -> None:
+        self._client, self._policy = client, policy
+        self._probe = ControllerClient(client.address, PROBE_S)
+
+    def reconfigure(self, demand: DemandMatrix) -> CircuitChange:
+        """Light the circuits that the demand deserves.
+
+        Returns when the last rule is confirmed. Raises ControlError if that fails.
+        """
+        reply = self._client.demand(demand.array.tolist(), self._policy)
+        after = CircuitSet.of(reply["circuits_after"])
+        return CircuitChange(
+            CircuitSet.of(reply["circuits_before"]),
+            after,
+            ReconfigurationPhases(**reply["phases"]),
+            CircuitSet.of(reply.get("dark", [])),
+            split=_planned_split(reply.get("plan"), demand, after),
+        )
+
+    def ready(self, deadline_s: float) -> bool:
+        """Return whether the controller answers and has all of its devices within that time."""
+        try:
+            self._probe.wait_ready(deadline_s)
+        except ControlError:
+            return False
+        finally:
+            self._probe.close()
+        return True
+
+    def relied_on(self) -> CircuitSet:
+        """Return the circuits that have rules; raises ControlError if there is no answer."""
+        try:
+            return CircuitSet.of(self._probe.circuits())
+        finally:
+            self._probe.close()
+
+
+def _planned_split(
+    plan: Mapping[str, Any] | None, demand: DemandMatrix, circuits: CircuitSet
+) -> Split | None:
+    """Return the split of a controller's plan, if its circuits are those that are lit."""
+    if plan is None or plan["circuits"] != circuit_matrix(demand.servers, circuits).tolist():
+        return None
+    return Split(
+        tuple(
+            Share(
+                share["from"],
+                share["to"],
+                share["light_bytes"],
+                share["eps_bytes"],
+                tuple(share.get("eps_bytes_by_nic", ())),
+            )
+            for share in plan["split"]
+        )
+    )
+
+
+class Controllers:
+    """The controllers of all regions, each called by a thread of its own."""
+
+    def __init__(self, clients: Mapping[str, ControllerClient]) -> None:
+        self.clients = clients
+        self._threads = ThreadPoolExecutor(max(1, len(clients)), thread_name_prefix="controllers")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._threads.shutdown()
+        for client in self.clients.values():
+            client.close()
+
+    def under_policy(self, policy: str) -> dict[str, HttpRegionController]:
+        """Return each region's controller under a policy."""
+        return {name: HttpRegionController(client, policy) for name, client in self.clients.items()}
+
+    def clear_circuits(self) -> None:
+        """Remove all circuits of all regions."""
+        self._call_all(lambda _region, client: client.light([]))
+
+    def light_for(self, policy: str, demand: DemandMatrix, fabric: Fabric) -> CircuitSet:
+        """Light the circuits that a demand of all regions deserves, and return the lit circuits."""
+
+        def light(region: str, client: ControllerClient) -> CircuitSet:
+            own = demand.submatrix(fabric.ep_groups[region])
+            return HttpRegionController(client, policy).reconfigure(own).after
+
+        return merge_circuits(self._call_all(light))
+
+    def _call_all(self, call: Callable[[str, ControllerClient], T]) -> list[T]:
+        return list(self._threads.map(call, self.clients.keys(), self.clients.values()))
+
+
+def _client_timeout_s(region: Region, timeout_s: float) -> float:
+    """Return the reply timeout, which includes settling, since dilation stretches it."""
+    ocs = region.ocs
+    return timeout_s + (2 * (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S if ocs else 0.0)
+
+
+@contextmanager
+def port_counters(fabric: Fabric) -> Iterator[PortCounters]:
+    """Read the counters of a running fabric's NICs and OCS ports."""
+    nics = [str(nic) for nic in counted_nics(fabric)]
+    with closing(EmulatedPortCounters(RunDirectory.of_fabric(fabric.name), nics)) as counters:
+        yield counters
+
+
+@contextmanager
+def running_testbed(
+    fabric: Fabric,
+    external: frozenset[str] = frozenset(),
+    congestion: str = "cubic",
+    switch: str = "auto",
+    prepare: Callable[[Controllers], object] | None = None,
+    timeout_s: float = CONTROLLER_TIMEOUT_S,
+    pairs_between_regions: Iterable[tuple[str, str]] = (),
+) -> Iterator[tuple[FabricWiring, Fleet, Controllers]]:
+    """Bring a fabric up, and take it down at the end of the `with`.
+
+    Args:
+        fabric: The fabric to bring up.
+        external: The roles, `ocs` and `controller`, whose processes are started by others.
+        congestion: The congestion control of the agents' connections.
+        switch: The datapath (`emulator.fabric.datapath.choose_datapath`).
+        prepare: Called before connections open, to light their circuits if there is no EPS.
+        timeout_s: Seconds that a controller may take to reply, plus the settling of its circuits.
+        pairs_between_regions: Servers of different regions that are connected too.
+
+    Yields:
+        The fabric's wiring, its agents, connected to each other, and its regions' controllers.
+    """
+    with ExitStack() as undo:
+        undo.callback(lifecycle.down, fabric.name)
+        run_dir = RunDirectory.of_fabric(fabric.name)
+        own = fabric_processes(FabricWiring(fabric, ManagementNetwork("198.18.0.0/24")), run_dir)
+        outside = frozenset(process.name for process in own if process.role in external)
+        wiring = lifecycle.up(
+            fabric, fabric_processes, UP_TIMEOUT_S, external=outside, switch=switch
+        )
+        undo.enter_context(hold(run_dir))
+        channels = [
+            connect_local(server, run_dir.agent_socket(server)) for server in fabric.servers
+        ]
+        fleet = undo.enter_context(Fleet(channels, liveness=liveness_monitor(fabric)))
+        controllers = Controllers(
+            {
+                region.name: ControllerClient(
+                    wiring.management.northbound_endpoint(region),
+                    _client_timeout_s(region, timeout_s),
+                )
+                for region in fabric.regions
+                if not region.backup
+            }
+        )
+        undo.callback(controllers.close)
+        wait_for_controllers(wiring, UP_TIMEOUT_S)
+        if prepare is not None:
+            prepare(controllers)
+        connections = data_paths(fabric, pairs_between_regions)
+        fleet.connect(
+            connections,
+            deadline_s=CONNECT_S + CONNECT_SERVER_S * len(fabric.servers),
+            congestion=congestion,
+        )
+        _warm_up(fabric, fleet, connections)
+        yield wiring, fleet, controllers

@@ -1,0 +1,1 @@
+"""Training workload: models, gating traces, iterations, pipelines, and demand prediction."""

@@ -1,0 +1,240 @@
+"""MixNet-Copilot: predicts the expert loads of the next layer (arXiv 2501.03905, appendix B.1).
+
+The load of a layer's experts becomes the load of the next layer's by load_l = P load_(l-1), where
+P[j, i] is the probability that a token of expert i goes to expert j of the next layer: between 0
+and 1, columns summing to 1. P is the least-squares fit to a window of recent iterations, later ones
+weighing more. The paper solves the same problem with SLSQP.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+_MOST_STEPS = 20_000
+"""Steps after which the best transition so far is returned; no trace has needed a tenth of them."""
+_TOLERANCE = 1e-3
+"""Tolerance of Copilot's fits: closer fits predict no better."""
+_MOST_ROUNDS = 200
+_MARGIN_ERROR = 1e-9
+
+
+@dataclass(frozen=True)
+class TransitionFit:
+    """The result of a fit.
+
+    Attributes:
+        transition: Probabilities [expert of the next layer, expert of this layer].
+        loss: Its weighted loss.
+        gap: Upper bound of the difference between the loss and the least possible loss.
+        steps: Steps of the solver.
+    """
+
+    transition: Array
+    loss: float
+    gap: float
+    steps: int
+
+
+def iteration_weights(window: int, half_life: float) -> Array:
+    """Return the weights of a window of iterations, oldest first, summing to 1.
+
+    Args:
+        window: Number of iterations.
+        half_life: Iterations after which a weight is half as large.
+    """
+    weights: Array = 0.5 ** (np.arange(window)[::-1] / half_life)
+    weights /= weights.sum()
+    return weights
+
+
+def weighted_loss(transition: Array, before: Array, after: Array, weights: Array) -> float:
+    """Return the weighted sum of squared errors of a transition.
+
+    Args:
+        transition: Probabilities [expert of the next layer, expert of this layer].
+        before: Loads of this layer [iteration, expert].
+        after: Loads of the next layer [iteration, expert].
+        weights: Weight of each iteration.
+    """
+    errors = after - before @ transition.T
+    return float((weights * (errors**2).sum(axis=1)).sum())
+
+
+def fit_transition(
+    before: Array,
+    after: Array,
+    weights: Array,
+    *,
+    tolerance: float = 1e-6,
+    start: Array | None = None,
+) -> TransitionFit:
+    """Fit the transition of least loss.
+
+    The solver is the accelerated projected gradient method (FISTA, restarted where the loss would
+    rise). Each step follows the gradient downwards and projects every column onto the simplex. The
+    solver stops when the Frank-Wolfe gap is small: the loss's tangent, which is least at a corner
+    of the simplices, bounds how much smaller the loss can get. If a window doesn't determine the
+    transition, the result is one of least loss near the start.
+
+    Args:
+        before: Loads of this layer [iteration, expert].
+        after: Loads of the next layer [iteration, expert].
+        weights: Weight of each iteration.
+        tolerance: Gap at which to stop, relative to the loss of the uniform transition.
+        start: Where to start, such as the last window's transition; the uniform one if not given.
+
+    Returns:
+        The fit.
+    """
+    experts, loads = after.shape[1], before.shape[1]
+    half_gradient = _half_gradient(before, after, weights)
+    uniform = np.full((experts, loads), 1 / experts)
+    target_gap = tolerance * weighted_loss(uniform, before, after, weights)
+    step = 1 / max(float(np.linalg.norm(before * np.sqrt(weights)[:, None], 2)) ** 2, 1e-300)
+    current = ahead = uniform if start is None else start
+    momentum, gap = 1.0, np.inf
+    for number in range(1, _MOST_STEPS + 1):
+        down = half_gradient(ahead)
+        following = project_onto_simplex(ahead - step * down)
+        if float((down * (following - current)).sum()) > 0:
+            momentum = 1.0
+        grown = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
+        ahead = following + (momentum - 1) / grown * (following - current)
+        current, momentum = following, grown
+        if number % 10 == 0:
+            gradient = 2 * half_gradient(current)
+            gap = float((gradient * current).sum() - gradient.min(axis=0).sum())
+            if gap <= target_gap:
+                break
+    return TransitionFit(current, weighted_loss(current, before, after, weights), gap, number)
+
+
+def _half_gradient(before: Array, after: Array, weights: Array) -> Callable[[Array], Array]:
+    """Return half the gradient of the loss, as a function of the transition."""
+    weighted = before * weights[:, None]
+    if 2 * len(before) < before.shape[1]:
+        # A large model has more experts than a window has iterations: products with the window
+        # are cheaper than products with a matrix of all pairs of experts.
+        return lambda transition: (transition @ before.T - after.T) @ weighted
+    gram, cross = weighted.T @ before, after.T @ weighted
+    return lambda transition: transition @ gram - cross
+
+
+def project_onto_simplex(columns: Array) -> Array:
+    """Return the nearest column to each whose entries are at least 0 and sum to 1.
+
+    The method is that of Held, Wolfe and Crowder (1974).
+    """
+    descending = -np.sort(-columns, axis=0)
+    over = (np.cumsum(descending, axis=0) - 1) / np.arange(1, len(columns) + 1)[:, None]
+    last = np.count_nonzero(descending > over, axis=0) - 1
+    projected: Array = np.maximum(columns - over[last, np.arange(columns.shape[1])], 0.0)
+    return projected
+
+
+@dataclass(frozen=True)
+class FitWindow:
+    """The iterations to which a transition is fitted.
+
+    The paper gives no sizes. Of windows of 16 to 64 iterations, the default sizes predict best on
+    the first half of the training trace in `examples/data`.
+
+    Attributes:
+        iterations: Length of the window.
+        half_life: Iterations after which an iteration counts half.
+    """
+
+    iterations: int = 32
+    half_life: float = 4.0
+
+
+class Copilot:
+    """The transitions of all pairs of neighbouring layers, fitted anew after each iteration."""
+
+    def __init__(self, layers: int, window: FitWindow | None = None) -> None:
+        """Start without any history.
+
+        Args:
+            layers: Number of MoE layers.
+            window: The iterations that are fitted.
+        """
+        self._window = window or FitWindow()
+        self._history: deque[Array] = deque(maxlen=self._window.iterations)
+        self._transitions: list[Array | None] = [None] * (layers - 1)
+
+    def learn(self, loads: Array) -> None:
+        """Add the loads of a completed iteration.
+
+        Args:
+            loads: Loads [layer, expert]; those of each layer sum to 1.
+        """
+        self._history.append(loads)
+        past = np.array(self._history)
+        weights = iteration_weights(len(past), self._window.half_life)
+        for pair, start in enumerate(self._transitions):
+            before, after = past[:, pair], past[:, pair + 1]
+            fit = fit_transition(before, after, weights, tolerance=_TOLERANCE, start=start)
+            self._transitions[pair] = fit.transition
+
+    def next_load(self, layer: int, load: Array) -> Array | None:
+        """Predict the load of the next layer.
+
+        Args:
+            layer: The layer whose load is known.
+            load: Its load [expert].
+
+        Returns:
+            The load [expert] of the layer after it; None before the first iteration is over.
+        """
+        transition = self._transitions[layer]
+        return None if transition is None else transition @ load
+
+
+def expert_loads(tokens: Array) -> Array:
+    """Return the loads [..., expert], summing to 1, of token counts [..., rank, expert]."""
+    sums: Array = tokens.sum(axis=-2)
+    loads: Array = sums / sums.sum(axis=-1, keepdims=True)
+    return loads
+
+
+def top_k_hits(predicted: Array, measured: Array, k: int) -> float:
+    """Return the part of the `k` most loaded experts that is among the `k` predicted ones."""
+    busiest = [set(np.argsort(-load)[:k].tolist()) for load in (predicted, measured)]
+    return len(busiest[0] & busiest[1]) / k
+
+
+def expand_load(load: Array, rank_tokens: Array, last: Array | None = None) -> Array:
+    """Expand a predicted load to the tokens that each rank sends each expert.
+
+    The paper predicts loads only, but circuits need a matrix. The result is the last matrix of the
+    same layer, scaled so that its columns have the predicted loads and its rows the tokens that
+    each rank has: of all matrices with these sums, the one that differs least from it in relative
+    entropy (Sinkhorn and Knopp's iteration). Without a last matrix, all ranks are assumed alike.
+
+    Args:
+        load: Predicted load [expert].
+        rank_tokens: Tokens that each rank has.
+        last: The last tokens [rank, expert] of the layer.
+
+    Returns:
+        Tokens [rank, expert].
+    """
+    total = rank_tokens.sum()
+    expert_tokens = load / load.sum() * total
+    tokens: Array = np.outer(rank_tokens, expert_tokens) / total
+    if last is None:
+        return tokens
+    # A pair that sent nothing may send something: a hundredth of what it would if ranks were alike.
+    tokens = 0.99 * last * (total / max(float(last.sum()), 1.0)) + 0.01 * tokens
+    for _ in range(_MOST_ROUNDS):
+        tokens *= (expert_tokens / np.maximum(tokens.sum(axis=0), 1e-300))[None, :]
+        sums = tokens.sum(axis=1)
+        tokens *= (rank_tokens / np.maximum(sums, 1e-300))[:, None]
+        if np.abs(sums - rank_tokens).max() <= _MARGIN_ERROR * rank_tokens.max():
+            break
+    return tokens

@@ -1,0 +1,106 @@
+"""Predicts each layer's gating before its gate has run.
+
+The prediction of a layer uses all earlier iterations, and the earlier layers of its own iteration.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from moefabric.workload.copilot import Array, Copilot, expand_load, expert_loads, top_k_hits
+
+Tokens = Callable[[int, int, int], Array]
+"""Returns the tokens [rank, expert] of an iteration, a layer and a region."""
+
+
+@dataclass(frozen=True)
+class GatingPrediction:
+    """The prediction of one layer's gating, and its quality as a mean over regions.
+
+    Attributes:
+        tokens: Predicted tokens [rank, expert] of each region.
+        k: Number of busiest experts that count: a quarter of all, at least one.
+        hits: Part of the `k` busiest experts that was predicted.
+        persistence_hits: Hits if the loads of the layer before are the prediction (for the first
+            layer, its own loads an iteration ago).
+        random_hits: Hits if random loads are the prediction.
+    """
+
+    tokens: tuple[Array, ...]
+    k: int
+    hits: float
+    persistence_hits: float
+    random_hits: float
+
+
+class GatingPredictor:
+    """Predicts the gating of a job, with a Copilot for each region."""
+
+    def __init__(self, tokens: Tokens, layers: int, regions: int) -> None:
+        """Start without any history.
+
+        Args:
+            tokens: Returns the measured tokens.
+            layers: Number of MoE layers.
+            regions: Number of regions.
+        """
+        self._tokens, self._layers = tokens, layers
+        self._copilots = [Copilot(layers) for _ in range(regions)]
+        self._learnt = 0
+        self._predictions: dict[int, tuple[GatingPrediction | None, ...]] = {}
+
+    def predictions(self, iteration: int) -> tuple[GatingPrediction | None, ...]:
+        """Predict each layer of an iteration from all iterations before it.
+
+        The first layer is predicted to be what it was an iteration ago.
+
+        Args:
+            iteration: Number of the iteration. Iterations are predicted in ascending order.
+
+        Returns:
+            The prediction of each layer; None for all layers of the first iteration.
+
+        Raises:
+            ValueError: If later iterations have been learnt already.
+        """
+        if iteration not in self._predictions:
+            if iteration < self._learnt:
+                raise ValueError(
+                    f"iteration {iteration}: the predictor has learned {self._learnt} iterations"
+                )
+            while self._learnt < iteration:
+                self._learn(self._learnt)
+                self._learnt += 1
+            self._predictions[iteration] = tuple(
+                self._prediction(iteration, number) for number in range(self._layers)
+            )
+        return self._predictions[iteration]
+
+    def _learn(self, iteration: int) -> None:
+        for region, copilot in enumerate(self._copilots):
+            layers = range(self._layers)
+            loads = [expert_loads(self._tokens(iteration, layer, region)) for layer in layers]
+            copilot.learn(np.array(loads))
+
+    def _prediction(self, iteration: int, layer: int) -> GatingPrediction | None:
+        if not iteration:
+            return None
+        tokens, hits, persistence_hits, k, experts = [], [], [], 1, 1
+        for region, copilot in enumerate(self._copilots):
+            measured = self._tokens(iteration, layer, region)
+            last = self._tokens(iteration - 1, layer, region)
+            if layer:
+                before = expert_loads(self._tokens(iteration, layer - 1, region))
+                load = copilot.next_load(layer - 1, before)
+                assert load is not None
+                tokens.append(expand_load(load, measured.sum(axis=1), last))
+            else:
+                before = load = expert_loads(last)
+                tokens.append(last)
+            experts = len(load)
+            k = max(1, experts // 4)
+            hits.append(top_k_hits(load, expert_loads(measured), k))
+            persistence_hits.append(top_k_hits(before, expert_loads(measured), k))
+        return GatingPrediction(tuple(tokens), k, fmean(hits), fmean(persistence_hits), k / experts)

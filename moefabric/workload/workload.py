@@ -1,0 +1,144 @@
+"""The workload of an experiment: its gating, placed on servers, as the layers of each iteration."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moefabric.core.demand import DemandMatrix, Placement
+from moefabric.workload.demand_prediction import GatingPrediction, GatingPredictor
+from moefabric.workload.gating import add_noise
+from moefabric.workload.iteration import (
+    Collective,
+    DispatchLight,
+    Layer,
+    Operation,
+    Reconfigure,
+    iteration_operations,
+    merge_layers,
+    moe_layer,
+)
+from moefabric.workload.job import stage_layers
+from moefabric.workload.model import Model, Training
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The training job of an experiment, iteration after iteration.
+
+    Attributes:
+        model: The model.
+        training: How it is trained.
+        placements: Placement of each region, which is one EP group.
+        gating: Tokens [iteration, layer, rank, expert]; shorter traces repeat.
+        iterations: Number of iterations.
+        label: Name of the gating, for reports.
+        noise: Standard deviation by which regions, layers and iterations differ.
+        seed: Seed of the noise.
+        dispatch_light: The circuits of forward dispatches.
+        predictor: Predicts the demand of forward dispatches, for `predict`.
+        stages: Number of pipeline stages. Successive regions are successive stages, and each has
+            its part of the layers.
+    """
+
+    model: Model
+    training: Training
+    placements: tuple[Placement, ...]
+    gating: NDArray[np.int64]
+    iterations: int
+    label: str
+    noise: float = 0.0
+    seed: int = 1
+    dispatch_light: DispatchLight = "block"
+    predictor: GatingPredictor | None = None
+    stages: int = 1
+
+    def layers_of(self, region: int) -> range:
+        """Return the numbers of a region's layers."""
+        return stage_layers(self.model.layers, self.stages)[region % self.stages]
+
+    def with_dispatch_light(self, dispatch_light: DispatchLight) -> "Workload":
+        """Return the workload with other circuits of dispatches, and nothing learnt yet."""
+        predictor = None
+        if dispatch_light == "predict":
+            predictor = GatingPredictor(self._tokens, self.model.layers, len(self.placements))
+        return replace(self, dispatch_light=dispatch_light, predictor=predictor)
+
+    def layers(self, iteration: int) -> tuple[Layer, ...]:
+        """Return the MoE layers of an iteration, each of all regions."""
+        return tuple(self._layer(iteration, number) for number in range(self.model.layers))
+
+    def _layer(self, iteration: int, number: int) -> Layer:
+        regions = range(len(self.placements))
+        return merge_layers([self.layer_of(iteration, number, region) for region in regions])
+
+    def layer_of(self, iteration: int, number: int, region: int, micro_batch: int = 0) -> Layer:
+        """Return one MoE layer of one region; micro-batches differ by their noise alone."""
+        gating = self._gating(iteration, number, region, micro_batch)
+        return moe_layer(self.model, self.training, self.placements[region], gating)
+
+    def _gating(
+        self, iteration: int, number: int, region: int, micro_batch: int = 0
+    ) -> NDArray[np.int64]:
+        iterations, layers = self.gating.shape[:2]
+        matrix = self.gating[iteration % iterations, number % layers]
+        place = (iteration, number, region, *((micro_batch,) if micro_batch else ()))
+        return add_noise(matrix, self.noise, self.seed, place)
+
+    def _tokens(self, iteration: int, number: int, region: int) -> NDArray[np.float64]:
+        return self._gating(iteration, number, region).astype(np.float64)
+
+    def predictions(self, iteration: int) -> tuple[GatingPrediction | None, ...]:
+        """Return the gating predictions of an iteration's layers; none without a predictor."""
+        return () if self.predictor is None else self.predictor.predictions(iteration)
+
+    def predicted_demands(self, iteration: int) -> tuple[DemandMatrix | None, ...]:
+        """Return the predicted demand of each layer's dispatch, of all regions."""
+        return tuple(
+            None if prediction is None else self._predicted_demand(prediction)
+            for prediction in self.predictions(iteration)
+        )
+
+    def _predicted_demand(self, prediction: GatingPrediction) -> DemandMatrix:
+        pairs = zip(self.placements, prediction.tokens, strict=True)
+        return merge_layers(
+            [moe_layer(self.model, self.training, placement, tokens) for placement, tokens in pairs]
+        ).demand
+
+    def operations(self, iteration: int) -> tuple[Operation, ...]:
+        """Return the operations of an iteration, in order."""
+        layers, predicted = self.layers(iteration), self.predicted_demands(iteration)
+        return tuple(
+            iteration_operations(self.model, self.training, layers, self.dispatch_light, predicted)
+        )
+
+    def warm_up(self) -> tuple[Operation, ...]:
+        """Return a reconfiguration, a dispatch and a combine.
+
+        They open connections and fill caches before anything is measured.
+        """
+        demand = self._layer(0, 0).demand
+        return (
+            Reconfigure("forward", 0, demand),
+            Collective("dispatch", "forward", 0, demand),
+            Collective("combine", "forward", 0, demand.combine(self.model.combine_ratio)),
+        )
+
+    def demands(self) -> tuple[DemandMatrix, ...]:
+        """Return the dispatch demand of every layer of every iteration."""
+        iterations = range(self.iterations)
+        return tuple(layer.demand for number in iterations for layer in self.layers(number))
+
+    def total_demand(self) -> DemandMatrix:
+        """Return the sum of all dispatches of the job, for circuits that are set once."""
+        return DemandMatrix.block_diagonal(
+            [self._region_total(region) for region in range(len(self.placements))]
+        )
+
+    def _region_total(self, region: int) -> DemandMatrix:
+        demands = [
+            self.layer_of(iteration, number, region).demand
+            for iteration in range(self.iterations)
+            for number in self.layers_of(region)
+        ]
+        return DemandMatrix(demands[0].servers, sum(demand.array for demand in demands))

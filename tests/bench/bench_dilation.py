@@ -1,0 +1,45 @@
+"""One experiment at four dilations: the same iteration, wait and control time in model seconds."""
+
+import os
+
+import pytest
+
+from tests.support.dilation import (
+    between_packets_s,
+    describe,
+    iteration_s,
+    own_namespace,
+    run_at,
+    wait_s,
+    without_control_s,
+)
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
+]
+
+DILATIONS = (25, 10, 2, 1)
+BOUND, BOUND_UNDILATED = 0.02, 0.03
+"""Greatest deviation from the run at dilation 25. Undilated, agents' lateness counts in full."""
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("control_time", ["40ms", "measured"])
+def test_model_time_does_not_depend_on_the_dilation(control_time: str) -> None:
+    """Measured control times differ by themselves; without them, iterations are equal."""
+    settings = [f"control_time={control_time}"]
+    with own_namespace() as (folder, netns):
+        runs = {d: run_at(d, folder, netns, settings) for d in DILATIONS}
+    print(f"\ncontrol_time: {control_time}")
+    for dilation, result in runs.items():
+        print(describe(dilation, result))
+    base = runs[DILATIONS[0]]
+    fixed = control_time != "measured"
+    for dilation, result in runs.items():
+        bound = BOUND if dilation > 1 else BOUND_UNDILATED
+        assert without_control_s(result) == pytest.approx(without_control_s(base), rel=bound)
+        if fixed:
+            assert between_packets_s(result) == pytest.approx(between_packets_s(base), rel=0.005)
+            assert iteration_s(result) == pytest.approx(iteration_s(base), rel=bound)
+            assert wait_s(result) == pytest.approx(wait_s(base), rel=bound)

@@ -1,0 +1,146 @@
+"""An agent that misbehaves in the way that the variable MOEFABRIC_TEST_SABOTAGE names.
+
+It is started in the place of one server's agent, by the same prefork server as the others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from agents.engine import collectives, incoming, outgoing, transfers
+from agents.engine import main as engine
+from agents.engine.clock import NOW
+from agents.engine.collectives import Collective, Collectives
+from agents.engine.payload import Payload
+from agents.engine.transfers import Receive, Send, TransferKey
+
+VARIABLE = "MOEFABRIC_TEST_SABOTAGE"
+DELAY_NS = 30_000_000
+CLOCK_STEP_NS = 40_000_000
+HONEST_COLLECTIVES = 10
+"""Collectives, those before the run included, in which the agent behaves."""
+prepare = engine.prepare
+_begin: Callable[[Collectives, Collective], None] = Collectives._begin
+_init: Callable[[Send, TransferKey, int, float | None], None] = Send.__init__
+_begun: set[int] = set()
+"""Numbers of the collectives that have begun."""
+
+
+def _misbehaves() -> bool:
+    return len(_begun) > HONEST_COLLECTIVES
+
+
+def _count(self: Collectives, collective: Collective) -> None:
+    _begun.add(collective.number)
+    _begin(self, collective)
+
+
+def start_late() -> None:
+    """Begin each collective 30 ms after its instant."""
+
+    def begin(self: Collectives, collective: Collective) -> None:
+        if _misbehaves():
+            later = partial(_count, self, collective)
+            self.resources.loop.call_at(NOW() + DELAY_NS, later)
+        else:
+            _count(self, collective)
+
+    Collectives._begin = begin  # type: ignore[method-assign]
+
+
+def duplicate() -> None:
+    """Send each transfer twice; the receiver expects only the first."""
+
+    def begin(self: Collectives, collective: Collective) -> None:
+        _count(self, collective)
+        for send in collective.sends if _misbehaves() else ():
+            key = TransferKey(send.collective, send.peer, send.path, send.sequence + 1000)
+            second = Send(key, send.bytes, send.rate_bps)
+            self.connections.outgoing[send.peer, send.path].send(second)
+
+    Collectives._begin = begin  # type: ignore[method-assign]
+
+
+def halve() -> None:
+    """Scale the bytes of each transfer down once more."""
+
+    def halved(self: Send, key: TransferKey, size: int, rate_bps: float | None) -> None:
+        _init(self, key, size // 2 if _misbehaves() else size, rate_bps)
+
+    Send.__init__ = halved  # type: ignore[method-assign]
+
+
+def slow_down() -> None:
+    """Send each transfer at 90 % of its pace."""
+
+    def slowed(self: Send, key: TransferKey, size: int, rate_bps: float | None) -> None:
+        _init(self, key, size, 0.9 * rate_bps if rate_bps and _misbehaves() else rate_bps)
+
+    Send.__init__ = slowed  # type: ignore[method-assign]
+
+
+def corrupt() -> None:
+    """Send other bytes than those of the pattern."""
+
+    class Shifted(Payload):
+        def extent(self, most: int) -> tuple[int, int]:
+            begin, size = super().extent(most)
+            return begin + (1 if _misbehaves() else 0), size
+
+    outgoing.Payload = Shifted  # type: ignore[attr-defined]
+
+
+def _report(kind: type[transfers.Transfer], change: Callable[[dict[str, Any]], None]) -> None:
+    """Change what the agent reports on its transfers."""
+    to_json = kind.to_json
+
+    def changed(self: transfers.Transfer) -> dict[str, Any]:
+        report = to_json(self)
+        if _misbehaves():
+            change(report)
+        return report
+
+    kind.to_json = changed  # type: ignore[method-assign]
+
+
+def claim_bytes() -> None:
+    """Report a tenth more received bytes than arrived."""
+    _report(Receive, lambda report: report.update(moved=report["moved"] * 11 // 10))
+
+
+def claim_speed() -> None:
+    """Report that transfers arrived in 90 % of the time that they took."""
+
+    def change(report: dict[str, Any]) -> None:
+        if report["last_ns"]:
+            report["last_ns"] -= (report["last_ns"] - report["first_ns"]) // 10
+
+    _report(Receive, change)
+
+
+def step_clock() -> None:
+    """Set the agent's clock forward by 40 ms."""
+
+    def now() -> int:
+        return NOW() + (CLOCK_STEP_NS if _misbehaves() else 0)
+
+    for module in (outgoing, incoming, collectives):
+        module.NOW = now  # type: ignore[attr-defined]
+
+
+BEHAVIOURS = {
+    function.__name__: function
+    for function in (
+        start_late, duplicate, halve, corrupt, claim_bytes, claim_speed, step_clock, slow_down,
+    )
+}  # fmt: skip
+
+
+def main(arguments: list[str]) -> int:
+    """Run the agent with its fault."""
+    Collectives._begin = _count  # type: ignore[method-assign]
+    BEHAVIOURS[os.environ[VARIABLE]]()
+    return engine.main(arguments)

@@ -1,0 +1,234 @@
+"""The deliberate faults, each with the culprit that a verdict's reasons have to name."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from ipaddress import ip_network
+from typing import Any, Final
+
+from emulator.ocs import client as ocs_client
+from tests.sabotage.sabotage_lab import RunningFabric, Sabotage
+from tests.support.openflow_lab import flow_mod, flows_request
+
+_OUTPUT: Final = 0
+_DELETE_STRICT: Final = 4
+"""OFPAT_OUTPUT and OFPFC_DELETE_STRICT of OpenFlow 1.3."""
+_BURSTS: Final = """
+import os, time
+os.nice(-20)
+while True:
+    end = time.monotonic() + 0.3
+    while time.monotonic() < end:
+        pass
+    time.sleep(0.1)
+"""
+_FOREIGN_TRAFFIC: Final = """
+import socket, sys, time
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+payload, start, sent = bytes(1400), time.monotonic(), 0
+while True:
+    sender.sendto(payload, (sys.argv[1], 9))
+    sent += 1442
+    time.sleep(max(0.0, start + 8 * sent / float(sys.argv[2]) - time.monotonic()))
+"""
+
+
+def _program(fabric: RunningFabric, *argv: str) -> None:
+    """Start a program that ends with the run."""
+    program = subprocess.Popen(argv)
+    fabric.undo.callback(program.wait)
+    fabric.undo.callback(program.kill)
+
+
+def _delete_rules(switch: str, is_culprit: Callable[[Any, set[int]], bool]) -> Callable[..., None]:
+    """Return a function that deletes a switch's rules, chosen by destination and ports."""
+
+    def delete(fabric: RunningFabric) -> None:
+        with fabric.switch(switch) as peer:
+            for entry in peer.statistics(flows_request()):
+                if "ipv4_dst" not in entry.match:
+                    continue
+                prefix = ip_network("/".join(entry.match["ipv4_dst"]))
+                ports = {
+                    action.port
+                    for instruction in entry.instructions
+                    for action in getattr(instruction, "actions", ())
+                    if action.type == _OUTPUT
+                }
+                if is_culprit(str(prefix), ports):
+                    peer.after(flow_mod(entry.priority, match=entry.match, command=_DELETE_STRICT))
+
+    return delete
+
+
+def _swap_circuits(fabric: RunningFabric) -> None:
+    """Swap the far ends of two circuits at the OCS, as an operator would by mistake."""
+    inputs, outputs = (
+        part.strip("()@").split(",") for part in fabric.scpi(":oxc:swit:conn:stat?").split("),(")
+    )
+    swapped = [outputs[1], outputs[0], *outputs[2:]]
+    fabric.scpi(f":oxc:swit:conn:only (@{','.join(inputs)}),(@{','.join(swapped)});*opc?")
+
+
+def _inject(kind: str, **fields: Any) -> Callable[[RunningFabric], None]:
+    """Return a function that injects a fault into the OCS itself, behind the project's log."""
+
+    def inject(fabric: RunningFabric) -> None:
+        fault = {"kind": kind, "ports": [], "value": 0.0, "times": None, **fields}
+        socket_path = fabric.run_dir.ocs_socket(fabric.fabric.regions[0])
+        ocs_client.request(socket_path, {"do": "inject", "fault": fault})
+
+    return inject
+
+
+def _resume(pid: int) -> None:
+    with suppress(ProcessLookupError):  # the end of the fabric has killed it
+        os.kill(pid, signal.SIGCONT)
+
+
+def _stop_switches(fabric: RunningFabric) -> None:
+    """Stop the switches' process until the run's end."""
+    pid = fabric.process("switches")
+    os.kill(pid, signal.SIGSTOP)
+    fabric.undo.callback(_resume, pid)
+
+
+def _stop_controller(fabric: RunningFabric) -> None:
+    """Stop the region's controller until the run's end."""
+    pid = int(fabric.run_dir.controller_pid_file(fabric.fabric.regions[0]).read_text())
+    os.kill(pid, signal.SIGSTOP)
+    fabric.undo.callback(_resume, pid)
+
+
+def _shorten_queue(fabric: RunningFabric) -> None:
+    """Let the NICs of s1 queue two frames at most."""
+    for nic in ("s1/o0", "s1/o1", "s1/e0"):
+        for node, interface in fabric.ends(nic):
+            words = f"tc qdisc replace dev {interface} parent 1:1 handle 10: pfifo limit 2"
+            fabric.command(node, *words.split())
+
+
+def _hog_cpu(fabric: RunningFabric) -> None:
+    for _ in range(os.cpu_count() or 1):
+        _program(fabric, sys.executable, "-S", "-c", _BURSTS)
+
+
+def _send_foreign_traffic(fabric: RunningFabric) -> None:
+    """Send datagrams from s2 to s1 at a fifth of a NIC's rate."""
+    rate = 0.2 * fabric.fabric.scale.rate_bps(fabric.fabric.nic_rate_bps)
+    address = fabric.fabric.addresses("s1")[0]
+    argv = (sys.executable, "-S", "-c", _FOREIGN_TRAFFIC, address, str(rate))
+    _program(fabric, *fabric.argv("s2", *argv))
+
+
+SABOTAGE: Final = (
+    Sabotage(
+        "circuit-by-eps",
+        "rules are deleted: a circuit's traffic goes by the EPS",
+        r"s0 to s\d by o\d: planned",
+        begin=_delete_rules("s0", lambda _prefix, ports: ports <= {2, 3}),
+        repeat=True,
+    ),
+    Sabotage(
+        "missing-rule",
+        "the EPS loses its rule for a server",
+        r"s1 (by|to)",
+        begin=_delete_rules("leaf0", lambda prefix, _ports: prefix == "10.0.1.0/24"),
+    ),
+    Sabotage(
+        "nic-half-rate",
+        "a NIC runs at half its rate",
+        r"goodput .*\(s1/o0 to ocs",
+        begin=lambda fabric: fabric.set_rate("s1/o0", 0.5),
+    ),
+    Sabotage(
+        "nic-103-percent",
+        "a NIC runs at 103 % of its rate",
+        r"s1/o0: .*shaped",
+        begin=lambda fabric: fabric.set_rate("s1/o0", 1.03),
+    ),
+    Sabotage(
+        "eps-port-90-percent",
+        "an electrical NIC runs at 90 % of its rate",
+        r"goodput .*\((s1/e0 to leaf0|leaf0 to s1/e0)",
+        begin=lambda fabric: fabric.set_rate("s1/e0", 0.9),
+    ),
+    Sabotage(
+        "swapped-circuits",
+        "the far ends of two circuits are swapped at the OCS",
+        r"s\d to s\d .*: planned",
+        begin=_swap_circuits,
+        repeat=True,
+    ),
+    Sabotage(
+        "dark-20-percent-longer",
+        "circuits settle 20 % later than specified",
+        r"dark time.*ocs0",
+        settle_ratio=1.2,
+    ),
+    Sabotage("late-agent", "an agent starts 30 ms late", r"worst: s1\b", agent="start_late"),
+    Sabotage(
+        "claimed-bytes",
+        "an agent reports more bytes than it received",
+        r"s1 received",
+        agent="claim_bytes",
+    ),
+    Sabotage(
+        "claimed-speed",
+        "an agent reports that bytes arrived sooner than they did",
+        r"to s1",
+        agent="claim_speed",
+    ),
+    Sabotage("corrupt-payload", "an agent sends other bytes", r"s1 to s\d.*byte", agent="corrupt"),
+    Sabotage(
+        "duplicated-demand", "an agent sends each transfer twice", r"s1 (to|sent)|s1/",
+        agent="duplicate",
+    ),
+    Sabotage(
+        "wrong-byte-scale", "an agent halves the bytes of its transfers", r"s1 to s\d .*: planned",
+        agent="halve",
+    ),
+    Sabotage(
+        "slow-agent", "an agent sends at 90 % of its pace", r"s1 to s\d|s1/", agent="slow_down"
+    ),
+    Sabotage(
+        "clock-step", "the clock of a server steps by 40 ms", r"clocks of s1|and s1 disagree",
+        agent="step_clock",
+    ),
+    Sabotage("cpu-hog", "programs use all CPUs in bursts of 0.3 s", r"CPU", begin=_hog_cpu),
+    Sabotage(
+        "stopped-switches", "the switches' process stops",
+        r"switches: the process is stopped", begin=_stop_switches,
+    ),
+    Sabotage(
+        "lost-completion", "the OCS never reports that a command is complete",
+        r"reconfigurations failed \(r0", begin=_inject("drop-completion"),
+    ),
+    Sabotage(
+        "refused-command", "the OCS refuses commands", r"reconfigurations failed \(r0",
+        begin=_inject("reject"),
+    ),
+    Sabotage(
+        "partial-command", "the OCS makes some cross-connects of a command only",
+        r"r0|s\d/o\d~", begin=_inject("partial-apply", value=2.0),
+    ),
+    Sabotage(
+        "stuck-mirrors", "mirrors of the OCS don't move, although it says so",
+        r"s\d to s\d .*: planned", begin=_inject("stuck", ports=[1, 2]),
+    ),
+    Sabotage(
+        "stopped-controller", "the region's controller stops", r"reconfigurations failed \(r0",
+        begin=_stop_controller,
+    ),
+    Sabotage(
+        "short-queue", "the NICs of a server queue two frames", r"segments were sent again.*s1",
+        begin=_shorten_queue,
+    ),
+    Sabotage(
+        "foreign-traffic", "another program sends at a fifth of a NIC's rate", r"s2",
+        begin=_send_foreign_traffic,
+    ),
+)  # fmt: skip

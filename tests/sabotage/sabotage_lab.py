@@ -1,0 +1,249 @@
+"""A real run of one small experiment, in which something goes wrong on purpose.
+
+The fault begins when the first collective has ended, on the emulated hardware or in the agents'
+processes: neither the controllers nor the run know of it.
+"""
+
+import socket
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from emulator.fabric import lifecycle
+from emulator.fabric.lifecycle import up
+from emulator.fabric.plan import FABRIC, FabricPlan, plan_fabric
+from emulator.linux import namespaces, netlink
+from emulator.linux.processes import ProcessSpec, nsenter_argv, prefork_argv
+from moefabric.config.loader import load_experiment
+from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.core.topology import Fabric
+from moefabric.runner import testbed
+from moefabric.runner.fabric_processes import fabric_processes
+from moefabric.runner.result_model import FabricResult
+from moefabric.runner.run import run
+from tests.kernel.fabric_lab import Machine
+from tests.sabotage import bad_agent
+from tests.support.openflow_lab import Peer
+from tests.support.paths import EXAMPLES
+
+EXPERIMENT = """
+experiment: sabotage
+model: {{name: mixtral-8x7b, layers: 2, experts: 16}}
+training: {{ep: 8, tp: 4, sequence: 4096, micro_batch: 8, iterations: {iterations}}}
+gating: {{trace: {examples}/data/training-1200-steps.npz, first_step: 600}}
+transport: paced
+wiring:
+  nic_rate: 100Gb/s
+  regions:
+    - servers: 4
+      ocs: {{settle: 25ms}}
+fabrics:
+  - {{name: lab, optical: 2, electrical: 1, policy: spill}}
+{more_fabrics}
+scale: {{bytes: 50, dilation: 10}}
+controller_timeout: 1s
+control_time: 60ms
+"""
+
+
+SCPI_PORT: Final = 5025
+TIMEOUT_S: Final = 5.0
+RUN_S: Final = 200.0
+"""Timeout of a run; lost bytes alone take up to 40 s to be given up."""
+
+
+@dataclass
+class RunningFabric:
+    """The fabric under a run, with what a saboteur needs.
+
+    Attributes:
+        undo: Takes functions that end the fault after the run.
+    """
+
+    name: str
+    undo: ExitStack
+
+    @property
+    def run_dir(self) -> RunDirectory:
+        """Its run directory."""
+        return RunDirectory.of_fabric(self.name)
+
+    @property
+    def wiring(self) -> FabricWiring:
+        """Its wiring."""
+        return FabricWiring.from_json(self.run_dir.wiring_file.read_bytes())
+
+    @property
+    def fabric(self) -> Fabric:
+        """Its specification."""
+        return self.wiring.fabric
+
+    @property
+    def plan(self) -> FabricPlan:
+        """Its interfaces."""
+        return plan_fabric(self.fabric, self.wiring.management)
+
+    def daemon(self) -> int:
+        """Return the pid of the fabric process."""
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(self.run_dir.control_socket))
+            credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            return int(struct.unpack("3i", credentials)[0])
+
+    def process(self, name: str) -> int:
+        """Return the pid of a process of the fabric."""
+        processes = lifecycle.inspect(self.name)["processes"]
+        return int(next(entry["pid"] for entry in processes if entry["name"] == name))
+
+    def scpi(self, line: str) -> str:
+        """Send a line to the OCS as one more operator, and return its reply."""
+        address = self.wiring.management.ocs_address(self.fabric.regions[0])
+        with socket.create_connection((address, SCPI_PORT), TIMEOUT_S) as sock:
+            sock.sendall(f"{line}\n".encode())
+            return sock.makefile().readline().strip() if "?" in line else ""
+
+    def argv(self, node: str, *argv: str) -> list[str]:
+        """Return the argv that runs a command in a node's namespace."""
+        if node == FABRIC:
+            return nsenter_argv(self.daemon(), argv)
+        return lifecycle.exec_argv(self.name, node, argv)
+
+    def command(self, node: str, *argv: str) -> str:
+        """Run a command in a node's namespace and return its output."""
+        words = self.argv(node, *argv)
+        return subprocess.run(words, check=True, capture_output=True, text=True, timeout=20).stdout
+
+    def ends(self, nic: str) -> list[tuple[str, str]]:
+        """Return node and interface of both ends of a NIC's link."""
+        link = next(link for link in self.plan.links if link.name == nic)
+        return [(end.node, end.name) for end in link.ends]
+
+    def set_rate(self, nic: str, ratio: float) -> None:
+        """Shape both ends of a NIC's link to a part of its rate."""
+        fabric = self.fabric
+        rate = round(ratio * fabric.scale.rate_bps(fabric.nic_rate_bps))
+        for node, interface in self.ends(nic):
+            words = f"tc class change dev {interface} parent 1: classid 1:1 htb rate {rate}bit"
+            self.command(node, *f"{words} ceil {rate}bit".split())
+
+    @contextmanager
+    def switch(self, name: str) -> Iterator[Peer]:
+        """Connect to a switch as one more OpenFlow controller."""
+        bridge = next(switch.bridge for switch in self.plan.switches if switch.name == name)
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(self.run_dir.switches / f"{bridge}.mgmt"))
+            peer = Peer(sock)
+            peer.greet()
+            yield peer
+
+
+@dataclass(frozen=True)
+class Sabotage:
+    """A deliberate fault.
+
+    Attributes:
+        name: Short name.
+        fault: What goes wrong, for the table.
+        culprit: Regular expression that a reason of the verdict must match.
+        begin: Starts the fault when the first collective has ended.
+        repeat: Whether to start it again after every collective.
+        agent: Behaviour of one server's agent (`tests.sabotage.bad_agent`).
+        settle_ratio: Dark time of the OCS relative to the specified one.
+    """
+
+    name: str
+    fault: str
+    culprit: str
+    begin: Callable[[RunningFabric], object] = lambda _: None
+    repeat: bool = False
+    agent: str = ""
+    settle_ratio: float = 1.0
+
+
+class Saboteur:
+    """Progress reporter of a run that starts a fault."""
+
+    def __init__(self, sabotage: Sabotage, undo: ExitStack) -> None:
+        self._sabotage, self._undo = sabotage, undo
+        self._running: RunningFabric | None = None
+        self.messages: list[str] = []
+
+    def show_message(self, text: str) -> None:
+        """Keep a message."""
+        self.messages.append(text)
+
+    def advance(self, text: str) -> None:
+        """Begin the fault, or go on with it."""
+        if self._running is None:
+            (name,) = lifecycle.running_fabrics()
+            self._running = RunningFabric(name, self._undo)
+            self._sabotage.begin(self._running)
+        elif self._sabotage.repeat:
+            self._sabotage.begin(self._running)
+
+
+def sabotaged_run(machine: Machine, folder: Path, sabotage: Sabotage | None) -> FabricResult:
+    """Run the experiment with a fault, or without one, and return its fabric's result."""
+    return sabotaged_runs(machine, folder, sabotage)[0]
+
+
+def sabotaged_runs(
+    machine: Machine, folder: Path, sabotage: Sabotage | None, more_fabrics: str = ""
+) -> list[FabricResult]:
+    """Run the experiment with a fault on its first fabric, and return all results.
+
+    Args:
+        machine: Namespace in which the fabrics run.
+        folder: Folder for the experiment's file.
+        sabotage: The fault; None for none.
+        more_fabrics: Further entries of `fabrics`, as YAML.
+    """
+    file = folder / "sabotage.yaml"
+    file.write_text(EXPERIMENT.format(examples=EXAMPLES, iterations=3, more_fabrics=more_fabrics))
+    spec = load_experiment(file)
+    sabotage = sabotage or Sabotage("none", "nothing", "")
+    with ExitStack() as undo, pytest.MonkeyPatch.context() as patch:
+        if sabotage.agent:
+            patch.setattr(testbed, "fabric_processes", partial(_with_bad_agent, sabotage.agent))
+        if sabotage.settle_ratio != 1:
+            patch.setattr(lifecycle, "up", partial(_up_with_slow_ocs, sabotage.settle_ratio, up))
+        machine.run(lambda: netlink.execute([netlink.link_up("lo", socket.if_nametoindex("lo"))]))
+        saboteur = Saboteur(sabotage, undo)
+        place = namespaces.path_of(machine.outer)
+        result = namespaces.run_in(place, partial(run, spec, folder, saboteur), RUN_S)
+    return result.results
+
+
+def _up_with_slow_ocs(
+    ratio: float, up: Callable[..., FabricWiring], fabric: Fabric, *arguments: Any, **options: Any
+) -> FabricWiring:
+    """Start a fabric whose OCS settles later than specified."""
+    regions = []
+    for region in fabric.regions:
+        assert region.ocs is not None
+        ocs = replace(region.ocs, settle_ns=round(ratio * region.ocs.settle_ns))
+        regions.append(replace(region, ocs=ocs))
+    return up(replace(fabric, regions=tuple(regions)), *arguments, **options)
+
+
+def _with_bad_agent(
+    behaviour: str, wiring: FabricWiring, run_dir: RunDirectory
+) -> list[ProcessSpec]:
+    """Return the processes of a fabric in which the agent of s1 misbehaves."""
+    return [
+        replace(
+            process,
+            prefork=prefork_argv("tests.sabotage.bad_agent", bare=True),
+            env={bad_agent.VARIABLE: behaviour},
+        )
+        if process.name == "agent-s1"
+        else process
+        for process in fabric_processes(wiring, run_dir)
+    ]

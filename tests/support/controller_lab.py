@@ -1,0 +1,260 @@
+"""Open vSwitch, an SCPI device and controllers for tests, in a network namespace of their own."""
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from controller.client import ControllerClient
+from controller.southbound.openflow.flow_entries import FlowEntry, flow_entry
+from emulator.crossbar.crossbar import MemoryCrossbar, Ports
+from emulator.fabric.datapath import USER
+from emulator.fabric.ovs import Bridge, OpenVSwitch
+from emulator.linux.waiting import Deadline
+from emulator.ocs.cross_connects import Busy
+from emulator.ocs.device_spec import DeviceSpec
+from emulator.ocs.scpi.front_end import ScpiFrontEnd
+from emulator.ocs.server import OcsServer
+from moefabric.config.run_directory import SCPI_PORT, FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl, SettleTime, Verification
+from moefabric.core.rules import Rule
+from moefabric.core.topology import Eps, Fabric, Region
+from tests.support.namespaces import must
+
+CLONE_NEWNET = 0x40000000
+MANAGEMENT = ManagementNetwork("198.18.77.0/24")
+
+
+def fabric(
+    servers: int = 4, optical: int = 3, electrical: int = 1, settle_ns: int = 0, per_leaf: int = 4
+) -> Fabric:
+    """Return a fabric of one region. Its switches have no links, so circuits are not probed."""
+    names = tuple(f"s{i}" for i in range(servers))
+    control = OcsControl(verify=Verification.READ_BACK)
+    ocs = Ocs("ocs0", servers * optical, settle_ns, control=control) if optical else None
+    return Fabric(
+        "lab",
+        (Region("r0", 0, names, ocs),),
+        8,
+        optical,
+        electrical,
+        100e9,
+        Eps(per_leaf) if electrical else None,
+    )
+
+
+@contextmanager
+def scpi_device(
+    wired: Fabric, address: tuple[str, int], busy: Busy = Busy.REFUSE
+) -> Iterator[tuple[str, int]]:
+    """Serve the fabric's OCS over TCP with mirrors in memory; yield its address."""
+    ocs = wired.regions[0].ocs
+    assert ocs is not None
+    listener = socket.create_server(address)
+    profile = DeviceProfile(
+        settle=SettleTime(fixed_ns=ocs.settle_ns), busy="refuse" if busy is Busy.REFUSE else "move"
+    )
+    server = OcsServer(MemoryCrossbar(Ports(ocs.ports, ocs.ports)), DeviceSpec(profile))
+    server.open(listener, ScpiFrontEnd)
+    hear, say = socket.socketpair()
+    serving = threading.Thread(target=server.serve, args=(hear,))
+    where: tuple[str, int] = listener.getsockname()[:2]
+    serving.start()
+    try:
+        yield where
+    finally:
+        say.close()
+        serving.join(10)
+        hear.close()
+
+
+@contextmanager
+def own_network() -> Iterator[None]:
+    """Run the thread and its children in a namespace that owns the whole management subnet."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        assert libc.unshare(CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
+        must("ip", "link", "set", "lo", "up")
+        must("ip", "address", "add", f"{MANAGEMENT.host_address}/24", "dev", "lo")
+        yield
+    finally:
+        assert libc.setns(before, CLONE_NEWNET) == 0
+        os.close(before)
+
+
+class Lab:
+    """Switches, an OCS and the controllers of one fabric."""
+
+    def __init__(self, wired: Fabric, folder: Path, undo: ExitStack) -> None:
+        self.fabric, self.folder, self.undo = wired, folder, undo
+        self.run = RunDirectory(folder / "lab")
+        self.run.path.mkdir()
+        self.ovs = OpenVSwitch(folder / "ovs", USER)
+
+    def start_ovs(self, bridges: list[Bridge] | None = None) -> None:
+        """Make these bridges, or one without ports for each switch of the fabric."""
+        soon = Deadline.after(20)
+        for argv in (self.ovs.create_database, lambda: self.ovs.configure_daemon(soon)):
+            self._process(argv(), self.ovs.environment)
+        bridges = bridges or [
+            Bridge(name, self.fabric.dpid(name), ()) for name in self.fabric.switches
+        ]
+        self.ovs.make(bridges, soon)
+
+    def wire(self) -> None:
+        """Write the wiring into the run directory."""
+        written = self.run.path / "fabric.json.new"
+        written.write_text(FabricWiring(self.fabric, MANAGEMENT).to_json())
+        written.rename(self.run.wiring_file)
+
+    def start_controllers(self, *words: str) -> "subprocess.Popen[bytes]":
+        """Start the controllers by `python -m controller --run-dir`, or with other arguments."""
+        command = [
+            sys.executable,
+            "-m",
+            "controller",
+            *(words or ("--run-dir", str(self.run.path))),
+        ]
+        return self._process(command, {})
+
+    def connect(self, *switches: str) -> None:
+        """Set the switches' controllers."""
+        region_of = self.fabric.region_of
+        named = switches or self.fabric.switches
+        self.ovs.connect(
+            {name: MANAGEMENT.openflow_endpoint(region_of.get(name)) for name in named},
+            Deadline.after(10),
+        )
+
+    def start_ocs(self) -> None:
+        """Serve the region's OCS on its management address."""
+        self.undo.enter_context(
+            scpi_device(self.fabric, (MANAGEMENT.ocs_address(self.fabric.regions[0]), SCPI_PORT))
+        )
+
+    def start_all(self) -> "subprocess.Popen[bytes]":
+        """Start everything, wait until it is ready, and return the controllers' process."""
+        self.start_ovs()
+        if self.fabric.regions[0].ocs:
+            self.start_ocs()
+        self.wire()
+        started = self.start_controllers()
+        self.wait_listening()
+        self.connect()
+        for region in (*self.fabric.regions, None):
+            self.client(region).wait_ready(15)
+        return started
+
+    def wait_listening(self) -> None:
+        """Wait until every controller listens: Open vSwitch waits a second after a refusal."""
+        soon = Deadline.after(15)
+        places = [MANAGEMENT.openflow_endpoint(region) for region in (*self.fabric.regions, None)]
+        soon.wait_for(lambda: all(map(listens, places)), f"a controller at one of {places}")
+
+    def client(self, region: Region | None) -> ControllerClient:
+        """Return a client of a region's controller, or the EPS's for None."""
+        return self.undo.enter_context(ControllerClient(MANAGEMENT.northbound_endpoint(region)))
+
+    def entries(self, switch: str) -> list[str]:
+        """Return the flow entries of a switch by `ovs-ofctl dump-flows`."""
+        manager = f"unix:{self.ovs.folder / switch}.mgmt"
+        output = must(
+            "ovs-ofctl", "-O", "OpenFlow13", "--no-stats", "--no-names", "dump-flows", manager
+        )
+        return [line.strip() for line in output.splitlines() if "priority=" in line]
+
+    def ofctl(self, command: str, switch: str, *words: str) -> str:
+        """Run `ovs-ofctl` on a switch."""
+        return must(
+            "ovs-ofctl",
+            "-O",
+            "OpenFlow13",
+            command,
+            f"unix:{self.ovs.folder / switch}.mgmt",
+            *words,
+        )
+
+    def _process(self, argv: list[str], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+        started = subprocess.Popen(
+            argv, env={**os.environ, **environment}, stdin=subprocess.DEVNULL
+        )
+        self.undo.callback(end, started)
+        return started
+
+
+_SAID = re.compile(
+    r"priority=(\d+),ip,nw_dst=([\d.]+)/(\d+)(?:,nw_tos=(\d+))? actions=output:(\d+)$"
+)
+
+
+def entries_as_said(lines: Iterable[str]) -> set[FlowEntry]:
+    """Parse `dump-flows`, without the entries for ARP and probes of light."""
+    entries = set[FlowEntry]()
+    for line in lines:
+        if line.endswith(
+            (
+                "priority=65535,arp,in_port=1 actions=CONTROLLER:65535",
+                "dl_type=0x88b5 actions=CONTROLLER:65535",
+            )
+        ):
+            continue
+        match = _SAID.search(line)
+        assert match, f"no entry of a controller's: {line}"
+        priority, address, length, tos, port = match.groups()
+        entries.add(
+            FlowEntry(
+                int(priority),
+                int(IPv4Address(address)),
+                int(length),
+                int(tos) >> 2 if tos else None,
+                int(port),
+            )
+        )
+    return entries
+
+
+def entry_set(wired: Fabric, switch: str, rules: Iterable[Rule]) -> set[FlowEntry]:
+    """Return the entries that a switch should have for rules."""
+    return {flow_entry(wired, rule) for rule in rules if rule.switch == switch}
+
+
+def listens(address: tuple[str, int]) -> bool:
+    """Whether a process listens at an address."""
+    with socket.socket() as trial, suppress(OSError):
+        trial.connect(address)
+        return True
+    return False
+
+
+def end(process: "subprocess.Popen[bytes]") -> int:
+    """End a process that the test started; return its exit status."""
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGTERM)
+    return process.wait(10)
+
+
+@contextmanager
+def lab(wired: Fabric, folder: Path) -> Iterator[Lab]:
+    """Yield a lab that ends with the block."""
+    with own_network(), ExitStack() as undo:
+        yield Lab(wired, folder, undo)
+
+
+def needs() -> str:
+    """Return what this machine lacks for a lab; empty for nothing."""
+    lacking = [
+        name
+        for name in ("ovs-vswitchd", "ovsdb-server", "ovs-ofctl", "ip")
+        if not shutil.which(name)
+    ]
+    return ", ".join(lacking + ["root"] * (os.geteuid() != 0))

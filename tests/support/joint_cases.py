@@ -1,0 +1,119 @@
+"""Demands of many shapes on which `joint` is compared with the optimum."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import numpy as np
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.topology import Fabric
+from moefabric.planner.mixnet import MIXNET
+from moefabric.planner.nic_assignment import assign_nics
+from moefabric.planner.pair_order import circuit_counts, take_ports
+from moefabric.planner.policy import Array, circuit_matrix
+from moefabric.planner.waterfill import EpsLinks, circuit_rate, off_diagonal
+from tests.support.circuit_optimum import end_s, optimal_circuits
+from tests.support.fabrics import fabric
+from tests.support.paths import EXAMPLES, GOLDEN
+from tests.support.planner_cases import demand_matrix
+
+OPTIMA: Final = GOLDEN / "planner/joint_optima_s.json"
+"""Optimal completion times of the cases in seconds, from `tests/bench/bench_joint.py`."""
+CASES: Final = 500
+SPLITS: Final = ((3, 1), (4, 4), (6, 2), (2, 2))
+"""Optical and electrical NICs of a server."""
+SHAPES: Final = ("pareto", "uniform", "even", "skewed", "hot", "sparse", "digits", "trace")
+
+
+@dataclass(frozen=True)
+class JointCase:
+    """A demand on a fabric of one region in which some circuits are lit already."""
+
+    number: int
+    shape: str
+    wired: Fabric
+    demand: DemandMatrix
+    lit: CircuitSet
+
+    def end_s(self, circuits: CircuitSet) -> float:
+        """Return when the demand ends over circuits with the best split."""
+        servers, links = self.wired.servers, EpsLinks.of(self.wired, self.wired.servers)
+        counts = circuit_matrix(servers, circuits)
+        return end_s(off_diagonal(self.demand), counts, circuit_rate(self.wired), links)
+
+    def optimum_s(self) -> float:
+        """Return when the demand ends over optimal circuits, by the mixed-integer program."""
+        owed, servers = off_diagonal(self.demand), self.wired.servers
+        ports, rate = np.full(len(servers), self.wired.optical), circuit_rate(self.wired)
+        links = EpsLinks.of(self.wired, servers)
+        return end_s(owed, optimal_circuits(owed, ports, rate, links), rate, links)
+
+    @property
+    def split(self) -> str:
+        """Optical and electrical NICs, as `3+1`."""
+        return f"{self.wired.optical}+{self.wired.electrical}"
+
+
+@cache
+def _trace() -> Array:
+    """Return tokens [step, layer, from, to]: eight servers with two of sixteen experts each."""
+    counts = np.load(EXAMPLES / "data/training-1200-steps.npz")["counts"].astype(np.float64)
+    tokens: Array = counts.reshape(*counts.shape[:3], 8, 2).sum(axis=4)
+    return tokens
+
+
+def _owed(servers: int, draw: np.random.Generator, shape: str) -> Array:
+    """Return bytes [from, to] of a shape, diagonal empty, 1 MB to 1 GB for the largest pair."""
+    cells = (servers, servers)
+    match shape:
+        case "uniform":
+            owed = draw.random(cells)
+        case "even":
+            owed = 1.0 + 0.02 * draw.random(cells)
+        case "hot":
+            busy, popular = draw.dirichlet(np.ones(servers)), draw.dirichlet(np.full(servers, 0.5))
+            owed = np.outer(busy, popular) * draw.lognormal(0, 0.5, cells)
+        case "digits":
+            owed = draw.integers(0, 9, cells).astype(np.float64)
+        case "trace":
+            tokens, chosen = _trace(), draw.permutation(8)[:servers]
+            step, layer = draw.integers(len(tokens)), draw.integers(tokens.shape[1])
+            owed = tokens[step, layer][np.ix_(chosen, chosen)]
+        case _:
+            owed = demand_matrix(servers, int(draw.integers(2**31)), shape)
+    np.fill_diagonal(owed, 0.0)
+    if not owed.any():
+        owed[0, 1] = 1.0
+    scaled: Array = owed / owed.max() * 10 ** draw.uniform(6, 9)
+    return scaled
+
+
+def _lit(wired: Fabric, demand: DemandMatrix, draw: np.random.Generator) -> CircuitSet:
+    """Return no circuits, those of Algorithm 1 for nearly this demand, or random ones."""
+    servers = len(wired.servers)
+    if draw.random() < 0.4:
+        noise = draw.lognormal(0.0, 0.02, (servers, servers))
+        before = DemandMatrix(wired.servers, demand.array * noise)
+        return MIXNET.circuits(wired, wired.regions[0], before, CircuitSet())
+    free, pairs = [wired.optical] * servers, []
+    for _ in range(4 * servers if draw.random() < 0.75 else 0):
+        i, j = sorted(draw.choice(servers, 2, replace=False).tolist())
+        if take_ports(free, i, j):
+            pairs.append((i, j))
+    counts = circuit_counts(servers, pairs)
+    return assign_nics(wired, wired.regions[0], counts, CircuitSet())
+
+
+def joint_cases(numbers: range = range(CASES)) -> Iterator[JointCase]:
+    """Yield cases of 3 to 8 servers; a case depends on its number only."""
+    for number in numbers:
+        draw = np.random.default_rng(number)
+        optical, electrical = SPLITS[number % len(SPLITS)]
+        shape = SHAPES[number // len(SPLITS) % len(SHAPES)]
+        wired = fabric(optical, electrical, regions=(int(draw.integers(3, 9)),))
+        owed = _owed(len(wired.servers), draw, shape)
+        demand = DemandMatrix(wired.servers, owed)
+        yield JointCase(number, shape, wired, demand, _lit(wired, demand, draw))

@@ -1,0 +1,110 @@
+"""Emulated optical switch on the loopback interface, for tests of drivers."""
+
+import queue
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
+from controller.southbound.ocs.remote_ocs import DeviceDriver
+from emulator.crossbar.crossbar import MemoryCrossbar, Ports
+from emulator.ocs.device import OcsDevice
+from emulator.ocs.device_faults import OcsFault
+from emulator.ocs.device_spec import DeviceSpec
+from emulator.ocs.server import FRONT_ENDS, OcsServer
+from moefabric.core.ocs import DeviceProfile
+
+
+class EmulatedOcs:
+    """A switch that a thread serves; its state is only accessed in that thread."""
+
+    def __init__(self, server: OcsServer, address: tuple[str, int]) -> None:
+        self.address, self._server = address, server
+        self._calls: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._wake_up, self._woken_up = socket.socketpair()
+        server.loop.watch(self._woken_up, selectors.EVENT_READ, self._call_next)
+
+    @property
+    def device(self) -> OcsDevice:
+        """The state of the switch, for functions that `run` calls."""
+        return self._server.device
+
+    def inject(self, *faults: OcsFault) -> None:
+        """Inject faults."""
+        for fault in faults:
+            self.run(lambda fault=fault: self.device.inject(fault))  # type: ignore[misc]
+
+    def cross_connects(self) -> tuple[CrossConnect, ...]:
+        """Return the cross-connects of the device."""
+        result: list[tuple[CrossConnect, ...]] = []
+        self.run(lambda: result.append(tuple(sorted(self.device.connects))))
+        return result[0]
+
+    def run(self, function: Callable[[], object]) -> None:
+        """Call a function in the serving thread, and wait for its end."""
+        finished = threading.Event()
+
+        def call() -> None:
+            function()
+            finished.set()
+
+        self._calls.put(call)
+        self._wake_up.send(b".")
+        assert finished.wait(5)
+
+    def _call_next(self, _events: int) -> None:
+        self._woken_up.recv(1)
+        self._calls.get()()
+
+    def close(self) -> None:
+        """Close the sockets that wake the serving thread."""
+        self._wake_up.close()
+        self._woken_up.close()
+
+
+@contextmanager
+def ocs_device(
+    front_end: str, ports: int, profile: DeviceProfile, address: tuple[str, int] = ("127.0.0.1", 0)
+) -> Iterator[EmulatedOcs]:
+    """Serve a switch by one front end, until the block ends."""
+    listener = socket.create_server(address)
+    server = OcsServer(MemoryCrossbar(Ports(ports, ports)), DeviceSpec(profile))
+    bound_address: tuple[str, int] = listener.getsockname()[:2]
+    server.open(listener, FRONT_ENDS[front_end])
+    ocs = EmulatedOcs(server, bound_address)
+    stop_receiver, stop = socket.socketpair()
+    thread = threading.Thread(target=server.serve, args=(stop_receiver,))
+    thread.start()
+    try:
+        yield ocs
+    finally:
+        stop.close()
+        thread.join(10)
+        stop_receiver.close()
+        ocs.close()
+
+
+class FaultInjectingDriver:
+    """Driver that injects faults just before each change, so that earlier queries succeed."""
+
+    def __init__(self, driver: DeviceDriver, inject: Callable[[], None]) -> None:
+        self.name, self._driver, self._inject = driver.name, driver, inject
+
+    def cross_connects(self) -> tuple[CrossConnect, ...]:
+        """Return the cross-connects of the device."""
+        return self._driver.cross_connects()
+
+    def apply(self, moves: CrossConnectChange) -> str | None:
+        """Inject the faults, then change the cross-connects."""
+        self._inject()
+        return self._driver.apply(moves)
+
+    def wait_settled(self, deadline_s: float) -> None:
+        """Wait until all light has settled."""
+        self._driver.wait_settled(deadline_s)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._driver.close()

@@ -1,0 +1,50 @@
+"""Process of an optical switch for tests, and the handoff server that gives it a crossbar."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from emulator.linux.event_loop import Timers
+from emulator.ocs.device_spec import LinkTimes
+from emulator.ocs.fd_handoff import HandoffServer
+from tests.support.paths import REPOSITORY
+
+START_TIMEOUT_S = 20
+
+
+def start_ocs(socket_path: Path, *prefix: str) -> subprocess.Popen[bytes]:
+    """Start a process that serves the switch of a handoff socket, or those of a directory.
+
+    Args:
+        socket_path: the socket or directory.
+        prefix: a command that runs the process, such as `setpriv`.
+    """
+    command = [*prefix, sys.executable, "-m", "emulator.ocs", "--socket", str(socket_path)]
+    return subprocess.Popen(command, cwd=REPOSITORY)
+
+
+@contextmanager
+def ocs_process(
+    folder: Path,
+    facts: Mapping[str, object],
+    fds: Sequence[int],
+    links: Callable[[Timers], Callable[[LinkTimes], None]] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Serve a switch by a process, until the block ends.
+
+    Args:
+        folder: where the handoff socket is made.
+        facts: description of the switch (`HandoffServer`).
+        fds: descriptors of the crossbar and of the listening sockets.
+        links: sets links down and up (`HandoffServer`).
+    """
+    handoff = HandoffServer(folder / "ocs0.handoff", facts, fds, links)
+    process = start_ocs(handoff.path)
+    try:
+        handoff.wait_ready(START_TIMEOUT_S)
+        yield process
+    finally:
+        handoff.close()
+        process.wait(timeout=10)

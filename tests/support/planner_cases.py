@@ -1,0 +1,53 @@
+"""Fabrics and demand for tests and benches of the planner."""
+
+import numpy as np
+
+from moefabric.core.ocs import Ocs
+from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.planner.policy import Array
+from moefabric.planner.waterfill import EpsLinks
+
+
+def fabric(regions: int, servers: int, optical: int = 6, electrical: int = 2) -> Fabric:
+    """Return a fabric of equal regions below one leaf, at 100 Gb/s."""
+    wired = tuple(
+        Region(
+            f"r{r}",
+            r,
+            tuple(f"s{r * servers + i}" for i in range(servers)),
+            Ocs(f"ocs{r}", servers * optical),
+        )
+        for r in range(regions)
+    )
+    return Fabric("f", wired, 8, optical, electrical, 100e9, Eps(servers * regions))
+
+
+def demand_matrix(servers: int, seed: int, shape: str) -> Array:
+    """Return bytes [from, to] of a shape, diagonal empty, at most 1e9 a pair.
+
+    Args:
+        servers: Number of servers.
+        seed: Of the random numbers.
+        shape: "skewed" (some servers hot for all, as gating has them), "pareto" (heavy-tailed) or
+            "sparse" (most pairs empty).
+    """
+    draw = np.random.default_rng(seed)
+    owed = {
+        "skewed": lambda: (
+            np.outer(np.ones(servers), draw.dirichlet(np.full(servers, 2.0)))
+            * draw.lognormal(0, 0.2, (servers, servers))
+        ),
+        "pareto": lambda: draw.pareto(1.2, (servers, servers)),
+        "sparse": lambda: (
+            draw.pareto(1.2, (servers, servers)) * (draw.random((servers, servers)) < 0.3)
+        ),
+    }[shape]()
+    np.fill_diagonal(owed, 0.0)
+    scaled: Array = owed / (owed.max() or 1.0) * 1e9
+    return scaled
+
+
+def eps_links(servers: int) -> EpsLinks:
+    """Return the EPS links of a fabric of one region."""
+    wired = fabric(1, servers)
+    return EpsLinks.of(wired, wired.servers)

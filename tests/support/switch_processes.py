@@ -1,0 +1,87 @@
+"""Switches as processes that end with a test, in the test's own network namespace."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from emulator.fabric.datapath import USER
+from emulator.fabric.ovs import Bridge, OpenVSwitch
+from emulator.linux import namespaces
+from emulator.linux.waiting import Deadline
+from tests.support.namespaces import must
+
+
+@contextmanager
+def own_network() -> Iterator[None]:
+    """Moves the calling thread to a new network namespace without IPv6."""
+    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        namespaces.enter_new()
+        namespaces.set_sysctls({"net.ipv6.conf.default.disable_ipv6": "1"})
+        must("ip", "link", "set", "lo", "up")
+        yield
+    finally:
+        namespaces.enter(f"/proc/self/fd/{before}")
+        os.close(before)
+
+
+def wire(a: str, b: str) -> None:
+    """Creates a veth pair."""
+    must("ip", "link", "add", a, "up", "type", "veth", "peer", "name", b)
+    must("ip", "link", "set", b, "up")
+
+
+def start(argv: Sequence[str], undo: ExitStack, **options: Any) -> "subprocess.Popen[bytes]":
+    """Starts a process that ends with `undo`."""
+    process = subprocess.Popen(argv, **{"stdin": subprocess.DEVNULL, **options})
+    undo.callback(end, process)
+    return process
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """Ends a process of a test."""
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGTERM)
+    process.wait(10)
+    for pipe in (process.stdin, process.stdout):
+        if pipe:
+            pipe.close()
+
+
+class SwitchProcess:
+    """A process of switches in the kernel, controlled by lines of JSON."""
+
+    def __init__(
+        self, switches: Sequence[Mapping[str, Any]], management: Path | None, undo: ExitStack
+    ) -> None:
+        """Creates switches; see `emulator.openflow_switch.agent.control_commands`."""
+        argv = [sys.executable, "-m", "emulator.openflow_switch"]
+        self.process = start(argv, undo, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._execute({"make": switches, "management": str(management) if management else None})
+
+    def connect(self, controllers: Mapping[str, tuple[str, int]]) -> None:
+        self._execute({"connect": controllers})
+
+    def _execute(self, command: object) -> None:
+        """Raises AssertionError with the error of the reply."""
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(json.dumps(command).encode() + b"\n")
+        self.process.stdin.flush()
+        reply = json.loads(self.process.stdout.readline() or b'{"error": "it has ended"}')
+        assert "error" not in reply, reply["error"]
+
+
+def open_vswitch(bridges: Sequence[Bridge], folder: Path, undo: ExitStack) -> OpenVSwitch:
+    """Starts Open vSwitch in user space as the emulator does."""
+    ovs, deadline = OpenVSwitch(folder, USER), Deadline.after(20)
+    for argv in (ovs.create_database, lambda: ovs.configure_daemon(deadline)):
+        start(argv(), undo, env={**os.environ, **ovs.environment})
+    ovs.make(bridges, deadline)
+    return ovs

@@ -1,0 +1,123 @@
+"""Wrong input is reported as in tests/golden/errors: all faults at once, with their places."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from moefabric.config.demand_file import read_demand
+from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.loader import load_experiment, load_fabric
+from moefabric.core.errors import SpecError
+from moefabric.runner.workload_loader import workload
+from tests.support.paths import EXAMPLES, GOLDEN
+
+ERRORS = GOLDEN / "errors"
+SET = "# --set "
+SERVERS = ("s0", "s1", "s2", "s3")
+
+
+def read(path: Path) -> None:
+    """Read a file as the command line does.
+
+    The first word of the file's name is its kind. Comments in the file give the settings.
+    """
+    settings = [
+        line.removeprefix(SET)
+        for line in path.read_text(errors="replace").splitlines()
+        if line.startswith(SET)
+    ]
+    match path.stem.split("-")[0]:
+        case "fabric":
+            load_fabric(path, settings)
+        case "experiment":
+            load_experiment(path, settings)
+        case "gating":
+            workload(load_experiment(path, settings), [SERVERS], path.parent)
+        case "demand":
+            read_demand(path)
+        case kind:
+            pytest.fail(f"{path.name}: {kind} is no kind of file")
+
+
+def error_text(path: Path) -> str:
+    """Return the error message for a file, with the file's name instead of its path."""
+    with pytest.raises(SpecError) as error:
+        read(path)
+    return str(error.value).replace(f"{path.parent}/", "") + "\n"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem)
+        for path in sorted([*ERRORS.glob("*.yaml"), *ERRORS.glob("*.json")])
+    ],
+)
+def test_wrong_input_is_reported_word_for_word(path: Path) -> None:
+    assert error_text(path) == path.with_suffix(".log").read_text()
+
+
+def test_every_golden_message_has_its_input() -> None:
+    inputs = {path.stem for path in ERRORS.iterdir() if path.suffix in {".yaml", ".json"}}
+    assert {path.stem for path in ERRORS.glob("*.log")} == inputs
+
+
+def test_load_fabric_names_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"fabric\.yaml: No such file or directory$"):
+        load_fabric(tmp_path / "fabric.yaml")
+
+
+def test_read_demand_refuses_directory(tmp_path: Path) -> None:
+    folder = tmp_path / "demand.json"
+    folder.mkdir()
+    with pytest.raises(SpecError, match="Is a directory"):
+        read_demand(folder)
+
+
+def test_read_demand_refuses_other_number_of_servers(tmp_path: Path) -> None:
+    file = tmp_path / "demand.json"
+    file.write_text("[[0, 1], [2, 0]]")
+    with pytest.raises(SpecError, match=r"demand\.json: 4 servers need 4 rows, 2 given"):
+        read_demand(file, servers=4)
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_changed"),
+    [
+        pytest.param(
+            "training.iterations=7", lambda spec: spec.training.iterations == 7, id="a-number"
+        ),
+        pytest.param(
+            "fabrics[1].optical=2", lambda spec: spec.fabrics[1].optical == 2, id="in-a-list"
+        ),
+        pytest.param(
+            "wiring.regions[0].ocs.settle=5ms",
+            lambda spec: spec.wiring.regions[0].ocs.settle == 5_000_000,
+            id="deep",
+        ),
+        pytest.param(
+            "scale.bytes=1e3", lambda spec: spec.scale.bytes == 1000, id="in-place-of-a-word"
+        ),
+        pytest.param(
+            "scale={bytes: 2000, dilation: 2}",
+            lambda spec: spec.scale.dilation == 2,
+            id="a-mapping",
+        ),
+        pytest.param(
+            "wiring.nic_rate=50e9", lambda spec: spec.wiring.nic_rate == 50e9, id="a-bare-rate"
+        ),
+        pytest.param(
+            "wiring.switch=ovs",
+            lambda spec: spec.wiring.switch == "ovs",
+            id="a-key-not-in-the-file",
+        ),
+    ],
+)
+def test_setting_changes_one_key(
+    setting: str, is_changed: Callable[[ExperimentSpec], bool]
+) -> None:
+    example = EXAMPLES / "prototype.yaml"
+    experiment = load_experiment(example, [setting])
+    assert experiment != load_experiment(example)
+    assert is_changed(experiment)

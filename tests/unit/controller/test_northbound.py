@@ -1,0 +1,360 @@
+"""The northbound interface: responses, errors and its client."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.client import HTTPConnection
+from http.server import ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from controller.client import ControllerClient
+from controller.reconfiguration import Reconciler
+from controller.service.controller import Controller
+from controller.service.northbound import NorthboundHandler, respond
+from controller.southbound.ocs.memory import MemoryOcs
+from controller.southbound.openflow.memory import MemorySwitches
+from moefabric.core.circuits import Transition
+from moefabric.core.errors import ControlError
+from moefabric.core.ocs import CrossConnectMode, Ocs
+from moefabric.core.rules import Rule
+from moefabric.core.topology import Eps, Fabric, Region
+
+REGION = Region("r0", 0, ("s0", "s1", "s2"), Ocs("ocs0", 6, 0))
+FABRIC = Fabric("f", (REGION,), 2, 2, 1, 100e9, Eps(4))
+DEMAND = [[0, 9e9, 1e9], [9e9, 0, 2e9], [1e9, 2e9, 0]]
+LIT = ["s0/o0~s1/o0", "s0/o1~s2/o0", "s1/o1~s2/o1"]
+
+
+class ObservedSwitches(MemorySwitches):
+    """Switches in memory as a controller observes its own."""
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        return self.fabric.servers
+
+    @property
+    def ready(self) -> tuple[str, ...]:
+        return tuple(switch for switch in self.fabric.servers if switch not in self.gone)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return tuple(sorted(self.circuit_rules, key=lambda rule: rule.match))
+
+    def counters(self) -> dict[str, list[Any]]:
+        return {"s0": []}
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.ocs, self.switches = MemoryOcs(FABRIC, REGION), ObservedSwitches(FABRIC)
+        self.controller = Controller(
+            FABRIC, REGION, self.switches, Reconciler(self.ocs, self.switches)
+        )
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        status, reply = respond(self.controller, method, path, raw, self.controller.clock())
+        return status.value, json.loads(json.dumps(reply))
+
+
+@pytest.fixture
+def bench() -> Bench:
+    new_bench = Bench()
+    new_bench.controller.adopt()
+    return new_bench
+
+
+def test_demand_plans_and_lights_circuits(bench: Bench) -> None:
+    status, reply = bench.ask(
+        "POST", "/demand", {"demand": DEMAND, "policy": "mixnet", "servers": ["s0", "s1", "s2"]}
+    )
+    assert status == 200
+    assert reply["plan"]["circuits"] == [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
+    assert (reply["circuits_before"], reply["circuits_after"]) == ([], LIT)
+    assert [str(circuit) for circuit in bench.ocs.circuits()] == LIT
+    phases = reply["phases"]
+    assert set(phases) == {
+        "demand_s",
+        "plan_s",
+        "divert_s",
+        "command_s",
+        "settle_s",
+        "verify_s",
+        "admit_s",
+        "total_s",
+    }
+    assert (
+        phases["total_s"]
+        >= sum(seconds for name, seconds in phases.items() if name != "total_s") * 0.99
+        > 0
+    )
+
+
+def test_demand_uses_mixnet_by_default(bench: Bench) -> None:
+    assert bench.ask("POST", "/demand", {"demand": DEMAND})[1]["plan"]["policy"] == "mixnet"
+    assert (
+        bench.ask("POST", "/demand", {"demand": DEMAND, "policy": "eps"})[1]["circuits_after"] == []
+    )
+
+
+def test_light_lights_exactly_the_named_circuits(bench: Bench) -> None:
+    bench.ask("POST", "/demand", {"demand": DEMAND})
+    status, reply = bench.ask("POST", "/light", {"circuits": ["s2/o1~s0/o1"]})
+    assert (status, reply["circuits_before"], reply["circuits_after"], reply["plan"]) == (
+        200,
+        LIT,
+        ["s0/o1~s2/o1"],
+        None,
+    )
+    assert bench.ask("GET", "/circuits") == (200, {"circuits": ["s0/o1~s2/o1"], "dark": []})
+
+
+def test_light_accepts_a_demand(bench: Bench) -> None:
+    assert bench.ask("POST", "/light", {"demand": DEMAND})[1]["circuits_after"] == LIT
+
+
+def test_rules_lists_the_rules_of_switches(bench: Bench) -> None:
+    bench.ask("POST", "/light", {"circuits": ["s0/o0~s1/o0"]})
+    assert bench.ask("GET", "/rules")[1]["rules"][0] == {
+        "switch": "s0",
+        "to": "s1",
+        "out": "s0/o0",
+        "path": None,
+        "light": True,
+    }
+
+
+def test_health_shows_missing_switches() -> None:
+    bench = Bench()
+    bench.switches.gone = {"s1"}
+    assert bench.ask("GET", "/health") == (
+        200,
+        {
+            "region": "r0",
+            "ready": False,
+            "switches": ["s0", "s2"],
+            "expected": ["s0", "s1", "s2"],
+            "ocs": False,
+        },
+    )
+    bench.switches.gone = set()
+    bench.controller.adopt()
+    assert bench.ask("GET", "/health")[1]["ready"] is True
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "error"),
+    [
+        pytest.param(
+            "GET",
+            "/nothing",
+            None,
+            404,
+            "/nothing: there are /health /circuits",
+            id="no-such-place",
+        ),
+        pytest.param("POST", "/health", {}, 405, "/health is for GET", id="post-to-a-query"),
+        pytest.param("GET", "/demand", None, 405, "/demand is for POST", id="get-of-a-command"),
+        pytest.param("POST", "/demand", b"{", 400, "not JSON: ", id="no-json"),
+        pytest.param("POST", "/demand", [1], 400, "a JSON object is needed", id="no-object"),
+        pytest.param("POST", "/demand", {}, 400, "demand: missing", id="no-demand"),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": [[0, 1]]},
+            400,
+            "demand: 3 servers need a 3x3 matrix",
+            id="not-square",
+        ),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": [[0, -1, 0]] * 3},
+            400,
+            "demand: [0][1]: -1 is not a number of bytes",
+            id="negative",
+        ),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": [["a"] * 3] * 3},
+            400,
+            "demand: could not convert",
+            id="words",
+        ),
+        pytest.param("POST", "/demand", {"demand": "all"}, 400, "demand: ", id="a-word"),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": DEMAND, "policy": "best"},
+            400,
+            "policy: 'best' is not one of mixnet",
+            id="policy",
+        ),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": DEMAND, "policy": 1},
+            400,
+            "policy: a name is needed, not 1",
+            id="policy-number",
+        ),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": DEMAND, "servers": ["s0", "s1", "s9"]},
+            400,
+            "servers: s0, s1, s9 are not",
+            id="strangers",
+        ),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": DEMAND, "servers": 3},
+            400,
+            "servers: a list of names",
+            id="servers-number",
+        ),
+        pytest.param(
+            "POST", "/light", {"circuits": "all"}, 400, "circuits: a list of names", id="no-list"
+        ),
+        pytest.param(
+            "POST",
+            "/light",
+            {"circuits": ["s0/o0"]},
+            400,
+            "circuits: 's0/o0' is not a circuit",
+            id="half-a-circuit",
+        ),
+        pytest.param(
+            "POST",
+            "/light",
+            {"circuits": ["s0/o0~s1/o0", "s0/o0~s2/o0"]},
+            400,
+            "more than one circuit would end at s0/o0",
+            id="clash",
+        ),
+        pytest.param(
+            "POST",
+            "/light",
+            {"circuits": ["s0/o7~s9/o0"]},
+            400,
+            "s0/o7, s9/o0: not an optical NIC of r0",
+            id="no-such-nic",
+        ),
+    ],
+)
+def test_malformed_requests_are_refused_in_one_line_and_change_nothing(
+    bench: Bench, method: str, path: str, body: Any, status: int, error: str
+) -> None:
+    bench.ask("POST", "/light", {"circuits": LIT})
+    reply = bench.ask(method, path, body)
+    assert reply[0] == status
+    assert error in reply[1]["error"]
+    assert "\n" not in reply[1]["error"]
+    assert bench.ask("GET", "/circuits")[1]["circuits"] == LIT
+
+
+def test_refusal_of_a_device_is_status_503(bench: Bench) -> None:
+    bench.ocs.refusal = '-222,"Data out of range"'
+    status, reply = bench.ask("POST", "/demand", {"demand": DEMAND})
+    assert status == HTTPStatus.SERVICE_UNAVAILABLE
+    assert reply["error"].startswith(
+        'ocs0 refuses: -222,"Data out of range"; nothing has changed; traffic is on no light'
+    )
+
+
+def test_eps_controller_refuses_demands() -> None:
+    controller = Controller(FABRIC, None, ObservedSwitches(FABRIC), None)
+    status, reply = respond(controller, "POST", "/demand", b'{"demand": []}', 0.0)
+    assert (status.value, reply) == (
+        400,
+        {"error": "the EPS has no OCS, so there is no light to change"},
+    )
+    assert respond(controller, "GET", "/health", b"", 0.0)[1]["ready"] is True
+
+
+@contextmanager
+def served(controller: Controller) -> Iterator[tuple[str, int]]:
+    handler = type("BoundHandler", (NorthboundHandler,), {"controller": controller})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield ("127.0.0.1", server.server_port)
+        finally:
+            server.shutdown()
+            thread.join(5)
+
+
+def test_client_keeps_its_connection_open(bench: Bench) -> None:
+    with served(bench.controller) as address, ControllerClient(address) as client:
+        assert client.wait_ready(5)["ready"] is True
+        connection = client._http.sock
+        assert client.demand(DEMAND, "spill")["circuits_after"] == LIT
+        with pytest.raises(ControlError, match="policy: 'best' is not one of"):
+            client.demand(DEMAND, "best")
+        assert client.light([])["circuits_before"] == LIT
+        assert (client.circuits(), client.rules(), client.counters()) == ([], [], {"s0": []})
+        assert client._http.sock is connection
+
+
+class Crowded(MemoryOcs):
+    """An OCS that is slow and counts concurrent commands."""
+
+    inside = most = 0
+
+    def reconfigure(
+        self, transition: Transition, mode: CrossConnectMode = CrossConnectMode.SAFE
+    ) -> None:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        threading.Event().wait(0.02)
+        super().reconfigure(transition, mode)
+        self.inside -= 1
+
+
+def test_concurrent_reconfigurations_are_serialised() -> None:
+    ocs, switches = Crowded(FABRIC, REGION), ObservedSwitches(FABRIC)
+    controller = Controller(FABRIC, REGION, switches, Reconciler(ocs, switches))
+    lit: list[str] = []
+
+    def ask(address: tuple[str, int], names: list[str]) -> None:
+        with ControllerClient(address) as client:
+            lit.extend(
+                " ".join(client.light(circuits)["circuits_after"]) for circuits in (names, [])
+            )
+
+    with served(controller) as address:
+        threads = [
+            threading.Thread(target=ask, args=(address, names)) for names in (LIT[:1], LIT[1:], LIT)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    assert len(lit) == 6
+    assert ocs.most == 1
+
+
+def test_request_without_content_length_is_refused(bench: Bench) -> None:
+    with served(bench.controller) as address:
+        connection = HTTPConnection(*address, timeout=5)
+        connection.putrequest("POST", "/demand")
+        connection.endheaders()
+        response = connection.getresponse()
+        assert response.status == HTTPStatus.BAD_REQUEST
+        assert "Content-Length" in json.loads(response.read())["error"]
+        connection.close()
+
+
+def test_wait_ready_ends_at_its_deadline() -> None:
+    with (
+        ControllerClient(("127.0.0.1", 1)) as client,
+        pytest.raises(ControlError, match=r"127.0.0.1:1: not ready within 0.1 s: (?i:.*refused)"),
+    ):
+        client.wait_ready(0.1)

@@ -1,0 +1,387 @@
+"""Recovery of regions and the EPS: traffic avoids failures and returns."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.recovery.failure_history import MOST_CLEARED, FailureHistory
+from controller.recovery.failure_state import DetectedFailure, NicEvent, NicStates, new_failures
+from controller.recovery.relays import select_relays
+from moefabric.core.circuits import Circuit, CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.errors import ControlError
+from moefabric.core.failures import FailureKind
+from moefabric.core.rules import eps_rules, server_rules
+from moefabric.core.topology import Eps, EpsKind, Fabric, Nic
+from moefabric.planner.plan import POLICIES, plan
+from moefabric.planner.waterfill import EpsLinks
+from moefabric.simulator.fluid import Link
+from tests.support.fabrics import fabric
+from tests.support.recovery_bench import Bench
+
+FOUR = fabric(2, 2)
+SMALL = st.builds(
+    fabric,
+    st.integers(1, 2),
+    st.integers(1, 3),
+    regions=st.sampled_from([(2,), (3,), (4,), (2, 2), (3, 2)]),
+    eps=st.builds(Eps, st.integers(1, 4), st.integers(0, 3), kind=st.sampled_from(EpsKind)),
+)
+RING = ["s0/o0~s1/o0", "s1/o1~s2/o0", "s2/o1~s3/o0", "s3/o1~s0/o1"]
+MATRIX = [[0, 9, 1, 1], [9, 0, 1, 1], [1, 1, 0, 9], [1, 1, 9, 0]]
+
+
+def nics(*names: str) -> frozenset[Nic]:
+    return frozenset(map(Nic.parse, names))
+
+
+def lit(bench: Bench, *circuits: str) -> Bench:
+    bench.controllers["r0"].light({"circuits": list(circuits)}, 0.0)
+    return bench
+
+
+def used(way: tuple[Link, ...]) -> set[str]:
+    return {end for link in way for end in link if "/" in end}
+
+
+def marks(wired: Fabric) -> list[str | None]:
+    return [
+        None,
+        *(f"e{k}" for k in range(wired.electrical)),
+        *(f"o{k}" for k in range(wired.optical)),
+    ]
+
+
+def all_ways(bench: Bench) -> dict[tuple[str, str, str | None], tuple[Link, ...]]:
+    servers = bench.fabric.servers
+    cases = [(a, b, m) for a, b in product(servers, servers) if a != b for m in marks(bench.fabric)]
+    return {(a, b, m): bench.route(a, b, m) for a, b, m in cases}
+
+
+def meet(wired: Fabric, a: str, b: str) -> bool:
+    """Whether packets of two servers can meet: without spines, only a region chooses its rail."""
+    if wired.spines or not wired.rail_optimised:
+        return True
+    both = {nic.index for nic in wired.usable_electrical(a)} & {
+        nic.index for nic in wired.usable_electrical(b)
+    }
+    return bool(both) and wired.region_of[a] is wired.region_of[b]
+
+
+@st.composite
+def broken(draw: st.DrawFn) -> tuple[Bench, list[Nic]]:
+    """Return a fabric with some circuits, and NICs that are to fail."""
+    bench = Bench(draw(SMALL))
+    every = [nic for server in bench.fabric.servers for nic in bench.fabric.nics(server)]
+    for region in bench.fabric.regions:
+        free: list[Nic] = draw(
+            st.permutations([n for s in region.servers for n in bench.fabric.optical_nics(s)])
+        )
+        pairs = [
+            Circuit(a, b)
+            for a, b in zip(free[::2], free[1::2], strict=False)
+            if a.server != b.server
+        ]
+        bench.controllers[region.name].light({"circuits": [str(c) for c in pairs]}, 0.0)
+    return bench, draw(st.lists(st.sampled_from(every), unique=True, max_size=len(every)))
+
+
+@given(broken())
+@settings(max_examples=40, deadline=None)
+def test_packets_avoid_failed_nics_and_reach_every_reachable_server(
+    situation: tuple[Bench, list[Nic]],
+) -> None:
+    bench, gone = situation
+    bench.deliver(gone, up=False)
+    wired = bench.fabric.without_nics(gone)
+    relayed = {name: bench.recovery(name).relay_circuits for name in bench.controllers}
+    reached = {
+        server
+        for server in wired.servers
+        if wired.usable_electrical(server) or server in relayed[wired.region_of[server].name]
+    }
+    for (a, b, mark), way in all_ways(bench).items():
+        assert not used(way) & set(map(str, gone)), f"{a} to {b} by {mark}: {way}"
+        assert way or not {a, b} <= reached or not meet(wired, a, b), f"{a} to {b} by {mark}"
+
+
+@given(broken())
+@settings(max_examples=40, deadline=None)
+def test_isolated_server_gets_a_relay_if_any_peer_has_a_circuit(
+    situation: tuple[Bench, list[Nic]],
+) -> None:
+    bench, gone = situation
+    bench.deliver(gone, up=False)
+    wired = bench.fabric.without_nics(gone)
+    for region in wired.regions:
+        circuits = bench.recovery(region.name).relay_circuits
+        taken = {nic for circuit in circuits.values() for nic in (circuit.a, circuit.b)}
+        for server in region.servers:
+            if wired.usable_electrical(server) or server in circuits:
+                continue
+            able = [
+                peer
+                for peer in region.servers
+                if wired.usable_electrical(peer) and set(wired.usable_optical(peer)) - taken
+            ]
+            assert not able or not set(wired.usable_optical(server)) - taken
+
+
+@given(broken())
+@settings(max_examples=40, deadline=None)
+def test_rules_return_when_all_nics_work_again(situation: tuple[Bench, list[Nic]]) -> None:
+    bench, gone = situation
+    for nic in gone:
+        bench.deliver([nic], up=False)
+    bench.deliver(gone, up=True)
+    fresh = Bench(bench.fabric)
+    for name in bench.controllers:
+        fresh.controllers[name].light({"circuits": list(map(str, bench.lit(name)))}, 0.0)
+    assert bench.switches.entries() == fresh.switches.entries()
+    assert not any(bench.recovery(name).history.standing() for name in bench.controllers)
+
+
+def test_failed_electrical_nic_moves_only_its_own_traffic() -> None:
+    bench = Bench(FOUR)
+    before = all_ways(bench)
+    bench.deliver(["s0/e0"], up=False)
+    for key, way in all_ways(bench).items():
+        assert "s0/e0" not in used(way)
+        assert way == before[key] or "s0/e0" in used(before[key])
+    assert bench.route("s0", "s3", "e0") == (("s0/e1", "leaf0"), ("leaf0", "s3/e0"))
+    assert bench.route("s3", "s0", "e0") == (("s3/e0", "leaf0"), ("leaf0", "s0/e1"))
+
+
+def test_relay_carries_traffic_both_ways() -> None:
+    bench = lit(Bench(FOUR), *RING)
+    bench.deliver(["s0/e0", "s0/e1"], up=False)
+    assert bench.recovery().relays == {"s0": "s1"} == bench.eps.relays
+    assert [one.action for one in bench.eps.history.standing()] == [
+        "s0 waits for a relay; s0 is reached by s1"
+    ] * 2
+    for mark in ("e0", "e1", "o0", None):
+        assert bench.route("s0", "s2", mark)[:2] == (("s0/o0", "ocs"), ("ocs", "s1/o0")), mark
+        assert bench.route("s2", "s0", mark)[-2:] == (("s1/o0", "ocs"), ("ocs", "s0/o0")), mark
+    assert bench.route("s0", "s3", None) == (
+        ("s0/o1", "ocs"),
+        ("ocs", "s3/o1"),
+    )  # its own circuit comes first
+
+
+def test_relay_circuit_is_lit_if_needed() -> None:
+    bench = Bench(FOUR)
+    bench.deliver(["s2/e0", "s2/e1"], up=False)
+    assert bench.lit() == CircuitSet.of(["s0/o1~s2/o1"])
+    assert bench.route("s3", "s2", "e1")[-1] == ("ocs", "s2/o1")
+
+
+def test_failed_relay_is_replaced() -> None:
+    bench = lit(Bench(FOUR), *RING)
+    bench.deliver(["s0/e0", "s0/e1"], up=False)
+    bench.deliver(["s1/e0", "s1/e1"], up=False)
+    assert bench.recovery().relays == {"s0": "s3", "s1": "s2"} == bench.eps.relays
+    assert bench.route("s0", "s1", "e0")
+    assert used(bench.route("s2", "s0", "e0")) == {"s2/e0", "s3/e0", "s3/o1", "s0/o1"}
+
+
+def test_relays_wait_for_the_eps_controller_but_circuits_do_not() -> None:
+    bench = lit(Bench(FOUR), *RING)
+    bench.deliver(["s0/e0", "s0/e1"], up=False, relight=False)
+    bench.eps_absent = True
+    answered = bench.controllers["r0"].light({"circuits": RING[:2]}, 0.0)
+    assert answered["circuits_after"] == RING[:2]
+    with pytest.raises(ControlError, match="no answer"):
+        bench.controllers["r0"].relight()
+    bench.eps_absent = False
+    bench.controllers["r0"].relight()
+    assert bench.eps.relays == {"s0": "s1"}
+
+
+def test_relay_uses_its_other_nic() -> None:
+    bench = lit(Bench(FOUR), *RING)
+    bench.deliver(["s0/e0", "s0/e1"], up=False)
+    bench.deliver(["s1/e0"], up=False)
+    assert bench.recovery().relays == {"s0": "s1"}
+    for mark in marks(FOUR):
+        assert used(bench.route("s2", "s0", mark)) >= {"s1/e1", "s1/o0", "s0/o0"}, mark
+
+
+def test_select_relays_keeps_relays_and_prefers_unlit_nics() -> None:
+    out = FOUR.without_nics(nics("s0/e0", "s0/e1"))
+    there = {"s0": Circuit.parse("s0/o1~s3/o1")}
+    assert select_relays(out, out.regions[0], CircuitSet.of(RING), there) == there
+    elsewhere = CircuitSet.of(["s1/o1~s2/o0"])
+    assert select_relays(out, out.regions[0], elsewhere, {}) == {"s0": Circuit.parse("s0/o1~s1/o0")}
+
+
+def test_failed_nic_halves_the_eps_budget() -> None:
+    budget = EpsLinks.of(FOUR.without_nics(nics("s0/e0")), FOUR.servers).budget
+    sending, receiving = budget[:4], budget[4:]
+    assert (sending[0], receiving[0]) == (sending[1] / 2, receiving[1] / 2)
+
+
+@pytest.mark.parametrize("policy", [name for name in POLICIES if name != "eps"])
+def test_plan_avoids_failed_nics_and_keeps_reserved_circuits(policy: str) -> None:
+    held = CircuitSet.of(["s1/o1~s2/o1"])
+    out = FOUR.without_nics(nics("s0/o0", "s3/o0", "s3/o1"))
+    demand = DemandMatrix(FOUR.servers, [[float(x) for x in row] for row in MATRIX])
+    now = CircuitSet.of(RING)
+    for lit_now in (CircuitSet(), now):
+        planned = plan(out, out.regions[0], demand, POLICIES[policy], lit_now, held)
+        ends = {nic for circuit in planned.circuits for nic in (circuit.a, circuit.b)}
+        assert held.circuits <= planned.circuits.circuits
+        assert not ends & out.unusable_nics
+        assert planned.leftover_ports[3] == 0
+
+
+def test_failed_port_replans_the_last_demand() -> None:
+    bench = Bench(fabric(1, 1))
+    bench.controllers["r0"].demand({"demand": MATRIX}, 0.0)
+    assert bench.lit() == CircuitSet.of(["s0/o0~s1/o0", "s2/o0~s3/o0"])
+    bench.deliver(["s1/o0"], up=False, ocs_port=True)
+    assert bench.lit() == CircuitSet.of(["s2/o0~s3/o0"])
+    assert bench.route("s0", "s1", "o0") == (("s0/e0", "leaf0"), ("leaf0", "s1/e0"))
+    (report,) = bench.recovery().history.standing()
+    assert (report.what, report.kind) == ("s1/o0", "ocs-port")
+    bench.deliver(["s1/o0"], up=True, ocs_port=True)
+    assert bench.lit() == CircuitSet.of(["s0/o0~s1/o0", "s2/o0~s3/o0"])
+
+
+def test_far_end_of_a_failed_circuit_is_used_again() -> None:
+    bench = Bench(FOUR)
+    bench.controllers["r0"].demand({"demand": MATRIX}, 0.0)
+    before = bench.lit()
+    (gone,) = [nic for circuit in before.between("s0", "s1")[:1] for nic in [circuit.a]]
+    bench.deliver([gone], up=False)
+    after = bench.lit()
+    assert after != before
+    assert after.between("s0", "s1")
+    assert {nic for circuit in after for nic in (circuit.a, circuit.b)} >= {
+        *FOUR.optical_nics("s2")
+    }
+    (report,) = bench.recovery().history.standing()
+    assert report.action == f"its pair is on the EPS; circuits lit again: {after}"
+
+
+def test_pair_uses_the_eps_before_circuits_move() -> None:
+    bench = lit(Bench(FOUR), *RING)
+    bench.deliver(["s0/o0"], up=False, relight=False)
+    assert bench.route("s0", "s1", "o0") == (("s0/e0", "leaf0"), ("leaf0", "s1/e0"))
+    assert bench.route("s1", "s2", "o1") == (("s1/o1", "ocs"), ("ocs", "s2/o0"))
+
+
+def test_link_that_follows_light_counts_only_on_used_circuits() -> None:
+    bench = lit(Bench(FOUR), *RING[:1])
+    bench.deliver(["s2/o0", "s3/o1"], up=False, follows_light=True)  # without circuits there
+    assert bench.recovery().history.to_json()["failures"] == []
+    bench.deliver(["s0/o0"], up=False, follows_light=True)
+    assert bench.lit() == CircuitSet()
+    assert bench.route("s0", "s1", "o0") == (("s0/e0", "leaf0"), ("leaf0", "s1/e0"))
+    bench.deliver(
+        ["s1/o0"], up=False, follows_light=True
+    )  # it went dark with the other end, whose circuit carries no traffic any more
+    assert [one.what for one in bench.recovery().history.standing()] == ["s0/o0"]
+    bench.out = frozenset()
+    lit(bench, *RING[:1])
+    assert bench.route("s0", "s1", "o0") == (("s0/o0", "ocs"), ("ocs", "s1/o0"))
+    bench.deliver(["s0/o0", "s1/o0"], up=True, follows_light=True)
+    assert bench.recovery().history.standing() == []
+
+
+def test_failed_ocs_moves_a_region_to_the_eps() -> None:
+    bench = lit(Bench(FOUR), *RING)
+    bench.ocs["r0"].gone = True
+    bench.deliver([nic for server in FOUR.servers for nic in FOUR.optical_nics(server)], up=False)
+    assert all(way[0][1] == "leaf0" for way in all_ways(bench).values())
+    assert [(f.what, f.kind) for f in bench.recovery().history.standing()] == [("ocs0", "ocs")]
+    with bench.lock:  # another request still waits for the OCS
+        answered = bench.controllers["r0"].demand({"demand": MATRIX}, 0.0)
+    assert answered["circuits_after"] == []
+    bench.ocs["r0"].gone = False
+    bench.deliver([nic for server in FOUR.servers for nic in FOUR.optical_nics(server)], up=True)
+    assert len(bench.lit()) == 4
+    assert bench.recovery().history.standing() == []
+
+
+def test_rails_use_a_rail_of_both_servers() -> None:
+    rails = fabric(1, 2, eps=Eps(4, kind=EpsKind.RAIL))
+    bench = Bench(rails)
+    bench.deliver(["s0/e0"], up=False)
+    for mark in marks(rails):
+        assert used(bench.route("s2", "s0", mark)) == {"s2/e1", "s0/e1"}
+        assert used(bench.route("s0", "s2", mark)) == {"s0/e1", "s2/e1"}
+    assert used(bench.route("s2", "s3", "e0")) == {"s2/e0", "s3/e0"}
+
+
+@pytest.mark.parametrize(
+    ("gone", "expected"),
+    [
+        (["s0/e0"], [DetectedFailure("s0/e0", FailureKind.ELECTRICAL_NIC)]),
+        (["s0/o1"], [DetectedFailure("s0/o1", FailureKind.OPTICAL_NIC)]),
+        (
+            [f"s1/{path}" for path in ("o0", "o1", "e0", "e1")],
+            [DetectedFailure("s1", FailureKind.SERVER)],
+        ),
+        (
+            [f"s{s}/o{k}" for s in range(4) for k in range(2)],
+            [DetectedFailure("ocs0", FailureKind.OCS)],
+        ),
+        (
+            [f"s{s}/o{k}" for s in range(4) for k in range(2)] + ["s2/e0", "s2/e1"],
+            [DetectedFailure("ocs0", FailureKind.OCS), DetectedFailure("s2", FailureKind.SERVER)],
+        ),
+    ],
+    ids=["electrical", "optical", "server", "ocs", "ocs-and-server"],
+)
+def test_new_failures_names_the_largest_failed_component(
+    gone: list[str], expected: list[DetectedFailure]
+) -> None:
+    condition = NicStates().after(NicEvent(nic, up=False, at_ns=1) for nic in nics(*gone))
+    assert list(new_failures(FOUR, FOUR.regions, NicStates(), condition)) == expected
+
+
+def test_partial_recovery_is_no_new_failure() -> None:
+    every = [nic for server in FOUR.servers for nic in FOUR.optical_nics(server)]
+    dark = NicStates().after(NicEvent(nic, up=False, at_ns=1) for nic in every)
+    dawning = dark.after([NicEvent(every[0], up=True, at_ns=2)])
+    assert new_failures(FOUR, FOUR.regions, dark, dawning) == ()
+
+
+def test_select_relays_balances_peers() -> None:
+    out = FOUR.without_nics(nics("s0/e0", "s0/e1", "s1/e0", "s1/e1"))
+    chosen = select_relays(out, out.regions[0], CircuitSet(), {})
+    assert {circuit.far_end(server).server for server, circuit in chosen.items()} == {"s2", "s3"}
+
+
+def test_history_records_actions_and_wakes_readers() -> None:
+    bench = Bench(FOUR)
+    history = bench.recovery().history
+    assert history.to_json() == {"version": 0, "failures": []}
+    bench.deliver(["s0/e1"], up=False)
+    situation = history.to_json(after=0, wait_s=5.0)
+    (report,) = situation["failures"]
+    assert report["action"] == "s0 sends by s0/e0"
+    assert 0 < report["detected_ns"] < report["recovered_ns"]
+    assert report["cleared_ns"] is None
+    bench.deliver(["s0/e1"], up=True)
+    (report,) = history.to_json(after=situation["version"])["failures"]
+    assert report["cleared_ns"] > report["recovered_ns"]
+
+
+def test_history_keeps_standing_failures() -> None:
+    history, stands = FailureHistory(), DetectedFailure("s0/e0", FailureKind.ELECTRICAL_NIC)
+    history.add([stands], 1)
+    for _ in range(MOST_CLEARED + 2):
+        history.add([DetectedFailure("s1/e0", FailureKind.ELECTRICAL_NIC)], 2)
+        history.clear(lambda one: one.what == "s1/e0")
+    history.record_action(1, "s0 sends by s0/e1")
+    situation = history.to_json()["failures"]
+    assert (situation[0]["what"], situation[0]["action"]) == ("s0/e0", "s0 sends by s0/e1")
+    assert len(situation) <= MOST_CLEARED + 2
+
+
+def test_empty_relays_change_no_rules() -> None:
+    assert eps_rules(FOUR, {}) == eps_rules(FOUR)
+    assert server_rules(FOUR, FOUR.regions[0], {}) == server_rules(FOUR, FOUR.regions[0])

@@ -1,0 +1,27 @@
+"""Errors have the text that users read."""
+
+from moefabric.core.errors import CommandFailedError, MoefabricError, SpecError
+
+
+def test_spec_error_has_a_line_for_each_fault() -> None:
+    fault = SpecError([("regions[0].servers", "is missing"), ("", "is empty")])
+    assert str(fault) == "regions[0].servers: is missing\nis empty"
+    assert fault.faults == (("regions[0].servers", "is missing"), ("", "is empty"))
+
+
+def test_command_failed_error_has_command_status_and_output() -> None:
+    fault = CommandFailedError(
+        ["ip", "netns", "add", "s0"], 1, "Cannot create namespace file: File exists\n"
+    )
+    assert (
+        str(fault) == "ip netns add s0 exited 1, saying: Cannot create namespace file: File exists"
+    )
+
+
+def test_command_failed_error_says_that_there_was_no_output() -> None:
+    assert str(CommandFailedError(["false"], 1, " \n")) == "false exited 1, saying: nothing"
+
+
+def test_every_error_is_a_moefabric_error() -> None:
+    assert issubclass(SpecError, MoefabricError)
+    assert issubclass(CommandFailedError, MoefabricError)

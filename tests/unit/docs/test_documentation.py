@@ -1,0 +1,120 @@
+"""The documentation agrees with the project: links, examples and code blocks."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moefabric.config.loader import load_fabric
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.topology import Fabric, Region
+from moefabric.runner import fidelity
+from moefabric.workload.model import MODELS
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+LINK = re.compile(r"\]\(([^)#\s]+)\)")
+PATH = re.compile(r"`((?:moefabric|controller|emulator|agents|tests|docs|examples)/[\w./*-]+)`")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Return the fenced blocks of one language on a page."""
+    text = (ROOT / page).read_text()
+    return [body for kind, body in BLOCK.findall(text) if kind == language]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_relative_links_and_paths_exist(page: Path) -> None:
+    text = page.read_text()
+    links = [target for target in LINK.findall(text) if "://" not in target]
+    absent = [target for target in links if not (page.parent / target).exists()]
+    absent += [path for path in PATH.findall(text) if not list(ROOT.glob(path.rstrip("/")))]
+    assert absent == []
+
+
+def test_guide_shows_the_experiment_as_it_is() -> None:
+    (shown,) = blocks("docs/guides/compare-fabrics.md", "yaml")
+    lines = (ROOT / "examples/training.yaml").read_text().splitlines()
+    assert shown.splitlines() == [line for line in lines if not line.startswith("#")]
+
+
+def test_policy_of_the_guide_gives_a_full_mesh() -> None:
+    (source,) = blocks("docs/guides/write-a-policy.md", "python")
+    namespace: dict[str, Any] = {}
+    exec(compile(source, "write-a-policy.md", "exec"), namespace)
+    fabric: Fabric = load_fabric(ROOT / "examples/fabric.yaml").build()
+    region: Region = fabric.regions[0]
+    demand = DemandMatrix(
+        region.servers, [[0 if i == j else 1 for j in range(4)] for i in range(4)]
+    )
+    circuits = namespace["IN_ORDER"].circuits(fabric, region, demand, CircuitSet())
+    assert {circuit.pair for circuit in circuits} == {
+        (a, b) for i, a in enumerate(region.servers) for b in region.servers[i + 1 :]
+    }
+
+
+def test_shares_of_the_guide_are_as_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = "docs/guides/models-and-gating.md"
+    (source,) = blocks(page, "python")
+    monkeypatch.chdir(ROOT)
+    exec(compile(source, "models-and-gating.md", "exec"), {})
+    assert f"`{capsys.readouterr().out.strip()}`" in (ROOT / page).read_text()
+
+
+def test_sizes_of_models_in_the_guide_are_those_of_the_code() -> None:
+    """The table's figures, row by row, in the order of the models."""
+    rows = {
+        cells[1]: cells[2:-1]
+        for line in (ROOT / "docs/guides/models-and-gating.md").read_text().splitlines()
+        if len(cells := [cell.strip().replace(",", "") for cell in line.split("|")]) == 8
+    }
+    columns = [
+        {
+            "MoE layers; layers without experts": f"{model.layers}; {model.dense_layers}",
+            "attention forward MFLOP a token (4096 tokens)": mega(model.attention_flops(4096)),
+            "routed experts of a token MFLOP": mega(model.top_k * model.expert_flops()),
+            "shared expert MFLOP": mega(6 * model.hidden * model.shared_ffn),
+            "head MFLOP": mega(model.head_flops()),
+            "most servers of a token": str(model.node_limit or ""),
+        }
+        for model in MODELS.values()
+    ]
+    for row in columns[0]:
+        shown = [cell.removesuffix(" (latent)") for cell in rows[row]]
+        assert shown == [column[row] for column in columns], row
+
+
+def mega(flops: float) -> str:
+    return f"{flops / 1e6:.0f}" if flops else ""
+
+
+def percent(*bounds: float) -> str:
+    return "; ".join(f"{bound:.0%}".replace("%", " %") for bound in bounds)
+
+
+def verdict_rows() -> list[str]:
+    """Return the limits of the verdicts' table as the code has them."""
+    pairs = [("p50", "median of the abs"), ("p95", "95th percentile of the abs"), ("bias", "bias")]
+    pairs.append(("link", "median error of a full link"))
+    rows = []
+    for field, start in pairs:
+        paced, tcp = getattr(fidelity.PACED, field), getattr(fidelity.TCP, field)
+        limits = [percent(paced[number], tcp[number]) for number in (0, 1)]
+        rows.append(f"{start}.*{re.escape(' | '.join(limits))}")
+    for bound, start in (
+        (fidelity.LATENESS_P95, "lateness"),
+        (fidelity.SETTLE, "error of the OCS's dark time"),
+        (fidelity.DISTURBED, "collectives left out"),
+    ):
+        rows.append(f"{start}.*{percent(bound.degraded)} \\| {percent(bound.invalid)}")
+    return [*rows, f"judged collectives \\| fewer than {fidelity.MIN_COLLECTIVES}"]
+
+
+@pytest.mark.parametrize("row", verdict_rows())
+def test_bounds_of_verdicts_are_those_of_the_code(row: str) -> None:
+    assert re.search(rf"^\| {row}", (ROOT / "docs/results.md").read_text(), re.MULTILINE)

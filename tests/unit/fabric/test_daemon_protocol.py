@@ -1,0 +1,23 @@
+"""Messages between `up` and the fabric process."""
+
+from emulator.fabric.daemon_protocol import UpRequest
+from emulator.linux.processes import ProcessRole, ProcessSpec
+from moefabric.config.run_directory import FabricWiring, ManagementNetwork
+from moefabric.core.topology import Fabric, Region
+
+WIRING = FabricWiring(
+    Fabric("f", (Region("r0", 0, ("s0", "s1"), None),), 1, 0, 1, 1e9, None),
+    ManagementNetwork("198.18.0.0/24"),
+)
+
+
+def test_up_request_survives_encoding_as_one_line() -> None:
+    processes = (
+        ProcessSpec("agent-s0", "s0", ("agent", "--name", "s0"), {"A": "b"}, ProcessRole.AGENT),
+        ProcessSpec("x", "outer", ("x",)),
+    )
+    request = UpRequest(WIRING, "mf0", processes, frozenset({"x"}), 20.0)
+    assert UpRequest.from_line(request.to_line()) == request
+    assert request.to_line().count("\n") == 1
+    agents = request.with_role(ProcessRole.AGENT)
+    assert [process.name for process in agents] == ["agent-s0"]

@@ -1,0 +1,67 @@
+"""Injected hardware failures: interfaces that go down, agents that stop, and refused requests."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from emulator.fabric.hardware_failures import HardwareFailure, HardwareFailures, failed_interfaces
+from emulator.fabric.plan import plan_fabric
+from moefabric.config.run_directory import ManagementNetwork
+from moefabric.core.errors import FabricError
+from moefabric.core.failures import FailureKind
+from moefabric.core.units import Scale
+from tests.support.fabrics import fabric
+
+PLAN = plan_fabric(
+    fabric(2, 1, regions=(2, 2), scale=Scale(1000.0)), ManagementNetwork("198.18.0.0/24")
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "down"),
+    [
+        (FailureKind.NIC, ["s0/e0"], {"s0-e0"}),
+        (FailureKind.NIC, ["s0/o1", "s3/e0"], {"s0-o1", "s3-e0"}),
+        (FailureKind.SERVER, ["s2"], {"s2-o0", "s2-o1", "s2-e0"}),
+        (FailureKind.OCS, ["ocs1"], {"s2-o0", "s2-o1", "s3-o0", "s3-o1", "ocs1-mgmt"}),
+    ],
+    ids=["nic", "nics", "server", "ocs"],
+)
+def test_failure_takes_interfaces_of_component_down(
+    kind: FailureKind, what: list[str], down: set[str]
+) -> None:
+    assert failed_interfaces(PLAN, HardwareFailure(kind, tuple(what))) == down
+
+
+@pytest.mark.parametrize(
+    ("json_request", "message"),
+    [
+        (
+            {"inject": {"kind": "nic", "what": ["s9/e0"]}},
+            "fault nic: s9/e0 is not one of s0/o0, s0/o1, s0/e0, ",
+        ),
+        (
+            {"inject": {"kind": "server", "what": ["ocs0"]}},
+            "fault server: ocs0 is not one of s0, s1, s2, s3",
+        ),
+        ({"inject": {"kind": "ocs", "what": ["s0"]}}, "fault ocs: s0 is not one of ocs0, ocs1"),
+        ({"inject": {"kind": "nic", "what": []}}, "fault nic: of what?"),
+        (
+            {"inject": {"kind": "fibre", "what": ["s0/o0"]}},
+            "fault: 'fibre' is not one of nic, server, ocs",
+        ),
+        ({"inject": {"kind": "nic", "what": "s0/e0"}}, "fault: 's0/e0' is no list of names"),
+        ({"inject": ["s0/e0"]}, "fault: ['s0/e0'] has no kind"),
+        ({"clear": {"kind": "nic", "what": ["s0/e0"]}}, "s0/e0: no such fault"),
+    ],
+    ids=["no-nic", "no-server", "no-ocs", "nothing", "no-kind", "no-list", "no-keys", "not-out"],
+)
+def test_wrong_json_requestis_refused_and_changes_nothing(
+    json_request: Mapping[str, Any], message: str
+) -> None:
+    failures = HardwareFailures(PLAN, lambda _server, _number: None)
+    with pytest.raises(FabricError) as error:
+        failures.handle(json_request)
+    assert str(error.value).startswith(message)
+    assert failures.handle({})["faults"] == []

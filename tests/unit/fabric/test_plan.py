@@ -1,0 +1,218 @@
+"""Plan of a fabric: links, names, ports, rates and addresses."""
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.fabric.links import min_tso_segments
+from emulator.fabric.plan import FABRIC, FabricPlan, Interface, Link, plan_fabric
+from moefabric.config.run_directory import ManagementNetwork
+from moefabric.core.errors import FabricError
+from moefabric.core.ocs import Ocs
+from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.units import Scale
+
+MANAGEMENT = ManagementNetwork("198.18.7.0/24")
+
+
+def fabric(
+    servers: int = 2, optical: int = 1, electrical: int = 1, leaf: int = 4, regions: int = 1
+) -> Fabric:
+    per_region = servers // regions
+    region_specs = tuple(
+        Region(
+            f"r{r}",
+            r,
+            tuple(f"s{r * per_region + s}" for s in range(per_region)),
+            Ocs(f"ocs{r}", per_region * max(1, optical)),
+        )
+        for r in range(regions)
+    )
+    return Fabric("f", region_specs, 2, optical, electrical, 100e9, Eps(leaf), Scale(bytes=2000))
+
+
+def link_named(plan: FabricPlan, name: str) -> Link:
+    return next(link for link in plan.links if link.name == name)
+
+
+def test_host_link_is_unshaped_and_has_all_gpu_addresses() -> None:
+    assert link_named(plan_fabric(fabric(), MANAGEMENT), "s1/host") == Link(
+        "s1/host",
+        Interface(
+            "s1",
+            "eth0",
+            mac="02:00:0a:00:01:01",
+            addresses=("10.0.1.1/8", "10.0.1.2/8"),
+            neighbours=(("10.0.0.1", "02:00:0a:00:00:01"), ("10.0.0.2", "02:00:0a:00:00:01")),
+        ),
+        Interface(FABRIC, "s1-host", 1),
+        1500,
+        None,
+    )
+
+
+def test_host_has_only_servers_of_its_region_as_neighbours() -> None:
+    neighbours = link_named(
+        plan_fabric(fabric(servers=4, regions=2), MANAGEMENT), "s2/host"
+    ).a.neighbours
+    assert neighbours == (("10.1.1.1", "02:00:0a:01:01:01"), ("10.1.1.2", "02:00:0a:01:01:01"))
+
+
+def test_switch_ports_are_its_interfaces_in_order() -> None:
+    plan = plan_fabric(fabric(servers=12, electrical=2, leaf=6), MANAGEMENT)
+    ports = {switch.name: [end.name for end in switch.ports] for switch in plan.switches}
+    assert ports["s1"] == ["s1-host", "s1-o0", "s1-e0", "s1-e1"]
+    assert ports["leaf1"] == [f"leaf1-p{number}" for number in range(1, 15)]
+    assert ports["spine0"] == ["spine0-p1", "spine0-p2"]
+
+
+def test_optical_nic_ends_on_ocs_port_at_emulated_rate() -> None:
+    assert link_named(plan_fabric(fabric(optical=3), MANAGEMENT), "s1/o2") == Link(
+        "s1/o2", Interface(FABRIC, "s1-o2", 4), Interface("ocs0", "ocs0-p6", 6), 1500, 50e6
+    )
+
+
+def test_electrical_nic_ends_on_leaf() -> None:
+    assert link_named(plan_fabric(fabric(servers=4, leaf=2), MANAGEMENT), "s3/e0") == Link(
+        "s3/e0", Interface(FABRIC, "s3-e0", 3), Interface(FABRIC, "leaf1-p2", 2), 1500, 50e6
+    )
+
+
+def test_uplink_rate_matches_nics_of_leaf() -> None:
+    plan = plan_fabric(fabric(servers=4, electrical=2, leaf=2), MANAGEMENT)
+    assert link_named(plan, "leaf1~spine0") == Link(
+        "leaf1~spine0",
+        Interface(FABRIC, "leaf1-p5", 5),
+        Interface(FABRIC, "spine0-p2", 2),
+        1500,
+        100e6,
+    )
+
+
+def test_servers_and_ocses_have_management_addresses() -> None:
+    plan = plan_fabric(fabric(), MANAGEMENT)
+    addresses = {
+        link.a.node: link.a.addresses for link in plan.links if link.name.endswith("/management")
+    }
+    assert addresses == {
+        "s0": ("198.18.7.64/24",),
+        "s1": ("198.18.7.65/24",),
+        "ocs0": ("198.18.7.2/24",),
+    }
+    assert plan.bridge_address == "198.18.7.254/24"
+
+
+def test_switch_plan_has_controller_and_numbered_ports() -> None:
+    plan = plan_fabric(fabric(servers=4, regions=2, leaf=2), MANAGEMENT)
+    switches = {
+        s.name: (s.bridge, s.datapath_id, s.controller[1], [(p.port, p.name) for p in s.ports])
+        for s in plan.switches
+    }
+    assert switches["s3"] == ("sw-s3", 4, 6655, [(1, "s3-host"), (2, "s3-o0"), (3, "s3-e0")])
+    assert switches["leaf1"] == (
+        "leaf1",
+        0x10001,
+        6653,
+        [(1, "leaf1-p1"), (2, "leaf1-p2"), (3, "leaf1-p3")],
+    )
+
+
+def test_ocs_plan_maps_ports_to_interfaces() -> None:
+    (ocs,) = plan_fabric(fabric(optical=2), MANAGEMENT).ocses
+    assert (ocs.name, ocs.spec.ports, ocs.address) == ("ocs0", 4, "198.18.7.2")
+    assert ocs.plugged == ((1, "ocs0-p1"), (2, "ocs0-p2"), (3, "ocs0-p3"), (4, "ocs0-p4"))
+
+
+def test_fabric_without_optical_nics_has_no_ocs() -> None:
+    plan = plan_fabric(fabric(optical=0, electrical=4), MANAGEMENT)
+    assert (plan.ocses, plan.nodes) == ((), ("s0", "s1"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        pytest.param(
+            {"nic_rate_bps": 100e6},
+            r"s0/o0: 50000 b/s is too slow to shape \(100 kb/s at least\)",
+            id="too-slow",
+        ),
+        pytest.param(
+            {"nic_rate_bps": 1e15},
+            r"s0/o0: 500 Gb/s is more than this machine can shape",
+            id="too-fast",
+        ),
+        pytest.param({"optical": 2}, "s1/o0: there is no OCS port 3 for it", id="ocs-too-small"),
+        pytest.param({"eps": None}, "s0/e0: there is no EPS for it", id="no-eps"),
+    ],
+)
+def test_impossible_fabric_is_refused_with_place(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(FabricError, match=message):
+        plan_fabric(replace(fabric(), **changes), MANAGEMENT)  # type: ignore[arg-type]
+
+
+def test_all_unshapeable_links_are_named_at_once() -> None:
+    with pytest.raises(FabricError) as error:
+        plan_fabric(replace(fabric(), nic_rate_bps=1e3), MANAGEMENT)
+    assert [line.split(":")[0] for line in str(error.value).splitlines()] == [
+        "s0/o0",
+        "s0/e0",
+        "s1/o0",
+        "s1/e0",
+    ]
+
+
+def test_interface_name_longer_than_linux_allows_is_refused() -> None:
+    region = Region("r0", 0, ("s0", "a-very-long-name"), Ocs("ocs0", 2))
+    with pytest.raises(
+        FabricError, match="sw-a-very-long-name: Linux has interface names of 15 letters at most"
+    ):
+        plan_fabric(replace(fabric(), regions=(region,)), MANAGEMENT)
+
+
+sizes = st.builds(
+    lambda regions, per_region, optical, electrical, leaf: fabric(
+        regions * per_region, optical, electrical, leaf, regions
+    ),
+    *(
+        st.integers(1, 3),
+        st.integers(2, 6),
+        st.integers(0, 4),
+        st.integers(1, 4),
+        st.integers(1, 8),
+    ),
+)
+
+
+@given(sizes)
+def test_interface_names_are_unique_and_short(any_fabric: Fabric) -> None:
+    plan = plan_fabric(any_fabric, MANAGEMENT)
+    names = Counter((end.node, end.name) for link in plan.links for end in link.ends)
+    assert set(names.values()) == {1}
+    assert all(re.fullmatch(r"[a-z0-9-]{1,15}", name) for _, name in names)
+
+
+@given(sizes)
+def test_switch_port_numbers_match_topology(any_fabric: Fabric) -> None:
+    for switch in plan_fabric(any_fabric, MANAGEMENT).switches:
+        assert [port.port for port in switch.ports] == sorted(
+            any_fabric.ports(switch.name).values()
+        )
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "segments"),
+    [
+        pytest.param(3e6, 8, id="3 Mb/s: eight segments last 32 ms"),
+        pytest.param(20e6, 16, id="20 Mb/s: 10 ms"),
+        pytest.param(1e9, 44, id="1 Gb/s: the kernel's limit"),
+    ],
+)
+def test_frame_lasts_ten_milliseconds_within_limits(rate_bps: float, segments: int) -> None:
+    fabric = Fabric(
+        "f", (Region("r0", 0, ("s0", "s1"), Ocs("ocs0", 2)),), 2, 1, 1, rate_bps, Eps(4)
+    )
+    assert min_tso_segments(plan_fabric(fabric, ManagementNetwork("198.18.0.0/24"))) == segments

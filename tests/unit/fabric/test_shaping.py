@@ -1,0 +1,76 @@
+"""Shaping: possible rates, bursts, and parsing of tc's output."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.fabric.shaping import Shape, burst_bytes, parse_rates_bps, rate_refusal
+from moefabric.core.units import QueueLimit
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "refusal"),
+    [
+        pytest.param(
+            99_999,
+            "99999 b/s is too slow to shape (100 kb/s at least); scale the bytes down by less",
+            id="too-slow",
+        ),
+        pytest.param(
+            float("nan"),
+            "nan b/s is too slow to shape (100 kb/s at least); scale the bytes down by less",
+            id="no-rate",
+        ),
+        pytest.param(100_000, None, id="the-slowest"),
+        pytest.param(50e6, None, id="100-gb-at-1-to-2000"),
+        pytest.param(10e9, None, id="the-fastest"),
+        pytest.param(
+            20e9,
+            "20 Gb/s is more than this machine can shape (10 Gb/s a link); "
+            "scale the bytes down by more",
+            id="too-fast",
+        ),
+    ],
+)
+def test_unshapeable_rate_is_refused_with_remedy(rate_bps: float, refusal: str | None) -> None:
+    assert rate_refusal(rate_bps) == refusal
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "burst"),
+    [
+        pytest.param(1e6, 62, id="less-than-a-frame"),
+        pytest.param(50e6, 3_125, id="half-a-millisecond-of-the-rate"),
+        pytest.param(1e9, 62_500, id="half-a-millisecond-of-a-gigabit"),
+    ],
+)
+def test_burst_covers_timer_lateness_only(rate_bps: float, burst: int) -> None:
+    assert burst_bytes(rate_bps) == burst
+
+
+@given(st.floats(100e3, 10e9))
+def test_burst_is_never_empty_nor_longer_than_half_a_millisecond(rate_bps: float) -> None:
+    assert 1 <= burst_bytes(rate_bps) <= max(1, rate_bps / 8 * 500e-6)
+
+
+def test_rates_are_parsed_with_their_units() -> None:
+    output = (
+        "class htb 1:1 root leaf 10: prio 0 rate 50Mbit ceil 50Mbit burst 12500b cburst 12500b \n"
+        "class htb 1:1 root leaf 10: prio 0 rate 1234Kbit ceil 1234Kbit burst 3028b cburst 3028b \n"
+        "class htb 1:2 root prio 0 rate 7Gbit ceil 7Gbit burst 1b cburst 1b \n"
+        "class htb 1:1 root prio 0 rate 999bit ceil 999bit burst 1b cburst 1b \n"
+    )
+    assert parse_rates_bps(output) == [50e6, 1.234e6, 999]
+
+
+@pytest.mark.parametrize(
+    ("queue", "words"),
+    [
+        (None, "pfifo limit 100000"),
+        (QueueLimit(20), "pfifo limit 20"),
+        (QueueLimit(400_000, in_bytes=True), "bfifo limit 400000"),
+    ],
+)
+def test_queue_drops_beyond_its_limit(queue: QueueLimit | None, words: str) -> None:
+    *_, child = Shape("s0/e0", "s0-e0", 50e6, queue).commands
+    assert child.command == f"qdisc replace dev s0-e0 parent 1:1 handle 10: {words}"

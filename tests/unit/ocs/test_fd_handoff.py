@@ -1,0 +1,155 @@
+"""Handoff of facts and descriptors over unix sockets."""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator.ocs.fd_handoff import (
+    READY,
+    HandoffServer,
+    connect,
+    listen_in_namespace,
+    receive_handoff,
+    send_handoff,
+)
+from moefabric.core.errors import FabricError
+
+FACTS = {"name": "ocs0", "ports": 12, "settle_ns": 25_000_000, "serial": "000001"}
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    theirs.settimeout(0.5)
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    yield reading, writing
+    os.close(reading)
+    os.close(writing)
+
+
+def test_handoff_passes_facts_and_descriptors(
+    ends: tuple[socket.socket, socket.socket], pipe: tuple[int, int]
+) -> None:
+    send_handoff(ends[0], FACTS, pipe)
+    facts, fds = receive_handoff(ends[1])
+    assert facts == FACTS
+    os.write(fds[1], b"through")
+    assert os.read(pipe[0], 16) == b"through"
+    assert not any(os.get_inheritable(fd) for fd in fds)
+    for fd in fds:
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        pytest.param(b"", "nothing received: timed out", id="nothing"),
+        pytest.param(b'{"name": ', "nothing received: timed out", id="half-a-line"),
+        pytest.param(b"[]\n", "facts are a JSON object", id="no-object"),
+        pytest.param(b"what\n", "nothing received", id="no-json"),
+        pytest.param(b"x" * 1_100_000, "too much", id="too-long"),
+    ],
+)
+def test_receive_handoff_refuses_invalid_data(
+    ends: tuple[socket.socket, socket.socket], sent: bytes, message: str
+) -> None:
+    sending = threading.Thread(
+        target=ends[0].sendall, args=(sent,)
+    )  # a flood is more than a socket holds
+    sending.start()
+    with pytest.raises(FabricError, match=message):
+        receive_handoff(ends[1])
+    sending.join(5)
+
+
+def test_receive_handoff_reports_closed_fabric(ends: tuple[socket.socket, socket.socket]) -> None:
+    ends[0].close()
+    with pytest.raises(FabricError, match="closed"):
+        receive_handoff(ends[1])
+
+
+@pytest.fixture
+def handoff(tmp_path: Path, pipe: tuple[int, int]) -> Iterator[HandoffServer]:
+    server = HandoffServer(tmp_path / "ocs0.handoff", FACTS, pipe)
+    yield server
+    server.close()
+
+
+def receive(handoff: HandoffServer) -> socket.socket:
+    """Return a connection that received a handoff and closed its descriptors."""
+    sock = connect(handoff.path, deadline_s=2)
+    sock.settimeout(2)
+    facts, fds = receive_handoff(sock)
+    assert facts == FACTS
+    for fd in fds:
+        os.close(fd)
+    return sock
+
+
+def test_switch_is_served_once_its_process_reports_ready(handoff: HandoffServer) -> None:
+    with receive(handoff) as process:
+        assert not handoff.is_served
+        process.sendall(READY)
+        handoff.wait_ready(deadline_s=2)
+        assert handoff.is_served
+
+
+def test_wait_ready_times_out_without_process(handoff: HandoffServer) -> None:
+    with pytest.raises(
+        FabricError, match=r"ocs0\.handoff: no process served this switch within 0\.05 s"
+    ):
+        handoff.wait_ready(deadline_s=0.05)
+
+
+def test_next_process_gets_switch_when_previous_one_is_gone(handoff: HandoffServer) -> None:
+    first = receive(handoff)
+    with connect(handoff.path, deadline_s=2) as second:
+        second.settimeout(0.1)
+        with pytest.raises(FabricError, match="timed out"):
+            receive_handoff(second)
+        first.close()
+        second.settimeout(2)
+        _, fds = receive_handoff(second)
+        assert len(fds) == 2
+        for fd in fds:
+            os.close(fd)
+
+
+def test_close_disconnects_process_and_removes_socket(handoff: HandoffServer) -> None:
+    with receive(handoff) as process:
+        handoff.close()
+        assert process.recv(1) == b""
+    assert not handoff.path.exists()
+    handoff.close()
+
+
+def test_path_in_use_is_named(handoff: HandoffServer) -> None:
+    with pytest.raises(
+        FabricError, match=r"can't listen on .*ocs0\.handoff: Address already in use"
+    ):
+        HandoffServer(handoff.path, FACTS, ())
+    assert handoff.path.exists()
+
+
+def test_connect_times_out_without_socket(tmp_path: Path) -> None:
+    with pytest.raises(FabricError, match=r"nothing listens on .*absent\.handoff"):
+        connect(tmp_path / "absent.handoff", deadline_s=0.1)
+
+
+def test_address_in_use_is_named() -> None:
+    with listen_in_namespace(None, "127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(
+            FabricError, match=rf"can't listen on 127\.0\.0\.1:{port}: Address already in use"
+        ):
+            listen_in_namespace(None, "127.0.0.1", port)

@@ -1,0 +1,169 @@
+"""RESTCONF without a network: paths, edits as a pure function, encodings."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.ocs.restconf.edit import Edit, Op, apply_edit
+from emulator.ocs.restconf.encoding import from_json, from_xml, to_xml, validate_container
+from emulator.ocs.restconf.errors import RestconfError
+from emulator.ocs.restconf.schema import CONTAINERS, PAIR, TOP, Leaf, Node
+from emulator.ocs.restconf.target import parse_target
+
+TWO = {"pair": [{"ingress": 1, "egress": 13}, {"ingress": 2, "egress": 14}]}
+
+
+def pairs(*connected: tuple[int, int]) -> dict[str, Any]:
+    return {"pair": [{"ingress": p, "egress": q} for p, q in connected]}
+
+
+@pytest.mark.parametrize(
+    ("op", "path", "value", "after"),
+    [
+        pytest.param(
+            Op.MERGE, "cross-connects", pairs((3, 15)), pairs((1, 13), (2, 14), (3, 15)), id="merge"
+        ),
+        pytest.param(
+            Op.MERGE,
+            "cross-connects/pair",
+            [{"ingress": 2, "egress": 15}],
+            pairs((1, 13), (2, 15)),
+            id="merge-a-list",
+        ),
+        pytest.param(
+            Op.MERGE,
+            "cross-connects/pair=2",
+            {"ingress": 2, "egress": 15},
+            pairs((1, 13), (2, 15)),
+            id="merge-an-entry",
+        ),
+        pytest.param(Op.REPLACE, "cross-connects", pairs((3, 15)), pairs((3, 15)), id="replace"),
+        pytest.param(Op.REPLACE, "cross-connects/pairs", [], pairs(), id="replace-a-list"),
+        pytest.param(
+            Op.REPLACE,
+            "cross-connects/pair=1",
+            {"ingress": 1, "egress": 15},
+            pairs((2, 14), (1, 15)),
+            id="replace-an-entry",
+        ),
+        pytest.param(
+            Op.REPLACE,
+            "cross-connects/pair=1/egress",
+            15,
+            pairs((1, 15), (2, 14)),
+            id="replace-a-leaf",
+        ),
+        pytest.param(
+            Op.CREATE,
+            "cross-connects",
+            pairs((3, 15)),
+            pairs((1, 13), (2, 14), (3, 15)),
+            id="create",
+        ),
+        pytest.param(Op.DELETE, "cross-connects", None, {}, id="delete"),
+        pytest.param(Op.DELETE, "cross-connects/pair", None, pairs(), id="delete-a-list"),
+        pytest.param(
+            Op.DELETE, "cross-connects/pair=1", None, pairs((2, 14)), id="delete-an-entry"
+        ),
+    ],
+)
+def test_edit_changes_tree(op: Op, path: str, value: Any, after: Any) -> None:
+    before = deepcopy(TWO)
+    assert apply_edit(before, Edit(op, parse_target(path), value)) == after
+    assert before == TWO
+
+
+@pytest.mark.parametrize(
+    ("op", "path", "value", "status"),
+    [
+        pytest.param(Op.CREATE, "cross-connects", pairs((1, 15)), 409, id="exists"),
+        pytest.param(Op.DELETE, "cross-connects/pair=3", None, 404, id="absent"),
+        pytest.param(
+            Op.MERGE, "cross-connects/pair=3", {"ingress": 3}, 404, id="merge-into-absent"
+        ),
+        pytest.param(Op.DELETE, "cross-connects/pair=1/egress", None, 400, id="mandatory-leaf"),
+        pytest.param(Op.DELETE, "cross-connects/pair=x", None, 400, id="invalid-key"),
+    ],
+)
+def test_impossible_edit_is_refused(op: Op, path: str, value: Any, status: int) -> None:
+    with pytest.raises(RestconfError) as refused:
+        apply_edit(deepcopy(TWO), Edit(op, parse_target(path), value))
+    assert refused.value.status == status
+
+
+matchings = st.dictionaries(st.integers(1, 12), st.integers(13, 24), max_size=6).map(
+    lambda matching: pairs(*matching.items())
+)
+
+
+@given(matchings, matchings)
+def test_replace_and_merge_of_any_matching(before: dict[str, Any], value: dict[str, Any]) -> None:
+    target = parse_target("cross-connects")
+    assert apply_edit(before, Edit(Op.REPLACE, target, deepcopy(value))) == value
+    merged = {
+        pair["ingress"]: pair["egress"]
+        for pair in apply_edit(before, Edit(Op.MERGE, target, value))["pair"]
+    }
+    old, new = (
+        {pair["ingress"]: pair["egress"] for pair in tree["pair"]} for tree in (before, value)
+    )
+    assert merged == old | new
+
+
+@given(matchings)
+def test_xml_round_trip(tree: dict[str, Any]) -> None:
+    sent = to_xml({"optical-switch:cross-connects": tree})
+    node = CONTAINERS["cross-connects"]
+    name, value = from_xml(sent, (node,))
+    assert name == "cross-connects"
+    assert validate_container(node, value).get("pair", []) == tree["pair"]
+
+
+def error_tag(read: Callable[[], object]) -> str | None:
+    """Return the error-tag of a refusal, if there is one."""
+    try:
+        read()
+    except RestconfError as error:
+        return error.tag
+    return None
+
+
+@given(st.binary(max_size=60))
+def test_any_body_is_parsed_or_refused(body: bytes) -> None:
+    reads: list[Callable[[], tuple[str, Any]]] = [
+        lambda: from_json(body),
+        lambda: from_xml(body, (PAIR,)),
+    ]
+    for read in reads:
+        assert error_tag(read) in (None, "malformed-message", "unknown-element")
+
+
+def test_deep_bodies_are_refused() -> None:
+    with pytest.raises(RestconfError):
+        from_json(b'{"pair":' + b"[" * 100_000)
+    with pytest.raises(RestconfError):
+        from_xml(b"<pair>" * 70_000, (PAIR,))
+
+
+@given(st.text(max_size=40))
+def test_any_path_is_resolved_or_refused(path: str) -> None:
+    assert error_tag(lambda: parse_target(path)) in (None, "invalid-value")
+
+
+def descendants(part: Node | Leaf) -> list[Node | Leaf]:
+    return (
+        [part, *(inner for child in part.children for inner in descendants(child))]
+        if isinstance(part, Node)
+        else [part]
+    )
+
+
+def test_every_list_has_its_key_leaf() -> None:
+    for node in (
+        part for top in TOP for part in descendants(top) if isinstance(part, Node) and part.key
+    ):
+        assert node.key in node.leaves

@@ -1,0 +1,195 @@
+"""Server of a switch on the loopback interface, with a crossbar in memory."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from emulator.crossbar.crossbar import CrossConnect, MemoryCrossbar, Ports
+from emulator.linux.event_loop import VirtualTimers
+from emulator.ocs.device import OcsDevice
+from emulator.ocs.device_spec import DeviceSpec
+from emulator.ocs.scpi.front_end import LINE_BYTES, ScpiFrontEnd
+from emulator.ocs.server import MAX_CLIENTS, OcsServer
+from moefabric.core.errors import FabricError
+from moefabric.core.ocs import DeviceProfile, SettleTime
+from tests.support.ocs_lab import BenchClient
+
+SETTLE_NS = 40_000_000
+STATE = b":oxc:swit:conn:stat?\n"
+
+
+@dataclass
+class ServedSwitch:
+    crossbar: MemoryCrossbar
+    connect: Callable[[], socket.socket]
+
+
+@contextlib.contextmanager
+def serving(crossbar: MemoryCrossbar) -> Iterator[ServedSwitch]:
+    """Serve a crossbar by SCPI in a thread of its own."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    at = listener.getsockname()
+    server = OcsServer(crossbar, DeviceSpec(DeviceProfile(settle=SettleTime(fixed_ns=SETTLE_NS))))
+    server.open(listener, ScpiFrontEnd)
+    with contextlib.ExitStack() as resources:
+        stop, stopped = socket.socketpair()
+        resources.enter_context(stopped)
+        thread = threading.Thread(target=server.serve, args=(stopped,))
+        thread.start()
+        resources.callback(thread.join, 5)
+        resources.callback(stop.close)
+
+        def connect() -> socket.socket:
+            return resources.enter_context(socket.create_connection(at, timeout=5))
+
+        yield ServedSwitch(crossbar, connect)
+    assert not thread.is_alive()
+
+
+@pytest.fixture
+def served() -> Iterator[ServedSwitch]:
+    with serving(MemoryCrossbar(Ports(12, 12))) as switch:
+        yield switch
+
+
+def read_line(sock: socket.socket) -> str:
+    line = b""
+    while not line.endswith(b"\n"):
+        data = sock.recv(1)
+        assert data, f"closed after {line!r}"
+        line += data
+    return line.decode().rstrip("\n")
+
+
+def query(sock: socket.socket, line: bytes) -> str:
+    sock.sendall(line)
+    return read_line(sock)
+
+
+def test_opc_query_is_answered_when_light_has_settled(served: ServedSwitch) -> None:
+    client = served.connect()
+    before = time.monotonic_ns()
+    assert query(client, b":oxc:swit:conn:add (@1,4),(@16,13);*opc?\r\n") == "1"
+    assert SETTLE_NS <= time.monotonic_ns() - before < SETTLE_NS + 500_000_000
+    lights = served.crossbar.cross_connects()
+    assert {p: light.out_port for p, light in lights.items()} == {1: 16, 4: 13}
+    assert all(
+        before + SETTLE_NS <= light.lit_at_ns <= time.monotonic_ns() for light in lights.values()
+    )
+
+
+def test_waiting_client_delays_no_other(served: ServedSwitch) -> None:
+    waiting, other = served.connect(), served.connect()
+    waiting.sendall(b":oxc:swit:conn:add (@1),(@16);*opc?\n")
+    while query(other, STATE) == "(@),(@)":  # until the first client's line has come
+        pass
+    before = time.monotonic_ns()
+    assert query(other, b":oxc:swit:size?\n") == "12,12"
+    assert before < max(light.lit_at_ns for light in served.crossbar.cross_connects().values())
+    assert read_line(waiting) == "1"
+
+
+def test_replies_keep_order_of_lines(served: ServedSwitch) -> None:
+    client = served.connect()
+    client.sendall(b":oxc:swit:conn:add (@1),(@16);*opc?\n:oxc:swit:size?\n")
+    assert [read_line(client), read_line(client)] == ["1", "12,12"]
+
+
+def test_incomplete_line_is_not_executed(served: ServedSwitch) -> None:
+    client, other = served.connect(), served.connect()
+    client.sendall(b":oxc:swit:conn:add (@1,2),(@13,1")
+    assert query(other, STATE) == "(@),(@)"
+    client.sendall(b"4)\n")
+    assert query(client, STATE) == "(@1,2),(@13,14)"
+
+
+def test_incomplete_line_of_closed_client_is_not_executed(served: ServedSwitch) -> None:
+    client = served.connect()
+    client.sendall(b":oxc:swit:conn:add (@1),(@13)")
+    client.close()
+    assert query(served.connect(), STATE) == "(@),(@)"
+
+
+def test_half_closed_client_gets_pending_replies(served: ServedSwitch) -> None:
+    client = served.connect()
+    client.sendall(b":oxc:swit:conn:add (@1),(@16);*opc?\n")
+    client.shutdown(socket.SHUT_WR)
+    assert read_line(client) == "1"
+    assert client.recv(1) == b""
+
+
+def try_send_all(sock: socket.socket, data: bytes) -> bool:
+    try:
+        sock.sendall(data)
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_client_that_never_reads_is_not_read_and_delays_no_other(served: ServedSwitch) -> None:
+    deaf, other = served.connect(), served.connect()
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    deaf.settimeout(0.5)
+    questions = b"*idn?\n" * 4096
+    deadline = time.monotonic() + 20
+    while try_send_all(deaf, questions):
+        assert query(other, b"*opc?\n") == "1"
+        assert time.monotonic() < deadline
+    assert query(other, b":oxc:swit:size?\n") == "12,12"
+
+
+def test_overlong_line_is_refused(served: ServedSwitch) -> None:
+    client = served.connect()
+    client.sendall(b":oxc:swit:disc:all;" * (3 * LINE_BYTES // 19))
+    client.sendall(b"\n")
+    assert (
+        query(client, b":syst:err:all?\n")
+        == '-363,"Input buffer overrun; a line has at most 65536 bytes"'
+    )
+    assert query(client, b"*idn?\n").startswith("Polatis,")
+
+
+def test_non_ascii_bytes_are_a_command_error(served: ServedSwitch) -> None:
+    client = served.connect()
+    client.sendall(b"\xff\x00\xfe\n")
+    assert query(client, b":syst:err?\n").startswith('-113,"Undefined header')
+
+
+def test_server_disconnects_clients_beyond_limit(served: ServedSwitch) -> None:
+    clients = [served.connect() for _ in range(MAX_CLIENTS)]
+    assert query(clients[-1], b"*stb?\n") == "0"
+    assert served.connect().recv(1) == b""
+    clients[0].close()
+    assert query(clients[1], b"*stb?\n") == "0"
+
+
+def test_switch_takes_over_lit_crossbar() -> None:
+    crossbar = MemoryCrossbar(Ports(12, 12))
+    lit = {1: CrossConnect(16, 7), 4: CrossConnect(13, 7)}
+    crossbar.load(lit)
+    with serving(crossbar) as served:
+        client = served.connect()
+        assert query(client, STATE) == "(@1,4),(@16,13)"
+        assert query(client, b":oxc:swit:conn:add (@2),(@17);*opc?\n") == "1"
+        assert {p: crossbar.cross_connects()[p] for p in lit} == lit
+
+
+class StuckCrossbar(MemoryCrossbar):
+    """Crossbar whose mirrors do not move."""
+
+    def load(self, lights: Mapping[int, CrossConnect]) -> None:
+        raise FabricError("stuck")
+
+
+def test_crossbar_failure_is_hardware_error_and_changes_nothing() -> None:
+    client = BenchClient(ScpiFrontEnd(OcsDevice(StuckCrossbar(Ports(2, 2)), VirtualTimers())))
+    assert client.send(b":oxc:swit:conn:add (@1),(@3)\n") == b""
+    assert (
+        client.send(b":oxc:swit:conn:stat?;:syst:err?\n")
+        == b'(@),(@);-240,"Hardware error; stuck"\n'
+    )

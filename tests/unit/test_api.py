@@ -1,0 +1,47 @@
+"""The public Python interface: every name exists, is documented and is imported lazily."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import moefabric
+from moefabric import CircuitSet, DemandMatrix, Eps, Fabric, Ocs, Region, plan, policy_named
+from tests.support.paths import REPOSITORY
+
+
+@pytest.mark.parametrize("name", moefabric.__all__)
+def test_public_name_exists_and_has_a_docstring_of_its_own(name: str) -> None:
+    value = getattr(moefabric, name)
+    assert inspect.getdoc(value)
+    assert not (value.__doc__ or "").startswith(f"{name}("), "the docstring is generated"
+
+
+def test_public_names_are_sorted_and_complete() -> None:
+    assert moefabric.__all__ == sorted(moefabric.__all__)
+    lazy = [name for names in vars(moefabric)["_MODULES"].values() for name in names]
+    assert sorted(lazy) == moefabric.__all__
+
+
+def test_unknown_name_raises_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'moefabric' has no attribute 'nothing'"):
+        getattr(moefabric, "nothing")  # noqa: B009 - mypy knows that it doesn't exist
+
+
+def test_import_loads_no_other_module() -> None:
+    loaded = "[name for name in sys.modules if name.startswith('moefabric.') or name == 'numpy']"
+    script = f"import sys, moefabric; print({loaded})"
+    completed = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert completed.stdout == "[]\n"
+
+
+def test_documented_example_plans_four_servers() -> None:
+    region = Region("r0", 0, ("s0", "s1", "s2", "s3"), Ocs("ocs0", ports=12))
+    fabric = Fabric("lab", (region,), 8, 3, 1, 100e9, Eps(servers_per_leaf=4))
+    rows = [[0, 9, 1, 1], [1, 0, 9, 1], [1, 1, 0, 9], [9, 1, 1, 0]]
+    demand = DemandMatrix(region.servers, rows)
+    chosen = plan(fabric, region, demand, policy_named("joint"), CircuitSet())
+    assert chosen.bound_s <= chosen.predicted_s <= 2 * chosen.bound_s
