@@ -7,7 +7,7 @@ from typing import Final
 
 from moefabric.core import forwarding
 from moefabric.core.circuits import CircuitSet
-from moefabric.core.paths import eps_paths
+from moefabric.core.paths import eps_paths, is_optical, relay_path
 from moefabric.core.topology import Fabric
 
 _ROUNDING: Final = 1e-9
@@ -16,7 +16,7 @@ _ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True, order=True)
 class Flow:
-    """Bytes that one server sends another over one path (`o1`, `e0`, `e0.2`)."""
+    """Bytes that one server sends another over one path (`o1`, `e0`, `e0.2`, `r3`)."""
 
     src: str
     dst: str
@@ -26,7 +26,7 @@ class Flow:
     @property
     def is_optical(self) -> bool:
         """Whether the flow leaves by an optical NIC."""
-        return self.path[0] == "o"
+        return is_optical(self.path)
 
 
 @dataclass(frozen=True, order=True)
@@ -36,10 +36,12 @@ class Share:
     Attributes:
         src: The sending server.
         dst: The receiving server.
-        light_bytes: Bytes over the pair's circuits.
+        light_bytes: Bytes over the pair's own circuits.
         eps_bytes: Bytes over the EPS.
         eps_bytes_by_nic: Bytes over the EPS by each electrical NIC of the sender; if empty, they
             are spread evenly.
+        forwarded: Bytes that other servers forward: the root of a relay tree
+            (`moefabric.core.forwarding`) and the bytes that take it.
     """
 
     src: str
@@ -47,6 +49,12 @@ class Share:
     light_bytes: float
     eps_bytes: float
     eps_bytes_by_nic: tuple[float, ...] = ()
+    forwarded: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def forwarded_bytes(self) -> float:
+        """Bytes that other servers forward."""
+        return sum(size for _, size in self.forwarded)
 
 
 @dataclass(frozen=True)
@@ -60,8 +68,13 @@ class Split:
 
     @property
     def light_bytes(self) -> float:
-        """All bytes over circuits."""
+        """All bytes over the circuits of their own pair."""
         return sum(share.light_bytes for share in self.shares)
+
+    @property
+    def forwarded_bytes(self) -> float:
+        """All bytes that other servers forward."""
+        return sum(share.forwarded_bytes for share in self.shares)
 
     @property
     def eps_bytes(self) -> float:
@@ -76,7 +89,8 @@ class PacedFlow:
     Attributes:
         src: The sending server.
         dst: The receiving server.
-        path: The sender's NIC (`o1`, `e0`), and the spine if it isn't the NIC's (`e0.2`).
+        path: The sender's NIC (`o1`, `e0`), and the spine if it isn't the NIC's (`e0.2`), or a
+            relay tree (`r3`).
         bytes: Bytes really sent.
         rate_bps: Rate at which the bytes are paced; None means no pacing.
     """
@@ -134,8 +148,9 @@ def flows(fabric: Fabric, circuits: CircuitSet, split: Iterable[Share]) -> tuple
 
     Bytes over circuits are spread evenly over the pair's circuits. Bytes over the EPS are spread
     evenly over the sender's electrical NICs, unless the share says otherwise, and over the spines
-    between the two servers. On a patch panel, other servers forward the bytes of a pair without a
-    circuit, which are spread evenly over the sender's NICs that lead to the destination.
+    between the two servers. Without an EPS, other servers forward the bytes of a pair without a
+    circuit, which are spread evenly over the sender's NICs that lead to the destination. Forwarded
+    bytes take the relay trees that the share names.
 
     Args:
         fabric: The wired fabric.
@@ -162,12 +177,14 @@ def flows(fabric: Fabric, circuits: CircuitSet, split: Iterable[Share]) -> tuple
             result += [Flow(share.src, share.dst, nic.path, size) for nic in ends]
         if share.eps_bytes:
             result += _flows_without_circuit(fabric, circuits, share)
+        for root, size in share.forwarded:
+            result.append(Flow(share.src, share.dst, relay_path(fabric, root), size))
     return tuple(result)
 
 
 def _flows_without_circuit(fabric: Fabric, circuits: CircuitSet, share: Share) -> Iterator[Flow]:
     paths: dict[str, float]
-    if fabric.patch_panel:
+    if fabric.has_circuits_only:
         nics = forwarding.next_hops(circuits).get((share.src, share.dst), ())
         paths = {nic.path: share.eps_bytes / len(nics) for nic in nics}
     else:
@@ -177,7 +194,7 @@ def _flows_without_circuit(fabric: Fabric, circuits: CircuitSet, share: Share) -
             for path in eps_paths(fabric, share.src, share.dst)
         }
     if not paths:
-        lacks = "way over circuits" if fabric.patch_panel else "electrical NIC"
+        lacks = "way over circuits" if fabric.has_circuits_only else "electrical NIC"
         raise ValueError(f"{share.src} has no {lacks} for {share.eps_bytes:g} bytes to {share.dst}")
     for path, size in paths.items():
         if size:

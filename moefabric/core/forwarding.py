@@ -1,16 +1,25 @@
-"""Forwarding by servers where circuits are the only links, as on a flat patch panel.
+"""Forwarding by servers: packets that pass through the switches of other servers, not their hosts.
 
-The packets of a pair without a circuit pass through other servers. The switches of those servers
-forward them along the fewest circuits; hosts aren't involved. A packet keeps its sender's mark all
-the way, so that flows that left by different NICs stay apart wherever circuits are parallel. Every
-rule leads one circuit nearer to the destination, so that no packet loops.
+Where circuits are the only links, as on a flat patch panel, the packets of a pair without a circuit
+take the fewest circuits. A packet keeps its sender's mark all the way, so that flows that left by
+different NICs stay apart wherever circuits are parallel. Every rule leads one circuit nearer to the
+destination, so that no packet loops.
+
+Where `Fabric.forwarding` is set, senders also choose among relay trees. The relay tree of a server
+is a breadth-first spanning tree of the circuits with that server as its root. A marked packet goes
+up the tree until its destination is below, and then down. It therefore never loops, and replies
+with the same mark return the same way. Between neighbours of the root, the path is over the root.
+The rules depend on circuits alone: a new split needs no new rules.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.paths import relay_path
 from moefabric.core.rules import Rule, direct_rules
 from moefabric.core.topology import Fabric, Nic
 
@@ -93,10 +102,15 @@ def circuit_rules(fabric: Fabric, circuits: CircuitSet) -> frozenset[Rule]:
         circuits: Circuits that are lit.
 
     Returns:
-        Rules for the pairs with a circuit; on a patch panel, of all connected pairs.
+        Rules for the pairs with a circuit; without an EPS, of all connected pairs. They include the
+        rules of relay trees if servers forward.
     """
     rules = direct_rules(circuits)
-    return rules | _transit_rules(fabric, circuits) if fabric.patch_panel else rules
+    if fabric.has_circuits_only:
+        rules |= _transit_rules(fabric, circuits)
+    if fabric.forwarding:
+        rules |= frozenset(_tree_rules(fabric, circuits))
+    return rules
 
 
 def _transit_rules(fabric: Fabric, circuits: CircuitSet) -> frozenset[Rule]:
@@ -111,3 +125,110 @@ def _transit_rules(fabric: Fabric, circuits: CircuitSet) -> frozenset[Rule]:
                 out = str(select_nic(nics, own.path))
                 rules.add(Rule(server, destination, out, own.path))
     return frozenset(rules)
+
+
+# --- relay trees ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RelayTree:
+    """A breadth-first spanning tree of circuits.
+
+    Attributes:
+        root: The server at the root.
+        up: By server, its NIC towards the root; the root has none.
+        down: By server and destination below it, the server's NIC towards the destination.
+    """
+
+    root: str
+    up: Mapping[str, Nic]
+    down: Mapping[str, Mapping[str, Nic]]
+
+    def reaches(self, server: str) -> bool:
+        """Return whether circuits connect a server with the root."""
+        return server == self.root or server in self.up
+
+
+@lru_cache(maxsize=16)
+def relay_trees(circuits: CircuitSet) -> Mapping[str, RelayTree]:
+    """Return the relay tree of each server with a circuit, by the server.
+
+    Servers that are equally near to the root through several neighbours are divided among these,
+    so that the trees together load the circuits evenly. Of parallel circuits, trees take turns.
+    """
+    neighbours = _neighbours(circuits)
+    uses: Counter[tuple[str, str]] = Counter()
+    turns: Counter[frozenset[str]] = Counter()
+    trees = (_relay_tree(root, neighbours, circuits, uses, turns) for root in neighbours)
+    return MappingProxyType({tree.root: tree for tree in trees})
+
+
+def _neighbours(circuits: CircuitSet) -> dict[str, list[str]]:
+    """Return the servers at the far ends of each server's circuits, once each, in order."""
+    found: dict[str, dict[str, None]] = {}
+    for circuit in circuits:
+        for near, far in circuit.directions:
+            found.setdefault(near.server, {})[far.server] = None
+    return {server: list(found[server]) for server in sorted(found)}
+
+
+def _relay_tree(
+    root: str,
+    neighbours: Mapping[str, list[str]],
+    circuits: CircuitSet,
+    uses: Counter[tuple[str, str]],
+    turns: Counter[frozenset[str]],
+) -> RelayTree:
+    """Grow the tree of a root; `uses` and `turns` count what the trees so far have taken."""
+    parent: dict[str, str] = {}
+    level, order = [root], list[str]()
+    while level:
+        candidates: dict[str, list[str]] = {}
+        for near in level:
+            for far in neighbours[near]:
+                if far != root and far not in parent:
+                    candidates.setdefault(far, []).append(near)
+        for far, nears in candidates.items():
+            parent[far] = min(nears, key=lambda near: uses[near, far])
+            uses[parent[far], far] += 1
+        level = list(candidates)
+        order += level
+    up: dict[str, Nic] = {}
+    down: dict[str, dict[str, Nic]] = {}
+    for server in reversed(order):  # children before their parents
+        above = parent[server]
+        parallel, pair = circuits.between(server, above), frozenset((server, above))
+        circuit = parallel[turns[pair] % len(parallel)]
+        turns[pair] += 1
+        up[server] = circuit.end_at(server)
+        below = (server, *down.get(server, ()))
+        down.setdefault(above, {}).update(dict.fromkeys(below, circuit.end_at(above)))
+    return RelayTree(root, up, down)
+
+
+def tree_route(circuits: CircuitSet, src: str, dst: str, root: str) -> tuple[tuple[str, str], ...]:
+    """Return the directed links from a server to another by the relay tree of a root.
+
+    Returns:
+        Links as in `moefabric.simulator.fluid.route`; none if the tree lacks one of the servers.
+    """
+    tree = relay_trees(circuits).get(root)
+    if tree is None or not (tree.reaches(src) and tree.reaches(dst)):
+        return ()
+    links, server, far_ends = list[tuple[str, str]](), src, _far_ends(circuits)
+    while server != dst:
+        nic = tree.down.get(server, {}).get(dst) or tree.up[server]
+        links += [(str(nic), "ocs"), ("ocs", str(far_ends[nic]))]
+        server = far_ends[nic].server
+    return tuple(links)
+
+
+def _tree_rules(fabric: Fabric, circuits: CircuitSet) -> Iterator[Rule]:
+    """Yield the rules of all relay trees: towards the root, unless the destination is below."""
+    for root, tree in relay_trees(circuits).items():
+        mark, region = relay_path(fabric, root), fabric.region_of[root].name
+        for server, nic in tree.up.items():
+            yield Rule(server, region, str(nic), mark, light=True)
+        for server, below in tree.down.items():
+            for destination, nic in below.items():
+                yield Rule(server, destination, str(nic), mark, light=True)

@@ -1,9 +1,12 @@
-"""Paths: the NIC by which a flow leaves a server, the spine that it crosses, and its DSCP mark.
+"""Paths: the NIC by which a flow leaves, the spine or relay tree that it takes, its DSCP mark.
 
 A pair of servers on different leaves spreads its bytes evenly over its NICs and evenly over all
 spines. If each NIC had one spine, 4 NICs would load one of 3 spines twice as much as the others.
 So a NIC whose bytes use several spines has a path for each: `e1.2` leaves by `e1` and crosses
 `spine2`. Evenly loaded uplinks of a leaf are full only if all of them are.
+
+A path over several circuits is named after its relay tree (`moefabric.core.forwarding`): `r3` takes
+the tree whose root is server number 3 of the region.
 """
 
 from collections.abc import Mapping
@@ -47,6 +50,29 @@ def nic_number(path: str) -> int:
     return int(path[1:].partition(".")[0])
 
 
+def is_optical(path: str) -> bool:
+    """Return whether a path leaves a server by an optical NIC (`o1`) or a relay tree (`r3`)."""
+    return path[0] in "or"
+
+
+def relay_path(fabric: Fabric, root: str) -> str:
+    """Return the path that takes the relay tree of a server."""
+    return f"r{fabric.region_of[root].servers.index(root)}"
+
+
+def relay_root(fabric: Fabric, src: str, path: str) -> str | None:
+    """Return the root of the relay tree that a path of a sender takes, if it takes one."""
+    return fabric.region_of[src].servers[int(path[1:])] if path[0] == "r" else None
+
+
+def relay_paths(fabric: Fabric, src: str, dst: str) -> tuple[str, ...]:
+    """Return the paths by which other servers of its region may forward for a pair."""
+    if not fabric.forwarding or fabric.region_of[src] != fabric.region_of[dst]:
+        return ()
+    roots = fabric.region_of[src].servers
+    return tuple(relay_path(fabric, root) for root in roots if root not in (src, dst))
+
+
 def spine_number(path: str) -> int | None:
     """Return the number of the spine that a path names, if it names one."""
     spine = path.partition(".")[2]
@@ -86,9 +112,12 @@ def dscp(fabric: Fabric, path: str) -> int:
 
     Args:
         fabric: The wired fabric.
-        path: A NIC within its server (`o1`, `e0`), or such a NIC and a spine (`e0.2`).
+        path: A NIC within its server (`o1`, `e0`), such a NIC and a spine (`e0.2`), or a relay
+            tree (`r3`).
     """
     spine = spine_number(path)
+    if path[0] == "r":
+        return _free_marks(fabric.optical, fabric.electrical)[-1 - int(path[1:])]
     if spine is None:
         return (_OPTICAL_MARK if path[0] == "o" else _ELECTRICAL_MARK) + nic_number(path)
     return _spine_marks(
@@ -98,7 +127,8 @@ def dscp(fabric: Fabric, path: str) -> int:
 
 def marks_needed(fabric: Fabric) -> int:
     """Return how many different marks a fabric's paths have; `MARKS` is the limit."""
-    return fabric.optical + fabric.electrical + len(spine_paths(fabric))
+    trees = max(len(region.servers) for region in fabric.regions) if fabric.forwarding else 0
+    return fabric.optical + fabric.electrical + len(spine_paths(fabric)) + trees
 
 
 @lru_cache
@@ -134,8 +164,14 @@ def _spine_marks(
     optical: int, electrical: int, spines: int, *, rail_optimised: bool
 ) -> Mapping[str, int]:
     """Return the marks of paths that name a spine: those that no NIC has."""
+    paths = _spine_paths(electrical, spines, rail_optimised=rail_optimised)
+    marks = _free_marks(optical, electrical)
+    return MappingProxyType({path.name: mark for path, mark in zip(paths, marks, strict=False)})
+
+
+@lru_cache
+def _free_marks(optical: int, electrical: int) -> tuple[int, ...]:
+    """Return the marks that no NIC has. Paths with a spine take the first, trees the last."""
     taken = {_OPTICAL_MARK + n for n in range(optical)}
     taken |= {_ELECTRICAL_MARK + n for n in range(electrical)}
-    free = (mark for mark in range(1, MARKS + 1) if mark not in taken)
-    paths = _spine_paths(electrical, spines, rail_optimised=rail_optimised)
-    return MappingProxyType({path.name: mark for path, mark in zip(paths, free, strict=False)})
+    return tuple(mark for mark in range(1, MARKS + 1) if mark not in taken)

@@ -126,7 +126,9 @@ class Fabric:
         scale: How the model's rates, bytes and times are emulated.
         mtu: Largest IP packet on all links, in bytes.
         patch_panel: Whether optical NICs end on a flat patch panel. Its circuits are set once,
-            before the job, and servers forward for pairs without a circuit.
+            before the job. Without an EPS, servers forward for pairs without a circuit.
+        forwarding: Whether server switches forward for other servers by relay trees
+            (`moefabric.core.forwarding`), so that a sender may choose a path over several circuits.
         queue: Room of each NIC's and switch port's queue; None if no packet is dropped.
         unusable_nics: NICs that carry nothing. They stay wired: no name, port or address changes.
     """
@@ -141,6 +143,7 @@ class Fabric:
     scale: Scale = field(default_factory=Scale)
     mtu: int = 1500
     patch_panel: bool = False
+    forwarding: bool = False
     queue: QueueLimit | None = None
     unusable_nics: frozenset[Nic] = frozenset()
 
@@ -273,6 +276,11 @@ class Fabric:
         position, index = divmod(port - 1, self.optical)
         return Nic(region.servers[position], NicKind.OPTICAL, index)
 
+    @property
+    def has_circuits_only(self) -> bool:
+        """Whether a patch panel joins all NICs, so that there is no EPS."""
+        return self.patch_panel and not self.electrical
+
     @cached_property
     def leaves(self) -> tuple[str, ...]:
         """Leaf switches of the EPS."""
@@ -384,10 +392,13 @@ def fabric_description(fabric: Fabric) -> str:
     Returns:
         Text such as `leaf-spine of 4 leaves and 2 spines, 3:1 oversubscribed`.
     """
-    if fabric.patch_panel:
-        return f"flat patch panel of {len(fabric.servers) * fabric.optical} ports, servers forward"
     parts = []
-    if fabric.optical:
+    if fabric.patch_panel:
+        panel = f"flat patch panel of {len(fabric.servers) * fabric.optical} ports"
+        if fabric.has_circuits_only:
+            return f"{panel}, servers forward"
+        parts.append(panel)
+    elif fabric.optical:
         switches = [region.ocs for region in fabric.regions if region.ocs]
         name = "OCS" if len(switches) == 1 else f"{len(switches)} OCSes"
         ports = sorted({ocs.ports for ocs in switches})
@@ -403,4 +414,6 @@ def fabric_description(fabric: Fabric) -> str:
         ratio = fabric.eps.oversubscription if spines else 1.0
         blocking = "non-blocking" if ratio == 1 else f"{ratio:g}:1 oversubscribed"
         parts.append(f"{text}, {blocking}")
+    if fabric.forwarding:
+        parts.append("servers forward")
     return " + ".join(parts)

@@ -11,14 +11,14 @@ simulation of all flows (`moefabric.simulator.event_simulation`).
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from moefabric.core import forwarding
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow
-from moefabric.core.paths import nic_number, spine_of_mark
+from moefabric.core.paths import nic_number, relay_root, spine_of_mark
 from moefabric.core.port_counts import FRAME_HEADER_BYTES, IP_TCP_BYTES
 from moefabric.core.topology import Fabric
 
@@ -46,8 +46,8 @@ def packets_bytes(sent: int, mtu: int) -> int:
 def route(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> Route:
     """Return the links that a flow crosses, as the forwarding rules send it.
 
-    A flow takes the circuit of its path if there is one, and the EPS otherwise. On a patch panel,
-    other servers forward a flow without a circuit.
+    A flow takes the circuit or the relay tree of its path if there is one, and the EPS otherwise.
+    Without an EPS, other servers forward a flow without a circuit.
 
     Args:
         fabric: The wired fabric.
@@ -61,7 +61,12 @@ def route(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> Route:
         near, far = circuit.end_at(flow.src), circuit.end_at(flow.dst)
         if near.path == flow.path:
             return ((str(near), "ocs"), ("ocs", str(far)))
-    if fabric.patch_panel:
+    if root := relay_root(fabric, flow.src, flow.path):
+        if links := forwarding.tree_route(circuits, flow.src, flow.dst, root):
+            return links
+        # Without the tree, packets take the route of those without a mark.
+        flow = replace(flow, path=f"e{fabric.server_index[flow.dst]}")
+    if fabric.has_circuits_only:
         return forwarding.route(circuits, flow.src, flow.dst, flow.path)
     nics, peers = fabric.electrical_nics(flow.src), fabric.electrical_nics(flow.dst)
     if not nics:
