@@ -44,11 +44,8 @@ def up(fabric: Path, settings: tuple[str, ...]) -> None:
 
 def _summary(wiring: FabricWiring) -> str:
     fabric = wiring.fabric
-    nics = (
-        f"{fabric.optical} patch-panel NICs"
-        if fabric.patch_panel
-        else f"{fabric.optical} optical + {fabric.electrical} electrical NICs"
-    )
+    kind = "patch-panel" if fabric.patch_panel else "optical"
+    nics = f"{fabric.optical} {kind} + {fabric.electrical} electrical NICs"
     reason = f" ({wiring.switch_why})" if wiring.switch_why else ""
     parts = (
         f"{len(fabric.servers)} servers of {nics}",

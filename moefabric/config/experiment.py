@@ -43,10 +43,12 @@ ControlTime = Annotated[
 ]
 """A duration, or `measured`."""
 
-PATCH_PANEL_POLICIES: Final = ("topoopt", "static")
+PATCH_PANEL_POLICIES: Final = ("topoopt", "static", "multihop")
 """Policies that set circuits once, as a patch panel requires."""
-STATIC_POLICIES: Final = ("eps", "static", "topoopt")
+STATIC_POLICIES: Final = ("eps", "static", "topoopt", "multihop")
 """Policies that don't change circuits while a job runs."""
+FORWARDING_POLICIES: Final = ("multihop",)
+"""Policies whose split sends bytes through other servers."""
 
 
 class ModelSpec(Section):
@@ -174,6 +176,7 @@ class FabricChoice(NicsSpec):
         "round-robin",
         "static",
         "topoopt",
+        "multihop",
     ]
     """Policy that plans circuits and splits bytes over circuits and EPS."""
     dispatch_light: DispatchLight = "block"
@@ -182,6 +185,11 @@ class FabricChoice(NicsSpec):
     starts over the EPS."""
     hosts: bool = False
     """Whether this fabric consists of the real servers in `hosts`."""
+
+    @property
+    def forwards(self) -> bool:
+        """Whether server switches forward for other servers."""
+        return super().forwards or self.policy in FORWARDING_POLICIES
 
     def policy_faults(self, place: str) -> Iterator[Fault]:
         """Yield a fault if the policy doesn't suit the NICs."""
@@ -294,8 +302,8 @@ class ExperimentSpec(Document):
         if self.training.schedule == "lockstep" and not shape.is_single_group:
             message = "lockstep allows one stage, replica and micro-batch only: leave schedule out"
             yield "training.schedule", message
-        if needed > 1 and any(choice.patch_panel_nics for choice in self.fabrics):
-            message = "stages and replicas are connected by the EPS, which a patch panel lacks"
+        if needed > 1 and not all(choice.electrical for choice in self.fabrics):
+            message = "stages and replicas are connected by the EPS: give servers electrical NICs"
             yield "training.pp", message
 
     def _gating_faults(self) -> Iterator[Fault]:
@@ -327,6 +335,7 @@ class ExperimentSpec(Document):
 
     def _wiring_faults(self, choice: FabricChoice, place: str) -> Iterator[Fault]:
         yield from self.wiring.connection_faults(choice, place, "wiring.")
+        yield from self.wiring.forwarding_faults(choice, place)
 
     def _eps_faults(self, choice: FabricChoice, place: str) -> Iterator[Fault]:
         eps, eps_place = choice.eps, f"{place}.eps"

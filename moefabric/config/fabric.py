@@ -144,7 +144,14 @@ class NicsSpec(Section):
     electrical: int = Field(default=0, ge=0, le=16)
     """NICs on the EPS."""
     patch_panel_nics: int = Field(default=0, ge=0, le=16)
-    """NICs on a flat patch panel, whose circuits are laid once. Excludes the other kinds."""
+    """NICs on a flat patch panel, whose circuits are laid once. Excludes NICs on the OCS."""
+    forwarding: Literal["none", "switch"] = "none"
+    """Who forwards packets over circuits for other servers: nobody, or the server switches."""
+
+    @property
+    def forwards(self) -> bool:
+        """Whether server switches forward for other servers."""
+        return self.forwarding != "none"
 
     @property
     def circuit_nics(self) -> int:
@@ -153,10 +160,9 @@ class NicsSpec(Section):
 
     def nic_faults(self, place: str) -> Iterator[Fault]:
         """Yield a fault if the NICs don't connect a server with the others."""
-        if self.patch_panel_nics and self.optical + self.electrical:
-            reason = "a flat patch panel has all NICs"
-            yield place, f"patch_panel_nics excludes optical and electrical: {reason}"
-        elif self.patch_panel_nics == 1:
+        if self.patch_panel_nics and self.optical:
+            yield place, "patch_panel_nics and optical exclude each other: leave one of them out"
+        elif self.patch_panel_nics == 1 and not self.electrical:
             remedy = "give each server two or more"
             yield place, f"one NIC on a patch panel connects pairs of servers only: {remedy}"
         elif self.optical + self.electrical + self.patch_panel_nics == 0:
@@ -234,6 +240,7 @@ class WiringSpec(Section):
             scale=scale,
             mtu=self.mtu,
             patch_panel=nics.patch_panel_nics > 0,
+            forwarding=nics.forwards,
             queue=self.queue,
         )
 
@@ -260,6 +267,17 @@ class WiringSpec(Section):
         for number, region in enumerate(self.regions):
             with suppress(UnknownError):
                 yield from region.port_faults(nics.optical, f"{place}regions[{number}]")
+
+    def forwarding_faults(self, nics: NicsSpec, place: str) -> Iterator[Fault]:
+        """Yield a fault if servers can't forward or relay trees lack marks."""
+        if not nics.forwards:
+            return
+        servers = max(region.servers for region in self.regions)
+        if not nics.circuit_nics:
+            yield f"{place}.forwarding", "servers forward over circuits: give them optical NICs"
+        elif (marks := servers + nics.circuit_nics + nics.electrical) > MARKS:
+            need = f"{servers} relay trees and the NICs need {marks} DSCP marks, of {MARKS}"
+            yield f"{place}.forwarding", f"{need}: make regions smaller"
 
     def eps_faults(self, nics: NicsSpec, eps: EpsSpec, place: str) -> Iterator[Fault]:
         """Yield faults if an oversubscription has no effect or a rail's paths lack marks."""
@@ -317,6 +335,7 @@ class FabricSpec(WiringSpec, Document):
         yield from collect_faults(
             self.size_faults,
             lambda: self.nics.nic_faults("nics"),
+            lambda: self.forwarding_faults(self.nics, "nics"),
             lambda: self.connection_faults(self.nics, "nics"),
             lambda: self.eps_faults(self.nics, self.eps, "eps"),
             lambda: self.rate_faults(self.scale.build(), "nic_rate"),

@@ -224,11 +224,18 @@ def tree_route(circuits: CircuitSet, src: str, dst: str, root: str) -> tuple[tup
 
 
 def _tree_rules(fabric: Fabric, circuits: CircuitSet) -> Iterator[Rule]:
-    """Yield the rules of all relay trees: towards the root, unless the destination is below."""
+    """Yield the rules of all relay trees: towards the root, unless the destination is below.
+
+    A tree that spans its region needs one rule for all destinations that are not below. Servers
+    that a tree lacks get no rule: their packets take the EPS at once.
+    """
     for root, tree in relay_trees(circuits).items():
-        mark, region = relay_path(fabric, root), fabric.region_of[root].name
+        mark, region = relay_path(fabric, root), fabric.region_of[root]
+        spans = all(map(tree.reaches, region.servers))
         for server, nic in tree.up.items():
-            yield Rule(server, region, str(nic), mark, light=True)
+            for destination in (region.name,) if spans else (root, *tree.up):
+                if destination != server and destination not in tree.down.get(server, {}):
+                    yield Rule(server, destination, str(nic), mark, light=True)
         for server, below in tree.down.items():
             for destination, nic in below.items():
                 yield Rule(server, destination, str(nic), mark, light=True)

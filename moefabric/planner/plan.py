@@ -145,6 +145,7 @@ class Plan:
                         if (by_nic := share.eps_bytes_by_nic)
                         else {}
                     ),
+                    **({"forwarded": dict(share.forwarded)} if share.forwarded else {}),
                 }
                 for share in self.split
             ],

@@ -206,8 +206,8 @@ class CountedTraffic:
         return sum(flow.bytes for flow in flows) / sum(map(self._size, flows))
 
     def _circuits_per_flow(self, transfer: TransferCount) -> float:
-        """Return how many circuits an optical byte crosses; more than one on a patch panel."""
-        if not self.fabric.patch_panel:
+        """Return how many circuits an optical byte crosses; more than one if servers forward."""
+        if not (self.fabric.has_circuits_only or self.fabric.forwarding):
             return 1.0
         use = self._use(transfer)
         optical = [f for order in transfer.orders for f in order.flows if f.is_optical]

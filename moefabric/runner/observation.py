@@ -249,7 +249,7 @@ def _link_rate_errors(fabric: Fabric, run: CollectiveRun) -> list[LabelledError]
     """Measured over expected goodput, minus 1, of each link that should be full all the time."""
     by_link: defaultdict[Link, list[tuple[FlowRecord, float]]] = defaultdict(list)
     for _, record, expected_s in run.arrivals():
-        for link in _links(fabric, record):
+        for link in _links(fabric, run.circuits, record):
             by_link[link].append((record, expected_s))
     full_bytes_per_bps = (
         _FULL_SHARE * run.plan.seconds * goodput_share(fabric.mtu) / 8 / fabric.scale.bytes
@@ -267,8 +267,9 @@ def _link_rate_errors(fabric: Fabric, run: CollectiveRun) -> list[LabelledError]
     return errors
 
 
-def _links(fabric: Fabric, record: FlowRecord) -> tuple[Link, ...]:
+def _links(fabric: Fabric, circuits: CircuitSet, record: FlowRecord) -> tuple[Link, ...]:
     """Return a flow's links; of a circuit only the sender's, as the receiver's is equally full."""
     if record.path[0] == "o":
         return ((f"{record.src}/{record.path}", "ocs"),)
-    return route(fabric, CircuitSet(), Flow(record.src, record.dst, record.path, record.bytes))
+    links = route(fabric, circuits, Flow(record.src, record.dst, record.path, record.bytes))
+    return tuple(link for link in links if link[0] != "ocs")

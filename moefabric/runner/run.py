@@ -154,11 +154,11 @@ def _run_group(
 def _groups(spec: ExperimentSpec) -> Iterator[list[FabricChoice]]:
     """Group fabrics of the same wiring; a patch panel is wired anew for each policy."""
 
-    def key(choice: FabricChoice) -> tuple[bool, int, int, int, str, str]:
+    def key(choice: FabricChoice) -> tuple[bool, int, int, int, bool, str, str]:
         eps = (choice.eps or spec.wiring.eps).model_dump_json()
         policy = choice.policy if choice.patch_panel_nics else ""
         nics = choice.optical, choice.electrical, choice.patch_panel_nics
-        return choice.hosts, *nics, eps, policy
+        return choice.hosts, *nics, choice.forwards, eps, policy
 
     for _, group in groupby(sorted(spec.fabrics, key=key), key=key):
         yield list(group)
@@ -166,11 +166,8 @@ def _groups(spec: ExperimentSpec) -> Iterator[list[FabricChoice]]:
 
 def _name(spec: ExperimentSpec, choice: FabricChoice) -> str:
     """Return a name that no other run of the experiment has."""
-    nics = (
-        f"{choice.patch_panel_nics}p"
-        if choice.patch_panel_nics
-        else f"{choice.optical}o{choice.electrical}e"
-    )
+    circuits = f"{choice.patch_panel_nics}p" if choice.patch_panel_nics else f"{choice.optical}o"
+    nics = f"{circuits}{choice.electrical}e"
     return f"{spec.experiment[:14]}-{nics}-{os.getpid()}"
 
 

@@ -61,6 +61,7 @@ class CollectiveRun:
             flows has arrived.
         count: What the ports counted of the transfer, whose other parts are other regions' runs;
             None if nobody counted.
+        circuits: Circuits that were lit.
     """
 
     iteration: int
@@ -78,6 +79,7 @@ class CollectiveRun:
     harness_ns: int = 0
     flows_s: tuple[float, ...] = ()
     count: TransferCount | None = None
+    circuits: CircuitSet = field(default_factory=CircuitSet)
 
     @property
     def predicted_s(self) -> float:

@@ -268,6 +268,7 @@ class Transfers:
                 region in reconfigured,
                 harness_ns,
                 count=transfer.count,
+                circuits=transfer.flows.circuits,
             )
             for region in planned
         ]

@@ -38,11 +38,21 @@ class Case:
     policy: Policy | None = None
 
 
-def _fabric(electrical: int, eps: Eps | None, optical: int = 0) -> Fabric:
+def _fabric(
+    electrical: int, eps: Eps | None, optical: int = 0, *, forwarding: bool = False
+) -> Fabric:
     servers = ("s0", "s1", "s2", "s3")
     region = Region("r0", 0, servers, Ocs("ocs0", 4 * optical) if optical else None)
     return Fabric(
-        "kinds", (region,), 1, optical, electrical, RATE_BPS, eps, patch_panel=optical > 0
+        "kinds",
+        (region,),
+        1,
+        optical,
+        electrical,
+        RATE_BPS,
+        eps,
+        patch_panel=optical > 0,
+        forwarding=forwarding,
     )
 
 
@@ -68,6 +78,11 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
         "panel": Case(
             _fabric(0, None, optical=2),
             _all([("s0", "s2"), ("s3", "s1"), ("s0", "s1")], ("o0", "o1")),
+            policy=STATIC,
+        ),
+        "relay-trees": Case(
+            _fabric(1, Eps(4), optical=3, forwarding=True),
+            _all([("s0", "s1")], ("o0", "r2", "r3", "e0")) + _all([("s3", "s2")], ("r0", "r1")),
             policy=STATIC,
         ),
     }

@@ -1,5 +1,6 @@
 """Every kind of fabric connects all of its servers, and fluid routes follow its rules."""
 
+from dataclasses import replace
 from itertools import permutations
 from random import Random
 
@@ -14,7 +15,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, Share, flows
 from moefabric.core.forwarding import circuit_rules, next_hops
 from moefabric.core.ocs import Ocs
-from moefabric.core.paths import eps_paths, spine_paths
+from moefabric.core.paths import eps_paths, relay_path, relay_paths, spine_paths
 from moefabric.core.rules import RuleChange
 from moefabric.core.topology import Eps, EpsKind, Fabric, Region, fabric_description
 from moefabric.planner.policy import Policy
@@ -47,6 +48,7 @@ def marks(wired: Fabric) -> list[str | None]:
         *(f"o{k}" for k in range(wired.optical)),
         *(f"e{k}" for k in range(wired.electrical)),
         *(path.name for path in spine_paths(wired)),
+        *(relay_path(wired, root) for root in wired.servers if wired.forwarding),
     ]
 
 
@@ -67,7 +69,7 @@ def lit_fabrics(draw: st.DrawFn) -> tuple[Fabric, CircuitSet]:
     """Any kind of fabric, and light that it can have."""
     if draw(st.booleans()):
         return draw(laid_panels())
-    wired = draw(fabrics())
+    wired = replace(draw(fabrics()), forwarding=draw(st.booleans()))
     return wired, draw(circuit_sets(wired))
 
 
@@ -93,7 +95,7 @@ def test_fluid_route_follows_the_rules(case: tuple[Fabric, CircuitSet]) -> None:
     switches = switched(wired, lit)
     for src, dst in permutations(wired.servers, 2):
         paths = [nic.path for nic in wired.nics(src)] + [p.name for p in eps_paths(wired, src, dst)]
-        for path in paths:
+        for path in (*paths, *relay_paths(wired, src, dst)):
             flow = Flow(src, dst, path, 1.0)
             assert route(wired, lit, flow) == switches.route(src, dst, path, lit)
 
