@@ -65,7 +65,7 @@ class Selection:
         fabrics: Fabrics of the experiment; all if empty.
         group: Name of the cases; the file's if empty.
         fewer_flows: Whether the EPS also carries the demand in fewer flows, one or two for each
-            pair of servers, as emulations do (`moefabric.core.flows.consolidated_flows`).
+            pair of servers, as paced runs do (`moefabric.core.flows.consolidated_flows`).
     """
 
     file: str

@@ -40,8 +40,12 @@ def planned_flows(
     demand: DemandMatrix,
     circuits: CircuitSet,
     groups: Mapping[str, Sequence[str]] | None = None,
+    *,
+    greedy: bool = False,
 ) -> tuple[Flow, ...]:
     """Return the flows of a demand; the demand of each region is split by itself.
+
+    Flows over the EPS are consolidated, unless they are greedy.
 
     Args:
         fabric: The fabric that carries the flows.
@@ -49,13 +53,15 @@ def planned_flows(
         demand: Bytes between servers, of one region or of several.
         circuits: The lit circuits of these regions.
         groups: The servers that work for each region; by default the region's own.
+        greedy: Whether congestion control alone sets the rates of flows. It gives the flows of a
+            NIC equal rates, whatever their sizes: a few large flows end later than many small ones.
     """
     planned: list[Flow] = []
     for servers in (fabric.ep_groups if groups is None else groups).values():
         split = policy.split(fabric, demand.submatrix(servers), circuits)
         spread = flows(fabric, circuits, split)
         by_nic = any(share.eps_bytes_by_nic for share in split)
-        planned += spread if by_nic else consolidated_flows(fabric, spread)
+        planned += spread if by_nic or greedy else consolidated_flows(fabric, spread)
     return tuple(planned)
 
 

@@ -79,6 +79,8 @@ def plan_partial_offload(
     circuits: CircuitSet,
     after_s: Mapping[str, float],
     groups: Groups,
+    *,
+    greedy: bool = False,
 ) -> PartialOffload | None:
     """Return the split that ends soonest while circuits change; None if nothing is owed.
 
@@ -90,15 +92,16 @@ def plan_partial_offload(
         after_s: Model seconds until new circuits carry traffic; regions without an entry keep
             their lit circuits.
         groups: The servers that work for each region.
+        greedy: Whether congestion control alone sets the rates of flows; they are not consolidated.
     """
     parts: dict[str, DelayedSplit] = {}
     early: list[Flow] = []
     for name, servers in groups.items():
         part = _part(fabric, policy, name, demand.submatrix(servers), circuits, after_s)
         lit = part.kept if part.moves else circuits
-        if own := consolidated_flows(fabric, flows(fabric, lit, part.now)):
+        if own := flows(fabric, lit, part.now):
             parts[name] = part
-            early += own
+            early += own if greedy else consolidated_flows(fabric, own)
     if not early:
         return None
     predictions = {

@@ -57,17 +57,23 @@ class TaskFlows:
 
 
 def task_flows(
-    fabric: Fabric, policy: Policy, task: Task, circuits: CircuitSet, groups: Groups
+    fabric: Fabric,
+    policy: Policy,
+    task: Task,
+    circuits: CircuitSet,
+    groups: Groups,
+    *,
+    greedy: bool = False,
 ) -> TaskFlows | None:
     """Return the flows of a task over `circuits` of its regions; None if it sends nothing.
 
     Traffic between servers of different regions crosses the EPS, and ends at one time for all of
-    these regions.
+    these regions. `greedy` flows are not consolidated.
     """
     match task.work:
         case Collective(demand=demand):
             working = {region: groups[region] for region in task.regions}
-            planned = planned_flows(fabric, policy, demand, circuits, working)
+            planned = planned_flows(fabric, policy, demand, circuits, working, greedy=greedy)
             predictions = predict_regions(fabric, circuits, planned, working)
         case Transfer(pairs=pairs, bytes=size) | AllReduce(pairs=pairs, bytes=size):
             circuits = CircuitSet()

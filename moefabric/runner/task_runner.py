@@ -117,7 +117,9 @@ class TaskRunner:
             flows = offload.early if offload is not None else None
         else:
             circuits = self._reconfigurator.circuits(task.regions, ready_ns)
-            flows = task_flows(self.fabric, self.policy, task, circuits, state.groups)
+            flows = task_flows(
+                self.fabric, self.policy, task, circuits, state.groups, greedy=self.transfers.greedy
+            )
         if flows is None:
             self._end(state, number, ready_ns)
             return
@@ -159,6 +161,7 @@ class TaskRunner:
             self._reconfigurator.circuits(task.regions, ready_ns),
             {region: seconds for region, seconds in expected.items() if seconds is not None},
             {region: state.groups[region] for region in task.regions},
+            greedy=self.transfers.greedy,
         )
 
     def _complete_if_done(self, transfer: TaskTransfer) -> None:

@@ -94,7 +94,9 @@ class Transfers:
         self._counted: list[TaskTransfer] = []
         """Transfers under way whose bytes are counted."""
         self.fabric, self.agents, self.clock = fabric, agents, clock
-        self._greedy, self._arming_ns, self._cpu_steal = not paced, arming_ns, cpu_steal
+        self._arming_ns, self._cpu_steal = arming_ns, cpu_steal
+        self.greedy = not paced
+        """Whether congestion control alone sets the rates of flows."""
         self.orders: dict[int, tuple[TaskTransfer, int]] = {}
         """Orders under way by the agents' number, each with its number of flows."""
         self.sent: list[SentTask] = []
@@ -128,7 +130,7 @@ class Transfers:
         A collective starts on all servers at one instant. Transfers between pairs of servers need
         no common instant: each sender may start when it receives its order.
         """
-        task, greedy = state.tasks[number], self._greedy
+        task, greedy = state.tasks[number], self.greedy
         paced = paced_flows(
             self.fabric, flows.flows, flows.predictions, state.groups, greedy=greedy
         )
@@ -179,9 +181,9 @@ class Transfers:
         start = max(ready_ns, self.clock.now_ns() + self.arming_ns(transfer.task, paths))
         elapsed_s = (start - transfer.start_ns) / NS_PER_S / self.fabric.scale.dilation
         seconds = transfer.flows.predictions[region].seconds
-        paced = pace_late_flows(self.fabric, late, seconds - elapsed_s, greedy=self._greedy)
+        paced = pace_late_flows(self.fabric, late, seconds - elapsed_s, greedy=self.greedy)
         after_s = transfer.offload.parts[region].after_s
-        expected = pace_late_flows(self.fabric, late, seconds - after_s, greedy=self._greedy)
+        expected = pace_late_flows(self.fabric, late, seconds - after_s, greedy=self.greedy)
         transfer.streams += ordered_streams(self.fabric, late.circuits, expected, after_s)
         self._order(transfer, late, paced, start, max(seconds, late.seconds))
 

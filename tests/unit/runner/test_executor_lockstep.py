@@ -220,6 +220,19 @@ def test_flows_are_paced_above_the_rate_at_which_all_end_together() -> None:
     assert {r.rate_bps for r in greedy.records} == {None}
 
 
+def test_only_paced_flows_are_consolidated() -> None:
+    everyone = demand(*((a, b) for a in range(4) for b in range(4) if a != b))
+    operations = [Collective("dispatch", "forward", 0, everyone)]
+    counts = [
+        len(run.records)
+        for paced in (True, False)
+        for run in Bench(fabric(0, 3), EpsOnly(), paced=paced)
+        .executor.iteration(0, operations)
+        .collectives
+    ]
+    assert counts == [12, 36], "one flow for each pair, or one for each of a pair's NICs"
+
+
 @pytest.mark.parametrize(
     ("broken", "said"),
     [

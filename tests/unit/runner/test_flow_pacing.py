@@ -2,18 +2,30 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow
 from moefabric.core.units import QueueLimit, Scale
-from moefabric.runner.flow_pacing import LIMITED_HEADROOM, PACING_HEADROOM, pace_bps, paced_flows
+from moefabric.planner.policy import EpsOnly
+from moefabric.runner.flow_pacing import (
+    LIMITED_HEADROOM,
+    PACING_HEADROOM,
+    pace_bps,
+    paced_flows,
+    planned_flows,
+)
+from moefabric.runner.partial_offload import plan_partial_offload
 from moefabric.simulator.fluid import predict_regions
 from tests.support.fabrics import fabric
 
 BURST = 8 * 1500
+SERVERS = ("s0", "s1", "s2", "s3")
+EVERYONE = DemandMatrix(SERVERS, 1e6 * (1 - np.eye(4)))
 
 
 def test_flow_is_paced_to_end_with_its_region() -> None:
@@ -25,6 +37,18 @@ def test_flow_is_paced_to_end_with_its_region() -> None:
     assert [flow.rate_bps for flow in told] == pytest.approx(
         [PACING_HEADROOM * 8 * size / wall_s for size in (10e6, 2.5e6)]
     )
+
+
+@pytest.mark.parametrize(("greedy", "count"), [(False, 12), (True, 36)])
+def test_greedy_flows_stay_on_all_nics(greedy: bool, count: int) -> None:
+    wired, lit = fabric(0, 3), CircuitSet()
+    sent = planned_flows(wired, EpsOnly(), EVERYONE, lit, greedy=greedy)
+    offload = plan_partial_offload(
+        wired, EpsOnly(), EVERYONE, lit, {}, {"r0": SERVERS}, greedy=greedy
+    )
+    assert offload is not None
+    assert len(sent) == len(offload.early.flows) == count
+    assert sum(flow.bytes for flow in sent) == pytest.approx(12e6)
 
 
 @pytest.mark.parametrize(("size", "waits"), [(1, False), (BURST, False), (BURST + 1, True)])
