@@ -3,7 +3,11 @@
 The program runs in the Python of an environment that has ns-3 (`ns3` of PyPI) and imports nothing
 of this project. A scenario has one step and a transport. Flows are TCP connections over IPv4,
 packets are forwarded by routers in the places of switches, and a circuit is a cable from NIC to
-NIC.
+NIC. A server that forwards for others does so as a switch: each of its ports that sends packets of
+other servers has the queue of a switch port, for its own packets as well.
+
+Routers choose by destination address. A port therefore has an address of its own for each relay
+tree, as an emulated fabric has a mark.
 
 A point-to-point link adds 2 bytes to a packet where Ethernet adds 14. Link rates are reduced by
 this ratio, so that a frame lasts as long as an Ethernet frame.
@@ -21,6 +25,8 @@ from ns import ns
 
 _ETHERNET, _POINT_TO_POINT, _TCP_IP = 14, 2, 52
 _FIRST_PORT: Final = 10_000
+_TREE_NETWORKS: Final = 11 << 24
+"""Cables have addresses in 10.0.0.0/8, relay trees in 11.0.0.0/8."""
 _HOST_QUEUE: Final = "100000p"
 """A host holds packets back rather than dropping its own."""
 _SOCKET_TYPES: Final = {
@@ -45,7 +51,7 @@ def main() -> None:
     """Run each scenario in a process forked from this one.
 
     ns-3 takes 20 seconds to load and to compile what its first simulation calls, and some of its
-    assertions end the process.
+    assertions end the process with a code above 128.
     """
     scenarios = json.load(sys.stdin)
     for scenario in scenarios[:1]:
@@ -56,7 +62,10 @@ def main() -> None:
         if not child:
             _print_answer(_Simulation(scenario).run(), started)
             os._exit(0)
-        if os.waitpid(child, 0)[1]:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code == 1:
+            sys.exit(code)  # the child has printed why
+        if code:
             [step] = scenario["steps"]
             _print_answer([{"end_s": None} for _ in step["flows"]], started)
 
@@ -87,8 +96,13 @@ class _Simulation:
         self.node = {name: self.nodes.Get(number) for number, name in enumerate(names)}
         ns.InternetStackHelper().Install(self.nodes)
         self.servers = {flow[end] for flow in self.flows for end in ("src", "dst")}
-        self.interface: dict[tuple[str, str], tuple[int, Any]] = {}
-        """Interface and address at the near end of each directed link."""
+        self.transit = {(start, end) for flow in self.flows for start, end in flow["route"][1:]}
+        """Directed links that carry packets of other nodes than their near end."""
+        self.interface: dict[tuple[str, str], int] = {}
+        """Interface at the near end of each directed link."""
+        self.trees = list(dict.fromkeys(flow["tree"] for flow in self.flows))
+        self.addresses: dict[tuple[str, str, str], Any] = {}
+        """Address at the near end of each directed link, for each relay tree; "" is none."""
         self.devices: dict[tuple[str, str], Any] = {}
         self.kept = [self._cable(*item) for item in enumerate(scenario["cables"])]
         for outage in scenario["outages"]:
@@ -134,15 +148,17 @@ class _Simulation:
         ends = cable["ends"]
         devices = helper.Install(*(self.node[_node(end)] for end in ends))
         for side, (near, far) in enumerate((ends, ends[::-1])):
-            device, host = devices.Get(side), _node(near) in self.servers
-            self._queue(device, is_host=host)
+            device = devices.Get(side)
+            own = _node(near) in self.servers and (near, far) not in self.transit
+            self._queue(device, is_host=own)
             address = ns.Ipv4Address(f"10.{number >> 6}.{number & 63}.{side + 1}")
             ipv4 = self.node[_node(near)].GetObject[ns.Ipv4]()
             interface = ipv4.AddInterface(device)
             mask = ns.Ipv4Mask("255.255.255.252")
             ipv4.AddAddress(interface, ns.Ipv4InterfaceAddress(address, mask))
             ipv4.SetUp(interface)
-            self.interface[near, far] = interface, address
+            self.interface[near, far] = interface
+            self.addresses[near, far, ""] = address
             self.devices[near, far] = device
         return devices
 
@@ -171,18 +187,33 @@ class _Simulation:
             device.SetAttribute("ReceiveErrorModel", ns.PointerValue(model))
             _outage_event()(model, outage["from_s"], outage["until_s"])
 
+    def _address(self, near: str, far: str, tree: str) -> Any:
+        """Return the address of a link's near end in a relay tree.
+
+        Each tree is a /16 of its own: TCP sends from the port's address in the network of the
+        destination.
+        """
+        if (near, far, tree) not in self.addresses:
+            network = _TREE_NETWORKS + (self.trees.index(tree) << 16)
+            address = ns.Ipv4Address(network + len(self.addresses))
+            ipv4 = self.node[_node(near)].GetObject[ns.Ipv4]()
+            mask = ns.Ipv4Mask("255.255.0.0")
+            ipv4.AddAddress(self.interface[near, far], ns.Ipv4InterfaceAddress(address, mask))
+            self.addresses[near, far, tree] = address
+        return self.addresses[near, far, tree]
+
     def _install_routes(self) -> None:
         """Install host routes to both ends of each flow, along its route and back."""
-        known: dict[tuple[str, str], int] = {}
+        known: dict[tuple[str, ...], int] = {}
         for flow in self.flows:
             links = [(start, end) for start, end in flow["route"]]
             back = [(end, start) for start, end in reversed(links)]
             for hops in (links, back):
                 last = hops[-1]
-                address = self.interface[last[1], last[0]][1]
+                address = self._address(last[1], last[0], flow["tree"])
                 for hop in hops:
-                    node, interface = _node(hop[0]), self.interface[hop][0]
-                    key = node, f"{last[1]}, {last[0]}"
+                    node, interface = _node(hop[0]), self.interface[hop]
+                    key = node, *last, flow["tree"]
                     if key not in known:
                         ipv4 = self.node[node].GetObject[ns.Ipv4]()
                         table = ns.Ipv4StaticRoutingHelper().GetStaticRouting(ipv4)
@@ -192,8 +223,9 @@ class _Simulation:
 
     def _applications(self, number: int, flow: Mapping[str, Any]) -> Any:
         """Start the receiver of a flow and schedule its sender; return the receiver."""
-        links = [(start, end) for start, end in flow["route"]]
-        (_, source), (_, target) = self.interface[links[0]], self.interface[links[-1][::-1]]
+        (source_port, next_port), (last_port, target_port) = flow["route"][0], flow["route"][-1]
+        source = self._address(source_port, next_port, flow["tree"])
+        target = self._address(target_port, last_port, flow["tree"])
         there = ns.InetSocketAddress(target, _FIRST_PORT + number).ConvertTo()
         receiver = ns.PacketSinkHelper("ns3::TcpSocketFactory", there)
         sink = receiver.Install(self.node[flow["dst"]])

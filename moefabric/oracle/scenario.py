@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import Flow
+from moefabric.core.paths import relay_root
 from moefabric.core.topology import Fabric
 from moefabric.simulator.fluid import Link, Route, goodput_share, link_rate_bps, route
 
@@ -44,6 +45,8 @@ class RoutedFlow:
         bytes: Payload bytes.
         start_s: Seconds from the start of its step to its own start.
         rate_bps: Payload rate at which a paced sender sends.
+        tree: The relay tree whose rules forward it; empty if none do. Flows to one port may come by
+            different ways if they differ in their trees.
     """
 
     src: str
@@ -52,6 +55,7 @@ class RoutedFlow:
     bytes: float
     start_s: float = 0.0
     rate_bps: float | None = None
+    tree: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,6 +173,7 @@ def _flow_json(flow: RoutedFlow) -> dict[str, Any]:
         "bytes": flow.bytes,
         "start_s": flow.start_s,
         "rate_bps": flow.rate_bps,
+        "tree": flow.tree,
     }
 
 
@@ -250,5 +255,6 @@ def routed_flows(
         if not links:
             raise ValueError(f"{flow.src} has no route to {flow.dst} by {flow.path}")
         rate_bps = 8 * flow.bytes / seconds
-        routed.append(RoutedFlow(flow.src, flow.dst, links, flow.bytes, start_s, rate_bps))
+        tree = flow.path if relay_root(fabric, flow.src, flow.path) else ""
+        routed.append(RoutedFlow(flow.src, flow.dst, links, flow.bytes, start_s, rate_bps, tree))
     return tuple(routed)

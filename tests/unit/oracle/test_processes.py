@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,26 @@ ALL_TO_ALL = Scenario(
         ),
     ),
 )
+
+
+def relayed(*flows: tuple[str, str]) -> Scenario:
+    """Return a scenario of 4 MB over circuits only: each flow has a tree and the servers on it."""
+    routed = [
+        RoutedFlow(
+            way[0],
+            way[-1],
+            tuple((f"{a}/{b}", f"{b}/{a}") for a, b in pairwise(way)),
+            4e6,
+            tree=tree,
+        )
+        for tree, way in flows
+    ]
+    links = {(min(link), max(link)): None for flow in routed for link in flow.route}
+    cables = tuple(Cable(ends, 100e9) for ends in links)
+    return Scenario("relayed", 9000, cables, (FlowStep(tuple(routed)),))
+
+
+TREES = relayed(("r1", "abde"), ("r2", "acde"), ("", "de"))
 
 
 def needed(simulator: SimulatorProcess) -> SimulatorProcess:
@@ -120,3 +142,35 @@ def test_ns3_completes_an_all_to_all_near_the_models_time_and_loses_packets_in_t
     assert completions[3].last_s is not None
     assert completions[3].last_s > outage.until_s
     assert completions[4].ends_s == completions[0].ends_s
+
+
+@pytest.mark.slow
+def test_ns3_forwards_by_relay_tree_through_the_switch_queues_of_servers() -> None:
+    ns3 = needed(processes.ns3())
+    paced = [replace(flow, rate_bps=30e9) for flow in TREES.flows]
+    bound_s = own_simulators.fluid_bound_s(TREES)
+    kept, dropped, smooth = ns3.run(
+        [
+            processes.packet_document(TREES, Transport("cubic")),
+            processes.packet_document(TREES, Transport("cubic", 20)),
+            processes.packet_document(
+                replace(TREES, steps=(FlowStep(tuple(paced)),)), Transport("paced")
+            ),
+        ]
+    )
+    for completion in (kept, smooth):
+        assert completion.lost_packets == 0
+        assert completion.last_s is not None
+        assert bound_s < completion.last_s < 1.35 * bound_s
+    assert dropped.lost_packets > 0
+
+
+@pytest.mark.slow
+def test_ns3_refuses_two_ways_to_a_port_without_relay_trees() -> None:
+    ns3 = needed(processes.ns3())
+    crossed = relayed(("", "abde"), ("", "acde"))
+    documents = [
+        processes.packet_document(case, Transport("cubic")) for case in (ALL_TO_ALL, crossed)
+    ]
+    with pytest.raises(SimulatorError, match="ns-3: relayed: a would send to e/d by two NICs"):
+        ns3.run(documents)
