@@ -18,6 +18,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := test
 
 bin := .venv/bin
+# Packets share the cores with other work. A rerun is printed with its failure.
+reruns := --reruns 2 --rerun-show-tracebacks
 
 .PHONY: demo paper paper-emulated test check unit kernel system docs bench sabotage conformance base-image format clean setup-run setup-test
 
@@ -46,10 +48,10 @@ unit: setup-test
 	$(bin)/python -m pytest $(wildcard tests/unit tests/contract tests/golden)
 
 kernel: setup-test
-	$(bin)/python -m pytest $(wildcard tests/kernel)
+	$(bin)/python -m pytest $(reruns) $(wildcard tests/kernel)
 
 system: setup-test
-	packaging/engine $(bin)/python -m pytest tests/system
+	packaging/engine $(bin)/python -m pytest $(reruns) tests/system
 
 docs: setup-test
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict

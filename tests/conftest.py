@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import pytest_timeout
 from hypothesis import HealthCheck, settings
 
 # The duration of an example depends on the machine's load more than on the code.
@@ -31,6 +32,8 @@ KERNEL_LACKS = "this kernel has no "
 OPTIONAL = "optional: "
 """Start of the reason of a skip for want of an optional extra (`packaging/oracle`)."""
 TIERS = {"kernel": "kernel", "system": "engine"}
+FAILED = pytest.StashKey[bool]()
+TIME_LIMIT = pytest.StashKey[pytest_timeout.Settings]()
 
 
 def _lacks_programs(*names: str, remedy: str) -> str | None:
@@ -93,6 +96,7 @@ def lacks(marker: str) -> str | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test on a machine that lacks its requirements, before any fixture runs."""
+    _restart_timer(item)
     for marker in sorted(REQUIREMENTS.keys() & {mark.name for mark in item.iter_markers()}):
         if missing := lacks(marker):
             pytest.skip(missing)
@@ -129,12 +133,39 @@ def _turn_into_failure(report: pytest.TestReport | pytest.CollectReport) -> None
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a skipped test into a failure in CI."""
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skipped test into a failure in CI, and note whether the test has failed."""
     report = yield
     if _must_not_skip(report):
         _turn_into_failure(report)
+    item.stash[FAILED] = report.failed or (report.when != "setup" and item.stash[FAILED])
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Tear all fixtures down after a failure, so that what runs next has a working fabric."""
+    if item.stash[FAILED]:
+        _restart_timer(item)
+        item.session._setupstate.teardown_exact(None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> None:
+    """Note the time limit of a test for `_restart_timer`."""
+    item.stash[TIME_LIMIT] = settings
+
+
+def _restart_timer(item: pytest.Item) -> None:
+    """Give each attempt at a test the whole of its time limit.
+
+    pytest-timeout starts one timer for all attempts and cancels it when the first one fails.
+    """
+    if TIME_LIMIT in item.stash:
+        item.config.hook.pytest_timeout_cancel_timer(item=item)
+        item.config.hook.pytest_timeout_set_timer(item=item, settings=item.stash[TIME_LIMIT])
 
 
 @pytest.hookimpl(wrapper=True)
