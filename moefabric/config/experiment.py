@@ -336,6 +336,9 @@ class ExperimentSpec(Document):
     def _wiring_faults(self, choice: FabricChoice, place: str) -> Iterator[Fault]:
         yield from self.wiring.connection_faults(choice, place, "wiring.")
         yield from self.wiring.forwarding_faults(choice, place)
+        if choice.forwarding_rate is not None and self.transport != "paced":
+            remedy = "give transport: paced, or leave it out"
+            yield f"{place}.forwarding_rate", f"only the pace of flows keeps to it: {remedy}"
 
     def _eps_faults(self, choice: FabricChoice, place: str) -> Iterator[Fault]:
         eps, eps_place = choice.eps, f"{place}.eps"

@@ -148,10 +148,19 @@ class NicsSpec(Section):
     forwarding: Literal["none", "switch"] = "none"
     """Who forwards packets over circuits for other servers: nobody, or the server switches."""
 
+    forwarding_rate: Rate | None = None
+    """Rate at which a server forwards for all others together, headers included. Default: that of
+    its NICs."""
+
     @property
     def forwards(self) -> bool:
         """Whether server switches forward for other servers."""
         return self.forwarding != "none"
+
+    @property
+    def panel_only(self) -> bool:
+        """Whether a patch panel joins all NICs, so that servers forward for unconnected pairs."""
+        return self.patch_panel_nics > 0 and not self.electrical
 
     @property
     def circuit_nics(self) -> int:
@@ -241,6 +250,7 @@ class WiringSpec(Section):
             mtu=self.mtu,
             patch_panel=nics.patch_panel_nics > 0,
             forwarding=nics.forwards,
+            forwarding_rate_bps=nics.forwarding_rate,
             queue=self.queue,
         )
 
@@ -269,8 +279,10 @@ class WiringSpec(Section):
                 yield from region.port_faults(nics.optical, f"{place}regions[{number}]")
 
     def forwarding_faults(self, nics: NicsSpec, place: str) -> Iterator[Fault]:
-        """Yield a fault if servers can't forward or relay trees lack marks."""
+        """Yield a fault if servers can't forward, relay trees lack marks, or a rate has no use."""
         if not nics.forwards:
+            if nics.forwarding_rate is not None and not nics.panel_only:
+                yield f"{place}.forwarding_rate", "no server forwards: give forwarding: switch"
             return
         servers = max(region.servers for region in self.regions)
         if not nics.circuit_nics:

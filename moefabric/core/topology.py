@@ -14,7 +14,7 @@ from math import ceil
 from typing import Final, Self
 
 from moefabric.core.ocs import Ocs
-from moefabric.core.units import QueueLimit, Scale
+from moefabric.core.units import QueueLimit, Scale, rate_text
 
 HOST_PORT: Final = 1
 """OpenFlow port of a server switch that its host is plugged into."""
@@ -129,6 +129,8 @@ class Fabric:
             before the job. Without an EPS, servers forward for pairs without a circuit.
         forwarding: Whether server switches forward for other servers by relay trees
             (`moefabric.core.forwarding`), so that a sender may choose a path over several circuits.
+        forwarding_rate_bps: Rate in the model at which a server forwards for all others together,
+            in bits per second; None if its NICs alone limit it.
         queue: Room of each NIC's and switch port's queue; None if no packet is dropped.
         unusable_nics: NICs that carry nothing. They stay wired: no name, port or address changes.
     """
@@ -144,6 +146,7 @@ class Fabric:
     mtu: int = 1500
     patch_panel: bool = False
     forwarding: bool = False
+    forwarding_rate_bps: float | None = None
     queue: QueueLimit | None = None
     unusable_nics: frozenset[Nic] = frozenset()
 
@@ -396,7 +399,7 @@ def fabric_description(fabric: Fabric) -> str:
     if fabric.patch_panel:
         panel = f"flat patch panel of {len(fabric.servers) * fabric.optical} ports"
         if fabric.has_circuits_only:
-            return f"{panel}, servers forward"
+            return f"{panel}, {_forwarders(fabric)}"
         parts.append(panel)
     elif fabric.optical:
         switches = [region.ocs for region in fabric.regions if region.ocs]
@@ -415,5 +418,10 @@ def fabric_description(fabric: Fabric) -> str:
         blocking = "non-blocking" if ratio == 1 else f"{ratio:g}:1 oversubscribed"
         parts.append(f"{text}, {blocking}")
     if fabric.forwarding:
-        parts.append("servers forward")
+        parts.append(_forwarders(fabric))
     return " + ".join(parts)
+
+
+def _forwarders(fabric: Fabric) -> str:
+    rate_bps = fabric.forwarding_rate_bps
+    return "servers forward" + ("" if rate_bps is None else f" {rate_text(rate_bps)} each")

@@ -12,7 +12,14 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import Flow
 from moefabric.core.paths import relay_root
 from moefabric.core.topology import Fabric
-from moefabric.simulator.fluid import Link, Route, goodput_share, link_rate_bps, route
+from moefabric.simulator.fluid import (
+    Link,
+    Route,
+    goodput_share,
+    is_forwarding,
+    link_rate_bps,
+    route,
+)
 
 LINK_DELAY_S: Final = 1e-6
 """Propagation delay of a cable, and of a circuit through the OCS: 200 m of fibre."""
@@ -215,9 +222,11 @@ class Transport:
 
 
 def physical_route(links: Route) -> Route:
-    """Return a route with each circuit as one link: light passes the OCS without a queue."""
+    """Return a route's cables, each circuit as one: light passes the OCS without a queue."""
     joined: list[Link] = []
     for start, end in links:
+        if is_forwarding((start, end)):
+            continue
         if start == _OCS:
             joined[-1] = (joined[-1][0], end)
         else:

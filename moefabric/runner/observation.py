@@ -20,7 +20,7 @@ from moefabric.runner.run_records import (
     ReconfigurationRun,
     RunFailures,
 )
-from moefabric.simulator.fluid import Link, goodput_share, link_rate_bps, route
+from moefabric.simulator.fluid import Link, goodput_share, is_forwarding, link_rate_bps, route
 from moefabric.workload.iteration import Collective
 from moefabric.workload.tasks import AllReduce
 
@@ -268,8 +268,8 @@ def _link_rate_errors(fabric: Fabric, run: CollectiveRun) -> list[LabelledError]
 
 
 def _links(fabric: Fabric, circuits: CircuitSet, record: FlowRecord) -> tuple[Link, ...]:
-    """Return a flow's links; of a circuit only the sender's, as the receiver's is equally full."""
+    """Return a flow's cables; of a circuit only the sender's, as the receiver's is equally full."""
     if record.path[0] == "o":
         return ((f"{record.src}/{record.path}", "ocs"),)
     links = route(fabric, circuits, Flow(record.src, record.dst, record.path, record.bytes))
-    return tuple(link for link in links if link[0] != "ocs")
+    return tuple(link for link in links if link[0] != "ocs" and not is_forwarding(link))

@@ -10,9 +10,11 @@ simulation of all flows (`moefabric.simulator.event_simulation`).
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import inf
+from typing import Final
 
 from moefabric.core import forwarding
 from moefabric.core.circuits import CircuitSet
@@ -23,9 +25,16 @@ from moefabric.core.port_counts import FRAME_HEADER_BYTES, IP_TCP_BYTES
 from moefabric.core.topology import Fabric
 
 Link = tuple[str, str]
-"""A directed link between switches, NICs and `ocs`."""
+"""A directed link between switches, NICs and `ocs`, or a server's forwarding (`is_forwarding`)."""
 Route = tuple[Link, ...]
 """The links of a flow, in order; none if the flow can't reach its destination."""
+
+_FORWARDING: Final = "forwarding"
+
+
+def is_forwarding(link: Link) -> bool:
+    """Return whether a link stands for what a server forwards, rather than for a cable."""
+    return link[1] == _FORWARDING
 
 
 def goodput_share(mtu: int) -> float:
@@ -47,7 +56,8 @@ def route(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> Route:
     """Return the links that a flow crosses, as the forwarding rules send it.
 
     A flow takes the circuit or the relay tree of its path if there is one, and the EPS otherwise.
-    Without an EPS, other servers forward a flow without a circuit.
+    Without an EPS, other servers forward a flow without a circuit. Where the rate of forwarding is
+    limited, a flow crosses a link for it at each server that forwards.
 
     Args:
         fabric: The wired fabric.
@@ -57,6 +67,21 @@ def route(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> Route:
     Returns:
         Directed links; none if the flow can't reach its destination.
     """
+    links = _cables(fabric, circuits, flow)
+    return links if fabric.forwarding_rate_bps is None else tuple(_with_forwarding(links))
+
+
+def _with_forwarding(links: Route) -> Iterator[Link]:
+    """Yield links, and one for each server where a route arrives by a NIC and leaves by another."""
+    for (near, far), (onward, _) in pairwise(links):
+        yield near, far
+        if "/" in far and "/" in onward:
+            yield onward.partition("/")[0], _FORWARDING
+    yield from links[-1:]
+
+
+def _cables(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> Route:
+    """Return the links between NICs and switches that a flow crosses."""
     for circuit in circuits.between(flow.src, flow.dst):
         near, far = circuit.end_at(flow.src), circuit.end_at(flow.dst)
         if near.path == flow.path:
@@ -197,6 +222,8 @@ def _prediction(
 
 def link_rate_bps(fabric: Fabric, link: Link) -> float:
     """Return the rate of a link in the model, in bits per second."""
+    if is_forwarding(link):
+        return fabric.forwarding_rate_bps or inf
     is_uplink = all(end.startswith(("leaf", "spine")) for end in link)
     return fabric.uplink_rate_bps if is_uplink else fabric.nic_rate_bps
 

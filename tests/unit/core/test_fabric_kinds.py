@@ -212,6 +212,10 @@ def test_share_may_choose_the_rails_of_its_bytes() -> None:
         (fabric(3, 1), "OCS of 12 ports + one leaf, non-blocking"),
         (fabric(3, 1, regions=(2, 2)), "2 OCSes of 6 ports each + one leaf, non-blocking"),
         (panel(4, 8), "flat patch panel of 32 ports, servers forward"),
+        (
+            replace(fabric(3, 1), forwarding=True, forwarding_rate_bps=200e9),
+            "OCS of 12 ports + one leaf, non-blocking + servers forward 200Gb/s each",
+        ),
     ],
 )
 def test_fabric_description(wired: Fabric, words: str) -> None:

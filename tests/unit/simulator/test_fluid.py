@@ -1,6 +1,7 @@
 """The fluid model against figures computed by hand, and routes against the rules."""
 
 import json
+from dataclasses import replace
 from math import inf
 from random import Random
 
@@ -13,7 +14,8 @@ from moefabric.core.demand import DemandMatrix, Placement
 from moefabric.core.flows import Flow, Share, Split, flows
 from moefabric.core.rules import Rule, direct_rules, eps_rules, server_rules
 from moefabric.core.topology import Eps, Fabric, Nic
-from moefabric.simulator.fluid import bound_s, goodput_share, predict, route
+from moefabric.oracle.scenario import physical_route
+from moefabric.simulator.fluid import bound_s, goodput_share, is_forwarding, predict, route
 from tests.support.fabrics import MESH, fabric, lit_fabrics
 from tests.support.paths import EXAMPLES
 
@@ -128,6 +130,52 @@ def demands(draw: st.DrawFn) -> tuple[Fabric, CircuitSet, DemandMatrix, Split]:
         light = part * owed if lit.between(a, b) else 0.0
         shares.append(Share(a, b, light, owed - light))
     return wired, lit, demand, Split(tuple(shares))
+
+
+RELAYED = (Flow("s0", "s1", "r2", SECOND), Flow("s3", "s1", "r2", SECOND / 2))
+"""Flows that s2 forwards; they meet on the circuit from s2 to s1."""
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "seconds", "bottleneck"),
+    [
+        pytest.param(None, 1.5, ("s2/o2", "ocs"), id="circuits-alone"),
+        pytest.param(400e9, 1.5, ("s2/o2", "ocs"), id="more-than-circuits-carry"),
+        pytest.param(50e9, 3.0, ("s2", "forwarding"), id="half-a-circuit"),
+    ],
+)
+def test_forwarding_rate_is_a_link_of_all_that_a_server_forwards(
+    rate_bps: float | None, seconds: float, bottleneck: tuple[str, str]
+) -> None:
+    wired = replace(fabric(3, 1), forwarding=True, forwarding_rate_bps=rate_bps)
+    prediction = predict(wired, CircuitSet.of(MESH), RELAYED)
+    assert prediction.seconds == pytest.approx(seconds)
+    assert prediction.bottleneck == bottleneck
+
+
+def test_route_crosses_forwarding_at_each_server_between_its_ends() -> None:
+    line = CircuitSet.of(["s0/o0~s1/o0", "s1/o1~s2/o0", "s2/o1~s3/o0"])
+    wired = replace(fabric(3, 1), forwarding=True, forwarding_rate_bps=50e9)
+    links = route(wired, line, Flow("s0", "s3", "r2", 1))
+    assert [link for link in links if is_forwarding(link)] == [
+        ("s1", "forwarding"),
+        ("s2", "forwarding"),
+    ]
+    unlimited = replace(wired, forwarding_rate_bps=None)
+    cables = tuple(link for link in links if not is_forwarding(link))
+    assert route(unlimited, line, Flow("s0", "s3", "r2", 1)) == cables
+    panel = replace(wired, electrical=0, eps=None, patch_panel=True, forwarding=False)
+    assert route(panel, line, Flow("s0", "s3", "o0", 1)) == links
+    for path in ("o0", "e0"):
+        assert not any(map(is_forwarding, route(wired, line, Flow("s0", "s1", path, 1))))
+
+
+def test_forwarding_is_no_cable() -> None:
+    wired = replace(fabric(3, 1), forwarding=True)
+    limited, lit = replace(wired, forwarding_rate_bps=50e9), CircuitSet.of(MESH)
+    assert physical_route(route(limited, lit, RELAYED[0])) == physical_route(
+        route(wired, lit, RELAYED[0])
+    )
 
 
 @given(demands())
