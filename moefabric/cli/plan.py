@@ -26,7 +26,13 @@ def _rate_bps(text: str) -> float:
 
 
 def _single_region(
-    servers: int, optical: int, electrical: int, nic_rate_bps: float, *, patch_panel: bool
+    servers: int,
+    optical: int,
+    electrical: int,
+    nic_rate_bps: float,
+    *,
+    patch_panel: bool,
+    forwarding: bool,
 ) -> Fabric:
     """Return a region of servers on one leaf and an OCS, or on a patch panel alone."""
     names = tuple(f"s{i}" for i in range(servers))
@@ -41,6 +47,7 @@ def _single_region(
         nic_rate_bps=nic_rate_bps,
         eps=eps,
         patch_panel=patch_panel and eps is None,
+        forwarding=forwarding,
     )
 
 
@@ -67,13 +74,15 @@ def _single_region(
 @click.option(
     "--policy",
     default="mixnet",
-    help="mixnet, mixnet-htsim, spill, joint, matching, round-robin, topoopt, static or eps.",
+    help="mixnet, mixnet-htsim, spill, joint, matching, round-robin, topoopt, static, uniform, "
+    "expander, multihop, mixnet-multihop or eps.",
 )
 @json_option
 def plan(
     demand: Path, degree: int, electrical: int, nic_rate: float, policy: str, as_json: bool
 ) -> None:
     """Print circuits, split and predicted completion time for a demand. Needs no root."""
+    from moefabric.config.experiment import FORWARDING_POLICIES
     from moefabric.core.circuits import CircuitSet
     from moefabric.core.demand import DemandMatrix
     from moefabric.planner import plan as planner
@@ -83,7 +92,12 @@ def plan(
         raise SpecError([("--degree, --electrical", message)])
     rows = read_demand(demand)
     fabric = _single_region(
-        len(rows), degree, electrical, nic_rate, patch_panel=policy == "topoopt"
+        len(rows),
+        degree,
+        electrical,
+        nic_rate,
+        patch_panel=policy == "topoopt",
+        forwarding=policy in FORWARDING_POLICIES,
     )
     matrix = DemandMatrix(fabric.servers, rows)
     result = planner.plan(
@@ -108,4 +122,6 @@ def _lines(plan: "Plan", other_path: str) -> Iterator[str]:
         yield f"  unused: {', '.join(unused)}"
     for share in plan.split:
         parts = f"{share.light_bytes:,.0f} bytes by light, {share.eps_bytes:,.0f} {other_path}"
+        for root, size in share.forwarded:
+            parts += f", {size:,.0f} by the tree of {root}"
         yield f"  {share.src} to {share.dst}: {parts}"

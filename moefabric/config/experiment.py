@@ -43,11 +43,11 @@ ControlTime = Annotated[
 ]
 """A duration, or `measured`."""
 
-PATCH_PANEL_POLICIES: Final = ("topoopt", "static", "multihop")
+PATCH_PANEL_POLICIES: Final = ("topoopt", "static", "uniform", "expander", "multihop")
 """Policies that set circuits once, as a patch panel requires."""
-STATIC_POLICIES: Final = ("eps", "static", "topoopt", "multihop")
+STATIC_POLICIES: Final = ("eps", *PATCH_PANEL_POLICIES)
 """Policies that don't change circuits while a job runs."""
-FORWARDING_POLICIES: Final = ("multihop",)
+FORWARDING_POLICIES: Final = ("multihop", "mixnet-multihop")
 """Policies whose split sends bytes through other servers."""
 
 
@@ -176,7 +176,10 @@ class FabricChoice(NicsSpec):
         "round-robin",
         "static",
         "topoopt",
+        "uniform",
+        "expander",
         "multihop",
+        "mixnet-multihop",
     ]
     """Policy that plans circuits and splits bytes over circuits and EPS."""
     dispatch_light: DispatchLight = "block"

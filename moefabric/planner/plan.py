@@ -13,9 +13,11 @@ from moefabric.core.errors import SpecError
 from moefabric.core.flows import Split, flows
 from moefabric.core.forwarding import next_hops
 from moefabric.core.topology import Fabric, Region
+from moefabric.planner.even_circuits import EXPANDER, UNIFORM
 from moefabric.planner.joint import Joint
 from moefabric.planner.matching import MATCHING
 from moefabric.planner.mixnet import MIXNET, MIXNET_HTSIM, SPILL
+from moefabric.planner.multihop import MIXNET_MULTIHOP, MULTIHOP
 from moefabric.planner.nic_assignment import usable_ports
 from moefabric.planner.policy import EpsOnly, Policy, circuit_matrix
 from moefabric.planner.round_robin import RoundRobin
@@ -33,6 +35,10 @@ _POLICIES: Final[tuple[Policy, ...]] = (
     RoundRobin(),
     TopoOpt(),
     STATIC,
+    UNIFORM,
+    EXPANDER,
+    MULTIHOP,
+    MIXNET_MULTIHOP,
     EpsOnly(),
 )
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(

@@ -62,6 +62,7 @@ def situations(draw: st.DrawFn) -> Situation:
     rows = st.lists(row, min_size=servers, max_size=servers)
     nics = [nic for server in wired.servers for nic in wired.optical_nics(server)]
     wired = wired.without_nics(draw(st.lists(st.sampled_from(nics), max_size=3)))
+    wired = replace(wired, forwarding=draw(st.booleans()))
     before = plan_anew(wired, DemandMatrix(wired.servers, draw(rows)), "mixnet").circuits
     return wired, DemandMatrix(wired.servers, draw(rows)), before
 
@@ -98,7 +99,8 @@ def test_split_conserves_bytes_and_uses_only_lit_circuits(situation: Situation) 
     for planned in plans(situation).values():
         assert {(s.src, s.dst) for s in planned.split} == set(due)
         for share in planned.split:
-            assert isclose(share.light_bytes + share.eps_bytes, due[share.src, share.dst])
+            sent = share.light_bytes + share.eps_bytes + share.forwarded_bytes
+            assert isclose(sent, due[share.src, share.dst])
             assert min(share.light_bytes, share.eps_bytes) >= 0
             assert share.light_bytes == 0 or planned.circuits.between(share.src, share.dst)
 

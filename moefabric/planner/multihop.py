@@ -1,0 +1,112 @@
+"""Splits in which servers forward for each other, over the circuits of any policy."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from typing import Final
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.flows import Share, Split
+from moefabric.core.topology import Fabric, Region
+from moefabric.planner.even_circuits import EVEN
+from moefabric.planner.mixnet import MIXNET
+from moefabric.planner.policy import Policy
+from moefabric.planner.relay_program import RelayProgram, RelaySplit
+from moefabric.planner.waterfill import (
+    EpsLinks,
+    circuit_rate,
+    circuit_rates,
+    completion_s,
+    off_diagonal,
+    optimal_split,
+)
+
+_ROUNDING: Final = 1e-9
+"""Relative distance from a bound that counts as a rounding error."""
+
+
+def multihop_split(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
+    """Split a demand over circuits, the EPS and relay trees, so that all end as soon as possible.
+
+    Of splits that end equally soon, the one that forwards least is returned. No byte is forwarded
+    if circuits and the EPS alone reach the bound that the NICs of the servers set.
+
+    Args:
+        fabric: The wired fabric. Servers forward only if `fabric.forwarding` is set.
+        demand: Bytes between servers.
+        circuits: Circuits that are lit.
+
+    Returns:
+        The split; its time is at most a thousandth above the least.
+    """
+    regions = {fabric.region_of[server].name for server in demand.servers}
+    own = frozenset(c for c in circuits if fabric.region_of[c.a.server].name in regions)
+    if not fabric.forwarding or not own:
+        return optimal_split(fabric, demand, circuits)
+    lit = CircuitSet(own)
+    program, owed = relay_program(fabric, demand.servers, lit), off_diagonal(demand)
+    if fabric.leaves:
+        light = circuit_rates(fabric, demand.servers, lit)
+        spill_s = completion_s(owed, light, EpsLinks.of(fabric, demand.servers))
+        if spill_s <= program.bound_s(owed) * (1 + _ROUNDING):
+            return optimal_split(fabric, demand, lit)
+    return shares(demand, program.split(owed))
+
+
+@lru_cache(maxsize=16)
+def relay_program(fabric: Fabric, servers: tuple[str, ...], circuits: CircuitSet) -> RelayProgram:
+    """Return the program of some servers of a fabric and their circuits."""
+    eps = EpsLinks.of(fabric, servers) if fabric.leaves else None
+    return RelayProgram(servers, circuits, circuit_rate(fabric), eps)
+
+
+def shares(demand: DemandMatrix, split: RelaySplit) -> Split:
+    """Return the shares of the pairs that owe something."""
+    servers = demand.servers
+    by_pair = {
+        pair: tuple((root, size) for (_, _, root), size in forwarded)
+        for pair, forwarded in groupby(sorted(split.forwarded.items()), lambda item: item[0][:2])
+    }
+    number = {server: position for position, server in enumerate(servers)}
+    parts = []
+    for src, dst, _ in demand.pairs():
+        pair = number[src], number[dst]
+        light, eps = float(split.light[pair]), float(split.eps[pair])
+        parts.append(Share(src, dst, light, eps, forwarded=by_pair.get(pair, ())))
+    return Split(tuple(parts))
+
+
+@dataclass(frozen=True)
+class Multihop:
+    """The circuits of another policy, with the split in which servers forward.
+
+    Attributes:
+        name: The name that specifications use.
+        lighting: The policy that chooses circuits.
+    """
+
+    name: str
+    lighting: Policy
+
+    @property
+    def reconfigures(self) -> bool:
+        """Whether circuits change while a job runs."""
+        return self.lighting.reconfigures
+
+    def circuits(
+        self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
+    ) -> CircuitSet:
+        """Choose the circuits of the other policy."""
+        return self.lighting.circuits(fabric, region, demand, current)
+
+    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
+        """Split over circuits, the EPS and relay trees, so that all end as soon as possible."""
+        return multihop_split(fabric, demand, circuits)
+
+
+MULTIHOP: Final = Multihop("multihop", EVEN)
+"""Circuits that are spread evenly and lit once."""
+
+MIXNET_MULTIHOP: Final = Multihop("mixnet-multihop", MIXNET)
+"""The circuits of Algorithm 1."""

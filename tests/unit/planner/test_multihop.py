@@ -1,0 +1,376 @@
+"""Splits with forwarding: laws on random regions, and the optimum by programs of the tests' own."""
+
+from dataclasses import replace
+from itertools import pairwise, product
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+from scipy.sparse import coo_array
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.flows import flows
+from moefabric.core.forwarding import tree_route
+from moefabric.core.ocs import Ocs
+from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.planner.even_circuits import EVEN, UNIFORM
+from moefabric.planner.multihop import multihop_split, relay_program, shares
+from moefabric.planner.nic_assignment import assign_nics, usable_ports
+from moefabric.planner.pair_order import affordable_pairs, circuit_counts
+from moefabric.planner.plan import POLICIES, Plan, plan
+from moefabric.planner.policy import Array, Ints, circuit_matrix
+from moefabric.planner.waterfill import EpsLinks, circuit_rate, off_diagonal
+from moefabric.simulator.fluid import predict, route
+from tests.support.paths import EXAMPLES
+from tests.support.planner_cases import demand_matrix
+
+Situation = tuple[Fabric, DemandMatrix, CircuitSet]
+
+NEARLY = 1 + 1e-6
+WITHIN_A_HUNDREDTH = 1.01
+TRACE = EXAMPLES / "data/training-1200-steps.npz"
+
+
+def fabric(
+    servers: int, optical: int, electrical: int, per_leaf: int = 99, oversubscription: float = 1.0
+) -> Fabric:
+    names = tuple(f"s{i}" for i in range(servers))
+    region = Region("r0", 0, names, Ocs("ocs0", servers * optical))
+    eps = Eps(per_leaf, 2, oversubscription) if electrical else None
+    return Fabric("f", (region,), 8, optical, electrical, 100e9, eps, forwarding=True)
+
+
+def lit_evenly(wired: Fabric) -> CircuitSet:
+    region = wired.regions[0]
+    return EVEN.circuits(wired, region, DemandMatrix(region.servers, none(region)), CircuitSet())
+
+
+def none(region: Region) -> Array:
+    return np.zeros((len(region.servers), len(region.servers)))
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> Situation:
+    """A region with any circuits, perhaps some NICs out, no EPS, one leaf or several, and demand.
+
+    Pairs that nothing joins owe nothing.
+    """
+    servers = draw(st.integers(2, 8))
+    per_leaf, narrow = draw(st.integers(1, 8)), draw(st.sampled_from([1.0, 3.0]))
+    wired = fabric(servers, draw(st.integers(1, 7)), draw(st.integers(0, 2)), per_leaf, narrow)
+    region = wired.regions[0]
+    nics = [nic for server in wired.servers for nic in wired.optical_nics(server)]
+    wired = wired.without_nics(draw(st.lists(st.sampled_from(nics), max_size=3)))
+    pairs = [(i, j) for i in range(servers) for j in range(i + 1, servers)]
+    order = draw(st.lists(st.sampled_from(pairs), max_size=28))
+    if draw(st.booleans()):
+        order = UNIFORM.order(usable_ports(wired, region))
+    counts = circuit_counts(servers, affordable_pairs(order, usable_ports(wired, region)))
+    lit = assign_nics(wired, region, counts, CircuitSet())
+    cells = st.one_of(st.just(0.0), st.floats(1e3, 1e10), st.sampled_from([1e9, 2e9]))
+    flat = draw(st.lists(cells, min_size=servers**2, max_size=servers**2))
+    owed = np.array(flat).reshape(servers, servers)
+    if not wired.electrical:
+        joined = np.linalg.matrix_power(counts + np.eye(servers, dtype=np.int64), servers) > 0
+        owed *= joined
+    return wired, DemandMatrix(wired.servers, owed), lit
+
+
+def predicted_s(wired: Fabric, lit: CircuitSet, demand: DemandMatrix) -> float:
+    """Return when the flows of the split end, by routes and links of the simulator."""
+    return predict(wired, lit, flows(wired, lit, multihop_split(wired, demand, lit))).seconds
+
+
+def least_s(wired: Fabric, lit: CircuitSet, demand: DemandMatrix) -> float:
+    """Return the optimum over circuits, the EPS and all relay trees, with the rules' own routes."""
+    servers, rate = demand.servers, circuit_rate(wired)
+    eps = EpsLinks.of(wired, servers) if wired.leaves else None
+    link_number: dict[tuple[str, str], int] = {}
+    columns: list[dict[int, float]] = []
+    pair_of_column: list[int] = []
+    pairs = list(demand.pairs())
+    if not pairs:
+        return 0.0
+    total = sum(owed for _, _, owed in pairs)
+    eps_budget = np.zeros(0) if eps is None else eps.budget
+    for number, (src, dst, _) in enumerate(pairs):
+        between = lit.between(src, dst)
+        routes = [tree_route(lit, src, dst, root) for root in servers if root not in (src, dst)]
+        ways = [links for links in routes if len(links) > 2]  # others are the pair's own circuit
+        direct: dict[int, float] = {}
+        for circuit in between:
+            near, far = str(circuit.end_at(src)), str(circuit.end_at(dst))
+            for link in ((near, "ocs"), ("ocs", far)):
+                direct[link_number.setdefault(link, len(link_number))] = 1 / len(between)
+        options = [direct] if direct else []
+        for links in ways:
+            numbers = [link_number.setdefault(link, len(link_number)) for link in links]
+            options.append(dict.fromkeys(numbers, 1.0))
+        if eps is not None:
+            alone = np.zeros((len(servers), len(servers)))
+            alone[servers.index(src), servers.index(dst)] = 1.0
+            load = eps.loads(alone)
+            options.append({-1 - i: float(load[i]) for i in np.flatnonzero(load).tolist()})
+        columns += options
+        pair_of_column += [number] * len(options)
+    capacity = np.concatenate([np.full(len(link_number), rate), eps_budget]) / rate
+    rows, numbers, values = [], [], []
+    for number, column in enumerate(columns):
+        for position, share in column.items():
+            rows.append(position if position >= 0 else len(link_number) - 1 - position)
+            numbers.append(number)
+            values.append(share)
+    rows += range(len(capacity))
+    numbers += [len(columns)] * len(capacity)
+    values += (-capacity).tolist()
+    shape = len(capacity), len(columns) + 1
+    equal = coo_array(
+        (np.ones(len(columns)), (pair_of_column, np.arange(len(columns)))),
+        shape=(len(pairs), len(columns) + 1),
+    )
+    solution = linprog(
+        [0.0] * len(columns) + [1.0],
+        A_ub=coo_array((values, (rows, numbers)), shape=shape),
+        b_ub=np.zeros(len(capacity)),
+        A_eq=equal,
+        b_eq=[owed / total for _, _, owed in pairs],
+        method="highs",
+    )
+    assert solution.success, solution.message
+    return float(solution.fun) * total / rate
+
+
+def unrestricted_least_s(owed: Array, counts: Ints, electrical: int, rate: float) -> float:
+    """Return the optimum if bytes may take any path of circuits and the EPS through any servers.
+
+    A multi-commodity flow, one commodity for each source; the EPS is one more node.
+    """
+    n = len(owed)
+    arcs = [(i, j, counts[i, j]) for i, j in product(range(n), repeat=2) if counts[i, j]]
+    if electrical:
+        arcs += [(i, n, electrical) for i in range(n)] + [(n, i, electrical) for i in range(n)]
+    width = n * len(arcs) + 1
+    conservation, due = [], []
+    for source, node in product(range(n), range(n + 1)):
+        if source != node:
+            row = np.zeros(width)
+            for number, (a, b, _) in enumerate(arcs):
+                row[source * len(arcs) + number] = float(b == node) - float(a == node)
+            conservation.append(row)
+            due.append(owed[source, node] / owed.sum() if node < n else 0.0)
+    capacity = np.zeros((len(arcs), width))
+    for number, (_, _, circuits) in enumerate(arcs):
+        capacity[number, number : n * len(arcs) : len(arcs)] = 1.0
+        capacity[number, -1] = -circuits
+    cost = np.zeros(width)
+    cost[-1] = 1.0
+    limits = np.zeros(len(arcs))
+    solution = linprog(
+        cost, A_ub=capacity, b_ub=limits, A_eq=np.array(conservation), b_eq=due, method="highs"
+    )
+    assert solution.success, solution.message
+    return float(solution.fun) * float(owed.sum()) / rate
+
+
+# --- laws ----------------------------------------------------------------------------------------
+
+
+@given(situations())
+@settings(max_examples=150, deadline=None)
+def test_all_bytes_are_delivered_over_circuits_that_are_lit(situation: Situation) -> None:
+    wired, demand, lit = situation
+    split = multihop_split(wired, demand, lit)
+    owed = {(src, dst): size for src, dst, size in demand.pairs()}
+    assert [(share.src, share.dst) for share in split] == list(owed)
+    for share in split:
+        parts = [share.light_bytes, share.eps_bytes, *(size for _, size in share.forwarded)]
+        assert min(parts) >= 0.0
+        assert sum(parts) == pytest.approx(owed[share.src, share.dst], rel=1e-9)
+        assert not share.light_bytes or lit.between(share.src, share.dst)
+        assert len({root for root, _ in share.forwarded}) == len(share.forwarded)
+        assert not {share.src, share.dst} & {root for root, _ in share.forwarded}
+
+
+@given(situations())
+@settings(max_examples=100, deadline=None)
+def test_routes_end_at_their_destination_without_loops(situation: Situation) -> None:
+    wired, demand, lit = situation
+    for flow in flows(wired, lit, multihop_split(wired, demand, lit)):
+        links = route(wired, lit, flow)
+        servers = [end.partition("/")[0] for link in links for end in link if "/" in end]
+        visited = [servers[0], *(far for near, far in pairwise(servers) if near != far)]
+        assert (visited[0], visited[-1]) == (flow.src, flow.dst)
+        assert len(set(visited)) == len(visited)
+        assert (len(visited) > 2) <= (flow.path[0] == "r")
+
+
+@given(situations(), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_no_link_carries_more_than_it_can_until_the_end(situation: Situation, exact: bool) -> None:
+    """The links and routes are those of the simulator, not of the program."""
+    wired, demand, lit = situation
+    program = relay_program(wired, demand.servers, lit)
+    split = program.split(off_diagonal(demand), exact=exact)
+    predicted = predict(wired, lit, flows(wired, lit, shares(demand, split)))
+    assert predicted.seconds == pytest.approx(split.seconds, rel=1e-6)
+
+
+@given(situations())
+@settings(max_examples=100, deadline=None)
+def test_forwarding_is_never_later_than_spilling_over_the_same_circuits(
+    situation: Situation,
+) -> None:
+    wired, demand, lit = situation
+    planned = Plan(wired, wired.regions[0], demand, POLICIES["spill"], lit)
+    assert predicted_s(wired, lit, demand) <= planned.predicted_s * NEARLY
+
+
+@given(situations())
+@settings(max_examples=100, deadline=None)
+def test_splits_end_within_a_hundredth_of_the_optimum(situation: Situation) -> None:
+    wired, demand, lit = situation
+    optimum_s = least_s(wired, lit, demand)
+    split = relay_program(wired, demand.servers, lit).split(off_diagonal(demand), exact=True)
+    assert split.seconds == pytest.approx(optimum_s, rel=1e-5)
+    assert predicted_s(wired, lit, demand) <= optimum_s * WITHIN_A_HUNDREDTH
+
+
+@given(situations())
+@settings(max_examples=50, deadline=None)
+def test_equal_arguments_give_an_equal_split(situation: Situation) -> None:
+    wired, demand, lit = situation
+    first = multihop_split(wired, demand, lit)
+    relay_program.cache_clear()
+    assert multihop_split(wired, DemandMatrix(demand.servers, demand.array), lit) == first
+
+
+# --- optima --------------------------------------------------------------------------------------
+
+
+def training_tokens(step: int, layer: int) -> Array:
+    """Return tokens between 8 servers of two experts each, in the examples' training."""
+    counts = np.load(TRACE)["counts"][step, layer].astype(np.float64)
+    owed: Array = counts.reshape(8, 8, 2).sum(axis=2)
+    np.fill_diagonal(owed, 0.0)
+    return owed * 1e6
+
+
+@pytest.mark.parametrize(("optical", "electrical"), [(7, 1), (6, 2), (4, 4), (3, 1), (7, 0)])
+@pytest.mark.parametrize(("step", "layer"), [(10, 0), (700, 2)])
+def test_trees_over_even_circuits_are_as_good_as_any_paths(
+    step: int, layer: int, optical: int, electrical: int
+) -> None:
+    wired, owed = fabric(8, optical, electrical), training_tokens(step, layer)
+    lit = lit_evenly(wired)
+    counts = circuit_matrix(wired.servers, lit)
+    best_s = unrestricted_least_s(owed, counts, electrical, circuit_rate(wired))
+    split = relay_program(wired, wired.servers, lit).split(owed, exact=True)
+    assert split.seconds == pytest.approx(best_s, rel=1e-3)
+
+
+@given(
+    st.integers(3, 7),
+    st.integers(1, 2),
+    st.integers(0, 10_000),
+    st.sampled_from(["skewed", "pareto", "sparse"]),
+)
+@settings(max_examples=30, deadline=None)
+def test_trees_over_a_full_mesh_are_as_good_as_any_paths(
+    servers: int, electrical: int, seed: int, shape: str
+) -> None:
+    wired, owed = fabric(servers, servers - 1, electrical), demand_matrix(servers, seed, shape)
+    if not owed.any():
+        owed[0, 1] = 1e9
+    lit = lit_evenly(wired)
+    counts = circuit_matrix(wired.servers, lit)
+    best_s = unrestricted_least_s(owed, counts, electrical, circuit_rate(wired))
+    demand = DemandMatrix(wired.servers, owed)
+    assert predicted_s(wired, lit, demand) == pytest.approx(best_s, rel=5e-3)
+
+
+def test_two_servers_forward_what_a_third_needs() -> None:
+    """A mesh of 4 servers and no EPS: one pair owes all, over its circuit and two others."""
+    wired = fabric(4, 3, 0)
+    rows = np.zeros((4, 4))
+    rows[0, 1] = 3e9
+    demand, lit = DemandMatrix(wired.servers, rows), lit_evenly(wired)
+    share = multihop_split(wired, demand, lit).shares[0]
+    assert share.light_bytes == pytest.approx(1e9)
+    assert {root: round(size) for root, size in share.forwarded} == {"s2": 1e9, "s3": 1e9}
+
+
+def test_nothing_is_forwarded_where_circuits_and_the_eps_reach_the_bound() -> None:
+    wired = fabric(4, 3, 1)
+    demand = DemandMatrix(wired.servers, np.ones((4, 4)) * 1e9)
+    lit = lit_evenly(wired)
+    split = multihop_split(wired, demand, lit)
+    assert split.forwarded_bytes == 0
+    assert split == POLICIES["spill"].split(wired, demand, lit)
+
+
+def test_servers_that_do_not_forward_spill() -> None:
+    wired = replace(fabric(4, 3, 1), forwarding=False)
+    rows = np.zeros((4, 4))
+    rows[0, 1] = 3e9
+    demand, lit = DemandMatrix(wired.servers, rows), lit_evenly(wired)
+    split = multihop_split(wired, demand, lit)
+    assert split.forwarded_bytes == 0
+    assert split == POLICIES["spill"].split(wired, demand, lit)
+
+
+def test_parallel_circuits_share_what_a_pair_owes_and_one_of_them_forwards() -> None:
+    """Three servers in a row, two circuits between neighbours: one tree, so one circuit's rate."""
+    wired = fabric(3, 4, 0)
+    lit = CircuitSet.of(["s0/o0~s1/o0", "s0/o1~s1/o1", "s1/o2~s2/o0", "s1/o3~s2/o1"])
+    demand = DemandMatrix(wired.servers, [[0.0, 0.0, 1e9], [0.0] * 3, [0.0] * 3])
+    split = multihop_split(wired, demand, lit)
+    assert split.forwarded_bytes == pytest.approx(1e9)
+    assert predicted_s(wired, lit, demand) == pytest.approx(1e9 / circuit_rate(wired))
+
+
+def test_servers_that_nothing_joins_are_never_served() -> None:
+    wired = fabric(4, 1, 0)
+    lit = CircuitSet.of(["s0/o0~s1/o0", "s2/o0~s3/o0"])
+    demand = DemandMatrix(wired.servers, np.ones((4, 4)) * 1e9)
+    split = relay_program(wired, wired.servers, lit).split(off_diagonal(demand))
+    assert split.seconds == inf
+    assert split.eps[0, 2] == 1e9
+    assert split.light[0, 1] == 1e9
+    assert Plan(wired, wired.regions[0], demand, POLICIES["multihop"], lit).predicted_s == inf
+
+
+def test_regions_are_split_apart() -> None:
+    """A demand of two regions: their circuits and trees have nothing in common."""
+    parts = [tuple(f"s{4 * r + i}" for i in range(4)) for r in range(2)]
+    regions = tuple(Region(f"r{r}", r, parts[r], Ocs(f"ocs{r}", 12)) for r in range(2))
+    wired = Fabric("f", regions, 8, 3, 1, 100e9, Eps(8), forwarding=True)
+    lit = CircuitSet(
+        frozenset(
+            circuit
+            for region in regions
+            for circuit in EVEN.circuits(
+                wired, region, DemandMatrix(region.servers, none(region)), CircuitSet()
+            )
+        )
+    )
+    owed = demand_matrix(4, 1, "pareto")
+    single = DemandMatrix(parts[0], owed)
+    both = DemandMatrix.block_diagonal([single, DemandMatrix(parts[1], owed)])
+    whole, part = multihop_split(wired, both, lit), multihop_split(wired, single, lit)
+    assert part.forwarded_bytes > 0
+    assert whole.forwarded_bytes == pytest.approx(2 * part.forwarded_bytes)
+
+
+def test_plan_json_names_the_roots_and_bytes_of_forwarded_bytes() -> None:
+    wired = fabric(4, 3, 0)
+    rows = np.zeros((4, 4))
+    rows[0, 1] = 3e9
+    demand = DemandMatrix(wired.servers, rows)
+    planned = plan(wired, wired.regions[0], demand, POLICIES["multihop"], CircuitSet())
+    (share,) = planned.to_json()["split"]
+    assert share["forwarded"] == pytest.approx({"s2": 1e9, "s3": 1e9})
+    assert planned.predicted_s == pytest.approx(planned.bound_s)
