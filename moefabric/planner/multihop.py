@@ -21,6 +21,7 @@ from moefabric.planner.waterfill import (
     off_diagonal,
     optimal_split,
 )
+from moefabric.simulator.fluid import goodput_share
 
 _ROUNDING: Final = 1e-9
 """Relative distance from a bound that counts as a rounding error."""
@@ -58,7 +59,9 @@ def multihop_split(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -
 def relay_program(fabric: Fabric, servers: tuple[str, ...], circuits: CircuitSet) -> RelayProgram:
     """Return the program of some servers of a fabric and their circuits."""
     eps = EpsLinks.of(fabric, servers) if fabric.leaves else None
-    return RelayProgram(servers, circuits, circuit_rate(fabric), eps)
+    rate_bps = fabric.forwarding_rate_bps
+    forwarding_rate = rate_bps * goodput_share(fabric.mtu) / 8 if rate_bps else None
+    return RelayProgram(servers, circuits, circuit_rate(fabric), eps, forwarding_rate)
 
 
 def shares(demand: DemandMatrix, split: RelaySplit) -> Split:

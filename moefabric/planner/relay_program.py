@@ -9,7 +9,7 @@ method has a start that needs no first phase and is few steps from the optimum i
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final, Self
 
@@ -86,7 +86,8 @@ class _Circuits:
     """Circuits as directed links, and their relay trees as arrays.
 
     Attributes:
-        near: The server that sends over each link; servers of the demand have the first numbers.
+        names: Servers; those of the demand come first.
+        near: The server that sends over each link, as an index of `names`.
         far: The server that receives over it.
         roots: Servers that have a tree.
         parent: Each server's parent in each tree [root, server]; negative for none.
@@ -96,15 +97,15 @@ class _Circuits:
 
     def __init__(self, servers: tuple[str, ...], circuits: CircuitSet) -> None:
         links = [direction for circuit in circuits for direction in circuit.directions]
-        names = dict.fromkeys((*servers, *(near.server for near, _ in links)))
-        number = {name: position for position, name in enumerate(names)}
+        self.names = tuple(dict.fromkeys((*servers, *(near.server for near, _ in links))))
+        number = {name: position for position, name in enumerate(self.names)}
         link_from = {near: position for position, (near, _) in enumerate(links)}
         self.near = np.array([number[near.server] for near, _ in links], dtype=np.intp)
         self.far = np.array([number[far.server] for _, far in links], dtype=np.intp)
         trees = relay_trees(circuits)
         self.roots = tuple(trees)
         self.root_number = np.array([number[root] for root in trees], dtype=np.intp)
-        self.parent = np.full((len(trees), len(names)), -1, dtype=np.intp)
+        self.parent = np.full((len(trees), len(self.names)), -1, dtype=np.intp)
         self.up = np.full_like(self.parent, -1)
         for position, tree in enumerate(trees.values()):
             for server, nic in tree.up.items():
@@ -194,6 +195,25 @@ def _eps_paths(eps: EpsLinks, first: int) -> _Paths:
     return _Paths(source * servers + destination, -ones, ones, path, link, np.ones(len(path)))
 
 
+def _over_forwarders(trees: _Paths, near: Indices, first: int, servers: int) -> _Paths:
+    """Return tree paths that also load a link of each server that forwards.
+
+    Args:
+        trees: The paths.
+        near: The server that sends over each circuit.
+        first: Number of the first of these links, which are numbered as servers are.
+        servers: Servers of the demand.
+    """
+    sender = near[trees.entry_link]
+    forwards = sender != trees.pair[trees.entry_path] // servers
+    return replace(
+        trees,
+        entry_path=np.concatenate([trees.entry_path, trees.entry_path[forwards]]),
+        entry_link=np.concatenate([trees.entry_link, first + sender[forwards]]),
+        entry_share=np.concatenate([trees.entry_share, np.ones(np.count_nonzero(forwards))]),
+    )
+
+
 class RelayProgram:
     """The program of a region's circuits and EPS, for any demand.
 
@@ -202,21 +222,34 @@ class RelayProgram:
         circuits: Circuits that are lit; other servers' circuits forward, too.
         rate: Bytes per second of a circuit in each direction.
         eps: Links of the EPS between the servers; None if there is none.
+        forwarding_rate: Bytes per second that a server forwards for all others together; None if
+            only its links limit that.
     """
 
     def __init__(
-        self, servers: tuple[str, ...], circuits: CircuitSet, rate: float, eps: EpsLinks | None
+        self,
+        servers: tuple[str, ...],
+        circuits: CircuitSet,
+        rate: float,
+        eps: EpsLinks | None,
+        forwarding_rate: float | None = None,
     ) -> None:
         from scipy.sparse import csc_array, hstack, vstack
 
         wired, count = _Circuits(servers, circuits), len(servers)
         direct, trees = wired.direct_paths(count), wired.tree_paths(count)
-        parts = [direct, *([] if eps is None else [_eps_paths(eps, len(wired.near))]), trees]
-        self._paths = paths = _Paths.joined(parts)
+        links = [np.full(len(wired.near), rate)]
+        parts = [direct]
+        if eps is not None:
+            parts.append(_eps_paths(eps, len(wired.near)))
+            links.append(eps.budget)
+        if forwarding_rate is not None:
+            trees = _over_forwarders(trees, wired.near, sum(map(len, links)), count)
+            links.append(np.full(len(wired.names), forwarding_rate))
+        self._paths = paths = _Paths.joined([*parts, trees])
         self._root_names, self._rate = wired.roots, rate
         self._is_direct = np.arange(len(paths.pair)) < len(direct.pair)
-        budget = np.zeros(0) if eps is None else eps.budget
-        self._capacity = np.concatenate([np.full(len(wired.near), rate), budget])
+        self._capacity = np.concatenate(links)
         nics = np.zeros(count) if eps is None else eps.nics
         self._out = nics + rate * np.bincount(wired.near, minlength=count)[:count]
         self._into = nics + rate * np.bincount(wired.far, minlength=count)[:count]
@@ -272,10 +305,12 @@ class RelayProgram:
         if unit := self._rate * self.bound_s(due.reshape(owed.shape)):
             moved = unit * self._least_moves(due / unit, exact=exact)
             moved[moved < _ROUNDING * unit] = 0.0
+            leaving = _sums(self._pair, moved, len(due))
+            # The solver may exceed limits by rounding errors.
+            moved *= np.divide(due, leaving, out=np.ones(len(due)), where=leaving > due)[self._pair]
             carried[self._moves] = moved
             based = np.flatnonzero(self._base >= 0)
-            rest = due - _sums(self._pair, moved, len(due))
-            carried[self._base[based]] = np.maximum(rest[based], 0.0)
+            carried[self._base[based]] = np.maximum(due - leaving, 0.0)[based]
         return self._split(carried, stranded.reshape(owed.shape))
 
     def _least_moves(self, due: Array, *, exact: bool) -> Array:

@@ -24,7 +24,7 @@ from moefabric.planner.pair_order import affordable_pairs, circuit_counts
 from moefabric.planner.plan import POLICIES, Plan, plan
 from moefabric.planner.policy import Array, Ints, circuit_matrix
 from moefabric.planner.waterfill import EpsLinks, circuit_rate, off_diagonal
-from moefabric.simulator.fluid import predict, route
+from moefabric.simulator.fluid import Link, Route, goodput_bps, is_forwarding, predict, route
 from tests.support.paths import EXAMPLES
 from tests.support.planner_cases import demand_matrix
 
@@ -65,6 +65,8 @@ def situations(draw: st.DrawFn) -> Situation:
     region = wired.regions[0]
     nics = [nic for server in wired.servers for nic in wired.optical_nics(server)]
     wired = wired.without_nics(draw(st.lists(st.sampled_from(nics), max_size=3)))
+    slow = draw(st.sampled_from([None, 50e9, 150e9]))
+    wired = replace(wired, forwarding_rate_bps=slow)
     pairs = [(i, j) for i in range(servers) for j in range(i + 1, servers)]
     order = draw(st.lists(st.sampled_from(pairs), max_size=28))
     if draw(st.booleans()):
@@ -108,7 +110,8 @@ def least_s(wired: Fabric, lit: CircuitSet, demand: DemandMatrix) -> float:
                 direct[link_number.setdefault(link, len(link_number))] = 1 / len(between)
         options = [direct] if direct else []
         for links in ways:
-            numbers = [link_number.setdefault(link, len(link_number)) for link in links]
+            limits = [*links, *forwarding_links(wired, links)]
+            numbers = [link_number.setdefault(link, len(link_number)) for link in limits]
             options.append(dict.fromkeys(numbers, 1.0))
         if eps is not None:
             alone = np.zeros((len(servers), len(servers)))
@@ -117,7 +120,8 @@ def least_s(wired: Fabric, lit: CircuitSet, demand: DemandMatrix) -> float:
             options.append({-1 - i: float(load[i]) for i in np.flatnonzero(load).tolist()})
         columns += options
         pair_of_column += [number] * len(options)
-    capacity = np.concatenate([np.full(len(link_number), rate), eps_budget]) / rate
+    rates = [goodput_bps(wired, link) / 8 for link in link_number]
+    capacity = np.concatenate([rates, eps_budget]) / rate
     rows, numbers, values = [], [], []
     for number, column in enumerate(columns):
         for position, share in column.items():
@@ -142,6 +146,12 @@ def least_s(wired: Fabric, lit: CircuitSet, demand: DemandMatrix) -> float:
     )
     assert solution.success, solution.message
     return float(solution.fun) * total / rate
+
+
+def forwarding_links(wired: Fabric, links: Route) -> list[Link]:
+    """Return a link, as the simulator names it, for each server that forwards on a tree's route."""
+    forwarders = [near.partition("/")[0] for near, far in links[2:] if far == "ocs"]
+    return [(server, "forwarding") for server in forwarders if wired.forwarding_rate_bps]
 
 
 def unrestricted_least_s(owed: Array, counts: Ints, electrical: int, rate: float) -> float:
@@ -200,7 +210,7 @@ def test_all_bytes_are_delivered_over_circuits_that_are_lit(situation: Situation
 def test_routes_end_at_their_destination_without_loops(situation: Situation) -> None:
     wired, demand, lit = situation
     for flow in flows(wired, lit, multihop_split(wired, demand, lit)):
-        links = route(wired, lit, flow)
+        links = [link for link in route(wired, lit, flow) if not is_forwarding(link)]
         servers = [end.partition("/")[0] for link in links for end in link if "/" in end]
         visited = [servers[0], *(far for near, far in pairwise(servers) if near != far)]
         assert (visited[0], visited[-1]) == (flow.src, flow.dst)
