@@ -7,14 +7,15 @@ So at no instant do the rules use a circuit that is not lit.
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
 from moefabric.core import transition
 from moefabric.core.circuits import Circuit, CircuitSet
-from moefabric.core.errors import ControlError
+from moefabric.core.errors import ControlError, UnconfirmedError
+from moefabric.core.forwarding import rule_changes, tree_marks
 from moefabric.core.ocs import CrossConnectMode
 from moefabric.core.protocols import LightProbe, OpticalSwitch, PacketSwitches
 from moefabric.core.rules import Rule, RuleChange, direct_rules
@@ -49,6 +50,30 @@ class Reconfiguration:
     phases: ReconfigurationPhases
 
 
+def apply_changes(switches: PacketSwitches, changes: Sequence[RuleChange]) -> None:
+    """Apply changes one after the other, as `moefabric.core.forwarding.rule_changes` requires.
+
+    A switch that doesn't confirm may still forward by a tree's old rules. No other switch gets new
+    rules of that tree then, unless the switch is no longer part of it.
+
+    Raises:
+        ControlError: if a switch doesn't confirm; the others have their rules by then.
+    """
+    errors, unsafe = list[str](), frozenset[str]()
+    for number, change in enumerate(changes):
+        add = frozenset(rule for rule in change.add if not tree_marks([rule]) & unsafe)
+        try:
+            switches.apply(RuleChange(change.delete, add))
+        except UnconfirmedError as error:
+            errors.append(str(error))
+            absent = error.switches
+            old = (rule for rule in change.delete if rule.switch in absent)
+            new = (r for later in changes[number + 1 :] for r in later.add if r.switch in absent)
+            unsafe |= tree_marks(old) & tree_marks(new)
+    if errors:
+        raise ControlError("; ".join(dict.fromkeys(errors)))
+
+
 class Reconciler:
     """Moves the circuits of one region to a target and keeps the rules safe meanwhile.
 
@@ -68,6 +93,8 @@ class Reconciler:
         lit: The circuits that carry traffic.
         dark: The circuits that no frame passed when they were last probed.
         excluded: NICs whose circuits carry no traffic, lit or not.
+        drop: Whether packets of a relay tree are dropped while its rules change, because the EPS
+            could bring them back (`moefabric.core.forwarding.rule_changes`).
     """
 
     def __init__(
@@ -86,7 +113,7 @@ class Reconciler:
         self._probe_timeout_s, self._rules = _PROBE_TIMEOUT_S + link_up_s, rules
         self.lit, self.dark = CircuitSet(), CircuitSet()
         self.excluded: frozenset[Nic] = frozenset()
-        self._device_gone = False
+        self.drop, self._device_gone = False, False
 
     def adopt(self) -> CircuitSet:
         """Put traffic on the circuits that are lit, and return them.
@@ -99,7 +126,9 @@ class Reconciler:
         self._use(carrying)
         return carrying
 
-    def exclude_nics(self, nics: frozenset[Nic], *, device_gone: bool = False) -> RuleChange:
+    def exclude_nics(
+        self, nics: frozenset[Nic], *, device_gone: bool = False
+    ) -> tuple[RuleChange, ...]:
         """Use no circuit of these NICs from now on, even in a reconfiguration that is under way.
 
         Args:
@@ -107,11 +136,11 @@ class Reconciler:
             device_gone: Whether the OCS has no power; then it is queried as little as possible.
 
         Returns:
-            The change of rules that takes traffic off these circuits.
+            The changes of rules that take traffic off these circuits, for `apply_changes`.
         """
         self.excluded, self._device_gone = nics, device_gone
         before, self.lit = self.lit, self.lit.without_nics(nics)
-        return RuleChange.between(self._rules(before), self._rules(self.lit))
+        return rule_changes(self._rules(before), self._rules(self.lit), drop=self.drop)
 
     def reconcile(self, target: CircuitSet) -> Reconfiguration:
         """Light the target circuits and put traffic on those that carry light.
@@ -127,7 +156,9 @@ class Reconciler:
             with self._timed(seconds, "command_s"):
                 shown = self.ocs.circuits()
             todo = list(
-                transition.reconfiguration_steps(self.lit, shown, target, self._mode, self._rules)
+                transition.reconfiguration_steps(
+                    self.lit, shown, target, self._mode, self._rules, drop=self.drop
+                )
             )
             self.lit = CircuitSet(self.lit.circuits & shown.circuits & target.circuits)
             for step in todo:
@@ -143,9 +174,9 @@ class Reconciler:
     ) -> tuple[transition.ReconfigurationStep, ...]:
         """Execute a step and add up its time; return the steps that follow from its outcome."""
         match step:
-            case transition.DivertStep(change):
+            case transition.DivertStep(changes):
                 with self._timed(seconds, "divert_s"):
-                    self.switches.apply(change)
+                    apply_changes(self.switches, changes)
             case transition.CommandStep(change):
                 with self._timed(seconds, "command_s"):
                     self.ocs.reconfigure(change, self._mode)
@@ -156,13 +187,13 @@ class Reconciler:
                     carrying, waited_s = self._verify(step)
                 seconds["verify_s"] -= waited_s
                 seconds["settle_s"] = seconds.get("settle_s", 0.0) + waited_s
-                return transition.admission_steps(step, carrying, self._rules)
-            case transition.AdmitStep(change, carrying):
+                return transition.admission_steps(step, carrying, self._rules, drop=self.drop)
+            case transition.AdmitStep(changes, carrying):
                 self.lit = carrying.without_nics(self.excluded)
                 with self._timed(seconds, "admit_s"):
-                    self.switches.apply(
-                        change if self.lit == carrying else self._full_change(carrying)
-                    )
+                    if self.lit != carrying:
+                        changes = self._full_changes(carrying)
+                    apply_changes(self.switches, changes)
         return ()
 
     def _verify(self, step: transition.VerifyStep) -> tuple[CircuitSet, float]:
@@ -234,17 +265,17 @@ class Reconciler:
     def _use(self, circuits: CircuitSet, *before: CircuitSet) -> None:
         """Put traffic on these circuits, whichever earlier rules are in force."""
         earlier, self.lit = self.lit, circuits.without_nics(self.excluded)
-        self.switches.apply(self._full_change(earlier, *before))
+        apply_changes(self.switches, self._full_changes(earlier, *before))
 
-    def _full_change(self, *before: CircuitSet) -> RuleChange:
-        """Return the change from the rules of any of these earlier circuits to those of `lit`.
+    def _full_changes(self, *before: CircuitSet) -> tuple[RuleChange, ...]:
+        """Return the changes from the rules of any of these earlier circuits to those of `lit`.
 
-        It adds all rules, because after a fault it is unknown which of them a switch has.
+        They add all rules, because after a fault it is unknown which of them a switch has.
         """
         target = self._rules(self.lit)
         earlier = frozenset[Rule]().union(*map(self._rules, before))
-        matches = {rule.match for rule in target}
-        return RuleChange(frozenset(rule for rule in earlier if rule.match not in matches), target)
+        *first, last = rule_changes(earlier, target, drop=self.drop)
+        return (*first, RuleChange(last.delete, target))
 
     @contextmanager
     def _timed(self, seconds: dict[str, float], phase: str) -> Iterator[None]:

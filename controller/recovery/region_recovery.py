@@ -8,7 +8,7 @@ have all failed reachable through a peer.
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from controller.reconfiguration import Reconciler
+from controller.reconfiguration import Reconciler, apply_changes
 from controller.recovery.failure_history import FailureHistory, FailureReport
 from controller.recovery.failure_state import NicEvent, NicStates, new_failures, persists
 from controller.recovery.relays import select_relays
@@ -20,8 +20,6 @@ from moefabric.core.rules import RuleChange, server_rules
 from moefabric.core.topology import Fabric, Nic, NicKind, Region
 
 log = logging.getLogger(__name__)
-
-_NO_CHANGE = RuleChange.between((), ())
 
 
 class RegionRecovery:
@@ -60,6 +58,8 @@ class RegionRecovery:
         """NICs without light that plans may use again."""
         self._awaiting_relay: dict[str, list[int]] = {}
         """By server, the numbers of the failures that are recovered once it has a relay."""
+        if reconciler:
+            reconciler.drop = self._eps_uses_circuits
 
     @property
     def reserved_circuits(self) -> CircuitSet:
@@ -120,22 +120,36 @@ class RegionRecovery:
             for server, circuit in self.relay_circuits.items()
             if not {circuit.a, circuit.b} & out
         }
-        change = _NO_CHANGE
+        changes: Sequence[RuleChange] = ()
         if self._reconciler:
-            change = self._reconciler.exclude_nics(out, device_gone=not self.has_light)
+            self._reconciler.drop = self._eps_uses_circuits
+            changes = self._reconciler.exclude_nics(out, device_gone=not self.has_light)
         try:
-            self._change_rules(change)
+            self._change_rules(changes)
         except ControlError as error:
             log.warning("absent switches get their rules when they reconnect: %s", error)
             return str(error)
         return ""
 
-    def _change_rules(self, circuit_change: RuleChange = _NO_CHANGE) -> None:
-        """Update the rules without circuits, and apply a change of circuit rules with them."""
+    @property
+    def _eps_uses_circuits(self) -> bool:
+        """Whether a server is reached over the circuit of a relay, or all are for want of an EPS.
+
+        A server that has just lost its electrical NICs gets a relay soon.
+        """
+        fabric = self.fabric
+        isolated = not all(map(fabric.usable_electrical, self._region.servers))
+        return isolated or bool(self.relay_circuits or self._announced)
+
+    def _change_rules(self, circuit_changes: Sequence[RuleChange] = ()) -> None:
+        """Update the rules without circuits, and apply changes of circuit rules with them."""
         target = server_rules(self.fabric, self._region, self.relay_circuits)
         change, self._rules = RuleChange.between(self._rules, target), target
-        change = RuleChange(change.delete | circuit_change.delete, change.add | circuit_change.add)
-        if change.delete or change.add:
+        if circuit_changes:
+            first, *later = circuit_changes
+            change = RuleChange(change.delete | first.delete, change.add | first.add)
+            apply_changes(self._switches, (change, *later))
+        elif not change.is_empty:
             self._switches.apply(change)
 
     def _record_recovery(self, report: FailureReport) -> None:
@@ -190,6 +204,8 @@ class RegionRecovery:
             if self._announce_relays:
                 self._announce_relays(relays)
             self._announced = relays
+        if self._reconciler:
+            self._reconciler.drop = self._eps_uses_circuits
         for server, circuit in usable.items():
             for number in self._awaiting_relay.pop(server, []):
                 action = f"{relays[server]} relays for {server} over {circuit}"

@@ -6,6 +6,7 @@ MoefabricError
 ├── FabricError              the emulated hardware failed or is in the wrong state
 │   └── CommandFailedError   a program exited with an error
 ├── ControlError             a controller or an OCS refused or did not answer
+│   └── UnconfirmedError     packet switches did not confirm a change of rules
 └── AgentError               an agent is gone, or a transfer was lost or corrupted
     ├── LostBytesError       bytes of a collective did not arrive
     └── ServerLossError      servers or GPUs are lost to the job
@@ -56,6 +57,18 @@ class CommandFailedError(FabricError):
 
 class ControlError(MoefabricError):
     """A controller or an OCS refused a request, or did not answer in time."""
+
+
+class UnconfirmedError(ControlError):
+    """Packet switches did not confirm a change of rules.
+
+    Attributes:
+        switches: The switches that did not confirm; all others did.
+    """
+
+    def __init__(self, message: str, switches: Iterable[str]) -> None:
+        self.switches = frozenset(switches)
+        super().__init__(message)
 
 
 class AgentError(MoefabricError):

@@ -12,15 +12,16 @@ with the same mark return the same way. Between neighbours of the root, the path
 The rules depend on circuits alone: a new split needs no new rules.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from types import MappingProxyType
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.paths import relay_path
-from moefabric.core.rules import Rule, direct_rules
+from moefabric.core.rules import DROP, Rule, RuleChange, direct_rules
 from moefabric.core.topology import Fabric, Nic
 
 NextHops = Mapping[tuple[str, str], tuple[Nic, ...]]
@@ -239,3 +240,51 @@ def _tree_rules(fabric: Fabric, circuits: CircuitSet) -> Iterator[Rule]:
         for server, below in tree.down.items():
             for destination, nic in below.items():
                 yield Rule(server, destination, str(nic), mark, light=True)
+
+
+def rule_changes(
+    current: frozenset[Rule], target: frozenset[Rule], *, drop: bool = False
+) -> tuple[RuleChange, ...]:
+    """Return the changes from current circuit rules to others, in an order that makes no loop.
+
+    Switches change at different instants. Packets could circulate between a switch with a tree's
+    old rules and one with its new rules. So a switch whose rules of a tree change loses all of them
+    before any switch gets new ones. Each packet then meets rules of one tree only, and takes the
+    EPS where it meets none.
+
+    That fails where the EPS reaches a server over its relay's circuit, or where there is no EPS: a
+    packet that has left its tree may come back to it. With `drop`, switches drop it meanwhile.
+
+    Args:
+        current: The rules in force.
+        target: The rules to put in force.
+        drop: Whether packets of a tree are dropped where it has no rules meanwhile.
+
+    Returns:
+        One or more changes. All switches must confirm each of them before the next one.
+    """
+    before, after = _rules_by_tree(current), _rules_by_tree(target)
+    changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    drops = frozenset(Rule(switch, "*", DROP, mark, light=True) for switch, mark in changed if drop)
+    without = target
+    if drops or changed & before.keys():
+        without = target.difference(*(after.get(key, ()) for key in changed))
+    steps = current, current | drops, without | drops, target | drops, target
+    changes = (RuleChange.between(*pair) for pair in pairwise(steps))
+    return tuple(change for change in changes if not change.is_empty) or (
+        RuleChange.between((), ()),
+    )
+
+
+def tree_marks(rules: Iterable[Rule]) -> frozenset[str]:
+    """Return the marks of the relay trees that some rules belong to."""
+    return frozenset(mark for _, mark in _rules_by_tree(rules))
+
+
+def _rules_by_tree(rules: Iterable[Rule]) -> dict[tuple[str, str], frozenset[Rule]]:
+    """Return the rules of relay trees by (switch, mark)."""
+    found: defaultdict[tuple[str, str], set[Rule]] = defaultdict(set)
+    for rule in rules:
+        if rule.light and rule.path and rule.path[0] == "r":
+            found[rule.switch, rule.path].add(rule)
+    return {key: frozenset(those) for key, those in found.items()}

@@ -82,7 +82,7 @@ class PacketSwitches(Protocol):
         """Change the rules of all switches concerned; return when each has confirmed.
 
         Raises:
-            ControlError: If a switch doesn't confirm.
+            UnconfirmedError: If a switch doesn't confirm.
         """
 
 

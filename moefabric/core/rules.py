@@ -12,6 +12,8 @@ from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.paths import nic_number, spine_of_mark, spine_paths
 from moefabric.core.topology import Fabric, Nic, Region
 
+DROP: Final = "drop"
+"""Port of a rule that sends packets nowhere."""
 _NO_RELAYS: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_CIRCUITS: Final[Mapping[str, Circuit]] = MappingProxyType({})
 
@@ -26,7 +28,7 @@ class Rule:
     Attributes:
         switch: The OpenFlow switch.
         to: Destination: a server, a region, or `*` for any server.
-        out: Port: `host`, a NIC (`s0/o1`) or a switch (`spine0`).
+        out: Port: `host`, a NIC (`s0/o1`), a switch (`spine0`) or `DROP`.
         path: Only packets that their sender marked for this path (its NIC, `o1` or `e0`). Without
             a path, a light rule takes packets without a mark, and another rule all packets.
         light: Whether the rule sends packets over a circuit.
@@ -268,3 +270,8 @@ class RuleChange:
     def switches(self) -> tuple[str, ...]:
         """The switches concerned, sorted."""
         return tuple(sorted({rule.switch for rule in self.delete | self.add}))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return not (self.delete or self.add)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from moefabric.core.circuits import CircuitSet, Transition
+from moefabric.core.forwarding import rule_changes
 from moefabric.core.ocs import CrossConnectMode
 from moefabric.core.rules import Rule, RuleChange, direct_rules
 
@@ -13,9 +14,12 @@ CircuitRules = Callable[[CircuitSet], frozenset[Rule]]
 
 @dataclass(frozen=True)
 class DivertStep:
-    """Take traffic off circuits that go dark or are dark; their pairs use the EPS meanwhile."""
+    """Take traffic off circuits that go dark or are dark; their pairs use the EPS meanwhile.
 
-    change: RuleChange
+    `changes` are those of `moefabric.core.forwarding.rule_changes`.
+    """
+
+    changes: tuple[RuleChange, ...]
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,11 @@ class AdmitStep:
     """Let traffic onto new circuits.
 
     Attributes:
-        change: Rules to change.
+        changes: Rules to change, as in `DivertStep`.
         carrying: All circuits that carry traffic afterwards.
     """
 
-    change: RuleChange
+    changes: tuple[RuleChange, ...]
     carrying: CircuitSet
 
 
@@ -62,6 +66,8 @@ def reconfiguration_steps(
     target: CircuitSet,
     mode: CrossConnectMode = CrossConnectMode.SAFE,
     rules: CircuitRules = direct_rules,
+    *,
+    drop: bool = False,
 ) -> tuple[ReconfigurationStep, ...]:
     """Return the steps to new circuits, up to their verification. No packet meets a dark circuit.
 
@@ -72,6 +78,7 @@ def reconfiguration_steps(
         target: Circuits that are wanted.
         mode: What happens to cross-connects that are in the way.
         rules: Returns the rules that put traffic on circuits.
+        drop: As in `moefabric.core.forwarding.rule_changes`.
 
     Returns:
         The steps; none if nothing has to change.
@@ -88,14 +95,18 @@ def reconfiguration_steps(
         setup=CircuitSet(target.circuits - reported.circuits),
     )
     return (
-        DivertStep(RuleChange.between(rules(carrying), rules(common))),
+        DivertStep(rule_changes(rules(carrying), rules(common), drop=drop)),
         *(() if change.is_empty else (CommandStep(change),)),
         VerifyStep(target, removed, CircuitSet(target.circuits - common.circuits)),
     )
 
 
 def admission_steps(
-    verified: VerifyStep, carrying: CircuitSet, rules: CircuitRules = direct_rules
+    verified: VerifyStep,
+    carrying: CircuitSet,
+    rules: CircuitRules = direct_rules,
+    *,
+    drop: bool = False,
 ) -> tuple[ReconfigurationStep, ...]:
     """Return the steps after verification.
 
@@ -105,12 +116,13 @@ def admission_steps(
         verified: The verification.
         carrying: Circuits through which frames came.
         rules: Returns the rules that put traffic on circuits.
+        drop: As in `moefabric.core.forwarding.rule_changes`.
     """
     before = CircuitSet(verified.target.circuits - verified.added.circuits)
     dark = CircuitSet(verified.added.circuits - carrying.circuits)
     lit = CircuitSet(verified.target.circuits - dark.circuits)
     removal = CommandStep(Transition(teardown=dark, kept=lit, setup=CircuitSet()))
-    admission = AdmitStep(RuleChange.between(rules(before), rules(lit)), lit)
+    admission = AdmitStep(rule_changes(rules(before), rules(lit), drop=drop), lit)
     return (removal, admission) if dark.circuits else (admission,)
 
 

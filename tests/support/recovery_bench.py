@@ -15,6 +15,7 @@ from controller.southbound.openflow.flow_entries import FlowEntry, RuleCounter
 from controller.southbound.openflow.memory import MemorySwitches
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
+from moefabric.core.forwarding import circuit_rules
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric, Nic, NicKind
 from moefabric.simulator.fluid import Link
@@ -67,7 +68,8 @@ class Bench:
         reconciler = None
         if region.ocs is not None:
             ocs = self.ocs[name] = MemoryOcs(self.fabric, region)
-            reconciler = Reconciler(ocs, self.switches, ocs.clock.now_s, probe=ocs)
+            rules = partial(circuit_rules, self.fabric)
+            reconciler = Reconciler(ocs, self.switches, ocs.clock.now_s, probe=ocs, rules=rules)
         recovery = RegionRecovery(
             self.fabric,
             region,

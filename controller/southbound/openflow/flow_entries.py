@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from moefabric.core.paths import dscp
-from moefabric.core.rules import Rule
+from moefabric.core.rules import DROP, Rule, RuleChange
 from moefabric.core.topology import Fabric
 
 ARP_PRIORITY: Final = 0xFFFF
@@ -23,14 +23,14 @@ class FlowEntry:
         network: Destination network, as a number.
         length: Its prefix length in bits.
         dscp: The DSCP of matching packets; None for any.
-        port: Number of the output port.
+        port: Number of the output port; None drops packets.
     """
 
     priority: int
     network: int
     length: int
     dscp: int | None
-    port: int
+    port: int | None
 
     @property
     def match(self) -> tuple[int, int, int, int | None]:
@@ -71,5 +71,22 @@ def flow_entry(fabric: Fabric, rule: Rule) -> FlowEntry:
         network=int(network.network_address),
         length=network.prefixlen,
         dscp=dscp(fabric, rule.path) if rule.path else unmarked,
-        port=fabric.ports(rule.switch)[rule.out],
+        port=None if rule.out == DROP else fabric.ports(rule.switch)[rule.out],
     )
+
+
+def ordered_rules(fabric: Fabric, switch: str, change: RuleChange) -> list[tuple[Rule, bool]]:
+    """Return the rules of a change on one switch in their order, each with whether it is added.
+
+    Deletions come first, so that a full table has room. A rule for many destinations is deleted
+    before and added after the rules for some of them, so that it never takes their packets.
+    """
+
+    def prefix_length(rule: Rule) -> tuple[int, str]:
+        return fabric.prefix(rule.to).prefixlen, str(rule)
+
+    delete, add = (
+        [r for r in rules if r.switch == switch] for rules in (change.delete, change.add)
+    )
+    deletions = [(rule, False) for rule in sorted(delete, key=prefix_length)]
+    return deletions + [(rule, True) for rule in sorted(add, key=prefix_length, reverse=True)]

@@ -2,7 +2,7 @@
 
 from controller.southbound.openflow.flow_entries import FlowEntry, flow_entry
 from moefabric.core.circuits import CircuitSet
-from moefabric.core.errors import ControlError
+from moefabric.core.errors import UnconfirmedError
 from moefabric.core.paths import dscp
 from moefabric.core.rules import Rule, RuleChange, eps_rules, server_rules
 from moefabric.core.topology import Fabric, Nic
@@ -34,7 +34,11 @@ class MemorySwitches:
             self._add(rule)
 
     def apply(self, change: RuleChange) -> None:
-        """Change rules on all switches that answer; raise ControlError if others are concerned."""
+        """Change rules on all switches that answer.
+
+        Raises:
+            UnconfirmedError: if others are concerned.
+        """
         for rule in change.delete:
             if rule.switch not in self.gone:
                 self._tables[rule.switch].pop(flow_entry(self.fabric, rule).match, None)
@@ -46,7 +50,7 @@ class MemorySwitches:
                     r for r in self.circuit_rules if r.match != rule.match
                 ) | {rule}
         if absent := sorted(self.gone & set(change.switches)):
-            raise ControlError(f"{', '.join(absent)}: not connected")
+            raise UnconfirmedError(f"{', '.join(absent)}: not connected", absent)
 
     def _add(self, rule: Rule) -> None:
         entry = flow_entry(self.fabric, rule)
@@ -88,7 +92,8 @@ class MemorySwitches:
         if not matching:
             return None
         port = max(matching, key=lambda e: e.priority).port
-        return next(name for name, number in self.fabric.ports(switch).items() if number == port)
+        ports = self.fabric.ports(switch).items()
+        return next((name for name, number in ports if number == port), None)
 
     def _hop(
         self, switch: str, out_port: str, lit: CircuitSet

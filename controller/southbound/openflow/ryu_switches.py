@@ -9,11 +9,12 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from random import SystemRandom
 from typing import Any
 
 from controller.southbound.openflow import arp, green, light_probe, messages
-from controller.southbound.openflow.flow_entries import RuleCounter, flow_entry
+from controller.southbound.openflow.flow_entries import RuleCounter, flow_entry, ordered_rules
 
 # isort: split
 from ryu import cfg
@@ -25,7 +26,7 @@ from ryu.controller.ofp_handler import OFPHandler
 from ryu.ofproto import ofproto_v1_3 as of
 from ryu.ofproto import ofproto_v1_3_parser as parser
 
-from moefabric.core.errors import ControlError
+from moefabric.core.errors import ControlError, UnconfirmedError
 from moefabric.core.rules import Rule, RuleChange
 from moefabric.core.topology import Fabric
 
@@ -146,21 +147,21 @@ class RyuSwitches:
         """Change rules on all switches concerned at once; return when each has confirmed.
 
         Raises:
-            ControlError: with the switches that are absent, silent or refuse a rule. They get the
-                new rules when they connect again.
+            UnconfirmedError: with the switches that are absent, silent or refuse a rule. They get
+                the new rules when they connect again.
         """
         for rule in change.delete:
             self._rules.pop(rule.match, None)
         self._rules |= {rule.match: rule for rule in change.add}
-        batches, errors = list[_Batch](), list[str]()
+        batches, errors = list[_Batch](), dict[str, list[str]]()
         for switch in change.switches:
             if datapath := self._datapaths.get(switch):
                 batches.append(self._send(switch, datapath, self._changes(switch, change)))
             else:
-                errors.append(f"{switch}: not connected")
-        errors += self._wait(batches)
+                errors[switch] = [f"{switch}: not connected"]
+        errors |= self._wait(batches)
         if errors:
-            raise ControlError("; ".join(errors))
+            raise UnconfirmedError("; ".join(chain.from_iterable(errors.values())), errors)
 
     def counters(self) -> dict[str, list[RuleCounter]]:
         """Return each rule's counters, by switch; raise ControlError if one doesn't answer."""
@@ -169,18 +170,18 @@ class RyuSwitches:
             self._send(switch, datapath, request) for switch, datapath in self._datapaths.items()
         ]
         if errors := self._wait(batches):
-            raise ControlError("; ".join(errors))
+            raise ControlError("; ".join(chain.from_iterable(errors.values())))
         return {batch.switch: self._batch_counters(batch) for batch in batches}
 
-    def _wait(self, batches: Iterable[_Batch]) -> list[str]:
-        """Wait until all batches have ended or the deadline has passed; return the errors."""
-        deadline_s, errors = time.monotonic() + self.deadline_s, list[str]()
+    def _wait(self, batches: Iterable[_Batch]) -> dict[str, list[str]]:
+        """Wait until all batches have ended or the deadline has passed; return errors by switch."""
+        deadline_s, errors = time.monotonic() + self.deadline_s, dict[str, list[str]]()
         for batch in batches:
             confirmed = batch.ended.wait(max(0.0, deadline_s - time.monotonic()))
             self._batches.pop((batch.switch, batch.barrier), None)
-            if not confirmed:
-                errors.append(f"{batch.switch}: no confirmation within {self.deadline_s:g} s")
-            errors += batch.errors
+            silent = f"{batch.switch}: no confirmation within {self.deadline_s:g} s"
+            if faults := [*([] if confirmed else [silent]), *batch.errors]:
+                errors[batch.switch] = faults
         return errors
 
     def _batch_counters(self, batch: _Batch) -> list[RuleCounter]:
@@ -318,13 +319,9 @@ class RyuSwitches:
         return self._packet_outs[key][: -len(frame)] + frame
 
     def _changes(self, switch: str, change: RuleChange) -> list[tuple[bytes, str]]:
-        """Return flow-mods, deletions before additions so that a full table has room."""
-        return [
-            (self._flow_mod(rule, add=add), str(rule))
-            for rules, add in ((change.delete, False), (change.add, True))
-            for rule in sorted(rules, key=str)
-            if rule.switch == switch
-        ]
+        """Return the flow-mods of a change on one switch."""
+        ordered = ordered_rules(self.fabric, switch, change)
+        return [(self._flow_mod(rule, add=add), str(rule)) for rule, add in ordered]
 
     def _flow_mod(self, rule: Rule, *, add: bool) -> bytes:
         """Return a rule's flow-mod, from a cache because Ryu takes 0.25 ms to serialise one."""

@@ -1,5 +1,6 @@
 """Recovery of regions and the EPS: traffic avoids failures and returns."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -13,21 +14,27 @@ from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import ControlError
 from moefabric.core.failures import FailureKind
+from moefabric.core.forwarding import tree_route
+from moefabric.core.paths import relay_paths, relay_root
 from moefabric.core.rules import eps_rules, server_rules
 from moefabric.core.topology import Eps, EpsKind, Fabric, Nic
 from moefabric.planner.plan import POLICIES, plan
 from moefabric.planner.waterfill import EpsLinks
 from moefabric.simulator.fluid import Link
-from tests.support.fabrics import fabric
+from tests.support.fabrics import MESH, fabric
 from tests.support.recovery_bench import Bench
 
 FOUR = fabric(2, 2)
 SMALL = st.builds(
-    fabric,
-    st.integers(1, 2),
-    st.integers(1, 3),
-    regions=st.sampled_from([(2,), (3,), (4,), (2, 2), (3, 2)]),
-    eps=st.builds(Eps, st.integers(1, 4), st.integers(0, 3), kind=st.sampled_from(EpsKind)),
+    replace,
+    st.builds(
+        fabric,
+        st.integers(1, 2),
+        st.integers(1, 3),
+        regions=st.sampled_from([(2,), (3,), (4,), (2, 2), (3, 2)]),
+        eps=st.builds(Eps, st.integers(1, 4), st.integers(0, 3), kind=st.sampled_from(EpsKind)),
+    ),
+    forwarding=st.booleans(),
 )
 RING = ["s0/o0~s1/o0", "s1/o1~s2/o0", "s2/o1~s3/o0", "s3/o1~s0/o1"]
 MATRIX = [[0, 9, 1, 1], [9, 0, 1, 1], [1, 1, 0, 9], [1, 1, 9, 0]]
@@ -55,8 +62,9 @@ def marks(wired: Fabric) -> list[str | None]:
 
 
 def all_ways(bench: Bench) -> dict[tuple[str, str, str | None], tuple[Link, ...]]:
-    servers = bench.fabric.servers
-    cases = [(a, b, m) for a, b in product(servers, servers) if a != b for m in marks(bench.fabric)]
+    wired = bench.fabric
+    pairs = [(a, b) for a, b in product(wired.servers, wired.servers) if a != b]
+    cases = [(a, b, m) for a, b in pairs for m in (*marks(wired), *relay_paths(wired, a, b))]
     return {(a, b, m): bench.route(a, b, m) for a, b, m in cases}
 
 
@@ -385,3 +393,59 @@ def test_history_keeps_standing_failures() -> None:
 def test_empty_relays_change_no_rules() -> None:
     assert eps_rules(FOUR, {}) == eps_rules(FOUR)
     assert server_rules(FOUR, FOUR.regions[0], {}) == server_rules(FOUR, FOUR.regions[0])
+
+
+# --- relay trees ---------------------------------------------------------------------------------
+
+FORWARDING = replace(fabric(3, 1), forwarding=True)
+
+
+def tree_routes(bench: Bench) -> dict[tuple[str, str, str], tuple[Link, ...]]:
+    servers = bench.fabric.servers
+    pairs = [(a, b) for a, b in product(servers, servers) if a != b]
+    return {
+        (a, b, path): bench.route(a, b, path)
+        for a, b in pairs
+        for path in relay_paths(bench.fabric, a, b)
+    }
+
+
+@pytest.mark.parametrize("ocs_port", [False, True])
+def test_relay_trees_are_rebuilt_from_the_circuits_that_are_left(ocs_port: bool) -> None:
+    bench = lit(Bench(FORWARDING), *MESH)
+    bench.deliver(["s0/o0"], up=False, ocs_port=ocs_port, relight=False)
+    left = CircuitSet.of(MESH).without_nics(nics("s0/o0"))
+    routes = tree_routes(bench)
+    assert routes == {
+        (a, b, path): tree_route(left, a, b, relay_root(FORWARDING, a, path) or "")
+        for a, b, path in routes
+    }
+    assert all(links[0][1] == "ocs" for links in routes.values()), "no tree needs the EPS"
+
+
+def test_tree_of_a_lost_relay_is_replaced_by_the_eps() -> None:
+    bench = lit(Bench(FORWARDING), *MESH)
+    bench.deliver(FORWARDING.nics("s3"), up=False, relight=False)
+    assert bench.route("s0", "s1", "r3") == bench.route("s0", "s1", "e0")
+    assert bench.route("s0", "s1", "r2") == tree_route(CircuitSet.of(MESH), "s0", "s1", "s2")
+
+
+def test_tree_gets_no_new_rules_while_a_switch_has_its_old_ones() -> None:
+    bench = lit(Bench(FORWARDING), *MESH)
+    bench.switches.gone.add("s1")  # it joins s0 to the tree of s3, and s2 joins s3 to that of s0
+    bench.deliver(["s0/o0"], up=False, relight=False)
+    [report] = bench.recovery().history.standing()
+    assert "s1: not connected" in report.action
+    left = CircuitSet.of(MESH).without_nics(nics("s0/o0"))
+    assert bench.route("s3", "s1", "r0") == tree_route(left, "s3", "s1", "s0")
+    assert bench.route("s0", "s2", "r3") == bench.route("s0", "s2", "e0")
+    assert all(tree_routes(bench).values()), "every packet arrives"
+
+
+def test_lost_server_that_confirms_nothing_does_not_keep_trees_from_the_others() -> None:
+    bench = lit(Bench(FORWARDING), *MESH)
+    bench.switches.gone.add("s3")
+    bench.deliver(FORWARDING.nics("s3"), up=False, relight=False)
+    left = CircuitSet.of(MESH).without_nics(frozenset(FORWARDING.nics("s3")))
+    assert bench.route("s0", "s1", "r2") == tree_route(left, "s0", "s1", "s2")
+    assert bench.route("s0", "s1", "r3") == bench.route("s0", "s1", "e0")

@@ -45,10 +45,10 @@ def everything(
 def test_reconfiguration_diverts_then_commands_then_verifies_then_admits() -> None:
     now, target = CircuitSet.of([A]), CircuitSet.of([C])
     assert everything(now, now, target) == [
-        DivertStep(RuleChange(delete=direct_rules(now), add=frozenset())),
+        DivertStep((RuleChange(delete=direct_rules(now), add=frozenset()),)),
         CommandStep(now.transition_to(target)),
         VerifyStep(target, removed=now, added=target),
-        AdmitStep(RuleChange(delete=frozenset(), add=direct_rules(target)), target),
+        AdmitStep((RuleChange(delete=frozenset(), add=direct_rules(target)),), target),
     ]
 
 
@@ -56,7 +56,7 @@ def test_circuit_without_light_is_removed_before_admission() -> None:
     now, target, lit = CircuitSet.of([A]), CircuitSet.of([A, D]), CircuitSet.of([A])
     *_, out, admit = everything(now, now, target, dark=CircuitSet.of([D]))
     assert out == CommandStep(Transition(teardown=CircuitSet.of([D]), kept=lit, setup=NOTHING))
-    assert admit == AdmitStep(RuleChange(frozenset(), frozenset()), lit)
+    assert admit == AdmitStep((RuleChange(frozenset(), frozenset()),), lit)
 
 
 def test_no_change_needs_no_step() -> None:
@@ -68,7 +68,7 @@ def test_circuit_lost_meanwhile_is_set_up_again_without_traffic() -> None:
     both, reported = CircuitSet.of([A, D]), CircuitSet.of([D])
     divert, switch, verify = reconfiguration_steps(both, reported, both)
     assert divert == DivertStep(
-        RuleChange(delete=direct_rules(CircuitSet.of([A])), add=frozenset())
+        (RuleChange(delete=direct_rules(CircuitSet.of([A])), add=frozenset()),)
     )
     assert switch == CommandStep(
         Transition(teardown=NOTHING, kept=reported, setup=CircuitSet.of([A]))
@@ -108,11 +108,12 @@ def test_unmarked_packets_move_to_the_pairs_other_circuit_before_theirs_goes_dar
         CircuitSet.of([A, B]), CircuitSet.of([A, B]), CircuitSet.of([B])
     )
     assert isinstance(divert, DivertStep)
-    assert divert.change.add == {
+    [change] = divert.changes
+    assert change.add == {
         Rule("s0", "s1", "s0/o1", None, light=True),
         Rule("s1", "s0", "s1/o1", None, light=True),
     }
-    assert divert.change.delete == {
+    assert change.delete == {
         Rule("s0", "s1", "s0/o0", "o0", light=True),
         Rule("s1", "s0", "s1/o0", "o0", light=True),
     }
@@ -131,7 +132,7 @@ def test_no_light_rule_ever_points_at_a_dark_circuit(change: tuple[CircuitSet, C
     for step in everything(now, now, target):
         sequence.append(type(step))
         match step:
-            case DivertStep(rules) | AdmitStep(rules, _):
+            case DivertStep((rules,)) | AdmitStep((rules,), _):
                 for rule in rules.delete:
                     del held[rule.match]
                 held |= {rule.match: rule for rule in rules.add}
