@@ -16,4 +16,7 @@ pseudo-random block that all agents know. So the sender passes pages to the kern
 as crc32). Each chunk of 128 KiB starts at another place in the block, which follows from a seed of
 sender, receiver, path, collective and sequence number. The trailer's checksum combines the crc32 of
 all chunks; the checksum in the header identifies the block.
+
+A connection may lead over a relay: the agent of another server, which receives and sends it on
+(`agents.engine.relays`). Its two ends see a connection as any other.
 """

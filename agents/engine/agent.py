@@ -114,6 +114,10 @@ class Agent:
             "armed": list(self.collectives.armed),
             "connections": [out.facts() for out in self.connections.outgoing.values()],
             "from": [{"peer": peer, "path": path} for peer, path in self.resources.incoming],
+            "relays": [
+                {"from": sender, "to": receiver, "path": path}
+                for sender, receiver, path in self.resources.relays
+            ],
         }
 
     def close(self, _control: ControlChannel, _request: Fields) -> dict[str, Any]:

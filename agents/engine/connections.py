@@ -51,6 +51,8 @@ class Connections:
         earlier = self.outgoing.pop(key, None)
         if earlier is not None:
             earlier.lose("replaced by a newer one")
+        if not destination.relay:
+            self.resources.destinations[destination.peer] = destination
         self.outgoing[key] = connection = OutgoingConnection(self.resources, destination)
         return connection
 
@@ -60,6 +62,8 @@ class Connections:
             outgoing.lose("closed by request")
         for incoming in [*self.resources.incoming.values(), *self.resources.unnamed]:
             incoming.lose("closed by request")
+        for relay in list(self.resources.relays.values()):
+            relay.lose("closed by request")
         self.outgoing.clear()
         if self.listener is not None:
             self.resources.loop.forget(self.listener.fileno())

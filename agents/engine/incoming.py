@@ -6,11 +6,13 @@ import json
 import socket
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 from agents.engine import wire
 from agents.engine.clock import NOW
 from agents.engine.loop import BROKEN, IN, OUT
 from agents.engine.payload import Payload, transfer_seed
+from agents.engine.relays import Relay
 from agents.engine.resources import DataConnection, Resources
 from agents.engine.tcp import set_dscp
 from agents.engine.transfers import Receive, TransferKey
@@ -34,7 +36,7 @@ class IncomingConnection(DataConnection):
     def __init__(self, resources: Resources, sock: socket.socket) -> None:
         super().__init__(resources)
         self.sock = sock
-        self.peer, self.path, self.closed, self.phase = "", "", False, 0
+        self.peer, self.path, self.relay, self.closed, self.phase = "", "", "", False, 0
         self.frame = bytearray()
         self.frame_size = wire.GREETING.size
         self.handle_frame: Callable[[bytes, int], None] = self._greeting
@@ -74,7 +76,8 @@ class IncomingConnection(DataConnection):
                 self.receive.end(self.wrong)
         for receive in receives:
             progress = f"{receive.moved} of {receive.bytes} bytes had come"
-            receive.end(f"connection from {receive.peer} by {receive.path}: {why}; {progress}")
+            way = f"{receive.peer} by {receive.path}{self.relay and f' over {self.relay}'}"
+            receive.end(f"connection from {way}: {why}; {progress}")
 
     def _read(self) -> None:
         buffer = self.resources.buffer
@@ -134,9 +137,13 @@ class IncomingConnection(DataConnection):
             self.lose("its greeting is corrupt")
             return
         names = json.loads(raw)
+        if names.get("relay") == self.resources.name and names["version"] == wire.VERSION:
+            self._hand_over(names, raw)
+            return
         accepted = names["to"] == self.resources.name and names["version"] == wire.VERSION
         if accepted:
             self.peer, self.path = names["from"], names["path"]
+            self.relay = names.get("relay", "")
             set_dscp(self.sock, names["dscp"])
             self.resources.unnamed.discard(self)
             earlier = self.resources.incoming.get((self.peer, self.path))
@@ -148,6 +155,14 @@ class IncomingConnection(DataConnection):
             self.lose(f"it looks for {names['to']} of version {names['version']}")
             return
         self._expect(wire.HEADER.size, self._header)
+
+    def _hand_over(self, names: dict[str, Any], raw: bytes) -> None:
+        """Leave the connection to a relay; the sender sends nothing before it has an answer."""
+        self.closed = True
+        self.loop.forget(self.sock.fileno())
+        self.resources.unnamed.discard(self)
+        head = wire.GREETING.pack(wire.GREETING_MAGIC, len(raw), self.greeting_crc)
+        Relay(self.resources, self.sock, names, head + raw)
 
     def _header(self, raw: bytes, now_ns: int) -> None:
         if wire.IDLE.unpack(raw) is not None:
@@ -192,7 +207,7 @@ class IncomingConnection(DataConnection):
         self._expect(wire.HEADER.size, self._header)
 
     def _acknowledge(self, collective: int, sequence: int, verdict: bool) -> None:  # noqa: FBT001
-        self._send(wire.ACKNOWLEDGEMENT.pack(collective, sequence, verdict))
+        self._send(wire.ACKNOWLEDGEMENT.pack(collective, sequence, verdict, 0))
 
     def _send(self, data: bytes) -> None:
         self.outbox += data

@@ -170,6 +170,8 @@ class OutgoingConnection(DataConnection):
             "path": self.destination.path,
             "dscp": self.destination.reply_dscp,
         }
+        if self.destination.relay:
+            names["relay"] = self.destination.relay
         self.sock.sendall(wire.greeting(names))
         self.state = "greeting"
         self._watch()
@@ -187,11 +189,14 @@ class OutgoingConnection(DataConnection):
     def _handle_acknowledgement(self, raw: bytes) -> None:
         fields = wire.ACKNOWLEDGEMENT.unpack(raw)
         if fields is None:
-            self.lose("the peer's answer is not an agent's")
+            loss = wire.LOSS.unpack(raw)
+            text = loss[0].rstrip(b"\0").decode(errors="replace") if loss else ""
+            relay = f"{self.destination.relay} {text}"
+            self.lose(relay if loss else "the peer's answer is not an agent's")
             return
-        collective, sequence, verdict = fields
+        collective, sequence, verdict, resent = fields
         if self.state != "greeting":
-            self._acknowledge(collective, sequence, verdict)
+            self._acknowledge(collective, sequence, verdict, resent)
         elif verdict:
             self.state = "up"
             self.segment = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
@@ -199,12 +204,12 @@ class OutgoingConnection(DataConnection):
         else:
             self.lose(f"the agent there is not {self.destination.peer}, or is of another version")
 
-    def _acknowledge(self, collective: int, sequence: int, verdict: int) -> None:
+    def _acknowledge(self, collective: int, sequence: int, verdict: int, resent: int) -> None:
         for send in self.unacknowledged:
             if (send.collective, send.sequence) == (collective, sequence):
                 self.unacknowledged.remove(send)
                 send.acked_ns = NOW()
-                send.retransmits = total_retransmits(self.sock) - self.retransmits
+                send.retransmits = total_retransmits(self.sock) - self.retransmits + resent
                 why = "" if verdict else f"{self.destination.peer} found it corrupt"
                 send.end(why, corrupt=not verdict)
                 self._reset_pace()

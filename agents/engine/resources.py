@@ -9,6 +9,7 @@ from agents.engine.arrivals import Arrivals
 from agents.engine.loop import CallbackOwner, Loop
 from agents.engine.payload import shared_pattern
 from agents.engine.requests import os_error_text
+from agents.engine.tcp import Destination
 from agents.engine.wire import LINE
 
 READ = 256 * 1024  # a read and the block to compare fit into a core's second-level cache
@@ -38,6 +39,9 @@ class Resources:
         arrivals: The expected transfers.
         incoming: Connections that peers opened, by peer and path.
         unnamed: Connections that peers opened without a greeting so far.
+        relays: Connections from senders for whom this agent is a relay, by sender, receiver and
+            path.
+        destinations: Data ports of the peers to whom this agent has opened connections.
     """
 
     def __init__(self, name: str) -> None:
@@ -45,10 +49,18 @@ class Resources:
         self.loop = Loop()
         self.pattern = shared_pattern()
         self.buffer = ReceiveBuffer(READ)
-        self.counters = {"bytes_sent": 0, "bytes_received": 0, "corrupt": 0, "strays": 0}
+        self.counters = {
+            "bytes_sent": 0,
+            "bytes_received": 0,
+            "corrupt": 0,
+            "strays": 0,
+            "bytes_forwarded": 0,
+        }
         self.arrivals = Arrivals(self.counters)
         self.incoming: dict[tuple[str, str], DataConnection] = {}
         self.unnamed: set[DataConnection] = set()
+        self.relays: dict[tuple[str, str, str], DataConnection] = {}
+        self.destinations: dict[str, Destination] = {}
 
 
 class DataConnection(CallbackOwner):

@@ -44,6 +44,8 @@ def total_retransmits(sock: socket.socket) -> int:
 class Destination:
     """A peer's data port and the path to it, as a connect request names them.
 
+    If a relay is named, the address and the port are the relay's.
+
     Args:
         fields: The path in the request.
         congestion: TCP congestion control.
@@ -56,16 +58,18 @@ class Destination:
         self.dscp = fields.integer("dscp", 0, 63, 0)
         self.reply_dscp = fields.integer("reply_dscp", 0, 63, 0)
         self.bind = fields.text("bind", "")
+        self.relay = fields.text("relay", "")
         self.congestion, self.sndbuf = congestion, sndbuf
 
     def __str__(self) -> str:
-        return f"{self.peer} by {self.path} at {self.address} port {self.port}"
+        relay = f" over {self.relay}" if self.relay else ""
+        return f"{self.peer} by {self.path}{relay} at {self.address} port {self.port}"
 
-    def start_connecting(self) -> socket.socket:
-        """Return a socket that connects."""
+    def start_connecting(self, dscp: int | None = None) -> socket.socket:
+        """Return a socket that connects, with the destination's mark unless one is given."""
         sock = tcp_socket(self.address)
         try:
-            set_dscp(sock, self.dscp)
+            set_dscp(sock, self.dscp if dscp is None else dscp)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion.encode())
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.sndbuf)

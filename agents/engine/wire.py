@@ -43,7 +43,10 @@ HEADER = Frame(b"mfTx", "QIQII28x")  # a payload follows
 IDLE = Frame(b"mfRe", "QIQII28x")  # a header that no payload follows
 # length, sequence, checksum; zeros before it fill the payload's line
 TRAILER = Frame(b"mfEn", "QII40x")
-ACKNOWLEDGEMENT = Frame(b"mfAn", "QIB43x")  # collective, sequence, verdict
+# collective, sequence, verdict, segments that relays sent again
+ACKNOWLEDGEMENT = Frame(b"mfAn", "QIBI39x")
+LONGEST_REASON = 56
+LOSS = Frame(b"mfLo", f"{LONGEST_REASON}s")  # in place of an acknowledgement: why a relay ends
 
 
 def greeting(names: dict[str, Any]) -> bytes:

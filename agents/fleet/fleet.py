@@ -34,11 +34,13 @@ class DataPath:
     Attributes:
         src: The sending server.
         dst: The receiving server.
-        path: The sender's NIC (`o1`).
-        address: An address of the receiver.
+        path: The sender's NIC (`o1`), or another name that the pair has once.
+        address: An address of the receiver or, if there is one, of the relay.
         dscp: Selects the sender's NIC.
         reply_dscp: Selects the receiver's NIC for its packets, including TCP acknowledgements.
         bind: Address to send from, on hosts that select NICs by source address.
+        relay: Server whose agent receives the path's transfers and sends them on. It needs a path
+            of its own to the receiver.
     """
 
     src: str
@@ -48,6 +50,12 @@ class DataPath:
     dscp: int = 0
     reply_dscp: int = 0
     bind: str = ""
+    relay: str = ""
+
+    @property
+    def servers(self) -> frozenset[str]:
+        """The servers whose agents the path needs."""
+        return frozenset((self.src, self.dst, self.relay)) - {""}
 
 
 @dataclass(frozen=True)
@@ -125,7 +133,7 @@ class Fleet:
         congestion: str = "cubic",
         sndbuf: int = 512 * 1024,
     ) -> dict[str, Message]:
-        """Open a data connection for every path.
+        """Open a data connection for every path; those over relays after the others.
 
         Args:
             paths: The paths.
@@ -140,22 +148,32 @@ class Fleet:
         requests: dict[Channel, tuple[str, Message]] = {}
         for path in paths:
             address = "::" if ":" in path.address else "0.0.0.0"
-            requests[self._channel(path.dst)] = "listen", {"address": address}
+            for server in path.servers - {path.src}:
+                requests[self._channel(server)] = "listen", {"address": address}
         replies = request_all(requests, deadline_s)
         self.ports |= {dst: reply["port"] for dst, reply in replies.items()}
+        self._paths |= {(path.src, path.dst, path.path): path for path in paths}
+        self._options = {"congestion": congestion, "sndbuf": sndbuf}
+        until_ns = time.monotonic_ns() + duration_ns(deadline_s)
+        direct = self._open([path for path in paths if not path.relay], until_ns)
+        relayed = self._open([path for path in paths if path.relay], until_ns)
+        for src, reply in relayed.items():
+            reply["paths"] = direct.get(src, {"paths": []})["paths"] + reply["paths"]
+        return direct | relayed
+
+    def _open(self, paths: Sequence[DataPath], until_ns: int) -> dict[str, Message]:
+        """Open connections; return the kernel's data about each, by sending server."""
         by_sender: dict[str, list[Message]] = {}
         for path in paths:
-            fields = {**vars(path), "peer": path.dst, "port": self.ports[path.dst]}
+            fields = {**vars(path), "peer": path.dst, "port": self.ports[path.relay or path.dst]}
             del fields["src"], fields["dst"]
             by_sender.setdefault(path.src, []).append(fields)
-        until_ns = time.monotonic_ns() + duration_ns(deadline_s)
-        self._paths |= {(path.src, path.dst, path.path): path for path in paths}
-        self._options = options = {"congestion": congestion, "sndbuf": sndbuf}
-        requests = {}
+        requests: dict[Channel, tuple[str, Message]] = {}
         for src, destinations in by_sender.items():
             fields = {"paths": destinations, "deadline_ns": self._their_time(src, until_ns)}
-            requests[self._channel(src)] = "connect", {**fields, **options}
-        return request_all(requests, deadline_s + REPORT_S)
+            requests[self._channel(src)] = "connect", {**fields, **self._options}
+        left_s = (until_ns - time.monotonic_ns()) / NS_PER_S
+        return request_all(requests, max(0.0, left_s) + REPORT_S)
 
     # --- collectives -----------------------------------------------------------------------------
 
@@ -190,7 +208,7 @@ class Fleet:
             slowest_ns = max(clock.round_trip_ns for clock in self.clocks.values())
             lead_s = LEAD_S + LEAD_PER_AGENT_S * len(servers)
             start_ns = time.monotonic_ns() + duration_ns(lead_s) + 4 * slowest_ns
-        self.liveness.check_reachable(servers)
+        self.liveness.check_reachable([*servers, *self._relays(flows)])
         requests = self._requests(collective, flows, start_ns, start_ns + duration_ns(deadline_s))
         request_all(requests, ORDER_SILENCES * self.liveness.silence_s)
         return start_ns
@@ -225,7 +243,10 @@ class Fleet:
             ServerLossError: as soon as one of them, or a rank of its server, is lost.
         """
         channels = [self._channel(name) for name in _servers(flows)]
-        if silent := self.liveness.wait(channels, lambda c: collective in c.reports, deadline_s):
+        relays = [self._channel(name) for name in self._relays(flows)]
+        if silent := self.liveness.wait(
+            channels, lambda c: collective in c.reports, deadline_s, relays
+        ):
             names = ", ".join(channel.name for channel in silent)
             raise AgentError(
                 f"agents {names}: no report on collective {collective} within {deadline_s:.1f} s"
@@ -242,13 +263,17 @@ class Fleet:
         """
         number = self._inflight.new_number()
         until_ns = (time.monotonic_ns() if start_ns is None else start_ns) + duration_ns(deadline_s)
-        self.liveness.check_reachable(_servers(flows))
+        relays = self._relays(flows)
+        self.liveness.check_reachable([*_servers(flows), *relays])
+        forwarding = tuple(self._channel(relay) for relay in relays)
         requests = {
             channel: channel.post(op, **fields)
             for channel, (op, fields) in self._requests(number, flows, start_ns, until_ns).items()
         }
         deadline_ns = until_ns + duration_ns(REPORT_S)
-        self._inflight.add(number, InflightCollective(tuple(flows), requests, deadline_ns))
+        self._inflight.add(
+            number, InflightCollective(tuple(flows), requests, deadline_ns, forwarding)
+        )
         return number
 
     def wait_ended(self, until_ns: int | None) -> dict[int, list[FlowRecord]]:
@@ -306,9 +331,10 @@ class Fleet:
             (src, connection["peer"], connection["path"])
             for src, reply in self.request("stats").items()
             for connection in reply["connections"]
-            if connection["state"] != "up" and connection["peer"] in self.channels
+            if connection["state"] != "up"
         }
-        self._open_again([self._paths[key] for key in sorted(broken) if key in self._paths])
+        paths = [self._paths[key] for key in sorted(broken) if key in self._paths]
+        self._open_again([path for path in paths if path.servers <= self.channels.keys()])
 
     def readmit(self) -> frozenset[str]:
         """Connect servers that have come back to the others; return their names."""
@@ -317,8 +343,8 @@ class Fleet:
         names = frozenset(channel.name for channel in returned)
         if returned:
             request_all(dict.fromkeys(returned, ("close", {})), 5.0)
-            ends = ((path, {path.src, path.dst}) for path in self._paths.values())
-            self._open_again([p for p, pair in ends if pair & names and pair <= {*self.channels}])
+            paths = [path for path in self._paths.values() if path.servers & names]
+            self._open_again([path for path in paths if path.servers <= self.channels.keys()])
         return names
 
     def _open_again(self, paths: Sequence[DataPath]) -> None:
@@ -361,6 +387,11 @@ class Fleet:
             )
             records.append(record)
         return records
+
+    def _relays(self, flows: Sequence[PacedFlow]) -> list[str]:
+        """Return the servers whose agents forward flows."""
+        paths = (self._paths.get((flow.src, flow.dst, flow.path)) for flow in flows)
+        return sorted({path.relay for path in paths if path is not None and path.relay})
 
     def _channel(self, name: str) -> Channel:
         if name not in self.channels:

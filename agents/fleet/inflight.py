@@ -22,11 +22,18 @@ class InflightCollective:
         flows: Its flows.
         requests: By channel of an agent that takes part, the number of the request to it.
         deadline_ns: When all agents must have reported, CLOCK_MONOTONIC of this process.
+        relays: Channels of agents that forward its flows, whether or not they also report.
     """
 
     flows: tuple[PacedFlow, ...]
     requests: dict[Channel, int]
     deadline_ns: int
+    relays: tuple[Channel, ...] = ()
+
+    @property
+    def channels(self) -> dict[Channel, None]:
+        """The channels of all agents that it needs."""
+        return dict.fromkeys([*self.requests, *self.relays])
 
 
 class InflightCollectives:
@@ -78,14 +85,15 @@ class InflightCollectives:
             if left_s is not None and left_s <= 0:
                 self._check_deadlines()
                 break
-            channels = {c for one in self._collectives.values() for c in one.requests}
+            channels = {c for one in self._collectives.values() for c in one.channels}
             look_s = LOOK_S if left_s is None else min(LOOK_S, left_s)
             if self._read_ready(channels, look_s):
                 return self._take_ended()
             if time.monotonic() >= check_s:  # not after every report, since every agent sends one
                 check_s = time.monotonic() + LOOK_S
+                relays = {c for one in self._collectives.values() for c in one.relays}
                 unreported = {c for n in self._collectives for c in self._unreported(n)}
-                liveness.check(channels, unreported)
+                liveness.check(channels, unreported | relays)
         return ended
 
     def wake(self) -> None:
@@ -125,7 +133,7 @@ class InflightCollectives:
                 if reply is not None and not reply["ok"]:
                     del self._collectives[number]
                     raise AgentError(f"agent {reply['error']}")
-            check_open(collective.requests)
+            check_open(collective.channels)
             if not self._unreported(number):
                 reports = {c.name: c.reports.pop(number) for c in collective.requests}
                 ended[number] = collective.flows, reports

@@ -47,7 +47,7 @@ def connection() -> Iterator[OutgoingConnection]:
         with peer:
             outgoing.ready(OUT)
             peer.recv(4096)
-            peer.sendall(wire.ACKNOWLEDGEMENT.pack(0, 0, 1))
+            peer.sendall(wire.ACKNOWLEDGEMENT.pack(0, 0, 1, 0))
             while outgoing.state == "greeting":
                 outgoing.ready(IN)
             assert outgoing.state == "up"

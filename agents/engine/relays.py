@@ -1,0 +1,248 @@
+"""Relays: connections of a peer whose transfers this agent receives and sends on to their receiver.
+
+A relay is one connection from the sender and one to the receiver. Bytes pass unchanged, from the
+sender's greeting to the receiver's acknowledgements, so that both ends verify and time what they
+would without a relay. A relay holds one read at most: it does not read on one connection while
+the other takes nothing. Each pair of servers has connections of its own over each relay, so that
+no transfer waits for another one's and relays never wait for each other in a ring.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from abc import abstractmethod
+from contextlib import suppress
+from typing import Any
+
+from agents.engine import wire
+from agents.engine.loop import BROKEN, IN, OUT
+from agents.engine.requests import os_error_text
+from agents.engine.resources import DataConnection, Resources
+from agents.engine.tcp import set_dscp, total_retransmits
+
+PIECES = 128  # parts in which a long transfer passes: it ends this share of its duration later
+PIECE = 128 * 1024  # bytes of the largest part
+ANSWERS = 64 * wire.ACKNOWLEDGEMENT.size  # bytes of acknowledgements read at once
+
+
+class Relay:
+    """The two connections of a relay.
+
+    Args:
+        resources: Resources that the agent's connections share.
+        near: The connection that the sender opened; its greeting has been read.
+        names: The names in the greeting.
+        greeting: The greeting's bytes.
+    """
+
+    def __init__(
+        self, resources: Resources, near: socket.socket, names: dict[str, Any], greeting: bytes
+    ) -> None:
+        self.resources, self.key = resources, (names["from"], names["to"], names["path"])
+        earlier = resources.relays.get(self.key)
+        if earlier is not None:
+            earlier.lose("replaced by a newer one")
+        self.near = resources.relays[self.key] = NearEnd(self, near)
+        self.far: FarEnd | None = None
+        destination = resources.destinations.get(names["to"])
+        if destination is None:
+            self.lose(f"has no connection to {names['to']}")
+            return
+        set_dscp(near, names["dscp"])
+        try:
+            self.far = FarEnd(self, destination.start_connecting(dscp=0))
+        except OSError as error:
+            self.lose(self.far_lost(os_error_text(error)))
+            return
+        self.near.other, self.far.other = self.far, self.near
+        self.far.send(memoryview(greeting))
+
+    def far_lost(self, why: str) -> str:
+        """Return why the connection to the receiver is lost."""
+        return f"lost {self.key[1]}: {why}"
+
+    def lose(self, why: str) -> None:
+        """Tell the sender why the relay ends, and close both connections."""
+        if not self.near.unsent:  # else the frame would not begin where frames begin
+            with suppress(OSError):
+                self.near.sock.send(wire.LOSS.pack(why.encode()[: wire.LONGEST_REASON]))
+        self.close()
+
+    def close(self) -> None:
+        """Close both connections; the receiver's is reset, since it may be in mid-transfer."""
+        if self.resources.relays.get(self.key) is self.near:
+            del self.resources.relays[self.key]
+        self.near.close()
+        if self.far is not None:
+            self.far.close(reset=True)
+
+
+class RelayEnd(DataConnection):
+    """One connection of a relay; what arrives here leaves by the other.
+
+    Attributes:
+        other: The other connection.
+        unsent: Bytes that this connection has still to send. The other is not read meanwhile.
+    """
+
+    def __init__(self, relay: Relay, sock: socket.socket) -> None:
+        super().__init__(relay.resources)
+        self.relay, self.sock = relay, sock
+        self.other: RelayEnd | None = None
+        self.unsent = b""
+        self.closed = False
+
+    def transfer(self, mask: int) -> None:
+        """Send what is unsent and read what has arrived; raise OSError if the connection broke."""
+        if mask & BROKEN:
+            code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            raise OSError(code, os.strerror(code) if code else "closed by the peer")
+        if mask & OUT:
+            self.send(memoryview(b""))
+        if mask & IN and not self.closed:
+            self._read()
+
+    def send(self, data: memoryview) -> None:
+        """Send bytes after those that are unsent; keep what the kernel doesn't take."""
+        if self.unsent:
+            data = memoryview(self.unsent + data)
+        count = 0
+        try:
+            while count < len(data):
+                count += self.sock.send(data[count:])
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self.lose(os_error_text(error))
+            return
+        self.unsent = bytes(data[count:])
+        for end in (self, self.other):
+            if end is not None and not end.closed:
+                end.watch()
+
+    def watch(self) -> None:
+        """Wait until the kernel takes unsent bytes, and for bytes that the other end can take."""
+        reads = IN if self.other is not None and not self.other.unsent else 0
+        self.loop.watch(self.sock.fileno(), (OUT if self.unsent else 0) | reads, self.ready)
+
+    def close(self, *, reset: bool = False) -> None:
+        """Close the connection."""
+        if not self.closed:
+            self.closed = True
+            self.loop.forget(self.sock.fileno())
+            if reset:
+                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.sock.close()
+
+    @abstractmethod
+    def _read(self) -> None:
+        """Read what has arrived, and send it by the other connection."""
+
+
+class NearEnd(RelayEnd):
+    """The connection from the sender, which brings transfers."""
+
+    def __init__(self, relay: Relay, sock: socket.socket) -> None:
+        super().__init__(relay, sock)
+        self.header = b""
+        self.length = self.left = 0  # bytes of the payload, and of the transfer after its header
+        self.least = 0
+        self._wake_after(wire.HEADER.size)
+
+    def lose(self, why: str) -> None:  # noqa: ARG002 - there is no sender who could be told
+        """Close both connections."""
+        self.relay.close()
+
+    def _read(self) -> None:
+        _, place = self.resources.buffer.places[0]
+        count = self.sock.recv_into(place)
+        if not count:
+            self.lose("closed by the sender")
+            return
+        data = place[:count]
+        if not self._follow(data):
+            self.relay.lose("is out of step: a transfer's header is corrupt")
+            return
+        assert self.other is not None
+        self.other.send(data)
+        if not self.closed:
+            self._wake_after(
+                min(self.left, PIECE, max(1, self.length // PIECES))
+                or wire.HEADER.size - len(self.header)
+            )
+
+    def _follow(self, data: memoryview) -> bool:
+        """Follow the transfers in received bytes; return False if a header is corrupt."""
+        offset = 0
+        while offset < len(data):
+            if self.left:
+                step = min(self.left, len(data) - offset)
+                self.left -= step
+                self.resources.counters["bytes_forwarded"] += 0 if self.left else self.length
+            else:
+                step = min(wire.HEADER.size - len(self.header), len(data) - offset)
+                self.header += data[offset : offset + step]
+                if len(self.header) == wire.HEADER.size and not self._begin():
+                    return False
+            offset += step
+        return True
+
+    def _begin(self) -> bool:
+        """Begin the transfer that a header announces; return False if the header is corrupt."""
+        raw, self.header = self.header, b""
+        if wire.IDLE.unpack(raw) is not None:
+            # As where transfers end, or the sender would keep its old pace (incoming.py).
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+            return True
+        fields = wire.HEADER.unpack(raw)
+        if fields is None:
+            return False
+        self.length = fields[2]
+        self.left = wire.framed_size(self.length) - wire.HEADER.size
+        return True
+
+    def _wake_after(self, count: int) -> None:
+        """Have the kernel wake this process for so many bytes."""
+        if count != self.least:
+            self.least = count
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+
+
+class FarEnd(RelayEnd):
+    """The connection to the receiver, which brings acknowledgements.
+
+    Each gets the number of segments that this connection sent again, so that the sender knows them.
+    """
+
+    def __init__(self, relay: Relay, sock: socket.socket) -> None:
+        super().__init__(relay, sock)
+        self.inbox = b""
+        self.retransmits = 0
+
+    def lose(self, why: str) -> None:
+        """Tell the sender that its receiver is lost."""
+        self.relay.lose(self.relay.far_lost(why))
+
+    def _read(self) -> None:
+        data = self.sock.recv(ANSWERS)
+        if not data:
+            self.lose("closed by the peer")
+            return
+        self.inbox += data
+        size = wire.ACKNOWLEDGEMENT.size
+        whole = len(self.inbox) // size * size
+        frames = [self.inbox[place : place + size] for place in range(0, whole, size)]
+        self.inbox = self.inbox[whole:]
+        assert self.other is not None
+        self.other.send(memoryview(b"".join(map(self._counted, frames))))
+
+    def _counted(self, raw: bytes) -> bytes:
+        """Return an acknowledgement with the segments sent again since the one before."""
+        fields = wire.ACKNOWLEDGEMENT.unpack(raw)
+        if fields is None:
+            return raw
+        before, self.retransmits = self.retransmits, total_retransmits(self.sock)
+        *others, resent = fields
+        return wire.ACKNOWLEDGEMENT.pack(*others, resent + self.retransmits - before)

@@ -1,0 +1,344 @@
+"""Transfers that the agent of a third server receives and sends on, on loopback."""
+
+import itertools
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from agents.engine import relays, wire
+from agents.engine.loop import IN, OUT
+from agents.engine.relays import Relay
+from agents.engine.requests import Fields
+from agents.engine.resources import READ, Resources
+from agents.engine.tcp import Destination
+from agents.fleet.channel import Message, request_all
+from agents.fleet.fleet import DataPath, Fleet
+from agents.fleet.liveness import LivenessMonitor
+from agents.remote.bundle import AGENT
+from moefabric.core.errors import AgentError, ServerLossError
+from moefabric.core.flows import PacedFlow
+from tests.support.agents_lab import agent, paced_flow
+from tests.support.paths import REPOSITORY
+
+NAMES = ("s0", "s1", "s2")
+LONG = 1 << 30
+SIZE = 3_000_001
+COUNTERS = ("bytes_sent", "bytes_received", "bytes_forwarded", "strays", "corrupt")
+numbers = itertools.count(1)
+DIRECT = [DataPath(a, b, "o0", "127.0.0.1") for a, b in itertools.permutations(NAMES, 2)]
+RELAYED = [
+    DataPath(a, b, f"r{relay[1]}", "127.0.0.1", relay=relay)
+    for a, relay, b in itertools.permutations(NAMES, 3)
+]
+
+
+@dataclass
+class Lab:
+    fleet: Fleet
+    processes: dict[str, "subprocess.Popen[bytes]"]
+
+    def stats(self, name: str) -> Message:
+        return request_all({self.fleet.channels[name]: ("stats", {})}, 5.0)[name]
+
+    def relays(self) -> list[dict[str, str]]:
+        """Return the connections that s1 relays."""
+        listed: list[dict[str, str]] = self.stats("s1")["relays"]
+        return listed
+
+    def run(self, *flows: PacedFlow) -> list[str]:
+        """Send flows; return why any failed."""
+        return [record.why for record in self.fleet.run(next(numbers), flows, deadline_s=10.0)]
+
+    def arm_long(self) -> tuple[int, list[PacedFlow]]:
+        """Begin a transfer over s1 that is too long to end, and wait for its first bytes."""
+        flows, number = [paced_flow("s0", "s2", LONG, 1e8, "r1")], next(numbers)
+        before = self.stats("s2")["bytes_received"]
+        self.fleet.arm(number, flows, None, 30.0)
+        while self.stats("s2")["bytes_received"] == before:
+            pass
+        return number, flows
+
+    def why(self, name: str, number: int, field: str) -> str:
+        """Return why the only transfer of a server's report failed."""
+        channel, ends = self.fleet.channels[name], time.monotonic() + 5.0
+        while number not in channel.reports and time.monotonic() < ends:
+            channel.read()
+        return str(channel.reports[number][field][0]["why"])
+
+
+@contextmanager
+def started(folder: Path, relay_program: Path = AGENT) -> Iterator[Lab]:
+    """Yield three connected agents, of which s1 runs the given program."""
+    with ExitStack() as undo:
+        programs = {"s0": AGENT, "s1": relay_program, "s2": AGENT}
+        agents = {
+            name: undo.enter_context(agent(name, folder, program=program))
+            for name, program in programs.items()
+        }
+        channels = (channel for channel, _ in agents.values())
+        fleet = undo.enter_context(Fleet(channels, liveness=LivenessMonitor(0.05, 2.0)))
+        fleet.connect(DIRECT + RELAYED)
+        yield Lab(fleet, {name: process for name, (_, process) in agents.items()})
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with started(tmp_path) as new_lab:
+        yield new_lab
+
+
+def test_every_byte_arrives_and_is_verified_and_timed_by_its_receiver(lab: Lab) -> None:
+    for size in (0, 1, 64, 127, 256 * 1024, SIZE):
+        before = {name: lab.stats(name) for name in NAMES}
+        flow = paced_flow("s0", "s2", size, path="r1")
+        (record,) = lab.fleet.run(next(numbers), [flow], deadline_s=10.0)
+        assert (record.ok, record.why, record.received_bytes) == (True, "", size)
+        assert record.first_sent_ns < record.first_received_ns <= record.last_received_ns
+        more = {
+            name: {key: lab.stats(name)[key] - before[name][key] for key in COUNTERS}
+            for name in NAMES
+        }
+        assert more == {
+            "s0": dict.fromkeys(COUNTERS, 0) | {"bytes_sent": size},
+            "s1": dict.fromkeys(COUNTERS, 0) | {"bytes_forwarded": size},
+            "s2": dict.fromkeys(COUNTERS, 0) | {"bytes_received": size},
+        }
+
+
+def test_relays_in_a_ring_never_wait_for_each_other(lab: Lab) -> None:
+    """Each server sends, relays and receives at once; each pair also sends directly."""
+    size = 20_000_000
+    paths = [*DIRECT, *RELAYED]
+    assert lab.run(*(paced_flow(p.src, p.dst, size, path=p.path) for p in paths)) == [""] * 12
+
+
+def test_pace_of_the_sender_holds_beyond_the_relay(lab: Lab) -> None:
+    flow = paced_flow("s0", "s2", 1_250_000, 50e6, "r1")
+    (record,) = lab.fleet.run(next(numbers), [flow], deadline_s=10.0)
+    assert record.ok
+    # Linux does not pace a connection's first ten segments of 64 KiB.
+    assert record.last_received_ns - record.first_received_ns > 0.09e9
+
+
+CORRUPTING = """
+from agents.engine import relays
+from agents.engine.main import main
+
+send = relays.FarEnd.send
+
+def corrupt(self, data):
+    if len(data) > 9000:
+        data = memoryview(bytes(data[:5000]) + bytes([data[5000] ^ 1]) + bytes(data[5001:]))
+    send(self, data)
+
+relays.FarEnd.send = corrupt
+main()
+"""
+
+
+def test_corruption_at_the_relay_is_found_by_the_receiver(tmp_path: Path) -> None:
+    program = tmp_path / "corrupting.py"
+    program.write_text(f"import sys; sys.path[0] = {str(REPOSITORY)!r}\n{CORRUPTING}")
+    with started(tmp_path, program) as lab:
+        (record,) = lab.fleet.run(
+            next(numbers), [paced_flow("s0", "s2", SIZE, path="r1")], deadline_s=10.0
+        )
+        assert record.corrupt
+        assert "is not the one that was sent" in record.why
+        assert lab.run(paced_flow("s0", "s2", 1000, path="r1")) == [""]
+
+
+def test_relay_that_dies_ends_the_transfer_and_is_named(lab: Lab) -> None:
+    number, flows = lab.arm_long()
+    lab.processes["s1"].kill()
+    with pytest.raises(ServerLossError, match="agent s1: its control channel") as lost:
+        lab.fleet.collect(number, flows, 30.0)
+    assert lost.value.servers == frozenset(["s1"])
+    assert lab.why("s0", number, "sends").startswith("connection to s2 by r1 over s1 at 127.0.0.1")
+    assert lab.why("s2", number, "receives").startswith("connection from s0 by r1 over s1: ")
+    lab.fleet.drop(["s1"])
+    lab.fleet.abandon(number)
+    lab.fleet.reconnect()
+    assert lab.run(paced_flow("s0", "s2", SIZE), paced_flow("s2", "s0", SIZE)) == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        (signal.SIGKILL, "agent s1: its control channel"),
+        (signal.SIGSTOP, "agents s1: no sign of life for 2 s"),
+    ],
+)
+def test_relay_of_a_launched_collective_is_watched_until_its_end(
+    lab: Lab, sent: signal.Signals, message: str
+) -> None:
+    """s1 is the end of a flow, too, which has arrived long before."""
+    flows = [paced_flow("s0", "s2", LONG, 1e8, "r1"), paced_flow("s0", "s1", 1000)]
+    number = lab.fleet.launch(flows, None, 30.0)
+    while not lab.stats("s2")["bytes_received"]:
+        pass
+    assert lab.fleet.wait_ended(time.monotonic_ns() + 50_000_000) == {}
+    assert number in lab.fleet.channels["s1"].reports
+    os.kill(lab.processes["s1"].pid, sent)
+    with pytest.raises(ServerLossError, match=message) as lost:
+        lab.fleet.wait_ended(time.monotonic_ns() + 10_000_000_000)
+    assert lost.value.servers == frozenset(["s1"])
+    os.kill(lab.processes["s1"].pid, signal.SIGCONT)
+
+
+def test_receiver_that_dies_is_named_to_the_sender_by_the_relay(lab: Lab) -> None:
+    number, _ = lab.arm_long()
+    lab.processes["s2"].kill()
+    why = lab.why("s0", number, "sends")
+    assert re.fullmatch(
+        r"connection to s2 by r1 over s1 at 127\.0\.0\.1 port \d+: s1 lost s2: "
+        r"(closed by the peer|Connection reset by peer); \d+ of 1073741824 bytes were sent",
+        why,
+    )
+    ends = time.monotonic() + 5.0
+    while any(p["path"] == "r1" and p["to"] == "s2" for p in lab.relays()):
+        assert time.monotonic() < ends, "the relay stays"
+
+
+def test_sender_that_dies_ends_relay_and_receive(lab: Lab) -> None:
+    number, _ = lab.arm_long()
+    lab.processes["s0"].kill()
+    why = lab.why("s2", number, "receives")
+    assert why.startswith("connection from s0 by r1 over s1: ")
+    assert not [p for p in lab.relays() if p["from"] == "s0"]
+
+
+def test_abandoned_transfer_leaves_nothing_and_its_path_opens_again(lab: Lab) -> None:
+    number, _ = lab.arm_long()
+    lab.fleet.abandon(number)
+    assert all(not stats["armed"] for stats in lab.fleet.request("stats").values())
+    lab.fleet.reconnect()
+    assert lab.run(*(paced_flow(p.src, p.dst, SIZE, path=p.path) for p in RELAYED)) == [""] * 6
+
+
+def test_server_that_returns_relays_again(lab: Lab) -> None:
+    number, flows = lab.arm_long()
+    os.kill(lab.processes["s1"].pid, signal.SIGSTOP)
+    with pytest.raises(ServerLossError, match="agents s1: no sign of life"):
+        lab.fleet.collect(number, flows, 30.0)
+    lab.fleet.drop(["s1"])
+    lab.fleet.abandon(number)
+    lab.fleet.reconnect()
+    assert lab.run(paced_flow("s0", "s2", SIZE)) == [""]
+    with pytest.raises(AgentError, match="server s1 has no agent"):
+        lab.run(paced_flow("s0", "s2", SIZE, path="r1"))
+    os.kill(lab.processes["s1"].pid, signal.SIGCONT)
+    ends = time.monotonic() + 5.0
+    while not lab.fleet.readmit():
+        assert time.monotonic() < ends, "s1 does not return"
+    assert lab.run(*(paced_flow(p.src, p.dst, SIZE, path=p.path) for p in RELAYED)) == [""] * 6
+
+
+def test_relay_refuses_servers_to_whom_it_has_no_connection(lab: Lab) -> None:
+    path = {
+        "peer": "s9", "path": "r1", "address": "127.0.0.1", "port": lab.fleet.ports["s1"],
+        "relay": "s1",
+    }  # fmt: skip
+    with pytest.raises(AgentError, match=r"over s1 .*: s1 has no connection to s9"):
+        request_all({lab.fleet.channels["s0"]: ("connect", {"paths": [path]})}, 5.0)
+
+
+# --- one relay in this process -------------------------------------------------------------------
+
+
+@dataclass
+class Bench:
+    """A relay between two sockets of the test, which is driven by hand."""
+
+    relay: Relay
+    sender: socket.socket
+    receiver: socket.socket
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    resources = Resources("s1")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        path = Fields({"peer": "s2", "path": "o0", "address": "127.0.0.1", "port": port})
+        resources.destinations["s2"] = Destination(path, "cubic", 64 * 1024)
+        near, sender = tcp_pair()
+        near.setblocking(False)
+        names = {"from": "s0", "to": "s2", "path": "r1", "dscp": 0, "relay": "s1"}
+        relay = Relay(resources, near, names, wire.greeting(names))
+        receiver, _ = listener.accept()
+        with sender, receiver:
+            assert relay.far is not None
+            relay.far.ready(OUT)
+            greeting = wire.greeting(names)
+            assert receiver.recv(len(greeting), socket.MSG_WAITALL) == greeting
+            yield Bench(relay, sender, receiver)
+        relay.close()
+
+
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected TCP sockets."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        one = socket.create_connection(listener.getsockname())
+        return listener.accept()[0], one
+
+
+def test_relay_holds_one_read_while_its_receiver_takes_nothing(bench: Bench) -> None:
+    far, near = bench.relay.far, bench.relay.near
+    assert far is not None
+    whole = wire.HEADER.pack(1, 0, LONG, 0, 0) + bytes(64 * READ)
+    bench.sender.setblocking(False)
+    sent = bench.sender.send(whole)
+    while not far.unsent:
+        near.ready(IN)
+        with suppress(BlockingIOError):
+            sent += bench.sender.send(whole[sent : sent + READ])
+    held = len(far.unsent)
+    assert 0 < held <= READ
+    assert near.loop.masks[near.sock.fileno()] == 0, "the sender is still read"
+    assert near.loop.masks[far.sock.fileno()] & OUT
+    passed = b""
+    while len(passed) < sent:
+        passed += bench.receiver.recv(READ)
+        far.ready(OUT)
+        if not far.unsent and len(passed) < sent:
+            near.ready(IN)
+    assert passed == whole[:sent]
+    assert near.loop.masks[near.sock.fileno()] == IN
+
+
+def test_acknowledgement_counts_segments_sent_again_beyond_the_relay(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = iter([3, 5])
+    monkeypatch.setattr(relays, "total_retransmits", lambda _sock: next(counts))
+    far = bench.relay.far
+    assert far is not None
+    for number, resent in ((1, 3), (2, 2)):
+        raw = wire.ACKNOWLEDGEMENT.pack(number, 0, 1, 0)
+        bench.receiver.sendall(raw[:20])
+        far.ready(IN)
+        bench.receiver.sendall(raw[20:])
+        far.ready(IN)
+        answer = bench.sender.recv(wire.ACKNOWLEDGEMENT.size, socket.MSG_WAITALL)
+        assert wire.ACKNOWLEDGEMENT.unpack(answer) == (number, 0, 1, resent)
+
+
+def test_corrupt_header_ends_the_relay_and_tells_the_sender(bench: Bench) -> None:
+    bench.sender.sendall(bytes(wire.HEADER.size))
+    bench.relay.near.ready(IN)
+    answer = bench.sender.recv(wire.LOSS.size, socket.MSG_WAITALL)
+    fields = wire.LOSS.unpack(answer)
+    assert fields is not None
+    assert fields[0].rstrip(b"\0") == b"is out of step: a transfer's header is corrupt"
+    assert bench.relay.near.closed
+    assert not bench.relay.resources.relays
