@@ -13,7 +13,7 @@ from moefabric.core.flows import Flow, flows
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.oracle.own_simulators import fluid_bound_s
-from moefabric.oracle.results import INTO_THE_DARK, LONGER
+from moefabric.oracle.results import FORWARDING, INTO_THE_DARK, LONGER
 from moefabric.oracle.scenario import FlowStep, Outage, Scenario, routed_flows, scenario
 from moefabric.planner.delayed_split import best_split
 from moefabric.planner.plan import policy_named
@@ -88,6 +88,13 @@ SELECTIONS: Final = (
         0.3,
         ("eps", "mixnet", "mixnet-spill"),
         group=LONGER,
+    ),
+    Selection(
+        "forwarding.yaml",
+        ((3, 1, "dispatch"), (7, 2, "dispatch"), (11, 3, "dispatch"), (11, 3, "combine")),
+        0.3,
+        ("eps", "multihop", "uniform", "mixnet"),
+        group=FORWARDING,
     ),
 )
 FIRST_ALL_TO_ALL: Final = Selection("first-all-to-all.yaml", ((0, 1, "dispatch"),), 0.02)

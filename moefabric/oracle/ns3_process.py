@@ -29,6 +29,9 @@ _TREE_NETWORKS: Final = 11 << 24
 """Cables have addresses in 10.0.0.0/8, relay trees in 11.0.0.0/8."""
 _HOST_QUEUE: Final = "100000p"
 """A host holds packets back rather than dropping its own."""
+_ENDLESS: Final = "3600s"
+_FAIR_FLOWS: Final = 4096
+"""Queues among which a fair host divides its flows by their hash."""
 _SOCKET_TYPES: Final = {
     "cubic": "ns3::TcpCubic",
     "dctcp": "ns3::TcpDctcp",
@@ -164,7 +167,17 @@ class _Simulation:
 
     def _queue(self, device: Any, *, is_host: bool) -> None:
         length = _HOST_QUEUE if is_host else f"{self.transport['queue_packets']}p"
-        if self.transport["congestion_control"] == "dctcp" and not is_host:
+        if self.transport["fair_hosts"] and is_host:
+            endless = ns.StringValue(_ENDLESS)  # CoDel drops nothing
+            discipline = ns.TrafficControlHelper()
+            discipline.SetRootQueueDisc(
+                "ns3::FqCoDelQueueDisc", "Interval", endless, "Target", endless,
+                "UseEcn", ns.BooleanValue(False), "Flows", ns.UintegerValue(_FAIR_FLOWS),
+                "MaxSize", ns.QueueSizeValue(ns.QueueSize(length)),
+            )  # fmt: skip
+            discipline.Install(device)
+            length = "1p"
+        elif self.transport["congestion_control"] == "dctcp" and not is_host:
             mark = ns.DoubleValue(self.transport["mark_packets"])
             discipline = ns.TrafficControlHelper()
             discipline.SetRootQueueDisc(

@@ -10,11 +10,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from moefabric.oracle.golden_results import golden_results
 from moefabric.oracle.pictures import completion_strips, fabric_columns, flow_error_curves
 from moefabric.oracle.results import (
+    FORWARDING,
     INTO_THE_DARK,
     LONGER,
     ORDER_MARGIN,
     CaseResult,
     OracleResults,
+    common_transports,
     middle,
     ordered_pairs,
     quantile,
@@ -25,7 +27,7 @@ from moefabric.report.formatting import MISSING, deviation
 Row = Sequence[object]
 
 _FEWER: Final = ", fewer flows"
-_GROUPS: Final = ("prototype", "training", "fabrics")
+_GROUPS: Final = ("prototype", "training", "fabrics", FORWARDING)
 _FIRST: Final = "first-all-to-all"
 _ENDLESS: Final = "did not end"
 _HOLDS: Final = "holds"
@@ -36,6 +38,8 @@ _GAINS: Final = (
     ("`mixnet` instead of a non-blocking EPS", "eps", "mixnet"),
     ("`spill` instead of a non-blocking EPS", "eps", "mixnet-spill"),
     ("`mixnet` instead of fixed circuits", "static", "mixnet"),
+    ("`multihop` instead of a non-blocking EPS", "eps", "multihop"),
+    ("`multihop` instead of its circuits without forwarding", "uniform", "multihop"),
     ("fewer flows on the EPS instead of all NICs", "eps", f"eps{_FEWER}"),
 )
 
@@ -58,7 +62,7 @@ def text(results: OracleResults) -> str:
     )
     compared = [case for case in results.cases if case.group in _GROUPS]
     spread = [case for case in compared if _FEWER not in case.fabric]
-    first = results.of_group(_FIRST)
+    first, forwarding = results.of_group(_FIRST), results.of_group(FORWARDING)
     factors = dict.fromkeys((case.group, case.factor) for case in results.cases)
     return environment.get_template("truth.md.j2").render(
         results=results,
@@ -66,13 +70,16 @@ def text(results: OracleResults) -> str:
         margin=_percent(ORDER_MARGIN),
         gain_margin=_percent(_GAIN_MARGIN),
         survival=list(_survival(results, compared, spread)),
-        order=list(_order(results, spread)),
+        order=list(_order(results.transports, spread)),
         gains=list(_gains(results, compared)),
         dark=list(_dark(results, first)),
         dark_demand=first[0].demand,
         dark_factor=f"{first[0].factor:g}",
         completion=list(_completion(results, spread)),
         longer=list(_longer(results)),
+        forwarding=list(_forwarding(forwarding)),
+        forwarding_order=list(_order(common_transports(forwarding), forwarding)),
+        forwarding_slowdowns=list(_forwarding_slowdowns(forwarding)),
         groups=_GROUPS,
         emulated=list(_emulated(results)) if results.emulated else [],
         flows=list(_flows(results)),
@@ -117,9 +124,9 @@ def _kept(model: float, values: Sequence[float]) -> str:
     return f"{_HOLDS if holds else 'fails'}: {gain:.2f}"
 
 
-def _order(results: OracleResults, cases: Sequence[CaseResult]) -> Iterator[Row]:
+def _order(transports: Sequence[str], cases: Sequence[CaseResult]) -> Iterator[Row]:
     yield "transport", "pairs", "in the model's order", "reversed"
-    for transport in results.transports:
+    for transport in transports:
         pairs = list(ordered_pairs(cases, transport))
         reverse = [f"{fast.fabric} and {slow.fabric}" for fast, slow, held in pairs if not held]
         named = ", ".join(f"{pair} {count}" for pair, count in Counter(reverse).most_common())
@@ -157,6 +164,38 @@ def _dark(results: OracleResults, cases: Sequence[CaseResult]) -> Iterator[Row]:
         yield name, predicted, *(_milliseconds(case.last_s(t)) for t in results.transports)
 
 
+def _forwarding(cases: Sequence[CaseResult]) -> Iterator[Row]:
+    """Yield completion times relative to the EPS, in the model and under each transport."""
+    transports = common_transports(cases)
+    yield "fabric", "bytes forwarded", "model", "max-min", *transports
+    greedy = [case.model_copy(update={"predicted_s": max(case.max_min_s)}) for case in cases]
+    for fabric in dict.fromkeys(case.fabric for case in cases):
+        shares = [100 * c.forwarded_bytes / c.bytes for c in cases if c.fabric == fabric]
+        columns = [ratios(cases, fabric, "eps", None), ratios(greedy, fabric, "eps", None)]
+        columns += [ratios(cases, fabric, "eps", transport) for transport in transports]
+        yield f"`{fabric}`", f"{min(shares):.1f} to {max(shares):.1f} %", *map(_range, columns)
+
+
+def _forwarding_slowdowns(cases: Sequence[CaseResult]) -> Iterator[Row]:
+    """Yield completion time over the model's and the loss of packets of each fabric."""
+    transports = common_transports(cases)
+    yield "", *transports
+    for fabric in dict.fromkeys(case.fabric for case in cases):
+        own = [case for case in cases if case.fabric == fabric]
+        yield f"`{fabric}`", *(_slowdowns(own, transport) for transport in transports)
+
+
+def _slowdowns(cases: Sequence[CaseResult], transport: str) -> str:
+    ratios = [1 / (1 + error) for case in cases if (error := case.error(transport)) is not None]
+    return f"{_range(ratios)}, {_lost(cases, transport)} lost"
+
+
+def _lost(cases: Sequence[CaseResult], transport: str) -> str:
+    packets = [p for case in cases for p in case.packets if p.transport == transport]
+    lost = sum(p.lost_packets for p in packets) / max(1, sum(p.sent_packets for p in packets))
+    return f"{100 * lost:.2f} %"
+
+
 def _milliseconds(seconds: float | None) -> str:
     return _ENDLESS if seconds is None else f"{seconds * 1e3:.2f}"
 
@@ -165,15 +204,8 @@ def _completion(results: OracleResults, cases: Sequence[CaseResult]) -> Iterator
     yield "transport", "all-to-alls", "p5", "median", "p95", "packets lost", _ENDLESS
     for transport in results.transports:
         errors = [e for case in cases if (e := case.error(transport)) is not None]
-        packets = [p for case in cases for p in case.packets if p.transport == transport]
-        lost = sum(p.lost_packets for p in packets) / max(1, sum(p.sent_packets for p in packets))
-        yield (
-            transport,
-            len(cases),
-            *_quantiles(errors),
-            f"{100 * lost:.2f} %",
-            len(cases) - len(errors),
-        )
+        ends = *_quantiles(errors), _lost(cases, transport), len(cases) - len(errors)
+        yield transport, len(cases), *ends
     alone = [max(case.alone_s) / case.predicted_s - 1 for case in cases]
     name = "null model, each flow alone on its links, against the model"
     yield name, len(cases), *_quantiles(alone), "", ""

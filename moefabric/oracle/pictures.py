@@ -6,7 +6,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from moefabric.oracle.results import INTO_THE_DARK, CaseResult, OracleResults
+from moefabric.oracle.results import INTO_THE_DARK, CaseResult, OracleResults, common_transports
 from moefabric.report import formatting, svg
 
 _WIDTH: Final = 880.0
@@ -68,7 +68,7 @@ def fabric_columns(results: OracleResults, group: str) -> str:
     cases = results.of_group(group)
     fabrics = list(dict.fromkeys(case.fabric for case in cases))
     series: list[tuple[str, str, str | None]] = [("model", "model", None)]
-    series += [(name, f"t{n}", name) for n, name in enumerate(results.transports)]
+    series += [(name, f"t{n}", name) for n, name in enumerate(common_transports(cases))]
     values = {
         (fabric, name): _mean_ms([c for c in cases if c.fabric == fabric], transport)
         for fabric in fabrics

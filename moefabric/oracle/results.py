@@ -13,6 +13,8 @@ ORDER_MARGIN: Final = 0.02
 
 LONGER: Final = "prototype, longer"
 """Group of the prototype's cases with three times the bytes."""
+FORWARDING: Final = "forwarding"
+"""Group of the fabrics whose circuits never move, with and without forwarding by servers."""
 PACED: Final = "paced"
 """Name of the transport whose flows keep to their rates."""
 INTO_THE_DARK: Final = "into the dark"
@@ -57,6 +59,8 @@ class CaseResult(_Part):
     """Modelled bytes and times were multiplied by it."""
     bytes: float
     """Payload bytes of all flows."""
+    forwarded_bytes: float = 0.0
+    """Those that other servers forward."""
     predicted_s: float
     """The model's completion time: the fluid bound of each phase."""
     max_min_s: tuple[float, ...]
@@ -145,8 +149,8 @@ class OracleResults(_Part):
 
     @property
     def transports(self) -> tuple[str, ...]:
-        """Names of the transports."""
-        return tuple(dict.fromkeys(p.transport for case in self.cases for p in case.packets))
+        """Names of the transports of every case."""
+        return common_transports(self.cases)
 
     def of_group(self, group: str) -> list[CaseResult]:
         """Return the cases of an experiment."""
@@ -156,6 +160,12 @@ class OracleResults(_Part):
     def read(cls, path: Path) -> "OracleResults":
         """Return the results in a file."""
         return cls.model_validate_json(path.read_text())
+
+
+def common_transports(cases: Sequence[CaseResult]) -> tuple[str, ...]:
+    """Return the names of the transports under which all of these cases ran, in order."""
+    names = [[packets.transport for packets in case.packets] for case in cases]
+    return tuple(name for name in names[0] if all(name in others for others in names))
 
 
 def ordered_pairs(

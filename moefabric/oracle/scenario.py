@@ -197,6 +197,8 @@ class Transport:
         buffer_bytes: Send and receive buffers of a connection.
         initial_window: Segments of the first window (RFC 6928).
         delayed_ack_s: Longest delay of an acknowledgement; it must be below the time-out.
+        fair_hosts: Whether the flows of a host take turns on its NICs, as Linux' `fq` has them do;
+            otherwise an acknowledgement waits behind all data of its host.
     """
 
     congestion_control: Literal["cubic", "dctcp", "reno", "paced"]
@@ -206,6 +208,7 @@ class Transport:
     buffer_bytes: int = 4 << 20
     initial_window: int = 10
     delayed_ack_s: float = 0.001
+    fair_hosts: bool = False
 
     @property
     def name(self) -> str:
@@ -214,7 +217,8 @@ class Transport:
             return self.congestion_control
         text = self.congestion_control.upper()
         rto = "" if self.min_rto_s == Transport.min_rto_s else f", RTO {self.min_rto_s * 1e3:g} ms"
-        return f"{text}, {self.queue_packets:,} packets{rto}"
+        fair = ", fair hosts" if self.fair_hosts else ""
+        return f"{text}, {self.queue_packets:,} packets{rto}{fair}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the transport as JSON values."""

@@ -1,7 +1,7 @@
 """Runs all cases in all simulators."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +10,7 @@ from moefabric.oracle.cases import Case, cases, sharing_cases
 from moefabric.oracle.own_simulators import alone_ends_s, max_min_ends_s
 from moefabric.oracle.processes import Completion, SimulatorProcess, packet_document
 from moefabric.oracle.results import (
+    FORWARDING,
     CaseResult,
     EmulatedResult,
     OracleResults,
@@ -27,6 +28,8 @@ TRANSPORTS: Final = (
     Transport("dctcp", 100, mark_packets=20),
 )
 """Transports of every case."""
+FORWARDING_TRANSPORTS: Final = (*TRANSPORTS, Transport("dctcp", fair_hosts=True))
+"""Transports of fabrics with and without forwarding."""
 _PROCESSES: Final = 2
 
 
@@ -51,17 +54,15 @@ def compare(
     show(f"SimGrid: {len(shared)} scenarios")
     flows = simgrid.run([scenario.to_json() for scenario in shared])
     chosen = cases(folder)
-    show(f"ns-3: {len(chosen)} cases under {len(TRANSPORTS)} transports")
-    documents = [
-        packet_document(case.scenario, transport) for case in chosen for transport in TRANSPORTS
-    ]
-    packets = ns3.run_side_by_side(documents, _PROCESSES)
-    per_case = [packets[n : n + len(TRANSPORTS)] for n in range(0, len(packets), len(TRANSPORTS))]
+    runs = [(case.scenario, transport) for case in chosen for transport in _transports(case)]
+    show(f"ns-3: {len(chosen)} cases, {len(runs)} simulations")
+    documents = [packet_document(scenario, transport) for scenario, transport in runs]
+    completions = iter(ns3.run_side_by_side(documents, _PROCESSES))
     return OracleResults(
         ns3=ns3.version,
         simgrid=simgrid.version,
         wall_s=time.monotonic() - started,
-        cases=tuple(_case_result(*pair) for pair in zip(chosen, per_case, strict=True)),
+        cases=tuple(_case_result(case, completions) for case in chosen),
         sharing=tuple(
             SharingResult(
                 name=scenario.name,
@@ -94,25 +95,33 @@ def emulated_results(file: Path) -> tuple[EmulatedResult, ...]:
     return tuple(cases)
 
 
-def _case_result(case: Case, completions: list[Completion]) -> CaseResult:
+def _transports(case: Case) -> tuple[Transport, ...]:
+    return FORWARDING_TRANSPORTS if case.group == FORWARDING else TRANSPORTS
+
+
+def _case_result(case: Case, completions: Iterator[Completion]) -> CaseResult:
     return CaseResult(
         group=case.group,
         demand=case.demand,
         fabric=case.fabric,
         factor=case.factor,
         bytes=case.scenario.bytes,
+        forwarded_bytes=sum(flow.bytes for flow in case.scenario.flows if flow.tree),
         predicted_s=case.predicted_s,
         max_min_s=tuple(max_min_ends_s(case.scenario)),
         paced_s=tuple(max_min_ends_s(case.scenario, paced=True)),
         alone_s=tuple(alone_ends_s(case.scenario)),
         packets=tuple(
-            PacketResult(
-                transport=transport.name,
-                ends_s=completion.ends_s,
-                sent_packets=completion.sent_packets,
-                lost_packets=completion.lost_packets,
-                wall_s=completion.wall_s,
-            )
-            for transport, completion in zip(TRANSPORTS, completions, strict=True)
+            _packet_result(transport, next(completions)) for transport in _transports(case)
         ),
+    )
+
+
+def _packet_result(transport: Transport, completion: Completion) -> PacketResult:
+    return PacketResult(
+        transport=transport.name,
+        ends_s=completion.ends_s,
+        sent_packets=completion.sent_packets,
+        lost_packets=completion.lost_packets,
+        wall_s=completion.wall_s,
     )

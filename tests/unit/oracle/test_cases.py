@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from moefabric.oracle.cases import cases, sharing_cases
+from moefabric.oracle.cases import Case, cases, sharing_cases
 from moefabric.oracle.own_simulators import fluid_bound_s, max_min_ends_s
-from moefabric.oracle.results import INTO_THE_DARK
+from moefabric.oracle.results import FORWARDING, INTO_THE_DARK
 from tests.support.paths import EXAMPLES
 
 CASES = {(case.group, case.demand, case.fabric): case for case in cases(EXAMPLES)}
 DISPATCH = "0.0 dispatch"
 
 
+def circuits(case: Case) -> set[tuple[str, str]]:
+    """Return the circuits of a case that flows use."""
+    return {cable.ends for cable in case.scenario.cables if "leaf0" not in cable.ends}
+
+
 def test_fabrics_of_a_demand_carry_the_same_bytes() -> None:
     by_demand: dict[tuple[str, str], set[float]] = {}
     for (group, demand, _), case in CASES.items():
         by_demand.setdefault((group, demand), set()).add(round(case.scenario.bytes))
-    assert len(by_demand) == 9
+    assert len(by_demand) == 13
     assert all(len(sizes) == 1 for sizes in by_demand.values())
 
 
@@ -33,6 +38,20 @@ def test_circuits_are_cables_between_servers_and_eps_flows_use_all_nics() -> Non
     assert {len(flow.route) for flow in mixnet.flows} == {1}
     assert len(eps.flows) == 12 * 4
     assert len(CASES["prototype", DISPATCH, "eps, fewer flows"].scenario.flows) < 48
+
+
+def test_servers_forward_for_multihop_alone_over_the_circuits_of_uniform() -> None:
+    for demand in ("3.1 dispatch", "7.2 dispatch", "11.3 dispatch", "11.3 combine"):
+        eps, multihop, uniform = (
+            CASES[FORWARDING, demand, fabric] for fabric in ("eps", "multihop", "uniform")
+        )
+        forwarded = [flow for flow in multihop.scenario.flows if flow.tree]
+        assert 0 < sum(flow.bytes for flow in forwarded) < 0.07 * multihop.scenario.bytes
+        assert {len(flow.route) for flow in forwarded} == {2}
+        assert not any(flow.tree for flow in (*eps.scenario.flows, *uniform.scenario.flows))
+        assert circuits(uniform) == circuits(multihop)
+        assert multihop.predicted_s == pytest.approx(eps.predicted_s, rel=0.01)
+        assert uniform.predicted_s > 1.08 * multihop.predicted_s
 
 
 def test_flows_on_new_circuits_start_late_or_lose_packets() -> None:

@@ -174,3 +174,23 @@ def test_ns3_refuses_two_ways_to_a_port_without_relay_trees() -> None:
     ]
     with pytest.raises(SimulatorError, match="ns-3: relayed: a would send to e/d by two NICs"):
         ns3.run(documents)
+
+
+@pytest.mark.slow
+def test_acknowledgements_pass_the_data_of_fair_hosts_in_ns3() -> None:
+    ns3 = needed(processes.ns3())
+    short, long = (
+        (("s0/e0", "leaf0"), ("leaf0", "s1/e0")),
+        (("s1/e0", "leaf0"), ("leaf0", "s2/e0")),
+    )
+    flows = (RoutedFlow("s0", "s1", short, 4e6), RoutedFlow("s1", "s2", long, 16e6))
+    case = Scenario("acknowledged", 9000, ALL_TO_ALL.cables, (FlowStep(flows),))
+    fifo, fair = ns3.run(
+        [
+            processes.packet_document(case, Transport("dctcp", fair_hosts=fair))
+            for fair in (False, True)
+        ]
+    )
+    assert fair.lost_packets == 0
+    assert None not in (*fifo.ends_s, *fair.ends_s)
+    assert fair.ends_s[0] < 0.8 * fifo.ends_s[0]  # type: ignore[operator]

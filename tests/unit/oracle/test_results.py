@@ -10,6 +10,7 @@ import pytest
 
 from moefabric.oracle.page import pictures, text
 from moefabric.oracle.results import (
+    FORWARDING,
     LONGER,
     PACED,
     CaseResult,
@@ -96,7 +97,7 @@ def results() -> OracleResults:
     """Return results with a case of every group."""
     others = [
         case("eps", 1.0, (1.1,), group=group)
-        for group in ("training", "fabrics", "first-all-to-all", LONGER)
+        for group in ("training", "fabrics", "first-all-to-all", LONGER, FORWARDING)
     ]
     sharing = SharingResult(name="pipeline, eps", steps=2, max_min_s=(1.0,), simgrid_s=(1.0,))
     return OracleResults(
@@ -112,6 +113,21 @@ def test_page_states_reversed_orders_and_signed_errors(results: OracleResults) -
     assert page.count("| eps, model 1000.00 ms | 1.25 |") == 1
     assert page.count("| eps, model 1000.00 ms | 1.10 |") == 1
     assert "| LogGOPSim | uniform8 | 300.6 µs | 296.3 µs | -1.4 % |" in page
+
+
+def test_page_sets_forwarding_fabrics_beside_the_eps(results: OracleResults) -> None:
+    cases = []
+    for demand, last_s, forwarded in (("3.1 dispatch", 1.5, 2e4), ("7.2 dispatch", 1.7, 5e4)):
+        cases.append(case("eps", 1.0, (1.25,), group=FORWARDING, demand=demand))
+        multihop = case("multihop", 1.02, (last_s,), group=FORWARDING, demand=demand)
+        update = {"forwarded_bytes": forwarded, "max_min_s": (1.1,)}
+        cases.append(multihop.model_copy(update=update))
+    kept = tuple(case for case in results.cases if case.group != FORWARDING)
+    lines = text(results.model_copy(update={"cases": (*kept, *cases)})).splitlines()
+    relative = "| 1.02 (1.02 to 1.02) | 1.10 (1.10 to 1.10) | 1.28 (1.20 to 1.36) |"
+    assert f"| `multihop` | 2.0 to 5.0 % {relative}" in lines
+    assert "| `multihop` | 1.57 (1.47 to 1.67), 1.00 % lost |" in lines
+    assert f"| {CUBIC} | 2 | 2 | none |" in lines
 
 
 def test_page_refers_to_every_picture_and_pictures_are_xml(results: OracleResults) -> None:
