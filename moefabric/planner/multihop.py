@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
+from math import inf
 from typing import Final
 
 from moefabric.core.circuits import CircuitSet
@@ -42,17 +43,19 @@ def multihop_split(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -
         The split; its time is at most a thousandth above the least.
     """
     regions = {fabric.region_of[server].name for server in demand.servers}
-    own = frozenset(c for c in circuits if fabric.region_of[c.a.server].name in regions)
+    own = [c for c in circuits.circuits if fabric.region_of[c.a.server].name in regions]
     if not fabric.forwarding or not own:
         return optimal_split(fabric, demand, circuits)
-    lit = CircuitSet(own)
-    program, owed = relay_program(fabric, demand.servers, lit), off_diagonal(demand)
+    lit = CircuitSet(frozenset(own)) if len(own) < len(circuits) else circuits
+    program, owed, spill_s = relay_program(fabric, demand.servers, lit), off_diagonal(demand), inf
     if fabric.leaves:
         light = circuit_rates(fabric, demand.servers, lit)
         spill_s = completion_s(owed, light, EpsLinks.of(fabric, demand.servers))
-        if spill_s <= program.bound_s(owed) * (1 + _ROUNDING):
-            return optimal_split(fabric, demand, lit)
-    return shares(demand, program.split(owed))
+    if spill_s > program.bound_s(owed) * (1 + _ROUNDING):
+        split = program.split(owed)
+        if split.seconds < spill_s or spill_s == inf:
+            return shares(demand, split)
+    return optimal_split(fabric, demand, lit)
 
 
 @lru_cache(maxsize=16)

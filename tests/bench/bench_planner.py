@@ -1,4 +1,4 @@
-"""CPU time of planning: Algorithm 1, the joint policy, Copilot's fit and 16 regions.
+"""CPU time of planning: Algorithm 1, joint, multihop, Copilot's fit and 16 regions.
 
 Everything here computes and nothing waits: CPU seconds are asserted, so that other load on the
 machine isn't measured.
@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import process_time
@@ -18,12 +20,16 @@ import pytest
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.flows import flows
 from moefabric.planner.deadline_circuits import deadline_bound_s
 from moefabric.planner.joint import best_circuits
 from moefabric.planner.mixnet import algorithm1_order, htsim_order
+from moefabric.planner.multihop import multihop_split, relay_program
 from moefabric.planner.pair_order import PairOrder, circuit_counts
 from moefabric.planner.plan import POLICIES, plan
+from moefabric.planner.policy import Array
 from moefabric.planner.waterfill import circuit_rate, completion_s
+from moefabric.simulator.fluid import predict
 from tests.support.paths import EXAMPLES
 from tests.support.planner_cases import demand_matrix, eps_links, fabric
 
@@ -89,6 +95,61 @@ def test_joint_comes_near_the_bound_in_150_ms_or_less(servers: int) -> None:
         print(f"{median(after):6.3f}, at most {max(after):.3f}")
         assert max(after) <= max(before) * (1 + 1e-9)
         assert duration <= 0.150
+
+
+def training_demand(servers: int, seed: int) -> Array:
+    """Return bytes [from, to] of a training step; regions of 16 and 32 servers repeat its ranks."""
+    draw, counts = np.random.default_rng(seed), np.load(TRACE)["counts"]
+    tokens = counts[draw.integers(len(counts)), draw.integers(counts.shape[1])].astype(np.float64)
+    copies = servers // 8
+    ranks = np.tile(tokens, (copies, max(1, copies // 2)))
+    ranks *= draw.lognormal(0.0, 0.05, ranks.shape)
+    experts = ranks[:, draw.permutation(ranks.shape[1])]
+    owed: Array = experts.reshape(servers, servers, -1).sum(axis=2) * 1e6
+    np.fill_diagonal(owed, 0.0)
+    return owed
+
+
+@pytest.mark.parametrize(("servers", "most_ms"), [(8, 5.0), (16, 50.0), (32, 50.0)])
+@pytest.mark.parametrize("optical", [6, 7])
+def test_multihop_splits_within_a_hundredth_of_the_program_in_5_to_50_ms(
+    servers: int, optical: int, most_ms: float
+) -> None:
+    """The circuits stand: the first split over them takes a few milliseconds more."""
+    wired = replace(fabric(1, servers, optical, 8 - optical), forwarding=True)
+    region = wired.regions[0]
+    nothing = DemandMatrix(region.servers, np.zeros((servers, servers)))
+    lit = POLICIES["multihop"].circuits(wired, region, nothing, CircuitSet())
+    program = relay_program(wired, region.servers, lit)
+    print(f"\nmultihop, {servers} servers, {optical}+{8 - optical} NICs:", end=" ")
+    print("CPU ms, time to that of the program (its CPU ms) and to the bound, bytes forwarded")
+    for shape in ("training", "uniform", *SHAPES):
+        durations, ratios, exact_ms, bounds, forwarded = [], [], [], [], []
+        for seed in range(5 if servers < 32 else 3):
+            match shape:
+                case "training":
+                    owed = training_demand(servers, seed)
+                case "uniform":
+                    owed = 1e9 * (1.0 - np.eye(servers))
+                case _:
+                    owed = demand_matrix(servers, seed, shape)
+            demand = DemandMatrix(region.servers, owed)
+            split = multihop_split(wired, demand, lit)
+            durations.append(1e3 * cpu_seconds(partial(multihop_split, wired, demand, lit), 3)[0])
+            start = process_time()
+            exact = program.split(owed, exact=True)
+            exact_ms.append(1e3 * (process_time() - start))
+            predicted_s = predict(wired, lit, flows(wired, lit, split)).seconds
+            ratios.append(predicted_s / exact.seconds)
+            bounds.append(predicted_s / program.bound_s(owed))
+            forwarded.append(100 * split.forwarded_bytes / demand.total_bytes)
+        print(
+            f"  {shape:>8} {median(durations):5.1f}, at most {max(durations):5.1f}; "
+            f"{max(ratios):.4f} ({median(exact_ms):.0f}); {median(bounds):.3f}; "
+            f"{median(forwarded):.1f} %"
+        )
+        assert max(ratios) <= 1.01
+        assert median(durations) <= most_ms
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from tests.support.planner_cases import demand_matrix
 
 Situation = tuple[Fabric, DemandMatrix, CircuitSet]
 
+SHAPES = st.sampled_from(["skewed", "pareto", "sparse"])
 NEARLY = 1 + 1e-6
 WITHIN_A_HUNDREDTH = 1.01
 TRACE = EXAMPLES / "data/training-1200-steps.npz"
@@ -258,6 +259,17 @@ def test_equal_arguments_give_an_equal_split(situation: Situation) -> None:
     assert multihop_split(wired, DemandMatrix(demand.servers, demand.array), lit) == first
 
 
+@given(st.integers(17, 22), st.integers(2, 6), st.integers(0, 2), st.integers(0, 10_000), SHAPES)
+@settings(max_examples=15, deadline=None)
+def test_splits_of_large_regions_end_within_a_hundredth_of_the_optimum(
+    servers: int, optical: int, electrical: int, seed: int, shape: str
+) -> None:
+    wired, owed = fabric(servers, optical, electrical), demand_matrix(servers, seed, shape)
+    program = relay_program(wired, wired.servers, lit_evenly(wired))
+    exact, fast = program.split(owed, exact=True), program.split(owed)
+    assert exact.seconds * (1 - 1e-6) <= fast.seconds <= exact.seconds * WITHIN_A_HUNDREDTH
+
+
 # --- optima --------------------------------------------------------------------------------------
 
 
@@ -282,12 +294,7 @@ def test_trees_over_even_circuits_are_as_good_as_any_paths(
     assert split.seconds == pytest.approx(best_s, rel=1e-3)
 
 
-@given(
-    st.integers(3, 7),
-    st.integers(1, 2),
-    st.integers(0, 10_000),
-    st.sampled_from(["skewed", "pareto", "sparse"]),
-)
+@given(st.integers(3, 7), st.integers(1, 2), st.integers(0, 10_000), SHAPES)
 @settings(max_examples=30, deadline=None)
 def test_trees_over_a_full_mesh_are_as_good_as_any_paths(
     servers: int, electrical: int, seed: int, shape: str
