@@ -95,7 +95,7 @@ class ControllerClient:
         return self._request("GET", "/counters")
 
     def failures(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
-        """Return the controller's failure records and their version.
+        """Return the controller's failure records, the circuits that it uses, and their version.
 
         Args:
             after: A version: the reply waits for a later one. None for an immediate reply.

@@ -59,7 +59,7 @@ class FailureHistory:
         event: Makes the events that readers wait for.
 
     Attributes:
-        version: Increases with every change.
+        version: Increases with every change, of circuits too.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class FailureHistory:
         for number in cleared[:-MOST_CLEARED]:
             del self._reports[number]
         if reports:
-            self._publish()
+            self.publish()
         return reports
 
     def record_action(self, number: int, action: str, *, recovered: bool = True) -> None:
@@ -100,7 +100,7 @@ class FailureHistory:
         actions = f"{report.action}; {action}" if report.action else action
         recovered_ns = report.recovered_ns or (self._clock_ns() if recovered else None)
         self._reports[number] = replace(report, action=actions, recovered_ns=recovered_ns)
-        self._publish()
+        self.publish()
 
     def clear(self, is_over: Callable[[DetectedFailure], bool]) -> list[FailureReport]:
         """Clear the failures that are over; return their reports."""
@@ -109,7 +109,7 @@ class FailureHistory:
         for report in over:
             self._reports[report.number] = replace(report, cleared_ns=now_ns)
         if over:
-            self._publish()
+            self.publish()
         return over
 
     def to_json(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
@@ -124,7 +124,8 @@ class FailureHistory:
         reports = [asdict(report) for report in self._reports.values()]
         return {"version": self.version, "failures": reports}
 
-    def _publish(self) -> None:
+    def publish(self) -> None:
+        """Increase the version, and wake all readers that wait for it."""
         self.version += 1
         changed, self._changed = self._changed, self._event()
         changed.set()

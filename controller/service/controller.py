@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, Protocol
 
 from controller.reconfiguration import Reconciler, Reconfiguration
@@ -100,6 +101,7 @@ class Controller:
         if not self._adopted and self._reconciler is not None:
             self._reconciler.adopt()
             self._adopted = True
+            self.recovery.history.publish()
 
     # --- state -----------------------------------------------------------------------------------
 
@@ -132,7 +134,9 @@ class Controller:
 
     def failures(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
         """Reply to `GET /failures`, once the version is later than `after` or `wait_s` is over."""
-        return self.recovery.history.to_json(after, wait_s)
+        reply = self.recovery.history.to_json(after, wait_s)
+        known = self._reconciler is not None and self._adopted
+        return reply | {"circuits": self.circuits()["circuits"] if known else None}
 
     def relays(self) -> dict[str, Any]:
         """Reply to `GET /relays`."""
@@ -168,7 +172,10 @@ class Controller:
             received_s = self.clock()
             planned = plan_circuits(recovery.fabric, reconciler.lit, recovery.required_circuits)
             planned_s = self.clock()
-            self._target = lambda *state: plan_circuits(*state).circuits
+            if policy.reconfigures:
+                self._target = lambda *state: plan_circuits(*state).circuits
+            else:
+                self._target = partial(_usable, planned.circuits)
             outcome = self._light(reconciler, recovery, planned.circuits)
         return _reply(outcome, planned, received_s - started_s, planned_s - received_s)
 
@@ -181,16 +188,12 @@ class Controller:
             return self.demand(request, started_s)
         region, reconciler, recovery = self._optical_parts()
         named = parse_circuits(self.fabric, region, request["circuits"])
-
-        def usable(fabric: Fabric, _lit: CircuitSet, reserved: CircuitSet) -> CircuitSet:
-            return _beside(reserved, named.without_nics(fabric.unusable_nics))
-
         with self._lock:
             self._adopt()
             recovery.retry_dark_nics()
             received_s = self.clock()
-            self._target = usable
-            target = usable(recovery.fabric, reconciler.lit, recovery.required_circuits)
+            self._target = partial(_usable, named)
+            target = self._target(recovery.fabric, reconciler.lit, recovery.required_circuits)
             outcome = self._light(reconciler, recovery, target)
         unusable = named.circuits - target.circuits
         outcome = replace(outcome, dark=CircuitSet(outcome.dark.circuits | unusable))
@@ -251,6 +254,7 @@ class Controller:
                 recovery.relay()
                 kinds = FailureKind.OPTICAL_NIC, FailureKind.OCS_PORT
                 recovery.record_action(kinds, f"circuits lit again: {reconciler.lit}")
+                recovery.history.publish()
 
     def announce_relays(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Use a region's relays in the EPS and reply to `POST /relay`.
@@ -266,6 +270,13 @@ class Controller:
 def _beside(reserved: CircuitSet, circuits: CircuitSet) -> CircuitSet:
     """Return the reserved circuits, and those of `circuits` that share no NIC with them."""
     return CircuitSet(reserved.circuits | circuits.without_nics(reserved.nics).circuits)
+
+
+def _usable(
+    circuits: CircuitSet, fabric: Fabric, _lit: CircuitSet, reserved: CircuitSet
+) -> CircuitSet:
+    """Return reserved circuits, and those of `circuits` whose NICs work and aren't reserved."""
+    return _beside(reserved, circuits.without_nics(fabric.unusable_nics))
 
 
 def parse_circuits(fabric: Fabric, region: Region, names: Any) -> CircuitSet:

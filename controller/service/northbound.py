@@ -6,7 +6,7 @@
 | `GET /circuits`  |                                  | circuits, dark                           |
 | `GET /rules`     |                                  | rules: switch, to, out, path, light      |
 | `GET /counters`  |                                  | by switch: rule, packets, bytes          |
-| `GET /failures`  | query: after, wait (optional)    | version, failures                        |
+| `GET /failures`  | query: after, wait (optional)    | version, failures, circuits              |
 | `GET /relays`    |                                  | region, relays                           |
 | `POST /demand`   | demand, policy, servers          | plan, circuits_before/after, dark, phases |
 | `POST /light`    | circuits, or as for `/demand`    | as of `/demand`                          |
@@ -20,7 +20,8 @@ Circuits are names such as `s0/o0~s3/o2`; bytes and seconds of plans are the mod
 | ready              | Whether all switches have confirmed their rules and the OCS has answered    |
 | switches, expected | Connected switches, and all switches of the controller                      |
 | ocs                | Whether the OCS has answered; null where there is none                      |
-| circuits           | Reply: circuits that carry traffic. Request: exactly the circuits to light  |
+| circuits           | Reply: circuits that carry traffic. Request: exactly the circuits to light. |
+|                    | In `/failures`, null while a controller that starts doesn't know them       |
 | dark               | Circuits that were commanded and carried no frame, or whose NIC is out      |
 | after, wait        | Reply once the version is later, or after so many seconds (at most 30)      |
 | failures           | Each as `controller.recovery.failure_history.FailureReport`                 |

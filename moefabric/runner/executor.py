@@ -105,6 +105,7 @@ class Executor:
         cpu_steal: Callable[[], tuple[int, int]] = cpu_steal_and_total,
         counters: PortCounters | None = None,
         progress: Callable[[str], None] = lambda _: None,
+        reported_circuits: Callable[[], Mapping[str, CircuitSet]] = dict,
     ) -> None:
         """Start with `circuits` lit.
 
@@ -129,6 +130,8 @@ class Executor:
             cpu_steal: Returns the CPU ticks that a hypervisor gave to others so far, and all ticks.
             counters: Counts the bytes of each transfer at the ports; None if nobody counts.
             progress: Receives a description of each collective that has ended.
+            reported_circuits: Returns the circuits that regions without a controller use, as far
+                as they were reported since the last call.
         """
         self.fabric, self.agents = fabric, agents
         self.clock = SkippingClock(clock or MonotonicClock())
@@ -173,6 +176,7 @@ class Executor:
         self._restore_s = restore_s
         self._restore_ns = fabric.scale.wall_ns(restore_s * NS_PER_S)
         self._faults, self._on_iteration_end = faults, on_iteration_end
+        self._reported_circuits = reported_circuits
         self._jobs: list[_JobRun] = []
         self._states: dict[tuple[int, int], IterationState] = {}
         """Each iteration's last attempt, in the order in which the iterations began."""
@@ -186,6 +190,11 @@ class Executor:
     def circuits(self) -> CircuitSet:
         """The circuits that traffic may use."""
         return self._reconfigurator.circuits()
+
+    @property
+    def replanned_ns(self) -> list[int]:
+        """When traffic began that was planned for reported circuits."""
+        return self._reconfigurator.replanned_ns
 
     @property
     def windows(self) -> list[tuple[int, int]]:
@@ -242,6 +251,8 @@ class Executor:
 
     def _turn(self) -> None:
         """Take the actions that are due, then wait for the next event."""
+        for region, circuits in self._reported_circuits().items():
+            self._reconfigurator.adopt(region, circuits)
         self._timers.fire(self.clock.now_ns())
         for job, lost in list(self._restarts):
             if not self._reconfigurator.waiting_for(job.regions):

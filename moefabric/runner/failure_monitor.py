@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, Final, Protocol, Self
 
 from agents.fleet.fleet import Fleet
@@ -13,6 +14,7 @@ from controller.client import ControllerClient
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.failure_log import append_failure_event, read_failure_log
 from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.failures import (
     FailureEvent,
@@ -43,7 +45,7 @@ class FailureReporter(Protocol):
     """A controller's client, as far as failures are concerned."""
 
     def failures(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
-        """Return `version` and all `failures`.
+        """Return `version`, all `failures` and the `circuits` that carry traffic.
 
         With `after`, the reply comes once the version is later, or after `wait_s`.
         """
@@ -52,13 +54,47 @@ class FailureReporter(Protocol):
         """Make a waiting call of `failures` raise ControlError. Any thread may hang up."""
 
 
-class FailureWatch:
-    """Learns from the controllers, by long polls, which servers have lost all of their NICs.
+class CircuitReports:
+    """The circuits that controllers report, handed from their threads to that of a run.
 
-    While a controller is away, its last reply stays valid.
+    Args:
+        wake: Interrupts the run's wait for events. Any thread may call it.
     """
 
-    def __init__(self, controllers: Mapping[str, Callable[[], FailureReporter]]) -> None:
+    def __init__(self, wake: Callable[[], object]) -> None:
+        self._wake, self._queue = wake, SimpleQueue[tuple[str, CircuitSet]]()
+
+    def put(self, region: str, circuits: CircuitSet) -> None:
+        """Report the circuits that carry a region's traffic."""
+        self._queue.put((region, circuits))
+        self._wake()
+
+    def take(self) -> dict[str, CircuitSet]:
+        """Return the last report of each region since the last call."""
+        latest = dict[str, CircuitSet]()
+        while not self._queue.empty():
+            region, circuits = self._queue.get()
+            latest[region] = circuits
+        return latest
+
+
+class FailureWatch:
+    """Learns the consequences of failures from the controllers by long polls.
+
+    These are the servers that have lost all of their NICs, and the circuits that are left. While a
+    controller is away, its last reply stays valid.
+
+    Args:
+        controllers: Connects to the controller of each region.
+        on_circuits: Called with a region and the circuits that its controller uses.
+    """
+
+    def __init__(
+        self,
+        controllers: Mapping[str, Callable[[], FailureReporter]],
+        on_circuits: Callable[[str, CircuitSet], object] = lambda _region, _circuits: None,
+    ) -> None:
+        self._on_circuits = on_circuits
         self._cut_off: dict[str, frozenset[str]] = dict.fromkeys(controllers, frozenset())
         self._clients = {region: connect() for region, connect in controllers.items()}
         self._closing = threading.Event()
@@ -95,6 +131,8 @@ class FailureWatch:
                 self._closing.wait(_RETRY_S)
                 continue
             version = int(reply["version"])
+            if (circuits := reply.get("circuits")) is not None:
+                self._on_circuits(region, CircuitSet.of(circuits))
             self._cut_off[region] = cut_off_servers(reply)
 
 
@@ -227,20 +265,33 @@ def _watched_reachability(fabric: Fabric, fleet: Fleet, run_dir: RunDirectory) -
     if not fabric.backup_servers:
         yield
         return
+    with FailureWatch(_reporters(fabric, run_dir)) as watch:
+        fleet.watch_reachability(watch.unreachable)
+        try:
+            yield
+        finally:
+            fleet.watch_reachability(lambda _: False)
+
+
+@contextmanager
+def watched_circuits(
+    fabric: Fabric, run_dir: RunDirectory, reports: CircuitReports
+) -> Iterator[None]:
+    """Report the circuits of all regions, now and after each failure."""
+    with FailureWatch(_reporters(fabric, run_dir), reports.put):
+        yield
+
+
+def _reporters(fabric: Fabric, run_dir: RunDirectory) -> dict[str, Callable[[], ControllerClient]]:
+    """Return how to connect to the controller of each region, for long polls."""
     management = FabricWiring.from_json(run_dir.wiring_file.read_bytes()).management
-    clients = {
+    return {
         region.name: partial(
             ControllerClient, management.northbound_endpoint(region), LONG_POLL_S + _REPLY_S
         )
         for region in fabric.regions
         if not region.backup
     }
-    with FailureWatch(clients) as watch:
-        fleet.watch_reachability(watch.unreachable)
-        try:
-            yield
-        finally:
-            fleet.watch_reachability(lambda _: False)
 
 
 def _await_servers(fleet: Fleet) -> None:

@@ -102,6 +102,8 @@ class _RegionState:
     from_ns: int = 0
     request: _Request | None = None
     dark_ns: int = 0
+    reported: bool = False
+    """Whether nothing was planned yet for the circuits that were reported last."""
     control_s: dict[bool, deque[float]] = field(
         default_factory=lambda: {
             changed: deque(maxlen=_CONTROL_SAMPLES) for changed in (True, False)
@@ -121,7 +123,10 @@ class _RegionState:
 class Reconfigurator:
     """The circuits of all regions, changed by their `controllers`.
 
-    Regions without a controller keep the circuits that are lit.
+    Regions without a controller keep the circuits that are lit, except for failures.
+
+    Attributes:
+        replanned_ns: When transfers began that were the first to be planned for reported circuits.
     """
 
     def __init__(
@@ -172,6 +177,25 @@ class Reconfigurator:
             )
             for region in fabric.regions
         }
+        self.replanned_ns: list[int] = []
+
+    def adopt(self, region: str, circuits: CircuitSet) -> None:
+        """Use the circuits that carry traffic by report, if no controller of the region is asked.
+
+        Failures take circuits away, and their end returns them.
+        """
+        state, now = self._states[region], self.clock.now_ns()
+        if state.controller is None:
+            state.use(circuits, now, now)
+            state.reported = True
+
+    def note_plan(self, regions: Iterable[str], ready_ns: int) -> None:
+        """Note that transfers of these regions, which start at an instant, have been planned."""
+        reported = [state for name in regions if (state := self._states[name]).reported]
+        for state in reported:
+            state.reported = False
+        if reported:
+            self.replanned_ns.append(ready_ns)
 
     def controlled(self, regions: Iterable[str]) -> list[str]:
         """Return those of the regions whose circuits can change."""

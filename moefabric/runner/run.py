@@ -4,7 +4,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -27,7 +27,12 @@ from moefabric.runner.comparison import with_cost_ratios, with_ratios
 from moefabric.runner.controller_retry import RegionController
 from moefabric.runner.cpu_monitor import CpuSampler, idle_shares
 from moefabric.runner.executor import Executor
-from moefabric.runner.failure_monitor import FailureMonitor, scheduled_failures
+from moefabric.runner.failure_monitor import (
+    CircuitReports,
+    FailureMonitor,
+    scheduled_failures,
+    watched_circuits,
+)
 from moefabric.runner.fidelity import worst_verdict
 from moefabric.runner.first_all_to_all import measured_first_all_to_alls
 from moefabric.runner.jobs import Jobs
@@ -296,13 +301,14 @@ def _replay(context: RunContext) -> _Replay:
             warm_up.run(jobs.warm_up, 1)
     except LostBytesError as error:
         return _Replay((), str(error), (), failures, CircuitSet(), ())
+    reports = CircuitReports(context.fleet.wake)
     with ExitStack() as undo:
-        hooks: dict[str, Any] = {}
+        hooks: dict[str, Any] = {"reported_circuits": reports.take}
         monitor = None
         if context.run_dir is not None:
             schedule = scheduled_failures(spec, choice, fabric, context.run_dir, context.fleet)
             monitor = undo.enter_context(FailureMonitor(context.run_dir))
-            hooks = {
+            hooks |= {
                 "counters": undo.enter_context(port_counters(fabric)),
                 "faults": undo.enter_context(schedule),
                 "log_failure": monitor.log,
@@ -312,6 +318,9 @@ def _replay(context: RunContext) -> _Replay:
         executor = undo.enter_context(
             closing(context.executor(restore_s=restore_s, progress=_progress(context), **hooks))
         )
+        keeps_circuits = choice.policy != "eps" and not policy_named(choice.policy).reconfigures
+        if context.run_dir is not None and keeps_circuits:
+            undo.enter_context(watched_circuits(fabric, context.run_dir, reports))
         enabled = context.run_dir is not None and bool(fabric.queue or fabric.spines)
         readings = undo.enter_context(queue_readings(fabric.name, enabled=enabled))
         with CpuSampler() as cpu:
@@ -321,6 +330,8 @@ def _replay(context: RunContext) -> _Replay:
                 lost, runs = str(error), executor.finished_runs()
         if monitor is not None:
             failures = monitor.failures_during(executor.iteration_windows, executor.clock)
+            replanned_ns = map(failures.wall_ns, executor.replanned_ns)
+            failures = replace(failures, planned_ns=tuple(replanned_ns))
     idle = idle_shares(cpu.samples, executor.windows)
     return _Replay(runs, lost, idle, failures, executor.circuits, readings)
 

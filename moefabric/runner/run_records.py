@@ -194,7 +194,8 @@ class RunFailures:
     Attributes:
         wall_ns: Converts an instant of the run's clock to the wall clock.
         run_ns: Converts an instant of the wall clock to the run's clock.
-        planned_ns: Ends of the reconfigurations that succeeded.
+        planned_ns: When traffic was first planned for the circuits that a failure had left: ends
+            of the reconfigurations that succeeded, and starts of transfers after a report.
         reopened_ns: Ends of the first collectives over reopened connections, in restarted
             iterations.
     """
@@ -213,7 +214,9 @@ class RunFailures:
         restarted = [run for run in listed if run.lost_ns and run.collectives]
         return replace(
             self,
-            planned_ns=tuple(sorted(self.wall_ns(change.end_ns) for change in changes)),
+            planned_ns=tuple(
+                sorted({*self.planned_ns, *(self.wall_ns(change.end_ns) for change in changes)})
+            ),
             reopened_ns=tuple(
                 self.wall_ns(min(c.end_ns + c.harness_ns for c in run.collectives))
                 for run in restarted

@@ -68,11 +68,13 @@ def task_flows(
     """Return the flows of a task over `circuits` of its regions; None if it sends nothing.
 
     Traffic between servers of different regions crosses the EPS, and ends at one time for all of
-    these regions. `greedy` flows are not consolidated.
+    these regions. Servers that don't work forward nothing. `greedy` flows are not consolidated.
     """
     match task.work:
         case Collective(demand=demand):
             working = {region: groups[region] for region in task.regions}
+            names = {server for servers in working.values() for server in servers}
+            circuits = CircuitSet(frozenset(c for c in circuits if names.issuperset(c.pair)))
             planned = planned_flows(fabric, policy, demand, circuits, working, greedy=greedy)
             predictions = predict_regions(fabric, circuits, planned, working)
         case Transfer(pairs=pairs, bytes=size) | AllReduce(pairs=pairs, bytes=size):

@@ -120,6 +120,8 @@ class TaskRunner:
             flows = task_flows(
                 self.fabric, self.policy, task, circuits, state.groups, greedy=self.transfers.greedy
             )
+            if isinstance(task.work, Collective):
+                self._reconfigurator.note_plan(task.regions, ready_ns)
         if flows is None:
             self._end(state, number, ready_ns)
             return
