@@ -449,3 +449,31 @@ def test_lost_server_that_confirms_nothing_does_not_keep_trees_from_the_others()
     left = CircuitSet.of(MESH).without_nics(frozenset(FORWARDING.nics("s3")))
     assert bench.route("s0", "s1", "r2") == tree_route(left, "s0", "s1", "s2")
     assert bench.route("s0", "s1", "r3") == bench.route("s0", "s1", "e0")
+
+
+# --- policies whose circuits stay ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [name for name, p in POLICIES.items() if not p.reconfigures])
+def test_policy_that_moves_no_circuit_keeps_those_that_a_failure_leaves(policy: str) -> None:
+    bench = Bench(FORWARDING)
+    bench.controllers["r0"].demand({"demand": MATRIX, "policy": policy}, 0.0)
+    before = bench.lit()
+    bench.deliver(["s0/o0"], up=False)
+    assert bench.lit() == before.without_nics(nics("s0/o0"))
+    bench.deliver(["s0/o0"], up=True)
+    assert bench.lit() == before
+
+
+def test_readers_of_failures_learn_which_circuits_are_left() -> None:
+    bench = lit(Bench(FORWARDING), *MESH)
+    controller, left = bench.controllers["r0"], CircuitSet.of(MESH).without_nics(nics("s0/o0"))
+    bench.deliver(["s0/o0"], up=False)
+    failed = controller.failures()
+    assert CircuitSet.of(failed["circuits"]) == left
+    bench.deliver(["s0/o0"], up=True, relight=False)
+    cleared = controller.failures(failed["version"], 0.0)
+    controller.relight()
+    restored = controller.failures(cleared["version"], 0.0)
+    assert cleared["version"] < restored["version"], "readers wait for the circuits"
+    assert CircuitSet.of(restored["circuits"]) == CircuitSet.of(MESH)

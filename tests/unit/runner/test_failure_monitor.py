@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
-from moefabric.runner.failure_monitor import FailureWatch, cut_off_servers
+from moefabric.runner.failure_monitor import CircuitReports, FailureWatch, cut_off_servers
 
 S3 = {"what": "s3", "kind": "server", "cleared_ns": None}
 
@@ -85,3 +86,16 @@ def test_last_reply_holds_while_a_controller_is_away(controller: ScriptedReporte
         controller.answer(reply(1))
         assert not lookout.unreachable("s3")
     assert controller.versions[:4] == [None, 7, None, 1]
+
+
+def test_circuits_are_reported_before_servers_are_cut_off(controller: ScriptedReporter) -> None:
+    woken = list[bool]()
+    reports = CircuitReports(lambda: woken.append(watch.unreachable("s3")))
+    watch = FailureWatch({"r0": lambda: controller}, reports.put)
+    with watch:
+        controller.answer(reply(7) | {"circuits": ["s0/o0~s3/o0", "s1/o0~s2/o0"]})
+        controller.answer(reply(8, S3) | {"circuits": ["s1/o0~s2/o0"]})
+        controller.answer(reply(9, S3) | {"circuits": None})
+    assert woken == [False, False], "a controller that starts reports none"
+    assert reports.take() == {"r0": CircuitSet.of(["s1/o0~s2/o0"])}
+    assert reports.take() == {}

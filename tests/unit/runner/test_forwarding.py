@@ -1,13 +1,16 @@
 """Replays in memory of traffic that other servers forward."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.flows import Share, Split
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.flows import Flow, Share, Split
+from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.planner.multihop import MULTIHOP
 from moefabric.runner.executor import Executor
 from moefabric.runner.memory_testbed import (
     ImmediateExecutor,
@@ -19,7 +22,10 @@ from moefabric.runner.observation import _link_rate_errors
 from moefabric.runner.result_model import FabricResult
 from moefabric.runner.results import fabric_result
 from moefabric.runner.run_records import IterationRun
+from moefabric.runner.task_flows import task_flows
+from moefabric.simulator.fluid import route
 from moefabric.workload.iteration import Collective
+from moefabric.workload.tasks import Task
 from tests.support.fabrics import MESH, fabric
 
 SECOND = 100e9 / 8 * 1448 / 1514
@@ -77,3 +83,61 @@ def test_replay_keeps_to_the_forwarding_rate(rate_bps: float | None, seconds: fl
     cables = {error.label for error in _link_rate_errors(wired, runs[-1].collectives[0])}
     full = {"s2/o2 to ocs"} if rate_bps is None else set()
     assert cables == full, "a forwarding rate is no cable that could be off its rate"
+
+
+PAIRS = DemandMatrix(
+    SERVERS,
+    [
+        [0.0, SECOND / 10, 0.0, 0.0],
+        [SECOND / 10, 0.0, 0.0, 0.0],
+        [0.0, 0.0, 0.0, SECOND / 10],
+        [0.0, 0.0, SECOND / 10, 0.0],
+    ],
+)
+FORWARDING = replace(fabric(3, 1), forwarding=True)
+
+
+def nics_used(wired: Fabric, lit: CircuitSet, planned: Iterable[Flow]) -> set[str]:
+    """The optical NICs that flows leave or arrive at."""
+    links = {link for flow in planned for link in route(wired, lit, flow) if "ocs" in link}
+    return {end for link in links for end in link} - {"ocs"}
+
+
+def test_traffic_is_planned_for_the_circuits_that_a_failure_leaves() -> None:
+    mesh, left = CircuitSet.of(MESH), CircuitSet.of(MESH[1:])  # without s0~s3
+    clock, lit = VirtualClock(now_ns=10**12), [mesh]
+    reports = iter([{}, {}, {"r0": left}])
+    executor = Executor(
+        FORWARDING, MULTIHOP, MemoryAgents(FORWARDING, lambda: lit[0], clock), {}, mesh,
+        clock=clock, background=ImmediateExecutor(), cpu_steal=lambda: (0, 0),
+        reported_circuits=lambda: next(reports, {}),
+    )  # fmt: skip
+    work = (Collective("dispatch", "forward", 0, PAIRS),)
+    runs = [executor.iteration(0, work)]
+    assert executor.circuits == mesh
+    lit[0] = left
+    runs += [executor.iteration(number, work) for number in (1, 2)]
+    first, *_, last = (run.collectives[0] for run in runs)
+    assert executor.circuits == left
+    assert "s0/o0" in nics_used(FORWARDING, first.circuits, first.planned)
+    assert "s0/o0" not in nics_used(FORWARDING, last.circuits, last.planned)
+    assert any(flow.path[0] == "r" for flow in last.planned)
+    assert last.predicted_s > first.predicted_s
+    assert last.measured_s(1.0) == pytest.approx(last.predicted_s, rel=1e-4)
+    assert [first.start_ns < ns <= last.start_ns for ns in executor.replanned_ns] == [True]
+
+
+def test_lost_server_forwards_nothing() -> None:
+    wired = replace(
+        FORWARDING,
+        regions=(*FORWARDING.regions, Region("backup", 1, ("s4",), None, backup=True)),
+        eps=Eps(5),
+    )
+    working = ("s0", "s1", "s4", "s3")
+    demand = DemandMatrix(working, np.pad(PAIRS.array[:2, :2], (0, 2)))
+    work = Collective("dispatch", "forward", 0, demand)
+    task = Task(("r0",), 0, work, (), barrier=True)
+    planned = task_flows(wired, MULTIHOP, task, CircuitSet.of(MESH), {"r0": working})
+    assert planned is not None
+    assert any(flow.path[0] == "r" for flow in planned.flows)
+    assert not [n for n in nics_used(wired, planned.circuits, planned.flows) if n[:2] == "s2"]
