@@ -191,7 +191,7 @@ class FabricChoice(NicsSpec):
 
     @property
     def forwards(self) -> bool:
-        """Whether server switches forward for other servers."""
+        """Whether servers forward for other servers."""
         return super().forwards or self.policy in FORWARDING_POLICIES
 
     def policy_faults(self, place: str) -> Iterator[Fault]:

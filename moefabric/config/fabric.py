@@ -145,8 +145,9 @@ class NicsSpec(Section):
     """NICs on the EPS."""
     patch_panel_nics: int = Field(default=0, ge=0, le=16)
     """NICs on a flat patch panel, whose circuits are laid once. Excludes NICs on the OCS."""
-    forwarding: Literal["none", "switch"] = "none"
-    """Who forwards packets over circuits for other servers: nobody, or the server switches."""
+    forwarding: Literal["none", "switch", "host"] = "none"
+    """Who forwards over circuits for other servers: nobody; the server switches; or the hosts,
+    whose agents receive and send again, over one server at most."""
 
     forwarding_rate: Rate | None = None
     """Rate at which a server forwards for all others together, headers included. Default: that of
@@ -154,7 +155,7 @@ class NicsSpec(Section):
 
     @property
     def forwards(self) -> bool:
-        """Whether server switches forward for other servers."""
+        """Whether servers forward for other servers."""
         return self.forwarding != "none"
 
     @property
@@ -250,6 +251,7 @@ class WiringSpec(Section):
             mtu=self.mtu,
             patch_panel=nics.patch_panel_nics > 0,
             forwarding=nics.forwards,
+            forwarding_by_hosts=nics.forwarding == "host",
             forwarding_rate_bps=nics.forwarding_rate,
             queue=self.queue,
         )
@@ -284,10 +286,14 @@ class WiringSpec(Section):
             if nics.forwarding_rate is not None and not nics.panel_only:
                 yield f"{place}.forwarding_rate", "no server forwards: give forwarding: switch"
             return
+        by_hosts = nics.forwarding == "host"
         servers = max(region.servers for region in self.regions)
         if not nics.circuit_nics:
             yield f"{place}.forwarding", "servers forward over circuits: give them optical NICs"
-        elif (marks := servers + nics.circuit_nics + nics.electrical) > MARKS:
+        elif by_hosts and nics.panel_only:
+            message = "on a patch panel without an EPS, switches forward: give electrical NICs"
+            yield f"{place}.forwarding", message
+        elif not by_hosts and (marks := servers + nics.circuit_nics + nics.electrical) > MARKS:
             need = f"{servers} relay trees and the NICs need {marks} DSCP marks, of {MARKS}"
             yield f"{place}.forwarding", f"{need}: make regions smaller"
 

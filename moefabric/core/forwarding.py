@@ -10,6 +10,10 @@ is a breadth-first spanning tree of the circuits with that server as its root. A
 up the tree until its destination is below, and then down. It therefore never loops, and replies
 with the same mark return the same way. Between neighbours of the root, the path is over the root.
 The rules depend on circuits alone: a new split needs no new rules.
+
+Where hosts forward (`Fabric.forwarding_by_hosts`), the tree of a server has its neighbours only.
+Its agent receives a transfer and sends it again, both without a mark, so there are no rules.
+Packets without a mark take the first circuit of their two servers.
 """
 
 from collections import Counter, defaultdict
@@ -109,7 +113,7 @@ def circuit_rules(fabric: Fabric, circuits: CircuitSet) -> frozenset[Rule]:
     rules = direct_rules(circuits)
     if fabric.has_circuits_only:
         rules |= _transit_rules(fabric, circuits)
-    if fabric.forwarding:
+    if fabric.forwarding and not fabric.forwarding_by_hosts:
         rules |= frozenset(_tree_rules(fabric, circuits))
     return rules
 
@@ -205,6 +209,23 @@ def _relay_tree(
         below = (server, *down.get(server, ()))
         down.setdefault(above, {}).update(dict.fromkeys(below, circuit.end_at(above)))
     return RelayTree(root, up, down)
+
+
+@lru_cache(maxsize=16)
+def neighbour_trees(circuits: CircuitSet) -> Mapping[str, RelayTree]:
+    """Return the relay tree of each server's agent: the server, and those next to it."""
+    trees = {}
+    for root, peers in _neighbours(circuits).items():
+        first = {peer: circuits.between(root, peer)[0] for peer in peers}
+        up = {peer: circuit.end_at(peer) for peer, circuit in first.items()}
+        down = {peer: circuit.end_at(root) for peer, circuit in first.items()}
+        trees[root] = RelayTree(root, up, {root: down})
+    return MappingProxyType(trees)
+
+
+def forwarding_trees(fabric: Fabric, circuits: CircuitSet) -> Mapping[str, RelayTree]:
+    """Return the relay trees over which servers, or their agents, forward."""
+    return (neighbour_trees if fabric.forwarding_by_hosts else relay_trees)(circuits)
 
 
 def tree_route(circuits: CircuitSet, src: str, dst: str, root: str) -> tuple[tuple[str, str], ...]:

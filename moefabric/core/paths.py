@@ -127,7 +127,8 @@ def dscp(fabric: Fabric, path: str) -> int:
 
 def marks_needed(fabric: Fabric) -> int:
     """Return how many different marks a fabric's paths have; `MARKS` is the limit."""
-    trees = max(len(region.servers) for region in fabric.regions) if fabric.forwarding else 0
+    by_mark = fabric.forwarding and not fabric.forwarding_by_hosts
+    trees = max(len(region.servers) for region in fabric.regions) if by_mark else 0
     return fabric.optical + fabric.electrical + len(spine_paths(fabric)) + trees
 
 

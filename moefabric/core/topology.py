@@ -127,8 +127,10 @@ class Fabric:
         mtu: Largest IP packet on all links, in bytes.
         patch_panel: Whether optical NICs end on a flat patch panel. Its circuits are set once,
             before the job. Without an EPS, servers forward for pairs without a circuit.
-        forwarding: Whether server switches forward for other servers by relay trees
+        forwarding: Whether servers forward for each other by relay trees
             (`moefabric.core.forwarding`), so that a sender may choose a path over several circuits.
+        forwarding_by_hosts: Whether an agent receives what it forwards and sends it again, rather
+            than the server switch. Such traffic has one relay, next to both ends.
         forwarding_rate_bps: Rate in the model at which a server forwards for all others together,
             in bits per second; None if its NICs alone limit it.
         queue: Room of each NIC's and switch port's queue; None if no packet is dropped.
@@ -146,6 +148,7 @@ class Fabric:
     mtu: int = 1500
     patch_panel: bool = False
     forwarding: bool = False
+    forwarding_by_hosts: bool = False
     forwarding_rate_bps: float | None = None
     queue: QueueLimit | None = None
     unusable_nics: frozenset[Nic] = frozenset()
@@ -424,4 +427,5 @@ def fabric_description(fabric: Fabric) -> str:
 
 def _forwarders(fabric: Fabric) -> str:
     rate_bps = fabric.forwarding_rate_bps
-    return "servers forward" + ("" if rate_bps is None else f" {rate_text(rate_bps)} each")
+    who = "hosts forward" if fabric.forwarding_by_hosts else "servers forward"
+    return who if rate_bps is None else f"{who} {rate_text(rate_bps)} each"

@@ -9,6 +9,7 @@ from typing import Final
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Share, Split
+from moefabric.core.forwarding import forwarding_trees
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.even_circuits import EVEN
 from moefabric.planner.mixnet import MIXNET
@@ -64,7 +65,8 @@ def relay_program(fabric: Fabric, servers: tuple[str, ...], circuits: CircuitSet
     eps = EpsLinks.of(fabric, servers) if fabric.leaves else None
     rate_bps = fabric.forwarding_rate_bps
     forwarding_rate = rate_bps * goodput_share(fabric.mtu) / 8 if rate_bps else None
-    return RelayProgram(servers, circuits, circuit_rate(fabric), eps, forwarding_rate)
+    trees = forwarding_trees(fabric, circuits)
+    return RelayProgram(servers, circuits, trees, circuit_rate(fabric), eps, forwarding_rate)
 
 
 def shares(demand: DemandMatrix, split: RelaySplit) -> Split:

@@ -1,6 +1,6 @@
 """Paths of pairs of servers over circuits, the EPS and relay trees, as arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.core.circuits import CircuitSet
-from moefabric.core.forwarding import relay_trees
+from moefabric.core.forwarding import RelayTree
 from moefabric.planner.policy import Array
 from moefabric.planner.waterfill import EpsLinks
 
@@ -66,14 +66,15 @@ class Circuits:
         down: The link from its parent to a server [root, server].
     """
 
-    def __init__(self, servers: tuple[str, ...], circuits: CircuitSet) -> None:
+    def __init__(
+        self, servers: tuple[str, ...], circuits: CircuitSet, trees: Mapping[str, RelayTree]
+    ) -> None:
         links = [direction for circuit in circuits for direction in circuit.directions]
         self.names = tuple(dict.fromkeys((*servers, *(near.server for near, _ in links))))
         number = {name: position for position, name in enumerate(self.names)}
         link_from = {near: position for position, (near, _) in enumerate(links)}
         self.near = np.array([number[near.server] for near, _ in links], dtype=np.intp)
         self.far = np.array([number[far.server] for _, far in links], dtype=np.intp)
-        trees = relay_trees(circuits)
         self.roots = tuple(trees)
         self.root_number = np.array([number[root] for root in trees], dtype=np.intp)
         self.parent = np.full((len(trees), len(self.names)), -1, dtype=np.intp)

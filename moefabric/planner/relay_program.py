@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.forwarding import RelayTree
 from moefabric.planner.policy import Array
 from moefabric.planner.relay_paths import (
     MOST_SERVERS_FOR_ALL_TREES,
@@ -64,6 +65,7 @@ class RelayProgram:
     Args:
         servers: Servers of the demand.
         circuits: Circuits that are lit; other servers' circuits forward, too.
+        trees: Relay trees over these circuits, by their roots.
         rate: Bytes per second of a circuit in each direction.
         eps: Links of the EPS between the servers; None if there is none.
         forwarding_rate: Bytes per second that a server forwards for all others together; None if
@@ -74,23 +76,24 @@ class RelayProgram:
         self,
         servers: tuple[str, ...],
         circuits: CircuitSet,
+        trees: Mapping[str, RelayTree],
         rate: float,
         eps: EpsLinks | None,
         forwarding_rate: float | None = None,
     ) -> None:
         from scipy.sparse import csc_array
 
-        wired, count = Circuits(servers, circuits), len(servers)
-        direct, trees = wired.direct_paths(count), wired.tree_paths(count)
+        wired, count = Circuits(servers, circuits, trees), len(servers)
+        direct, relayed = wired.direct_paths(count), wired.tree_paths(count)
         links = [np.full(len(wired.near), rate)]
         parts = [direct]
         if eps is not None:
             parts.append(eps_paths(eps, len(wired.near)))
             links.append(eps.budget)
         if forwarding_rate is not None:
-            trees = over_forwarders(trees, wired.near, sum(map(len, links)), count)
+            relayed = over_forwarders(relayed, wired.near, sum(map(len, links)), count)
             links.append(np.full(len(wired.names), forwarding_rate))
-        self._paths = paths = Paths.joined([*parts, trees])
+        self._paths = paths = Paths.joined([*parts, relayed])
         self._root_names, self._rate = wired.roots, rate
         self._is_direct = np.arange(len(paths.pair)) < len(direct.pair)
         self._capacity = np.concatenate(links)

@@ -8,6 +8,7 @@ transfer differs by answers of its receivers and by the last frames of the trans
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -195,9 +196,9 @@ class CountedTraffic:
         light = _total(self._light(run.count, window) for window in own if window.group[1])
         eps = _total(self._eps(run.count, window) for window in own if not window.group[1])
         if light is not None:
-            light *= self._model_bytes(run, optical=True) / self._circuits_per_flow(run.count)
+            light *= self._model_bytes(run, optical=True) * self._share_once(run.count, light=True)
         if eps is not None:
-            eps *= self._model_bytes(run, optical=False)
+            eps *= self._model_bytes(run, optical=False) * self._share_once(run.count, light=False)
         return CountedBytes(light, eps)
 
     def _model_bytes(self, run: CollectiveRun, *, optical: bool) -> float:
@@ -205,15 +206,23 @@ class CountedTraffic:
         flows = [flow for flow in run.planned if flow.is_optical is optical] or run.planned
         return sum(flow.bytes for flow in flows) / sum(map(self._size, flows))
 
-    def _circuits_per_flow(self, transfer: TransferCount) -> float:
-        """Return how many circuits an optical byte crosses; more than one if servers forward."""
+    def _share_once(self, transfer: TransferCount, *, light: bool) -> float:
+        """Return a transfer's bytes by a network, as part of those that servers receive by it.
+
+        Bytes that servers forward are received several times: at each server on their way, and by
+        the EPS if a relay has lost its circuit.
+        """
         if not (self.fabric.has_circuits_only or self.fabric.forwarding):
             return 1.0
-        use = self._use(transfer)
-        optical = [f for order in transfer.orders for f in order.flows if f.is_optical]
-        once = sum(self._size(flow) for flow in optical)
-        crossed = sum(size for (_, column), size in use.bytes.items() if column == OUT_OF_OCS)
-        return crossed / once if once else 1.0
+        use, wanted = self._use(transfer), OUT_OF_OCS if light else RECEIVED
+        by_network = (rows for (_, optical), rows in self._rows.items() if optical is light)
+        rows = set(chain.from_iterable(by_network))
+        flows = [f for order in transfer.orders for f in order.flows if f.is_optical is light]
+        once = sum(self._size(flow) for flow in flows)
+        received = sum(
+            size for (row, column), size in use.bytes.items() if column == wanted and row in rows
+        )
+        return min(1.0, once / received) if received else 1.0
 
     def _light(self, transfer: TransferCount, window: PortWindow) -> float | None:
         """Return a transfer's bytes that a server received by light; None if not counted."""

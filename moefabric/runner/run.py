@@ -159,12 +159,12 @@ def _run_group(
 def _groups(spec: ExperimentSpec) -> Iterator[list[FabricChoice]]:
     """Group fabrics of the same wiring; a patch panel is wired anew for each policy."""
 
-    def key(choice: FabricChoice) -> tuple[bool, int, int, int, bool, float, str, str]:
+    def key(choice: FabricChoice) -> tuple[bool, int, int, int, str, float, str, str]:
         eps = (choice.eps or spec.wiring.eps).model_dump_json()
         policy = choice.policy if choice.patch_panel_nics else ""
         nics = choice.optical, choice.electrical, choice.patch_panel_nics
-        rate = choice.forwarding_rate or 0.0
-        return choice.hosts, *nics, choice.forwards, rate, eps, policy
+        who = choice.forwarding if choice.forwarding == "host" else str(choice.forwards)
+        return choice.hosts, *nics, who, choice.forwarding_rate or 0.0, eps, policy
 
     for _, group in groupby(sorted(spec.fabrics, key=key), key=key):
         yield list(group)

@@ -18,7 +18,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ControlError, ServerLossError
 from moefabric.core.flows import PacedFlow, Share, Split
-from moefabric.core.paths import dscp, eps_paths, relay_paths
+from moefabric.core.paths import dscp, eps_paths, relay_paths, relay_root
 from moefabric.core.port_counts import counted_nics
 from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric, Region
@@ -52,8 +52,8 @@ def data_paths(
     """Return the persistent connections of a fabric; replies take the same circuit.
 
     Every pair of servers of a region has one connection for each optical NIC of the sender, each
-    path over the EPS and each relay tree of another server. Pairs with a backup server and
-    `pairs_between_regions` have those over the EPS.
+    path over the EPS and each relay tree of another server, or its agent. Pairs with a backup
+    server and `pairs_between_regions` have those over the EPS.
 
     By default, each server has one address for all of its NICs: the kernel counts the neighbours of
     all namespaces together, and has room for 1,024 (arp(7), gc_thresh3).
@@ -68,8 +68,17 @@ def data_paths(
     within = [pair for group in groups for pair in permutations(group, 2)]
     paths = [(*pair, nic.path) for pair in within for nic in fabric.optical_nics(pair[0])]
     paths += [(*pair, p.name) for pair in within + electrical for p in eps_paths(fabric, *pair)]
-    paths += [(*pair, path) for pair in within for path in relay_paths(fabric, *pair)]
-    return [DataPath(a, b, path, address[b], dscp(fabric, path)) for a, b, path in paths]
+    relayed = [(*pair, path) for pair in within for path in relay_paths(fabric, *pair)]
+    if not fabric.forwarding_by_hosts:
+        paths += relayed
+    return [
+        *(DataPath(a, b, path, address[b], dscp(fabric, path)) for a, b, path in paths),
+        *(
+            DataPath(a, b, path, address[relay], relay=relay)
+            for a, b, path in (relayed if fabric.forwarding_by_hosts else ())
+            if (relay := relay_root(fabric, a, path))
+        ),
+    ]
 
 
 def open_congestion_windows(fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]) -> None:

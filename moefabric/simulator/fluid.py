@@ -87,10 +87,13 @@ def _cables(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> Route:
         if near.path == flow.path:
             return ((str(near), "ocs"), ("ocs", str(far)))
     if root := relay_root(fabric, flow.src, flow.path):
-        if links := forwarding.tree_route(circuits, flow.src, flow.dst, root):
+        if fabric.forwarding_by_hosts:
+            links = _host_route(fabric, circuits, (flow.src, root, flow.dst))
+        else:
+            links = forwarding.tree_route(circuits, flow.src, flow.dst, root)
+        if links:
             return links
-        # Without the tree, packets take the route of those without a mark.
-        flow = replace(flow, path=f"e{fabric.server_index[flow.dst]}")
+        flow = _unmarked(fabric, flow)
     if fabric.has_circuits_only:
         return forwarding.route(circuits, flow.src, flow.dst, flow.path)
     nics, peers = fabric.electrical_nics(flow.src), fabric.electrical_nics(flow.dst)
@@ -104,6 +107,24 @@ def _cables(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> Route:
         return (first, last)
     spine = fabric.spines[spine_of_mark(fabric, flow.path, flow.dst)]
     return (first, (source_leaf, spine), (spine, target_leaf), last)
+
+
+def _unmarked(fabric: Fabric, flow: Flow) -> Flow:
+    """Return a flow over the NIC of the EPS that packets without a mark take."""
+    return replace(flow, path=f"e{fabric.server_index[flow.dst]}")
+
+
+def _host_route(fabric: Fabric, circuits: CircuitSet, servers: Sequence[str]) -> Route:
+    """Return the links of packets without a mark from each of the servers to the next one."""
+    legs: list[Route] = []
+    for src, dst in pairwise(dict.fromkeys(servers)):
+        leg = Flow(src, dst, "", 0.0)
+        if direct := circuits.between(src, dst):
+            leg = replace(leg, path=direct[0].end_at(src).path)
+        else:
+            leg = _unmarked(fabric, leg)
+        legs.append(_cables(fabric, circuits, leg))
+    return tuple(link for leg in legs for link in leg) if all(legs) else ()
 
 
 def crosses_spine(links: Route) -> bool:

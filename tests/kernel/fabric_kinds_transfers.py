@@ -39,7 +39,12 @@ class Case:
 
 
 def _fabric(
-    electrical: int, eps: Eps | None, optical: int = 0, *, forwarding: bool = False
+    electrical: int,
+    eps: Eps | None,
+    optical: int = 0,
+    *,
+    forwarding: bool = False,
+    by_hosts: bool = False,
 ) -> Fabric:
     servers = ("s0", "s1", "s2", "s3")
     region = Region("r0", 0, servers, Ocs("ocs0", 4 * optical) if optical else None)
@@ -53,6 +58,7 @@ def _fabric(
         eps,
         patch_panel=optical > 0,
         forwarding=forwarding,
+        forwarding_by_hosts=by_hosts,
     )
 
 
@@ -61,6 +67,7 @@ def _all(pairs: Sequence[tuple[str, str]], paths: Sequence[str]) -> tuple[Flow, 
 
 
 _ACROSS = (("s0", "s2"), ("s1", "s3"), ("s2", "s0"), ("s3", "s1"))
+_FORWARDED = (*_all([("s0", "s1")], ("o0", "r2", "r3", "e0")), *_all([("s3", "s2")], ("r0", "r1")))
 _THREE_SPINES = replace(_fabric(4, Eps(2, 3)), nic_rate_bps=RATE_BPS / 2)
 """Four NICs, none of which has a spine of its own; all NICs and all uplinks are full."""
 CASES: Final[Mapping[str, Case]] = MappingProxyType(
@@ -81,9 +88,10 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
             policy=STATIC,
         ),
         "relay-trees": Case(
-            _fabric(1, Eps(4), optical=3, forwarding=True),
-            _all([("s0", "s1")], ("o0", "r2", "r3", "e0")) + _all([("s3", "s2")], ("r0", "r1")),
-            policy=STATIC,
+            _fabric(1, Eps(4), optical=3, forwarding=True), _FORWARDED, policy=STATIC
+        ),
+        "relay-hosts": Case(
+            _fabric(1, Eps(4), optical=3, forwarding=True, by_hosts=True), _FORWARDED, policy=STATIC
         ),
     }
 )

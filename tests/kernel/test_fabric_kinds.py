@@ -26,6 +26,7 @@ SCRIPT = Path(__file__).with_name("fabric_kinds_transfers.py")
         pytest.param("spines", 0.558, 4, id="nics-share-spines"),
         pytest.param("panel", 1.115, 4, id="server-relays"),
         pytest.param("relay-trees", 0.558, 4, id="senders-choose-relays"),
+        pytest.param("relay-hosts", 0.558, 4, id="hosts-relay"),
     ],
 )
 def test_transfers_take_predicted_time(

@@ -16,6 +16,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import flows
 from moefabric.core.forwarding import tree_route
 from moefabric.core.ocs import Ocs
+from moefabric.core.paths import relay_root
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.planner.even_circuits import EVEN, UNIFORM
 from moefabric.planner.multihop import multihop_split, relay_program, shares
@@ -58,6 +59,8 @@ def none(region: Region) -> Array:
 def situations(draw: st.DrawFn) -> Situation:
     """A region with any circuits, perhaps some NICs out, no EPS, one leaf or several, and demand.
 
+    Switches or hosts forward, perhaps at a limited rate.
+
     Pairs that nothing joins owe nothing.
     """
     servers = draw(st.integers(2, 8))
@@ -67,7 +70,8 @@ def situations(draw: st.DrawFn) -> Situation:
     nics = [nic for server in wired.servers for nic in wired.optical_nics(server)]
     wired = wired.without_nics(draw(st.lists(st.sampled_from(nics), max_size=3)))
     slow = draw(st.sampled_from([None, 50e9, 150e9]))
-    wired = replace(wired, forwarding_rate_bps=slow)
+    by_hosts = wired.electrical > 0 and draw(st.booleans())
+    wired = replace(wired, forwarding_rate_bps=slow, forwarding_by_hosts=by_hosts)
     pairs = [(i, j) for i in range(servers) for j in range(i + 1, servers)]
     order = draw(st.lists(st.sampled_from(pairs), max_size=28))
     if draw(st.booleans()):
@@ -88,6 +92,19 @@ def predicted_s(wired: Fabric, lit: CircuitSet, demand: DemandMatrix) -> float:
     return predict(wired, lit, flows(wired, lit, multihop_split(wired, demand, lit))).seconds
 
 
+def forwarded(wired: Fabric, lit: CircuitSet, src: str, dst: str, root: str) -> Route:
+    """Return the route over a tree or, if hosts forward, over a server next to both ends."""
+    if not wired.forwarding_by_hosts:
+        return tree_route(lit, src, dst, root)
+    links: list[Link] = []
+    for a, b in ((src, root), (root, dst)):
+        if not lit.between(a, b):
+            return ()
+        first = min(lit.between(a, b))
+        links += [(str(first.end_at(a)), "ocs"), ("ocs", str(first.end_at(b)))]
+    return tuple(links)
+
+
 def least_s(wired: Fabric, lit: CircuitSet, demand: DemandMatrix) -> float:
     """Return the optimum over circuits, the EPS and all relay trees, with the rules' own routes."""
     servers, rate = demand.servers, circuit_rate(wired)
@@ -102,7 +119,7 @@ def least_s(wired: Fabric, lit: CircuitSet, demand: DemandMatrix) -> float:
     eps_budget = np.zeros(0) if eps is None else eps.budget
     for number, (src, dst, _) in enumerate(pairs):
         between = lit.between(src, dst)
-        routes = [tree_route(lit, src, dst, root) for root in servers if root not in (src, dst)]
+        routes = [forwarded(wired, lit, src, dst, r) for r in servers if r not in (src, dst)]
         ways = [links for links in routes if len(links) > 2]  # others are the pair's own circuit
         direct: dict[int, float] = {}
         for circuit in between:
@@ -217,6 +234,9 @@ def test_routes_end_at_their_destination_without_loops(situation: Situation) -> 
         assert (visited[0], visited[-1]) == (flow.src, flow.dst)
         assert len(set(visited)) == len(visited)
         assert (len(visited) > 2) <= (flow.path[0] == "r")
+        if wired.forwarding_by_hosts and flow.path[0] == "r":
+            assert visited == [flow.src, relay_root(wired, flow.src, flow.path), flow.dst]
+            assert all("ocs" in link for link in links)
 
 
 @given(situations(), st.booleans())

@@ -6,9 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from agents.fleet.fleet import DataPath
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, Share, Split
+from moefabric.core.forwarding import circuit_rules
+from moefabric.core.rules import direct_rules
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.planner.multihop import MULTIHOP
 from moefabric.runner.executor import Executor
@@ -23,6 +26,7 @@ from moefabric.runner.result_model import FabricResult
 from moefabric.runner.results import fabric_result
 from moefabric.runner.run_records import IterationRun
 from moefabric.runner.task_flows import task_flows
+from moefabric.runner.testbed import data_paths
 from moefabric.simulator.fluid import route
 from moefabric.workload.iteration import Collective
 from moefabric.workload.tasks import Task
@@ -43,12 +47,13 @@ class RelayedBy:
     """A policy whose circuits never move, and of which one server forwards all bytes."""
 
     relay: str
+    lit: CircuitSet
 
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet
     ) -> CircuitSet:
-        """Return a full mesh."""
-        return CircuitSet.of(MESH)
+        """Return the same circuits always."""
+        return self.lit
 
     def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
         """Return a split without bytes over the pairs' own circuits."""
@@ -56,11 +61,11 @@ class RelayedBy:
         return Split(tuple(shares))
 
 
-def replayed(wired: Fabric) -> tuple[list[IterationRun], FabricResult]:
+def replayed(wired: Fabric, lit: CircuitSet) -> tuple[list[IterationRun], FabricResult]:
     """Replay all-to-alls that s2 forwards."""
-    policy, clock = RelayedBy("s2"), VirtualClock(now_ns=10**12)
+    policy, clock = RelayedBy("s2", lit), VirtualClock(now_ns=10**12)
     light = MemoryController(wired, policy, clock)
-    light.lit = CircuitSet.of(MESH)
+    light.lit = lit
     agents = MemoryAgents(wired, lambda: light.lit, clock)
     executor = Executor(
         wired, policy, agents, {"r0": light}, light.lit, control_s=0.0, clock=clock,
@@ -71,10 +76,15 @@ def replayed(wired: Fabric) -> tuple[list[IterationRun], FabricResult]:
     return runs, fabric_result(wired, "relayed", "relayed", runs, cpu_idle=[0.5], remarks=[])
 
 
+@pytest.mark.parametrize("by_hosts", [False, True], ids=["switch", "host"])
 @pytest.mark.parametrize(("rate_bps", "seconds"), [(None, 0.2), (50e9, 0.4)])
-def test_replay_keeps_to_the_forwarding_rate(rate_bps: float | None, seconds: float) -> None:
-    wired = replace(fabric(3, 1), forwarding=True, forwarding_rate_bps=rate_bps)
-    runs, result = replayed(wired)
+def test_replay_keeps_to_the_forwarding_rate(
+    rate_bps: float | None, seconds: float, *, by_hosts: bool
+) -> None:
+    wired = replace(
+        fabric(3, 1), forwarding=True, forwarding_by_hosts=by_hosts, forwarding_rate_bps=rate_bps
+    )
+    runs, result = replayed(wired, CircuitSet.of(MESH))
     collective = result.collectives[-1]
     assert collective.predicted_s == pytest.approx(seconds, rel=1e-6)
     assert collective.measured_s == pytest.approx(seconds, rel=1e-4)
@@ -141,3 +151,26 @@ def test_lost_server_forwards_nothing() -> None:
     assert planned is not None
     assert any(flow.path[0] == "r" for flow in planned.flows)
     assert not [n for n in nics_used(wired, planned.circuits, planned.flows) if n[:2] == "s2"]
+
+
+def test_bytes_that_a_host_gets_by_the_eps_and_sends_on_by_light_count_once() -> None:
+    """The circuit between s0 and s2 is dark, so what s0 sends to s2's agent takes the EPS."""
+    wired = replace(fabric(3, 1), forwarding=True, forwarding_by_hosts=True)
+    _, result = replayed(wired, CircuitSet.of(c for c in MESH if c != "s0/o1~s2/o0"))
+    collective = result.collectives[-1]
+    assert collective.predicted_s == pytest.approx(0.2, rel=1e-6)
+    assert collective.bytes_by_light == pytest.approx(SECOND / 5, abs=2)
+    assert collective.bytes_by_eps == 0
+    assert result.fidelity.verdict == "pass", result.fidelity.reasons
+
+
+def test_connections_over_agents_have_no_mark() -> None:
+    wired = replace(fabric(3, 1), forwarding=True, forwarding_by_hosts=True)
+    paths = {(p.src, p.dst, p.path): p for p in data_paths(wired)}
+    relayed = [path for path in paths.values() if path.relay]
+    assert len(relayed) == 4 * 3 * 2
+    assert paths["s0", "s1", "r2"] == DataPath(
+        "s0", "s1", "r2", wired.addresses("s2")[0], relay="s2"
+    )
+    assert all(path.dscp for path in paths.values() if not path.relay)
+    assert circuit_rules(wired, CircuitSet.of(MESH)) == direct_rules(CircuitSet.of(MESH))
