@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from moefabric.cli.options import FILE
-from moefabric.cli.output import check_writable, write_output
+from moefabric.cli.output import check_writable, progress_reporter, write_output
 
 
 @click.command(short_help="Compare the model with other simulators.")
@@ -31,18 +31,17 @@ def oracle(
     from moefabric.oracle import processes
     from moefabric.oracle.page import pictures, text
     from moefabric.oracle.results import OracleResults
-    from moefabric.oracle.study import compare, emulated_results
+    from moefabric.oracle.study import Study, compare, emulated_results
 
     check_writable(json_file, page)
     if results:
         outcome = OracleResults.read(results)
     else:
-        outcome = compare(
-            folder,
-            processes.ns3(ns3_python or processes.NS3_PYTHON),
-            processes.simgrid(simgrid_python or processes.SIMGRID_PYTHON),
-            lambda line: click.echo(line, err=True),
-        )
+        study = Study.of(folder)
+        ns3 = processes.ns3(ns3_python or processes.NS3_PYTHON)
+        simgrid = processes.simgrid(simgrid_python or processes.SIMGRID_PYTHON)
+        with progress_reporter(len(study.simulations)) as reporter:
+            outcome = compare(study, ns3, simgrid, reporter)
     if run:
         outcome = outcome.model_copy(update={"emulated": emulated_results(run)})
     write_output(json_file, outcome.model_dump_json(indent=1) + "\n")

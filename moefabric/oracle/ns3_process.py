@@ -15,6 +15,7 @@ this ratio, so that a frame lasts as long as an Ethernet frame.
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ _TREE_NETWORKS: Final = 11 << 24
 """Cables have addresses in 10.0.0.0/8, relay trees in 11.0.0.0/8."""
 _HOST_QUEUE: Final = "100000p"
 """A host holds packets back rather than dropping its own."""
+_TIMEOUT_S: Final = 3600
 _ENDLESS: Final = "3600s"
 _FAIR_FLOWS: Final = 4096
 """Queues among which a fair host divides its flows by their hash."""
@@ -54,7 +56,8 @@ def main() -> None:
     """Run each scenario in a process forked from this one.
 
     ns-3 takes 20 seconds to load and to compile what its first simulation calls, and some of its
-    assertions end the process with a code above 128.
+    assertions end the process with a code above 128. A simulation of more than an hour is ended,
+    too.
     """
     scenarios = json.load(sys.stdin)
     for scenario in scenarios[:1]:
@@ -63,6 +66,8 @@ def main() -> None:
         started = time.monotonic()
         child = os.fork()
         if not child:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(_TIMEOUT_S)
             _print_answer(_Simulation(scenario).run(), started)
             os._exit(0)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -2,10 +2,13 @@
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from subprocess import PIPE, Popen
+from tempfile import TemporaryFile
 from typing import Any, Final, Self
 
 from moefabric.core.errors import MoefabricError
@@ -15,7 +18,6 @@ from moefabric.oracle.scenario import Scenario, Transport
 _HERE: Final = Path(__file__).parent
 NS3_PYTHON: Final = _HERE.parents[1] / ".venv-oracle" / "bin" / "python"
 SIMGRID_PYTHON: Final = Path("/usr/bin/python3")
-_TIMEOUT_S: Final = 3600
 _LIMIT_FACTOR, _LIMIT_S = 20, 1.0
 """A packet simulation ends at 20 times the fluid bound and a second more, whatever is left."""
 
@@ -96,37 +98,52 @@ class SimulatorProcess:
         command = [str(self.python), "-c", code]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
-    def run(self, documents: Sequence[Mapping[str, Any]]) -> list[Completion]:
+    def run(
+        self, documents: Sequence[Mapping[str, Any]], show: Callable[[str], None] = lambda _: None
+    ) -> list[Completion]:
         """Simulate scenarios in JSON form, one after the other.
 
+        Args:
+            documents: The scenarios.
+            show: Is called when a scenario has ended, with the name of the next one.
+
         Raises:
-            SimulatorError: If the simulator fails or hasn't answered all in an hour.
+            SimulatorError: If the simulator fails.
         """
         command = [str(self.python), str(_HERE / self.program)]
-        given = json.dumps(list(documents))
-        try:
-            completed = subprocess.run(
-                command, input=given, capture_output=True, text=True, timeout=_TIMEOUT_S,
-                check=False,
-            )  # fmt: skip
-        except OSError as error:
-            raise SimulatorError(f"{self.python}: {error.strerror}") from error
-        except subprocess.TimeoutExpired as error:
-            raise SimulatorError(f"{self.name}: no answer in {_TIMEOUT_S} s") from error
-        answers = completed.stdout.splitlines()
-        if completed.returncode or len(answers) != len(documents):
-            last = completed.stderr.strip().splitlines()[-1:] or [f"exit {completed.returncode}"]
-            place = documents[len(answers)]["name"] if len(answers) < len(documents) else "end"
+        completions: list[Completion] = []
+        with TemporaryFile("w+") as given, TemporaryFile("w+") as log:
+            json.dump(list(documents), given)
+            given.seek(0)
+            try:
+                process = Popen(command, stdin=given, stdout=PIPE, stderr=log, text=True)
+            except OSError as error:
+                raise SimulatorError(f"{self.python}: {error.strerror}") from error
+            with process:
+                assert process.stdout is not None
+                for answer in process.stdout:
+                    completions.append(Completion.from_json(json.loads(answer)))
+                    show(
+                        " ".join(document["name"] for document in documents[len(completions) :][:1])
+                    )
+            log.seek(0)
+            last = log.read().strip().splitlines()[-1:] or [f"exit {process.returncode}"]
+        if process.returncode or len(completions) != len(documents):
+            missing = documents[len(completions) :]
+            place = missing[0]["name"] if missing else "end"
             raise SimulatorError(f"{self.name}: {place}: {last[0]}")
-        return [Completion.from_json(json.loads(answer)) for answer in answers]
+        return completions
 
     def run_side_by_side(
-        self, documents: Sequence[Mapping[str, Any]], processes: int
+        self,
+        documents: Sequence[Mapping[str, Any]],
+        processes: int,
+        show: Callable[[str], None] = lambda _: None,
     ) -> list[Completion]:
         """Simulate scenarios as `run` does, in several processes; results keep their order."""
         shares = [documents[first::processes] for first in range(processes)]
         with ThreadPoolExecutor(processes) as pool:
-            answered = list(pool.map(self.run, filter(None, shares)))
+            answered = list(pool.map(partial(self.run, show=show), filter(None, shares)))
         return [answered[n % processes][n // processes] for n in range(len(documents))]
 
 

@@ -1,9 +1,10 @@
 """Runs all cases in all simulators."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from moefabric.core.errors import UnsupportedError
 from moefabric.oracle.cases import Case, cases, sharing_cases
@@ -17,7 +18,8 @@ from moefabric.oracle.results import (
     PacketResult,
     SharingResult,
 )
-from moefabric.oracle.scenario import Transport
+from moefabric.oracle.scenario import Scenario, Transport
+from moefabric.runner.progress import ProgressReporter
 from moefabric.runner.result_model import read_run
 
 TRANSPORTS: Final = (
@@ -33,16 +35,39 @@ FORWARDING_TRANSPORTS: Final = (*TRANSPORTS, Transport("dctcp", fair_hosts=True)
 _PROCESSES: Final = 2
 
 
+@dataclass(frozen=True)
+class Study:
+    """The comparisons to run.
+
+    Attributes:
+        cases: All-to-alls for ns-3.
+        sharing: Scenarios for SimGrid.
+    """
+
+    cases: tuple[Case, ...]
+    sharing: tuple[Scenario, ...]
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Return the study of the examples in a folder."""
+        return cls(tuple(cases(folder)), tuple(sharing_cases(folder)))
+
+    @property
+    def simulations(self) -> list[tuple[Case, Transport]]:
+        """Every simulation of ns-3."""
+        return [(case, transport) for case in self.cases for transport in _transports(case)]
+
+
 def compare(
-    folder: Path, ns3: SimulatorProcess, simgrid: SimulatorProcess, show: Callable[[str], None]
+    study: Study, ns3: SimulatorProcess, simgrid: SimulatorProcess, reporter: ProgressReporter
 ) -> OracleResults:
-    """Run all cases in ns-3, and all sharing scenarios in SimGrid.
+    """Run a study.
 
     Args:
-        folder: Folder of the examples.
+        study: The comparisons.
         ns3: The packet simulator.
         simgrid: The simulator of max-min flows.
-        show: Shows a line of progress.
+        reporter: Shows progress, a step for each simulation of ns-3.
 
     Raises:
         UnsupportedError: If a simulator is missing.
@@ -50,19 +75,16 @@ def compare(
     if missing := [reason for s in (ns3, simgrid) if (reason := s.missing)]:
         raise UnsupportedError("\n".join(missing))
     started = time.monotonic()
-    shared = list(sharing_cases(folder))
-    show(f"SimGrid: {len(shared)} scenarios")
-    flows = simgrid.run([scenario.to_json() for scenario in shared])
-    chosen = cases(folder)
-    runs = [(case.scenario, transport) for case in chosen for transport in _transports(case)]
-    show(f"ns-3: {len(chosen)} cases, {len(runs)} simulations")
-    documents = [packet_document(scenario, transport) for scenario, transport in runs]
-    completions = iter(ns3.run_side_by_side(documents, _PROCESSES))
+    reporter.show_message(f"SimGrid: {len(study.sharing)} scenarios")
+    flows = simgrid.run([scenario.to_json() for scenario in study.sharing])
+    documents = [packet_document(case.scenario, how) for case, how in study.simulations]
+    reporter.show_message(f"ns-3: {len(study.cases)} all-to-alls, {len(documents)} simulations")
+    completions = iter(ns3.run_side_by_side(documents, _PROCESSES, reporter.advance))
     return OracleResults(
         ns3=ns3.version,
         simgrid=simgrid.version,
         wall_s=time.monotonic() - started,
-        cases=tuple(_case_result(case, completions) for case in chosen),
+        cases=tuple(_case_result(case, completions) for case in study.cases),
         sharing=tuple(
             SharingResult(
                 name=scenario.name,
@@ -70,7 +92,7 @@ def compare(
                 max_min_s=tuple(max_min_ends_s(scenario, store_and_forward=False)),
                 simgrid_s=tuple(end for end in completion.ends_s if end is not None),
             )
-            for scenario, completion in zip(shared, flows, strict=True)
+            for scenario, completion in zip(study.sharing, flows, strict=True)
         ),
     )
 

@@ -91,6 +91,14 @@ def test_failure_of_a_simulator_names_scenario_and_last_line(tmp_path: Path) -> 
         simulator.run([ALL_TO_ALL.to_json()])
 
 
+def test_simulator_that_answers_too_little_is_a_failure(tmp_path: Path) -> None:
+    program = tmp_path / "ends.py"
+    program.write_text("""print('{"flows": [], "wall_s": 0.0}')""")
+    simulator = SimulatorProcess("ns-3", Path(sys.executable), os.fspath(program), "json", "", "")
+    with pytest.raises(SimulatorError, match=r"^ns-3: second: exit 0$"):
+        simulator.run([{"name": "first"}, {"name": "second"}])
+
+
 def test_simulations_side_by_side_answer_in_the_order_of_the_scenarios(tmp_path: Path) -> None:
     program = tmp_path / "simulator.py"
     program.write_text(
@@ -100,7 +108,9 @@ def test_simulations_side_by_side_answer_in_the_order_of_the_scenarios(tmp_path:
     )
     simulator = SimulatorProcess("fake", Path(sys.executable), os.fspath(program), "json", "", "")
     documents = [{"name": str(n), "end_s": float(n)} for n in range(5)]
-    completions = simulator.run_side_by_side(documents, 2)
+    shown: list[str] = []
+    completions = simulator.run_side_by_side(documents, 2, shown.append)
+    assert sorted(shown) == ["", "", "2", "3", "4"]
     assert [completion.ends_s for completion in completions] == [(float(n),) for n in range(5)]
 
 
