@@ -1,6 +1,7 @@
 # make demo            installs everything and replays the paper's prototype: out/prototype.json, out/prototype.html
 # make paper           predicts the MixNet paper's tables: out/paper.json, out/paper.html, docs/paper.md
 # make paper-emulated  measures one region of each table with packets, 15 minutes: out/paper-emulated.json, .html
+# make frontier        predicts cost and speed of fabrics with forwarding, 5 minutes: docs/frontier.md, out/frontier.json
 # make test            installs everything and runs all checks and tests
 # make check           static checks: ruff, mypy, import-linter, documentation
 # make unit | kernel | system   one tier of tests
@@ -21,7 +22,7 @@ bin := .venv/bin
 # Packets share the cores with other work. A rerun is printed with its failure.
 reruns := --reruns 2 --rerun-show-tracebacks
 
-.PHONY: demo paper paper-emulated test check unit kernel system docs bench sabotage conformance base-image format clean setup-run setup-test
+.PHONY: demo paper paper-emulated frontier test check unit kernel system docs bench sabotage conformance base-image format clean setup-run setup-test
 
 demo: setup-run
 	mkdir -p out
@@ -34,6 +35,10 @@ paper: setup-run
 paper-emulated: setup-run
 	mkdir -p out
 	$(bin)/moefabric paper examples/paper --emulated --json out/paper-emulated.json --report out/paper-emulated.html
+
+frontier: setup-run
+	mkdir -p out
+	$(bin)/moefabric frontier examples/paper --json out/frontier.json --page docs/frontier.md
 
 test: check unit kernel system
 

@@ -15,6 +15,7 @@ from moefabric.cli import (
     doctor,
     fabric,
     fault,
+    frontier,
     ocs,
     oracle,
     paper,
@@ -67,6 +68,6 @@ for _command in (
     run.run, run.predict, run.report, plan.plan, cost.cost, paper.paper, doctor.doctor,
     fabric.up, fabric.down, fabric.inspect, fabric.exec_, fabric.light, fault.fault, ocs.events,
     ocs.ocs, calibrate.calibrate, schema.schema,
-    oracle.oracle, trace.trace,
+    oracle.oracle, trace.trace, frontier.frontier,
 ):  # fmt: skip
     main.add_command(_command)

@@ -1,16 +1,11 @@
 """Pictures of the comparison: SVG files that bring their own style."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Final
-
-from markupsafe import Markup
 
 from moefabric.oracle.results import INTO_THE_DARK, CaseResult, OracleResults, common_transports
 from moefabric.report import formatting, svg
+from moefabric.report.picture_file import WIDTH, picture_file
 
-_WIDTH: Final = 880.0
-_STYLE: Final = (Path(__file__).parent / "pictures.css").read_text()
 _LEFT, _RIGHT, _ROW = 190.0, 24.0, 40.0
 _LEAST, _LARGEST = 0.5, 3.0
 """Ratios beyond these are drawn at the edges."""
@@ -24,7 +19,7 @@ def completion_strips(results: OracleResults) -> str:
         for n, transport in enumerate(results.transports)
     ]
     rows.append(("null model: alone", "alone", _relative(cases, lambda case: max(case.alone_s))))
-    across = svg.LinearScale(_LEAST, _LARGEST, _LEFT, _WIDTH - _RIGHT)
+    across = svg.LinearScale(_LEAST, _LARGEST, _LEFT, WIDTH - _RIGHT)
     bottom = 44 + _ROW * len(rows)
     drawn = [
         svg.label(16, 22, "Completion time of an all-to-all, relative to the model's", "strong")
@@ -44,7 +39,7 @@ def completion_strips(results: OracleResults) -> str:
             offset = (n * 7 % 13 - 6) * 2.0
             x = across(min(max(value, _LEAST), _LARGEST))
             drawn.append(svg.circle(x, y + offset, 3.5, class_, title))
-    return _file(bottom + 30, "Completion times relative to the model's", drawn)
+    return picture_file(bottom + 30, "Completion times relative to the model's", drawn)
 
 
 def _relative(
@@ -77,12 +72,12 @@ def fabric_columns(results: OracleResults, group: str) -> str:
     }
     high = max(value for value in values.values() if value is not None)
     up = svg.LinearScale(0.0, high * 1.06, 290, 76)
-    width = (_WIDTH - 60 - _RIGHT) / len(fabrics)
+    width = (WIDTH - 60 - _RIGHT) / len(fabrics)
     bar = min(22.0, width * 0.8 / len(series))
     title = f"Mean completion time of the all-to-alls of {group}, ms"
     drawn = [svg.label(16, 22, title, "strong"), svg.legend(20, 50, [(c, n) for n, c, _ in series])]
     for tick in svg.ticks(0.0, high, 5):
-        drawn.append(svg.line(60, up(tick), _WIDTH - _RIGHT, up(tick), "grid"))
+        drawn.append(svg.line(60, up(tick), WIDTH - _RIGHT, up(tick), "grid"))
         drawn.append(svg.label(52, up(tick) + 4, f"{tick:g}", "tick", "end"))
     for f, fabric in enumerate(fabrics):
         center = 60 + (f + 0.5) * width
@@ -93,7 +88,7 @@ def fabric_columns(results: OracleResults, group: str) -> str:
                 x, y = center + (s - len(series) / 2) * bar, up(value)
                 tip = f"{fabric}, {name}: {value:.3f} ms"
                 drawn.append(svg.rect(x, y, bar - 2, up(0.0) - y, class_, title=tip))
-    return _file(324, title, drawn)
+    return picture_file(324, title, drawn)
 
 
 def _mean_ms(cases: Sequence[CaseResult], transport: str | None) -> float | None:
@@ -104,14 +99,14 @@ def _mean_ms(cases: Sequence[CaseResult], transport: str | None) -> float | None
 
 def flow_error_curves(results: OracleResults) -> str:
     """Draw the distribution of the max-min simulation's error for single flows, per transport."""
-    across = svg.LinearScale(-1.0, 1.0, 60, _WIDTH - _RIGHT)
+    across = svg.LinearScale(-1.0, 1.0, 60, WIDTH - _RIGHT)
     up = svg.LinearScale(0.0, 1.0, 280, 70)
     title = "Error of the max-min simulation for single flows, cumulative share of the flows"
     drawn = [svg.label(16, 22, title, "strong")]
     names = [(f"t{n}", name) for n, name in enumerate(results.transports)]
     drawn.append(svg.legend(20, 50, names))
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        drawn.append(svg.line(60, up(share), _WIDTH - _RIGHT, up(share), "grid"))
+        drawn.append(svg.line(60, up(share), WIDTH - _RIGHT, up(share), "grid"))
         drawn.append(svg.label(52, up(share) + 4, f"{share:.0%}", "tick", "end"))
     for tick in (-1.0, -0.5, 0.0, 0.5, 1.0):
         class_ = "grid" if tick else "reference"
@@ -125,10 +120,4 @@ def flow_error_curves(results: OracleResults) -> str:
         ]
         if points:
             drawn.append(svg.path(points, f"curve c{n}"))
-    return _file(310, title, drawn)
-
-
-def _file(height: float, label: str, children: list[Markup]) -> str:
-    style = svg.tag("style", Markup(_STYLE))  # noqa: S704 - the project's own file
-    card = svg.rect(0, 0, _WIDTH, height, "card")
-    return str(svg.picture(_WIDTH, height, label, [style, card, *children])) + "\n"
+    return picture_file(310, title, drawn)

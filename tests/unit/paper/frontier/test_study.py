@@ -1,0 +1,180 @@
+"""Jobs, results and pages of the frontier study."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from moefabric.cli.main import main
+from moefabric.paper.evaluation import RATES, load_evaluation
+from moefabric.paper.frontier.jobs import LAYERS, REGION_SIZES, region_jobs, training_trace_demands
+from moefabric.paper.frontier.networks import (
+    EPS,
+    EVEN_SPILL,
+    JOINT,
+    MIXNET,
+    MULTIHOP,
+    SPILL,
+    TAPERED,
+)
+from moefabric.paper.frontier.page import page_text
+from moefabric.paper.frontier.pictures import pictures
+from moefabric.paper.frontier.results import FrontierResults, Limit, Point, efficient
+from moefabric.paper.network import NETWORKS, nic_bytes_s
+from moefabric.workload.model import MODELS
+from tests.support.paths import EXAMPLES
+
+
+def test_jobs_fill_regions_of_each_size() -> None:
+    jobs = region_jobs(EXAMPLES / "paper", load_evaluation(EXAMPLES / "paper").jobs)
+    assert [(job.model, job.servers) for job in jobs] == [
+        (model, servers)
+        for model in ("mixtral-8x22b", "mixtral-8x7b", "llama-moe", "qwen-moe", "deepseek-r1")
+        for servers in REGION_SIZES
+    ]
+    for job in jobs:
+        assert len(job.layers) == LAYERS
+        for layer, demand in zip(job.layers, job.demands, strict=True):
+            assert layer.servers == job.servers == len(demand)
+            assert layer.model.experts >= layer.training.ep
+            assert layer.model.experts in (MODELS[job.model].experts, 32, layer.training.ep)
+        first, second = job.demands[:2]
+        assert not np.allclose(first, second)
+
+
+def test_paper_region_has_the_published_demand_but_for_noise() -> None:
+    evaluation = load_evaluation(EXAMPLES / "paper")
+    (job, *_) = region_jobs(EXAMPLES / "paper", evaluation.jobs, sizes=(8,))
+    paper = evaluation.jobs["mixtral-8x22b"]
+    assert replace(job.layers[0], gating=paper.gating) == paper
+    assert job.demands[0] == pytest.approx(paper.dispatch_bytes, rel=0.5)
+
+
+@pytest.mark.parametrize("servers", [4, 8, 16])
+def test_demands_of_the_trace_keep_its_tokens(servers: int) -> None:
+    file = EXAMPLES / "data/training-1200-steps.npz"
+    demands = training_trace_demands(file, servers, step=600)
+    assert len(demands) == 2 * 4
+    with np.load(file) as archive:
+        recorded = archive["counts"][0, 0].astype(float)
+    rows = recorded.reshape(4, 2, 4, 4).sum(axis=(1, 3))
+    if servers == 4:
+        assert demands[0] == pytest.approx(rows * (1 - np.eye(4)))
+    assert all(demand.shape == (servers, servers) for demand in demands)
+    assert all(not np.diag(demand).any() for demand in demands)
+
+
+def test_points_have_the_times_of_the_papers_networks(study: FrontierResults) -> None:
+    """With the gating of one layer, a point's iteration is that of `moefabric paper`."""
+    jobs = region_jobs(EXAMPLES / "paper", load_evaluation(EXAMPLES / "paper").jobs, sizes=(8,))
+    for name, policy, optical in (("fat-tree", EPS, 0), ("mixnet", MIXNET, 6)):
+        for rate in RATES:
+            (point,) = study.select(
+                model="mixtral-8x22b", rate_bps=rate, policy=policy.name, optical=optical
+            )
+            dispatches = [
+                NETWORKS[name].all_to_all(layer, rate).dispatch_s for layer in jobs[0].layers
+            ]
+            assert point.all_to_all_s == pytest.approx(float(np.mean(dispatches)))
+
+
+def test_points_compare_with_the_eps(study: FrontierResults) -> None:
+    for point in study.select(policy=EPS.name):
+        assert (point.all_to_all, point.iteration, point.efficiency) == (1.0, 1.0, 1.0)
+    for point in study.points:
+        assert point.optical + point.electrical == 8
+        assert point.all_to_all >= 1 - 1e-9
+        if point.policy != SPILL.name:  # whose even circuits may be better than those that move
+            assert point.settling_iteration_s >= point.iteration_s * (1 - 1e-9)
+        base = study.select(model=point.model, rate_bps=point.rate_bps, policy=EPS.name)[0]
+        ratio = base.usd * base.iteration_s / (point.usd * point.iteration_s)
+        assert point.efficiency == pytest.approx(ratio)
+
+
+def test_tapered_eps_loses_to_the_eps_by_transfers_between_regions_alone(
+    study: FrontierResults,
+) -> None:
+    for point in study.select(policy=TAPERED.name):
+        base = study.select(model=point.model, rate_bps=point.rate_bps, policy=EPS.name)[0]
+        assert point.all_to_all_s == pytest.approx(base.all_to_all_s)
+        added_s = point.transfers_s - base.transfers_s
+        assert point.iteration_s - base.iteration_s == pytest.approx(added_s)
+
+
+def test_no_network_surpasses_one_on_the_frontier(study: FrontierResults) -> None:
+    for model in study.models:
+        points = study.select(model=model)
+        best = [point for point in points if point.is_efficient]
+        assert best
+        for one in points:
+            latest_s = one.iteration_s * (1 + 1e-6)
+            assert any(p.usd <= one.usd and p.iteration_s <= latest_s for p in best)
+        for one, other in pairwise(sorted(best, key=lambda p: p.usd)):
+            assert one.usd < other.usd
+            assert one.iteration_s > other.iteration_s
+
+
+def test_efficient_points_are_cheaper_or_faster_than_all_others(study: FrontierResults) -> None:
+    base = study.points[0]
+    cases = [(1, 5), (2, 4), (2, 6), (3, 4), (4, 1)]
+    points = [base.model_copy(update={"usd": u, "iteration_s": s}) for u, s in cases]
+    assert [(p.usd, p.iteration_s) for p in efficient(points)] == [(1, 5), (2, 4), (4, 1)]
+
+
+def test_latency_leads_from_the_best_split_to_the_null_model() -> None:
+    limit = Limit(
+        model="", servers=16, by_nics={"0": 4.0}, unlimited=1.0, relays=2, dispatch_nic_bytes=1e6
+    )
+    rate = 100e9
+    base_s = 1e6 / nic_bytes_s(rate)
+    assert limit.with_latency(0.0, rate) == 1.0
+    assert limit.with_latency(0.1 * base_s, rate) == pytest.approx(1.2)
+    assert limit.with_latency(9.0 * base_s, rate) == 4.0
+
+
+def test_a_permutation_is_where_moved_circuits_win(study: FrontierResults) -> None:
+    (whole,) = [mix for mix in study.mixes if mix.kind == "exchange" and mix.share == 1.0]
+    assert whole.all_to_all[JOINT.name] == pytest.approx(1.0)
+    assert whole.all_to_all[MULTIHOP.name] == pytest.approx(1.6)
+
+
+def test_results_survive_json(study: FrontierResults, tmp_path: Path) -> None:
+    file = tmp_path / "frontier.json"
+    file.write_text(study.model_dump_json())
+    assert FrontierResults.read(file) == study
+
+
+def test_every_picture_is_well_formed_and_has_the_null_model(study: FrontierResults) -> None:
+    drawn = pictures(study)
+    assert set(drawn) >= {"frontier-8.svg", "frontier-capacity.svg", "frontier-latency.svg"}
+    for name, text in drawn.items():
+        root = ET.fromstring(text)
+        assert root.tag.endswith("svg"), name
+        assert "null model" in text, name
+        assert "nan" not in text, name
+
+
+def test_command_draws_the_page_of_earlier_results(study: FrontierResults, tmp_path: Path) -> None:
+    file, page = tmp_path / "frontier.json", tmp_path / "frontier.md"
+    file.write_text(study.model_dump_json())
+    outcome = CliRunner().invoke(main, ["frontier", "--results", str(file), "--page", str(page)])
+    assert outcome.exit_code == 0, outcome.output
+    assert "performance per dollar, 8 servers, 7+1, 100Gb/s" in outcome.output
+    text = page.read_text()
+    assert text == page_text(study)
+    for name in pictures(study):
+        assert (tmp_path / name).exists()
+        assert f"]({name})" in text
+
+
+def test_null_model_is_the_split_without_forwarding(study: FrontierResults) -> None:
+    (limit, *_) = study.limits
+    points: list[Point] = study.select(
+        model=limit.model, policy=EVEN_SPILL.name, optical=7, rate_bps=RATES[0]
+    )
+    assert limit.by_nics["8"] == pytest.approx(limit.unlimited)
+    assert points[0].all_to_all >= 1
