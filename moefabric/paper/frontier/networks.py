@@ -8,7 +8,7 @@ from typing import Final, Literal
 import numpy as np
 
 from moefabric.core.circuits import Circuit, CircuitSet
-from moefabric.core.forwarding import tree_route
+from moefabric.core.forwarding import relay_trees, tree_route
 from moefabric.core.network_cost import NetworkInventory, network_usd
 from moefabric.core.topology import Nic, NicKind
 from moefabric.paper.job import GPUS_PER_SERVER, Counts, FloatArray
@@ -144,7 +144,7 @@ def forwarded_split(
     links = waterfill.EpsLinks.one_leaf(np.full(len(demand), float(electrical)))
     eps = links if electrical else None
     circuits = wired_circuits(counts)
-    program = RelayProgram(servers, circuits, 1.0, eps, forwarding_nics)
+    program = RelayProgram(servers, circuits, relay_trees(circuits), 1.0, eps, forwarding_nics)
     split = program.split(demand, exact=True)
     routes = (tree_route(circuits, servers[a], servers[b], root) for a, b, root in split.forwarded)
     # Each circuit of a route is two links.
