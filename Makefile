@@ -19,7 +19,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := test
 
 bin := .venv/bin
-# Packets share the cores with other work. A rerun is printed with its failure.
+# Packets and processes share the cores with other work. A rerun is printed with its failure.
 reruns := --reruns 2 --rerun-show-tracebacks
 
 .PHONY: demo paper paper-emulated frontier test check unit kernel system docs bench sabotage conformance base-image format clean setup-run setup-test
@@ -50,7 +50,8 @@ check: setup-test
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict
 
 unit: setup-test
-	$(bin)/python -m pytest $(wildcard tests/unit tests/contract tests/golden)
+	$(bin)/python -m pytest $(wildcard tests/unit tests/golden)
+	$(bin)/python -m pytest $(reruns) $(wildcard tests/contract)
 
 kernel: setup-test
 	$(bin)/python -m pytest $(reruns) $(wildcard tests/kernel)

@@ -1,5 +1,6 @@
 """Contract of `OpticalSwitch`: in memory, and emulated devices behind each driver."""
 
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -25,6 +26,7 @@ from moefabric.core.ocs import (
 )
 from moefabric.core.protocols import OpticalSwitch
 from moefabric.core.topology import Fabric, Region
+from tests.support.attempts import measurements
 from tests.support.controller_lab import fabric
 from tests.support.ocs_device import EmulatedOcs, FaultInjectingDriver, ocs_device
 
@@ -111,9 +113,13 @@ def test_wait_settled_takes_the_settling_time_once(ocs: OpticalSwitch) -> None:
     ocs.reconfigure(NOTHING.transition_to(A))
     ocs.wait_settled(2)
     assert SETTLE_S * 0.8 <= _now(ocs) - started < 1
-    settled = _now(ocs)
-    ocs.wait_settled(2)
-    assert _now(ocs) - settled < SETTLE_S / 2
+
+    def wait_again() -> float:
+        settled = _now(ocs)
+        ocs.wait_settled(2)
+        return _now(ocs) - settled
+
+    assert min(measurements(wait_again, lambda seconds: seconds < SETTLE_S / 2)) < SETTLE_S / 2
 
 
 def _now(ocs: OpticalSwitch) -> float:
@@ -121,11 +127,23 @@ def _now(ocs: OpticalSwitch) -> float:
 
 
 def test_wait_settled_raises_at_its_deadline(ocs: OpticalSwitch) -> None:
-    started = _now(ocs)
-    ocs.reconfigure(NOTHING.transition_to(A))
-    if _now(ocs) - started < SETTLE_S / 2:
-        with pytest.raises(ControlError, match=r"ocs0.* within 0.01 s"):
+    def error_at_deadline() -> str | None:
+        """Light A and return the error; None if the light had settled before the deadline."""
+        ocs.reconfigure(ocs.circuits().transition_to(NOTHING))
+        ocs.wait_settled(2)
+        started = _now(ocs)
+        ocs.reconfigure(NOTHING.transition_to(A))
+        if _now(ocs) - started > SETTLE_S / 2:
+            return "acknowledged when it has settled"
+        try:
             ocs.wait_settled(0.01)
+        except ControlError as error:
+            return str(error)
+        return None
+
+    error = measurements(error_at_deadline, bool)[-1]
+    assert error is not None
+    assert re.search(r"ocs0.* within 0.01 s|acknowledged when it has settled", error)
     ocs.wait_settled(2)
     assert ocs.circuits() == A
 

@@ -38,23 +38,25 @@ NEEDS = [
 T = TypeVar("T")
 RATE_BPS = 50e6
 GOODPUT = 1448 / 1514
+SIZE = 8_000_000
 RECEIVER = """
 import socket, sys, time
 with socket.create_server((sys.argv[1], 5201)) as server:
     print("listening", flush=True)
     flow, _ = server.accept()
-    received, start = len(flow.recv(1 << 20)), time.monotonic()
+    received = 0
     while part := flow.recv(1 << 20):
         received += len(part)
-    print(received * 8 / (time.monotonic() - start))
+    print(received, time.monotonic())
 """
 SENDER = """
-import socket, sys
+import socket, sys, time
 with socket.create_connection((sys.argv[1], 5201), 5) as flow:
     flow.settimeout(15)
     flow.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
     flow.setsockopt(socket.SOL_SOCKET, 47, int(sys.argv[2]))  # SO_MAX_PACING_RATE, bytes a second
-    flow.sendall(bytes(8_000_000))
+    print(time.monotonic())
+    flow.sendall(bytes(int(sys.argv[3])))
 """
 
 
@@ -166,7 +168,11 @@ class Machine:
         self.set_rules(fabric, "leaf0", *leaf_rules)
 
     def goodput_bps(self, fabric: Fabric) -> float:
-        """Return the goodput of one TCP flow from s0 to s1, from the first byte to the last."""
+        """Return the goodput of one TCP flow from s0 to s1, from the first byte to the last.
+
+        The sender reads the clock before its first byte and the receiver after the last one, so
+        that no delay of either makes the flow look faster than its link.
+        """
         address = fabric.addresses("s1")[0]
         receive = lifecycle.exec_argv(fabric.name, "s1", [sys.executable, "-c", RECEIVER, address])
         with subprocess.Popen(receive, stdout=subprocess.PIPE, text=True) as receiver:
@@ -181,9 +187,12 @@ class Machine:
                     SENDER,
                     address,
                     str(int(RATE_BPS / 8 * 1.03)),
+                    str(SIZE),
                 )
                 assert sender.returncode == 0, sender.stderr
-                return float(receiver.stdout.readline())
+                received, end_s = receiver.stdout.readline().split()
+                assert int(received) == SIZE
+                return 8 * SIZE / (float(end_s) - float(sender.stdout))
             finally:
                 receiver.kill()
 

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,12 +19,15 @@ import pytest
 from emulator.linux.processes import marked_pids
 from emulator.linux.waiting import Deadline
 from moefabric.runner.fidelity import CPU_STEAL_LIMIT
+from tests.support.attempts import measurements
 from tests.support.namespaces import Island, must
 from tests.support.paths import REPOSITORY
 
 MOEFABRIC = shutil.which("moefabric", path=str(REPOSITORY / ".venv/bin")) or ""
 RATE_BPS = 50e6
 GOODPUT_BPS = RATE_BPS * 1448 / 1514
+IPERF = ["iperf3", "-C", "cubic", "-c", "10.0.1.1"]
+INTERVAL = re.compile(r" ([\d.]+)-[\d.]+ +sec .* ([\d.]+) Mbits/sec")
 FABRIC = """
 fabric: {name}
 gpus_per_server: 8
@@ -143,17 +148,14 @@ def lab(home_with_fabric: Home) -> Home:
     return home_with_fabric
 
 
-def goodput_bps(home: Home, enough: float = 0.8 * GOODPUT_BPS) -> float:
-    """Return the goodput from s0 to s1: the better of two tries, as the machine is shared."""
-    first = _goodput_bps(home)
-    return first if first >= enough else max(first, _goodput_bps(home))
+def goodput_bps(home: Home) -> float:
+    """Return the goodput from s0 to s1."""
+    return max(measurements(lambda: _goodput_bps(home), lambda rate: rate > 0.8 * GOODPUT_BPS))
 
 
-def _goodput_bps(home: Home, seconds: int = 2) -> float:
+def _goodput_bps(home: Home) -> float:
     home.must("exec", "s1", "--", "iperf3", "-s", "-1", "-D")
-    output = home.must(
-        "exec", "s0", "--", "iperf3", "-C", "cubic", "-c", "10.0.1.1", "-t", str(seconds), "-J"
-    )
+    output = home.must("exec", "s0", "--", *IPERF, "-t", "2", "-J")
     rate: float = json.loads(output)["end"]["sum_received"]["bits_per_second"]
     return rate
 
@@ -182,20 +184,24 @@ def test_programs_use_eps_and_circuits(lab: Home) -> None:
 
 def test_flow_survives_changes_of_circuits(lab: Home) -> None:
     lab.must("exec", "s1", "--", "iperf3", "-s", "-1", "-D")
-    flow = subprocess.Popen(
-        lab.argv("exec", "s0", "--", "iperf3", "-C", "cubic", "-c", "10.0.1.1", "-t", "5", "-J"),
+    began = time.monotonic()
+    with subprocess.Popen(
+        lab.argv("exec", "s0", "--", *IPERF, "-t", "60", "-i", "0.5", "-f", "m", "--forceflush"),
         env=lab.env,
         stdout=subprocess.PIPE,
         text=True,
-    )
-    for circuit in ("s0/o0~s1/o0", "s0/o1~s1/o1", "s0/o0~s1/o1"):
-        assert f"lit: {circuit}" in lab.must("light", circuit)
-    report = json.loads(flow.communicate(timeout=30)[0])
-    assert flow.returncode == 0
-    rates = [interval["sum"]["bits_per_second"] for interval in report["intervals"]]
-    assert rates[-1] > 0.5 * GOODPUT_BPS, (
-        f"{rates}: the flow is back at its rate after three changes"
-    )
+    ) as flow:
+        try:
+            for circuit in ("s0/o0~s1/o0", "s0/o1~s1/o1", "s0/o0~s1/o1"):
+                assert f"lit: {circuit}" in lab.must("light", circuit)
+            after_s = time.monotonic() - began  # at least what iperf3 counts from its own start
+            assert flow.stdout is not None
+            intervals = map(INTERVAL.search, flow.stdout)
+            rates = (1e6 * float(i[2]) for i in intervals if i and float(i[1]) > after_s)
+            shown = measurements(lambda: next(rates), lambda rate: rate > 0.5 * GOODPUT_BPS)
+        finally:
+            flow.terminate()
+    assert max(shown) > 0.5 * GOODPUT_BPS, "the flow is back at its rate after three changes"
 
 
 def test_inspect_has_contractual_fields(lab: Home) -> None:

@@ -36,7 +36,7 @@ def test_transfers_take_predicted_time(
     assert result["ok"]
     assert result["hops"] == hops
     assert result["predicted_s"] == pytest.approx(seconds, abs=1e-3)
-    assert 0.95 < result["measured_s"] / result["predicted_s"] < 1.15
+    assert 0.95 < min(result["measured_s"]) / result["predicted_s"] < 1.15, result["measured_s"]
     for uplink, ratio in result["uplinks"].items():
         assert 0.97 < ratio < 1.1, f"{uplink} carries {ratio:.2f} times the planned payload"
 

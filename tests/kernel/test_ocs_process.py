@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -307,9 +306,14 @@ def test_process_moves_tc_filters_without_bpf(tmp_path: Path) -> None:
         first = ocs.start(ocs.handoff.path)
         one, two = ocs.network.udp(1), ocs.network.udp(2)
         assert ocs.query(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
-        threading.Event().wait(0.1)  # a thread switches the light on, soon after its time
-        one.sendto(b"lit", address(2))
-        assert received_datagrams(two) == [b"lit"]
+
+        def carries_frames() -> bool:
+            one.sendto(b"lit", address(2))
+            two.sendto(b"lit", address(1))
+            return received_datagrams(two) == received_datagrams(one) == [b"lit"]
+
+        # A thread switches the light on, soon after its time.
+        Deadline.after(5).wait_for(carries_frames, "light in both directions")
         first.kill()
         first.wait(timeout=5)
         ocs.start(ocs.handoff.path)

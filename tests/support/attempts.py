@@ -1,25 +1,28 @@
-"""The best of several measurements on a machine that has other work."""
+"""Repeated measurements on a machine that has other work."""
 
 from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
-def least(measure: Callable[[], float], enough: float, attempts: int = 5) -> float:
-    """Measure a duration until it is short enough.
+def measurements(
+    measure: Callable[[], T], is_good: Callable[[T], bool], attempts: int = 5
+) -> list[T]:
+    """Measure until a measurement is good.
 
-    Other work delays packets and processes and never speeds them up, so the least of several
-    durations is the fairest one. What is too slow by itself is so in every attempt.
+    Other work delays packets and processes and never speeds them up, so the best of several
+    measurements is the fairest one. What is wrong by itself is so in every attempt.
 
     Args:
-        measure: Returns a duration, in any unit.
-        enough: The longest duration after which no other attempt is made.
+        measure: Returns a measurement.
+        is_good: Whether another attempt is needless.
         attempts: How often to measure at most.
 
     Returns:
-        The least duration.
+        All measurements; only the last one may be good.
     """
-    best = measure()
-    for _ in range(attempts - 1):
-        if best <= enough:
-            break
-        best = min(best, measure())
-    return best
+    measured = [measure()]
+    while not is_good(measured[-1]) and len(measured) < attempts:
+        measured.append(measure())
+    return measured
