@@ -116,8 +116,12 @@ class _RegionState:
         return self.circuits if instant_ns >= self.from_ns else self.before
 
     def use(self, circuits: CircuitSet, from_ns: int, now_ns: int) -> None:
-        """Let traffic use other circuits from an instant on."""
-        self.before, self.circuits, self.from_ns = self.circuits_at(now_ns), circuits, from_ns
+        """Let traffic use other circuits from an instant on.
+
+        Until then it may use the circuits that are lit now and in every outcome still to come.
+        """
+        self.before = CircuitSet(self.circuits_at(now_ns).circuits & self.circuits.circuits)
+        self.circuits, self.from_ns = circuits, from_ns
 
 
 class Reconfigurator:

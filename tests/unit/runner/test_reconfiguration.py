@@ -11,6 +11,7 @@ from moefabric.core.failures import FailurePhase
 from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric
 from moefabric.core.transition import ReconfigurationPhases
+from moefabric.core.units import Scale
 from moefabric.planner.mixnet import MIXNET, SPILL
 from moefabric.runner.clock import Timers
 from moefabric.runner.control_time import CONTROL_S
@@ -44,15 +45,33 @@ class LateController(MemoryController):
         return change
 
 
+class LostController(LateController):
+    """No circuits, and an error some time later."""
+
+    def reconfigure(self, demand: DemandMatrix) -> CircuitChange:
+        self.clock.sleep_until(self.clock.now_ns() + self.late_ns)
+        raise ControlError("no answer")
+
+    def ready(self, deadline_s: float) -> bool:
+        return False
+
+
 class Bench:
     """One region's controller, and its replies so far."""
 
-    def __init__(self, late_ns: int) -> None:
+    def __init__(
+        self,
+        late_ns: int,
+        controller: type[LateController] = LateController,
+        *,
+        wired: Fabric = FABRIC,
+        lit: CircuitSet | None = None,
+    ) -> None:
         self.clock, own = VirtualClock(), VirtualClock()
         self.reconfigurator = Reconfigurator(
-            FABRIC,
-            {"r0": LateController(own, late_ns)},
-            CircuitSet(),
+            wired,
+            {"r0": controller(own, late_ns)},
+            lit or CircuitSet(),
             self.clock,
             VirtualTimeExecutor(self.clock, own),
             schedule=self._schedule,
@@ -133,6 +152,29 @@ def test_silent_controller_times_out_and_its_late_reply_counts() -> None:
     assert bench.reconfigurator.circuits()
     pending, dark_ns = bench.reconfigurator.pending, bench.reconfigurator.take_dark_ns("r0")
     assert (len(bench.replies), pending, dark_ns) == (2, False, 0)
+
+
+@pytest.mark.parametrize(
+    ("controller", "late_ms", "at_last"),
+    [
+        pytest.param(LostController, 160, False, id="error"),
+        pytest.param(LateController, 135, True, id="circuits"),
+    ],
+)
+def test_reply_after_the_timeout_does_not_bring_the_circuits_of_before_back(
+    controller: type[LateController], late_ms: int, at_last: bool
+) -> None:
+    """At dilation 2, the timeout of 150 ms ends after 250 ms, and the reply comes before that."""
+    wired = fabric(1, 1, regions=(2,), scale=Scale(1, 2))
+    bench = Bench(late_ms * MS, controller, wired=wired, lit=CircuitSet.of(["s0/o0~s1/o0"]))
+    bench.request()
+    for until_ms in (150, 160):
+        bench.wait(until_ms)
+    [timeout] = bench.replies
+    assert timeout.end_ns == 250 * MS
+    for at_ms in (250, 290):
+        assert not bench.reconfigurator.circuits(at_ns=at_ms * MS)
+    assert bool(bench.reconfigurator.circuits(at_ns=320 * MS)) == at_last
 
 
 class ScriptedController:
