@@ -80,15 +80,23 @@ def _print_tables(result: "RunResult") -> None:
 @click.command(short_help="Show the results of a run from its JSON.")
 @click.argument("run", type=FILE)
 @click.option("--html", type=FILE, help="Write one self-contained HTML page instead of tables.")
-def report(run: Path, html: Path | None) -> None:
+@click.option(
+    "--first-all-to-alls",
+    "picture",
+    type=FILE,
+    help="Write a picture of the first all-to-alls (SVG) instead of tables.",
+)
+def report(run: Path, html: Path | None, picture: Path | None) -> None:
     """Show the results in the file RUN, which `moefabric run --json RUN` has written."""
+    from moefabric.report.first_all_to_alls import first_all_to_alls_picture
     from moefabric.runner.result_model import read_run
 
-    check_writable(html)
+    check_writable(html, picture)
     result = read_run(run)
-    if html is not None:
-        _write_page(html, result)
-    else:
+    _write_page(html, result)
+    if picture is not None:
+        write_output(picture, first_all_to_alls_picture(result))
+    if html is None and picture is None:
         _print_tables(result)
 
 
@@ -150,10 +158,11 @@ def _prediction_table(experiment: str, fabrics: Sequence[Mapping[str, Any]]) -> 
 
 
 def _dispatch_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the exposed time of first all-to-alls, if a fabric doesn't wait for its circuits."""
+    """Yield the exposed time of first all-to-alls, unless all wait for demand and circuits."""
     from moefabric.report import formatting
 
-    if all(entry["first"] == "block" for entry in fabrics):
+    waiting = {"first": "block", "split_demand": "known", "demand_error": 0.0}
+    if all(entry[key] == value for entry in fabrics for key, value in waiting.items()):
         return
     for entry in fabrics:
         if not (first := entry["first_all_to_all"]):
@@ -162,7 +171,7 @@ def _dispatch_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             formatting.seconds(first[key])
             for key in ("predicted_exposed_s", "predicted_wait_s", "ideal_s")
         )
-        times = f"exposed {exposed}, {wait} of it waiting; {ideal} if its circuits were lit in time"
+        times = f"exposed {exposed}, {wait} of it waiting; {ideal} if its demand were known in time"
         line = f"{entry['fabric']}: first all-to-all {times}"
         foresight = first.get("foresight") or {}
         if foresight.get("guessed"):

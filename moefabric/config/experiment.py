@@ -27,6 +27,7 @@ from moefabric.core.units import NS_PER_S, Scale
 from moefabric.workload.iteration import DispatchLight
 from moefabric.workload.job import JobShape
 from moefabric.workload.model import MODELS, Model, ModelName, Training
+from moefabric.workload.split_demand import SplitDemandSource
 
 InputPath = Annotated[Path, Field(strict=False)]
 """Path of a file. Relative paths start at the experiment's file."""
@@ -49,6 +50,8 @@ STATIC_POLICIES: Final = ("eps", *PATCH_PANEL_POLICIES)
 """Policies that don't change circuits while a job runs."""
 FORWARDING_POLICIES: Final = ("multihop", "mixnet-multihop")
 """Policies whose split sends bytes through other servers."""
+SPLITTING_POLICIES: Final = ("spill", "joint", *FORWARDING_POLICIES)
+"""Policies that divide a pair's bytes among its paths by the demand of all pairs."""
 
 
 class ModelSpec(Section):
@@ -141,6 +144,9 @@ class GatingSpec(Section):
     """Steps of the trace from one iteration to the next."""
     first_layer: int = Field(default=0, ge=0)
     """Layer of the trace that the first layer replays; after its last layer, the trace repeats."""
+    history: int = Field(default=0, ge=0, le=1000)
+    """Number of iterations before the first one, for predictions: steps of the trace that lead to
+    `first_step`."""
     noise: float = Field(default=0.0, ge=0.0, le=2.0)
     """Strength of the random deviation of regions, layers and iterations from the input."""
     repeat: bool = False
@@ -186,6 +192,14 @@ class FabricChoice(NicsSpec):
     """What the first all-to-all of a layer does until its circuits are lit: `block` waits for them,
     `reuse` takes the present ones, `predict` has them moved early for a predicted demand, `divert`
     starts over the EPS."""
+    split_demand: SplitDemandSource = "known"
+    """Demand for which the split of a layer's first all-to-all is computed; each pair's bytes take
+    their paths in the proportions of that split. `known` is its own demand, `last` that of the
+    layer an iteration ago, `predicted` Copilot's prediction, and `none` that of a gate that chooses
+    all experts alike. `recent` suits the worst of the layer's last eight demands. In the first
+    iteration without `gating.history`, `last`, `recent` and `predicted` are as `none`."""
+    demand_error: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Part by which each pair's bytes in `split_demand` are too high or too low, at random."""
     hosts: bool = False
     """Whether this fabric consists of the real servers in `hosts`."""
 
@@ -209,6 +223,18 @@ class FabricChoice(NicsSpec):
             yield f"{place}.dispatch_light", f"{self.dispatch_light} needs {missing}"
         elif self.policy != "eps" and not self.circuit_nics:
             yield f"{place}.policy", f"{self.policy} needs optical NICs, {self.name} has none"
+        else:
+            yield from self._split_demand_faults(place)
+
+    def _split_demand_faults(self, place: str) -> Iterator[Fault]:
+        for key, default in (("split_demand", "known"), ("demand_error", 0.0)):
+            if getattr(self, key) == default:
+                continue
+            if self.policy not in SPLITTING_POLICIES:
+                message = f"{self.policy} divides no pair's bytes by demand: leave it out"
+                yield f"{place}.{key}", message
+            elif self.dispatch_light == "divert":
+                yield f"{place}.{key}", "divert splits dispatches by their own demand: leave it out"
 
 
 class ExperimentSpec(Document):

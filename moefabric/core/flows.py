@@ -52,6 +52,11 @@ class Share:
     forwarded: tuple[tuple[str, float], ...] = ()
 
     @property
+    def bytes(self) -> float:
+        """All bytes of the pair."""
+        return self.light_bytes + self.eps_bytes + self.forwarded_bytes
+
+    @property
     def forwarded_bytes(self) -> float:
         """Bytes that other servers forward."""
         return sum(size for _, size in self.forwarded)

@@ -22,7 +22,7 @@ from moefabric.runner.control_time import ExpectedControl
 from moefabric.runner.flow_pacing import planned_flows
 from moefabric.runner.forecast import TaskPlanner, deserved_circuits
 from moefabric.runner.jobs import Jobs
-from moefabric.runner.workload_loader import workload_on
+from moefabric.runner.workload_loader import workload_of, workload_on
 from moefabric.workload.substitution import Substitutions
 from moefabric.workload.workload import Workload
 
@@ -250,7 +250,7 @@ def sharing_cases(folder: Path) -> Iterator[Scenario]:
 def _iteration(spec: ExperimentSpec, wired: _Fabric) -> Scenario:
     """Return a whole iteration of an experiment's jobs, with its dependencies."""
     fabric, policy = wired.fabric, wired.policy
-    work = wired.work.with_dispatch_light(wired.choice.dispatch_light)
+    work = workload_of(wired.choice, wired.work)
     jobs = Jobs.of(spec, fabric, work)
     control = ExpectedControl.fixed(spec.control_s)
     moves = policy.reconfigures

@@ -205,7 +205,14 @@ class FabricSummary:
 
     @property
     def first_policy(self) -> str:
-        """How the first all-to-alls get light (`dispatch_light`); a dash if it never changes."""
+        """How the first all-to-alls get light (`dispatch_light`); a dash if it never changes.
+
+        It names the demand of their split, too, unless that is their own.
+        """
+        known, error = self.result.split_demand, self.result.demand_error
+        if known != "known" or error:
+            wrong = f", {percentage(error)} wrong" if error else ""
+            return f"split: {printable(known)}{wrong}"
         if not self.result.reconfigurations:
             return MISSING
         return printable(self.result.first_all_to_all.policy or "block")

@@ -109,18 +109,19 @@ def _is_first(part: CollectiveRun) -> bool:
 
 
 def _ideal_seconds(fabric: Fabric, policy: str, parts: Sequence[CollectiveRun]) -> list[float]:
-    """Return the model seconds of each dispatch on the circuits that its demand deserves."""
+    """Return the model seconds of each dispatch on the circuits and split for its own demand."""
     chosen = policy_named(policy)
-    if not chosen.reconfigures:
-        return [part.plan.seconds for part in parts]
     known: dict[int, dict[str, float]] = {}
     seconds = []
     for part in parts:
         operation = part.operation
         assert isinstance(operation, Collective)
+        if not chosen.reconfigures and not operation.split_demands:
+            seconds.append(part.plan.seconds)
+            continue
         if id(operation) not in known:
-            known[id(operation)] = ideal_seconds(
-                fabric, chosen, operation.demand, CircuitSet(), moves=True
-            )
+            moves = chosen.reconfigures
+            lit = CircuitSet() if moves else part.circuits
+            known[id(operation)] = ideal_seconds(fabric, chosen, operation.demand, lit, moves=moves)
         seconds.append(known[id(operation)].get(part.region, part.plan.seconds))
     return seconds

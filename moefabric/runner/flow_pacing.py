@@ -7,6 +7,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, PacedFlow, Split, consolidated_flows, flows
 from moefabric.core.topology import Fabric, Region
+from moefabric.planner.assumed_split import assumed_split
 from moefabric.simulator.fluid import Prediction, region_by_server
 
 PACING_HEADROOM: Final = 1.03
@@ -42,6 +43,7 @@ def planned_flows(
     groups: Mapping[str, Sequence[str]] | None = None,
     *,
     greedy: bool = False,
+    split_demands: Sequence[DemandMatrix] = (),
 ) -> tuple[Flow, ...]:
     """Return the flows of a demand; the demand of each region is split by itself.
 
@@ -55,10 +57,13 @@ def planned_flows(
         groups: The servers that work for each region; by default the region's own.
         greedy: Whether congestion control alone sets the rates of flows. It gives the flows of a
             NIC equal rates, whatever their sizes: a few large flows end later than many small ones.
+        split_demands: The demands for which the split is computed; empty for `demand`.
     """
     planned: list[Flow] = []
     for servers in (fabric.ep_groups if groups is None else groups).values():
-        split = policy.split(fabric, demand.submatrix(servers), circuits)
+        own = demand.submatrix(servers)
+        assumed = [other.submatrix(servers) for other in split_demands]
+        split = assumed_split(fabric, policy.split, own, circuits, assumed)
         spread = flows(fabric, circuits, split)
         by_nic = any(share.eps_bytes_by_nic for share in split)
         planned += spread if by_nic or greedy else consolidated_flows(fabric, spread)

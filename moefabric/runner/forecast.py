@@ -231,8 +231,8 @@ class TaskPlanner:
         """Return the flows of a task; tasks of equal demand on the same circuits share them."""
         lit = self.lit(task) if isinstance(task.work, Collective) else CircuitSet()
         match task.work:
-            case Collective(demand=demand):
-                key: Hashable = task.regions, demand, lit
+            case Collective(demand=demand, split_demands=assumed):
+                key: Hashable = task.regions, demand, lit, assumed
             case Transfer(pairs=pairs, bytes=size) | AllReduce(pairs=pairs, bytes=size):
                 key = pairs, size
             case _:

@@ -19,7 +19,7 @@ from moefabric.runner.result_model import FabricPrediction
 from moefabric.runner.result_parts import Json
 from moefabric.runner.results import wiring_summary
 from moefabric.runner.scaling import propose_scale, scale_remarks
-from moefabric.runner.workload_loader import workload_on
+from moefabric.runner.workload_loader import workload_of, workload_on
 from moefabric.workload.substitution import Substitutions
 from moefabric.workload.workload import Workload
 
@@ -46,11 +46,11 @@ def _fabric_prediction(
     spec: ExperimentSpec, choice: FabricChoice, folder: Path
 ) -> FabricPrediction:
     fabric = spec.build_fabric(choice, "predict", Scale())
-    work = workload_on(spec, fabric, folder).with_dispatch_light(choice.dispatch_light)
+    work = workload_of(choice, workload_on(spec, fabric, folder))
     forecasts = _forecasts(spec, choice, fabric, work, work.iterations)
     predictions = (
         {number: work.predictions(number) for number in range(work.iterations)}
-        if work.predictor
+        if choice.dispatch_light == "predict"
         else None
     )
     total_s = fmean(forecast.seconds for forecast in forecasts)
@@ -73,6 +73,8 @@ def _fabric_prediction(
         cost=network_cost(fabric, total_s),
         first=choice.dispatch_light,
         first_all_to_all=first,
+        split_demand=choice.split_demand,
+        demand_error=choice.demand_error,
     )
 
 
@@ -102,7 +104,7 @@ def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> tuple[S
     shortest = min(
         seconds
         for choice, fabric in fabrics.items()
-        for work in [workload_on(spec, fabric, folder).with_dispatch_light(choice.dispatch_light)]
+        for work in [workload_of(choice, workload_on(spec, fabric, folder))]
         for forecast in _forecasts(spec, choice, fabric, work, 1)[:1]
         for seconds in chain(*forecast.collectives_s.values(), forecast.transfers_s)
     )

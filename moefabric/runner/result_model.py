@@ -235,6 +235,10 @@ class FabricResult(result_parts.ResultPart):
     """Name of the fabric in the experiment."""
     policy: str = ""
     """Policy that chose the circuits."""
+    split_demand: str = "known"
+    """`split_demand` of the fabric."""
+    demand_error: float = 0.0
+    """`demand_error` of the fabric."""
     wiring: WiringSummary = WiringSummary()
     """Servers, NICs, switches and scale."""
     cost: NetworkCost = NetworkCost()
@@ -330,4 +334,6 @@ class FabricPrediction(result_parts.ResultPart):
     cost: NetworkCost
     first: str
     first_all_to_all: result_parts.FirstAllToAll
+    split_demand: str = "known"
+    demand_error: float = 0.0
     all_to_all_vs_eps: float | None = None

@@ -269,7 +269,7 @@ class FirstAllToAll(ResultPart):
     predicted_wait_s: float | None = None
     """Expected wait."""
     ideal_s: float | None = None
-    """Completion time in the fluid model if the circuits for the demand were lit in time."""
+    """Completion time in the fluid model on the circuits and in the split for the demand itself."""
     moved_now: int = 0
     """Number of all-to-alls that used new circuits while under way."""
     foresight: DemandForesight | None = None

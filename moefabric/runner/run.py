@@ -44,7 +44,7 @@ from moefabric.runner.results import control_time_remarks, empty_result, fabric_
 from moefabric.runner.run_records import IterationRun, RunFailures
 from moefabric.runner.spine_traffic import spine_traffic, uplink_payload
 from moefabric.runner.testbed import Controllers, port_counters, running_testbed
-from moefabric.runner.workload_loader import workload_on
+from moefabric.runner.workload_loader import workload_of, workload_on
 from moefabric.workload.workload import Workload
 
 CONGESTION = {"paced": "reno", "tcp": "cubic"}
@@ -147,7 +147,7 @@ def _run_group(
             wiring, fleet, controllers = undo.enter_context(testbed)
             remarks = (*wiring.remarks, *setup.scale_faults)
         for choice in choices:
-            lit = work.with_dispatch_light(choice.dispatch_light)
+            lit = workload_of(choice, work)
             context = RunContext(spec, choice, fabric, lit, fleet, controllers, remarks, reporter)
             replay = _replay(context)
             results.append(_judged(context, replay))
@@ -263,6 +263,8 @@ class RunContext:
         shape = result_model.PipelineShape(**asdict(self.spec.training.shape))
         return result.model_copy(
             update={
+                "split_demand": choice.split_demand,
+                "demand_error": choice.demand_error,
                 "first_all_to_all": first,
                 "demand": demand.array.tolist(),
                 "demand_label": label,

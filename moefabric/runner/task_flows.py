@@ -71,11 +71,13 @@ def task_flows(
     these regions. Servers that don't work forward nothing. `greedy` flows are not consolidated.
     """
     match task.work:
-        case Collective(demand=demand):
+        case Collective(demand=demand, split_demands=assumed):
             working = {region: groups[region] for region in task.regions}
             names = {server for servers in working.values() for server in servers}
             circuits = CircuitSet(frozenset(c for c in circuits if names.issuperset(c.pair)))
-            planned = planned_flows(fabric, policy, demand, circuits, working, greedy=greedy)
+            planned = planned_flows(
+                fabric, policy, demand, circuits, working, greedy=greedy, split_demands=assumed
+            )
             predictions = predict_regions(fabric, circuits, planned, working)
         case Transfer(pairs=pairs, bytes=size) | AllReduce(pairs=pairs, bytes=size):
             circuits = CircuitSet()

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.core.demand import Placement
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric
 from moefabric.workload import gating as traces
+from moefabric.workload.split_demand import SplitDemand
 from moefabric.workload.workload import Workload
 
 
@@ -27,6 +28,7 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
     """
     model, training = spec.model.build(), spec.training.build()
     gating, label = _gating(spec, folder, len(regions[0]))
+    history = spec.gating.history
     ranks, experts = gating.shape[2:]
     if (ranks, experts) != (training.ep, model.experts):
         message = f"is for {ranks} ranks and {experts} experts; the model has {training.ep} and"
@@ -35,12 +37,13 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
         model,
         training,
         tuple(Placement(tuple(servers), training.ep, model.experts) for servers in regions),
-        gating,
+        gating[history:],
         spec.training.iterations,
         label,
         spec.gating.noise,
         spec.seed,
         stages=spec.training.pp,
+        history=gating[:history] if history else None,
     )
 
 
@@ -49,7 +52,14 @@ def workload_on(spec: ExperimentSpec, fabric: Fabric, folder: Path) -> Workload:
     return workload(spec, list(fabric.ep_groups.values()), folder)
 
 
+def workload_of(choice: FabricChoice, work: Workload) -> Workload:
+    """Return a workload as a fabric's choice has it, with nothing learnt yet."""
+    split_demand = SplitDemand(choice.split_demand, choice.demand_error)
+    return work.with_dispatch_light(choice.dispatch_light).with_split_demand(split_demand)
+
+
 def _gating(spec: ExperimentSpec, folder: Path, servers: int) -> tuple[NDArray[np.int64], str]:
+    """Return the tokens of the history and of the iterations after it, and the file's name."""
     file = spec.gating.matrix or spec.gating.trace
     assert file is not None
     tokens = traces.read_gating(folder / file).tokens
@@ -59,12 +69,19 @@ def _gating(spec: ExperimentSpec, folder: Path, servers: int) -> tuple[NDArray[n
         if first >= tokens.shape[axis]:
             message = f"there is no {key} {first} in the {tokens.shape[axis]} of {file.name}"
             raise SpecError([(f"gating.first_{key}", message)])
-    tokens = tokens[spec.gating.first_step :: spec.gating.step_stride]
+    history, stride = spec.gating.history, spec.gating.step_stride
+    start = spec.gating.first_step - history * stride
+    if start < 0:
+        message = f"step {spec.gating.first_step} has no {history} steps before it, {stride} apart"
+        raise SpecError(
+            [("gating.history", f"{message}: start at step {history * stride} or later")]
+        )
+    tokens = tokens[start::stride]
     tokens = np.roll(tokens, -spec.gating.first_layer, axis=1)
     if spec.gating.repeat:
         sizes = (spec.training.ep, spec.model.build().experts, servers)
         try:
-            recorded = tokens[: spec.training.iterations]
+            recorded = tokens[: history + spec.training.iterations]
             tokens = traces.repeat_for_servers(recorded, *sizes, spec.seed)
         except ValueError as error:
             raise SpecError([("gating.repeat", str(error))]) from error

@@ -38,17 +38,18 @@ class GatingPrediction:
 class GatingPredictor:
     """Predicts the gating of a job, with a Copilot for each region."""
 
-    def __init__(self, tokens: Tokens, layers: int, regions: int) -> None:
+    def __init__(self, tokens: Tokens, layers: int, regions: int, first: int = 0) -> None:
         """Start without any history.
 
         Args:
             tokens: Returns the measured tokens.
             layers: Number of MoE layers.
             regions: Number of regions.
+            first: Number of the first iteration; negative if some ran before iteration 0.
         """
         self._tokens, self._layers = tokens, layers
         self._copilots = [Copilot(layers) for _ in range(regions)]
-        self._learnt = 0
+        self._first = self._learnt = first
         self._predictions: dict[int, tuple[GatingPrediction | None, ...]] = {}
 
     def predictions(self, iteration: int) -> tuple[GatingPrediction | None, ...]:
@@ -85,7 +86,7 @@ class GatingPredictor:
             copilot.learn(np.array(loads))
 
     def _prediction(self, iteration: int, layer: int) -> GatingPrediction | None:
-        if not iteration:
+        if iteration == self._first:
             return None
         tokens, hits, persistence_hits, k, experts = [], [], [], 1, 1
         for region, copilot in enumerate(self._copilots):

@@ -78,6 +78,7 @@ class Collective:
         concurrent: A reconfiguration for this demand. It starts with the collective if the
             collective then ends sooner, and after the collective otherwise. The next collective
             waits for it.
+        split_demands: The demands for which its split is computed; empty for its own.
     """
 
     kind: str
@@ -85,6 +86,7 @@ class Collective:
     layer: int
     demand: DemandMatrix
     concurrent: Reconfigure | None = None
+    split_demands: tuple[DemandMatrix, ...] = ()
 
     @property
     def is_forward_dispatch(self) -> bool:
@@ -105,10 +107,13 @@ class Layer:
     Attributes:
         demand: Bytes of its dispatch.
         busiest_tokens: Tokens of the busiest rank's experts on each server.
+        split_demands: The demands for which the split of its forward dispatch is computed; empty
+            for `demand`. Other all-to-alls follow the gate, and their demand is known.
     """
 
     demand: DemandMatrix
     busiest_tokens: tuple[float, ...]
+    split_demands: tuple[DemandMatrix, ...] = ()
 
 
 def moe_layer(model: Model, training: Training, placement: Placement, gating: Tokens) -> Layer:
@@ -157,7 +162,12 @@ def merge_layers(layers: Sequence[Layer]) -> Layer:
     if len(layers) == 1:
         return layers[0]
     busiest = tuple(tokens for layer in layers for tokens in layer.busiest_tokens)
-    return Layer(DemandMatrix.block_diagonal([layer.demand for layer in layers]), busiest)
+    assumed = zip(*(layer.split_demands for layer in layers), strict=True)
+    return Layer(
+        DemandMatrix.block_diagonal([layer.demand for layer in layers]),
+        busiest,
+        tuple(map(DemandMatrix.block_diagonal, assumed)),
+    )
 
 
 def iteration_operations(
@@ -214,7 +224,9 @@ def forward_pass(
     return (
         Compute("attention", "forward", number, attention, during_attention),
         *((exact,) if dispatch_light == "block" else ()),
-        Collective("dispatch", "forward", number, layer.demand, during_dispatch),
+        Collective(
+            "dispatch", "forward", number, layer.demand, during_dispatch, layer.split_demands
+        ),
         Compute("expert", "forward", number, experts, during_experts),
         Collective("combine", "forward", number, layer.demand.combine(model.combine_ratio)),
     )

@@ -14,12 +14,14 @@ from moefabric.workload.iteration import (
     Layer,
     Operation,
     Reconfigure,
+    Tokens,
     iteration_operations,
     merge_layers,
     moe_layer,
 )
 from moefabric.workload.job import stage_layers
 from moefabric.workload.model import Model, Training
+from moefabric.workload.split_demand import KNOWN, RECENT_ITERATIONS, SplitDemand, with_error
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,12 @@ class Workload:
         noise: Standard deviation by which regions, layers and iterations differ.
         seed: Seed of the noise.
         dispatch_light: The circuits of forward dispatches.
-        predictor: Predicts the demand of forward dispatches, for `predict`.
+        predictor: Predicts the demand of forward dispatches, for `predict`, and that of splits.
         stages: Number of pipeline stages. Successive regions are successive stages, and each has
             its part of the layers.
+        split_demand: The demand for which splits of first all-to-alls are computed.
+        history: Tokens [iteration, layer, rank, expert] of the iterations before the first one,
+            from which demand is predicted.
     """
 
     model: Model
@@ -52,6 +57,8 @@ class Workload:
     dispatch_light: DispatchLight = "block"
     predictor: GatingPredictor | None = None
     stages: int = 1
+    split_demand: SplitDemand = KNOWN
+    history: NDArray[np.int64] | None = None
 
     def layers_of(self, region: int) -> range:
         """Return the numbers of a region's layers."""
@@ -59,10 +66,27 @@ class Workload:
 
     def with_dispatch_light(self, dispatch_light: DispatchLight) -> "Workload":
         """Return the workload with other circuits of dispatches, and nothing learnt yet."""
+        return self._without_history(dispatch_light, self.split_demand)
+
+    def with_split_demand(self, split_demand: SplitDemand) -> "Workload":
+        """Return the workload with another demand of splits, and nothing learnt yet."""
+        return self._without_history(self.dispatch_light, split_demand)
+
+    def _without_history(
+        self, dispatch_light: DispatchLight, split_demand: SplitDemand
+    ) -> "Workload":
         predictor = None
-        if dispatch_light == "predict":
-            predictor = GatingPredictor(self._tokens, self.model.layers, len(self.placements))
-        return replace(self, dispatch_light=dispatch_light, predictor=predictor)
+        if dispatch_light == "predict" or split_demand.source == "predicted":
+            layers, regions = self.model.layers, len(self.placements)
+            predictor = GatingPredictor(self._tokens, layers, regions, self._first)
+        return replace(
+            self, dispatch_light=dispatch_light, split_demand=split_demand, predictor=predictor
+        )
+
+    @property
+    def _first(self) -> int:
+        """The number of the first iteration whose gating is known: that of the history's."""
+        return 0 if self.history is None else -len(self.history)
 
     def layers(self, iteration: int) -> tuple[Layer, ...]:
         """Return the MoE layers of an iteration, each of all regions."""
@@ -74,15 +98,50 @@ class Workload:
 
     def layer_of(self, iteration: int, number: int, region: int, micro_batch: int = 0) -> Layer:
         """Return one MoE layer of one region; micro-batches differ by their noise alone."""
-        gating = self._gating(iteration, number, region, micro_batch)
+        place = iteration, number, region, micro_batch
+        layer = self._gated_layer(region, self._gating(*place))
+        if self.split_demand.is_exact:
+            return layer
+        assumed = [
+            self._gated_layer(region, gating).demand for gating in self._assumed_gatings(*place)
+        ]
+        error = self.split_demand.error
+        wrong = [
+            with_error(demand, error, self.seed, (*place, n)) for n, demand in enumerate(assumed)
+        ]
+        return replace(layer, split_demands=tuple(wrong))
+
+    def _gated_layer(self, region: int, gating: Tokens) -> Layer:
         return moe_layer(self.model, self.training, self.placements[region], gating)
+
+    def _assumed_gatings(
+        self, iteration: int, number: int, region: int, micro_batch: int
+    ) -> list[Tokens]:
+        """Return the gatings for which splits are computed."""
+        source = self.split_demand.source
+        prediction = self.predictions(iteration)[number] if source == "predicted" else None
+        if prediction is not None:
+            return [prediction.tokens[region]]
+        if source == "known":
+            before = range(iteration, iteration + 1)
+        else:
+            iterations = {"last": 1, "recent": RECENT_ITERATIONS}.get(source, 0)
+            before = range(max(self._first, iteration - iterations), iteration)
+        if not before:
+            return [np.ones((self.training.ep, self.model.experts))]
+        return [self._gating(earlier, number, region, micro_batch) for earlier in before]
 
     def _gating(
         self, iteration: int, number: int, region: int, micro_batch: int = 0
     ) -> NDArray[np.int64]:
-        iterations, layers = self.gating.shape[:2]
-        matrix = self.gating[iteration % iterations, number % layers]
-        place = (iteration, number, region, *((micro_batch,) if micro_batch else ()))
+        gating = self.gating
+        if iteration < 0 and self.history is not None:
+            gating = self.history
+        iterations, layers = gating.shape[:2]
+        matrix = gating[iteration % iterations, number % layers]
+        # Numbers of a seed are at least 0; those of the history come last.
+        step = iteration % 2**32
+        place = (step, number, region, *((micro_batch,) if micro_batch else ()))
         return add_noise(matrix, self.noise, self.seed, place)
 
     def _tokens(self, iteration: int, number: int, region: int) -> NDArray[np.float64]:
@@ -137,7 +196,7 @@ class Workload:
 
     def _region_total(self, region: int) -> DemandMatrix:
         demands = [
-            self.layer_of(iteration, number, region).demand
+            self._gated_layer(region, self._gating(iteration, number, region)).demand
             for iteration in range(self.iterations)
             for number in self.layers_of(region)
         ]

@@ -1,9 +1,13 @@
 """First all-to-alls of each layer in the table and on the page."""
 
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from moefabric.core.errors import SpecError
+from moefabric.report.first_all_to_alls import first_all_to_alls_picture
+from moefabric.report.formatting import MISSING
 from moefabric.report.page import page
 from moefabric.report.summary import with_first_all_to_alls
 from moefabric.report.table import text
@@ -33,6 +37,7 @@ def entry(
     }
 
 
+SVG = "{http://www.w3.org/2000/svg}"
 FORESIGHT = {
     "guessed": 6,
     "unguessed": 2,
@@ -93,3 +98,49 @@ def test_page_has_bars_and_the_quality_of_predictions() -> None:
 def test_page_without_first_all_to_alls_has_no_such_section() -> None:
     html = page(RunResult.model_validate({"experiment": "x", "results": []}))
     assert "First all-to-all of each layer" not in html
+
+
+def split_for(**knowledge: object) -> str:
+    """Return how a table names the first all-to-alls of a static fabric."""
+    fabric = {"fabric": "a", "policy": "multihop", **knowledge}
+    [summary] = fabrics_of({"experiment": "x", "results": [fabric]})
+    return summary.first_policy
+
+
+def test_demand_of_the_split_is_named() -> None:
+    assert split_for(split_demand="last") == "split: last"
+    assert split_for(demand_error=0.2) == "split: known, 20.0 % wrong"
+    assert split_for() == MISSING
+
+
+def test_picture_shows_waiting_sending_and_prediction_relative_to_eps() -> None:
+    drawn = first_all_to_alls_picture(RunResult.model_validate(RUN))
+    root = ET.fromstring(drawn)
+    texts = ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
+    assert [name for name in ("waits", "foresees", "eps") if name in texts] == [
+        "waits",
+        "foresees",
+        "eps",
+    ]
+    assert "old" not in texts
+    assert "2.52x, +0.8 %" in texts
+    assert "2.20x, +10.0 %" in texts
+    widths = {
+        kind: [
+            float(bar.get("width", 0))
+            for bar in root.iter(f"{SVG}rect")
+            if bar.get("class") == kind
+        ]
+        for kind in ("waiting", "sending")
+    }
+    _, *waiting = widths["waiting"]
+    _, *sending = widths["sending"]
+    unit = sending[2]
+    assert waiting == pytest.approx([0.52 * unit, 0.52 * unit, 0.0], abs=0.01)
+    assert sending == pytest.approx([1.98 * unit, 1.68 * unit, unit], abs=0.02), "cut at 2.5"
+
+
+def test_picture_without_a_baseline_is_refused() -> None:
+    run = RunResult.model_validate({**RUN, "results": RUN["results"][:2]})
+    with pytest.raises(SpecError, match="results: exposed times are relative to eps"):
+        first_all_to_alls_picture(run)

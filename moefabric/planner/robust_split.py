@@ -1,0 +1,152 @@
+"""A split in fixed proportions that suits several demands.
+
+The best split for one demand fills every link of the busiest server exactly. Any other demand
+overloads one of these links. The robust split minimizes the time of the worst of several demands,
+each relative to the least time that its busiest server needs: a linear program over each pair's
+circuits, the EPS and, where servers forward, the relay trees of the destination's neighbours.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import groupby, permutations
+from typing import Final
+
+import numpy as np
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.flows import Share, Split, flows
+from moefabric.core.forwarding import next_hops, relay_trees
+from moefabric.core.topology import Fabric
+from moefabric.planner.policy import Array
+from moefabric.simulator.fluid import Link, bound_s, goodput_bps, route
+
+_FORWARDING_COST: Final = 1e-4
+"""Cost of forwarding all bytes once, relative to the time of the worst demand."""
+_LEAST_PART: Final = 1e-6
+"""Smaller parts of a pair's bytes are rounding errors of the solver."""
+
+
+@dataclass(frozen=True)
+class _Path:
+    """A path of a pair.
+
+    Attributes:
+        byte: The share of one byte that takes the path.
+        seconds: Time of that byte on each link.
+    """
+
+    byte: Share
+    seconds: tuple[tuple[Link, float], ...]
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The sending and the receiving server."""
+        return self.byte.src, self.byte.dst
+
+
+def robust_split(fabric: Fabric, demands: Sequence[DemandMatrix], circuits: CircuitSet) -> Split:
+    """Split the sum of demands in proportions that suit each of them.
+
+    Args:
+        fabric: The wired fabric.
+        demands: Bytes between the same servers, of one demand at least.
+        circuits: Circuits that are lit.
+
+    Returns:
+        The split of the sum. If each pair's bytes take their paths in these proportions, the worst
+        demand ends as soon as possible, relative to `bound_s`. Pairs without a path have no share.
+    """
+    servers = demands[0].servers
+    total = DemandMatrix(servers, sum(demand.array for demand in demands))
+    owed = {(src, dst): size for src, dst, size in total.pairs()}
+    paths = [path for path in _paths(fabric, servers, circuits) if path.pair in owed]
+    if not paths:
+        return Split(())
+    number = {server: position for position, server in enumerate(servers)}
+    ends = tuple(np.array([[number[end] for end in path.pair] for path in paths]).T)
+    sizes = [demand.array[ends] / (bound_s(fabric, demand) or 1.0) for demand in demands]
+    parts = _proportions(paths, sizes)
+    shares = [
+        _joined([path for path, _ in own], [part for _, part in own], owed[pair])
+        for pair, group in groupby(zip(paths, parts, strict=True), lambda item: item[0].pair)
+        for own in [list(group)]
+    ]
+    return Split(tuple(shares))
+
+
+@lru_cache(maxsize=16)
+def _paths(fabric: Fabric, servers: tuple[str, ...], circuits: CircuitSet) -> tuple[_Path, ...]:
+    """Return the paths of all pairs, those of a pair next to each other."""
+    return tuple(
+        _Path(byte, _seconds(fabric, circuits, byte))
+        for src, dst in permutations(servers, 2)
+        for byte in _bytes(fabric, circuits, src, dst)
+    )
+
+
+def _bytes(fabric: Fabric, circuits: CircuitSet, src: str, dst: str) -> Iterator[Share]:
+    """Yield one byte of a pair on each of its paths."""
+    if circuits.between(src, dst):
+        yield Share(src, dst, 1.0, 0.0)
+    if fabric.electrical or (fabric.has_circuits_only and (src, dst) in next_hops(circuits)):
+        yield Share(src, dst, 0.0, 1.0)
+    if fabric.forwarding:
+        for root, tree in relay_trees(circuits).items():
+            if root not in {src, dst} and tree.reaches(src) and circuits.between(root, dst):
+                yield Share(src, dst, 0.0, 0.0, forwarded=((root, 1.0),))
+
+
+def _seconds(fabric: Fabric, circuits: CircuitSet, byte: Share) -> tuple[tuple[Link, float], ...]:
+    seconds = defaultdict[Link, float](float)
+    for flow in flows(fabric, circuits, [byte]):
+        for link in route(fabric, circuits, flow):
+            seconds[link] += 8 * flow.bytes / goodput_bps(fabric, link)
+    return tuple(seconds.items())
+
+
+def _proportions(paths: Sequence[_Path], sizes: Sequence[Array]) -> list[float]:
+    """Return the part of its pair's bytes that takes each path.
+
+    Args:
+        paths: The paths, those of a pair next to each other.
+        sizes: For each demand, the relative bytes of the pair of each path.
+    """
+    from scipy.optimize import linprog
+    from scipy.sparse import block_array, csr_array, diags_array, vstack
+
+    used = dict.fromkeys(link for path in paths for link, _ in path.seconds)
+    links = {link: n for n, link in enumerate(used)}
+    entries = [(s, links[link], n) for n, path in enumerate(paths) for link, s in path.seconds]
+    seconds, rows, columns = (np.array(values) for values in zip(*entries, strict=True))
+    load = csr_array((seconds, (rows, columns)), shape=(len(links), len(paths)))
+    pairs = {pair: n for n, pair in enumerate(dict.fromkeys(path.pair for path in paths))}
+    pair_of = np.array([pairs[path.pair] for path in paths])
+    one = csr_array((np.ones(len(paths)), (pair_of, np.arange(len(paths)))))
+    worst = csr_array(-np.ones((len(links), 1)))
+    mean = np.mean(sizes, axis=0)
+    forwarded = np.array([path.byte.forwarded_bytes for path in paths])
+    every = mean[np.unique(pair_of, return_index=True)[1]].sum()
+    solution = linprog(
+        np.append(_FORWARDING_COST * forwarded * mean / every, 1.0),
+        A_ub=vstack([block_array([[load @ diags_array(size), worst]]) for size in sizes]),
+        b_ub=np.zeros(len(sizes) * len(links)),
+        A_eq=block_array([[one, csr_array((len(pairs), 1))]]),
+        b_eq=np.ones(len(pairs)),
+        method="highs",
+    )
+    parts: Array = np.where(solution.x[:-1] < _LEAST_PART, 0.0, solution.x[:-1])
+    return [float(part) for part in parts / np.bincount(pair_of, parts)[pair_of]]
+
+
+def _joined(paths: Sequence[_Path], parts: Sequence[float], size: float) -> Share:
+    """Return the share of a pair's bytes, given the part of each of its paths."""
+    used = [(path.byte, part * size) for path, part in zip(paths, parts, strict=True) if part]
+    return replace(
+        paths[0].byte,
+        light_bytes=sum(byte.light_bytes * part for byte, part in used),
+        eps_bytes=sum(byte.eps_bytes * part for byte, part in used),
+        forwarded=tuple((root, part) for byte, part in used for root, _ in byte.forwarded),
+    )
