@@ -75,7 +75,7 @@ def _single_region(
     "--policy",
     default="mixnet",
     help="mixnet, mixnet-htsim, spill, joint, matching, round-robin, topoopt, static, uniform, "
-    "expander, multihop, mixnet-multihop or eps.",
+    "expander, multihop, mixnet-multihop, joint-multihop or eps.",
 )
 @json_option
 def plan(

@@ -48,7 +48,7 @@ PATCH_PANEL_POLICIES: Final = ("topoopt", "static", "uniform", "expander", "mult
 """Policies that set circuits once, as a patch panel requires."""
 STATIC_POLICIES: Final = ("eps", *PATCH_PANEL_POLICIES)
 """Policies that don't change circuits while a job runs."""
-FORWARDING_POLICIES: Final = ("multihop", "mixnet-multihop")
+FORWARDING_POLICIES: Final = ("multihop", "mixnet-multihop", "joint-multihop")
 """Policies whose split sends bytes through other servers."""
 SPLITTING_POLICIES: Final = ("spill", "joint", *FORWARDING_POLICIES)
 """Policies that divide a pair's bytes among its paths by the demand of all pairs."""
@@ -186,6 +186,7 @@ class FabricChoice(NicsSpec):
         "expander",
         "multihop",
         "mixnet-multihop",
+        "joint-multihop",
     ]
     """Policy that plans circuits and splits bytes over circuits and EPS."""
     dispatch_light: DispatchLight = "block"

@@ -1,12 +1,12 @@
 """Chooses circuits and split together, so that a demand is met as soon as possible.
 
-The result never ends later than Algorithm 1's circuits with the spill split. For regions of up to
-8 servers it ends within a hundredth of the optimum of the mixed-integer program
-(`tests/unit/planner/test_joint_optimum.py`).
+The best circuits never end later than Algorithm 1's with the spill split. For regions of up to
+8 servers they end within a hundredth of the optimum of the mixed-integer program
+(`tests/unit/planner/test_joint_optimum.py`). Circuits move only where that pays.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, combinations, cycle
 from math import inf
 from typing import Final
@@ -19,8 +19,10 @@ from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.circuit_search import CircuitSearch
 from moefabric.planner.deadline_circuits import deadline_bound_s, deadline_circuits
+from moefabric.planner.even_circuits import even_order
 from moefabric.planner.mixnet import MIXNET, algorithm1_order
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
+from moefabric.planner.outlook import Outlook
 from moefabric.planner.pair_order import affordable_pairs, circuit_counts
 from moefabric.planner.policy import Array, Ints, circuit_matrix
 from moefabric.planner.static import uniform_order
@@ -48,8 +50,6 @@ _HOPE: Final = 0.05
 """Part of the distance from the bound that more than the least searches are expected to gain."""
 _ALL_TO_ALLS: Final = 4
 """All-to-alls of a layer, forward and backward, which circuits serve (paper section 5.1)."""
-_STAY_MARGIN: Final = 5e-3
-"""Greatest delay, relative to the best circuits, at which current circuits may stay."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,13 @@ class _Problem:
     def end_s(self, counts: Ints) -> float:
         """Return when the demand, and its transpose, ends over circuits with the best split."""
         return completion_s(self.owed, self.rate * counts.astype(np.float64), self.links)
+
+    def bound_s(self) -> float:
+        """Return a time below which the links of no server carry its bytes."""
+        due, nics = self.links.loads(self.owed), self.links.budget.copy()
+        nics[: 2 * len(self.ports)] += self.rate * np.tile(self.ports, 2)
+        servers = slice(2 * len(self.ports))
+        return float(np.max(due[servers] / nics[servers], initial=0.0))
 
     def algorithm1(self) -> Ints:
         return circuit_counts(
@@ -107,20 +114,6 @@ class _Problem:
             misses = misses + 1 if end_s == before_s else 0
         return best
 
-    def is_as_good(self, lit: Ints, best: Ints, moving_s: float) -> bool:
-        """Return whether lit circuits are worth keeping instead of the best.
-
-        They are if they end no later. They also are if they end little later, no later than
-        Algorithm 1's, and a reconfiguration of `moving_s` seconds takes longer than it saves in a
-        layer's all-to-alls.
-        """
-        lit_s, best_s = self.end_s(lit), self.end_s(best)
-        if lit_s <= best_s * (1 + _ROUNDING):
-            return lit_s < inf
-        little = lit_s <= best_s * (1 + _STAY_MARGIN)
-        worth_it = _ALL_TO_ALLS * (lit_s - best_s) > moving_s
-        return little and not worth_it and lit_s <= self.end_s(self.algorithm1())
-
     def _random_starts(self) -> Iterator[Ints]:
         n, ports = len(self.owed), self.ports.tolist()
         pairs = list(combinations(range(n), 2)) * max(ports)
@@ -151,35 +144,49 @@ def best_circuits(owed: Array, ports: Ints, rate: float, links: EpsLinks) -> Int
     return _Problem(canonical, ports, rate, links).best()
 
 
+def moving_s(fabric: Fabric, region: Region) -> float:
+    """Return the model seconds for which circuits of a region are dark when they move."""
+    moving_ns = region.ocs.settle_ns + region.ocs.link_up_ns if region.ocs else 0
+    return moving_ns / 1e9 / fabric.scale.dilation
+
+
 @dataclass(frozen=True)
 class Joint:
     """The best circuits that the search finds, with the best split over them.
 
-    Current circuits stay if they are as good, or if they end at most 0.5 % later, no later than
-    Algorithm 1's, and would be dark for longer than better circuits gain.
+    Circuits that are lit stay unless others save more in the rest of the job than their
+    reconfigurations take (`moefabric.planner.outlook`).
 
     Attributes:
         name: The name that specifications use.
         reconfigures: Whether circuits change while a job runs.
+        outlook: What is known of the all-to-alls to come.
     """
 
     name: str = "joint"
     reconfigures: bool = True
+    outlook: Outlook = field(default_factory=Outlook)
 
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
     ) -> CircuitSet:
-        """Choose the best circuits known, or the current ones if they are worth keeping."""
+        """Choose lit circuits, even ones or the best known, whichever take least time in total."""
         if not fabric.leaves or not fabric.optical:
             return MIXNET.circuits(fabric, region, demand, current)
         owed, ports = off_diagonal(demand), np.array(usable_ports(fabric, region))
         rate, links = circuit_rate(fabric), EpsLinks.of(fabric, region.servers)
+        problem, dark_s = _Problem(owed, ports, rate, links), moving_s(fabric, region)
+        counts = circuit_matrix(region.servers, current)
+        lit_s = problem.end_s(counts)
+        lit = bool(current) and lit_s < inf
+        if lit and self.outlook.stays(lit_s, problem.bound_s(), dark_s):
+            return current
+        even = circuit_counts(len(ports), even_order(ports.tolist()))
         best = best_circuits(owed, ports, rate, links)
-        lit = circuit_matrix(region.servers, current)
-        moving_ns = region.ocs.settle_ns + region.ocs.link_up_ns if region.ocs else 0
-        moving_s = moving_ns / 1e9 / fabric.scale.dilation
-        stays = _Problem(owed, ports, rate, links).is_as_good(lit, best, moving_s)
-        return assign_nics(fabric, region, lit if stays else best, current)
+        even_s, best_s = problem.end_s(even), problem.end_s(best)
+        choice = self.outlook.choice(lit_s, even_s, best_s, dark_s, lit=lit)
+        chosen = {"lit": counts, "even": even, "best": best}[choice]
+        return assign_nics(fabric, region, chosen, current)
 
     def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
         """Split so that circuits and the EPS end together, as soon as possible."""

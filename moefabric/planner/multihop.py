@@ -43,23 +43,44 @@ def multihop_split(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -
     Returns:
         The split; its time is at most a thousandth above the least.
     """
+    lit = _own(fabric, demand, circuits)
+    if not fabric.forwarding or not lit:
+        return optimal_split(fabric, demand, circuits)
+    spill_s, split = _relay_split(fabric, demand, lit)
+    if split is None or spill_s <= split.seconds < inf:
+        return optimal_split(fabric, demand, lit)
+    return shares(demand, split)
+
+
+def least_s(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> float:
+    """Return when the split of `multihop_split` ends."""
+    spill_s, split = _relay_split(fabric, demand, _own(fabric, demand, circuits))
+    return spill_s if split is None else min(spill_s, split.seconds)
+
+
+def _own(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> CircuitSet:
+    """Return the circuits of the regions of a demand."""
     regions = {fabric.region_of[server].name for server in demand.servers}
     own = [c for c in circuits.circuits if fabric.region_of[c.a.server].name in regions]
-    if not fabric.forwarding or not own:
-        return optimal_split(fabric, demand, circuits)
-    lit = CircuitSet(frozenset(own)) if len(own) < len(circuits) else circuits
+    return CircuitSet(frozenset(own)) if len(own) < len(circuits) else circuits
+
+
+def _relay_split(
+    fabric: Fabric, demand: DemandMatrix, lit: CircuitSet
+) -> tuple[float, RelaySplit | None]:
+    """Return when the spill split ends, infinite without an EPS, and the split with forwarding.
+
+    The latter is None if the former reaches the bound that the NICs of the servers set.
+    """
     program, owed, spill_s = relay_program(fabric, demand.servers, lit), off_diagonal(demand), inf
     if fabric.leaves:
         light = circuit_rates(fabric, demand.servers, lit)
         spill_s = completion_s(owed, light, EpsLinks.of(fabric, demand.servers))
-    if spill_s > program.bound_s(owed) * (1 + _ROUNDING):
-        split = program.split(owed)
-        if split.seconds < spill_s or spill_s == inf:
-            return shares(demand, split)
-    return optimal_split(fabric, demand, lit)
+    reached = spill_s <= program.bound_s(owed) * (1 + _ROUNDING)
+    return spill_s, None if reached else program.split(owed)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def relay_program(fabric: Fabric, servers: tuple[str, ...], circuits: CircuitSet) -> RelayProgram:
     """Return the program of some servers of a fabric and their circuits."""
     eps = EpsLinks.of(fabric, servers) if fabric.leaves else None

@@ -15,6 +15,7 @@ from moefabric.core.forwarding import next_hops
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.even_circuits import EXPANDER, UNIFORM
 from moefabric.planner.joint import Joint
+from moefabric.planner.joint_multihop import JointMultihop
 from moefabric.planner.matching import MATCHING
 from moefabric.planner.mixnet import MIXNET, MIXNET_HTSIM, SPILL
 from moefabric.planner.multihop import MIXNET_MULTIHOP, MULTIHOP
@@ -39,6 +40,7 @@ _POLICIES: Final[tuple[Policy, ...]] = (
     EXPANDER,
     MULTIHOP,
     MIXNET_MULTIHOP,
+    JointMultihop(),
     EpsOnly(),
 )
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(

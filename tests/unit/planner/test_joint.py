@@ -123,7 +123,8 @@ def test_joint_keeps_circuits_that_are_as_good() -> None:
         pytest.param(25, 0.1, 1.006, True, id="moving-takes-longer-than-it-gains"),
         pytest.param(0, 0.1, 1.006, False, id="moving-takes-no-time"),
         pytest.param(25, 100, 1.006, False, id="so-much-is-owed-that-moving-gains-more"),
-        pytest.param(25, 0.1, 1.01, False, id="current-circuits-are-over-half-a-hundredth-slower"),
+        pytest.param(25, 0.1, 1.01, True, id="a-hundredth-of-little-is-little"),
+        pytest.param(25, 1, 2.0, False, id="current-circuits-are-much-slower"),
     ],
 )
 def test_joint_keeps_circuits_if_moving_takes_longer_than_it_gains(

@@ -1,0 +1,151 @@
+"""Chooses circuits for the split in which servers forward, and moves them only where that pays."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.flows import Split
+from moefabric.core.topology import Fabric, Region
+from moefabric.planner.even_circuits import even_order
+from moefabric.planner.joint import Joint, best_circuits, moving_s
+from moefabric.planner.mixnet import algorithm1_order
+from moefabric.planner.multihop import least_s, multihop_split
+from moefabric.planner.nic_assignment import assign_nics, usable_ports
+from moefabric.planner.outlook import Outlook
+from moefabric.planner.pair_order import affordable_pairs, circuit_counts
+from moefabric.planner.policy import Array, Ints, circuit_matrix
+from moefabric.planner.waterfill import EpsLinks, circuit_rate, off_diagonal
+
+_TOLERANCE: Final = 2e-3
+"""Relative distance from a bound at which circuits count as the best."""
+_ROUNDING: Final = 1e-9
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Circuits that may be the best for a demand, as counts [server, server], with their times.
+
+    Attributes:
+        fabric: The wired fabric.
+        region: The region whose servers are joined.
+        owed: Bytes [from, to], diagonal empty.
+    """
+
+    fabric: Fabric
+    region: Region
+    owed: Array
+
+    @cached_property
+    def ports(self) -> list[int]:
+        """Usable optical NICs of each server."""
+        return usable_ports(self.fabric, self.region)
+
+    @cached_property
+    def bound_s(self) -> float:
+        """A time below which no circuits carry the demand."""
+        nics = circuit_rate(self.fabric) * np.array(self.ports, dtype=np.float64)
+        if self.fabric.leaves:
+            nics += EpsLinks.of(self.fabric, self.region.servers).nics
+        due = np.maximum(self.owed.sum(axis=0), self.owed.sum(axis=1))
+        return float(np.divide(due, nics, out=np.zeros(len(due)), where=nics > 0).max(initial=0.0))
+
+    @cached_property
+    def even(self) -> Ints:
+        """Circuits that are spread evenly."""
+        return circuit_counts(len(self.ports), even_order(self.ports))
+
+    def seconds(self, counts: Ints) -> float:
+        """Return when the demand ends over circuits.
+
+        Which NICs they have hardly matters, but equal counts must have equal times: otherwise
+        circuits would move for others like them.
+        """
+        return self.seconds_over(assign_nics(self.fabric, self.region, counts, CircuitSet()))
+
+    def seconds_over(self, circuits: CircuitSet) -> float:
+        """Return when the demand ends over circuits with these NICs."""
+        return least_s(self.fabric, DemandMatrix(self.region.servers, self.owed), circuits)
+
+    def best(self, known: Ints, known_s: float) -> tuple[Ints, float]:
+        """Return the best circuits and their time, those that are known included."""
+        best, best_s = known, known_s
+        for counts in self._demand_driven():
+            if best_s <= self.bound_s * (1 + _TOLERANCE):
+                break
+            seconds = self.seconds(counts)
+            if seconds < best_s * (1 - _ROUNDING):
+                best, best_s = counts, seconds
+        return best, best_s
+
+    def _demand_driven(self) -> Iterator[Ints]:
+        """Yield circuits for direct bytes, and mixtures with evenly spread ones for the others."""
+        both, ports, rate = self.owed + self.owed.T, self.ports, circuit_rate(self.fabric)
+        if self.fabric.leaves:
+            links = EpsLinks.of(self.fabric, self.region.servers)
+            yield best_circuits(self.owed, np.array(ports), rate, links)
+        most = max(ports)
+        for spread in dict.fromkeys(count for count in (0, 1, 2, most - 1) if 0 <= count < most):
+            even = circuit_counts(len(ports), even_order([min(spread, nics) for nics in ports]))
+            free = [
+                nics - used for nics, used in zip(ports, even.sum(axis=1).tolist(), strict=True)
+            ]
+            # Pairs whose bytes even circuits carry in the least time need no second circuit first.
+            carried = 2 * rate * self.bound_s * even
+            rest = np.where(both > 0, np.maximum(both - carried, _ROUNDING * both), 0.0)
+            pairs = affordable_pairs(algorithm1_order(rest, free), free)
+            yield even + circuit_counts(len(ports), pairs)
+
+
+@dataclass(frozen=True)
+class JointMultihop:
+    """The best of many circuits for the split in which servers forward.
+
+    Circuits that are lit stay unless others save more in the rest of the job than their
+    reconfigurations take (`moefabric.planner.outlook`).
+
+    Attributes:
+        name: The name that specifications use.
+        reconfigures: Whether circuits change while a job runs.
+        outlook: What is known of the all-to-alls to come.
+    """
+
+    name: str = "joint-multihop"
+    reconfigures: bool = True
+    outlook: Outlook = field(default_factory=Outlook)
+
+    def circuits(
+        self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
+    ) -> CircuitSet:
+        """Choose lit circuits, even ones or the best known, whichever take least time in total."""
+        if not fabric.forwarding:
+            return Joint(outlook=self.outlook).circuits(fabric, region, demand, current)
+        owed = off_diagonal(demand)
+        # Dispatch and combine are each other's transpose and share their circuits.
+        canonical = min(owed, owed.T, key=lambda matrix: matrix.tolist())
+        candidates = _Candidates(fabric, region, canonical)
+        lit, dark_s = bool(current), moving_s(fabric, region)
+        counts = circuit_matrix(region.servers, current)
+        lit_s, nearly_s = candidates.seconds(counts), candidates.bound_s * (1 + _TOLERANCE)
+        if lit and self.outlook.stays(lit_s, nearly_s, dark_s):
+            return current
+        even_s = candidates.seconds(candidates.even)
+        known = (counts, lit_s) if lit and lit_s <= even_s else (candidates.even, even_s)
+        best, best_s = candidates.best(*known)
+        choice = self.outlook.choice(lit_s, even_s, best_s, dark_s, lit=lit and lit_s < inf)
+        if choice == "lit":
+            return current
+        chosen = candidates.even if choice == "even" else best
+        target = assign_nics(fabric, region, chosen, current)
+        # The NICs that pairs keep may suit forwarding less.
+        later = lit and candidates.seconds_over(target) >= candidates.seconds_over(current)
+        return current if later else target
+
+    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
+        """Split over circuits, the EPS and relay trees, so that all end as soon as possible."""
+        return multihop_split(fabric, demand, circuits)
