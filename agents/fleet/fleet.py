@@ -251,6 +251,7 @@ class Fleet:
             raise AgentError(
                 f"agents {names}: no report on collective {collective} within {deadline_s:.1f} s"
             )
+        self.liveness.check_relays(relays, [channel.reports[collective] for channel in channels])
         reports = {channel.name: channel.reports.pop(collective) for channel in channels}
         self.start_delay_ns = {name: report["start_late_ns"] for name, report in reports.items()}
         return self._records(collective, flows, reports)

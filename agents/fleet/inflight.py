@@ -78,7 +78,7 @@ class InflightCollectives:
             ServerLossError: if an agent or a rank of its server is lost.
         """
         check_s = time.monotonic()
-        while not (ended := self._take_ended()):
+        while not (ended := self._take_ended(liveness)):
             deadlines = [collective.deadline_ns for collective in self._collectives.values()]
             end_ns = min([*deadlines, *([] if until_ns is None else [until_ns])], default=None)
             left_s = None if end_ns is None else (end_ns - time.monotonic_ns()) / 1e9
@@ -88,7 +88,7 @@ class InflightCollectives:
             channels = {c for one in self._collectives.values() for c in one.channels}
             look_s = LOOK_S if left_s is None else min(LOOK_S, left_s)
             if self._read_ready(channels, look_s):
-                return self._take_ended()
+                return self._take_ended(liveness)
             if time.monotonic() >= check_s:  # not after every report, since every agent sends one
                 check_s = time.monotonic() + LOOK_S
                 relays = {c for one in self._collectives.values() for c in one.relays}
@@ -125,8 +125,9 @@ class InflightCollectives:
         requests = self._collectives[number].requests
         return [channel for channel in requests if number not in channel.reports]
 
-    def _take_ended(self) -> dict[int, tuple[tuple[PacedFlow, ...], dict[str, Message]]]:
-        ended = {}
+    def _take_ended(
+        self, liveness: LivenessMonitor
+    ) -> dict[int, tuple[tuple[PacedFlow, ...], dict[str, Message]]]:
         for number, collective in list(self._collectives.items()):
             for channel, request in collective.requests.items():
                 reply = channel.replies.pop(request, None)
@@ -134,6 +135,12 @@ class InflightCollectives:
                     del self._collectives[number]
                     raise AgentError(f"agent {reply['error']}")
             check_open(collective.channels)
+            if not self._unreported(number):
+                liveness.check_relays(
+                    collective.relays, [c.reports[number] for c in collective.requests]
+                )
+        ended = {}
+        for number, collective in list(self._collectives.items()):
             if not self._unreported(number):
                 reports = {c.name: c.reports.pop(number) for c in collective.requests}
                 ended[number] = collective.flows, reports

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from agents.fleet.channel import Channel, wait
+from agents.fleet.channel import Channel, Message, request_all, wait
 from moefabric.core.errors import ServerLossError
 
 INTERVAL_S: Final = 0.5
@@ -104,6 +104,22 @@ class LivenessMonitor:
         self.check_reachable(channel.name for channel in waiting)
         self._forget(self._probes.keys() - set(waiting))
         self._probe(sorted(waiting, key=lambda channel: channel.name))
+
+    def check_relays(self, relays: Collection[Channel], reports: Iterable[Message]) -> None:
+        """Ask the relays of a collective for a sign of life if some of its transfers failed.
+
+        A relay that dies closes its connections with other agents before its control channel.
+
+        Args:
+            relays: Agents that forward transfers of the collective.
+            reports: The reports on its end.
+
+        Raises:
+            ServerLossError: if relays are gone or silent.
+        """
+        transfers = (t for report in reports for t in (*report["sends"], *report["receives"]))
+        if relays and not all(transfer["ok"] for transfer in transfers):
+            request_all(dict.fromkeys(relays, ("clock", {})), self.silence_s)
 
     def check_reachable(self, servers: Iterable[str]) -> None:
         """Raise ServerLossError if servers are cut off."""

@@ -20,7 +20,7 @@ from agents.engine.relays import Relay
 from agents.engine.requests import Fields
 from agents.engine.resources import READ, Resources
 from agents.engine.tcp import Destination
-from agents.fleet.channel import Message, request_all
+from agents.fleet.channel import Channel, Message, request_all
 from agents.fleet.fleet import DataPath, Fleet
 from agents.fleet.liveness import LivenessMonitor
 from agents.remote.bundle import AGENT
@@ -193,6 +193,23 @@ def test_relay_of_a_launched_collective_is_watched_until_its_end(
         lab.fleet.wait_ended(time.monotonic_ns() + 10_000_000_000)
     assert lost.value.servers == frozenset(["s1"])
     os.kill(lab.processes["s1"].pid, signal.SIGCONT)
+
+
+def test_relay_is_asked_for_a_sign_of_life_if_transfers_failed() -> None:
+    """The end of its control channel may be seen later than that of its connections."""
+    ours, theirs = socket.socketpair()
+    relay, monitor = Channel("s1", ours), LivenessMonitor(silence_s=2.0)
+    whole: Message = {"sends": [{"ok": True}], "receives": []}
+    failed: Message = {"sends": [], "receives": [{"ok": False}]}
+    monitor.check_relays([relay], [whole, whole])
+    theirs.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        theirs.recv(1)
+    theirs.close()
+    monitor.check_relays([], [failed])
+    with pytest.raises(ServerLossError, match="agent s1: its control channel"):
+        monitor.check_relays([relay], [whole, failed])
+    relay.close()
 
 
 def test_receiver_that_dies_is_named_to_the_sender_by_the_relay(lab: Lab) -> None:

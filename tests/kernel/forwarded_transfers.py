@@ -1,0 +1,199 @@
+"""Send the same bytes directly, over server switches and over hosts, on real fabrics.
+
+`unshare --net python forwarded_transfers.py compare` prints what each costs and where ports counted
+it; `... death` kills the agent of a relay in mid-transfer and prints what its peers report.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from agents.fleet.channel import Channel
+from agents.fleet.fleet import Fleet
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.errors import ServerLossError
+from moefabric.core.flows import Flow, PacedFlow
+from moefabric.core.ocs import Ocs
+from moefabric.core.port_counts import Counts, PortReading
+from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.planner.static import STATIC
+from moefabric.runner.flow_pacing import pace_flows
+from moefabric.runner.memory_testbed import MemoryPortCounters
+from moefabric.runner.testbed import Controllers, port_counters, running_testbed
+from moefabric.simulator.fluid import predict
+
+SIZE: Final = 16_000_000
+"""Bytes of a flow, as really sent."""
+RATE_BPS: Final = 200e6
+"""Rate of a NIC, as emulated."""
+ATTEMPTS: Final = 3
+ABOUT_10_S: Final = 250_000_000
+KINDS: Final = ("direct", "switch", "host")
+
+
+def wired_for(kind: str) -> Fabric:
+    """Return four servers with a full mesh of circuits and one NIC on the EPS each."""
+    region = Region("r0", 0, ("s0", "s1", "s2", "s3"), Ocs("ocs0", 12))
+    return Fabric(
+        "forwarded",
+        (region,),
+        1,
+        3,
+        1,
+        RATE_BPS,
+        Eps(4),
+        patch_panel=True,
+        forwarding=kind != "direct",
+        forwarding_by_hosts=kind == "host",
+    )
+
+
+def flows_of(wired: Fabric, lit: CircuitSet) -> tuple[Flow, ...]:
+    """Return four flows that share no circuit, each over a relay if one forwards."""
+    servers = wired.servers
+    flows = []
+    for number, src in enumerate(servers):
+        dst, relay = servers[(number + 2) % 4], servers[(number + (-1) ** number) % 4]
+        direct = lit.between(src, dst)[0].end_at(src).path
+        path = f"r{servers.index(relay)}" if wired.forwarding else direct
+        flows.append(Flow(src, dst, path, SIZE))
+    return tuple(flows)
+
+
+def light(wired: Fabric, controllers: Controllers) -> CircuitSet:
+    """Lay the full mesh."""
+    none = DemandMatrix(wired.servers, np.zeros((4, 4)))
+    return controllers.light_for(STATIC.name, none, wired)
+
+
+def busy_s() -> float:
+    """Return the CPU time that all processes and the kernel have used on this machine."""
+    user, nice, system, _idle, _wait, irq, softirq, *_ = map(
+        int, Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+    )
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def agents_s(fleet: Fleet) -> float:
+    """Return the CPU time of all agents, that of the kernel on their behalf included."""
+    return sum(int(stats["cpu_ns"]) for stats in fleet.request("stats").values()) / 1e9
+
+
+def measured(kind: str) -> dict[str, Any]:
+    """Send the flows of a kind several times; return the best attempt and the ports' bytes."""
+    wired = wired_for(kind)
+
+    def lay(controllers: Controllers) -> None:
+        light(wired, controllers)
+
+    with running_testbed(wired, prepare=lay) as (_, fleet, controllers):
+        lit = light(wired, controllers)
+        planned = flows_of(wired, lit)
+        seconds = predict(wired, lit, planned).seconds
+        paced = pace_flows(wired, planned, [seconds] * len(planned))
+        attempts = []
+        with port_counters(wired) as counters:
+            for number in range(1, ATTEMPTS + 1):
+                before = counters.read(), busy_s(), agents_s(fleet)
+                records = fleet.run(number, paced)
+                after = counters.read(), busy_s(), agents_s(fleet)
+                first = min(record.first_sent_ns for record in records)
+                last = max(record.last_received_ns for record in records)
+                attempts.append(
+                    {
+                        "whole": all(r.ok and r.received_bytes == SIZE for r in records),
+                        "why": [record.why for record in records if record.why],
+                        "predicted_s": seconds,
+                        "measured_s": (last - first) / 1e9,
+                        "machine_cpu_s": after[1] - before[1],
+                        "agents_cpu_s": after[2] - before[2],
+                        "port_error": port_error(wired, lit, paced, (before[0], after[0])),
+                        "ports": int((planned_ports(wired, lit, paced) > 0).sum()),
+                    }
+                )
+        return min(attempts, key=lambda attempt: float(attempt["measured_s"]))
+
+
+def planned_ports(wired: Fabric, lit: CircuitSet, paced: Sequence[PacedFlow]) -> Counts:
+    """Return the payload that each port should count."""
+    memory = MemoryPortCounters(wired)
+    before = memory.read()
+    for flow in paced:
+        memory.count(flow, lit)
+    return memory.read().payload_since(before)
+
+
+def port_error(
+    wired: Fabric,
+    lit: CircuitSet,
+    paced: Sequence[PacedFlow],
+    readings: tuple[PortReading, PortReading],
+) -> float:
+    """Return the greatest difference of a port's bytes from the plan, relative to a flow's."""
+    counted = readings[1].payload_since(readings[0])
+    return float(np.abs(counted - planned_ports(wired, lit, paced)).max() / SIZE)
+
+
+def why(channel: Channel, number: int, field: str) -> str:
+    """Return why the only transfer of an agent's report failed."""
+    ends = time.monotonic() + 5.0
+    while number not in channel.reports and time.monotonic() < ends:
+        channel.read()
+    return str(channel.reports[number][field][0]["why"])
+
+
+def killed_relay() -> dict[str, Any]:
+    """Kill the agent of s1 while it relays from s0 to s2; then send without it."""
+    wired = wired_for("host")
+
+    def lay(controllers: Controllers) -> None:
+        light(wired, controllers)
+
+    with running_testbed(wired, prepare=lay) as (_, fleet, _):
+        flows = [PacedFlow("s0", "s2", "r1", ABOUT_10_S, RATE_BPS)]
+        fleet.arm(7, flows, None, 30.0)
+        arrived = fleet.request("stats")["s2"]["bytes_received"]
+        while fleet.request("stats")["s2"]["bytes_received"] == arrived:
+            pass
+        os.kill(fleet.facts["s1"]["pid"], signal.SIGKILL)
+        lost = loss_of(fleet, 7, flows)
+        reports = {
+            "sender": why(fleet.channels["s0"], 7, "sends"),
+            "receiver": why(fleet.channels["s2"], 7, "receives"),
+        }
+        fleet.drop(lost.servers)
+        fleet.abandon(7)
+        fleet.reconnect()
+        again = [PacedFlow("s0", "s2", path, 1_000_000, None) for path in ("r3", "e0")]
+        return {
+            "lost": sorted(lost.servers),
+            "text": str(lost),
+            **reports,
+            "again": [record.why for record in fleet.run(8, again)],
+        }
+
+
+def loss_of(fleet: Fleet, number: int, flows: Sequence[PacedFlow]) -> ServerLossError:
+    """Return the loss of a server that ends a collective."""
+    try:
+        fleet.collect(number, flows, 30.0)
+    except ServerLossError as loss:
+        return loss
+    raise AssertionError("no server was lost")
+
+
+if __name__ == "__main__":
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=5)
+    if sys.argv[1] == "death":
+        print(json.dumps(killed_relay()))
+    else:
+        print(json.dumps({kind: measured(kind) for kind in KINDS}))
