@@ -53,6 +53,7 @@ class ControllerClient:
         matrix: Sequence[Sequence[float]],
         policy: str = "mixnet",
         servers: Sequence[str] | None = None,
+        all_to_alls: Mapping[str, int] | None = None,
     ) -> dict[str, Any]:
         """Make the controller plan and light circuits for a demand.
 
@@ -60,6 +61,7 @@ class ControllerClient:
             matrix: Bytes of the model from the row's server to the column's.
             policy: Name of the planning policy.
             servers: The servers of rows and columns; None for the region's, in order.
+            all_to_alls: Fields of `moefabric.planner.outlook.Outlook`; None if they are unknown.
 
         Returns:
             The reply to `POST /demand`: plan, circuits before and after, dark circuits and phases.
@@ -68,6 +70,8 @@ class ControllerClient:
         document: dict[str, Any] = {"demand": rows, "policy": policy}
         if servers is not None:
             document["servers"] = list(servers)
+        if all_to_alls is not None:
+            document["all_to_alls"] = dict(all_to_alls)
         return self._request("POST", "/demand", document)
 
     def light(self, circuits: Sequence[str]) -> dict[str, Any]:

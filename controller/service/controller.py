@@ -24,6 +24,7 @@ from moefabric.core.protocols import PacketSwitches
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
+from moefabric.planner.outlook import Outlook
 from moefabric.planner.plan import Plan, plan, policy_named
 
 log = logging.getLogger(__name__)
@@ -161,9 +162,10 @@ class Controller:
         if not isinstance(name, str):
             raise SpecError([("policy", f"a name is needed, not {name!r}")])
         policy, demand = policy_named(name), _demand(region, request)
+        outlook = _outlook(request)
 
         def plan_circuits(fabric: Fabric, lit: CircuitSet, reserved: CircuitSet) -> Plan:
-            return plan(fabric, region, demand, policy, lit, reserved)
+            return plan(fabric, region, demand, policy, lit, reserved, outlook)
 
         recovery.retry_dark_nics()
         with self._lock if recovery.has_light else nullcontext():
@@ -309,6 +311,24 @@ def _demand(region: Region, request: Mapping[str, Any]) -> DemandMatrix:
         return DemandMatrix(tuple(map(str, servers)), request["demand"])
     except (ValueError, TypeError) as error:
         raise SpecError([("demand", str(error))]) from error
+
+
+def _outlook(request: Mapping[str, Any]) -> Outlook | None:
+    known = request.get("all_to_alls")
+    if known is None:
+        return None
+    fields = {"alike", "left"}
+    if (
+        not isinstance(known, dict)
+        or set(known) != fields
+        or not all(map(_is_count, known.values()))
+    ):
+        raise SpecError([("all_to_alls", "two numbers above zero are needed, alike and left")])
+    return Outlook(**known)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0
 
 
 def _reply(

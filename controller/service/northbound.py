@@ -8,7 +8,8 @@
 | `GET /counters`  |                                  | by switch: rule, packets, bytes          |
 | `GET /failures`  | query: after, wait (optional)    | version, failures, circuits              |
 | `GET /relays`    |                                  | region, relays                           |
-| `POST /demand`   | demand, policy, servers          | plan, circuits_before/after, dark, phases |
+| `POST /demand`   | demand, policy, servers,         | plan, circuits_before/after, dark, phases |
+|                  | all_to_alls                      |                                          |
 | `POST /light`    | circuits, or as for `/demand`    | as of `/demand`                          |
 | `POST /relay`    | region, relays                   | relays of all regions                    |
 
@@ -28,6 +29,7 @@ Circuits are names such as `s0/o0~s3/o2`; bytes and seconds of plans are the mod
 | demand             | Rows of bytes, from the row's server to the column's                        |
 | policy             | Name of the planning policy; `mixnet` by default                            |
 | servers            | Servers of rows and columns; the region's by default                        |
+| all_to_alls        | Fields of `moefabric.planner.outlook.Outlook`, optional                     |
 | circuits_before    | Circuits that carried traffic before the request                            |
 | circuits_after     | Circuits that carry traffic now                                             |
 | relays             | The peer that forwards for each server without electrical NICs              |

@@ -61,3 +61,9 @@ class Outlook:
         }
         least = min(totals.values())
         return next(name for name, total in totals.items() if total <= least * (1 + _ROUNDING))
+
+
+UNKNOWN: Final = Outlook()
+"""A job that ends with the present layer."""
+ENDLESS: Final = Outlook(10**9, 10**9)
+"""A demand that never changes: a reconfiguration costs nothing beside what it saves."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, isfinite
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
@@ -20,6 +20,7 @@ from moefabric.planner.matching import MATCHING
 from moefabric.planner.mixnet import MIXNET, MIXNET_HTSIM, SPILL
 from moefabric.planner.multihop import MIXNET_MULTIHOP, MULTIHOP
 from moefabric.planner.nic_assignment import usable_ports
+from moefabric.planner.outlook import Outlook
 from moefabric.planner.policy import EpsOnly, Policy, circuit_matrix
 from moefabric.planner.round_robin import RoundRobin
 from moefabric.planner.static import STATIC
@@ -47,6 +48,16 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
     {policy.name: policy for policy in _POLICIES}
 )
 """Every policy, by the name that specifications use."""
+
+
+_P = TypeVar("_P")
+
+
+def foresighted(policy: _P, outlook: Outlook | None) -> _P | Joint | JointMultihop:
+    """Return a policy that knows the all-to-alls to come, if it is one that weighs them."""
+    if outlook is not None and isinstance(policy, Joint | JointMultihop):
+        return replace(policy, outlook=outlook)
+    return policy
 
 
 def policy_named(name: str) -> Policy:
@@ -169,6 +180,7 @@ def plan(
     policy: Policy,
     current: CircuitSet,
     pinned: CircuitSet | None = None,
+    outlook: Outlook | None = None,
 ) -> Plan:
     """Let a policy choose the circuits for a region's demand.
 
@@ -179,6 +191,7 @@ def plan(
         policy: The policy that chooses.
         current: Circuits that are lit.
         pinned: Circuits that stay whatever the demand; the policy has the other NICs.
+        outlook: What is known of the all-to-alls to come.
 
     Returns:
         The plan, which contains the pinned circuits.
@@ -192,5 +205,6 @@ def plan(
     pinned = pinned or CircuitSet()
     free = fabric.without_nics(pinned.nics)
     usable = current.without_nics(free.unusable_nics)
-    circuits = CircuitSet(policy.circuits(free, region, demand, usable).circuits | pinned.circuits)
+    chosen = foresighted(policy, outlook).circuits(free, region, demand, usable)
+    circuits = CircuitSet(chosen.circuits | pinned.circuits)
     return Plan(fabric, region, demand, policy, circuits)

@@ -8,6 +8,7 @@ from moefabric.core.errors import ControlError
 from moefabric.core.failures import FailurePhase
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
+from moefabric.planner.outlook import Outlook
 from moefabric.runner.clock import Clock
 from moefabric.runner.run_records import CircuitChange
 
@@ -21,8 +22,8 @@ ControllerEvent = tuple[int, FailurePhase, str]
 class RegionController(Protocol):
     """The controller of a region's circuits. Its calls time out by themselves."""
 
-    def reconfigure(self, demand: DemandMatrix) -> CircuitChange:
-        """Light the circuits that the demand deserves.
+    def reconfigure(self, demand: DemandMatrix, outlook: Outlook) -> CircuitChange:
+        """Light the circuits that the demand deserves, given the all-to-alls to come.
 
         Returns when traffic may use them. Raises ControlError if they can't be lit.
         """
@@ -49,30 +50,34 @@ class RetriedController:
         self.controller, self._clock, self._timeout_s = controller, clock, timeout_s
         self._away = False
 
-    def reconfigure(self, demand: DemandMatrix, events: list[ControllerEvent]) -> CircuitChange:
+    def reconfigure(
+        self, demand: DemandMatrix, outlook: Outlook, events: list[ControllerEvent]
+    ) -> CircuitChange:
         """Ask for circuits; append phases of the controller's failure to `events`."""
         start_ns = self._clock.now_ns()
         if self._away and not self.controller.ready(PROBE_S):
             return _unchanged("its controller doesn't answer yet")
         try:
-            change = self.controller.reconfigure(demand)
+            change = self.controller.reconfigure(demand, outlook)
         except ControlError as fault:
             left_s = self._timeout_s - (self._clock.now_ns() - start_ns) / NS_PER_S
             events.append((self._clock.now_ns(), "detected", str(fault)))
-            change, action = self._retry(demand, str(fault), max(left_s, PROBE_S))
+            change, action = self._retry(demand, outlook, str(fault), max(left_s, PROBE_S))
             events.append((self._clock.now_ns(), "recovered", action))
         else:
             self._away = False
         return change
 
-    def _retry(self, demand: DemandMatrix, error: str, left_s: float) -> tuple[CircuitChange, str]:
+    def _retry(
+        self, demand: DemandMatrix, outlook: Outlook, error: str, left_s: float
+    ) -> tuple[CircuitChange, str]:
         """Ask again if the controller answers; return the outcome and how the region goes on."""
         if not self.controller.ready(left_s):
             self._away = True
             action = "the region's traffic is on the EPS until its controller answers"
             return _unchanged(error), action
         try:
-            change = self.controller.reconfigure(demand)
+            change = self.controller.reconfigure(demand, outlook)
         except ControlError as fault:
             change = self._refused(str(fault))
             action = f"the region's traffic is on the lit circuits ({change.after}) and the EPS"

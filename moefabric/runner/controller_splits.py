@@ -12,7 +12,7 @@ class ControllerSplits:
     """A policy that reuses the split of a region's last controller reply."""
 
     def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+        self.policy = policy
         self._known: dict[tuple[str, ...], tuple[DemandMatrix, CircuitSet, Split]] = {}
         self.circuits = policy.circuits
 
@@ -28,4 +28,4 @@ class ControllerSplits:
             own = frozenset(c for c in circuits if c.a.server in demand.servers)
             if known[0] == demand and known[1].circuits == own:
                 return known[2]
-        return self._policy.split(fabric, demand, circuits)
+        return self.policy.split(fabric, demand, circuits)

@@ -317,6 +317,7 @@ class Executor:
             number, self.clock.now_ns(), job=job.job.number, skipped_ns=-self.clock.skipped_ns
         )
         state = IterationState(job.job, tasks, self.recovery.groups, run)
+        state.later_iterations = job.iterations - number - 1
         state.on_end = lambda: self._tasks.at(run.end_ns, state, lambda: self._finish(job, state))
         job.state = self._states[job.job.number, number] = state
         self._tasks.start(state)

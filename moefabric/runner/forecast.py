@@ -8,8 +8,11 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow
 from moefabric.core.topology import Fabric
+from moefabric.planner.outlook import ENDLESS
+from moefabric.planner.plan import foresighted
 from moefabric.runner.control_time import ExpectedControl
 from moefabric.runner.flow_pacing import Policy, merge_circuits, planned_flows
+from moefabric.runner.outlooks import outlook
 from moefabric.runner.partial_offload import circuits_after_s, plan_partial_offload
 from moefabric.runner.task_flows import TaskFlows, task_flows
 from moefabric.simulator.event_simulation import Step, StepTimes, simulate_iterations
@@ -146,13 +149,17 @@ class TaskPlanner:
         self._after_s = circuits_after_s(fabric, control.changed_s) if moves else {}
         self._unchanged_s = control.unchanged_s
         self._known: dict[Hashable, TaskFlows | None] = {}
+        self._place: tuple[Sequence[Task], int, int] = (), 0, 0
+        """The tasks of an iteration, the task that is planned, and the iterations to come."""
 
     def plan(self, iterations: Iterable[Sequence[Task]]) -> list[list[PlannedTask]]:
         """Plan the tasks of a job's iterations, one iteration after the other."""
         planned: list[list[PlannedTask]] = []
-        for tasks in iterations:
+        listed = list(iterations)
+        for number, tasks in enumerate(listed):
             planned.append([])
-            for task in tasks:
+            for position, task in enumerate(tasks):
+                self._place = tasks, position, len(listed) - number - 1
                 planned[-1].append(self._task(task, [planned[-1][n] for n in task.after]))
         return planned
 
@@ -181,6 +188,11 @@ class TaskPlanner:
             case _:
                 return self._send(task, {})
 
+    @property
+    def _foresighted(self) -> Policy:
+        """The policy, with what follows the task that is planned."""
+        return foresighted(self.policy, outlook(*self._place))
+
     def lit(self, task: Task) -> CircuitSet:
         """Return the circuits of a task's regions."""
         return merge_circuits(self.circuits[region] for region in task.regions)
@@ -192,7 +204,7 @@ class TaskPlanner:
                 continue
             region, before = self._regions[name], self.circuits[name]
             own = region_demand(region.servers, demand)
-            self.circuits[name] = self.policy.circuits(self.fabric, region, own, before)
+            self.circuits[name] = self._foresighted.circuits(self.fabric, region, own, before)
             if self.circuits[name] != before:
                 changed.append(name)
             took_s = self._after_s[name] if name in changed else self._unchanged_s
@@ -201,9 +213,8 @@ class TaskPlanner:
 
     def _offload(self, task: Task, work: Collective, ideal: Mapping[str, float]) -> PlannedTask:
         groups = {region: self.fabric.ep_groups[region] for region in task.regions}
-        offload = plan_partial_offload(
-            self.fabric, self.policy, work.demand, self.lit(task), self._after_s, groups
-        )
+        policy, lit = self._foresighted, self.lit(task)
+        offload = plan_partial_offload(self.fabric, policy, work.demand, lit, self._after_s, groups)
         if offload is None:
             return PlannedTask(task, Step(task.after))
         late: list[Flow] = []
@@ -311,7 +322,9 @@ def ideal_seconds(
     fabric: Fabric, policy: Policy, demand: DemandMatrix, circuits: CircuitSet, *, moves: bool
 ) -> dict[str, float]:
     """Return the model seconds of each region on the circuits that its demand deserves."""
-    lit = deserved_circuits(fabric, policy, demand, circuits) if moves else circuits
+    lit = circuits
+    if moves:
+        lit = deserved_circuits(fabric, foresighted(policy, ENDLESS), demand, circuits)
     groups = {
         name: servers
         for name, servers in fabric.ep_groups.items()

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from moefabric.core.units import NS_PER_S
+from moefabric.planner.outlook import Outlook
+from moefabric.runner.outlooks import outlook
 from moefabric.runner.run_records import IterationRun
 from moefabric.runner.task_flows import Groups
 from moefabric.simulator.event_simulation import Step
@@ -23,6 +25,7 @@ class IterationState:
         on_end: Called when all ends are known.
         reconfigured: Regions whose circuits changed during a collective, by the position of the
             collective.
+        later_iterations: Iterations of the job after this one.
         cancelled: Whether a loss has ended the iteration; it starts again as another state.
     """
 
@@ -34,6 +37,7 @@ class IterationState:
     ends: list[int | None] = field(init=False)
     steps: list[Step] = field(init=False)
     reconfigured: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    later_iterations: int = 0
     cancelled: bool = False
     _waits: list[int] = field(init=False)
     _followers: dict[int, list[int]] = field(init=False)
@@ -83,6 +87,10 @@ class IterationState:
             for region in self.reconfigured[n]
         }
         return [region for region in task.regions if region not in reconfigured]
+
+    def outlook(self, number: int) -> Outlook:
+        """Return what follows the request for circuits that a task makes."""
+        return outlook(self.tasks, number, self.later_iterations)
 
     def _end_of(self, numbers: Sequence[int]) -> int:
         return max([self.run.start_ns, *(self.ends[n] or 0 for n in numbers)])

@@ -25,6 +25,8 @@ from moefabric.core.port_counts import (
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
+from moefabric.planner.outlook import Outlook
+from moefabric.planner.plan import foresighted
 from moefabric.runner.clock import Timers
 from moefabric.runner.flow_pacing import Policy
 from moefabric.runner.run_records import CircuitChange
@@ -121,10 +123,11 @@ class MemoryController:
         self.fabric, self.policy, self.clock, self.lit = fabric, policy, clock, CircuitSet()
         self.region, self.work_ns = region or fabric.regions[0], work_ns
 
-    def reconfigure(self, demand: DemandMatrix) -> CircuitChange:
+    def reconfigure(self, demand: DemandMatrix, outlook: Outlook) -> CircuitChange:
         """Light the circuits that the policy chooses for the demand, and wait for them."""
         region, before = self.region, self.lit
-        self.lit = self.policy.circuits(self.fabric, region, demand, before)
+        policy = foresighted(self.policy, outlook)
+        self.lit = policy.circuits(self.fabric, region, demand, before)
         split = self.policy.split(self.fabric, demand, self.lit)
         if region.ocs is None or self.lit == before:
             return CircuitChange(before, self.lit, ReconfigurationPhases(), split=split)

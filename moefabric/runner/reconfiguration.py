@@ -24,6 +24,7 @@ from moefabric.core.failures import FailurePhase
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
+from moefabric.planner.outlook import UNKNOWN, Outlook
 from moefabric.runner.clock import Clock
 from moefabric.runner.control_time import ExpectedControl, model_phases
 from moefabric.runner.controller_retry import ControllerEvent, RegionController, RetriedController
@@ -255,7 +256,12 @@ class Reconfigurator:
         return dark
 
     def request(
-        self, region: str, demand: DemandMatrix, on_reply: OnReply, start_ns: int | None = None
+        self,
+        region: str,
+        demand: DemandMatrix,
+        on_reply: OnReply,
+        start_ns: int | None = None,
+        outlook: Outlook = UNKNOWN,
     ) -> None:
         """Request the circuits that a region's part of a demand deserves.
 
@@ -264,6 +270,7 @@ class Reconfigurator:
             demand: Bytes between servers.
             on_reply: Called as soon as the outcome is known, perhaps before it holds.
             start_ns: When the circuits are requested in the modelled cluster; None for now.
+            outlook: What is known of the all-to-alls to come.
         """
         state, now = self._states[region], self.clock.now_ns()
         start_ns = now if start_ns is None else start_ns
@@ -272,7 +279,7 @@ class Reconfigurator:
             return
         own = region_demand(state.region.servers, demand)
         events: list[ControllerEvent] = []
-        future = self._background.submit(self._reconfigure, state, own, events)
+        future = self._background.submit(self._reconfigure, state, own, outlook, events)
         request = _Request(future, start_ns, now, on_reply, events)
         state.request = request
         request.cancel_timeout = self._schedule(
@@ -383,10 +390,14 @@ class Reconfigurator:
     # --- in the background -----------------------------------------------------------------------
 
     def _reconfigure(
-        self, state: _RegionState, demand: DemandMatrix, events: list[ControllerEvent]
+        self,
+        state: _RegionState,
+        demand: DemandMatrix,
+        outlook: Outlook,
+        events: list[ControllerEvent],
     ) -> CircuitChange:
         assert state.controller is not None
-        change = state.controller.reconfigure(demand, events)
+        change = state.controller.reconfigure(demand, outlook, events)
         if self._splits is not None and not change.error:
             self._splits.remember(demand, change)
         return change

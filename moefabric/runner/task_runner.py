@@ -7,8 +7,10 @@ from moefabric.core.errors import ServerLossError
 from moefabric.core.flows import FlowRecord
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
+from moefabric.planner.plan import foresighted
 from moefabric.runner import run_records
 from moefabric.runner.clock import SkippingClock, Timers
+from moefabric.runner.controller_splits import ControllerSplits
 from moefabric.runner.flow_pacing import Policy
 from moefabric.runner.iteration_state import IterationState
 from moefabric.runner.partial_offload import PartialOffload, plan_partial_offload
@@ -113,7 +115,7 @@ class TaskRunner:
         task, dilation = state.tasks[number], self.fabric.scale.dilation
         offload = None
         if isinstance(task.work, Collective) and self._offloads(task):
-            offload = self._plan_offload(state, task, task.work, ready_ns)
+            offload = self._plan_offload(state, number, task.work, ready_ns)
             flows = offload.early if offload is not None else None
         else:
             circuits = self._reconfigurator.circuits(task.regions, ready_ns)
@@ -149,16 +151,18 @@ class TaskRunner:
         return meanwhile and bool(self._reconfigurator.controlled(task.regions))
 
     def _plan_offload(
-        self, state: IterationState, task: Task, work: Collective, ready_ns: int
+        self, state: IterationState, number: int, work: Collective, ready_ns: int
     ) -> PartialOffload | None:
+        task = state.tasks[number]
         arming_ns = self.transfers.arming_ns(task)
         expected = {
             region: self._reconfigurator.expected_s(region, ready_ns, arming_ns)
             for region in task.regions
         }
+        policy = self.policy.policy if isinstance(self.policy, ControllerSplits) else self.policy
         return plan_partial_offload(
             self.fabric,
-            self.policy,
+            foresighted(policy, state.outlook(number)),
             work.demand,
             self._reconfigurator.circuits(task.regions, ready_ns),
             {region: seconds for region, seconds in expected.items() if seconds is not None},
@@ -204,7 +208,9 @@ class TaskRunner:
             self._end(state, number, max(reply.end_ns for reply in replies.values()))
 
         for region in regions:
-            self._reconfigurator.request(region, work.demand, partial(take, region), ready_ns)
+            self._reconfigurator.request(
+                region, work.demand, partial(take, region), ready_ns, state.outlook(number)
+            )
 
     def _reconfigure_meanwhile(self, transfer: TaskTransfer) -> None:
         """Request circuits when a partially offloaded collective starts.
@@ -238,7 +244,11 @@ class TaskRunner:
 
         for region in offload.reconfigured_regions:
             self._reconfigurator.request(
-                region, meanwhile.demand, partial(take, region), transfer.start_ns
+                region,
+                meanwhile.demand,
+                partial(take, region),
+                transfer.start_ns,
+                state.outlook(number),
             )
 
     def _record_change(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict
 from itertools import permutations
 from typing import Any, Final, TypeVar
 
@@ -24,6 +25,7 @@ from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
+from moefabric.planner.outlook import Outlook
 from moefabric.planner.policy import circuit_matrix
 from moefabric.runner.controller_retry import PROBE_S
 from moefabric.runner.fabric_processes import UP_TIMEOUT_S, fabric_processes
@@ -127,12 +129,13 @@ class HttpRegionController:
         self._client, self._policy = client, policy
         self._probe = ControllerClient(client.address, PROBE_S)
 
-    def reconfigure(self, demand: DemandMatrix) -> CircuitChange:
-        """Light the circuits that the demand deserves.
+    def reconfigure(self, demand: DemandMatrix, outlook: Outlook | None = None) -> CircuitChange:
+        """Light the circuits that the demand deserves, given the all-to-alls to come.
 
         Returns when the last rule is confirmed. Raises ControlError if that fails.
         """
-        reply = self._client.demand(demand.array.tolist(), self._policy)
+        known = None if outlook is None else asdict(outlook)
+        reply = self._client.demand(demand.array.tolist(), self._policy, all_to_alls=known)
         after = CircuitSet.of(reply["circuits_after"])
         return CircuitChange(
             CircuitSet.of(reply["circuits_before"]),

@@ -198,6 +198,22 @@ def test_health_shows_missing_switches() -> None:
         pytest.param(
             "POST",
             "/demand",
+            {"demand": DEMAND, "all_to_alls": {"alike": 0, "left": 8}},
+            400,
+            "all_to_alls: two numbers above zero are needed, alike and left",
+            id="all-to-alls",
+        ),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": DEMAND, "all_to_alls": 8},
+            400,
+            "all_to_alls: two numbers above zero are needed, alike and left",
+            id="all-to-alls-number",
+        ),
+        pytest.param(
+            "POST",
+            "/demand",
             {"demand": DEMAND, "policy": 1},
             400,
             "policy: a name is needed, not 1",

@@ -12,6 +12,7 @@ from moefabric.core.errors import AgentError, ControlError
 from moefabric.core.topology import Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.planner.mixnet import MIXNET
+from moefabric.planner.outlook import Outlook
 from moefabric.runner.executor import Executor
 from moefabric.runner.flow_pacing import merge_circuits
 from moefabric.runner.memory_testbed import (
@@ -99,13 +100,13 @@ class SlowController:
         """
         self.requests, self.gone = 0, False
 
-    def reconfigure(self, demand: DemandMatrix) -> CircuitChange:
+    def reconfigure(self, demand: DemandMatrix, outlook: Outlook) -> CircuitChange:
         self.requests += 1
         answer = self.answers.pop(0) if self.answers else 0.0
         if isinstance(answer, ControlError):
             self.gone = True
             raise answer
-        change = self.controller.reconfigure(demand)
+        change = self.controller.reconfigure(demand, outlook)
         self.clock.sleep_until(self.clock.now_ns() + round(answer * 1e9))
         return change
 

@@ -21,6 +21,7 @@ from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.core.units import Scale
 from moefabric.planner.mixnet import MIXNET
+from moefabric.planner.outlook import Outlook
 from moefabric.planner.policy import EpsOnly
 from moefabric.runner.executor import Executor
 from moefabric.runner.fault_schedule import FaultSchedule
@@ -336,7 +337,7 @@ def test_warm_up_runs_without_lost_servers(lockstep: bool) -> None:
 class SilentController(MemoryController):
     """A controller that never answers."""
 
-    def reconfigure(self, demand: DemandMatrix) -> CircuitChange:
+    def reconfigure(self, demand: DemandMatrix, outlook: Outlook) -> CircuitChange:
         raise ControlError("silent")
 
     def ready(self, _deadline_s: float) -> bool:

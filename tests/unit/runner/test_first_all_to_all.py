@@ -10,6 +10,7 @@ from moefabric.core.failures import Failure
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 from moefabric.planner.mixnet import MIXNET, SPILL
+from moefabric.planner.outlook import Outlook
 from moefabric.planner.policy import EpsOnly, Policy
 from moefabric.runner.executor import Executor
 from moefabric.runner.fault_schedule import FaultSchedule
@@ -77,9 +78,9 @@ def passed(
 class Unlit(MemoryController):
     """A light that goes dark for a change and doesn't come back."""
 
-    def reconfigure(self, demand: DemandMatrix) -> CircuitChange:
+    def reconfigure(self, demand: DemandMatrix, outlook: Outlook) -> CircuitChange:
         """As any, but nothing is lit afterwards."""
-        moved = super().reconfigure(demand)
+        moved = super().reconfigure(demand, outlook)
         self.lit = CircuitSet()
         return CircuitChange(moved.before, CircuitSet(), moved.phases, moved.after)
 

@@ -13,6 +13,7 @@ from moefabric.core.topology import Fabric
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import Scale
 from moefabric.planner.mixnet import MIXNET, SPILL
+from moefabric.planner.outlook import UNKNOWN, Outlook
 from moefabric.runner.clock import Timers
 from moefabric.runner.control_time import CONTROL_S
 from moefabric.runner.controller_retry import RegionController
@@ -39,8 +40,8 @@ class LateController(MemoryController):
         super().__init__(FABRIC, MIXNET, clock)
         self.late_ns = late_ns
 
-    def reconfigure(self, demand: DemandMatrix) -> CircuitChange:
-        change = super().reconfigure(demand)
+    def reconfigure(self, demand: DemandMatrix, outlook: Outlook) -> CircuitChange:
+        change = super().reconfigure(demand, outlook)
         self.clock.sleep_until(self.clock.now_ns() + self.late_ns)
         return change
 
@@ -48,7 +49,7 @@ class LateController(MemoryController):
 class LostController(LateController):
     """No circuits, and an error some time later."""
 
-    def reconfigure(self, demand: DemandMatrix) -> CircuitChange:
+    def reconfigure(self, demand: DemandMatrix, outlook: Outlook) -> CircuitChange:
         self.clock.sleep_until(self.clock.now_ns() + self.late_ns)
         raise ControlError("no answer")
 
@@ -188,7 +189,7 @@ class ScriptedController:
         self.lit = CircuitSet.of(lit.split())
         self.probes: list[float] = []
 
-    def reconfigure(self, _demand: DemandMatrix) -> CircuitChange:
+    def reconfigure(self, _demand: DemandMatrix, _outlook: Outlook) -> CircuitChange:
         word = self.answers.pop(0)
         if word == "lit":
             after = CircuitSet.of(["s0/o0~s1/o0"])
@@ -295,7 +296,7 @@ def test_split_that_the_controller_planned_is_used_for_its_demand_and_circuits_a
     four, policy = fabric(1, 1), CountingPolicy()
     rows = [[0.0, 4e9, 1e9, 0.0], [0.0] * 4, [0.0] * 4, [0.0] * 4]
     demand = DemandMatrix(four.servers, rows)
-    change = MemoryController(four, policy, VirtualClock()).reconfigure(demand)
+    change = MemoryController(four, policy, VirtualClock()).reconfigure(demand, UNKNOWN)
     splits = ControllerSplits(policy)
     splits.remember(demand, change)
     policy.splits = 0

@@ -1,6 +1,7 @@
 """Replies of region controllers as the runner reads them."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -30,7 +31,13 @@ class PlanningClient(ControllerClient):
         super().__init__(("127.0.0.1", 1))
         self.wired, self.unlit = wired, CircuitSet.of(dark.split())
 
-    def demand(self, matrix: Any, policy: str = "mixnet", servers: Any = None) -> dict[str, Any]:
+    def demand(
+        self,
+        matrix: Any,
+        policy: str = "mixnet",
+        servers: Any = None,
+        all_to_alls: Mapping[str, int] | None = None,
+    ) -> dict[str, Any]:
         """Return the reply to a demand, as JSON carries it."""
         region = self.wired.regions[0]
         owed = DemandMatrix(servers or region.servers, matrix)
