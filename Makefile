@@ -2,6 +2,7 @@
 # make paper           predicts the MixNet paper's tables: out/paper.json, out/paper.html, docs/paper.md
 # make paper-emulated  measures one region of each table with packets, 15 minutes: out/paper-emulated.json, .html
 # make frontier        predicts cost and speed of fabrics with forwarding, 5 minutes: docs/frontier.md, out/frontier.json
+# make frontier-emulated   measures its corner points with packets, 20 minutes
 # make test            installs everything and runs all checks and tests
 # make check           static checks: ruff, mypy, import-linter, documentation
 # make unit | kernel | system   one tier of tests
@@ -22,7 +23,7 @@ bin := .venv/bin
 # Packets and processes share the cores with other work. A rerun is printed with its failure.
 reruns := --reruns 2 --rerun-show-tracebacks
 
-.PHONY: demo paper paper-emulated frontier test check unit kernel system docs bench sabotage conformance base-image format clean setup-run setup-test
+.PHONY: demo paper paper-emulated frontier frontier-emulated test check unit kernel system docs bench sabotage conformance base-image format clean setup-run setup-test
 
 demo: setup-run
 	mkdir -p out
@@ -36,9 +37,19 @@ paper-emulated: setup-run
 	mkdir -p out
 	$(bin)/moefabric paper examples/paper --emulated --json out/paper-emulated.json --report out/paper-emulated.html
 
+corners := mixtral-8x22b mixtral-8x7b llama-moe qwen-moe deepseek-r1 16-servers
+runs = $(patsubst %,--run %,$(wildcard $(corners:%=out/frontier/%.json)))
+
 frontier: setup-run
 	mkdir -p out
-	$(bin)/moefabric frontier examples/paper --json out/frontier.json --page docs/frontier.md
+	$(bin)/moefabric frontier examples/paper $(runs) --json out/frontier.json --page docs/frontier.md
+
+frontier-emulated: setup-run
+	mkdir -p out/frontier
+	for experiment in $(corners); do \
+		$(bin)/moefabric run examples/forwarding-$$experiment.yaml --json out/frontier/$$experiment.json || [ $$? = 3 ]; \
+	done
+	$(MAKE) frontier
 
 test: check unit kernel system
 

@@ -25,7 +25,7 @@ from moefabric.paper.frontier.networks import (
 from moefabric.paper.frontier.pictures import LATENCY_RATE_BPS
 from moefabric.paper.frontier.results import SMALLEST, FrontierResults, Limit, Point, efficient
 from moefabric.paper.frontier.study import CORNER, SETTLE_S
-from moefabric.report.formatting import MISSING, percentage, ratio, usd
+from moefabric.report.formatting import MISSING, deviation, percentage, ratio, usd
 
 Row = Sequence[str]
 
@@ -69,6 +69,7 @@ def page_text(results: FrontierResults) -> str:
         permutation=list(_permutation(results)),
         trace=list(_trace(results)),
         settling=list(_settling(results)),
+        measured=list(_measured(results)),
     )
 
 
@@ -320,3 +321,20 @@ def _settling(results: FrontierResults) -> Iterator[Row]:
             )
             cells.append(f"{_split(optical)}: {free}; {settled}")
         yield policy.title, *cells
+
+
+def _measured(results: FrontierResults) -> Iterator[Row]:
+    """Yield the corner points with packets."""
+    for point in results.measured:
+        rate = MISSING if point.rate_bps is None else rate_text(point.rate_bps)
+        predicted_s = point.predicted_s
+        error = point.iteration_s / predicted_s - 1 if predicted_s else None
+        yield (
+            point.experiment,
+            f"{point.fabric}, {point.optical}+{point.electrical}, {rate}",
+            f"{ratio(point.all_to_all)} ({ratio(point.predicted_all_to_all)})",
+            f"{point.iteration:.3f}",
+            f"{point.iteration_s:.3f} s ({deviation(error)})",
+            ratio(point.efficiency),
+            point.verdict,
+        )

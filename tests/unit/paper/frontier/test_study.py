@@ -1,16 +1,21 @@
 """Jobs, results and pages of the frontier study."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from moefabric.cli.main import main
+from moefabric.core.errors import SpecError
 from moefabric.paper.evaluation import RATES, load_evaluation
+from moefabric.paper.frontier.emulated import measured_points
 from moefabric.paper.frontier.jobs import LAYERS, REGION_SIZES, region_jobs, training_trace_demands
 from moefabric.paper.frontier.networks import (
     EPS,
@@ -23,7 +28,7 @@ from moefabric.paper.frontier.networks import (
 )
 from moefabric.paper.frontier.page import page_text
 from moefabric.paper.frontier.pictures import pictures
-from moefabric.paper.frontier.results import FrontierResults, Limit, Point, efficient
+from moefabric.paper.frontier.results import FrontierResults, Limit, Measured, Point, efficient
 from moefabric.paper.network import NETWORKS, nic_bytes_s
 from moefabric.workload.model import MODELS
 from tests.support.paths import EXAMPLES
@@ -178,3 +183,68 @@ def test_null_model_is_the_split_without_forwarding(study: FrontierResults) -> N
     )
     assert limit.by_nics["8"] == pytest.approx(limit.unlimited)
     assert points[0].all_to_all >= 1
+
+
+@pytest.mark.parametrize(
+    ("experiment", "model", "servers"),
+    [
+        ("mixtral-8x22b", "mixtral-8x22b", 8),
+        ("mixtral-8x7b", "mixtral-8x7b", 8),
+        ("llama-moe", "llama-moe", 8),
+        ("qwen-moe", "qwen-moe", 8),
+        ("deepseek-r1", "deepseek-r1", 8),
+        ("16-servers", "deepseek-r1", 16),
+    ],
+)
+def test_experiments_with_packets_have_the_jobs_of_the_study(
+    experiment: str, model: str, servers: int
+) -> None:
+    document = yaml.safe_load((EXAMPLES / f"forwarding-{experiment}.yaml").read_text())
+    jobs = region_jobs(
+        EXAMPLES / "paper", load_evaluation(EXAMPLES / "paper").jobs, sizes=(servers,)
+    )
+    (job,) = [job for job in jobs if job.model == model]
+    training = job.layers[0].training
+    assert document["model"]["name"] == model
+    assert document["model"].get("experts", MODELS[model].experts) == job.layers[0].model.experts
+    for key in ("ep", "tp", "sequence", "micro_batch"):
+        assert document["training"][key] == getattr(training, key)
+    assert document["wiring"]["regions"][0]["servers"] == servers
+    assert [(f.get("patch_panel_nics", 0), f["electrical"]) for f in document["fabrics"]] == [
+        (0, 8),
+        (7, 1),
+        (7, 1),
+    ]
+
+
+def test_measured_points_compare_iterations_with_the_eps(tmp_path: Path) -> None:
+    def fabric(name: str, policy: str, measured_s: float) -> dict[str, Any]:
+        iteration = {"measured_s": measured_s, "predicted_s": 2.0}
+        return {
+            "fabric": name,
+            "policy": policy,
+            "iterations": [iteration] * 2,
+            "wiring": {"optical_nics": 7, "electrical_nics": 1, "nic_rate_bps": 1e11},
+            "fidelity": {"verdict": "pass"},
+        }
+
+    run = tmp_path / "run.json"
+    results = [fabric("a", "multihop", 2.1), fabric("b", "eps", 2.0)]
+    run.write_text(json.dumps({"experiment": "corner", "results": results}))
+    first, second = measured_points(run)
+    assert (first.fabric, first.iteration, first.predicted_s) == ("a", 1.05, 2.0)
+    assert (second.fabric, second.iteration, second.verdict) == ("b", 1.0, "pass")
+    run.write_text(json.dumps({"experiment": "corner", "results": results[:1]}))
+    with pytest.raises(SpecError, match="policy eps"):
+        list(measured_points(run))
+
+
+def test_page_has_the_measured_points(study: FrontierResults, tmp_path: Path) -> None:
+    assert "Not measured yet" in page_text(study)
+    point = Measured(
+        experiment="corner", fabric="multihop", servers=8, rate_bps=1e11, optical=7, electrical=1,
+        verdict="pass", iteration_s=2.1, predicted_s=2.0, iteration=1.05, all_to_all=1.01,
+        predicted_all_to_all=1.0, efficiency=2.1,
+    )  # fmt: skip
+    text = page_text(study.model_copy(update={"measured": (point,)}))
+    assert "| corner | multihop, 7+1, 100Gb/s | 1.01x (1.00x) | 1.050 | 2.100 s (+5.0 %)" in text
