@@ -37,7 +37,7 @@ paper-emulated: setup-run
 	mkdir -p out
 	$(bin)/moefabric paper examples/paper --emulated --json out/paper-emulated.json --report out/paper-emulated.html
 
-corners := mixtral-8x22b mixtral-8x7b llama-moe qwen-moe deepseek-r1 16-servers
+corners := mixtral-8x22b mixtral-8x7b llama-moe qwen-moe deepseek-r1 16
 runs = $(patsubst %,--run %,$(wildcard $(corners:%=out/frontier/%.json)))
 
 frontier: setup-run

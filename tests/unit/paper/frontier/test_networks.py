@@ -93,6 +93,13 @@ def test_forwarding_rate_leads_from_the_null_model_to_unlimited_forwarding(
     assert all(later <= sooner * (1 + 1e-6) for sooner, later in pairwise(times))
 
 
+def test_large_regions_need_more_than_a_little_forwarding() -> None:
+    """Most pairs have no circuit, so a server has to forward more than a tenth of a NIC."""
+    comparison = Comparison(np.ones((16, 16)) - np.eye(16), 7)
+    times = [comparison.limited_nic_bytes(nics) for nics in (0.0, 0.1, 8.0)]
+    assert times[0] > 1.05 * times[1] > 2 * times[2]
+
+
 def test_partners_that_exchange_all_bytes_use_five_of_eight_nics_of_a_mesh() -> None:
     """One direct circuit, one electrical NIC, and six detours that take two circuits each."""
     demand = np.zeros((8, 8))
