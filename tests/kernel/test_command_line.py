@@ -20,6 +20,7 @@ from emulator.linux.processes import marked_pids
 from emulator.linux.waiting import Deadline
 from moefabric.runner.fidelity import CPU_STEAL_LIMIT
 from tests.support.attempts import measurements
+from tests.support.fabrics import MESH
 from tests.support.namespaces import Island, must
 from tests.support.paths import REPOSITORY
 
@@ -35,6 +36,16 @@ nic_rate: 100Gb/s
 nics: {{optical: 2, electrical: 1}}
 regions:
   - servers: 2
+    ocs: {{settle: 25ms}}
+scale: {{bytes: 2000}}
+"""
+FORWARDING = """
+fabric: {name}
+gpus_per_server: 8
+nic_rate: 100Gb/s
+nics: {{optical: 3, electrical: 1, forwarding: {forwarding}}}
+regions:
+  - servers: 4
     ocs: {{settle: 25ms}}
 scale: {{bytes: 2000}}
 """
@@ -180,6 +191,39 @@ def test_programs_use_eps_and_circuits(lab: Home) -> None:
     assert 0.75 < optical_bps / GOODPUT_BPS < 1.1
     assert sent_bytes(lab, "s0/o0") > 5e6, "the flow followed the light"
     assert sent_bytes(lab, "s0/e0") - before < 1e5
+
+
+def rules_used(home: Home, forwarding: str) -> set[str]:
+    """Return the rules by which pings leave and pass servers on a fabric with or without trees."""
+    text = FORWARDING.format(name=f"cli-{forwarding}", forwarding=forwarding)
+    home.must("up", home.write("forwarding.yaml", text))
+    try:
+        home.must("light", *MESH[:2], *MESH[3:])  # s0 and s1 have no circuit to each other
+        before = packets_by_rule(home)
+        for address in ("10.0.1.1", "10.0.2.1"):
+            home.must("exec", "s0", "--", "ping", "-c", "20", "-i", "0.02", address)
+        after = packets_by_rule(home)
+    finally:
+        home.must("down", f"cli-{forwarding}")
+    return {rule for rule, packets in after.items() if packets - before.get(rule, 0) >= 20}
+
+
+def packets_by_rule(home: Home) -> dict[str, int]:
+    """Return the packets that each rule of a server switch has carried."""
+    return {
+        rule["rule"]: rule["packets"]
+        for controller in json.loads(home.must("inspect", "--json"))["controllers"]
+        for switch, rules in controller["counters"].items()
+        for rule in rules
+        if switch[0] == "s"
+    }
+
+
+def test_programs_take_the_same_route_with_relay_trees_and_without(home: Home) -> None:
+    without, with_trees = (rules_used(home, forwarding) for forwarding in ("none", "switch"))
+    assert without == with_trees
+    assert "s0: to s2 by s0/o1 (light)" in without
+    assert any(rule.startswith("s0: to ") and "by s0/e0" in rule for rule in without)
 
 
 def test_flow_survives_changes_of_circuits(lab: Home) -> None:

@@ -1,4 +1,7 @@
-"""A job on packets that loses a GPU, a server and a controller, by schedule and by hand."""
+"""A job on packets that loses a GPU, a server and a controller, by schedule and by hand.
+
+Another one, whose servers forward for each other, loses a NIC, an OCS port and a server.
+"""
 
 import json
 import os
@@ -6,13 +9,17 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.planner.multihop import MULTIHOP
+from tests.support.fabrics import fabric
 from tests.support.namespaces import island
 from tests.support.paths import REPOSITORY
 
@@ -21,7 +28,7 @@ EXPERIMENT = """
 experiment: through
 model: {{name: mixtral-8x7b, layers: 1}}
 training: {{ep: 8, tp: 4, sequence: 4096, micro_batch: 8, iterations: {iterations}, schedule: {schedule}}}
-gating: {{matrix: {repository}/examples/data/gating-8x8.json}}
+gating: {{matrix: {gating}}}
 wiring:
   nic_rate: 100Gb/s
   backup: {{servers: 1}}
@@ -29,11 +36,13 @@ wiring:
     - servers: 4
       ocs: {{settle: 25ms}}
 fabrics:
-  - {{name: mixnet, optical: 2, electrical: 1, policy: mixnet}}
+  - {fabric}
 scale: {{bytes: 500, dilation: 2}}
 controller_timeout: 1s
 failures: {failures}
 """
+MIXNET = "{name: mixnet, optical: 2, electrical: 1, policy: mixnet}"
+FORWARDING = "{name: multihop, optical: 3, electrical: 1, policy: multihop}"
 PLANNED = """
   - {kind: gpu, targets: [s1/3], iteration: 1, collective: 1, after: 5ms, clear: {iteration: 2}}
   - {kind: server, targets: [s3], iteration: 2, collective: 1, after: 5ms, clear: {iteration: 3}}
@@ -41,6 +50,13 @@ PLANNED = """
   - {kind: controller, targets: [r0], iteration: 4, mode: stop, clear: {iteration: 5}}
   - {kind: nic, targets: [s2/o0, s2/o1, s2/e0], iteration: 5, collective: 1, after: 5ms, clear: {iteration: 6}}
 """
+WITH_FORWARDING = """
+  - {kind: nic, targets: [s0/o0], iteration: 1, collective: 1, after: 5ms, clear: {iteration: 3}}
+  - {kind: ocs-port, targets: [s3/o1], iteration: 3, collective: 1, after: 5ms, clear: {iteration: 5}}
+  - {kind: server, targets: [s2], iteration: 5, collective: 1, after: 5ms, clear: {iteration: 6}}
+"""
+IN_PAIRS = [[8000 if (a // 2) ^ (b // 2) == 1 else 2000 for b in range(8)] for a in range(8)]
+"""Tokens that ranks send experts: most of them go from s0 to s1, s1 to s0, s2 to s3, s3 to s2."""
 
 pytestmark = [
     pytest.mark.kernel,
@@ -61,13 +77,22 @@ class RunLab:
         return {**os.environ, "MOEFABRIC_RUN_DIR": str(self.folder / "run")}
 
     def start(
-        self, iterations: int, failures: str, schedule: str = "lockstep"
+        self,
+        iterations: int,
+        failures: str,
+        schedule: str = "lockstep",
+        fabric: str = MIXNET,
+        gating: Path = REPOSITORY / "examples/data/gating-8x8.json",
     ) -> "subprocess.Popen[str]":
         """A run of that many iterations."""
         file = self.folder / "through.yaml"
         file.write_text(
             EXPERIMENT.format(
-                iterations=iterations, repository=REPOSITORY, failures=failures, schedule=schedule
+                iterations=iterations,
+                failures=failures,
+                schedule=schedule,
+                fabric=fabric,
+                gating=gating,
             )
         )
         words = [*self.before, MOEFABRIC, "run", str(file), "--json", str(self.folder / "out.json")]
@@ -154,3 +179,48 @@ def test_failures_injected_by_hand_are_survived_and_reported(lab: RunLab) -> Non
     [failure] = lab.result["failures"]
     assert (failure["kind"], failure["what"], failure["ok"]) == ("gpu", ["s2/1"], True)
     assert {c["kind"] for c in lab.result["collectives"]} == {"dispatch", "combine", "tensor"}
+
+
+def test_job_survives_the_loss_of_a_nic_a_port_and_a_relay_on_forwarded_paths(lab: RunLab) -> None:
+    gating = lab.folder / "pairs.json"
+    gating.write_text(json.dumps({"num_global_tokens_per_expert": IN_PAIRS}))
+    run = lab.start(8, WITH_FORWARDING, fabric=FORWARDING, gating=gating)
+    output, _ = run.communicate(timeout=90)
+    assert run.returncode in (0, 3), output  # a busy machine may make it invalid, and never a fault
+    result = lab.result
+    nic, port, server = result["failures"]
+    assert [(f["kind"], f["iteration"], f["ok"]) for f in result["failures"]] == [
+        ("nic", 1, True),
+        ("ocs-port", 3, True),
+        ("server", 5, True),
+    ]
+    assert max(f["detected_s"] for f in (nic, port)) < 0.5
+    assert max(f["recovered_s"] for f in (nic, port)) < 0.5
+    assert server["detected_s"] < 1.0
+    assert server["recovered_s"] < 1.9
+    assert server["action"] == "s2 by s4; the iteration starts anew"
+    integrity = result["integrity"]
+    assert integrity["bytes_sent"] == integrity["bytes_received"]
+    assert integrity["lost_transfers"] == integrity["corrupt"] == 0
+    assert not [c["misrouted"] for c in result["collectives"] if c["misrouted"]]
+    undisturbed = [c for c in result["collectives"] if not c["failures"]]
+    assert {0, 2, 4} <= {c["iteration"] for c in undisturbed}, "plans know what is left or back"
+    whole, without_nic, without_port, without_server = (plans(undisturbed, n) for n in (0, 2, 4, 5))
+    assert len(whole) == 1
+    assert whole.isdisjoint(without_nic | without_port | without_server), "they are split anew"
+    assert plans(undisturbed, 7) == whole
+    for c in (c for c in undisturbed if c["iteration"] < 5):  # queues keep bytes of a lost attempt
+        assert c["bytes_by_light"] == pytest.approx(c["bytes_planned_by_light"], rel=0.02)
+    wired = replace(fabric(3, 1), forwarding=True)
+    demand = DemandMatrix(wired.servers, result["demand"])
+    mesh = CircuitSet.of("~".join(ends) for ends in result["circuits"])
+    assert MULTIHOP.split(wired, demand, mesh).forwarded_bytes > 0.05 * demand.array.sum()
+
+
+def plans(collectives: Sequence[Mapping[str, Any]], iteration: int) -> set[tuple[float, int]]:
+    """Return the predicted milliseconds and the bytes planned by light of each collective."""
+    return {
+        (round(1e3 * c["predicted_s"], 3), c["bytes_planned_by_light"])
+        for c in collectives
+        if c["iteration"] == iteration
+    }

@@ -75,6 +75,19 @@ def lit_fabrics(draw: st.DrawFn) -> tuple[Fabric, CircuitSet]:
 
 @settings(deadline=None)
 @given(lit_fabrics())
+def test_packets_of_no_tree_take_the_same_route_with_and_without_trees(
+    case: tuple[Fabric, CircuitSet],
+) -> None:
+    wired, lit = case
+    without, with_trees = (replace(wired, forwarding=on) for on in (False, True))
+    a, b = switched(without, lit), switched(with_trees, lit)
+    for src, dst in permutations(wired.servers, 2):
+        for mark in marks(without):
+            assert a.route(src, dst, mark, lit) == b.route(src, dst, mark, lit)
+
+
+@settings(deadline=None)
+@given(lit_fabrics())
 def test_every_packet_reaches_its_server_however_it_is_marked(
     case: tuple[Fabric, CircuitSet],
 ) -> None:
