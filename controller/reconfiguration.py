@@ -61,9 +61,9 @@ def apply_changes(switches: PacketSwitches, changes: Sequence[RuleChange]) -> No
     """
     errors, unsafe = list[str](), frozenset[str]()
     for number, change in enumerate(changes):
-        add = frozenset(rule for rule in change.add if not tree_marks([rule]) & unsafe)
+        safe = frozenset(r for r in change.add if r.path not in unsafe) if unsafe else change.add
         try:
-            switches.apply(RuleChange(change.delete, add))
+            switches.apply(RuleChange(change.delete, safe))
         except UnconfirmedError as error:
             errors.append(str(error))
             absent = error.switches

@@ -16,7 +16,7 @@ Its agent receives a transfer and sends it again, both without a mark, so there 
 Packets without a mark take the first circuit of their two servers.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -269,9 +269,9 @@ def rule_changes(
     """Return the changes from current circuit rules to others, in an order that makes no loop.
 
     Switches change at different instants. Packets could circulate between a switch with a tree's
-    old rules and one with its new rules. So a switch whose rules of a tree change loses all of them
-    before any switch gets new ones. Each packet then meets rules of one tree only, and takes the
-    EPS where it meets none.
+    old rules and one with its new rules. So all rules of trees that change are removed before any
+    new one is added, and with them a switch's rule of the same tree for the rest of the region.
+    Each packet then meets rules of one tree only, and takes the EPS where it meets none.
 
     That fails where the EPS reaches a server over its relay's circuit, or where there is no EPS: a
     packet that has left its tree may come back to it. With `drop`, switches drop it meanwhile.
@@ -284,28 +284,30 @@ def rule_changes(
     Returns:
         One or more changes. All switches must confirm each of them before the next one.
     """
-    before, after = _rules_by_tree(current), _rules_by_tree(target)
-    changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-    drops = frozenset(Rule(switch, "*", DROP, mark, light=True) for switch, mark in changed if drop)
-    without = target
-    if drops or changed & before.keys():
-        without = target.difference(*(after.get(key, ()) for key in changed))
-    steps = current, current | drops, without | drops, target | drops, target
-    changes = (RuleChange.between(*pair) for pair in pairwise(steps))
-    return tuple(change for change in changes if not change.is_empty) or (
-        RuleChange.between((), ()),
+    differing = current ^ target
+    changed = {(rule.switch, rule.path) for rule in differing if _is_of_tree(rule)}
+    servers = {rule.switch for rules in (current, target) for rule in rules}
+    before, after = (
+        frozenset(
+            rule
+            for rule in rules
+            if (rule.switch, rule.path) in changed
+            and (rule in differing or rule.to not in servers)  # the latter is for a whole region
+        )
+        for rules in (current, target)
     )
+    drops = frozenset(Rule(switch, "*", DROP, mark, True) for switch, mark in changed if drop)
+    current, target = (current & differing) | before, (target & differing) | after
+    without = target - after if before or drops else target
+    steps = current, current | drops, without | drops, target | drops, target
+    changes = [RuleChange.between(*pair) for pair in pairwise(steps)]
+    return tuple(change for change in changes if not change.is_empty) or tuple(changes[:1])
 
 
 def tree_marks(rules: Iterable[Rule]) -> frozenset[str]:
     """Return the marks of the relay trees that some rules belong to."""
-    return frozenset(mark for _, mark in _rules_by_tree(rules))
+    return frozenset(rule.path for rule in rules if rule.path and _is_of_tree(rule))
 
 
-def _rules_by_tree(rules: Iterable[Rule]) -> dict[tuple[str, str], frozenset[Rule]]:
-    """Return the rules of relay trees by (switch, mark)."""
-    found: defaultdict[tuple[str, str], set[Rule]] = defaultdict(set)
-    for rule in rules:
-        if rule.light and rule.path and rule.path[0] == "r":
-            found[rule.switch, rule.path].add(rule)
-    return {key: frozenset(those) for key, those in found.items()}
+def _is_of_tree(rule: Rule) -> bool:
+    return rule.path is not None and rule.path[0] == "r"
