@@ -50,7 +50,7 @@ STATIC_POLICIES: Final = ("eps", *PATCH_PANEL_POLICIES)
 """Policies that don't change circuits while a job runs."""
 FORWARDING_POLICIES: Final = ("multihop", "mixnet-multihop", "joint-multihop")
 """Policies whose split sends bytes through other servers."""
-SPLITTING_POLICIES: Final = ("spill", "joint", *FORWARDING_POLICIES)
+SPLITTING_POLICIES: Final = ("spill", "joint", "uniform", "expander", *FORWARDING_POLICIES)
 """Policies that divide a pair's bytes among its paths by the demand of all pairs."""
 
 

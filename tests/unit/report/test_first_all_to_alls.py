@@ -114,7 +114,9 @@ def test_demand_of_the_split_is_named() -> None:
 
 
 def test_picture_shows_waiting_sending_and_prediction_relative_to_eps() -> None:
-    drawn = first_all_to_alls_picture(RunResult.model_validate(RUN))
+    much_longer = entry("much-longer", "block", 0.2, 0.2)
+    run = {**RUN, "results": [*RUN["results"], much_longer]}
+    drawn = first_all_to_alls_picture(RunResult.model_validate(run))
     root = ET.fromstring(drawn)
     texts = ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
     assert [name for name in ("waits", "foresees", "eps") if name in texts] == [
@@ -136,8 +138,10 @@ def test_picture_shows_waiting_sending_and_prediction_relative_to_eps() -> None:
     _, *waiting = widths["waiting"]
     _, *sending = widths["sending"]
     unit = sending[2]
-    assert waiting == pytest.approx([0.52 * unit, 0.52 * unit, 0.0], abs=0.01)
-    assert sending == pytest.approx([1.98 * unit, 1.68 * unit, unit], abs=0.02), "cut at 2.5"
+    assert waiting == pytest.approx([0.52 * unit, 0.52 * unit, 0.0, 0.52 * unit], abs=0.01)
+    cut = (3 - 0.52) * unit
+    assert sending == pytest.approx([2.0 * unit, 1.68 * unit, unit, cut], abs=0.02)
+    assert "4.00x, +0.0 %" in texts
 
 
 def test_picture_without_a_baseline_is_refused() -> None:
