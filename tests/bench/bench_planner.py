@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ import pytest
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import flows
+from moefabric.planner.assumed_split import assumed_split
 from moefabric.planner.deadline_circuits import deadline_bound_s
 from moefabric.planner.joint import best_circuits
 from moefabric.planner.mixnet import algorithm1_order, htsim_order
@@ -28,8 +29,9 @@ from moefabric.planner.multihop import multihop_split, relay_program
 from moefabric.planner.pair_order import PairOrder, circuit_counts
 from moefabric.planner.plan import POLICIES, plan
 from moefabric.planner.policy import Array
+from moefabric.planner.robust_split import robust_split
 from moefabric.planner.waterfill import circuit_rate, completion_s
-from moefabric.simulator.fluid import predict
+from moefabric.simulator.fluid import bound_s, predict
 from tests.support.paths import EXAMPLES
 from tests.support.planner_cases import demand_matrix, eps_links, fabric
 
@@ -150,6 +152,55 @@ def test_multihop_splits_within_a_hundredth_of_the_program_in_5_to_50_ms(
         )
         assert max(ratios) <= 1.01
         assert median(durations) <= most_ms
+
+
+def test_robust_split_of_eight_steps_suits_the_next_one_in_50_ms() -> None:
+    """Steps of the training run on 8 servers in a mesh; times relative to the busiest server's."""
+    wired = replace(fabric(1, 8, 7, 1), forwarding=True)
+    region, counts = wired.regions[0], np.load(TRACE)["counts"]
+
+    def demand(step: int, layer: int) -> DemandMatrix:
+        return DemandMatrix(region.servers, counts[step, layer].reshape(8, 8, 2).sum(axis=2) * 1e6)
+
+    lit = POLICIES["multihop"].circuits(wired, region, demand(0, 0), CircuitSet())
+    places = [(step, layer) for step in (60, 200, 400, 600, 800, 1000, 1150) for layer in range(4)]
+
+    def after(assumed: Callable[[list[DemandMatrix]], Sequence[DemandMatrix]]) -> tuple[float, str]:
+        ratios, forwarded = [], []
+        for step, layer in places:
+            history = [demand(step - number, layer) for number in range(1, 17)]
+            owed = demand(step, layer)
+            split = assumed_split(wired, multihop_split, owed, lit, assumed(history) or (owed,))
+            predicted_s = predict(wired, lit, flows(wired, lit, split)).seconds
+            ratios.append(predicted_s / bound_s(wired, owed))
+            forwarded.append(100 * split.forwarded_bytes / owed.total_bytes)
+        text = f"{np.mean(ratios):.2f}, at most {max(ratios):.2f}; {np.mean(forwarded):.1f} %"
+        return float(np.mean(ratios)), text
+
+    def total(history: list[DemandMatrix]) -> Sequence[DemandMatrix]:
+        relative = [step.array / step.busiest_bytes for step in history[:8]]
+        return (DemandMatrix(region.servers, 1e9 * sum(relative)),)
+
+    print("\nsplit for earlier steps: time of the next step to its bound, bytes forwarded")
+    found = {}
+    for name, assumed in {
+        "itself": lambda _: (),
+        "the last": lambda history: history[:1],
+        "the sum of 8": total,
+        "2 steps": lambda history: history[:2],
+        "4 steps": lambda history: history[:4],
+        "8 steps": lambda history: history[:8],
+        "16 steps": lambda history: history[:16],
+    }.items():
+        found[name], text = after(assumed)
+        print(f"  {name:>12} {text}")
+    eight = [demand(step, 0) for step in range(8)]
+    robust_split(wired, eight, lit)
+    least_s, _ = cpu_seconds(partial(robust_split, wired, eight, lit))
+    print(f"  robust split of 8 steps: {1e3 * least_s:.0f} ms")
+    assert found["itself"] < found["8 steps"] < 0.9 * found["the last"]
+    assert found["8 steps"] < 0.9 * found["the sum of 8"]
+    assert least_s <= 0.050
 
 
 @pytest.mark.parametrize(

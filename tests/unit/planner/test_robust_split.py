@@ -12,10 +12,12 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Share, Split, flows
 from moefabric.core.topology import Fabric
 from moefabric.planner.assumed_split import assumed_split
+from moefabric.planner.plan import POLICIES
 from moefabric.planner.robust_split import robust_split
 from moefabric.planner.waterfill import optimal_split
 from moefabric.simulator.fluid import bound_s, predict
 from moefabric.workload.gating import read_gating
+from tests.support import planner_cases
 from tests.support.fabrics import MESH, fabric
 from tests.support.paths import EXAMPLES
 from tests.support.planner_cases import demand_matrix
@@ -107,6 +109,24 @@ def test_what_a_server_forwards_is_limited_by_its_rate() -> None:
     owed[0, 1] = 6e9
     [share] = robust_split(wired, [DemandMatrix(SERVERS, owed)], CIRCUITS)
     assert dict(share.forwarded) == pytest.approx({"s2": 1e9, "s3": 1e9})
+
+
+@pytest.mark.parametrize("servers", [4, 8])
+def test_no_proportions_suit_every_permutation(servers: int) -> None:
+    """In a mesh, the best are even over relays: 2 n / (n + 2) times the time that NICs allow."""
+    wired = replace(planner_cases.fabric(1, servers, servers - 1, 1), forwarding=True)
+    mesh = POLICIES["uniform"].circuits(
+        wired, wired.regions[0], DemandMatrix(wired.servers, np.eye(servers)), CircuitSet()
+    )
+    shifts = [np.roll(np.eye(servers) * 1e9, shift, axis=1) for shift in range(1, servers)]
+    demands = [DemandMatrix(wired.servers, shift) for shift in shifts]
+    split = robust_split(wired, demands, mesh)
+    worst = max(
+        seconds(wired, assumed_split(wired, lambda *_: split, owed, mesh, demands), mesh)
+        / bound_s(wired, owed)
+        for owed in demands
+    )
+    assert worst == pytest.approx(2 * servers / (servers + 2), rel=1e-5)
 
 
 def test_patch_panel_alone_needs_no_eps() -> None:
