@@ -144,6 +144,15 @@ def test_picture_shows_waiting_sending_and_prediction_relative_to_eps() -> None:
     assert "4.00x, +0.0 %" in texts
 
 
+def test_error_of_the_baseline_changes_no_other_bar() -> None:
+    eps = {"fabric": "eps", "policy": "eps"}
+    for measured_s in (0.05, 0.06):
+        first = {"exposed_s": measured_s, "predicted_exposed_s": 0.05}
+        results = [{**eps, "first_all_to_all": first}, entry("waits", "block", 0.1, 0.1)]
+        drawn = first_all_to_alls_picture(RunResult.model_validate({"results": results}))
+        assert "2.00x, +0.0 %" in drawn
+
+
 def test_picture_without_a_baseline_is_refused() -> None:
     run = RunResult.model_validate({**RUN, "results": RUN["results"][:2]})
     with pytest.raises(SpecError, match="results: exposed times are relative to eps"):
