@@ -127,7 +127,8 @@ def run_case(case: Case) -> dict[str, Any]:
             for flow, rate_bps in zip(case.flows, prediction.rates_bps, strict=True)
         ]
         before, runs = _uplink_bytes(case.fabric), [fleet.run(1, paced)]
-        # Other work only delays transfers, so that the best of several runs counts.
+        # Other work only delays transfers, and greedy flows share an uplink unequally at first:
+        # the best of several runs counts.
         while _seconds(runs[-1]) > 1.05 * prediction.seconds and len(runs) < ATTEMPTS:
             runs.append(fleet.run(len(runs) + 1, paced))
         sent = _uplink_bytes(case.fabric) - before
