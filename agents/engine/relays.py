@@ -22,8 +22,8 @@ from agents.engine.requests import os_error_text
 from agents.engine.resources import DataConnection, Resources
 from agents.engine.tcp import set_dscp, total_retransmits
 
-PIECES = 128  # parts in which a long transfer passes: it ends this share of its duration later
-PIECE = 128 * 1024  # bytes of the largest part
+PIECES = 128  # parts in which a transfer passes, if they are no larger than PIECE
+PIECE = 128 * 1024
 ANSWERS = 64 * wire.ACKNOWLEDGEMENT.size  # bytes of acknowledgements read at once
 
 

@@ -18,10 +18,10 @@ pytestmark = [
 SCRIPT = Path(__file__).with_name("forwarded_transfers.py")
 
 
-def result_of(action: str, folder: Path) -> dict[str, Any]:
+def result_of(folder: Path, *action: str) -> dict[str, Any]:
     """Run the script in a new network namespace and return what it prints."""
     process = subprocess.run(
-        ["unshare", "--net", sys.executable, str(SCRIPT), action],
+        ["unshare", "--net", sys.executable, str(SCRIPT), *action],
         env=os.environ | {"MOEFABRIC_RUN_DIR": str(folder), "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
@@ -34,7 +34,7 @@ def result_of(action: str, folder: Path) -> dict[str, Any]:
 
 
 def test_bytes_arrive_whole_and_are_counted_at_every_hop(tmp_path: Path) -> None:
-    for kind, result in result_of("compare", tmp_path).items():
+    for kind, result in result_of(tmp_path, "compare", "16000000").items():
         assert result["whole"], result["why"]
         # Four flows, each with four ports on a circuit and four more on a second one.
         assert result["ports"] == (16 if kind == "direct" else 32)
@@ -43,7 +43,7 @@ def test_bytes_arrive_whole_and_are_counted_at_every_hop(tmp_path: Path) -> None
 
 
 def test_relay_that_dies_ends_its_transfers_by_name(tmp_path: Path) -> None:
-    result = result_of("death", tmp_path)
+    result = result_of(tmp_path, "death")
     assert result["lost"] == ["s1"]
     assert "agent s1: its control channel" in result["text"]
     assert result["sender"].startswith("connection to s2 by r1 over s1 at 10.0.1.1 port ")
