@@ -29,6 +29,7 @@ from moefabric.core.forwarding import circuit_rules
 from moefabric.core.ocs import OcsDriver, Verification
 from moefabric.core.rules import eps_rules, server_rules
 from moefabric.core.topology import Region
+from moefabric.planner.relay_program import load_solver
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,8 @@ def serve(wiring: FabricWiring, region: Region | None) -> None:
         ControlError: if an address is in use.
     """
     green.start_hub()
+    if region and wiring.fabric.forwarding:
+        load_solver()
     stop_receiver, stop_sender = socket.socketpair()
     stop_sender.setblocking(False)
     signal.set_wakeup_fd(stop_sender.fileno(), warn_on_full_buffer=False)

@@ -11,6 +11,7 @@ method has a start that needs no first phase and is few steps from the optimum i
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from math import inf
 from typing import Any, Final
 
@@ -57,6 +58,12 @@ class RelaySplit:
     light: Array
     eps: Array
     forwarded: Mapping[tuple[int, int, str], float]
+
+
+def load_solver() -> None:
+    """Import the solver, for which the first program would otherwise wait about half a second."""
+    import_module("scipy.optimize")
+    import_module("scipy.sparse")
 
 
 class RelayProgram:

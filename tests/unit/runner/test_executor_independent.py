@@ -98,10 +98,12 @@ class SlowController:
 
         Without an entry it is in time.
         """
+        self.outlooks: list[Outlook] = []
         self.requests, self.gone = 0, False
 
     def reconfigure(self, demand: DemandMatrix, outlook: Outlook) -> CircuitChange:
         self.requests += 1
+        self.outlooks.append(outlook)
         answer = self.answers.pop(0) if self.answers else 0.0
         if isinstance(answer, ControlError):
             self.gone = True
@@ -166,6 +168,14 @@ def test_region_runs_its_operations_in_order() -> None:
     assert [c.waited_ns for c in run.collectives] == pytest.approx([25 * MS, 0, 0, 0], abs=NEAR)
     assert [c.expected_wait_s for c in run.collectives] == pytest.approx([0.025, 0, 0, 0])
     assert bench.clock.now_ns() == run.end_ns
+
+
+def test_requests_say_how_many_all_to_alls_are_left() -> None:
+    bench = Bench(2, JobShape(micro_batches=2))
+    bench.run(iterations=3)
+    lefts = [[known.left for known in each.outlooks] for each in bench.controllers.values()]
+    assert lefts == [[24, 20, 16, 12, 8, 4]] * 2
+    assert all(o.alike == o.left for each in bench.controllers.values() for o in each.outlooks)
 
 
 def test_slow_settling_is_not_predicted() -> None:
