@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http import HTTPStatus
 from http.client import HTTPConnection
 from http.server import ThreadingHTTPServer
@@ -49,10 +50,11 @@ class ObservedSwitches(MemorySwitches):
 
 
 class Bench:
-    def __init__(self) -> None:
-        self.ocs, self.switches = MemoryOcs(FABRIC, REGION), ObservedSwitches(FABRIC)
+    def __init__(self, wired: Fabric = FABRIC) -> None:
+        region = wired.regions[0]
+        self.ocs, self.switches = MemoryOcs(wired, region), ObservedSwitches(wired)
         self.controller = Controller(
-            FABRIC, REGION, self.switches, Reconciler(self.ocs, self.switches)
+            wired, region, self.switches, Reconciler(self.ocs, self.switches)
         )
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
@@ -99,6 +101,20 @@ def test_demand_uses_mixnet_by_default(bench: Bench) -> None:
     assert (
         bench.ask("POST", "/demand", {"demand": DEMAND, "policy": "eps"})[1]["circuits_after"] == []
     )
+
+
+def test_demand_moves_circuits_only_where_the_all_to_alls_to_come_make_up_for_it() -> None:
+    """Ten milliseconds of settling against a millisecond in each all-to-all."""
+    ocs = Ocs("ocs0", 6, 10_000_000)
+    slow = Bench(replace(FABRIC, regions=(replace(REGION, ocs=ocs),)))
+    slow.controller.adopt()
+    lit = ["s0/o0~s2/o0", "s1/o0~s2/o1"]
+    slow.ask("POST", "/light", {"circuits": lit})
+    request = {"demand": [[0, 3e7, 0], [3e7, 0, 0], [0, 0, 0]], "policy": "joint"}
+    few, many = ({"alike": count, "left": count} for count in (2, 200))
+    assert slow.ask("POST", "/demand", request | {"all_to_alls": few})[1]["circuits_after"] == lit
+    moved = slow.ask("POST", "/demand", request | {"all_to_alls": many})[1]["circuits_after"]
+    assert moved == ["s0/o0~s1/o0", "s0/o1~s1/o1"]
 
 
 def test_light_lights_exactly_the_named_circuits(bench: Bench) -> None:

@@ -105,16 +105,21 @@ def forwarded(wired: Fabric, lit: CircuitSet, src: str, dst: str, root: str) -> 
     return tuple(links)
 
 
-def least_s(wired: Fabric, lit: CircuitSet, demand: DemandMatrix) -> float:
-    """Return the optimum over circuits, the EPS and all relay trees, with the rules' own routes."""
+def least(wired: Fabric, lit: CircuitSet, demand: DemandMatrix) -> tuple[float, float]:
+    """Return the optimum over circuits, the EPS and all relay trees, with the rules' own routes.
+
+    Returns:
+        The least time, and the least bytes forwarded in that time, counted at each server.
+    """
     servers, rate = demand.servers, circuit_rate(wired)
     eps = EpsLinks.of(wired, servers) if wired.leaves else None
     link_number: dict[tuple[str, str], int] = {}
     columns: list[dict[int, float]] = []
+    forwards: list[float] = []
     pair_of_column: list[int] = []
     pairs = list(demand.pairs())
     if not pairs:
-        return 0.0
+        return 0.0, 0.0
     total = sum(owed for _, _, owed in pairs)
     eps_budget = np.zeros(0) if eps is None else eps.budget
     for number, (src, dst, _) in enumerate(pairs):
@@ -137,6 +142,8 @@ def least_s(wired: Fabric, lit: CircuitSet, demand: DemandMatrix) -> float:
             load = eps.loads(alone)
             options.append({-1 - i: float(load[i]) for i in np.flatnonzero(load).tolist()})
         columns += options
+        forwards += [0.0] * bool(direct) + [len(links) / 2 - 1 for links in ways]
+        forwards += [0.0] * (eps is not None)
         pair_of_column += [number] * len(options)
     rates = [goodput_bps(wired, link) / 8 for link in link_number]
     capacity = np.concatenate([rates, eps_budget]) / rate
@@ -154,16 +161,19 @@ def least_s(wired: Fabric, lit: CircuitSet, demand: DemandMatrix) -> float:
         (np.ones(len(columns)), (pair_of_column, np.arange(len(columns)))),
         shape=(len(pairs), len(columns) + 1),
     )
-    solution = linprog(
-        [0.0] * len(columns) + [1.0],
-        A_ub=coo_array((values, (rows, numbers)), shape=shape),
-        b_ub=np.zeros(len(capacity)),
-        A_eq=equal,
-        b_eq=[owed / total for _, _, owed in pairs],
-        method="highs",
-    )
-    assert solution.success, solution.message
-    return float(solution.fun) * total / rate
+    known = {
+        "A_ub": coo_array((values, (rows, numbers)), shape=shape),
+        "b_ub": np.zeros(len(capacity)),
+        "A_eq": equal,
+        "b_eq": [owed / total for _, _, owed in pairs],
+        "method": "highs",
+    }
+    soonest = linprog([0.0] * len(columns) + [1.0], **known)
+    assert soonest.success, soonest.message
+    in_time = [(0.0, None)] * len(columns) + [(0.0, soonest.fun * (1 + 1e-7))]
+    fewest = linprog([*forwards, 0.0], bounds=in_time, **known)
+    assert fewest.success, fewest.message
+    return float(soonest.fun) * total / rate, float(fewest.fun) * total
 
 
 def forwarding_links(wired: Fabric, links: Route) -> list[Link]:
@@ -264,7 +274,7 @@ def test_forwarding_is_never_later_than_spilling_over_the_same_circuits(
 @settings(max_examples=100, deadline=None)
 def test_splits_end_within_a_hundredth_of_the_optimum(situation: Situation) -> None:
     wired, demand, lit = situation
-    optimum_s = least_s(wired, lit, demand)
+    optimum_s, _ = least(wired, lit, demand)
     split = relay_program(wired, demand.servers, lit).split(off_diagonal(demand), exact=True)
     assert split.seconds == pytest.approx(optimum_s, rel=1e-5)
     assert predicted_s(wired, lit, demand) <= optimum_s * WITHIN_A_HUNDREDTH
@@ -288,6 +298,16 @@ def test_splits_of_large_regions_end_within_a_hundredth_of_the_optimum(
     program = relay_program(wired, wired.servers, lit_evenly(wired))
     exact, fast = program.split(owed, exact=True), program.split(owed)
     assert exact.seconds * (1 - 1e-6) <= fast.seconds <= exact.seconds * WITHIN_A_HUNDREDTH
+
+
+def test_paths_are_added_until_a_large_region_ends_within_a_hundredth_of_the_optimum() -> None:
+    """Of this demand, the first paths alone end 1.2 % late."""
+    wired, draw = fabric(20, 4, 2), np.random.default_rng(2)
+    owed = np.eye(20)[draw.permutation(20)] + 0.02 * draw.random((20, 20))
+    np.fill_diagonal(owed, 0.0)
+    program = relay_program(wired, wired.servers, lit_evenly(wired))
+    exact, fast = program.split(owed, exact=True), program.split(owed)
+    assert fast.seconds <= exact.seconds * 1.005
 
 
 # --- optima --------------------------------------------------------------------------------------
@@ -327,6 +347,24 @@ def test_trees_over_a_full_mesh_are_as_good_as_any_paths(
     best_s = unrestricted_least_s(owed, counts, electrical, circuit_rate(wired))
     demand = DemandMatrix(wired.servers, owed)
     assert predicted_s(wired, lit, demand) == pytest.approx(best_s, rel=5e-3)
+
+
+@pytest.mark.parametrize(("optical", "electrical"), [(7, 1), (6, 2), (3, 1), (7, 0)])
+def test_no_split_that_ends_as_soon_forwards_less(optical: int, electrical: int) -> None:
+    wired = fabric(8, optical, electrical)
+    demand, lit = DemandMatrix(wired.servers, training_tokens(700, 2)), lit_evenly(wired)
+    optimum_s, fewest = least(wired, lit, demand)
+    program = relay_program(wired, wired.servers, lit)
+    for exact, tolerance in ((True, 1e-5), (False, 2e-3)):
+        split = program.split(demand.array, exact=exact)
+        planned = flows(wired, lit, shares(demand, split))
+        forwarded = sum(
+            flow.bytes * (len(route(wired, lit, flow)) / 2 - 1)
+            for flow in planned
+            if flow.path[0] == "r"
+        )
+        assert split.seconds == pytest.approx(optimum_s, rel=tolerance)
+        assert 0 < forwarded <= fewest * (1 + tolerance)
 
 
 def test_two_servers_forward_what_a_third_needs() -> None:

@@ -11,6 +11,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import flows
 from moefabric.core.topology import Fabric
+from moefabric.planner.outlook import Outlook
 from moefabric.planner.plan import plan, policy_named
 from moefabric.runner.controller_splits import ControllerSplits
 from moefabric.runner.testbed import HttpRegionController
@@ -39,6 +40,7 @@ class PlanningClient(ControllerClient):
         all_to_alls: Mapping[str, int] | None = None,
     ) -> dict[str, Any]:
         """Return the reply to a demand, as JSON carries it."""
+        self.all_to_alls = all_to_alls
         region = self.wired.regions[0]
         owed = DemandMatrix(servers or region.servers, matrix)
         planned = plan(self.wired, region, owed, policy_named(policy), CircuitSet())
@@ -51,6 +53,14 @@ class PlanningClient(ControllerClient):
             "phases": {},
         }
         return dict(json.loads(json.dumps(reply)))
+
+
+def test_requests_carry_the_all_to_alls_to_come() -> None:
+    client = PlanningClient(FABRIC)
+    HttpRegionController(client, "joint").reconfigure(DEMAND, Outlook(2, 14))
+    assert client.all_to_alls == {"alike": 2, "left": 14}
+    HttpRegionController(client, "joint").reconfigure(DEMAND)
+    assert client.all_to_alls is None
 
 
 @pytest.mark.parametrize("name", ["mixnet", "spill", "joint", "matching"])
