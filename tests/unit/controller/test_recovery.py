@@ -16,7 +16,7 @@ from moefabric.core.errors import ControlError
 from moefabric.core.failures import FailureKind
 from moefabric.core.forwarding import tree_route
 from moefabric.core.paths import relay_paths, relay_root
-from moefabric.core.rules import eps_rules, server_rules
+from moefabric.core.rules import DROP, RuleChange, eps_rules, server_rules
 from moefabric.core.topology import Eps, EpsKind, Fabric, Nic
 from moefabric.planner.plan import POLICIES, plan
 from moefabric.planner.waterfill import EpsLinks
@@ -449,6 +449,33 @@ def test_lost_server_that_confirms_nothing_does_not_keep_trees_from_the_others()
     left = CircuitSet.of(MESH).without_nics(frozenset(FORWARDING.nics("s3")))
     assert bench.route("s0", "s1", "r2") == tree_route(left, "s0", "s1", "s2")
     assert bench.route("s0", "s1", "r3") == bench.route("s0", "s1", "e0")
+
+
+def drops_during_failure(bench: Bench, nic: str) -> bool:
+    """Whether a NIC fails and comes back, and switches drop packets of trees meanwhile."""
+    applied, apply = list[RuleChange](), bench.switches.apply
+
+    def record(change: RuleChange) -> None:
+        applied.append(change)
+        apply(change)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.switches, "apply", record)
+        bench.deliver([nic], up=False)
+        bench.deliver([nic], up=True)
+    assert not [rule for rule in bench.switches.circuit_rules if rule.out == DROP]
+    return any(rule.out == DROP for change in applied for rule in change.add)
+
+
+def test_packets_of_trees_are_dropped_only_while_the_eps_needs_a_relay() -> None:
+    bench = lit(Bench(FORWARDING), *MESH)
+    assert not drops_during_failure(bench, "s0/o0")
+    bench.deliver(["s1/e0"], up=False)
+    assert bench.recovery().relays
+    assert drops_during_failure(bench, "s0/o0")
+    bench.deliver(["s1/e0"], up=True)
+    assert not bench.recovery().relays
+    assert not drops_during_failure(bench, "s0/o0")
 
 
 # --- policies whose circuits stay ----------------------------------------------------------------
