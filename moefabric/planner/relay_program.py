@@ -33,9 +33,9 @@ from moefabric.planner.waterfill import EpsLinks
 
 _FORWARDING_COST: Final = 1e-3
 """Cost of forwarding all bytes once, relative to that of the least time that NICs allow."""
-_LEAST_SHARE: Final = 0.02
+_LEAST_SHARE: Final = 0.03
 """Share of a pair's bytes that the game of prices puts on a path worth considering."""
-_SLACK: Final = 5e-3
+_SLACK: Final = 7e-3
 """Time above the bound, relative to it, at which it needn't be reduced further in large regions."""
 _TOLERANCE: Final = 1e-2
 """Time above the bound, relative to it, up to which considered paths suffice."""
