@@ -6,7 +6,7 @@
 # make test            installs everything and runs all checks and tests
 # make check           static checks: ruff, mypy, import-linter, documentation
 # make unit | kernel | system   one tier of tests
-# make oracle          compares the model with ns-3 and SimGrid, 10 minutes: docs/truth.md, out/oracle.json
+# make oracle          compares the model with ns-3 and SimGrid, 15 minutes: docs/truth.md, out/oracle.json
 # make docs            documentation with the API reference: out/docs/index.html
 # make bench           prints the figures of docs/benchmarks.md and asserts their bounds
 # make sabotage        runs real experiments with deliberate faults and writes docs/sabotage.md

@@ -248,8 +248,12 @@ class _Simulation:
         receiver = ns.PacketSinkHelper("ns3::TcpSocketFactory", there)
         sink = receiver.Install(self.node[flow["dst"]])
         if self.transport["congestion_control"] == "paced":
+            # It sends whole segments only: so many more bytes take the same time.
+            segment = self.mtu - _TCP_IP
+            whole = -(-_size(flow) // segment) * segment
+            rate_bps = flow["rate_bps"] * whole / _size(flow)
             sender = ns.OnOffHelper("ns3::TcpSocketFactory", there)
-            sender.SetConstantRate(ns.DataRate(round(flow["rate_bps"])), self.mtu - _TCP_IP)
+            sender.SetConstantRate(ns.DataRate(round(rate_bps)), segment)
         else:
             sender = ns.BulkSendHelper("ns3::TcpSocketFactory", there)
             sender.SetAttribute("SendSize", ns.UintegerValue(_WRITE_BYTES))
@@ -265,7 +269,7 @@ class _Simulation:
             number = classifier.FindFlow(identity).destinationPort - _FIRST_PORT
             if not 0 <= number < len(self.flows):
                 continue  # acknowledgements
-            # A paced sender fills its last segment.
+            # A paced sender fills its last segment, so that more bytes may arrive.
             received = self.sinks[number].Get(0).GetTotalRx()
             complete = received >= _size(self.flows[number])
             answer[number] = {

@@ -103,7 +103,7 @@ def _survival(
     ]
     yield (
         "order of the fabrics",
-        *(f"{count} pairs reversed" if count else _HOLDS for count in reversed_),
+        *(f"{count} pair{'s' * (count > 1)} reversed" if count else _HOLDS for count in reversed_),
     )
     for name, _, speed_ups in _gained(results, compared):
         model = middle(speed_ups[0])

@@ -9,6 +9,8 @@ from moefabric.report.picture_file import WIDTH, picture_file
 _LEFT, _RIGHT, _ROW = 190.0, 24.0, 40.0
 _LEAST, _LARGEST = 0.5, 3.0
 """Ratios beyond these are drawn at the edges."""
+_LEGEND = 6
+"""Entries of a legend's row."""
 
 
 def completion_strips(results: OracleResults) -> str:
@@ -71,11 +73,15 @@ def fabric_columns(results: OracleResults, group: str) -> str:
         if transport or fabric != INTO_THE_DARK
     }
     high = max(value for value in values.values() if value is not None)
-    up = svg.LinearScale(0.0, high * 1.06, 290, 76)
+    legends = [series[:_LEGEND], series[_LEGEND:]]
+    top = 76 if len(series) <= _LEGEND else 96
+    up = svg.LinearScale(0.0, high * 1.06, 290, top)
     width = (WIDTH - 60 - _RIGHT) / len(fabrics)
     bar = min(22.0, width * 0.8 / len(series))
     title = f"Mean completion time of the all-to-alls of {group}, ms"
-    drawn = [svg.label(16, 22, title, "strong"), svg.legend(20, 50, [(c, n) for n, c, _ in series])]
+    drawn = [svg.label(16, 22, title, "strong")]
+    for row, part in enumerate(legends):
+        drawn.append(svg.legend(20, 50 + 20 * row, [(c, n) for n, c, _ in part]))
     for tick in svg.ticks(0.0, high, 5):
         drawn.append(svg.line(60, up(tick), WIDTH - _RIGHT, up(tick), "grid"))
         drawn.append(svg.label(52, up(tick) + 4, f"{tick:g}", "tick", "end"))

@@ -133,6 +133,8 @@ def test_ns3_completes_an_all_to_all_near_the_models_time_and_loses_packets_in_t
     ns3 = needed(processes.ns3())
     outage = Outage(("s0/e0", "leaf0"), 50e-6, 500e-6)
     dark = Scenario("dark", 9000, ALL_TO_ALL.cables, ALL_TO_ALL.steps, (outage,))
+    flow = replace(ALL_TO_ALL.flows[0], bytes=12e3, rate_bps=96e6)  # 1.3 segments in 1 ms
+    small = replace(ALL_TO_ALL, name="small", steps=(FlowStep((flow,)),))
     cubic = processes.packet_document(ALL_TO_ALL, Transport("cubic"))
     completions = ns3.run(
         [
@@ -141,6 +143,7 @@ def test_ns3_completes_an_all_to_all_near_the_models_time_and_loses_packets_in_t
             processes.packet_document(ALL_TO_ALL, Transport("dctcp")),
             processes.packet_document(dark, Transport("cubic")),
             cubic,
+            processes.packet_document(small, Transport("paced")),
         ]
     )
     bound_s = own_simulators.fluid_bound_s(ALL_TO_ALL)
@@ -152,6 +155,7 @@ def test_ns3_completes_an_all_to_all_near_the_models_time_and_loses_packets_in_t
     assert completions[3].last_s is not None
     assert completions[3].last_s > outage.until_s
     assert completions[4].ends_s == completions[0].ends_s
+    assert completions[5].last_s == pytest.approx(1e-3, rel=0.02)
 
 
 @pytest.mark.slow
