@@ -315,7 +315,7 @@ def _highest(curves: Sequence[_Curve]) -> float:
 
 def _log_axis(highest: float) -> _Axis:
     """Return a logarithmic axis from just below 1, with ticks that its length has room for."""
-    steps = (1.0, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+    steps = (1.0, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 30.0)
     high = max(highest, 1.02) * 1.02
     low = high**-0.04
     room = 0.09 * math.log(high / low)
