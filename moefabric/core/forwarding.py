@@ -223,9 +223,21 @@ def neighbour_trees(circuits: CircuitSet) -> Mapping[str, RelayTree]:
     return MappingProxyType(trees)
 
 
-def forwarding_trees(fabric: Fabric, circuits: CircuitSet) -> Mapping[str, RelayTree]:
-    """Return the relay trees over which servers, or their agents, forward."""
-    return (neighbour_trees if fabric.forwarding_by_hosts else relay_trees)(circuits)
+def forwarding_trees(
+    fabric: Fabric, circuits: CircuitSet, servers: Iterable[str]
+) -> Mapping[str, RelayTree]:
+    """Return the relay trees over which servers, or their agents, forward.
+
+    Args:
+        fabric: The wired fabric.
+        circuits: Circuits that are lit.
+        servers: Servers that take part. The switches of others forward, too, but not their agents,
+            which may be lost.
+    """
+    if not fabric.forwarding_by_hosts:
+        return relay_trees(circuits)
+    trees = neighbour_trees(circuits)
+    return {server: trees[server] for server in servers if server in trees}
 
 
 def tree_route(circuits: CircuitSet, src: str, dst: str, root: str) -> tuple[tuple[str, str], ...]:

@@ -86,7 +86,7 @@ def relay_program(fabric: Fabric, servers: tuple[str, ...], circuits: CircuitSet
     eps = EpsLinks.of(fabric, servers) if fabric.leaves else None
     rate_bps = fabric.forwarding_rate_bps
     forwarding_rate = rate_bps * goodput_share(fabric.mtu) / 8 if rate_bps else None
-    trees = forwarding_trees(fabric, circuits)
+    trees = forwarding_trees(fabric, circuits, servers)
     return RelayProgram(servers, circuits, trees, circuit_rate(fabric), eps, forwarding_rate)
 
 

@@ -1,6 +1,6 @@
 """A testbed in memory: agents, controllers and a clock on which time passes only in waits."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from math import ceil, isfinite
 from typing import Any, Final
@@ -12,6 +12,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ServerLossError
 from moefabric.core.flows import Flow, FlowRecord, PacedFlow
+from moefabric.core.paths import relay_root
 from moefabric.core.port_counts import (
     FRAME_HEADER_BYTES,
     INTO_OCS,
@@ -209,7 +210,7 @@ class MemoryAgents:
 
         Orders under way don't slow each other down. Raises AgentError for dropped servers.
         """
-        if dropped := _servers(flows) & self._dropped:
+        if dropped := self._servers(flows) & self._dropped:
             raise AgentError(f"server {', '.join(sorted(dropped))} has no agent")
         now, self._last = self.clock.now_ns(), self._last + 1
         start = now if start_ns is None else max(start_ns, now)
@@ -321,7 +322,8 @@ class MemoryAgents:
         Raises AgentError while an order still uses a lost server, ServerLossError for silent
         servers.
         """
-        if left := [n for n, records in self._orders.items() if _servers(records) & self._dropped]:
+        orders = self._orders.items()
+        if left := [n for n, records in orders if self._servers(records) & self._dropped]:
             raise AgentError(f"collectives {left} still use lost servers")
         if silent := {name for name in self.dead - self._dropped if "/" not in name}:
             self.clock.sleep_until(self.clock.now_ns() + SILENCE_NS)
@@ -334,12 +336,12 @@ class MemoryAgents:
         self._dropped -= back
         return back
 
-    def _missing(self, records: Iterable[FlowRecord]) -> set[str]:
-        return {name for name in _servers(records) if name in self.dead or self._cut_off(name)}
+    def _missing(self, records: Collection[FlowRecord]) -> set[str]:
+        return {name for name in self._servers(records) if name in self.dead or self._cut_off(name)}
 
     def _refuse_losses(self) -> None:
         now = self.clock.now_ns()
-        concerned = {name for records in self._orders.values() for name in _servers(records)}
+        concerned = {name for records in self._orders.values() for name in self._servers(records)}
         cut_off = {name for name in concerned if self._cut_off(name)}
         for name in concerned & self.dead:
             self._silent_ns.setdefault(name, now)
@@ -356,9 +358,13 @@ class MemoryAgents:
             what = f"{', '.join(sorted(servers | gpus))}: lost"
             raise ServerLossError(what, servers, gpus, silent_s=silent_s)
 
-
-def _servers(flows: Iterable[PacedFlow | FlowRecord]) -> set[str]:
-    return {name for flow in flows for name in (flow.src, flow.dst)}
+    def _servers(self, flows: Collection[PacedFlow | FlowRecord]) -> set[str]:
+        """Return the servers whose agents flows need."""
+        ends = {name for flow in flows for name in (flow.src, flow.dst)}
+        if self.fabric.forwarding_by_hosts:
+            roots = (relay_root(self.fabric, flow.src, flow.path) for flow in flows)
+            ends |= {root for root in roots if root is not None}
+        return ends
 
 
 def _late(seconds: float, deadline_s: float) -> str:

@@ -9,7 +9,8 @@ import pytest
 from agents.fleet.fleet import DataPath
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.flows import Flow, Share, Split
+from moefabric.core.errors import AgentError, ServerLossError
+from moefabric.core.flows import Flow, PacedFlow, Share, Split
 from moefabric.core.forwarding import circuit_rules
 from moefabric.core.rules import direct_rules
 from moefabric.core.topology import Eps, Fabric, Region
@@ -174,3 +175,30 @@ def test_connections_over_agents_have_no_mark() -> None:
     )
     assert all(path.dscp for path in paths.values() if not path.relay)
     assert circuit_rules(wired, CircuitSet.of(MESH)) == direct_rules(CircuitSet.of(MESH))
+
+
+def test_agents_of_servers_that_take_no_part_relay_nothing() -> None:
+    """s1 is lost: its circuits are lit and its switch forwards, but its agent is dead."""
+    left, lit = ("s0", "s2", "s3"), CircuitSet.of(MESH)
+    owed = DemandMatrix(left, [[0.0, SECOND, 0.0], [0.0] * 3, [0.0] * 3])
+    roots = {}
+    for by_hosts in (False, True):
+        wired = replace(fabric(3, 1), forwarding=True, forwarding_by_hosts=by_hosts)
+        [share] = MULTIHOP.split(wired, owed, lit)
+        roots[by_hosts] = {root for root, _ in share.forwarded}
+    assert roots == {False: {"s1", "s3"}, True: {"s3"}}
+
+
+def test_relay_that_dies_in_memory_is_lost_and_then_refused() -> None:
+    wired = replace(fabric(3, 1), forwarding=True, forwarding_by_hosts=True)
+    clock = VirtualClock()
+    agents = MemoryAgents(wired, lambda: CircuitSet.of(MESH), clock)
+    flow = PacedFlow("s0", "s1", "r2", 10**10, None)
+    number = agents.launch([flow], None, 100.0)
+    agents.die("s2")
+    with pytest.raises(ServerLossError, match="s2: lost"):
+        agents.wait_ended(None)
+    agents.drop(["s2"])
+    agents.abandon(number)
+    with pytest.raises(AgentError, match="server s2 has no agent"):
+        agents.launch([flow], None, 100.0)

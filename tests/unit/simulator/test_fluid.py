@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix, Placement
 from moefabric.core.flows import Flow, Share, Split, flows
+from moefabric.core.forwarding import circuit_rules
+from moefabric.core.paths import relay_path
 from moefabric.core.rules import Rule, direct_rules, eps_rules, server_rules
 from moefabric.core.topology import Eps, Fabric, Nic
 from moefabric.oracle.scenario import physical_route
@@ -200,15 +202,33 @@ def test_route_follows_the_rules(given_light: tuple[Fabric, CircuitSet], random:
         assert _hops(links) == _walk(wired, lit, rules, src, dst, nic.path)
 
 
+@given(lit_fabrics(), st.randoms(use_true_random=False))
+def test_route_over_a_host_is_that_of_packets_without_a_mark(
+    given_light: tuple[Fabric, CircuitSet], random: Random
+) -> None:
+    wired, lit = given_light
+    wired = replace(wired, forwarding=True, forwarding_by_hosts=True)
+    rules = circuit_rules(wired, lit) | eps_rules(wired)
+    for region in wired.regions:
+        rules |= server_rules(wired, region)
+    region = max(wired.regions, key=lambda region: len(region.servers))
+    if len(region.servers) > 2:
+        src, relay, dst = random.sample(region.servers, 3)
+        links = route(wired, lit, Flow(src, dst, relay_path(wired, relay), 1))
+        here = next(n for n, (near, _) in enumerate(links) if n and near.startswith(f"{relay}/"))
+        assert _hops(links[:here]) == _walk(wired, lit, rules, src, relay, None)
+        assert _hops(links[here:]) == _walk(wired, lit, rules, relay, dst, None)
+
+
 def _hops(links: tuple[tuple[str, str], ...]) -> list[str]:
     """The ports by which a route leaves: the sender's NIC, then the far end of each later link."""
     return [links[0][0], *(there for _, there in links[1:])]
 
 
 def _walk(
-    wired: Fabric, lit: CircuitSet, rules: frozenset[Rule], src: str, dst: str, path: str
+    wired: Fabric, lit: CircuitSet, rules: frozenset[Rule], src: str, dst: str, path: str | None
 ) -> list[str]:
-    """The ports that a marked packet leaves by, switch after switch, by the rules alone."""
+    """The ports that a packet leaves by, switch after switch, by the rules alone."""
     switch, hops = src, []
     while switch != dst:
         out = _best(wired, [rule for rule in rules if rule.switch == switch], dst, path).out
@@ -218,7 +238,7 @@ def _walk(
     return hops
 
 
-def _best(wired: Fabric, rules: list[Rule], dst: str, path: str) -> Rule:
+def _best(wired: Fabric, rules: list[Rule], dst: str, path: str | None) -> Rule:
     """Light before marks, marks before prefixes, as flow entries have it.
 
     A light rule without a mark takes unmarked packets only.
