@@ -167,7 +167,8 @@ class RegionRecovery:
             case FailureKind.OCS:
                 action = f"all of {self._region.name} is on the EPS"
             case _:
-                action = "its pair is on the EPS"
+                rebuilt = ", relay trees avoid it" if self.fabric.forwarding else ""
+                action = f"its pair is on the EPS{rebuilt}"
         self.history.record_action(report.number, action)
 
     def _clear_failures(self) -> None:

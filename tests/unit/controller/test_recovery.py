@@ -415,6 +415,8 @@ def test_relay_trees_are_rebuilt_from_the_circuits_that_are_left(ocs_port: bool)
     bench = lit(Bench(FORWARDING), *MESH)
     bench.deliver(["s0/o0"], up=False, ocs_port=ocs_port, relight=False)
     left = CircuitSet.of(MESH).without_nics(nics("s0/o0"))
+    [report] = bench.recovery().history.standing()
+    assert report.action == "its pair is on the EPS, relay trees avoid it"
     routes = tree_routes(bench)
     assert routes == {
         (a, b, path): tree_route(left, a, b, relay_root(FORWARDING, a, path) or "")
