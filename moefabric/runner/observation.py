@@ -160,10 +160,19 @@ def _settle_errors(
 
 
 def _refusals(changes: Sequence[ReconfigurationRun], failures: RunFailures) -> Iterator[str]:
-    """Yield the reconfigurations that failed without an injected failure."""
+    """Yield the reconfigurations that failed, or left circuits dark, without an injected failure.
+
+    The run knows which failures it injected, but not why anything else happens.
+    """
+    if failures.failures:
+        return
     errors = [f"{run.region}: {run.change.error}" for run in changes if run.change.error]
-    if errors and not failures.failures:
-        yield f"{len(errors)} of {len(changes)} reconfigurations failed ({errors[0]})"
+    if errors:
+        # Later errors know what late replies have told.
+        yield f"{len(errors)} of {len(changes)} reconfigurations failed ({errors[-1]})"
+    dark = [f"{run.region}: no light on {run.change.dark}" for run in changes if run.change.dark]
+    if dark:
+        yield f"{len(dark)} of {len(changes)} reconfigurations left circuits dark ({dark[0]})"
 
 
 def _misrouted(

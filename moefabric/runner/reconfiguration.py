@@ -105,6 +105,8 @@ class _RegionState:
     dark_ns: int = 0
     reported: bool = False
     """Whether nothing was planned yet for the circuits that were reported last."""
+    late_dark: CircuitSet = field(default_factory=CircuitSet)
+    """Circuits that were dark by the last reply, if that came after its timeout."""
     control_s: dict[bool, deque[float]] = field(
         default_factory=lambda: {
             changed: deque(maxlen=_CONTROL_SAMPLES) for changed in (True, False)
@@ -330,6 +332,7 @@ class Reconfigurator:
             end_ns = start_ns + self.fabric.scale.wall_ns(phases.total_s * NS_PER_S)
             change = replace(change, phases=phases, settled_s=settled_s)
             reply = Reply(change, start_ns, end_ns, expected_s)
+            state.late_dark = change.dark if request.timed_out else CircuitSet()
             self._use(state, change.after, end_ns)
         if not request.timed_out:
             request.on_reply(reply)
@@ -362,6 +365,8 @@ class Reconfigurator:
             waited_ns += 2 * _optics_ns(state)
             waited_s = waited_ns / NS_PER_S / self._dilation
             error = f"its controller didn't answer within {waited_s:.1f} s"
+            if state.late_dark:
+                error += f"; no light on {state.late_dark} by its last reply, which was late"
             start_ns = request.start_ns
             request.on_reply(self._without_circuits(state, start_ns, start_ns + waited_ns, error))
 

@@ -1,6 +1,7 @@
 """Requests to region controllers in memory: replies, timeouts, fallback and splits."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -134,6 +135,25 @@ def test_reply_tells_the_circuits_and_their_dark_time() -> None:
     assert (reply.start_ns, reply.end_ns, reply.change.phases.settle_s) == (0, 35 * MS, 0.025)
     assert str(bench.reconfigurator.circuits()) == "s0/o0~s1/o0"
     assert [bench.reconfigurator.take_dark_ns("r0") for _ in range(2)] == [25 * MS, 0]
+
+
+class DarkController(LateController):
+    """A reply some time later: the requested circuits have no light."""
+
+    def reconfigure(self, demand: DemandMatrix, outlook: Outlook = UNKNOWN) -> CircuitChange:
+        change = super().reconfigure(demand, outlook)
+        return replace(change, after=CircuitSet(), dark=change.after)
+
+
+def test_timeout_names_the_circuits_that_the_late_reply_before_left_dark() -> None:
+    bench = Bench(300 * MS, DarkController)
+    for until_ms in (150, 400, 550):
+        if not bench.reconfigurator.pending:
+            bench.request()
+        bench.wait(until_ms)
+    late = "no light on s0/o0~s1/o0 by its last reply, which was late"
+    silent = "its controller didn't answer within 0.1 s"
+    assert bench.errors == [silent, f"{silent}; {late}"]
 
 
 def test_silent_controller_times_out_and_its_late_reply_counts() -> None:

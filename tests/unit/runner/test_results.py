@@ -3,13 +3,16 @@
 import json
 from dataclasses import replace
 from itertools import chain, repeat
+from typing import Any
 
 import pytest
 
 from moefabric.cli.schema import schema_text
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.failures import FailureKind, FailureRecord
 from moefabric.core.flows import Flow, FlowRecord
+from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import Scale
 from moefabric.planner.mixnet import MIXNET
 from moefabric.runner.executor import Executor
@@ -20,10 +23,16 @@ from moefabric.runner.memory_testbed import (
     MemoryController,
     VirtualClock,
 )
-from moefabric.runner.observation import _lateness, _link_rate_errors
+from moefabric.runner.observation import _lateness, _link_rate_errors, _refusals
 from moefabric.runner.result_model import FabricResult, Integrity, RunResult, Verdict
 from moefabric.runner.results import _fidelity, fabric_result
-from moefabric.runner.run_records import CollectiveRun, IterationRun
+from moefabric.runner.run_records import (
+    CircuitChange,
+    CollectiveRun,
+    IterationRun,
+    ReconfigurationRun,
+    RunFailures,
+)
 from moefabric.simulator.fluid import Prediction
 from moefabric.workload.iteration import Collective, Compute, Operation, Reconfigure
 from tests.support.fabrics import fabric
@@ -237,3 +246,39 @@ def test_steal_is_left_out_only_if_it_did_harm(
     fidelity = _fidelity(observation)
     assert fidelity.verdict is verdict
     assert fidelity.disturbed == pytest.approx(disturbed)
+
+
+DARK, LIT = CircuitSet.of(["s0/o0~s1/o0"]), CircuitSet.of(["s2/o0~s3/o0"])
+REFUSED, WITHOUT_LIGHT = {"error": "ocs0 refuses"}, {"dark": DARK}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "failures", "reasons"),
+    [
+        pytest.param([{}, {}], (), [], id="as-requested"),
+        pytest.param(
+            [{}, REFUSED], (), ["1 of 2 reconfigurations failed (r0: ocs0 refuses)"], id="refused"
+        ),
+        pytest.param(
+            [WITHOUT_LIGHT, {}],
+            (),
+            ["1 of 2 reconfigurations left circuits dark (r0: no light on s0/o0~s1/o0)"],
+            id="dark",
+        ),
+        pytest.param(
+            [REFUSED, WITHOUT_LIGHT],
+            (FailureRecord(FailureKind.OCS, ("ocs0",), 0),),
+            [],
+            id="after-an-injected-failure",
+        ),
+    ],
+)
+def test_reconfigurations_that_failed_or_left_circuits_dark_are_reasons(
+    outcomes: list[dict[str, Any]], failures: tuple[FailureRecord, ...], reasons: list[str]
+) -> None:
+    phases, reconfigure = ReconfigurationPhases(total_s=1.0), Reconfigure("forward", 0, DEMAND)
+    changes = [
+        ReconfigurationRun(0, reconfigure, CircuitChange(LIT, LIT, phases, **outcome), 0, 1)
+        for outcome in outcomes
+    ]
+    assert list(_refusals(changes, RunFailures(failures))) == reasons
