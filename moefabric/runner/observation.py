@@ -24,6 +24,8 @@ from moefabric.simulator.fluid import Link, goodput_share, is_forwarding, link_r
 from moefabric.workload.iteration import Collective
 from moefabric.workload.tasks import AllReduce
 
+_MOST_ERRORS = 3
+"""Different errors of reconfigurations that a reason lists."""
 _FULL_SHARE = 0.95
 """Share of capacity at which a link counts as full during the whole predicted time."""
 _RETRANSMIT_SHARE = 1e-3
@@ -168,8 +170,10 @@ def _refusals(changes: Sequence[ReconfigurationRun], failures: RunFailures) -> I
         return
     errors = [f"{run.region}: {run.change.error}" for run in changes if run.change.error]
     if errors:
-        # Later errors know what late replies have told.
-        yield f"{len(errors)} of {len(changes)} reconfigurations failed ({errors[-1]})"
+        distinct = list(dict.fromkeys(errors))
+        more = f"; and {len(distinct) - _MOST_ERRORS} more" if len(distinct) > _MOST_ERRORS else ""
+        named = "; ".join(distinct[:_MOST_ERRORS]) + more
+        yield f"{len(errors)} of {len(changes)} reconfigurations failed ({named})"
     dark = [f"{run.region}: no light on {run.change.dark}" for run in changes if run.change.dark]
     if dark:
         yield f"{len(dark)} of {len(changes)} reconfigurations left circuits dark ({dark[0]})"

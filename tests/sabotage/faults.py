@@ -217,7 +217,7 @@ SABOTAGE: Final = (
     ),
     Sabotage(
         "stuck-mirrors", "mirrors of the OCS don't move, although it says so",
-        r"no light on", begin=_inject("stuck", ports=[1, 2]),
+        r"no light on s\d/o\d", begin=_inject("stuck", ports=[1, 2]),
     ),
     Sabotage(
         "stopped-controller", "the region's controller stops", r"reconfigurations failed \(r0",
