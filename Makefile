@@ -61,8 +61,8 @@ check: setup-test
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict
 
 unit: setup-test
-	$(bin)/python -m pytest $(wildcard tests/unit tests/golden)
-	$(bin)/python -m pytest $(reruns) $(wildcard tests/contract)
+	$(bin)/python -m pytest --ignore tests/unit/agents $(wildcard tests/unit tests/golden)
+	$(bin)/python -m pytest $(reruns) $(wildcard tests/unit/agents tests/contract)
 
 kernel: setup-test
 	$(bin)/python -m pytest $(reruns) $(wildcard tests/kernel)

@@ -8,6 +8,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from agents.engine import wire
@@ -106,7 +107,13 @@ class OutgoingConnection(DataConnection):
         if mask & (IN | BROKEN) and self.state != "lost":
             self._read_acknowledgements()
         if mask & OUT and self.state == "up":
-            self._push()
+            try:
+                self._push()
+            except OSError:
+                with suppress(OSError):  # a relay sends its reason before it closes
+                    self._read_acknowledgements()
+                if self.state != "lost":
+                    raise
 
     def send(self, send: Send) -> None:
         """Queue a transfer; it starts at once if the connection is idle."""

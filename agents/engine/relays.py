@@ -13,7 +13,6 @@ import os
 import socket
 import struct
 from abc import abstractmethod
-from contextlib import suppress
 from typing import Any
 
 from agents.engine import wire
@@ -66,8 +65,7 @@ class Relay:
     def lose(self, why: str) -> None:
         """Tell the sender why the relay ends, and close both connections."""
         if not self.near.unsent:  # else the frame would not begin where frames begin
-            with suppress(OSError):
-                self.near.sock.send(wire.LOSS.pack(why.encode()[: wire.LONGEST_REASON]))
+            self.near.end(wire.LOSS.pack(why.encode()[: wire.LONGEST_REASON]))
         self.close()
 
     def close(self) -> None:
@@ -154,6 +152,34 @@ class NearEnd(RelayEnd):
     def lose(self, why: str) -> None:  # noqa: ARG002 - there is no sender who could be told
         """Close both connections."""
         self.relay.close()
+
+    def end(self, frame: bytes) -> None:
+        """Send a last frame, and discard what arrives until the sender closes the connection.
+
+        The kernel resets a connection that is closed with unread bytes, and a sender that gets a
+        reset may lose the frame.
+        """
+        if self.closed:
+            return
+        try:
+            self.sock.send(frame)
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+        self.closed = True
+        self._wake_after(1)
+        self.loop.watch(self.sock.fileno(), IN, self._discard)
+
+    def _discard(self, _mask: int) -> None:
+        try:
+            ended = not self.sock.recv_into(self.resources.buffer.places[0][1])
+        except BlockingIOError:
+            return
+        except OSError:
+            ended = True
+        if ended:
+            self.loop.forget(self.sock.fileno())
+            self.sock.close()
 
     def _read(self) -> None:
         _, place = self.resources.buffer.places[0]

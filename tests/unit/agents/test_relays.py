@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,10 +17,12 @@ import pytest
 
 from agents.engine import relays, wire
 from agents.engine.loop import IN, OUT
+from agents.engine.outgoing import OutgoingConnection
 from agents.engine.relays import Relay
 from agents.engine.requests import Fields
 from agents.engine.resources import READ, Resources
 from agents.engine.tcp import Destination
+from agents.engine.transfers import Send, TransferKey
 from agents.fleet.channel import Channel, Message, request_all
 from agents.fleet.fleet import DataPath, Fleet
 from agents.fleet.liveness import LivenessMonitor
@@ -300,6 +303,7 @@ def bench() -> Iterator[Bench]:
             assert receiver.recv(len(greeting), socket.MSG_WAITALL) == greeting
             yield Bench(relay, sender, receiver)
         relay.close()
+        near.close()  # it discards bytes after the relay's end
 
 
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
@@ -359,3 +363,44 @@ def test_corrupt_header_ends_the_relay_and_tells_the_sender(bench: Bench) -> Non
     assert fields[0].rstrip(b"\0") == b"is out of step: a transfer's header is corrupt"
     assert bench.relay.near.closed
     assert not bench.relay.resources.relays
+
+
+def test_relay_that_ends_with_unread_bytes_does_not_reset_the_sender(bench: Bench) -> None:
+    """A reset could overtake the reason."""
+    near, far = bench.relay.near, bench.relay.far
+    assert far is not None
+    bench.sender.sendall(wire.HEADER.pack(1, 0, LONG, 0, 0) + bytes(READ))
+    far.lose("closed by the peer")
+    assert near.closed
+    assert not bench.relay.resources.relays
+    assert bench.sender.recv(wire.LOSS.size, socket.MSG_WAITALL) == wire.LOSS.pack(
+        b"lost s2: closed by the peer"
+    )
+    assert bench.sender.recv(1) == b""
+    descriptor = near.sock.fileno()
+    bench.sender.close()
+    while near.sock.fileno() >= 0:
+        near.loop.callbacks[descriptor](IN)
+    assert descriptor not in near.loop.masks
+
+
+def test_sender_reads_the_reason_of_a_relay_that_reset_its_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        fields = {"peer": "s2", "path": "r1", "address": "127.0.0.1", "relay": "s1"}
+        path = Fields(fields | {"port": listener.getsockname()[1]})
+        sender = OutgoingConnection(Resources("s0"), Destination(path, "cubic", 64 * 1024))
+        relay, _ = listener.accept()
+        sender.ready(OUT)
+        relay.sendall(wire.ACKNOWLEDGEMENT.pack(0, 0, 1, 0))
+        while sender.state != "up":
+            sender.ready(IN)
+        send = Send(TransferKey(1, "s2", "r1", 0), LONG, None)
+        sender.send(send)
+        relay.send(wire.LOSS.pack(b"lost s2: closed by the peer"))
+        relay.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        relay.close()
+        while sender.state != "lost":
+            sender.ready(OUT)
+    assert send.why.startswith(
+        f"connection to {sender.destination}: s1 lost s2: closed by the peer;"
+    )
