@@ -1,0 +1,1 @@
+"""Schedules of collectives: which ranks exchange which bytes, and in what order."""
