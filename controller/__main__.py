@@ -39,8 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _control(options: argparse.Namespace) -> int:
     # Ryu takes most of a second to load: wrong arguments are reported before that.
-    from controller.service import supervisor
-    from controller.service.process import serve
+    from moefabric.controller.service import supervisor
+    from moefabric.controller.service.process import serve
 
     logging.basicConfig(level=logging.INFO, format=supervisor.LOG_FORMAT)
     if options.watch:

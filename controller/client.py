@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
-from controller.http_client import Dial, HttpClient
 from moefabric.config.run_directory import FabricWiring
+from moefabric.controller.http_client import Dial, HttpClient
 from moefabric.core.errors import ControlError
 
 _POLL_S: Final = 0.02
@@ -16,7 +16,7 @@ _POLL_S: Final = 0.02
 class ControllerClient:
     """Sends requests to one controller. Every failure raises a ControlError that names it.
 
-    `controller.service.northbound` documents the fields of requests and replies.
+    `moefabric.controller.service.northbound` documents the fields of requests and replies.
 
     Args:
         address: Host and TCP port of the northbound interface.

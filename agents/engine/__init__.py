@@ -1,7 +1,7 @@
 """The agent of one server: sends, receives, verifies and time-stamps collective traffic.
 
 It needs only Python 3.8 and its standard library, because it is copied to real hosts as one file
-(`agents.remote.bundle`). It runs on one epoll loop without threads.
+(`moefabric.agents.remote.bundle`). It runs on one epoll loop without threads.
 
 Control: each line is a JSON object. A request `{"id": 1, "op": "hello"}` gets the reply
 `{"id": 1, "ok": true, ...}` or `{"id": 1, "ok": false, "error": "..."}`. The event
@@ -18,5 +18,5 @@ sender, receiver, path, collective and sequence number. The trailer's checksum c
 all chunks; the checksum in the header identifies the block.
 
 A connection may lead over a relay: the agent of another server, which receives and sends it on
-(`agents.engine.relays`). Its two ends see a connection as any other.
+(`moefabric.agents.engine.relays`). Its two ends see a connection as any other.
 """

@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agents.engine.clock import NOW, clock_identity
-from agents.engine.collectives import Collectives
-from agents.engine.connections import Connections, ConnectRequest
-from agents.engine.control import ControlChannel
-from agents.engine.outgoing import SNDBUF
-from agents.engine.requests import Fields, RefusedError, os_error_text, parse_request
-from agents.engine.resources import Resources
-from agents.engine.tcp import Destination
-from agents.engine.wire import VERSION
+from moefabric.agents.engine.clock import NOW, clock_identity
+from moefabric.agents.engine.collectives import Collectives
+from moefabric.agents.engine.connections import Connections, ConnectRequest
+from moefabric.agents.engine.control import ControlChannel
+from moefabric.agents.engine.outgoing import SNDBUF
+from moefabric.agents.engine.requests import Fields, RefusedError, os_error_text, parse_request
+from moefabric.agents.engine.resources import Resources
+from moefabric.agents.engine.tcp import Destination
+from moefabric.agents.engine.wire import VERSION
 
 
 class Agent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from agents.engine.transfers import Receive, TransferKey
+from moefabric.agents.engine.transfers import Receive, TransferKey
 
 REMEMBERED = 1024  # number of ended collectives whose late transfers are recognised
 

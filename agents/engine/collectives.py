@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from agents.engine.clock import NOW
-from agents.engine.connections import Connections
-from agents.engine.loop import Timer
-from agents.engine.requests import Fields, RefusedError
-from agents.engine.resources import Resources
-from agents.engine.transfers import Receive, Send, TransferKey
+from moefabric.agents.engine.clock import NOW
+from moefabric.agents.engine.connections import Connections
+from moefabric.agents.engine.loop import Timer
+from moefabric.agents.engine.requests import Fields, RefusedError
+from moefabric.agents.engine.resources import Resources
+from moefabric.agents.engine.transfers import Receive, Send, TransferKey
 
 
 class Collective:

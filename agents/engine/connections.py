@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from agents.engine.control import ControlChannel
-from agents.engine.incoming import IncomingConnection
-from agents.engine.loop import IN
-from agents.engine.outgoing import OutgoingConnection
-from agents.engine.requests import RefusedError, os_error_text
-from agents.engine.resources import Resources
-from agents.engine.tcp import Destination, tcp_socket
+from moefabric.agents.engine.control import ControlChannel
+from moefabric.agents.engine.incoming import IncomingConnection
+from moefabric.agents.engine.loop import IN
+from moefabric.agents.engine.outgoing import OutgoingConnection
+from moefabric.agents.engine.requests import RefusedError, os_error_text
+from moefabric.agents.engine.resources import Resources
+from moefabric.agents.engine.tcp import Destination, tcp_socket
 
 
 class Connections:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from agents.engine.loop import BROKEN, IN, OUT, CallbackOwner, Loop
+from moefabric.agents.engine.loop import BROKEN, IN, OUT, CallbackOwner, Loop
 
 LONGEST_LINE = 64 * 1024 * 1024
 

@@ -8,14 +8,14 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from agents.engine import wire
-from agents.engine.clock import NOW
-from agents.engine.loop import BROKEN, IN, OUT
-from agents.engine.payload import Payload, transfer_seed
-from agents.engine.relays import Relay
-from agents.engine.resources import DataConnection, Resources
-from agents.engine.tcp import set_dscp
-from agents.engine.transfers import Receive, TransferKey
+from moefabric.agents.engine import wire
+from moefabric.agents.engine.clock import NOW
+from moefabric.agents.engine.loop import BROKEN, IN, OUT
+from moefabric.agents.engine.payload import Payload, transfer_seed
+from moefabric.agents.engine.relays import Relay
+from moefabric.agents.engine.resources import DataConnection, Resources
+from moefabric.agents.engine.tcp import set_dscp
+from moefabric.agents.engine.transfers import Receive, TransferKey
 
 BATCH = 128 * 1024  # bytes that wake a receiver, unless the transfer ends earlier
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from agents.engine.clock import NOW
+from moefabric.agents.engine.clock import NOW
 
 SPIN_NS = 60_000  # the most by which a sleeping process wakes late
 IN, OUT, BROKEN = select.EPOLLIN, select.EPOLLOUT, select.EPOLLERR | select.EPOLLHUP

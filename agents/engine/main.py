@@ -10,11 +10,11 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from agents.engine.agent import Agent
-from agents.engine.control import ControlChannel
-from agents.engine.loop import IN
-from agents.engine.payload import shared_pattern
-from agents.engine.requests import RefusedError
+from moefabric.agents.engine.agent import Agent
+from moefabric.agents.engine.control import ControlChannel
+from moefabric.agents.engine.loop import IN
+from moefabric.agents.engine.payload import shared_pattern
+from moefabric.agents.engine.requests import RefusedError
 
 
 def open_control_socket(agent: Agent, path: str) -> socket.socket:

@@ -11,14 +11,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from agents.engine import wire
-from agents.engine.clock import NOW
-from agents.engine.loop import BROKEN, IN, OUT
-from agents.engine.payload import Payload, transfer_seed
-from agents.engine.requests import os_error_text
-from agents.engine.resources import DataConnection, Resources
-from agents.engine.tcp import SO_MAX_PACING_RATE, Destination, pacing_option, total_retransmits
-from agents.engine.transfers import Send
+from moefabric.agents.engine import wire
+from moefabric.agents.engine.clock import NOW
+from moefabric.agents.engine.loop import BROKEN, IN, OUT
+from moefabric.agents.engine.payload import Payload, transfer_seed
+from moefabric.agents.engine.requests import os_error_text
+from moefabric.agents.engine.resources import DataConnection, Resources
+from moefabric.agents.engine.tcp import (
+    SO_MAX_PACING_RATE,
+    Destination,
+    pacing_option,
+    total_retransmits,
+)
+from moefabric.agents.engine.transfers import Send
 
 # Most bytes that a connection sends before others have their turn, so that flows start together.
 TURN = 512 * 1024

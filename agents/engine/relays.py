@@ -15,11 +15,11 @@ import struct
 from abc import abstractmethod
 from typing import Any
 
-from agents.engine import wire
-from agents.engine.loop import BROKEN, IN, OUT
-from agents.engine.requests import os_error_text
-from agents.engine.resources import DataConnection, Resources
-from agents.engine.tcp import set_dscp, total_retransmits
+from moefabric.agents.engine import wire
+from moefabric.agents.engine.loop import BROKEN, IN, OUT
+from moefabric.agents.engine.requests import os_error_text
+from moefabric.agents.engine.resources import DataConnection, Resources
+from moefabric.agents.engine.tcp import set_dscp, total_retransmits
 
 PIECES = 128  # parts in which a transfer passes, if they are no larger than PIECE
 PIECE = 128 * 1024

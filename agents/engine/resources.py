@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 from abc import abstractmethod
 
-from agents.engine.arrivals import Arrivals
-from agents.engine.loop import CallbackOwner, Loop
-from agents.engine.payload import shared_pattern
-from agents.engine.requests import os_error_text
-from agents.engine.tcp import Destination
-from agents.engine.wire import LINE
+from moefabric.agents.engine.arrivals import Arrivals
+from moefabric.agents.engine.loop import CallbackOwner, Loop
+from moefabric.agents.engine.payload import shared_pattern
+from moefabric.agents.engine.requests import os_error_text
+from moefabric.agents.engine.tcp import Destination
+from moefabric.agents.engine.wire import LINE
 
 READ = 256 * 1024  # a read and the block to compare fit into a core's second-level cache
 

@@ -6,7 +6,7 @@ import socket
 import struct
 from contextlib import suppress
 
-from agents.engine.requests import Fields
+from moefabric.agents.engine.requests import Fields
 
 SO_MAX_PACING_RATE = 47  # asm-generic/socket.h; Python has no constant for it
 TOTAL_RETRANS = 100  # offset of tcpi_total_retrans in struct tcp_info, linux/tcp.h

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from agents.engine.payload import Payload
+from moefabric.agents.engine.payload import Payload
 
 
 class TransferKey(NamedTuple):

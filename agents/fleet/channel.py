@@ -1,6 +1,6 @@
 """Control channels: JSON lines between the experiment and one agent each.
 
-A channel runs over a Unix socket or an SSH session. `agents.engine` documents the lines.
+A channel runs over a Unix socket or an SSH session. `moefabric.agents.engine` documents the lines.
 """
 
 import json

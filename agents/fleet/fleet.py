@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from agents.engine.clock import clock_identity
-from agents.fleet.channel import Channel, Message, request_all
-from agents.fleet.inflight import InflightCollective, InflightCollectives
-from agents.fleet.liveness import LivenessMonitor
-from agents.fleet.lost_agents import LostAgents, abandon
+from moefabric.agents.engine.clock import clock_identity
+from moefabric.agents.fleet.channel import Channel, Message, request_all
+from moefabric.agents.fleet.inflight import InflightCollective, InflightCollectives
+from moefabric.agents.fleet.liveness import LivenessMonitor
+from moefabric.agents.fleet.lost_agents import LostAgents, abandon
 from moefabric.core.errors import AgentError
 from moefabric.core.flows import FlowRecord, PacedFlow
 from moefabric.core.units import NS_PER_S, duration_ns

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
-from agents.fleet.channel import Channel, Message, check_open
-from agents.fleet.liveness import LOOK_S, LivenessMonitor
+from moefabric.agents.fleet.channel import Channel, Message, check_open
+from moefabric.agents.fleet.liveness import LOOK_S, LivenessMonitor
 from moefabric.core.errors import AgentError
 from moefabric.core.flows import PacedFlow
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
-from agents.fleet.channel import Channel, wait
+from moefabric.agents.fleet.channel import Channel, wait
 from moefabric.core.errors import AgentError
 
 ABANDON_S: Final = 5.0

@@ -9,14 +9,19 @@ PACKAGE: Final = Path(__file__).parents[1] / "engine"
 AGENT: Final = PACKAGE / "__main__.py"
 """The agent's program where this package is installed: `python3 AGENT --name s0 --control PATH`."""
 
-_MAIN: Final = b"import sys\n\nfrom agents.engine.main import main\n\nsys.exit(main())\n"
+_MAIN: Final = b"import sys\n\nfrom moefabric.agents.engine.main import main\n\nsys.exit(main())\n"
 
 
 def bundle() -> bytes:
     """Return the file's bytes. Equal sources give equal bytes, on any machine and at any time."""
-    files = {"__main__.py": _MAIN, "agents/__init__.py": b""}
+    files = {
+        "__main__.py": _MAIN,
+        "moefabric/__init__.py": b"",
+        "moefabric/agents/__init__.py": b"",
+    }
     files |= {
-        f"agents/engine/{module.name}": module.read_bytes() for module in PACKAGE.glob("*.py")
+        f"moefabric/agents/engine/{module.name}": module.read_bytes()
+        for module in PACKAGE.glob("*.py")
     }
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:

@@ -10,8 +10,8 @@ from typing import Any, Final, Never
 
 import paramiko
 
-from agents.fleet.channel import Channel
-from agents.remote.bundle import bundle
+from moefabric.agents.fleet.channel import Channel
+from moefabric.agents.remote.bundle import bundle
 from moefabric.core.errors import AgentError
 
 GLOBAL_KNOWN_HOSTS: Final = "/etc/ssh/ssh_known_hosts"
@@ -27,7 +27,7 @@ left, file = int(sys.argv.pop(1)), os.memfd_create('agent')
 while left:
     left -= os.write(file, os.read(0, left) or sys.exit('the agent came cut short'))
 sys.path[0] = '/proc/self/fd/%d' % file
-from agents.engine.main import main
+from moefabric.agents.engine.main import main
 sys.exit(main())
 """
 _BOOT: Final = f"exec({_RECEIVE!r})"

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from controller.recovery.failure_history import FailureHistory
-from controller.recovery.failure_state import NicEvent, NicStates, new_failures, persists
+from moefabric.controller.recovery.failure_history import FailureHistory
+from moefabric.controller.recovery.failure_state import NicEvent, NicStates, new_failures, persists
 from moefabric.core.errors import ControlError, SpecError
 from moefabric.core.protocols import PacketSwitches
 from moefabric.core.rules import RuleChange, eps_rules_to

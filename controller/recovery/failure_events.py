@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
-from controller.recovery.dilated_work import DilatedWork
-from controller.recovery.failure_state import NicEvent
-from controller.southbound.openflow import green
+from moefabric.controller.recovery.dilated_work import DilatedWork
+from moefabric.controller.recovery.failure_state import NicEvent
+from moefabric.controller.southbound.openflow import green
 from moefabric.core.errors import ControlError
 from moefabric.core.topology import Nic, NicKind, Region
 from moefabric.core.units import NS_PER_S

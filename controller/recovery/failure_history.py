@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Protocol
 
-from controller.recovery.failure_state import DetectedFailure
+from moefabric.controller.recovery.failure_state import DetectedFailure
 from moefabric.core.failures import FailureKind
 
 MOST_CLEARED: Final = 1000

@@ -1,6 +1,6 @@
 """A controller's requests: plan and light circuits, report state, and repair after failures.
 
-`controller.service.northbound` documents the fields of requests and replies.
+`moefabric.controller.service.northbound` documents the fields of requests and replies.
 """
 
 import logging
@@ -12,10 +12,10 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Protocol
 
-from controller.reconfiguration import Reconciler, Reconfiguration
-from controller.recovery.eps_recovery import EpsRecovery
-from controller.recovery.region_recovery import RegionRecovery
-from controller.southbound.openflow.flow_entries import RuleCounter
+from moefabric.controller.reconfiguration import Reconciler, Reconfiguration
+from moefabric.controller.recovery.eps_recovery import EpsRecovery
+from moefabric.controller.recovery.region_recovery import RegionRecovery
+from moefabric.controller.southbound.openflow.flow_entries import RuleCounter
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import ControlError, SpecError

@@ -25,7 +25,7 @@ Circuits are names such as `s0/o0~s3/o2`; bytes and seconds of plans are the mod
 |                    | In `/failures`, null while a controller that starts doesn't know them       |
 | dark               | Circuits that were commanded and carried no frame, or whose NIC is out      |
 | after, wait        | Reply once the version is later, or after so many seconds (at most 30)      |
-| failures           | Each as `controller.recovery.failure_history.FailureReport`                 |
+| failures           | Fields of `recovery.failure_history.FailureReport`                          |
 | demand             | Rows of bytes, from the row's server to the column's                        |
 | policy             | Name of the planning policy; `mixnet` by default                            |
 | servers            | Servers of rows and columns; the region's by default                        |
@@ -54,7 +54,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl
 
-from controller.service.controller import Controller
+from moefabric.controller.service.controller import Controller
 from moefabric.core.errors import ControlError, MoefabricError, SpecError
 
 _MOST_BODY_BYTES: Final = 64 << 20

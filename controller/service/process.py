@@ -8,21 +8,26 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from controller.client import ControllerClient
-from controller.reconfiguration import Reconciler
-from controller.recovery.eps_recovery import EpsRecovery
-from controller.recovery.failure_events import NicEventDispatcher
-from controller.recovery.failure_history import FailureHistory
-from controller.recovery.region_recovery import RegionRecovery
-from controller.service.controller import Controller
-from controller.service.northbound import NorthboundHandler
-from controller.southbound.ocs.drivers import TIMEOUT_S, account, device_address, make_driver
-from controller.southbound.ocs.port_alarms import AlarmSession
-from controller.southbound.ocs.remote_ocs import RemoteOcs
-from controller.southbound.ocs.tl1 import FACTORY_ACCOUNT
-from controller.southbound.openflow import green
-from controller.southbound.openflow.ryu_switches import RyuSwitches
 from moefabric.config.run_directory import FabricWiring
+from moefabric.controller.client import ControllerClient
+from moefabric.controller.reconfiguration import Reconciler
+from moefabric.controller.recovery.eps_recovery import EpsRecovery
+from moefabric.controller.recovery.failure_events import NicEventDispatcher
+from moefabric.controller.recovery.failure_history import FailureHistory
+from moefabric.controller.recovery.region_recovery import RegionRecovery
+from moefabric.controller.service.controller import Controller
+from moefabric.controller.service.northbound import NorthboundHandler
+from moefabric.controller.southbound.ocs.drivers import (
+    TIMEOUT_S,
+    account,
+    device_address,
+    make_driver,
+)
+from moefabric.controller.southbound.ocs.port_alarms import AlarmSession
+from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs
+from moefabric.controller.southbound.ocs.tl1 import FACTORY_ACCOUNT
+from moefabric.controller.southbound.openflow import green
+from moefabric.controller.southbound.openflow.ryu_switches import RyuSwitches
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.forwarding import circuit_rules

@@ -14,11 +14,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
-from controller.client import ControllerClient
-from controller.service.process import serve
 from moefabric.config.failure_log import append_failure_event
 from moefabric.config.forking import fork
 from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.controller.client import ControllerClient
+from moefabric.controller.service.process import serve
 from moefabric.core.errors import ControlError, SpecError
 from moefabric.core.topology import Region
 

@@ -21,19 +21,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from emulator.crossbar.crossbar import (
+from moefabric.core.errors import FabricError
+from moefabric.emulator.crossbar.crossbar import (
     CrossConnect,
     InputCounters,
     OutputCounters,
     Ports,
     check_cross_connects,
 )
-from emulator.linux import bpf_assembler as bpf
-from emulator.linux import bpf_syscalls as bpf_calls
-from emulator.linux import namespaces, netlink
-from emulator.linux.bpf_assembler import Instruction, Jump, Label, Reg, Size
-from emulator.linux.bpf_syscalls import Memory
-from moefabric.core.errors import FabricError
+from moefabric.emulator.linux import bpf_assembler as bpf
+from moefabric.emulator.linux import bpf_syscalls as bpf_calls
+from moefabric.emulator.linux import namespaces, netlink
+from moefabric.emulator.linux.bpf_assembler import Instruction, Jump, Label, Reg, Size
+from moefabric.emulator.linux.bpf_syscalls import Memory
 
 SKB_LENGTH = 0  # offset of `len` in struct __sk_buff
 

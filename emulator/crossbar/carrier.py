@@ -6,9 +6,9 @@ import socket
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from emulator.crossbar.bpf_crossbar import interface_indices
-from emulator.linux import namespaces, netlink
-from emulator.linux.event_loop import Timer, Timers
+from moefabric.emulator.crossbar.bpf_crossbar import interface_indices
+from moefabric.emulator.linux import namespaces, netlink
+from moefabric.emulator.linux.event_loop import Timer, Timers
 
 log = logging.getLogger(__name__)
 

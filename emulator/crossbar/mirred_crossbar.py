@@ -1,6 +1,6 @@
 """Crossbar of tc filters (u32 with the action mirred), for machines that refuse BPF.
 
-It implements `emulator.crossbar.crossbar.Crossbar` with these limits, which its user must report:
+It implements the Protocol `Crossbar` with these limits, which its user must report:
 
 * Cross-connects change one by one, 1-3 ms each, instead of all at once.
 * A thread of this process keeps the dark time; a cross-connect that has not settled when the
@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from emulator.crossbar.crossbar import CrossConnect, Ports, check_cross_connects
-from emulator.linux import namespaces, netlink
 from moefabric.core.errors import FabricError
+from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports, check_cross_connects
+from moefabric.emulator.linux import namespaces, netlink
 
 INGRESS, INGRESS_NUMBER = "ffff:fff2", 0xFFFFFFF2  # of clsact, to add and as listed
 ETH_P_ALL, PRIORITY = 0x0003, 1

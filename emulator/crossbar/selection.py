@@ -5,10 +5,14 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
-from emulator.crossbar.bpf_crossbar import BpfCrossbar, crossbar_refusal, interface_indices
-from emulator.crossbar.crossbar import Crossbar, Ports
-from emulator.linux import namespaces
 from moefabric.core.errors import FabricError
+from moefabric.emulator.crossbar.bpf_crossbar import (
+    BpfCrossbar,
+    crossbar_refusal,
+    interface_indices,
+)
+from moefabric.emulator.crossbar.crossbar import Crossbar, Ports
+from moefabric.emulator.linux import namespaces
 
 BPF: Final = "tc-bpf"
 MIRRED: Final = "tc-mirred"
@@ -63,7 +67,7 @@ def adopt_crossbar(facts: Mapping[str, Any], fd: int) -> Crossbar:
     if facts.get("crossbar", BPF) == BPF:
         return BpfCrossbar(ports, fd)
     # Its netlink library takes 0.3 s to import.
-    from emulator.crossbar.mirred_crossbar import MirredCrossbar
+    from moefabric.emulator.crossbar.mirred_crossbar import MirredCrossbar
 
     interfaces = {int(port): int(index) for port, index in facts["interfaces"].items()}
     return MirredCrossbar(ports, interfaces, f"/proc/self/fd/{fd}")

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from emulator.fabric.plan import SwitchPlan
-from emulator.linux.processes import ChildProcesses
-from emulator.linux.waiting import Deadline
 from moefabric.core.errors import FabricError
+from moefabric.emulator.fabric.plan import SwitchPlan
+from moefabric.emulator.linux.processes import ChildProcesses
+from moefabric.emulator.linux.waiting import Deadline
 
-ARGV: Final = (sys.executable, "-m", "emulator.openflow_switch")
+ARGV: Final = (sys.executable, "-m", "moefabric.emulator.openflow_switch")
 PRIORITY: Final = ("nice", "-n", "-10")
 """Prefix of the switches' command: a higher priority, so that switches don't wait for servers.
 
@@ -22,9 +22,9 @@ Where a higher priority isn't allowed, the program starts with the normal one.
 
 
 class SwitchProcess:
-    """Client of a process `python -m emulator.openflow_switch` over its standard input and output.
+    """Client of the process of the switches, over its standard input and output.
 
-    Each request and reply is a line of JSON (`emulator.openflow_switch.agent.control_commands`).
+    Each request and reply is a line of JSON (`openflow_switch.agent.control_commands`).
     """
 
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:

@@ -5,8 +5,7 @@
 ends earlier, `up` has died and the process removes the fabric. The output is lines of JSON:
 `{"stage": ...}`, `{"failed": ...}` or `{"ready": true}`. Later any process may connect to the
 control socket and send a line of JSON whose `do` is `ping`, `inspect`, `fault`
-(`emulator.fabric.hardware_failures`), `counters` (`emulator.fabric.port_counters`),
-`queues` (`emulator.fabric.queues`) or `stop`.
+(module `hardware_failures`), `counters` (`port_counters`), `queues` (`queues`) or `stop`.
 """
 
 import json
@@ -23,8 +22,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:  # imported late, while `up` prepares its request
-    from emulator.fabric.hardware import Hardware
     from moefabric.config.run_directory import RunDirectory
+    from moefabric.emulator.fabric.hardware import Hardware
 
 _REQUEST_BYTES: Final = 4096
 _CLIENT_S: Final = 2.0
@@ -35,7 +34,7 @@ class StoppedError(BaseException):
 
 
 def main(words: list[str]) -> int:
-    """Run `python -m emulator.fabric.daemon RUN_DIR`, which `lifecycle.up` starts."""
+    """Run `python -m moefabric.emulator.fabric.daemon RUN_DIR`, which `lifecycle.up` starts."""
     if os.fork():  # `up` doesn't wait for the end of the fabric
         os._exit(0)
     output = os.fdopen(os.dup(1), "w", buffering=1)
@@ -43,7 +42,7 @@ def main(words: list[str]) -> int:
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     try:
-        import emulator.fabric.hardware  # noqa: F401 - 0.1 s, while `up` prepares its request
+        import moefabric.emulator.fabric.hardware  # noqa: F401 - 0.1 s, while `up` prepares its request
 
         if line := sys.stdin.readline():
             _serve(Path(words[0]), line, output)
@@ -85,9 +84,9 @@ def _write(output: Any, message: dict[str, Any]) -> None:
 
 def _serve(path: Path, request_line: str, output: Any) -> None:
     """Make the hardware, answer requests until the fabric ends, and remove the hardware."""
-    from emulator.fabric.daemon_protocol import UpRequest
-    from emulator.fabric.hardware import Hardware
     from moefabric.config.run_directory import RunDirectory
+    from moefabric.emulator.fabric.daemon_protocol import UpRequest
+    from moefabric.emulator.fabric.hardware import Hardware
 
     run_dir = RunDirectory(path)
     hardware = Hardware(
@@ -109,7 +108,7 @@ def _serve(path: Path, request_line: str, output: Any) -> None:
 
 def _watch_up() -> None:
     """End the fabric if `up` dies before it says `keep`."""
-    from emulator.fabric.daemon_protocol import KEEP
+    from moefabric.emulator.fabric.daemon_protocol import KEEP
 
     if sys.stdin.readline() != KEEP:
         os.kill(os.getpid(), signal.SIGTERM)

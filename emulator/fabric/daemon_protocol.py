@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from emulator.linux.processes import ProcessRole, ProcessSpec
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.errors import FabricError, UnsupportedError
+from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
 
 KEEP: Final = "keep\n"
 """Line that `up` sends when the fabric is ready; before this line the fabric ends with `up`."""
@@ -98,7 +98,7 @@ class DaemonConnection:
 
 
 def request(run_dir: RunDirectory, message: Mapping[str, Any]) -> dict[str, Any]:
-    """Send a JSON message (`emulator.fabric.daemon`) to a fabric process and return its reply.
+    """Send a JSON message (module `daemon`) to a fabric process and return its reply.
 
     Raises:
         FabricError: if no fabric runs there, or if its process refuses the request.

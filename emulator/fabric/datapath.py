@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Protocol
 
-from emulator.fabric.plan import SwitchPlan
-from emulator.linux import namespaces
-from emulator.linux.waiting import Deadline
 from moefabric.core.errors import FabricError, SpecError, UnsupportedError
+from moefabric.emulator.fabric.plan import SwitchPlan
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.waiting import Deadline
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ def datapath_named(name: str) -> DatapathKind:
 @cache
 def bpf_refusal() -> str | None:
     """Try eBPF and return why switches in eBPF are impossible here; None if they are possible."""
-    from emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
-    from emulator.openflow_switch.datapath.shared_program import SharedProgram
+    from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
+    from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
 
     def attempt() -> None:
         with (

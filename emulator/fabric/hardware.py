@@ -11,20 +11,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from emulator.crossbar.selection import choose_crossbar
-from emulator.fabric import links, management_uplink, run_directories
-from emulator.fabric.bpf_switches import BpfSwitches
-from emulator.fabric.daemon_protocol import NODES, UpRequest
-from emulator.fabric.datapath import ElectricalSwitches, datapath_named
-from emulator.fabric.hardware_failures import HardwareFailures
-from emulator.fabric.optics import OcsHardware
-from emulator.fabric.ovs import OvsSwitches
-from emulator.fabric.plan import FabricPlan, OcsPlan, SwitchPlan, plan_fabric
-from emulator.fabric.queues import QueueCounts, read_queues
-from emulator.linux import namespaces
-from emulator.linux.command import run
-from emulator.linux.namespace_holders import NamespaceHolders
-from emulator.linux.processes import (
+from moefabric.config.run_directory import SCPI_PORT, FabricWiring, RunDirectory
+from moefabric.core.errors import FabricError
+from moefabric.emulator.crossbar.selection import choose_crossbar
+from moefabric.emulator.fabric import links, management_uplink, run_directories
+from moefabric.emulator.fabric.bpf_switches import BpfSwitches
+from moefabric.emulator.fabric.daemon_protocol import NODES, UpRequest
+from moefabric.emulator.fabric.datapath import ElectricalSwitches, datapath_named
+from moefabric.emulator.fabric.hardware_failures import HardwareFailures
+from moefabric.emulator.fabric.optics import OcsHardware
+from moefabric.emulator.fabric.ovs import OvsSwitches
+from moefabric.emulator.fabric.plan import FabricPlan, OcsPlan, SwitchPlan, plan_fabric
+from moefabric.emulator.fabric.queues import QueueCounts, read_queues
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.command import run
+from moefabric.emulator.linux.namespace_holders import NamespaceHolders
+from moefabric.emulator.linux.processes import (
     OUTER,
     ChildProcesses,
     ProcessRole,
@@ -33,10 +35,8 @@ from emulator.linux.processes import (
     kill_marked,
     reap_orphans,
 )
-from emulator.linux.waiting import BackgroundTask, Deadline
-from emulator.ocs.fd_handoff import send_handoff
-from moefabric.config.run_directory import SCPI_PORT, FabricWiring, RunDirectory
-from moefabric.core.errors import FabricError
+from moefabric.emulator.linux.waiting import BackgroundTask, Deadline
+from moefabric.emulator.ocs.fd_handoff import send_handoff
 
 _GRACE_S: Final = 0.3
 """Time between SIGTERM and SIGKILL."""
@@ -150,7 +150,7 @@ class Hardware:
         self.switches.start(self.deadline)
         self.processes.start_prefork_servers(self._own_specs)
         # Importing Mininet takes 0.1 s. All that can run at the same time has been started.
-        from emulator.fabric import mininet_nodes
+        from moefabric.emulator.fabric import mininet_nodes
 
         self.pids = holders.pids(self.deadline)
         self.net = mininet_nodes.make_network(self.plan, self.pids)
@@ -286,7 +286,7 @@ class Hardware:
 def counter_facts(
     plan: FabricPlan, index_of: Mapping[str, int], crossbars: Sequence[str]
 ) -> dict[str, Any]:
-    """Return where the counters of each NIC and its OCS port are (`emulator.fabric.port_counters`).
+    """Return where the counters of each NIC and its OCS port are (module `port_counters`).
 
     Args:
         plan: the fabric.

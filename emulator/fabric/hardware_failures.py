@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from emulator.fabric.plan import FABRIC, FabricPlan
-from emulator.linux import netlink
 from moefabric.core.errors import FabricError
 from moefabric.core.failures import FailureKind
+from moefabric.emulator.fabric.plan import FABRIC, FabricPlan
+from moefabric.emulator.linux import netlink
 
 HARDWARE_KINDS: Final = (FailureKind.NIC, FailureKind.SERVER, FailureKind.OCS)
 """Kinds of failures that the fabric process injects itself."""

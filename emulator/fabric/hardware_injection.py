@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from emulator.fabric.daemon_protocol import not_running_error, request
-from emulator.ocs import client as ocs_client
 from moefabric.config.failure_log import append_failure_event
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.errors import FabricError, SpecError
 from moefabric.core.failures import FailureKind
 from moefabric.core.topology import Nic, Region
+from moefabric.emulator.fabric.daemon_protocol import not_running_error, request
+from moefabric.emulator.ocs import client as ocs_client
 
 PORT: Final = FailureKind.OCS_PORT
 """Failure of an OCS port, named by its NIC: no light in or out, and commands are refused."""

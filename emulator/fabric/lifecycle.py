@@ -11,8 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from emulator.fabric import management_uplink, run_directories
-from emulator.fabric.daemon_protocol import (
+from moefabric.config.run_directory import FabricWiring, ManagementNetwork, RunDirectory, run_root
+from moefabric.core.errors import FabricError, UnsupportedError
+from moefabric.core.topology import Fabric
+from moefabric.emulator.fabric import management_uplink, run_directories
+from moefabric.emulator.fabric.daemon_protocol import (
     KEEP,
     NODES,
     DaemonConnection,
@@ -20,11 +23,11 @@ from emulator.fabric.daemon_protocol import (
     not_running_error,
     request,
 )
-from emulator.fabric.datapath import DatapathChoice, choose_datapath
-from emulator.fabric.plan import plan_fabric
-from emulator.fabric.queues import QueueCounts
-from emulator.fabric.run_directories import named_run_directory
-from emulator.linux.processes import (
+from moefabric.emulator.fabric.datapath import DatapathChoice, choose_datapath
+from moefabric.emulator.fabric.plan import plan_fabric
+from moefabric.emulator.fabric.queues import QueueCounts
+from moefabric.emulator.fabric.run_directories import named_run_directory
+from moefabric.emulator.linux.processes import (
     OUTER,
     ProcessSpec,
     kill_marked,
@@ -32,9 +35,6 @@ from emulator.linux.processes import (
     mark_environment,
     nsenter_argv,
 )
-from moefabric.config.run_directory import FabricWiring, ManagementNetwork, RunDirectory, run_root
-from moefabric.core.errors import FabricError, UnsupportedError
-from moefabric.core.topology import Fabric
 
 ProcessList = Callable[[FabricWiring, RunDirectory], Sequence[ProcessSpec]]
 """Function that returns the processes of a fabric."""
@@ -50,7 +50,7 @@ _OVS_PROGRAMS: Final = dict.fromkeys(("ovsdb-server", "ovs-vswitchd"), "openvswi
 _STOP_S: Final = 5.0
 _MAX_PATH_LETTERS: Final = 80
 """unix(7) allows 107 bytes for a socket's path; the longest file name needs the rest."""
-_SOURCES: Final = str(Path(__file__).resolve().parents[2])
+_SOURCES: Final = str(Path(__file__).absolute().parents[3])
 
 
 def up(
@@ -170,7 +170,7 @@ def _start_daemon(run_dir: RunDirectory) -> "subprocess.Popen[str]":
     python = {"PYTHONPATH": search_path, "PYTHONSAFEPATH": "1"}
     with run_dir.log_file("fabric").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "emulator.fabric.daemon", str(run_dir.path)],
+            [sys.executable, "-m", "moefabric.emulator.fabric.daemon", str(run_dir.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -6,10 +6,17 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from emulator.fabric.plan import BRIDGE, FABRIC, HOST_INTERFACE, FabricPlan, Interface, Link
-from emulator.fabric.shaping import Shape, apply_shapes, verify_shapes
-from emulator.linux import namespaces, netlink
-from emulator.linux.command import BatchLine, run_batch
+from moefabric.emulator.fabric.plan import (
+    BRIDGE,
+    FABRIC,
+    HOST_INTERFACE,
+    FabricPlan,
+    Interface,
+    Link,
+)
+from moefabric.emulator.fabric.shaping import Shape, apply_shapes, verify_shapes
+from moefabric.emulator.linux import namespaces, netlink
+from moefabric.emulator.linux.command import BatchLine, run_batch
 
 _NO_IPV6: Final = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 """IPv6 is off, because its neighbour and router discovery would add packets to the links."""

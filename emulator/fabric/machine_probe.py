@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emulator.crossbar.selection import choose_crossbar
-from emulator.fabric import datapath, ovs
-from emulator.linux import namespaces
-from emulator.linux.command import run
 from moefabric.core.errors import CommandFailedError, FabricError
+from moefabric.emulator.crossbar.selection import choose_crossbar
+from moefabric.emulator.fabric import datapath, ovs
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.command import run
 
 _CAPABILITIES: Final = {
     "CAP_NET_ADMIN": 12,

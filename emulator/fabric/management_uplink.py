@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from ipaddress import IPv4Network, ip_network
 from typing import Any, Final
 
-from emulator.fabric.plan import BRIDGE
-from emulator.linux import namespaces
-from emulator.linux.command import BatchLine, run, run_batch
 from moefabric.config.run_directory import ManagementNetwork, run_root
 from moefabric.core.errors import CommandFailedError, FabricError
+from moefabric.emulator.fabric.plan import BRIDGE
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.command import BatchLine, run, run_batch
 
 _RANGE: Final = IPv4Network("198.18.0.0/15")
 _INNER_NAME: Final = "outer"

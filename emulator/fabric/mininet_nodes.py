@@ -15,7 +15,7 @@ from mininet.net import Mininet
 from mininet.node import Node, Switch
 from mininet.topo import Topo
 
-from emulator.fabric.plan import FABRIC, FabricPlan, Interface, SwitchPlan
+from moefabric.emulator.fabric.plan import FABRIC, FabricPlan, Interface, SwitchPlan
 
 
 class PlannedIntf(Intf):
@@ -34,7 +34,7 @@ class PlannedLink(Link):
 
     @classmethod
     def makeIntfPair(cls, *_: object, **__: object) -> None:  # noqa: N802 - Mininet's name
-        """Do nothing: `emulator.fabric.links` has made the pair."""
+        """Do nothing: `moefabric.emulator.fabric.links` has made the pair."""
 
 
 class PlannedNode(Node):
@@ -68,14 +68,14 @@ class PlannedNode(Node):
 
     @classmethod
     def setup(cls) -> None:
-        """Do nothing: `emulator.fabric.machine_probe` checks that programs are installed."""
+        """Do nothing: `machine_probe` checks that programs are installed."""
 
 
 class PlannedSwitch(PlannedNode, Switch):
     """Electrical switch of the plan, in the fabric's namespace."""
 
     def start(self, controllers: list[Any]) -> None:
-        """Do nothing: all switches are made at once (emulator.fabric.datapath)."""
+        """Do nothing: all switches are made at once (moefabric.emulator.fabric.datapath)."""
 
 
 class FabricTopo(Topo):

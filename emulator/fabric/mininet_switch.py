@@ -14,13 +14,13 @@ from typing import Any, Final, Self
 
 from mininet.node import Switch
 
-from emulator.fabric.bpf_switches import ARGV, SwitchProcess
-from emulator.fabric.datapath import bpf_refusal
-from emulator.linux.waiting import Deadline
 from moefabric.core.errors import FabricError, UnsupportedError
+from moefabric.emulator.fabric.bpf_switches import ARGV, SwitchProcess
+from moefabric.emulator.fabric.datapath import bpf_refusal
+from moefabric.emulator.linux.waiting import Deadline
 
 _TIMEOUT_S: Final = 10.0
-_SOURCES: Final = str(Path(__file__).resolve().parents[2])
+_SOURCES: Final = str(Path(__file__).absolute().parents[3])
 
 
 class _SwitchService:

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
-from emulator.crossbar.carrier import Carrier
-from emulator.crossbar.crossbar import Ports
-from emulator.crossbar.selection import BPF, InstalledCrossbar
-from emulator.fabric.plan import OcsPlan
-from emulator.linux import namespaces
-from emulator.linux.event_loop import Timers
-from emulator.ocs.device_spec import DeviceSpec, LinkTimes
-from emulator.ocs.fd_handoff import HandoffServer, listen_in_namespace
 from moefabric.config.run_directory import OCS_PORTS, RunDirectory
+from moefabric.emulator.crossbar.carrier import Carrier
+from moefabric.emulator.crossbar.crossbar import Ports
+from moefabric.emulator.crossbar.selection import BPF, InstalledCrossbar
+from moefabric.emulator.fabric.plan import OcsPlan
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.event_loop import Timers
+from moefabric.emulator.ocs.device_spec import DeviceSpec, LinkTimes
+from moefabric.emulator.ocs.fd_handoff import HandoffServer, listen_in_namespace
 
 
 class OcsHardware:
@@ -23,7 +23,7 @@ class OcsHardware:
 
         Args:
             ocs: the switch.
-            crossbar: kind of crossbar (`emulator.crossbar.selection`).
+            crossbar: kind of crossbar (`moefabric.emulator.crossbar.selection`).
             pid: a process in the switch's namespace.
             run_dir: directory for the socket of the handoff server.
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from emulator.fabric import shaping
 from moefabric.config.run_directory import ManagementNetwork
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Nic, NicKind, Region
 from moefabric.core.units import QueueLimit
+from moefabric.emulator.fabric import shaping
 
 FABRIC: Final = ""
 """Node that is the fabric's own namespace, with its switches and bridges."""

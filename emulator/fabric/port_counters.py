@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from emulator.crossbar.bpf_crossbar import Layout
-from emulator.crossbar.crossbar import Ports
-from emulator.fabric.daemon_protocol import DaemonConnection, not_running_error
-from emulator.linux.bpf_syscalls import Memory
-from emulator.linux.link_counters import read_link_counters
-from emulator.ocs.fd_handoff import Facts, receive_handoff
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
 from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS, PortReading
+from moefabric.emulator.crossbar.bpf_crossbar import Layout
+from moefabric.emulator.crossbar.crossbar import Ports
+from moefabric.emulator.fabric.daemon_protocol import DaemonConnection, not_running_error
+from moefabric.emulator.linux.bpf_syscalls import Memory
+from moefabric.emulator.linux.link_counters import read_link_counters
+from moefabric.emulator.ocs.fd_handoff import Facts, receive_handoff
 
 
 class _Crossbar:

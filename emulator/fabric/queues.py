@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from emulator.fabric.plan import FABRIC, FabricPlan, Link
-from emulator.fabric.shaping import QUEUE_HANDLE
-from emulator.linux import namespaces
-from emulator.linux.command import run
+from moefabric.emulator.fabric.plan import FABRIC, FabricPlan, Link
+from moefabric.emulator.fabric.shaping import QUEUE_HANDLE
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.command import run
 
 QueueCounts = dict[str, dict[str, int]]
 """By port, the counters `packets`, `bytes` (with headers, of packets that left) and `drops`."""

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from emulator.linux.waiting import Deadline
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
+from moefabric.emulator.linux.waiting import Deadline
 
 _LOCK: Final = "lock"
 _HOLDER: Final = "holder"

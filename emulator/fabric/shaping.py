@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from emulator.linux.command import BatchLine, run, run_batch
 from moefabric.core.errors import FabricError
 from moefabric.core.units import QueueLimit
+from moefabric.emulator.linux.command import BatchLine, run, run_batch
 
 LEAST_BPS: Final = 100e3
 """A 64 kB frame takes 5 s at this rate. At lower rates a frame takes longer than TCP's timeouts."""

@@ -13,7 +13,13 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from emulator.linux.bpf_assembler import IS_STRONGLY_ORDERED, BpfError, Instruction, Label, assemble
+from moefabric.emulator.linux.bpf_assembler import (
+    IS_STRONGLY_ORDERED,
+    BpfError,
+    Instruction,
+    Label,
+    assemble,
+)
 
 SYSCALL_NUMBER = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 MEMBARRIER_NUMBER = {"aarch64": 283, "riscv64": 283, "ppc64le": 365, "s390x": 356}

@@ -20,8 +20,8 @@ from typing import Final, Self
 
 import numpy as np
 
-from emulator.linux import namespaces
 from moefabric.core.errors import FabricError
+from moefabric.emulator.linux import namespaces
 
 ETHERTYPE: Final = 0x88B6
 """IEEE Std 802 - Local Experimental EtherType 2."""
@@ -124,7 +124,7 @@ class FrameStream:
             *fds,
         )
         self._sender = subprocess.Popen(
-            [sys.executable, "-m", "emulator.linux.frame_stream", *map(str, arguments)],
+            [sys.executable, "-m", "moefabric.emulator.linux.frame_stream", *map(str, arguments)],
             pass_fds=(self._fd, *fds),
             stdin=subprocess.DEVNULL,
         )

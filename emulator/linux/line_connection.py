@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-from emulator.linux.event_loop import EventLoop
+from moefabric.emulator.linux.event_loop import EventLoop
 
 MAX_BUFFER_BYTES: Final = 8 << 20
 """Limit of an incomplete line and of unsent output; the connection closes when it is exceeded."""

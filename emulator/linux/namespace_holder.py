@@ -1,9 +1,9 @@
 """Namespace holders: processes that only keep the network and mount namespaces of nodes open.
 
 `python -S -E emulator/linux/namespace_holder.py N` forks N holders and exits, so that the nearest
-subreaper inherits them (`emulator.linux.processes.adopt_orphans`). Each holder prints its pid, or
-the reason why it has no namespaces. A holder takes as much memory as its parent, so this module
-imports little, and the prefork server, which has imported much, doesn't fork the holders.
+subreaper inherits them (`processes.adopt_orphans`). Each holder prints its pid, or the reason why
+it has no namespaces. A holder takes as much memory as its parent, so this module imports little,
+and the prefork server, which has imported much, doesn't fork the holders.
 """
 
 import ctypes

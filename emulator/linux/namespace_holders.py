@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from emulator.linux.processes import adopt_orphans, mark_environment
-from emulator.linux.waiting import Deadline
 from moefabric.core.errors import FabricError
+from moefabric.emulator.linux.processes import adopt_orphans, mark_environment
+from moefabric.emulator.linux.waiting import Deadline
 
 _PROGRAM: Final = str(Path(__file__).with_name("namespace_holder.py"))
 

@@ -10,8 +10,8 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final, TypeVar
 
-from emulator.linux.waiting import BackgroundTask, Deadline
 from moefabric.core.errors import FabricError
+from moefabric.emulator.linux.waiting import BackgroundTask, Deadline
 
 _CLONE_NEWNET: Final = 0x40000000
 _CLONE_NEWNS: Final = 0x00020000

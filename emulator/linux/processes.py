@@ -14,9 +14,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from emulator.linux.waiting import Deadline
 from moefabric.config.run_directory import FABRIC_VARIABLE, RunDirectory, run_root
 from moefabric.core.errors import FabricError
+from moefabric.emulator.linux.waiting import Deadline
 
 OUTER: Final = "outer"
 """The node of a process that stays in the namespace where `up` was called."""

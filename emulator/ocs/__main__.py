@@ -1,8 +1,8 @@
-"""Process of an optical switch: `python -m emulator.ocs --socket PATH [--forever]`.
+"""Process of an optical switch: `python -m moefabric.emulator.ocs --socket PATH [--forever]`.
 
 The process needs no privilege: the fabric passes the crossbar and the listening sockets
-(emulator.ocs.fd_handoff). If PATH is a directory, or with --forever, it starts one child process
-for each `*.handoff` socket that appears there.
+(module `fd_handoff`). If PATH is a directory, or with --forever, it starts one child process for
+each `*.handoff` socket that appears there.
 """
 
 import argparse
@@ -17,13 +17,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from emulator.crossbar.selection import adopt_crossbar
-from emulator.linux.event_loop import EventLoop
-from emulator.ocs.device_spec import DeviceSpec
-from emulator.ocs.fabric_link import FabricLink
-from emulator.ocs.fd_handoff import Facts, connect, receive_handoff
-from emulator.ocs.server import FRONT_ENDS, OcsServer
 from moefabric.core.errors import FabricError
+from moefabric.emulator.crossbar.selection import adopt_crossbar
+from moefabric.emulator.linux.event_loop import EventLoop
+from moefabric.emulator.ocs.device_spec import DeviceSpec
+from moefabric.emulator.ocs.fabric_link import FabricLink
+from moefabric.emulator.ocs.fd_handoff import Facts, connect, receive_handoff
+from moefabric.emulator.ocs.server import FRONT_ENDS, OcsServer
 
 _NICENESS = -10
 """Nice value of the process, where the system permits a negative one."""
@@ -38,7 +38,7 @@ def main(words: list[str] | None = None) -> int:
         The exit status: 0, or 1 after an error, which is printed on one line.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m emulator.ocs", description="Serve an emulated optical switch."
+        prog="python -m moefabric.emulator.ocs", description="Serve an emulated optical switch."
     )
     parser.add_argument(
         "--socket", required=True, type=Path, help="handoff socket, or a directory of them"
@@ -162,7 +162,7 @@ def handoff_sockets(path: Path) -> list[Path]:
 
 def _start(path: Path) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "MOEFABRIC_FABRIC": path.parent.name}
-    command = [sys.executable, "-m", "emulator.ocs", "--socket", str(path)]
+    command = [sys.executable, "-m", "moefabric.emulator.ocs", "--socket", str(path)]
     return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
 
 

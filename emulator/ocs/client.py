@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from emulator.ocs.fd_handoff import control_path
 from moefabric.core.errors import FabricError
+from moefabric.emulator.ocs.fd_handoff import control_path
 
 _TIMEOUT_S: Final = 10.0
 

@@ -8,8 +8,8 @@ import struct
 from collections import deque
 from collections.abc import Callable
 
-from emulator.linux.event_loop import EventLoop
-from emulator.ocs.front_end import Session
+from moefabric.emulator.linux.event_loop import EventLoop
+from moefabric.emulator.ocs.front_end import Session
 
 log = logging.getLogger(__name__)
 

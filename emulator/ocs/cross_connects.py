@@ -7,7 +7,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Self
 
-from emulator.crossbar.crossbar import Ports
+from moefabric.emulator.crossbar.crossbar import Ports
 
 Pair = tuple[int, int]  # input port, output port
 

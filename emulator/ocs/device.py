@@ -12,9 +12,11 @@ from dataclasses import replace
 from ipaddress import IPv4Network
 from typing import Any
 
-from emulator.crossbar.crossbar import Crossbar
-from emulator.linux.event_loop import Timers
-from emulator.ocs.cross_connects import (
+from moefabric.core.errors import FabricError
+from moefabric.core.ocs import PLACEHOLDER, DeviceProfile, UserAccount
+from moefabric.emulator.crossbar.crossbar import Crossbar
+from moefabric.emulator.linux.event_loop import Timers
+from moefabric.emulator.ocs.cross_connects import (
     Busy,
     CrossConnects,
     Pair,
@@ -22,16 +24,14 @@ from emulator.ocs.cross_connects import (
     RefusedError,
     refused_ports,
 )
-from emulator.ocs.device_faults import ActiveFaults, OcsFault, OcsFaultKind
-from emulator.ocs.device_spec import DeviceHost, DeviceSpec
-from emulator.ocs.events import EventBus, OcsEventKind
-from emulator.ocs.flapping import PortFlapper
-from emulator.ocs.light import LightTable
-from emulator.ocs.port_settings import Admin, Identity, PortTable, SystemSettings, Tuning
-from emulator.ocs.power_monitors import PowerMonitors
-from emulator.ocs.users import Users
-from moefabric.core.errors import FabricError
-from moefabric.core.ocs import PLACEHOLDER, DeviceProfile, UserAccount
+from moefabric.emulator.ocs.device_faults import ActiveFaults, OcsFault, OcsFaultKind
+from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
+from moefabric.emulator.ocs.events import EventBus, OcsEventKind
+from moefabric.emulator.ocs.flapping import PortFlapper
+from moefabric.emulator.ocs.light import LightTable
+from moefabric.emulator.ocs.port_settings import Admin, Identity, PortTable, SystemSettings, Tuning
+from moefabric.emulator.ocs.power_monitors import PowerMonitors
+from moefabric.emulator.ocs.users import Users
 
 SAVE_DELAY_NS = 20_000_000
 """Delay of `DeviceHost.save` after a change, so that a burst of changes is saved once."""

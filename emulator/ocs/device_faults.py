@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Self
 
-from emulator.ocs.events import EventBus, OcsEventKind
 from moefabric.core.errors import FabricError
+from moefabric.emulator.ocs.events import EventBus, OcsEventKind
 
 
 class OcsFaultKind(StrEnum):

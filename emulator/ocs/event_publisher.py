@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from emulator.linux.event_loop import EventLoop
-from emulator.linux.line_connection import LineConnection
+from moefabric.emulator.linux.event_loop import EventLoop
+from moefabric.emulator.linux.line_connection import LineConnection
 
 MAX_EVENTS: Final = 1000
 """Number of events that are stored for later subscribers."""

@@ -5,15 +5,15 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from emulator.linux.event_loop import EventLoop
-from emulator.linux.line_connection import LineConnection
-from emulator.ocs.cross_connects import RefusedError
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.device_faults import OcsFault
-from emulator.ocs.device_spec import DeviceHost, LinkTimes
-from emulator.ocs.events import OcsEvent
-from emulator.ocs.fd_handoff import READY
 from moefabric.core.errors import FabricError
+from moefabric.emulator.linux.event_loop import EventLoop
+from moefabric.emulator.linux.line_connection import LineConnection
+from moefabric.emulator.ocs.cross_connects import RefusedError
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.device_faults import OcsFault
+from moefabric.emulator.ocs.device_spec import DeviceHost, LinkTimes
+from moefabric.emulator.ocs.events import OcsEvent
+from moefabric.emulator.ocs.fd_handoff import READY
 
 
 class FabricLink(DeviceHost):

@@ -21,12 +21,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from emulator.linux import namespaces
-from emulator.linux.event_loop import EventLoop, Timers
-from emulator.linux.line_connection import LineConnection
-from emulator.ocs.device_spec import LinkTimes
-from emulator.ocs.event_publisher import EventPublisher
 from moefabric.core.errors import FabricError
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.event_loop import EventLoop, Timers
+from moefabric.emulator.linux.line_connection import LineConnection
+from moefabric.emulator.ocs.device_spec import LinkTimes
+from moefabric.emulator.ocs.event_publisher import EventPublisher
 
 log = logging.getLogger(__name__)
 

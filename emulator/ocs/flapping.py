@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from emulator.linux.event_loop import Timer, Timers
+from moefabric.emulator.linux.event_loop import Timer, Timers
 
 BLOCK_MS = range(10, 10_001)
 RESTORE_MS = range(500, 30_001)

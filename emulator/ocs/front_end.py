@@ -1,6 +1,6 @@
 """Interfaces between the server of an optical switch and its front ends: SCPI, TL1, RESTCONF.
 
-For each connection the server (emulator.ocs.server) opens a session of a front end, passes received
+For each connection the server (module `server`) opens a session of a front end, passes received
 bytes to it, and sends the replies. All front ends share one thread, so none may block: a reply that
 waits for light reserves its place among the replies and is sent later. A front end executes a
 command only when it is complete.
@@ -9,7 +9,7 @@ command only when it is complete.
 from collections.abc import Callable
 from typing import Protocol
 
-from emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.device import OcsDevice
 
 
 class ReplySlot(Protocol):

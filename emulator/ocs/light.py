@@ -2,15 +2,15 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from emulator.crossbar.crossbar import Crossbar, CrossConnect
-from emulator.linux.event_loop import Timers
-from emulator.ocs.cross_connects import CrossConnects, Pair
-from emulator.ocs.device_faults import ActiveFaults, OcsFaultKind
-from emulator.ocs.device_spec import DeviceHost, DeviceSpec
-from emulator.ocs.events import EventBus, OcsEventKind
-from emulator.ocs.physics import Settling, conflicting, loss_db
-from emulator.ocs.port_settings import PortTable
 from moefabric.core.errors import FabricError
+from moefabric.emulator.crossbar.crossbar import Crossbar, CrossConnect
+from moefabric.emulator.linux.event_loop import Timers
+from moefabric.emulator.ocs.cross_connects import CrossConnects, Pair
+from moefabric.emulator.ocs.device_faults import ActiveFaults, OcsFaultKind
+from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
+from moefabric.emulator.ocs.events import EventBus, OcsEventKind
+from moefabric.emulator.ocs.physics import Settling, conflicting, loss_db
+from moefabric.emulator.ocs.port_settings import PortTable
 
 LATE_NS = 100_000
 """Delays of a crossbar load below this are ignored: hundreds of ports take less."""

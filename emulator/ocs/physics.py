@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 
-from emulator.ocs.cross_connects import Pair
 from moefabric.core.ocs import OpticalLoss, SettleTime
+from moefabric.emulator.ocs.cross_connects import Pair
 
 
 @dataclass

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from emulator.crossbar.crossbar import Ports
-from emulator.ocs.cross_connects import Refusal, RefusedError, refused_ports
-from emulator.ocs.device_faults import ActiveFaults, OcsFaultKind
+from moefabric.emulator.crossbar.crossbar import Ports
+from moefabric.emulator.ocs.cross_connects import Refusal, RefusedError, refused_ports
+from moefabric.emulator.ocs.device_faults import ActiveFaults, OcsFaultKind
 
 
 class Admin(Enum):

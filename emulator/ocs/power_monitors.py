@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Mapping
 
-from emulator.linux.event_loop import Timers
-from emulator.ocs.device_faults import ActiveFaults
-from emulator.ocs.light import LightTable
-from emulator.ocs.port_settings import Admin, PortTable
 from moefabric.core.ocs import OpticalLoss
+from moefabric.emulator.linux.event_loop import Timers
+from moefabric.emulator.ocs.device_faults import ActiveFaults
+from moefabric.emulator.ocs.light import LightTable
+from moefabric.emulator.ocs.port_settings import Admin, PortTable
 
 
 class PowerMonitors:

@@ -8,17 +8,17 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
-from emulator.crossbar.crossbar import Crossbar
-from emulator.linux.event_loop import EventLoop
-from emulator.ocs.client_connection import ClientConnection
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.device_faults import OcsFaultKind
-from emulator.ocs.device_spec import DeviceHost, DeviceSpec
-from emulator.ocs.events import OcsEvent, OcsEventKind
-from emulator.ocs.front_end import FrontEnd, FrontEndFactory
-from emulator.ocs.restconf.front_end import RestconfFrontEnd
-from emulator.ocs.scpi.front_end import ScpiFrontEnd
-from emulator.ocs.tl1.front_end import Tl1FrontEnd
+from moefabric.emulator.crossbar.crossbar import Crossbar
+from moefabric.emulator.linux.event_loop import EventLoop
+from moefabric.emulator.ocs.client_connection import ClientConnection
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.device_faults import OcsFaultKind
+from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
+from moefabric.emulator.ocs.events import OcsEvent, OcsEventKind
+from moefabric.emulator.ocs.front_end import FrontEnd, FrontEndFactory
+from moefabric.emulator.ocs.restconf.front_end import RestconfFrontEnd
+from moefabric.emulator.ocs.scpi.front_end import ScpiFrontEnd
+from moefabric.emulator.ocs.tl1.front_end import Tl1FrontEnd
 
 MAX_CLIENTS = 64
 """Maximum number of clients of a front end; further clients are disconnected."""

@@ -1,8 +1,8 @@
-"""The process of the switches: `python -m emulator.openflow_switch`.
+"""The process of the switches: `python -m moefabric.emulator.openflow_switch`.
 
 The process reads commands from standard input and writes replies to standard output (see
-`emulator.openflow_switch.agent.control_commands`). It ends when standard input is closed. The
-switches continue to forward as long as their interfaces exist.
+`agent.control_commands`). It ends when standard input is closed. The switches continue to forward
+as long as their interfaces exist.
 """
 
 import gc
@@ -12,13 +12,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from emulator.openflow_switch.agent.agent import OpenFlowAgent
-from emulator.openflow_switch.agent.control_commands import ControlCommands, SwitchSpec
-from emulator.openflow_switch.agent.interfaces import KernelInterfaces
-from emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
-from emulator.openflow_switch.datapath.map_layout import CLASS_BITS
-from emulator.openflow_switch.datapath.shared_program import SharedProgram
 from moefabric.core.errors import MoefabricError
+from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
+from moefabric.emulator.openflow_switch.agent.control_commands import ControlCommands, SwitchSpec
+from moefabric.emulator.openflow_switch.agent.interfaces import KernelInterfaces
+from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
+from moefabric.emulator.openflow_switch.datapath.map_layout import CLASS_BITS
+from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
 
 _READ_BYTES = 1 << 16
 

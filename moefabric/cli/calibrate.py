@@ -64,9 +64,9 @@ def _calibrate(name: str, moves: int, spacing: int) -> "list[Calibration]":
 
 
 def _start_and_calibrate(settle: list[int], moves: int, spacing: int) -> "list[Calibration]":
-    from emulator.fabric import lifecycle
-    from emulator.fabric.run_directories import hold
-    from emulator.linux.processes import ProcessRole
+    from moefabric.emulator.fabric import lifecycle
+    from moefabric.emulator.fabric.run_directories import hold
+    from moefabric.emulator.linux.processes import ProcessRole
     from moefabric.runner.fabric_processes import UP_TIMEOUT_S, fabric_processes
     from moefabric.runner.ocs_calibration import CALIBRATION_FABRIC, calibration_fabric
 

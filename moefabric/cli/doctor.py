@@ -12,7 +12,7 @@ from moefabric.cli.output import print_result
 @json_option
 def doctor(as_json: bool) -> None:
     """Check what this machine can do, and print the remedy for what it can't."""
-    from emulator.fabric.machine_probe import probe_machine
+    from moefabric.emulator.fabric.machine_probe import probe_machine
 
     findings = probe_machine()
     lines = []

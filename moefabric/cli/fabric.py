@@ -31,8 +31,8 @@ from moefabric.core.topology import fabric_description
 def up(fabric: Path, settings: tuple[str, ...]) -> None:
     """Start the fabric that the file FABRIC describes, and leave it running until `down`."""
     spec = load_fabric(fabric, settings)
-    from controller.client import wait_for_controllers
-    from emulator.fabric import lifecycle
+    from moefabric.controller.client import wait_for_controllers
+    from moefabric.emulator.fabric import lifecycle
     from moefabric.runner.fabric_processes import UP_TIMEOUT_S, fabric_processes
 
     was_up = spec.fabric in lifecycle.running_fabrics()
@@ -65,7 +65,7 @@ def down(name: str | None) -> None:
     Without NAME, remove the only fabric that `up` left running. The fabric of a `run` is removed at
     the end of the run, or before by its NAME only.
     """
-    from emulator.fabric import lifecycle
+    from moefabric.emulator.fabric import lifecycle
 
     running = lifecycle.running_fabrics()
     if name is None and not running:
@@ -118,7 +118,7 @@ def inspect(as_json: bool, name: str | None) -> None:
 @name_option
 def exec_(server: str, command: tuple[str, ...], name: str | None) -> None:
     """Run COMMAND on the emulated SERVER or OCS: `moefabric exec s0 -- iperf3 -c 10.0.1.1`."""
-    from emulator.fabric import lifecycle
+    from moefabric.emulator.fabric import lifecycle
 
     argv = lifecycle.exec_argv(running_fabric(name), server, command)
     try:
@@ -157,8 +157,8 @@ def light(
         raise click.UsageError("give either circuits or --demand")
     if demand is None and not circuits:
         raise click.UsageError("give circuits such as s0/o0~s1/o0, or --demand M.json")
-    from controller.client import ControllerClient
     from moefabric.config.demand_file import read_demand
+    from moefabric.controller.client import ControllerClient
 
     wiring = read_wiring(run_directory(name))
     regions = {region.name: region for region in wiring.fabric.regions}

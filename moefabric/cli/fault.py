@@ -69,7 +69,7 @@ def fault(context: click.Context, clear: bool, name: str | None) -> None:
     if not clear:
         click.echo(context.get_help())
         return
-    from emulator.fabric import hardware_injection
+    from moefabric.emulator.fabric import hardware_injection
     from moefabric.runner import fault_injection
 
     run_dir = run_directory(name)
@@ -83,7 +83,7 @@ def fault(context: click.Context, clear: bool, name: str | None) -> None:
 @json_option
 def list_(name: str | None, as_json: bool) -> None:
     """List the present failures of a fabric."""
-    from emulator.fabric import hardware_injection
+    from moefabric.emulator.fabric import hardware_injection
     from moefabric.runner import fault_injection
 
     run_dir = run_directory(name)
@@ -130,7 +130,7 @@ def server(servers: tuple[str, ...], clear: bool, name: str | None, as_json: boo
 def _change_hardware(
     kind: str, names: tuple[str, ...], *, clear: bool, name: str | None, as_json: bool
 ) -> None:
-    from emulator.fabric import hardware_injection
+    from moefabric.emulator.fabric import hardware_injection
 
     if not names and not clear:
         raise click.UsageError(f"which {kind}?")
@@ -204,8 +204,8 @@ def ocs(
     as_json: bool,
 ) -> None:
     """Inject a fault into an OCS, or clear it."""
-    from emulator.fabric import hardware_injection
-    from emulator.ocs.client import request
+    from moefabric.emulator.fabric import hardware_injection
+    from moefabric.emulator.ocs.client import request
 
     run_dir = run_directory(name)
     wiring = read_wiring(run_dir)

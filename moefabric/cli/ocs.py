@@ -27,7 +27,7 @@ def ocs(ocs_name: str, all_ports: bool, name: str | None, as_json: bool) -> None
 
     A port is blocked, tuning, tuned or failed.
     """
-    from emulator.ocs.client import request
+    from moefabric.emulator.ocs.client import request
 
     run_dir = run_directory(name)
     wiring = read_wiring(run_dir)
@@ -73,7 +73,7 @@ def _nic_fibre(port: int, wiring: FabricWiring, region: Region) -> str:
 @name_option
 def events(follow: bool, name: str | None) -> None:
     """Print the events of the OCSes as JSON lines: changes, light, faults, alarms."""
-    from emulator.ocs import client
+    from moefabric.emulator.ocs import client
 
     run_dir = run_directory(name)
     sockets = {

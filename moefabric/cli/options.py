@@ -44,7 +44,7 @@ def running_fabric(name: str | None) -> str:
     """
     if name is not None:
         return name
-    from emulator.fabric import lifecycle
+    from moefabric.emulator.fabric import lifecycle
 
     match lifecycle.running_fabrics():
         case [only]:

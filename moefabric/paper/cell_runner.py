@@ -8,7 +8,7 @@ from functools import partial
 from itertools import groupby
 from typing import Final
 
-from agents.fleet.fleet import Fleet
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError

@@ -4,9 +4,9 @@ from functools import cache
 from statistics import mean, quantiles
 from typing import Final
 
-from emulator.ocs.physics import Settling
 from moefabric.config.ocs_profile import load_profile
 from moefabric.core.units import NS_PER_S, duration_ns
+from moefabric.emulator.ocs.physics import Settling
 
 _COMMANDS: Final = 4000
 """Commands of which the settle times are drawn."""

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.engine.wire import framed_size
+from moefabric.agents.engine.wire import framed_size
 from moefabric.core.flows import Flow
 from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS, RECEIVED, SENT, Counts, counted_nics
 from moefabric.core.topology import Fabric, NicKind

@@ -3,8 +3,8 @@
 import sys
 from typing import Final
 
-from emulator.linux.processes import OUTER, ProcessRole, ProcessSpec, prefork_argv
 from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.emulator.linux.processes import OUTER, ProcessRole, ProcessSpec, prefork_argv
 
 UP_TIMEOUT_S: Final = 60.0
 """Time in which the processes of a fabric must be ready."""
@@ -18,8 +18,8 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
     """
     fabric = wiring.fabric
     controllers = (sys.executable, "-m", "controller", "--run-dir", str(run_dir.path))
-    device = prefork_argv("emulator.ocs.__main__")
-    engine = prefork_argv("agents.engine.main", bare=True)
+    device = prefork_argv("moefabric.emulator.ocs.__main__")
+    engine = prefork_argv("moefabric.agents.engine.main", bare=True)
     processes = [ProcessSpec("controllers", OUTER, controllers, role=ProcessRole.CONTROLLER)]
     for region in fabric.regions:
         if region.ocs is not None:

@@ -9,11 +9,11 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, Protocol, Self
 
-from agents.fleet.fleet import Fleet
-from controller.client import ControllerClient
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.failure_log import append_failure_event, read_failure_log
 from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.controller.client import ControllerClient
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.failures import (

@@ -8,8 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from agents.fleet.channel import connect_local, request_all
-from emulator.fabric import hardware_injection
+from moefabric.agents.fleet.channel import connect_local, request_all
 from moefabric.config.failure_log import append_failure_event, read_failure_log
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.errors import FabricError, SpecError
@@ -21,6 +20,7 @@ from moefabric.core.failures import (
     has_component,
 )
 from moefabric.core.topology import Fabric
+from moefabric.emulator.fabric import hardware_injection
 from moefabric.workload.substitution import Gpu
 
 _REPLY_S: Final = 5.0

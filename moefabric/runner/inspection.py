@@ -1,11 +1,11 @@
 """Inspection of a running fabric: its hardware, OCSes and controllers, as JSON and as text."""
 
-from controller.client import ControllerClient
-from emulator.fabric import lifecycle
 from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.controller.client import ControllerClient
 from moefabric.core.errors import ControlError
 from moefabric.core.topology import Region
 from moefabric.core.units import rate_text
+from moefabric.emulator.fabric import lifecycle
 from moefabric.runner.result_parts import Json
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from agents.engine.wire import framed_size
+from moefabric.agents.engine.wire import framed_size
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ServerLossError

@@ -12,21 +12,21 @@ from itertools import cycle, pairwise
 from statistics import median_high
 from typing import Final
 
-from controller.southbound.ocs.cross_connects import (
+from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.controller.southbound.ocs.cross_connects import (
     CrossConnect,
     RequestedChange,
     difference,
     plan_change,
 )
-from controller.southbound.ocs.drivers import device_address, make_driver
-from controller.southbound.ocs.remote_ocs import DeviceDriver
-from emulator.fabric.plan import plan_fabric
-from emulator.linux import namespaces
-from emulator.linux.frame_stream import FrameReceiver, FrameStream
-from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.controller.southbound.ocs.drivers import device_address, make_driver
+from moefabric.controller.southbound.ocs.remote_ocs import DeviceDriver
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import CrossConnectMode, Ocs
 from moefabric.core.topology import Eps, Fabric, Nic, Region
+from moefabric.emulator.fabric.plan import plan_fabric
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.frame_stream import FrameReceiver, FrameStream
 from moefabric.runner.dark_time import Calibration, DarkInterval, measure_dark_interval
 
 CALIBRATION_FABRIC: Final = "calibration"

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from emulator.fabric import lifecycle
 from moefabric.core.units import QueueLimit
+from moefabric.emulator.fabric import lifecycle
 from moefabric.runner.result_parts import DroppingPort, QueueDrops
 
 Counts = Mapping[str, Mapping[str, int]]
-"""The counters `packets`, `bytes` and `drops` of each port (`emulator.fabric.queues`)."""
+"""The counters `packets`, `bytes` and `drops` of each port (`moefabric.emulator.fabric.queues`)."""
 
 
 def queue_drops(limit: QueueLimit, before: Counts, after: Counts) -> QueueDrops:

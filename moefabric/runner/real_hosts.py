@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from agents.fleet.fleet import Fleet
-from agents.remote.ssh import SshHost
+from moefabric.agents.fleet.fleet import Fleet
+from moefabric.agents.remote.ssh import SshHost
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.core.topology import Fabric
 from moefabric.runner.testbed import data_paths, liveness_monitor

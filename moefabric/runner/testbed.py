@@ -7,14 +7,11 @@ from dataclasses import asdict
 from itertools import permutations
 from typing import Any, Final, TypeVar
 
-from agents.fleet.channel import connect_local
-from agents.fleet.fleet import DataPath, Fleet
-from agents.fleet.liveness import LivenessMonitor
-from controller.client import ControllerClient, wait_for_controllers
-from emulator.fabric import lifecycle
-from emulator.fabric.port_counters import EmulatedPortCounters
-from emulator.fabric.run_directories import hold
+from moefabric.agents.fleet.channel import connect_local
+from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.liveness import LivenessMonitor
 from moefabric.config.run_directory import FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.controller.client import ControllerClient, wait_for_controllers
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ControlError, ServerLossError
@@ -25,6 +22,9 @@ from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
+from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
+from moefabric.emulator.fabric.run_directories import hold
 from moefabric.planner.outlook import Outlook
 from moefabric.planner.policy import circuit_matrix
 from moefabric.runner.controller_retry import PROBE_S
@@ -248,7 +248,7 @@ def running_testbed(
         fabric: The fabric to bring up.
         external: The roles, `ocs` and `controller`, whose processes are started by others.
         congestion: The congestion control of the agents' connections.
-        switch: The datapath (`emulator.fabric.datapath.choose_datapath`).
+        switch: The datapath (`moefabric.emulator.fabric.datapath.choose_datapath`).
         prepare: Called before connections open, to light their circuits if there is no EPS.
         timeout_s: Seconds that a controller may take to reply, plus the settling of its circuits.
         pairs_between_regions: Servers of different regions that are connected too.

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from emulator.crossbar.crossbar import CrossConnect
+from moefabric.emulator.crossbar.crossbar import CrossConnect
 from tests.kernel.iperf import gigabits_per_second
 from tests.kernel.optical_bench import HostNetwork, missing_for_kernel_tests
 

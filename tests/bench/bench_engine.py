@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.fleet import DataPath, Fleet
 from tests.support.agents_lab import fleet_on, paced_flow
 from tests.support.namespaces import Island, island, must
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from emulator.crossbar.bpf_crossbar import BpfCrossbar
-from emulator.crossbar.carrier import Carrier
-from emulator.crossbar.crossbar import Ports
-from emulator.crossbar.selection import BPF, InstalledCrossbar
-from emulator.linux import namespaces
-from emulator.linux.event_loop import Timers
-from emulator.ocs.device_spec import LinkTimes
-from emulator.ocs.fd_handoff import listen_in_namespace
+from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
+from moefabric.emulator.crossbar.carrier import Carrier
+from moefabric.emulator.crossbar.crossbar import Ports
+from moefabric.emulator.crossbar.selection import BPF, InstalledCrossbar
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.event_loop import Timers
+from moefabric.emulator.ocs.device_spec import LinkTimes
+from moefabric.emulator.ocs.fd_handoff import listen_in_namespace
 from tests.kernel.carrier_bench import CarrierWatch
 from tests.kernel.optical_bench import HostNetwork, missing_for_kernel_tests
 from tests.support.ocs_process import ocs_process

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from emulator.crossbar.bpf_crossbar import BpfCrossbar
-from emulator.crossbar.crossbar import CrossConnect, Ports
-from emulator.crossbar.selection import BPF
-from emulator.ocs.fd_handoff import listen_in_namespace
-from emulator.ocs.server import FRONT_ENDS
+from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
+from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
+from moefabric.emulator.crossbar.selection import BPF
+from moefabric.emulator.ocs.fd_handoff import listen_in_namespace
+from moefabric.emulator.ocs.server import FRONT_ENDS
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.support.ocs_fuzz import TL1_LOG_IN, request, restconf_inputs, scpi_inputs, tl1_inputs
 from tests.support.ocs_process import ocs_process

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from emulator.fabric.ovs import Bridge
-from emulator.linux.waiting import Deadline
+from moefabric.emulator.fabric.ovs import Bridge
+from moefabric.emulator.linux.waiting import Deadline
 from tests.support.switch_processes import SwitchProcess, open_vswitch, own_network, wire
 
 pytestmark = [pytest.mark.kernel, pytest.mark.ovs]

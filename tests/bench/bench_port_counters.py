@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator.fabric import lifecycle
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.protocols import PortCounters
 from moefabric.core.units import Scale
+from moefabric.emulator.fabric import lifecycle
 from moefabric.planner.policy import EpsOnly
 from moefabric.runner.executor import Executor
 from moefabric.runner.testbed import port_counters, running_testbed

@@ -10,8 +10,8 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from controller.client import ControllerClient
 from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.controller.client import ControllerClient
 from tests.support.controller_lab import fabric, lab, needs
 
 pytestmark = [

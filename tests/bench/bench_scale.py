@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from controller.client import wait_for_controllers
-from emulator.fabric import lifecycle
-from emulator.linux import namespaces
-from emulator.linux.processes import marked_pids
-from emulator.linux.waiting import Deadline
+from moefabric.controller.client import wait_for_controllers
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.core.units import Scale
+from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.processes import marked_pids
+from moefabric.emulator.linux.waiting import Deadline
 from moefabric.runner.fabric_processes import fabric_processes
 
 pytestmark = [

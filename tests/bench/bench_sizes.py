@@ -19,10 +19,10 @@ from typing import Final
 import numpy as np
 import pytest
 
-from controller.client import ControllerClient
-from emulator.fabric.datapath import bpf_refusal
+from moefabric.controller.client import ControllerClient
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.topology import Fabric
+from moefabric.emulator.fabric.datapath import bpf_refusal
 from moefabric.paper.emulation_setup import (
     WARM_UP_OPERATIONS,
     at_nic_rate,

@@ -12,17 +12,17 @@ from functools import partial
 
 import pytest
 
-from emulator.crossbar.bpf_crossbar import BpfCrossbar
-from emulator.crossbar.crossbar import CrossConnect, Ports
-from emulator.linux import bpf_assembler as bpf
-from emulator.linux import bpf_syscalls as bpf_calls
-from emulator.linux import namespaces
-from emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
-from emulator.openflow_switch.datapath.program_context import MapDescriptors
-from emulator.openflow_switch.datapath.shared_program import SharedProgram
-from emulator.openflow_switch.datapath.switch_program import switch_program
-from emulator.openflow_switch.flows.flow import ALL, Flow, Output
-from emulator.openflow_switch.flows.match import Match
+from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
+from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
+from moefabric.emulator.linux import bpf_assembler as bpf
+from moefabric.emulator.linux import bpf_syscalls as bpf_calls
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
+from moefabric.emulator.openflow_switch.datapath.program_context import MapDescriptors
+from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
+from moefabric.emulator.openflow_switch.datapath.switch_program import switch_program
+from moefabric.emulator.openflow_switch.flows.flow import ALL, Flow, Output
+from moefabric.emulator.openflow_switch.flows.match import Match
 from tests.kernel.iperf import gigabits_per_second
 from tests.kernel.optical_bench import HostNetwork, address, missing_for_kernel_tests
 from tests.support.namespaces import must

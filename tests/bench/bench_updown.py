@@ -18,19 +18,19 @@ from pathlib import Path
 
 import pytest
 
-from agents.fleet.channel import connect_local
-from agents.fleet.fleet import Fleet
-from controller.client import wait_for_controllers
-from emulator.fabric import lifecycle
-from emulator.fabric.datapath import bpf_refusal
-from emulator.linux import namespaces
-from emulator.linux.command import run
-from emulator.linux.namespace_holders import NamespaceHolders
-from emulator.linux.processes import ChildProcesses, ProcessRole, marked_pids
-from emulator.linux.waiting import Deadline
+from moefabric.agents.fleet.channel import connect_local
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.run_directory import FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.controller.client import wait_for_controllers
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric.datapath import bpf_refusal
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.command import run
+from moefabric.emulator.linux.namespace_holders import NamespaceHolders
+from moefabric.emulator.linux.processes import ChildProcesses, ProcessRole, marked_pids
+from moefabric.emulator.linux.waiting import Deadline
 from moefabric.runner.fabric_processes import fabric_processes
 
 pytestmark = [

@@ -7,7 +7,7 @@ import json
 import sys
 from time import perf_counter
 
-from controller.southbound.openflow.ryu_switches import RyuSwitches
+from moefabric.controller.southbound.openflow.ryu_switches import RyuSwitches
 
 # isort: split
 import eventlet

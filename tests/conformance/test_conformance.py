@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.fabric import ovs
+from moefabric.emulator.fabric import ovs
 from tests.support.openflow_conformance import BPF, OVS, RATE_S, TRIES, bench
 from tests.support.openflow_verdicts import FAIL, Verdicts, files, page, summary
 from tests.support.paths import REPOSITORY
@@ -15,9 +15,9 @@ PAGE = REPOSITORY / "docs" / "conformance.md"
 PAIRS = {BPF: 5, OVS: 8}
 INTRODUCTION = f"""Every test of Ryu's switch tester (`ryu.tests.switch.tester`, Ryu 4.34, its 144
 descriptions for OpenFlow 1.3) on two kinds of switches: the switches of this project (tc-BPF
-datapath, `emulator.openflow_switch`), and Open vSwitch {{version}} in user space, configured as the
-emulator configures it. Each switch under test is wired to a tester of its kind. `make conformance`
-writes this page.
+datapath, `moefabric.emulator.openflow_switch`), and Open vSwitch {{version}} in user space,
+configured as the emulator configures it. Each switch under test is wired to a tester of its kind.
+`make conformance` writes this page.
 
 *Pass*: the packets were as the tester expects. *Not supported*: the switch refused a flow, group or
 meter with the OpenFlow error that is shown, and changed nothing. *Fail*: anything else. Rates are

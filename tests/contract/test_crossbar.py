@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from emulator.crossbar.crossbar import Crossbar, CrossConnect, MemoryCrossbar, Ports
-from emulator.linux.waiting import Deadline
 from moefabric.core.errors import FabricError
+from moefabric.emulator.crossbar.crossbar import Crossbar, CrossConnect, MemoryCrossbar, Ports
+from moefabric.emulator.linux.waiting import Deadline
 from tests.kernel.optical_bench import (
     HostNetwork,
     address,

@@ -9,7 +9,7 @@ from threading import Timer
 
 import pytest
 
-from agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.fleet import DataPath, Fleet
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import FlowRecord, PacedFlow
 from moefabric.core.protocols import Agents

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from emulator.crossbar.crossbar import MemoryCrossbar, Ports
-from emulator.ocs.device_spec import DeviceSpec
-from emulator.ocs.server import FRONT_ENDS, OcsServer
 from moefabric.core.ocs import DeviceProfile, SettleTime
+from moefabric.emulator.crossbar.crossbar import MemoryCrossbar, Ports
+from moefabric.emulator.ocs.device_spec import DeviceSpec
+from moefabric.emulator.ocs.server import FRONT_ENDS, OcsServer
 
 Pairs = list[tuple[int, int]]
 SETTLE_NS = 5_000_000

@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 import pytest
 
-from controller.southbound.ocs.drivers import make_driver
-from controller.southbound.ocs.memory import MemoryOcs
-from controller.southbound.ocs.remote_ocs import RemoteOcs
-from emulator.ocs.device_faults import OcsFault, OcsFaultKind
+from moefabric.controller.southbound.ocs.drivers import make_driver
+from moefabric.controller.southbound.ocs.memory import MemoryOcs
+from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs
 from moefabric.core.circuits import CircuitSet, Transition
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs import (
@@ -26,6 +25,7 @@ from moefabric.core.ocs import (
 )
 from moefabric.core.protocols import OpticalSwitch
 from moefabric.core.topology import Fabric, Region
+from moefabric.emulator.ocs.device_faults import OcsFault, OcsFaultKind
 from tests.support.attempts import measurements
 from tests.support.controller_lab import fabric
 from tests.support.ocs_device import EmulatedOcs, FaultInjectingDriver, ocs_device

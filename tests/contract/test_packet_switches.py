@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.client import ControllerClient
-from controller.southbound.openflow.flow_entries import FlowEntry
-from controller.southbound.openflow.memory import MemorySwitches
-from emulator.fabric.ovs import Bridge
+from moefabric.controller.client import ControllerClient
+from moefabric.controller.southbound.openflow.flow_entries import FlowEntry
+from moefabric.controller.southbound.openflow.memory import MemorySwitches
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.rules import RuleChange, direct_rules, eps_rules, server_rules
+from moefabric.emulator.fabric.ovs import Bridge
 from tests.support.controller_lab import (
     MANAGEMENT,
     Lab,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from agents.engine.wire import framed_size
+from moefabric.agents.engine.wire import framed_size
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import PacedFlow
 from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS, RECEIVED, SENT, Counts, counted_nics

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from emulator.fabric.ovs import Bridge
-from emulator.openflow_switch.agent.agent import OpenFlowAgent
-from emulator.openflow_switch.agent.interfaces import MemoryInterfaces
-from emulator.openflow_switch.agent.switch import OpenFlowSwitch
-from emulator.openflow_switch.datapath.interface import Port
-from emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
-from emulator.openflow_switch.flows.flow import (
+from moefabric.emulator.fabric.ovs import Bridge
+from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
+from moefabric.emulator.openflow_switch.agent.interfaces import MemoryInterfaces
+from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
+from moefabric.emulator.openflow_switch.datapath.interface import Port
+from moefabric.emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
+from moefabric.emulator.openflow_switch.flows.flow import (
     ALL,
     CONTROLLER,
     IN_PORT,
@@ -30,12 +30,12 @@ from emulator.openflow_switch.flows.flow import (
     SetField,
     ToGroup,
 )
-from emulator.openflow_switch.flows.match import Match
-from emulator.openflow_switch.flows.packet import FIELD_BITS, IPV4, VLAN_TAGS
-from emulator.openflow_switch.protocol import actions as action_codec
-from emulator.openflow_switch.protocol import oxm
-from emulator.openflow_switch.protocol.constants import ANY_GROUP, NO_BUFFER, PortNumber
-from emulator.openflow_switch.tables.group_entry import GROUP_TYPES
+from moefabric.emulator.openflow_switch.flows.match import Match
+from moefabric.emulator.openflow_switch.flows.packet import FIELD_BITS, IPV4, VLAN_TAGS
+from moefabric.emulator.openflow_switch.protocol import actions as action_codec
+from moefabric.emulator.openflow_switch.protocol import oxm
+from moefabric.emulator.openflow_switch.protocol.constants import ANY_GROUP, NO_BUFFER, PortNumber
+from moefabric.emulator.openflow_switch.tables.group_entry import GROUP_TYPES
 from tests.kernel.switch_bench import AUXILIARY_BYTES, PACKET_AUXDATA, SOL_PACKET, with_tag
 from tests.support import switch_frames
 from tests.support.namespaces import must

@@ -11,18 +11,18 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from controller.client import ControllerClient
-from controller.southbound.openflow.flow_entries import FlowEntry
-from emulator.linux.waiting import Deadline
-from emulator.openflow_switch.agent.agent import OpenFlowAgent
-from emulator.openflow_switch.agent.interfaces import MemoryInterfaces
-from emulator.openflow_switch.agent.switch import OpenFlowSwitch
-from emulator.openflow_switch.datapath.interface import Port
-from emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
-from emulator.openflow_switch.flows.flow import CONTROLLER, Output
 from moefabric.config.run_directory import SCPI_PORT, FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.controller.client import ControllerClient
+from moefabric.controller.southbound.openflow.flow_entries import FlowEntry
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.rules import direct_rules, eps_rules, server_rules
+from moefabric.emulator.linux.waiting import Deadline
+from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
+from moefabric.emulator.openflow_switch.agent.interfaces import MemoryInterfaces
+from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
+from moefabric.emulator.openflow_switch.datapath.interface import Port
+from moefabric.emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
+from moefabric.emulator.openflow_switch.flows.flow import CONTROLLER, Output
 from tests.support.controller_lab import end, entry_set, fabric, listens, scpi_device
 from tests.support.openflow_lab import serving
 

@@ -6,7 +6,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from emulator.linux import namespaces
+from moefabric.emulator.linux import namespaces
 
 RTMGRP_LINK, RTM_NEWLINK, IFF_LOWER_UP = 1, 16, 0x10000
 

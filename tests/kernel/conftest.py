@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from emulator.openflow_switch.datapath.shared_program import SharedProgram
 from moefabric.core.topology import Fabric
+from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
 from tests.kernel.fabric_lab import Machine, isolated_machine, small_fabric
 from tests.kernel.switch_bench import HOSTS, Lab, lab
 from tests.support.namespaces import must

@@ -17,14 +17,14 @@ from typing import TypeVar
 
 import pytest
 
-from emulator.fabric import lifecycle
-from emulator.fabric.plan import bridge_name
-from emulator.linux import namespaces
-from emulator.linux.processes import ProcessRole, ProcessSpec
-from emulator.linux.waiting import Deadline
 from moefabric.config.run_directory import FabricWiring, RunDirectory, run_root
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric.plan import bridge_name
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
+from moefabric.emulator.linux.waiting import Deadline
 
 NEEDS = [
     pytest.mark.kernel,
@@ -83,7 +83,7 @@ def ocs_process(_wiring: FabricWiring, run_dir: RunDirectory) -> list[ProcessSpe
         ProcessSpec(
             "ocs0",
             "outer",
-            (sys.executable, "-m", "emulator.ocs", "--socket", handoff),
+            (sys.executable, "-m", "moefabric.emulator.ocs", "--socket", handoff),
             role=ProcessRole.OCS,
         )
     ]

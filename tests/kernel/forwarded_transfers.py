@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from agents.fleet.channel import Channel
-from agents.fleet.fleet import Fleet
+from moefabric.agents.fleet.channel import Channel
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import ServerLossError

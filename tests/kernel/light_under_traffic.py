@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator.crossbar.crossbar import Ports
-from emulator.crossbar.selection import BPF, InstalledCrossbar
-from emulator.ocs.fd_handoff import listen_in_namespace
+from moefabric.emulator.crossbar.crossbar import Ports
+from moefabric.emulator.crossbar.selection import BPF, InstalledCrossbar
+from moefabric.emulator.ocs.fd_handoff import listen_in_namespace
 from tests.kernel.optical_bench import HostNetwork, address, missing_for_kernel_tests
 from tests.support.ocs_process import ocs_process
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from emulator.crossbar.bpf_crossbar import BpfCrossbar, interface_indices
-from emulator.crossbar.crossbar import Ports
-from emulator.crossbar.mirred_crossbar import MirredCrossbar
-from emulator.linux import namespaces
+from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar, interface_indices
+from moefabric.emulator.crossbar.crossbar import Ports
+from moefabric.emulator.crossbar.mirred_crossbar import MirredCrossbar
+from moefabric.emulator.linux import namespaces
 
 _serial = itertools.count()
 

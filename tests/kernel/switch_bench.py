@@ -7,9 +7,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from emulator.linux import namespaces
-from emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
-from emulator.openflow_switch.datapath.shared_program import SharedProgram
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
+from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
 from tests.kernel.optical_bench import HostNetwork
 
 HOSTS = 4

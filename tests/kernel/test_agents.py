@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.fleet.channel import request_all
-from agents.fleet.fleet import DataPath
+from moefabric.agents.fleet.channel import request_all
+from moefabric.agents.fleet.fleet import DataPath
 from moefabric.core.errors import AgentError
 from tests.support.agents_lab import bundled, fleet_on, paced_flow
 from tests.support.namespaces import Island, island, must

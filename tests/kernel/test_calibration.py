@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from controller.southbound.ocs.cross_connects import CrossConnectChange
-from controller.southbound.ocs.drivers import device_address, make_driver
-from emulator.fabric import lifecycle
-from emulator.linux.processes import ProcessRole
 from moefabric.cli.main import main
 from moefabric.config.run_directory import RunDirectory
+from moefabric.controller.southbound.ocs.cross_connects import CrossConnectChange
+from moefabric.controller.southbound.ocs.drivers import device_address, make_driver
+from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.linux.processes import ProcessRole
 from moefabric.runner.fabric_processes import fabric_processes
 from moefabric.runner.ocs_calibration import CALIBRATION_FABRIC, calibrate, calibration_fabric
 from tests.kernel.optical_bench import missing_for_kernel_tests

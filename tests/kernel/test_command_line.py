@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from emulator.linux.processes import marked_pids
-from emulator.linux.waiting import Deadline
+from moefabric.emulator.linux.processes import marked_pids
+from moefabric.emulator.linux.waiting import Deadline
 from moefabric.runner.fidelity import CPU_STEAL_LIMIT
 from tests.support.attempts import measurements
 from tests.support.fabrics import MESH

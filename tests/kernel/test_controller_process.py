@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.client import ControllerClient
-from emulator.fabric.ovs import Bridge
-from emulator.linux.waiting import Deadline
+from moefabric.controller.client import ControllerClient
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.rules import Rule, direct_rules, server_rules
+from moefabric.emulator.fabric.ovs import Bridge
+from moefabric.emulator.linux.waiting import Deadline
 from tests.support.controller_lab import (
     MANAGEMENT,
     Lab,

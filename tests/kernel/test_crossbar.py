@@ -10,12 +10,12 @@ from contextlib import closing
 
 import pytest
 
-from emulator.crossbar.bpf_crossbar import BpfCrossbar, Layout, crossbar_refusal
-from emulator.crossbar.crossbar import CrossConnect, Ports
-from emulator.linux import bpf_assembler as bpf
-from emulator.linux import bpf_syscalls as bpf_calls
-from emulator.linux.bpf_assembler import Reg, Size
 from moefabric.core.errors import FabricError
+from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar, Layout, crossbar_refusal
+from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
+from moefabric.emulator.linux import bpf_assembler as bpf
+from moefabric.emulator.linux import bpf_syscalls as bpf_calls
+from moefabric.emulator.linux.bpf_assembler import Reg, Size
 from tests.kernel.optical_bench import (
     HostNetwork,
     address,

@@ -7,14 +7,14 @@ from functools import partial
 
 import pytest
 
-from emulator.crossbar.crossbar import CrossConnect
-from emulator.crossbar.selection import adopt_crossbar
-from emulator.fabric import lifecycle, shaping
-from emulator.linux import namespaces
-from emulator.ocs.fd_handoff import connect, receive_handoff
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
 from moefabric.core.topology import Fabric
+from moefabric.emulator.crossbar.crossbar import CrossConnect
+from moefabric.emulator.crossbar.selection import adopt_crossbar
+from moefabric.emulator.fabric import lifecycle, shaping
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.ocs.fd_handoff import connect, receive_handoff
 from tests.kernel.fabric_lab import (
     GOODPUT,
     NEEDS,

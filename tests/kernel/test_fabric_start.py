@@ -10,30 +10,30 @@ from typing import TypeVar
 
 import pytest
 
-from agents.fleet.channel import Channel, connect_local
-from emulator.fabric import mininet_nodes
-from emulator.fabric.plan import plan_fabric
-from emulator.linux import namespaces, netlink
-from emulator.linux.command import run
-from emulator.linux.namespace_holders import NamespaceHolders
-from emulator.linux.processes import (
+from moefabric.agents.fleet.channel import Channel, connect_local
+from moefabric.config.run_directory import ManagementNetwork, RunDirectory
+from moefabric.core.errors import FabricError
+from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.emulator.fabric import mininet_nodes
+from moefabric.emulator.fabric.plan import plan_fabric
+from moefabric.emulator.linux import namespaces, netlink
+from moefabric.emulator.linux.command import run
+from moefabric.emulator.linux.namespace_holders import NamespaceHolders
+from moefabric.emulator.linux.processes import (
     ChildProcesses,
     ProcessSpec,
     kill_marked,
     marked_pids,
     prefork_argv,
 )
-from emulator.linux.waiting import Deadline
-from moefabric.config.run_directory import ManagementNetwork, RunDirectory
-from moefabric.core.errors import FabricError
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.emulator.linux.waiting import Deadline
 
 pytestmark = [
     pytest.mark.kernel,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]
 T = TypeVar("T")
-AGENT = prefork_argv("agents.engine.main", bare=True)
+AGENT = prefork_argv("moefabric.agents.engine.main", bare=True)
 
 
 @pytest.fixture

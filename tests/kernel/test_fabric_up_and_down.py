@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from emulator.fabric import lifecycle
-from emulator.fabric.daemon_protocol import NODES
-from emulator.linux.processes import ProcessRole, ProcessSpec, marked_pids
-from emulator.linux.waiting import Deadline
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.errors import FabricError
 from moefabric.core.topology import Fabric
+from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric.daemon_protocol import NODES
+from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec, marked_pids
+from moefabric.emulator.linux.waiting import Deadline
 from moefabric.runner.fabric_processes import fabric_processes
 from tests.kernel.fabric_lab import NEEDS, Machine, ocs_process, ping, sleeper, small_fabric
 
@@ -93,7 +93,7 @@ def daemon_pid(name: str) -> int:
     return next(
         pid
         for pid in marked_pids(name)
-        if "emulator.fabric.daemon" in Path(f"/proc/{pid}/cmdline").read_text()
+        if "moefabric.emulator.fabric.daemon" in Path(f"/proc/{pid}/cmdline").read_text()
     )
 
 
@@ -217,7 +217,7 @@ def test_up_waits_for_external_ocs_process(machine: Machine) -> None:
     argv = [
         sys.executable,
         "-m",
-        "emulator.ocs",
+        "moefabric.emulator.ocs",
         "--socket",
         str(RunDirectory.of_fabric("apart").path / "ocs0.handoff"),
         "--deadline",

@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
-from controller.client import ControllerClient
-from emulator.fabric import hardware_injection
-from emulator.linux.waiting import Deadline
+from moefabric.controller.client import ControllerClient
 from moefabric.core.errors import FabricError
+from moefabric.emulator.fabric import hardware_injection
+from moefabric.emulator.linux.waiting import Deadline
 from moefabric.runner.testbed import data_paths
 from tests.kernel.fabric_lab import Machine
 from tests.support.agents_lab import paced_flow

@@ -12,14 +12,14 @@ from itertools import pairwise
 
 import pytest
 
-from controller.southbound.ocs.connection import DeviceConnection
-from controller.southbound.ocs.cross_connects import CrossConnect, difference
-from controller.southbound.ocs.scpi import ScpiDriver
-from emulator.crossbar.bpf_crossbar import BpfCrossbar, crossbar_refusal
-from emulator.linux.frame_stream import FrameReceiver, FrameStream
-from emulator.ocs.device_spec import DeviceSpec
-from emulator.ocs.server import FRONT_ENDS, OcsServer
+from moefabric.controller.southbound.ocs.connection import DeviceConnection
+from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, difference
+from moefabric.controller.southbound.ocs.scpi import ScpiDriver
 from moefabric.core.ocs import DeviceProfile, SettleTime
+from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar, crossbar_refusal
+from moefabric.emulator.linux.frame_stream import FrameReceiver, FrameStream
+from moefabric.emulator.ocs.device_spec import DeviceSpec
+from moefabric.emulator.ocs.server import FRONT_ENDS, OcsServer
 from tests.kernel.optical_bench import HostNetwork, missing_for_kernel_tests
 
 _LACKS = missing_for_kernel_tests() or crossbar_refusal()

@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]
 RYU = """
-import controller.southbound.openflow.ryu_compat
+import moefabric.controller.southbound.openflow.ryu_compat
 import sys
 from ryu.cmd.manager import main
 main(sys.argv[1:])
@@ -24,7 +24,7 @@ import json, os, subprocess, sys
 from mininet.net import Mininet
 from mininet.node import RemoteController
 from mininet.topolib import TreeTopo
-from emulator.fabric.mininet_switch import BpfSwitch
+from moefabric.emulator.fabric.mininet_switch import BpfSwitch
 
 Mininet.inited = True  # or it would rewrite sysctls of the whole machine
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
@@ -83,9 +83,9 @@ def test_switch_works_under_plain_mininet_and_ryu() -> None:
 FABRIC_IN_MININET = """
 import json, subprocess
 from mininet.net import Mininet
-from emulator.fabric.mininet_switch import BpfSwitch
-from emulator.fabric.mininet_nodes import FabricTopo
-from emulator.fabric.plan import plan_fabric
+from moefabric.emulator.fabric.mininet_switch import BpfSwitch
+from moefabric.emulator.fabric.mininet_nodes import FabricTopo
+from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.config.run_directory import ManagementNetwork
 from moefabric.core.topology import Eps, Fabric, Ocs, Region
 

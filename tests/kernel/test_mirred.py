@@ -2,9 +2,9 @@
 
 import pytest
 
-from emulator.crossbar.crossbar import CrossConnect, Ports
-from emulator.crossbar.mirred_crossbar import MirredCrossbar
 from moefabric.core.errors import FabricError
+from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
+from moefabric.emulator.crossbar.mirred_crossbar import MirredCrossbar
 from tests.kernel.optical_bench import HostNetwork, missing_for_kernel_tests
 
 pytestmark = [

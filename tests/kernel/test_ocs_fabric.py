@@ -14,13 +14,13 @@ from functools import partial
 import pytest
 from click.testing import CliRunner, Result
 
-from emulator.fabric import lifecycle
-from emulator.linux import namespaces
-from emulator.linux.waiting import Deadline
 from moefabric.cli import fault, ocs
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric
+from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.waiting import Deadline
 from tests.kernel.fabric_lab import Machine, ocs_process, small_fabric
 
 pytestmark = [

@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from emulator.crossbar.bpf_crossbar import BpfCrossbar
-from emulator.crossbar.carrier import Carrier
-from emulator.crossbar.crossbar import Ports
-from emulator.crossbar.selection import BPF, MIRRED, InstalledCrossbar, choose_crossbar
-from emulator.linux import namespaces
-from emulator.linux.event_loop import Timers
-from emulator.linux.waiting import Deadline
-from emulator.ocs.client import events, request
-from emulator.ocs.device_spec import LinkTimes
-from emulator.ocs.fd_handoff import HandoffServer, listen_in_namespace
 from moefabric.core.errors import FabricError
+from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
+from moefabric.emulator.crossbar.carrier import Carrier
+from moefabric.emulator.crossbar.crossbar import Ports
+from moefabric.emulator.crossbar.selection import BPF, MIRRED, InstalledCrossbar, choose_crossbar
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.event_loop import Timers
+from moefabric.emulator.linux.waiting import Deadline
+from moefabric.emulator.ocs.client import events, request
+from moefabric.emulator.ocs.device_spec import LinkTimes
+from moefabric.emulator.ocs.fd_handoff import HandoffServer, listen_in_namespace
 from tests.kernel.carrier_bench import CarrierWatch
 from tests.kernel.optical_bench import (
     HostNetwork,
@@ -362,7 +362,7 @@ def test_missing_socket_is_reported_in_one_line(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "emulator.ocs",
+        "moefabric.emulator.ocs",
         "--socket",
         str(tmp_path / "no.handoff"),
         "--deadline",

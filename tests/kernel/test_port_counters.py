@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.fleet.fleet import Fleet
-from emulator.fabric.plan import bridge_name
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.paths import dscp
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
+from moefabric.emulator.fabric.plan import bridge_name
 from moefabric.planner.plan import policy_named
 from moefabric.runner.executor import Executor
 from moefabric.runner.result_model import FabricResult, Verdict

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 
-from agents.fleet.fleet import Fleet
-from emulator.fabric import lifecycle
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.core.flows import PacedFlow
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.core.units import QueueLimit
+from moefabric.emulator.fabric import lifecycle
 from moefabric.runner.flow_pacing import pace_bps
 from moefabric.runner.testbed import running_testbed
 from moefabric.simulator.fluid import goodput_share

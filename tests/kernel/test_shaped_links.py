@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.engine import wire
-from agents.fleet.fleet import DataPath, Fleet
-from emulator.fabric.shaping import Shape
+from moefabric.agents.engine import wire
+from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.emulator.fabric.shaping import Shape
 from moefabric.simulator.fluid import goodput_share, packets_bytes
 from tests.support.agents_lab import fleet_on, paced_flow
 from tests.support.namespaces import Island, island, must

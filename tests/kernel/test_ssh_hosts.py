@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.fleet.channel import request_all
-from agents.fleet.fleet import DataPath, Fleet
-from agents.remote.ssh import SshHost
+from moefabric.agents.fleet.channel import request_all
+from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.remote.ssh import SshHost
 from moefabric.core.errors import AgentError
 from tests.support.agents_lab import paced_flow
 from tests.support.namespaces import Island, island, must

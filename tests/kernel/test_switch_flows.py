@@ -2,9 +2,9 @@
 
 import pytest
 
-from emulator.openflow_switch.datapath.emissions import select_slot
-from emulator.openflow_switch.datapath.interface import FlowCount
-from emulator.openflow_switch.flows.flow import (
+from moefabric.emulator.openflow_switch.datapath.emissions import select_slot
+from moefabric.emulator.openflow_switch.datapath.interface import FlowCount
+from moefabric.emulator.openflow_switch.flows.flow import (
     ALL,
     CONTROLLER,
     IN_PORT,
@@ -16,8 +16,8 @@ from emulator.openflow_switch.flows.flow import (
     SetField,
     ToGroup,
 )
-from emulator.openflow_switch.flows.match import FlowError, Match
-from emulator.openflow_switch.flows.packet import internet_checksum, packet_fields
+from moefabric.emulator.openflow_switch.flows.match import FlowError, Match
+from moefabric.emulator.openflow_switch.flows.packet import internet_checksum, packet_fields
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import Lab, heard_by
 from tests.support.switch_frames import MACS, arp, ipv4, lldp, tagged

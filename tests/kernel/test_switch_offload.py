@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
-from emulator.linux import namespaces
-from emulator.openflow_switch.datapath.shared_program import SharedProgram
-from emulator.openflow_switch.flows.flow import CONTROLLER, Flow, Output, SetField
-from emulator.openflow_switch.flows.match import Match
-from emulator.openflow_switch.flows.packet import internet_checksum, packet_fields
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
+from moefabric.emulator.openflow_switch.flows.flow import CONTROLLER, Flow, Output, SetField
+from moefabric.emulator.openflow_switch.flows.match import Match
+from moefabric.emulator.openflow_switch.flows.packet import internet_checksum, packet_fields
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import Lab, lab
 from tests.support.namespaces import must

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from emulator.openflow_switch.flows.flow import CONTROLLER, Flow, Output, SetField
-from emulator.openflow_switch.flows.match import Match
-from emulator.openflow_switch.flows.packet import packet_fields
+from moefabric.emulator.openflow_switch.flows.flow import CONTROLLER, Flow, Output, SetField
+from moefabric.emulator.openflow_switch.flows.match import Match
+from moefabric.emulator.openflow_switch.flows.packet import packet_fields
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import Lab, heard_by
 from tests.support.namespaces import must

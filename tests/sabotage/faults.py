@@ -9,7 +9,7 @@ from contextlib import suppress
 from ipaddress import ip_network
 from typing import Any, Final
 
-from emulator.ocs import client as ocs_client
+from moefabric.emulator.ocs import client as ocs_client
 from tests.sabotage.sabotage_lab import RunningFabric, Sabotage
 from tests.support.openflow_lab import flow_mod, flows_request
 

@@ -16,14 +16,14 @@ from typing import Any, Final
 
 import pytest
 
-from emulator.fabric import lifecycle
-from emulator.fabric.lifecycle import up
-from emulator.fabric.plan import FABRIC, FabricPlan, plan_fabric
-from emulator.linux import namespaces, netlink
-from emulator.linux.processes import ProcessSpec, nsenter_argv, prefork_argv
 from moefabric.config.loader import load_experiment
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.topology import Fabric
+from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric.lifecycle import up
+from moefabric.emulator.fabric.plan import FABRIC, FabricPlan, plan_fabric
+from moefabric.emulator.linux import namespaces, netlink
+from moefabric.emulator.linux.processes import ProcessSpec, nsenter_argv, prefork_argv
 from moefabric.runner import testbed
 from moefabric.runner.fabric_processes import fabric_processes
 from moefabric.runner.result_model import FabricResult

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from agents.fleet.channel import Channel, connect_local
-from agents.fleet.fleet import Fleet
-from agents.remote.bundle import AGENT, bundle
+from moefabric.agents.fleet.channel import Channel, connect_local
+from moefabric.agents.fleet.fleet import Fleet
+from moefabric.agents.remote.bundle import AGENT, bundle
 from moefabric.core.flows import PacedFlow
 from tests.support.namespaces import Island
 

@@ -14,20 +14,20 @@ from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from controller.client import ControllerClient
-from controller.southbound.openflow.flow_entries import FlowEntry, flow_entry
-from emulator.crossbar.crossbar import MemoryCrossbar, Ports
-from emulator.fabric.datapath import USER
-from emulator.fabric.ovs import Bridge, OpenVSwitch
-from emulator.linux.waiting import Deadline
-from emulator.ocs.cross_connects import Busy
-from emulator.ocs.device_spec import DeviceSpec
-from emulator.ocs.scpi.front_end import ScpiFrontEnd
-from emulator.ocs.server import OcsServer
 from moefabric.config.run_directory import SCPI_PORT, FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.controller.client import ControllerClient
+from moefabric.controller.southbound.openflow.flow_entries import FlowEntry, flow_entry
 from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl, SettleTime, Verification
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.emulator.crossbar.crossbar import MemoryCrossbar, Ports
+from moefabric.emulator.fabric.datapath import USER
+from moefabric.emulator.fabric.ovs import Bridge, OpenVSwitch
+from moefabric.emulator.linux.waiting import Deadline
+from moefabric.emulator.ocs.cross_connects import Busy
+from moefabric.emulator.ocs.device_spec import DeviceSpec
+from moefabric.emulator.ocs.scpi.front_end import ScpiFrontEnd
+from moefabric.emulator.ocs.server import OcsServer
 from tests.support.namespaces import must
 
 CLONE_NEWNET = 0x40000000

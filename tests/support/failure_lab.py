@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agents.fleet.channel import connect_local
-from agents.fleet.fleet import Fleet
-from controller.client import ControllerClient, wait_for_controllers
-from emulator.fabric import hardware_injection, lifecycle
-from emulator.linux import netlink
-from emulator.linux.waiting import Deadline
+from moefabric.agents.fleet.channel import connect_local
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.controller.client import ControllerClient, wait_for_controllers
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.core.units import Scale
+from moefabric.emulator.fabric import hardware_injection, lifecycle
+from moefabric.emulator.linux import netlink
+from moefabric.emulator.linux.waiting import Deadline
 from moefabric.runner.fabric_processes import fabric_processes
 from moefabric.runner.testbed import data_paths
 from tests.kernel.fabric_lab import Machine

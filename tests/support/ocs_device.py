@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
-from controller.southbound.ocs.remote_ocs import DeviceDriver
-from emulator.crossbar.crossbar import MemoryCrossbar, Ports
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.device_faults import OcsFault
-from emulator.ocs.device_spec import DeviceSpec
-from emulator.ocs.server import FRONT_ENDS, OcsServer
+from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
+from moefabric.controller.southbound.ocs.remote_ocs import DeviceDriver
 from moefabric.core.ocs import DeviceProfile
+from moefabric.emulator.crossbar.crossbar import MemoryCrossbar, Ports
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.device_faults import OcsFault
+from moefabric.emulator.ocs.device_spec import DeviceSpec
+from moefabric.emulator.ocs.server import FRONT_ENDS, OcsServer
 
 
 class EmulatedOcs:

@@ -22,15 +22,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from emulator.crossbar.crossbar import MemoryCrossbar, Ports
-from emulator.linux.event_loop import VirtualTimers
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.device_faults import OcsFault
-from emulator.ocs.device_spec import DeviceSpec
-from emulator.ocs.front_end import FrontEnd, FrontEndFactory, Session
-from emulator.ocs.server import FRONT_ENDS
 from moefabric.core.ocs import DeviceProfile, SettleTime
 from moefabric.core.units import duration_ns
+from moefabric.emulator.crossbar.crossbar import MemoryCrossbar, Ports
+from moefabric.emulator.linux.event_loop import VirtualTimers
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.device_faults import OcsFault
+from moefabric.emulator.ocs.device_spec import DeviceSpec
+from moefabric.emulator.ocs.front_end import FrontEnd, FrontEndFactory, Session
+from moefabric.emulator.ocs.server import FRONT_ENDS
 from tests.support.paths import GOLDEN
 
 TRANSCRIPTS = GOLDEN / "ocs"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from emulator.linux.event_loop import Timers
-from emulator.ocs.device_spec import LinkTimes
-from emulator.ocs.fd_handoff import HandoffServer
+from moefabric.emulator.linux.event_loop import Timers
+from moefabric.emulator.ocs.device_spec import LinkTimes
+from moefabric.emulator.ocs.fd_handoff import HandoffServer
 from tests.support.paths import REPOSITORY
 
 START_TIMEOUT_S = 20
@@ -21,7 +21,14 @@ def start_ocs(socket_path: Path, *prefix: str) -> subprocess.Popen[bytes]:
         socket_path: the socket or directory.
         prefix: a command that runs the process, such as `setpriv`.
     """
-    command = [*prefix, sys.executable, "-m", "emulator.ocs", "--socket", str(socket_path)]
+    command = [
+        *prefix,
+        sys.executable,
+        "-m",
+        "moefabric.emulator.ocs",
+        "--socket",
+        str(socket_path),
+    ]
     return subprocess.Popen(command, cwd=REPOSITORY)
 
 

@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from emulator.fabric.ovs import Bridge, OpenVSwitch
-from emulator.linux.waiting import Deadline
+from moefabric.emulator.fabric.ovs import Bridge, OpenVSwitch
+from moefabric.emulator.linux.waiting import Deadline
 from tests.support.openflow_verdicts import (
     FAIL,
     Case,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from controller.southbound.openflow import ryu_compat  # noqa: F401 - must precede Ryu
+from moefabric.controller.southbound.openflow import ryu_compat  # noqa: F401 - must precede Ryu
 
 # isort: split
 from ryu.ofproto import ofproto_parser
@@ -15,7 +15,7 @@ from ryu.ofproto import ofproto_v1_3 as of
 from ryu.ofproto import ofproto_v1_3_parser as parser
 from ryu.ofproto.ofproto_protocol import ProtocolDesc
 
-from emulator.openflow_switch.agent.agent import OpenFlowAgent
+from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
 
 TIMEOUT_S = 5.0
 DATAPATH = ProtocolDesc(of.OFP_VERSION)

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from threading import Lock
 
-from controller.reconfiguration import Reconciler
-from controller.recovery.eps_recovery import EpsRecovery
-from controller.recovery.failure_history import FailureHistory
-from controller.recovery.failure_state import NicEvent
-from controller.recovery.region_recovery import RegionRecovery
-from controller.service.controller import Controller
-from controller.southbound.ocs.memory import MemoryOcs
-from controller.southbound.openflow.flow_entries import FlowEntry, RuleCounter
-from controller.southbound.openflow.memory import MemorySwitches
+from moefabric.controller.reconfiguration import Reconciler
+from moefabric.controller.recovery.eps_recovery import EpsRecovery
+from moefabric.controller.recovery.failure_history import FailureHistory
+from moefabric.controller.recovery.failure_state import NicEvent
+from moefabric.controller.recovery.region_recovery import RegionRecovery
+from moefabric.controller.service.controller import Controller
+from moefabric.controller.southbound.ocs.memory import MemoryOcs
+from moefabric.controller.southbound.openflow.flow_entries import FlowEntry, RuleCounter
+from moefabric.controller.southbound.openflow.memory import MemorySwitches
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.forwarding import circuit_rules

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from emulator.openflow_switch.flows.flow import (
+from moefabric.emulator.openflow_switch.flows.flow import (
     ALL,
     CONTROLLER,
     IN_PORT,
@@ -20,8 +20,8 @@ from emulator.openflow_switch.flows.flow import (
     SetField,
     ToGroup,
 )
-from emulator.openflow_switch.flows.match import Match
-from emulator.openflow_switch.flows.packet import internet_checksum
+from moefabric.emulator.openflow_switch.flows.match import Match
+from moefabric.emulator.openflow_switch.flows.packet import internet_checksum
 
 MACS = (0x0A0000000001, 0x0A0000000002, 0x0A00000000F2)
 ADDRESSES = (0x0A090001, 0x0A090002, 0x0A0A0001, 0xC0A80001)

@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from emulator.fabric.datapath import USER
-from emulator.fabric.ovs import Bridge, OpenVSwitch
-from emulator.linux import namespaces
-from emulator.linux.waiting import Deadline
+from moefabric.emulator.fabric.datapath import USER
+from moefabric.emulator.fabric.ovs import Bridge, OpenVSwitch
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.waiting import Deadline
 from tests.support.namespaces import must
 
 
@@ -60,8 +60,8 @@ class SwitchProcess:
     def __init__(
         self, switches: Sequence[Mapping[str, Any]], management: Path | None, undo: ExitStack
     ) -> None:
-        """Creates switches; see `emulator.openflow_switch.agent.control_commands`."""
-        argv = [sys.executable, "-m", "emulator.openflow_switch"]
+        """Creates switches; see `moefabric.emulator.openflow_switch.agent.control_commands`."""
+        argv = [sys.executable, "-m", "moefabric.emulator.openflow_switch"]
         self.process = start(argv, undo, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._execute({"make": switches, "management": str(management) if management else None})
 

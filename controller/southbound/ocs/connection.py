@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Final, Self
 
-from controller.http_client import Dial, NoResponseError, ResponseTimeoutError, reason
+from moefabric.controller.http_client import Dial, NoResponseError, ResponseTimeoutError, reason
 
 _MOST_BYTES: Final = 1 << 20
 

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from controller.http_client import Dial
-from controller.southbound.ocs import restconf, tl1
-from controller.southbound.ocs.connection import DeviceConnection
-from controller.southbound.ocs.remote_ocs import DeviceDriver
-from controller.southbound.ocs.restconf import RestconfDriver
-from controller.southbound.ocs.scpi import ScpiDriver
-from controller.southbound.ocs.tl1 import Tl1Driver
 from moefabric.config.run_directory import OCS_PORTS
+from moefabric.controller.http_client import Dial
+from moefabric.controller.southbound.ocs import restconf, tl1
+from moefabric.controller.southbound.ocs.connection import DeviceConnection
+from moefabric.controller.southbound.ocs.remote_ocs import DeviceDriver
+from moefabric.controller.southbound.ocs.restconf import RestconfDriver
+from moefabric.controller.southbound.ocs.scpi import ScpiDriver
+from moefabric.controller.southbound.ocs.tl1 import Tl1Driver
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs import Ocs, OcsControl, OcsDriver
 

@@ -1,8 +1,12 @@
 """An OCS in memory: ports, dark time and refusals of the hardware without network or kernel."""
 
-from controller.clock import VirtualClock
-from controller.southbound.ocs.cross_connects import CrossConnect, PortConflictError, plan_change
-from controller.southbound.ocs.remote_ocs import requested_change
+from moefabric.controller.clock import VirtualClock
+from moefabric.controller.southbound.ocs.cross_connects import (
+    CrossConnect,
+    PortConflictError,
+    plan_change,
+)
+from moefabric.controller.southbound.ocs.remote_ocs import requested_change
 from moefabric.core.circuits import Circuit, CircuitSet, Transition, circuits_from_cross_connects
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs import CrossConnectMode

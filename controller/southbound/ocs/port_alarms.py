@@ -9,8 +9,8 @@ import socket
 from collections.abc import Generator, Iterator, Sequence
 from typing import Final
 
-from controller.http_client import Dial, reason
-from controller.southbound.ocs.tl1 import FACTORY_ACCOUNT, MESSAGE_END
+from moefabric.controller.http_client import Dial, reason
+from moefabric.controller.southbound.ocs.tl1 import FACTORY_ACCOUNT, MESSAGE_END
 from moefabric.core.errors import ControlError
 from moefabric.core.topology import Fabric, Nic, Region
 

@@ -8,8 +8,8 @@ import logging
 import time
 from typing import Final, Protocol, Self
 
-from controller.http_client import NoResponseError, ResponseTimeoutError
-from controller.southbound.ocs.cross_connects import (
+from moefabric.controller.http_client import NoResponseError, ResponseTimeoutError
+from moefabric.controller.southbound.ocs.cross_connects import (
     CrossConnect,
     CrossConnectChange,
     PortConflictError,

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from controller.http_client import Dial, HttpClient
-from controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
+from moefabric.controller.http_client import Dial, HttpClient
+from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
 from moefabric.core.errors import ControlError
 
 FACTORY_ACCOUNT: Final = ("admin", "root")

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from controller.southbound.ocs.connection import Deadline, DeviceConnection
-from controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
+from moefabric.controller.southbound.ocs.connection import Deadline, DeviceConnection
+from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
 from moefabric.core.errors import ControlError
 
 _STATE: Final = ":oxc:swit:conn:stat?"

@@ -3,7 +3,7 @@
 A session begins with a login. Each command carries a tag, and COMPLD follows once all light has
 settled. A message ends with `;`, an acknowledgement with `<`, a part of a longer answer with `>`,
 each at the start of a line. Autonomous messages (`A  12 REPT ...`) are skipped here;
-`controller.southbound.ocs.port_alarms` reads those of ports.
+`moefabric.controller.southbound.ocs.port_alarms` reads those of ports.
 """
 
 import re
@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from controller.http_client import NoResponseError
-from controller.southbound.ocs.connection import Deadline, DeviceConnection
-from controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
+from moefabric.controller.http_client import NoResponseError
+from moefabric.controller.southbound.ocs.connection import Deadline, DeviceConnection
+from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
 from moefabric.core.errors import ControlError
 
 FACTORY_ACCOUNT: Final = ("root", "root")

@@ -1,6 +1,6 @@
 """Packet switches in memory: flow tables that route a packet without kernel, switch or Ryu."""
 
-from controller.southbound.openflow.flow_entries import FlowEntry, flow_entry
+from moefabric.controller.southbound.openflow.flow_entries import FlowEntry, flow_entry
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import UnconfirmedError
 from moefabric.core.paths import dscp

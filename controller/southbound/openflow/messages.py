@@ -5,8 +5,12 @@ Their transaction numbers are set when they are sent.
 
 from typing import Any, Final
 
-from controller.southbound.openflow import ryu_compat  # noqa: F401 - before Ryu
-from controller.southbound.openflow.flow_entries import ARP_PRIORITY, PROBE_PRIORITY, FlowEntry
+from moefabric.controller.southbound.openflow import ryu_compat  # noqa: F401 - before Ryu
+from moefabric.controller.southbound.openflow.flow_entries import (
+    ARP_PRIORITY,
+    PROBE_PRIORITY,
+    FlowEntry,
+)
 
 # isort: split
 from ryu.ofproto import ofproto_v1_3 as of

@@ -13,8 +13,12 @@ from itertools import chain
 from random import SystemRandom
 from typing import Any
 
-from controller.southbound.openflow import arp, green, light_probe, messages
-from controller.southbound.openflow.flow_entries import RuleCounter, flow_entry, ordered_rules
+from moefabric.controller.southbound.openflow import arp, green, light_probe, messages
+from moefabric.controller.southbound.openflow.flow_entries import (
+    RuleCounter,
+    flow_entry,
+    ordered_rules,
+)
 
 # isort: split
 from ryu import cfg

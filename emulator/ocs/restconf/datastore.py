@@ -3,17 +3,17 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from emulator.linux.event_loop import Timer
-from emulator.ocs.cross_connects import Busy, CrossConnects, Pair, RefusedError
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.port_settings import Admin
-from emulator.ocs.restconf.edit import Tree
-from emulator.ocs.restconf.errors import RestconfError, from_refusal
-from emulator.ocs.restconf.notification_log import NotificationLog, format_date
-from emulator.ocs.restconf.port_tables import TABLES, PortTable, shutter_changes
-from emulator.ocs.restconf.schema import TOP
-from emulator.ocs.users import UserError, UserRefusal
 from moefabric.core.ocs import UserAccount
+from moefabric.emulator.linux.event_loop import Timer
+from moefabric.emulator.ocs.cross_connects import Busy, CrossConnects, Pair, RefusedError
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.port_settings import Admin
+from moefabric.emulator.ocs.restconf.edit import Tree
+from moefabric.emulator.ocs.restconf.errors import RestconfError, from_refusal
+from moefabric.emulator.ocs.restconf.notification_log import NotificationLog, format_date
+from moefabric.emulator.ocs.restconf.port_tables import TABLES, PortTable, shutter_changes
+from moefabric.emulator.ocs.restconf.schema import TOP
+from moefabric.emulator.ocs.users import UserError, UserRefusal
 
 STARTUP_MODES = {"volatile": "MODE_VOLATILE", "preserve": "MODE_PRESERVE"}
 ADDRESS_LEAVES = {

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from emulator.ocs.restconf.encoding import validate
-from emulator.ocs.restconf.errors import RestconfError, absent
-from emulator.ocs.restconf.schema import Leaf, Node
-from emulator.ocs.restconf.target import Step, Target
+from moefabric.emulator.ocs.restconf.encoding import validate
+from moefabric.emulator.ocs.restconf.errors import RestconfError, absent
+from moefabric.emulator.ocs.restconf.schema import Leaf, Node
+from moefabric.emulator.ocs.restconf.target import Step, Target
 
 Tree = dict[str, Any]
 

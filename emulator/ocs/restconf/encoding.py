@@ -7,9 +7,9 @@ import json
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from emulator.ocs.restconf import schema
-from emulator.ocs.restconf.errors import ProtocolError, RestconfError
-from emulator.ocs.restconf.schema import OPTICAL, Leaf, Node, module_of
+from moefabric.emulator.ocs.restconf import schema
+from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError
+from moefabric.emulator.ocs.restconf.schema import OPTICAL, Leaf, Node, module_of
 
 JSON = "application/yang-data+json"
 XML = "application/yang-data+xml"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from emulator.ocs.cross_connects import Refusal, RefusedError
+from moefabric.emulator.ocs.cross_connects import Refusal, RefusedError
 
 STATUS = {
     "in-use": 409,

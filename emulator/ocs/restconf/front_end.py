@@ -8,14 +8,14 @@ from email.utils import formatdate
 
 import h11
 
-from emulator.linux.event_loop import Timer
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.events import OcsEvent
-from emulator.ocs.front_end import Client, ReplySlot
-from emulator.ocs.restconf.datastore import Datastore
-from emulator.ocs.restconf.errors import ProtocolError
-from emulator.ocs.restconf.messages import Request, Response
-from emulator.ocs.restconf.service import Service
+from moefabric.emulator.linux.event_loop import Timer
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.events import OcsEvent
+from moefabric.emulator.ocs.front_end import Client, ReplySlot
+from moefabric.emulator.ocs.restconf.datastore import Datastore
+from moefabric.emulator.ocs.restconf.errors import ProtocolError
+from moefabric.emulator.ocs.restconf.messages import Request, Response
+from moefabric.emulator.ocs.restconf.service import Service
 
 HEAD_BYTES = 16 * 1024
 BODY_BYTES = 1 << 20

@@ -7,9 +7,9 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
 
-from emulator.ocs.restconf.encoding import JSON, XML, to_json, to_xml
-from emulator.ocs.restconf.errors import ProtocolError
 from moefabric.core.ocs import Group
+from moefabric.emulator.ocs.restconf.encoding import JSON, XML, to_json, to_xml
+from moefabric.emulator.ocs.restconf.errors import ProtocolError
 
 JSON_TYPES = (JSON, "application/json", "text/json")
 XML_TYPES = (XML, "application/xml", "text/xml")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from emulator.ocs.events import PORT_TEXTS, OcsEvent, OcsEventKind
+from moefabric.emulator.ocs.events import PORT_TEXTS, OcsEvent, OcsEventKind
 
 MAX_ENTRIES = 256
 TYPES = {

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.ocs.cross_connects import Busy, RefusedError
-from emulator.ocs.flapping import FlapSettings
-from emulator.ocs.restconf.datastore import Datastore
-from emulator.ocs.restconf.edit import Tree
-from emulator.ocs.restconf.errors import RestconfError, from_refusal
-from emulator.ocs.restconf.schema import OPERATION_INPUTS, Node
 from moefabric.core.ocs import Group
+from moefabric.emulator.ocs.cross_connects import Busy, RefusedError
+from moefabric.emulator.ocs.flapping import FlapSettings
+from moefabric.emulator.ocs.restconf.datastore import Datastore
+from moefabric.emulator.ocs.restconf.edit import Tree
+from moefabric.emulator.ocs.restconf.errors import RestconfError, from_refusal
+from moefabric.emulator.ocs.restconf.schema import OPERATION_INPUTS, Node
 
 REBOOT_DELAY_NS = 100_000_000
 """Delay of a reboot, so that its reply is sent first."""

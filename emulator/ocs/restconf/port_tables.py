@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.port_settings import Admin, PortSettings
-from emulator.ocs.restconf.edit import Tree
-from emulator.ocs.restconf.errors import RestconfError
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.port_settings import Admin, PortSettings
+from moefabric.emulator.ocs.restconf.edit import Tree
+from moefabric.emulator.ocs.restconf.errors import RestconfError
 
 MODE_PREFIX = "VOA_MODE_"
 OLD_MODE = "VOA_ATTEN_MODE_"

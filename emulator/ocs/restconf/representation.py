@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from emulator.ocs.restconf.datastore import Datastore
-from emulator.ocs.restconf.edit import Tree, find
-from emulator.ocs.restconf.encoding import XML, qualify
-from emulator.ocs.restconf.errors import ProtocolError
-from emulator.ocs.restconf.schema import PAIR, PAIR_REVISION, TOP, Leaf, Node, module_of
-from emulator.ocs.restconf.target import Target, parse_target
+from moefabric.emulator.ocs.restconf.datastore import Datastore
+from moefabric.emulator.ocs.restconf.edit import Tree, find
+from moefabric.emulator.ocs.restconf.encoding import XML, qualify
+from moefabric.emulator.ocs.restconf.errors import ProtocolError
+from moefabric.emulator.ocs.restconf.schema import PAIR, PAIR_REVISION, TOP, Leaf, Node, module_of
+from moefabric.emulator.ocs.restconf.target import Target, parse_target
 
 UNBOUNDED = 1 << 16
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from emulator.ocs.restconf.edit import Op, Tree
-from emulator.ocs.restconf.encoding import (
+from moefabric.emulator.ocs.restconf.edit import Op, Tree
+from moefabric.emulator.ocs.restconf.encoding import (
     JSON,
     XML,
     from_json,
@@ -11,10 +11,10 @@ from emulator.ocs.restconf.encoding import (
     validate,
     validate_container,
 )
-from emulator.ocs.restconf.errors import ProtocolError, RestconfError
-from emulator.ocs.restconf.messages import JSON_TYPES, XML_TYPES, Request
-from emulator.ocs.restconf.schema import OPTICAL, Leaf, Node, is_named
-from emulator.ocs.restconf.target import Target
+from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError
+from moefabric.emulator.ocs.restconf.messages import JSON_TYPES, XML_TYPES, Request
+from moefabric.emulator.ocs.restconf.schema import OPTICAL, Leaf, Node, is_named
+from moefabric.emulator.ocs.restconf.target import Target
 
 
 def edit_value(request: Request, target: Target, op: Op) -> Any:

@@ -8,18 +8,18 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
-from emulator.ocs.cross_connects import Pair, RefusedError
-from emulator.ocs.restconf.datastore import Datastore
-from emulator.ocs.restconf.edit import Edit, Op, Tree, apply_edit, find
-from emulator.ocs.restconf.encoding import JSON, XML
-from emulator.ocs.restconf.errors import ProtocolError, RestconfError, absent
-from emulator.ocs.restconf.messages import Request, Response, encode
-from emulator.ocs.restconf.operations import OPERATIONS, run
-from emulator.ocs.restconf.representation import location, read, represent
-from emulator.ocs.restconf.request_body import edit_value, operation_inputs
-from emulator.ocs.restconf.schema import OPERATION_INPUTS, PAIR
-from emulator.ocs.restconf.target import Target, parse_target
-from emulator.ocs.restconf.validators import check_preconditions, is_unchanged, validators
+from moefabric.emulator.ocs.cross_connects import Pair, RefusedError
+from moefabric.emulator.ocs.restconf.datastore import Datastore
+from moefabric.emulator.ocs.restconf.edit import Edit, Op, Tree, apply_edit, find
+from moefabric.emulator.ocs.restconf.encoding import JSON, XML
+from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError, absent
+from moefabric.emulator.ocs.restconf.messages import Request, Response, encode
+from moefabric.emulator.ocs.restconf.operations import OPERATIONS, run
+from moefabric.emulator.ocs.restconf.representation import location, read, represent
+from moefabric.emulator.ocs.restconf.request_body import edit_value, operation_inputs
+from moefabric.emulator.ocs.restconf.schema import OPERATION_INPUTS, PAIR
+from moefabric.emulator.ocs.restconf.target import Target, parse_target
+from moefabric.emulator.ocs.restconf.validators import check_preconditions, is_unchanged, validators
 
 READABLE = "GET, HEAD, OPTIONS"
 WRITABLE = "GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE"

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from emulator.ocs.restconf.errors import ProtocolError, absent
-from emulator.ocs.restconf.schema import CONTAINERS, OPTICAL, Leaf, Node, module_of
+from moefabric.emulator.ocs.restconf.errors import ProtocolError, absent
+from moefabric.emulator.ocs.restconf.schema import CONTAINERS, OPTICAL, Leaf, Node, module_of
 
 SEGMENT = re.compile(
     r"(?:([A-Za-z_][A-Za-z0-9_.-]*):)?([A-Za-z_][A-Za-z0-9_.-]*)(?:=(.*))?", re.DOTALL

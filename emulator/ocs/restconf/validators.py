@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import formatdate, parsedate_to_datetime
 
-from emulator.ocs.restconf.datastore import Datastore
-from emulator.ocs.restconf.edit import Tree, find
-from emulator.ocs.restconf.errors import ProtocolError, RestconfError
-from emulator.ocs.restconf.target import Target
+from moefabric.emulator.ocs.restconf.datastore import Datastore
+from moefabric.emulator.ocs.restconf.edit import Tree, find
+from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError
+from moefabric.emulator.ocs.restconf.target import Target
 
 CLOCK = "current-datetime"
 """A leaf that changes with time, excluded from the entity-tag."""

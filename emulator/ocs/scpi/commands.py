@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from emulator.ocs.cross_connects import Refusal, RefusedError, pair_up
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.port_settings import Admin
-from emulator.ocs.scpi.status import OPERATION_COMPLETE, CommandError, Status
-from emulator.ocs.scpi.syntax import format_ports, header_pattern, number, port_lists
+from moefabric.emulator.ocs.cross_connects import Refusal, RefusedError, pair_up
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.port_settings import Admin
+from moefabric.emulator.ocs.scpi.status import OPERATION_COMPLETE, CommandError, Status
+from moefabric.emulator.ocs.scpi.syntax import format_ports, header_pattern, number, port_lists
 
 MAX_READINGS = 256
 """Maximum number of ports in a query of power monitors."""

@@ -8,11 +8,11 @@ has been received.
 
 from collections import deque
 
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.front_end import Client, ReplySlot
-from emulator.ocs.scpi.commands import Wait, execute, find_command
-from emulator.ocs.scpi.status import CommandError, ScpiError, Status
-from emulator.ocs.scpi.syntax import Unit, path_after, units
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.front_end import Client, ReplySlot
+from moefabric.emulator.ocs.scpi.commands import Wait, execute, find_command
+from moefabric.emulator.ocs.scpi.status import CommandError, ScpiError, Status
+from moefabric.emulator.ocs.scpi.syntax import Unit, path_after, units
 
 LINE_BYTES = 64 * 1024
 MAX_LINES = 1024

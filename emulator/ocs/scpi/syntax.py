@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from emulator.ocs.scpi.status import CommandError
+from moefabric.emulator.ocs.scpi.status import CommandError
 
 MAX_PORTS = 4096
 """Maximum number of ports in a list."""

@@ -7,8 +7,8 @@ public tests of Polatis switches.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emulator.ocs.events import PORT_TEXTS, OcsEvent, OcsEventKind
-from emulator.ocs.tl1.frames import Message, format_time, quote
+from moefabric.emulator.ocs.events import PORT_TEXTS, OcsEvent, OcsEventKind
+from moefabric.emulator.ocs.tl1.frames import Message, format_time, quote
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.tl1.alarms import StandingAlarms
-from emulator.ocs.tl1.syntax import Command
 from moefabric.core.ocs import Group
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.tl1.alarms import StandingAlarms
+from moefabric.emulator.ocs.tl1.syntax import Command
 
 
 @dataclass(frozen=True)

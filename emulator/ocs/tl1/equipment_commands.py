@@ -4,11 +4,11 @@ import re
 import time
 from collections.abc import Callable, Mapping
 
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.tl1.command import CommandSession, Result
-from emulator.ocs.tl1.frames import quote
-from emulator.ocs.tl1.parameters import choice, invalid_aid, named, positional, whole
-from emulator.ocs.tl1.syntax import Command, DeniedError
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.tl1.command import CommandSession, Result
+from moefabric.emulator.ocs.tl1.frames import quote
+from moefabric.emulator.ocs.tl1.parameters import choice, invalid_aid, named, positional, whole
+from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,19}")
 STARTUP_MODES = {"DARK": "volatile", "RESTORE": "preserve"}

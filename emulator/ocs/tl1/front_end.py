@@ -5,16 +5,16 @@ commands. The `COMPLD` of a command that changes light is sent when the light ha
 that takes long is acknowledged first.
 """
 
-from emulator.linux.event_loop import Timer
-from emulator.ocs.cross_connects import RefusedError
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.events import OcsEvent, OcsEventKind
-from emulator.ocs.front_end import Client, ReplySlot
-from emulator.ocs.tl1 import frames
-from emulator.ocs.tl1.alarms import StandingAlarms
-from emulator.ocs.tl1.command import RANKS, Result
-from emulator.ocs.tl1.frames import Header, Message
-from emulator.ocs.tl1.syntax import (
+from moefabric.emulator.linux.event_loop import Timer
+from moefabric.emulator.ocs.cross_connects import RefusedError
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.events import OcsEvent, OcsEventKind
+from moefabric.emulator.ocs.front_end import Client, ReplySlot
+from moefabric.emulator.ocs.tl1 import frames
+from moefabric.emulator.ocs.tl1.alarms import StandingAlarms
+from moefabric.emulator.ocs.tl1.command import RANKS, Result
+from moefabric.emulator.ocs.tl1.frames import Header, Message
+from moefabric.emulator.ocs.tl1.syntax import (
     NO_TAG,
     Command,
     CommandReader,
@@ -22,7 +22,7 @@ from emulator.ocs.tl1.syntax import (
     PartialError,
     parse_command,
 )
-from emulator.ocs.tl1.verbs import VERBS
+from moefabric.emulator.ocs.tl1.verbs import VERBS
 
 
 class Tl1FrontEnd:

@@ -6,8 +6,8 @@ All functions raise DeniedError for invalid parameters.
 import re
 from collections.abc import Mapping, Sequence
 
-from emulator.ocs.cross_connects import Pair
-from emulator.ocs.tl1.syntax import Command, DeniedError, Field
+from moefabric.emulator.ocs.cross_connects import Pair
+from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError, Field
 
 PORT = re.compile(r"[0-9]{1,5}")
 NAMED = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*=(.*)", re.DOTALL)

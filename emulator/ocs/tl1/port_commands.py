@@ -3,13 +3,13 @@
 import re
 from collections.abc import Callable
 
-from emulator.ocs.cross_connects import RefusedError
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.flapping import FlapSettings
-from emulator.ocs.port_settings import Admin
-from emulator.ocs.tl1.command import CommandSession, Execute, Result
-from emulator.ocs.tl1.frames import quote
-from emulator.ocs.tl1.parameters import (
+from moefabric.emulator.ocs.cross_connects import RefusedError
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.flapping import FlapSettings
+from moefabric.emulator.ocs.port_settings import Admin
+from moefabric.emulator.ocs.tl1.command import CommandSession, Execute, Result
+from moefabric.emulator.ocs.tl1.frames import quote
+from moefabric.emulator.ocs.tl1.parameters import (
     choice,
     decimal,
     invalid_port,
@@ -20,7 +20,7 @@ from emulator.ocs.tl1.parameters import (
     required_ports,
     whole,
 )
-from emulator.ocs.tl1.syntax import Command, DeniedError, PartialError
+from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError, PartialError
 
 SHUTTERS = {Admin.ENABLED: "OPEN", Admin.DISABLED: "CLOSED", Admin.FAILED: "FAILED"}
 ATTENUATIONS = {name: name for name in ("NONE", "ABSOLUTE", "RELATIVE", "CONVERGED")}

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import cast
 
-from emulator.ocs.tl1.command import CommandSession, Result
-from emulator.ocs.tl1.parameters import positional
-from emulator.ocs.tl1.syntax import Command, DeniedError
-from emulator.ocs.users import UserError, UserRefusal
 from moefabric.core.ocs import Group, UserAccount
+from moefabric.emulator.ocs.tl1.command import CommandSession, Result
+from moefabric.emulator.ocs.tl1.parameters import positional
+from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
+from moefabric.emulator.ocs.users import UserError, UserRefusal
 
 GROUPS = ("admin", "user", "view")
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.tl1 import equipment_commands as equipment
-from emulator.ocs.tl1 import port_commands as ports
-from emulator.ocs.tl1 import user_commands as users
-from emulator.ocs.tl1.command import Verb
-from emulator.ocs.tl1.port_commands import change_ports, list_ports
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.tl1 import equipment_commands as equipment
+from moefabric.emulator.ocs.tl1 import port_commands as ports
+from moefabric.emulator.ocs.tl1 import user_commands as users
+from moefabric.emulator.ocs.tl1.command import Verb
+from moefabric.emulator.ocs.tl1.port_commands import change_ports, list_ports
 
 VERBS: Final[Mapping[str, Verb]] = {
     "ACT-USER": Verb(users.activate, needs_login=False),

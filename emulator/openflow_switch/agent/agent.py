@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from emulator.openflow_switch.agent.connection import (
+from moefabric.core.errors import FabricError
+from moefabric.emulator.openflow_switch.agent.connection import (
     CONNECT_NS,
     MAX_PASSIVE_CONNECTIONS,
     MAX_RETRY_NS,
@@ -27,10 +28,9 @@ from emulator.openflow_switch.agent.connection import (
     connecting_socket,
     management_listener,
 )
-from emulator.openflow_switch.agent.interfaces import Interfaces
-from emulator.openflow_switch.agent.session import NEVER, ControllerSession
-from emulator.openflow_switch.agent.switch import OpenFlowSwitch
-from moefabric.core.errors import FabricError
+from moefabric.emulator.openflow_switch.agent.interfaces import Interfaces
+from moefabric.emulator.openflow_switch.agent.session import NEVER, ControllerSession
+from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 
 log = logging.getLogger(__name__)
 

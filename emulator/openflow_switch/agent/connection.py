@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from emulator.openflow_switch.agent.session import NEVER, ControllerSession
-from emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.core.errors import FabricError
+from moefabric.emulator.openflow_switch.agent.session import NEVER, ControllerSession
+from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 
 MIN_RETRY_NS: Final = 50_000_000
 MAX_RETRY_NS: Final = 1_000_000_000

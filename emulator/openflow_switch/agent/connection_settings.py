@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Final
 
-from emulator.openflow_switch.agent.switch import OpenFlowSwitch
-from emulator.openflow_switch.protocol import constants as ofp
-from emulator.openflow_switch.protocol import encoder
-from emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
-from emulator.openflow_switch.protocol.decoder import Message
-from emulator.openflow_switch.tables.flow_tables import TABLE_COUNT
+from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
+from moefabric.emulator.openflow_switch.protocol import constants as ofp
+from moefabric.emulator.openflow_switch.protocol import encoder
+from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
+from moefabric.emulator.openflow_switch.protocol.decoder import Message
+from moefabric.emulator.openflow_switch.tables.flow_tables import TABLE_COUNT
 
 _CAPABILITIES: Final = 1 | 2 | 4 | 8  # flow, table, port and group statistics
 _DEPRECATED: Final = 3  # OFPTC_DEPRECATED_MASK

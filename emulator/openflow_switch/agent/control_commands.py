@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator.openflow_switch.agent.agent import OpenFlowAgent
-from emulator.openflow_switch.agent.interfaces import Interfaces
-from emulator.openflow_switch.agent.switch import OpenFlowSwitch
-from emulator.openflow_switch.datapath.interface import Datapath
 from moefabric.core.errors import FabricError
+from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
+from moefabric.emulator.openflow_switch.agent.interfaces import Interfaces
+from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
+from moefabric.emulator.openflow_switch.datapath.interface import Datapath
 
 
 @dataclass(frozen=True)

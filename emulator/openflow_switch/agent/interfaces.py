@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
 
-from emulator.openflow_switch.datapath.memory_datapath import EventSignal
 from moefabric.core.errors import FabricError
+from moefabric.emulator.openflow_switch.datapath.memory_datapath import EventSignal
 
 
 @dataclass(frozen=True)

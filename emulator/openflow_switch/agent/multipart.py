@@ -7,23 +7,31 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from emulator.openflow_switch.agent.switch import OpenFlowSwitch
-from emulator.openflow_switch.datapath.interface import Port
-from emulator.openflow_switch.flows.flow import REWRITABLE, group_ids
-from emulator.openflow_switch.protocol import constants as ofp
-from emulator.openflow_switch.protocol.actions import encode_actions
-from emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
-from emulator.openflow_switch.protocol.decoder import flow_stats_request
-from emulator.openflow_switch.protocol.oxm import FIELDS, encode_match
-from emulator.openflow_switch.tables.counters import (
+from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
+from moefabric.emulator.openflow_switch.datapath.interface import Port
+from moefabric.emulator.openflow_switch.flows.flow import REWRITABLE, group_ids
+from moefabric.emulator.openflow_switch.protocol import constants as ofp
+from moefabric.emulator.openflow_switch.protocol.actions import encode_actions
+from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
+from moefabric.emulator.openflow_switch.protocol.decoder import flow_stats_request
+from moefabric.emulator.openflow_switch.protocol.oxm import FIELDS, encode_match
+from moefabric.emulator.openflow_switch.tables.counters import (
     SwitchCounters,
     TrafficCount,
     executes_all_buckets,
     is_group_counted,
 )
-from emulator.openflow_switch.tables.flow_entry import FlowEntry
-from emulator.openflow_switch.tables.flow_tables import MAX_ENTRIES, TABLE_COUNT, RemovedEntry
-from emulator.openflow_switch.tables.group_entry import GROUP_TYPES, MAX_GROUPS, GroupEntry
+from moefabric.emulator.openflow_switch.tables.flow_entry import FlowEntry
+from moefabric.emulator.openflow_switch.tables.flow_tables import (
+    MAX_ENTRIES,
+    TABLE_COUNT,
+    RemovedEntry,
+)
+from moefabric.emulator.openflow_switch.tables.group_entry import (
+    GROUP_TYPES,
+    MAX_GROUPS,
+    GroupEntry,
+)
 
 Bodies = Iterable[bytes]
 
@@ -76,7 +84,7 @@ def _description(switch: OpenFlowSwitch, _body: bytes, _now_ns: int) -> Bodies:
         "!256s256s256s32s256s",
         b"moefabric",
         b"tc-BPF on Linux",
-        b"emulator.openflow_switch",
+        b"moefabric.emulator.openflow_switch",
         f"{switch.datapath_id:016x}".encode(),
         b"OpenFlow switch whose packets are moved by BPF",
     )

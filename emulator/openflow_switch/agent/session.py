@@ -16,23 +16,26 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from emulator.openflow_switch.agent.connection_settings import AsyncKind, ConnectionSettings
-from emulator.openflow_switch.agent.multipart import (
+from moefabric.core.errors import FabricError
+from moefabric.emulator.openflow_switch.agent.connection_settings import (
+    AsyncKind,
+    ConnectionSettings,
+)
+from moefabric.emulator.openflow_switch.agent.multipart import (
     flow_removed,
     multipart_bodies,
     port_description,
 )
-from emulator.openflow_switch.agent.switch import ControllerPacket, Mod, OpenFlowSwitch
-from emulator.openflow_switch.datapath.interface import Port
-from emulator.openflow_switch.flows.flow import ToGroup
-from emulator.openflow_switch.flows.match import FlowError
-from emulator.openflow_switch.protocol import constants as ofp
-from emulator.openflow_switch.protocol import decoder, encoder
-from emulator.openflow_switch.protocol.actions import ToTable
-from emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
-from emulator.openflow_switch.protocol.decoder import Message
-from emulator.openflow_switch.tables.flow_tables import RemovedEntry
-from moefabric.core.errors import FabricError
+from moefabric.emulator.openflow_switch.agent.switch import ControllerPacket, Mod, OpenFlowSwitch
+from moefabric.emulator.openflow_switch.datapath.interface import Port
+from moefabric.emulator.openflow_switch.flows.flow import ToGroup
+from moefabric.emulator.openflow_switch.flows.match import FlowError
+from moefabric.emulator.openflow_switch.protocol import constants as ofp
+from moefabric.emulator.openflow_switch.protocol import decoder, encoder
+from moefabric.emulator.openflow_switch.protocol.actions import ToTable
+from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
+from moefabric.emulator.openflow_switch.protocol.decoder import Message
+from moefabric.emulator.openflow_switch.tables.flow_tables import RemovedEntry
 
 log = logging.getLogger(__name__)
 

@@ -8,27 +8,36 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from emulator.openflow_switch.agent.interfaces import Interface, Interfaces
-from emulator.openflow_switch.datapath.emissions import emissions, select_slot
-from emulator.openflow_switch.datapath.interface import Datapath, Port
-from emulator.openflow_switch.flows.flow import CONTROLLER, Flow, FlowKey, SetField
-from emulator.openflow_switch.flows.match import Match
-from emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
-from emulator.openflow_switch.protocol import constants as ofp
-from emulator.openflow_switch.protocol.actions import ToTable
-from emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
-from emulator.openflow_switch.protocol.decoder import FlowMod, FlowStatsRequest, GroupMod, PacketOut
-from emulator.openflow_switch.tables.counters import FlowPath, SwitchCounters, TrafficCount
-from emulator.openflow_switch.tables.flow_entry import FlowEntry
-from emulator.openflow_switch.tables.flow_tables import (
+from moefabric.core.errors import FabricError
+from moefabric.emulator.openflow_switch.agent.interfaces import Interface, Interfaces
+from moefabric.emulator.openflow_switch.datapath.emissions import emissions, select_slot
+from moefabric.emulator.openflow_switch.datapath.interface import Datapath, Port
+from moefabric.emulator.openflow_switch.flows.flow import CONTROLLER, Flow, FlowKey, SetField
+from moefabric.emulator.openflow_switch.flows.match import Match
+from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
+from moefabric.emulator.openflow_switch.protocol import constants as ofp
+from moefabric.emulator.openflow_switch.protocol.actions import ToTable
+from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
+from moefabric.emulator.openflow_switch.protocol.decoder import (
+    FlowMod,
+    FlowStatsRequest,
+    GroupMod,
+    PacketOut,
+)
+from moefabric.emulator.openflow_switch.tables.counters import (
+    FlowPath,
+    SwitchCounters,
+    TrafficCount,
+)
+from moefabric.emulator.openflow_switch.tables.flow_entry import FlowEntry
+from moefabric.emulator.openflow_switch.tables.flow_tables import (
     FlowTables,
     RemovedEntry,
     TableUpdate,
     updated_tables,
 )
-from emulator.openflow_switch.tables.group_entry import check_groups, check_ports
-from emulator.openflow_switch.tables.pipeline import Pipeline, pipeline
-from moefabric.core.errors import FabricError
+from moefabric.emulator.openflow_switch.tables.group_entry import check_groups, check_ports
+from moefabric.emulator.openflow_switch.tables.pipeline import Pipeline, pipeline
 
 log = logging.getLogger(__name__)
 

@@ -1,10 +1,10 @@
 """Second half of the switch's program: executes the steps of the flow that a frame matches."""
 
-from emulator.linux import bpf_assembler as bpf
-from emulator.linux.bpf_assembler import Jump, Label, Reg, Size
-from emulator.openflow_switch.datapath import map_layout
-from emulator.openflow_switch.datapath.map_layout import KeyOffset, MemoryLayout, StepKind
-from emulator.openflow_switch.datapath.program_context import (
+from moefabric.emulator.linux import bpf_assembler as bpf
+from moefabric.emulator.linux.bpf_assembler import Jump, Label, Reg, Size
+from moefabric.emulator.openflow_switch.datapath import map_layout
+from moefabric.emulator.openflow_switch.datapath.map_layout import KeyOffset, MemoryLayout, StepKind
+from moefabric.emulator.openflow_switch.datapath.program_context import (
     SKB,
     Address,
     Code,
@@ -21,7 +21,7 @@ from emulator.openflow_switch.datapath.program_context import (
     set_address,
     switch_map,
 )
-from emulator.openflow_switch.flows.packet import IPV4
+from moefabric.emulator.openflow_switch.flows.packet import IPV4
 
 _STEP, _INDEX, _SLOT = Reg.R7, Reg.R8, Reg.R9
 _ARGUMENT = Address(_STEP, 8)  # of a step

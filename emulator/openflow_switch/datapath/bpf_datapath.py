@@ -15,21 +15,26 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from emulator.linux import bpf_syscalls as bpf_calls
-from emulator.linux import namespaces, netlink
-from emulator.linux.bpf_assembler import BpfError
-from emulator.linux.bpf_syscalls import Memory
-from emulator.openflow_switch.datapath import map_layout
-from emulator.openflow_switch.datapath.flow_map import FlowIndex, FlowMap, StoredFlow
-from emulator.openflow_switch.datapath.interface import FlowCount, Groups, Port, PuntedPacket
-from emulator.openflow_switch.datapath.map_layout import MemoryLayout
-from emulator.openflow_switch.datapath.program_context import TAG_BYTES
-from emulator.openflow_switch.datapath.ring_buffer import RingReader
-from emulator.openflow_switch.datapath.shared_program import SharedProgram
-from emulator.openflow_switch.flows.flow import Action, Flow, FlowKey, Group, GroupType
-from emulator.openflow_switch.flows.match import FlowError
-from emulator.openflow_switch.flows.packet import complete_checksum
 from moefabric.core.errors import FabricError
+from moefabric.emulator.linux import bpf_syscalls as bpf_calls
+from moefabric.emulator.linux import namespaces, netlink
+from moefabric.emulator.linux.bpf_assembler import BpfError
+from moefabric.emulator.linux.bpf_syscalls import Memory
+from moefabric.emulator.openflow_switch.datapath import map_layout
+from moefabric.emulator.openflow_switch.datapath.flow_map import FlowIndex, FlowMap, StoredFlow
+from moefabric.emulator.openflow_switch.datapath.interface import (
+    FlowCount,
+    Groups,
+    Port,
+    PuntedPacket,
+)
+from moefabric.emulator.openflow_switch.datapath.map_layout import MemoryLayout
+from moefabric.emulator.openflow_switch.datapath.program_context import TAG_BYTES
+from moefabric.emulator.openflow_switch.datapath.ring_buffer import RingReader
+from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
+from moefabric.emulator.openflow_switch.flows.flow import Action, Flow, FlowKey, Group, GroupType
+from moefabric.emulator.openflow_switch.flows.match import FlowError
+from moefabric.emulator.openflow_switch.flows.packet import complete_checksum
 
 _ETH_P_ALL: Final = 0x0003
 _CACHED_STEPS: Final = 4096

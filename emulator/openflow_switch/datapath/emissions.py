@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from emulator.openflow_switch.datapath.interface import Groups, Ports
-from emulator.openflow_switch.flows.flow import (
+from moefabric.emulator.openflow_switch.datapath.interface import Groups, Ports
+from moefabric.emulator.openflow_switch.flows.flow import (
     ALL,
     IN_PORT,
     WHOLE_FRAME,
@@ -21,7 +21,7 @@ from emulator.openflow_switch.flows.flow import (
     ToGroup,
     group_ids,
 )
-from emulator.openflow_switch.flows.match import FlowError
+from moefabric.emulator.openflow_switch.flows.match import FlowError
 
 SLOTS: Final = 32
 """Number of slots: equal parts into which a select group divides its packets by a hash of fields.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
+from moefabric.emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
 
 
 @dataclass(frozen=True)

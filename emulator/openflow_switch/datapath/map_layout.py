@@ -14,11 +14,16 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
-from emulator.openflow_switch.datapath.emissions import SLOTS, Emission, emissions, uses_select
-from emulator.openflow_switch.datapath.interface import Groups, Ports
-from emulator.openflow_switch.flows.flow import ALL, CONTROLLER, IN_PORT, Flow
-from emulator.openflow_switch.flows.match import FlowError, Match
-from emulator.openflow_switch.flows.packet import FIELD_BITS
+from moefabric.emulator.openflow_switch.datapath.emissions import (
+    SLOTS,
+    Emission,
+    emissions,
+    uses_select,
+)
+from moefabric.emulator.openflow_switch.datapath.interface import Groups, Ports
+from moefabric.emulator.openflow_switch.flows.flow import ALL, CONTROLLER, IN_PORT, Flow
+from moefabric.emulator.openflow_switch.flows.match import FlowError, Match
+from moefabric.emulator.openflow_switch.flows.packet import FIELD_BITS
 
 KEY_BYTES: Final = 40
 _PREFIX_BYTES: Final = 36  # of a key without its last word

@@ -5,11 +5,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from emulator.openflow_switch.datapath.emissions import emissions, select_slot
-from emulator.openflow_switch.datapath.interface import FlowCount, Groups, Port, PuntedPacket
-from emulator.openflow_switch.flows.flow import CONTROLLER, Flow, FlowKey, Group
-from emulator.openflow_switch.flows.match import FlowError
-from emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
+from moefabric.emulator.openflow_switch.datapath.emissions import emissions, select_slot
+from moefabric.emulator.openflow_switch.datapath.interface import (
+    FlowCount,
+    Groups,
+    Port,
+    PuntedPacket,
+)
+from moefabric.emulator.openflow_switch.flows.flow import CONTROLLER, Flow, FlowKey, Group
+from moefabric.emulator.openflow_switch.flows.match import FlowError
+from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
 
 SentFrame = tuple[int, bytes]
 """A port and a frame that leaves by it."""

@@ -5,9 +5,13 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from emulator.linux import bpf_assembler as bpf
-from emulator.linux.bpf_assembler import Instruction, Jump, Label, Reg, Size
-from emulator.openflow_switch.datapath.map_layout import KEY_BYTES, VALUE_BYTES, MemoryLayout
+from moefabric.emulator.linux import bpf_assembler as bpf
+from moefabric.emulator.linux.bpf_assembler import Instruction, Jump, Label, Reg, Size
+from moefabric.emulator.openflow_switch.datapath.map_layout import (
+    KEY_BYTES,
+    VALUE_BYTES,
+    MemoryLayout,
+)
 
 Code = Iterator[Instruction | Label]
 SKB: Final = Reg.R6

@@ -9,7 +9,7 @@ import os
 import struct
 from collections.abc import Iterator
 
-from emulator.linux import bpf_syscalls as bpf_calls
+from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 
 RING_BYTES = 1 << 17  # a power of two, of pages
 _BUSY, _DISCARDED = 1 << 31, 1 << 30  # BPF_RINGBUF_BUSY_BIT, BPF_RINGBUF_DISCARD_BIT

@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from emulator.linux import bpf_syscalls as bpf_calls
-from emulator.openflow_switch.datapath import map_layout
-from emulator.openflow_switch.datapath.program_context import MapDescriptors
-from emulator.openflow_switch.datapath.ring_buffer import create_ring
-from emulator.openflow_switch.datapath.switch_program import switch_program
 from moefabric.core.errors import FabricError
+from moefabric.emulator.linux import bpf_syscalls as bpf_calls
+from moefabric.emulator.openflow_switch.datapath import map_layout
+from moefabric.emulator.openflow_switch.datapath.program_context import MapDescriptors
+from moefabric.emulator.openflow_switch.datapath.ring_buffer import create_ring
+from moefabric.emulator.openflow_switch.datapath.switch_program import switch_program
 
 MAX_FLOWS: Final = 2048
 

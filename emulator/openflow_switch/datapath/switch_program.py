@@ -12,12 +12,12 @@ keeps the order of these loads; barriers keep it on other processors.
 
 from collections.abc import Iterator
 
-from emulator.linux import bpf_assembler as bpf
-from emulator.linux.bpf_assembler import Jump, Label, Reg, Size
-from emulator.openflow_switch.datapath import emissions, map_layout
-from emulator.openflow_switch.datapath.action_program import execute_steps
-from emulator.openflow_switch.datapath.map_layout import KeyOffset, MemoryLayout
-from emulator.openflow_switch.datapath.program_context import (
+from moefabric.emulator.linux import bpf_assembler as bpf
+from moefabric.emulator.linux.bpf_assembler import Jump, Label, Reg, Size
+from moefabric.emulator.openflow_switch.datapath import emissions, map_layout
+from moefabric.emulator.openflow_switch.datapath.action_program import execute_steps
+from moefabric.emulator.openflow_switch.datapath.map_layout import KeyOffset, MemoryLayout
+from moefabric.emulator.openflow_switch.datapath.program_context import (
     SKB,
     Code,
     MapDescriptors,
@@ -34,7 +34,7 @@ from emulator.openflow_switch.datapath.program_context import (
     on_stack,
     switch_map,
 )
-from emulator.openflow_switch.flows.packet import ARP, IPV4, IPV6, WITH_PORTS
+from moefabric.emulator.openflow_switch.flows.packet import ARP, IPV4, IPV6, WITH_PORTS
 
 ATTEMPTS = 4
 """Number of searches, each interrupted by a change of the table, before a packet is dropped."""

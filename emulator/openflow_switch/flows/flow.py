@@ -7,8 +7,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
-from emulator.openflow_switch.flows.match import FlowError, Match
-from emulator.openflow_switch.flows.packet import FIELD_BITS
+from moefabric.emulator.openflow_switch.flows.match import FlowError, Match
+from moefabric.emulator.openflow_switch.flows.packet import FIELD_BITS
 
 
 class ReservedPort(Enum):

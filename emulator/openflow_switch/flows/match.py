@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from emulator.openflow_switch.flows.packet import ARP, FIELD_BITS, IPV4, WITH_PORTS
 from moefabric.core.errors import FabricError
+from moefabric.emulator.openflow_switch.flows.packet import ARP, FIELD_BITS, IPV4, WITH_PORTS
 
 Masked = tuple[int, int]
 """A value, and a mask of the bits that must agree."""

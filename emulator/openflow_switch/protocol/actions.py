@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from emulator.openflow_switch.flows.flow import (
+from moefabric.emulator.openflow_switch.flows.flow import (
     ALL,
     CONTROLLER,
     IN_PORT,
@@ -16,9 +16,9 @@ from emulator.openflow_switch.flows.flow import (
     SetField,
     ToGroup,
 )
-from emulator.openflow_switch.protocol import constants as ofp
-from emulator.openflow_switch.protocol import oxm
-from emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
+from moefabric.emulator.openflow_switch.protocol import constants as ofp
+from moefabric.emulator.openflow_switch.protocol import oxm
+from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
 
 Actions = tuple[Action, ...]
 _RESERVED: Final = {

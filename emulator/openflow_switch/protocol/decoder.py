@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from emulator.openflow_switch.flows.flow import Action
-from emulator.openflow_switch.flows.match import Match
-from emulator.openflow_switch.protocol import constants as ofp
-from emulator.openflow_switch.protocol import oxm
-from emulator.openflow_switch.protocol.actions import (
+from moefabric.emulator.openflow_switch.flows.flow import Action
+from moefabric.emulator.openflow_switch.flows.match import Match
+from moefabric.emulator.openflow_switch.protocol import constants as ofp
+from moefabric.emulator.openflow_switch.protocol import oxm
+from moefabric.emulator.openflow_switch.protocol.actions import (
     Actions,
     Instructions,
     ToTable,
@@ -23,7 +23,7 @@ from emulator.openflow_switch.protocol.actions import (
     decode_instructions,
     decode_packet_out_actions,
 )
-from emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
+from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
 
 HEADER: Final = struct.Struct("!BBHI")  # version, type, length, xid
 _FLOW_MOD: Final = struct.Struct("!QQBBHHHIIIH2x")

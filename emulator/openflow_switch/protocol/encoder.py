@@ -4,10 +4,10 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-from emulator.openflow_switch.flows.match import Match
-from emulator.openflow_switch.protocol import constants as ofp
-from emulator.openflow_switch.protocol import decoder
-from emulator.openflow_switch.protocol.oxm import encode_match
+from moefabric.emulator.openflow_switch.flows.match import Match
+from moefabric.emulator.openflow_switch.protocol import constants as ofp
+from moefabric.emulator.openflow_switch.protocol import decoder
+from moefabric.emulator.openflow_switch.protocol.oxm import encode_match
 
 _ERROR_DATA_BYTES: Final = 256  # of the refused request; OpenFlow requires at least 64
 _MULTIPART: Final = struct.Struct("!" + decoder.MULTIPART)

@@ -5,9 +5,17 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
 
-from emulator.openflow_switch.flows.match import Masked, Match
-from emulator.openflow_switch.flows.packet import ARP, FIELD_BITS, IPV4, IPV6, SCTP, TCP, UDP
-from emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
+from moefabric.emulator.openflow_switch.flows.match import Masked, Match
+from moefabric.emulator.openflow_switch.flows.packet import (
+    ARP,
+    FIELD_BITS,
+    IPV4,
+    IPV6,
+    SCTP,
+    TCP,
+    UDP,
+)
+from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
 
 _BASIC: Final = 0x8000  # OFPXMC_OPENFLOW_BASIC
 _STANDARD: Final = 1  # OFPMT_OXM

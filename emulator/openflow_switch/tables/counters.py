@@ -7,10 +7,10 @@ when these flows change.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from emulator.openflow_switch.datapath.interface import FlowCount
-from emulator.openflow_switch.flows.flow import Action, FlowKey, GroupType, ToGroup
-from emulator.openflow_switch.tables.flow_entry import FlowEntry
-from emulator.openflow_switch.tables.group_entry import GroupEntry
+from moefabric.emulator.openflow_switch.datapath.interface import FlowCount
+from moefabric.emulator.openflow_switch.flows.flow import Action, FlowKey, GroupType, ToGroup
+from moefabric.emulator.openflow_switch.tables.flow_entry import FlowEntry
+from moefabric.emulator.openflow_switch.tables.group_entry import GroupEntry
 
 _ZERO = FlowCount()
 GroupPart = tuple[int, int | None]

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from emulator.openflow_switch.flows.flow import Flow, Output, group_ids
-from emulator.openflow_switch.flows.match import Match
-from emulator.openflow_switch.protocol import constants as ofp
-from emulator.openflow_switch.protocol.actions import Instructions, port_number
-from emulator.openflow_switch.protocol.constants import RemovedReason
-from emulator.openflow_switch.tables.group_entry import ordered_actions
+from moefabric.emulator.openflow_switch.flows.flow import Flow, Output, group_ids
+from moefabric.emulator.openflow_switch.flows.match import Match
+from moefabric.emulator.openflow_switch.protocol import constants as ofp
+from moefabric.emulator.openflow_switch.protocol.actions import Instructions, port_number
+from moefabric.emulator.openflow_switch.protocol.constants import RemovedReason
+from moefabric.emulator.openflow_switch.tables.group_entry import ordered_actions
 
 _SECOND_NS: Final = 1_000_000_000
 

@@ -9,14 +9,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from emulator.openflow_switch.flows.flow import SetField, ToGroup, group_ids
-from emulator.openflow_switch.flows.packet import IPV4
-from emulator.openflow_switch.protocol import constants as ofp
-from emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
-from emulator.openflow_switch.protocol.decoder import FlowMod, FlowStatsRequest, GroupMod
-from emulator.openflow_switch.tables.counters import TrafficCount
-from emulator.openflow_switch.tables.flow_entry import EntryKey, FlowEntry
-from emulator.openflow_switch.tables.group_entry import (
+from moefabric.emulator.openflow_switch.flows.flow import SetField, ToGroup, group_ids
+from moefabric.emulator.openflow_switch.flows.packet import IPV4
+from moefabric.emulator.openflow_switch.protocol import constants as ofp
+from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
+from moefabric.emulator.openflow_switch.protocol.decoder import FlowMod, FlowStatsRequest, GroupMod
+from moefabric.emulator.openflow_switch.tables.counters import TrafficCount
+from moefabric.emulator.openflow_switch.tables.flow_entry import EntryKey, FlowEntry
+from moefabric.emulator.openflow_switch.tables.group_entry import (
     GroupEntry,
     check_groups,
     check_ports,

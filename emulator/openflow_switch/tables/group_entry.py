@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
-from emulator.openflow_switch.flows.flow import (
+from moefabric.emulator.openflow_switch.flows.flow import (
     Action,
     Bucket,
     Group,
@@ -15,9 +15,9 @@ from emulator.openflow_switch.flows.flow import (
     ToGroup,
     group_ids,
 )
-from emulator.openflow_switch.protocol import constants as ofp
-from emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
-from emulator.openflow_switch.protocol.decoder import GroupMod, OfpBucket
+from moefabric.emulator.openflow_switch.protocol import constants as ofp
+from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
+from moefabric.emulator.openflow_switch.protocol.decoder import GroupMod, OfpBucket
 
 GROUP_TYPES: Final = (
     *(GroupType.ALL, GroupType.SELECT),

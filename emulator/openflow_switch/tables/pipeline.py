@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from emulator.openflow_switch.flows.flow import Action, Flow, FlowKey, Group, SetField
-from emulator.openflow_switch.flows.match import Match
-from emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
-from emulator.openflow_switch.tables.counters import FlowPath, group_parts
-from emulator.openflow_switch.tables.flow_entry import FlowEntry
-from emulator.openflow_switch.tables.flow_tables import FlowTables
-from emulator.openflow_switch.tables.group_entry import GroupEntry, ordered_actions
+from moefabric.emulator.openflow_switch.flows.flow import Action, Flow, FlowKey, Group, SetField
+from moefabric.emulator.openflow_switch.flows.match import Match
+from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
+from moefabric.emulator.openflow_switch.tables.counters import FlowPath, group_parts
+from moefabric.emulator.openflow_switch.tables.flow_entry import FlowEntry
+from moefabric.emulator.openflow_switch.tables.flow_tables import FlowTables
+from moefabric.emulator.openflow_switch.tables.group_entry import GroupEntry, ordered_actions
 
 MAX_FLOWS: Final = 65536
 """Maximum number of flows of several tables: each needs its own 16-bit priority."""

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from agents.engine import wire
-from agents.engine.clock import NOW
-from agents.engine.loop import IN, OUT, Loop
-from agents.engine.outgoing import OutgoingConnection
-from agents.engine.requests import Fields
-from agents.engine.resources import Resources
-from agents.engine.tcp import Destination
-from agents.engine.transfers import Send, TransferKey
+from moefabric.agents.engine import wire
+from moefabric.agents.engine.clock import NOW
+from moefabric.agents.engine.loop import IN, OUT, Loop
+from moefabric.agents.engine.outgoing import OutgoingConnection
+from moefabric.agents.engine.requests import Fields
+from moefabric.agents.engine.resources import Resources
+from moefabric.agents.engine.tcp import Destination
+from moefabric.agents.engine.transfers import Send, TransferKey
 
 MEGABYTE = 1_000_000
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.remote import ssh
-from agents.remote.bundle import PACKAGE, bundle
+from moefabric.agents.remote import ssh
+from moefabric.agents.remote.bundle import PACKAGE, bundle
 from tests.support.agents_lab import bundled
 
 MODULES = sorted(PACKAGE.glob("*.py"))
@@ -36,8 +36,9 @@ def test_bundle_is_reproducible() -> None:
             for entry in archive.infolist()
         }
         assert attributes == {((1980, 1, 1, 0, 0, 0), zipfile.ZIP_STORED, 3)}
-        names = [f"agents/engine/{module.name}" for module in MODULES]
-        assert archive.namelist() == ["__main__.py", "agents/__init__.py", *names]
+        packages = ["moefabric/__init__.py", "moefabric/agents/__init__.py"]
+        names = [f"moefabric/agents/engine/{module.name}" for module in MODULES]
+        assert sorted(archive.namelist()) == sorted(["__main__.py", *packages, *names])
 
 
 def test_bundle_runs_as_one_file(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.engine import wire
-from agents.engine.outgoing import TAIL, frame_end
+from moefabric.agents.engine import wire
+from moefabric.agents.engine.outgoing import TAIL, frame_end
 
 SEGMENT = 1448
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.fleet.fleet import DataPath, Fleet
-from agents.fleet.liveness import LivenessMonitor
+from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.liveness import LivenessMonitor
 from moefabric.core.errors import AgentError, ServerLossError
 from moefabric.core.flows import FlowRecord
 from tests.support.agents_lab import agent, paced_flow

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.engine.payload import CHUNK, Pattern, Payload, transfer_seed
-from agents.engine.tcp import pacing_option
-from agents.engine.wire import HEADER
+from moefabric.agents.engine.payload import CHUNK, Pattern, Payload, transfer_seed
+from moefabric.agents.engine.tcp import pacing_option
+from moefabric.agents.engine.wire import HEADER
 
 PATTERN = Pattern()
 LENGTH = 2 * CHUNK + 777

@@ -15,18 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from agents.engine import relays, wire
-from agents.engine.loop import IN, OUT
-from agents.engine.outgoing import OutgoingConnection
-from agents.engine.relays import Relay
-from agents.engine.requests import Fields
-from agents.engine.resources import READ, Resources
-from agents.engine.tcp import Destination
-from agents.engine.transfers import Send, TransferKey
-from agents.fleet.channel import Channel, Message, request_all
-from agents.fleet.fleet import DataPath, Fleet
-from agents.fleet.liveness import LivenessMonitor
-from agents.remote.bundle import AGENT
+from moefabric.agents.engine import relays, wire
+from moefabric.agents.engine.loop import IN, OUT
+from moefabric.agents.engine.outgoing import OutgoingConnection
+from moefabric.agents.engine.relays import Relay
+from moefabric.agents.engine.requests import Fields
+from moefabric.agents.engine.resources import READ, Resources
+from moefabric.agents.engine.tcp import Destination
+from moefabric.agents.engine.transfers import Send, TransferKey
+from moefabric.agents.fleet.channel import Channel, Message, request_all
+from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.liveness import LivenessMonitor
+from moefabric.agents.remote.bundle import AGENT
 from moefabric.core.errors import AgentError, ServerLossError
 from moefabric.core.flows import PacedFlow
 from tests.support.agents_lab import agent, paced_flow
@@ -133,8 +133,8 @@ def test_pace_of_the_sender_holds_beyond_the_relay(lab: Lab) -> None:
 
 
 CORRUPTING = """
-from agents.engine import relays
-from agents.engine.main import main
+from moefabric.agents.engine import relays
+from moefabric.agents.engine.main import main
 
 send = relays.FarEnd.send
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.engine.wire import greeting
-from agents.fleet.channel import Channel, Message, request_all
-from agents.fleet.fleet import DataPath, Fleet
-from agents.remote.bundle import AGENT
+from moefabric.agents.engine.wire import greeting
+from moefabric.agents.fleet.channel import Channel, Message, request_all
+from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.remote.bundle import AGENT
 from moefabric.core.errors import AgentError
 from moefabric.core.flows import FlowRecord, PacedFlow
 from tests.support.agents_lab import agent, bundled, paced_flow

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from emulator.fabric.run_directories import hold, holder_pid
 from moefabric.cli.fabric import fabric_to_remove
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import SpecError
+from moefabric.emulator.fabric.run_directories import hold, holder_pid
 
 HOLD_FABRIC = """
 import sys
 from pathlib import Path
-from emulator.fabric.run_directories import hold
+from moefabric.emulator.fabric.run_directories import hold
 from moefabric.config.run_directory import RunDirectory
 with hold(RunDirectory(Path(sys.argv[1]))):
     print(flush=True)

@@ -5,11 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from emulator.crossbar.crossbar import MemoryCrossbar, Ports
-from emulator.fabric.plan import plan_fabric
-from emulator.linux.event_loop import VirtualTimers
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.device_spec import DeviceSpec
 from moefabric.config.loader import load_fabric
 from moefabric.config.ocs_profile import load_profile, shipped_profiles
 from moefabric.config.run_directory import ManagementNetwork
@@ -22,6 +17,11 @@ from moefabric.core.ocs import (
     Tl1Dialect,
     UserAccount,
 )
+from moefabric.emulator.crossbar.crossbar import MemoryCrossbar, Ports
+from moefabric.emulator.fabric.plan import plan_fabric
+from moefabric.emulator.linux.event_loop import VirtualTimers
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.device_spec import DeviceSpec
 
 FABRIC = """
 fabric: lab

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from controller.southbound.openflow.arp import address_table, reply_to
+from moefabric.controller.southbound.openflow.arp import address_table, reply_to
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
 

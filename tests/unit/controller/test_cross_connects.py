@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.southbound.ocs.cross_connects import (
+from moefabric.controller.southbound.ocs.cross_connects import (
     CrossConnectChange,
     PortConflictError,
     RequestedChange,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller.clock import VirtualClock
-from controller.recovery.dilated_work import DilatedWork
+from moefabric.controller.clock import VirtualClock
+from moefabric.controller.recovery.dilated_work import DilatedWork
 
 
 class Bench:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from controller.service.controller import Controller
-from controller.service.northbound import respond
+from moefabric.controller.service.controller import Controller
+from moefabric.controller.service.northbound import respond
 from tests.support.fabrics import fabric
 from tests.support.recovery_bench import Bench
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.southbound.openflow.flow_entries import FlowEntry, flow_entry
-from controller.southbound.openflow.memory import MemorySwitches
+from moefabric.controller.southbound.openflow.flow_entries import FlowEntry, flow_entry
+from moefabric.controller.southbound.openflow.memory import MemorySwitches
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.flows import Flow

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 from scapy.layers.l2 import Ether
 
-from controller.southbound.openflow.light_probe import (
+from moefabric.controller.southbound.openflow.light_probe import (
     FRAME_BYTES,
     OpenFlowProbe,
     encode_frame,

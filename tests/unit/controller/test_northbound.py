@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from controller.client import ControllerClient
-from controller.reconfiguration import Reconciler
-from controller.service.controller import Controller
-from controller.service.northbound import NorthboundHandler, respond
-from controller.southbound.ocs.memory import MemoryOcs
-from controller.southbound.openflow.memory import MemorySwitches
+from moefabric.controller.client import ControllerClient
+from moefabric.controller.reconfiguration import Reconciler
+from moefabric.controller.service.controller import Controller
+from moefabric.controller.service.northbound import NorthboundHandler, respond
+from moefabric.controller.southbound.ocs.memory import MemoryOcs
+from moefabric.controller.southbound.openflow.memory import MemorySwitches
 from moefabric.core.circuits import Transition
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs import CrossConnectMode, Ocs

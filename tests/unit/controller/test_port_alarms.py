@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
-from controller.southbound.ocs.port_alarms import AlarmSession, nic_states, parse_alarms
-from emulator.ocs.device_faults import OcsFault, OcsFaultKind
+from moefabric.controller.southbound.ocs.port_alarms import AlarmSession, nic_states, parse_alarms
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs import DeviceProfile, Ocs
 from moefabric.core.topology import Nic
+from moefabric.emulator.ocs.device_faults import OcsFault, OcsFaultKind
 from tests.support.fabrics import fabric
 from tests.support.ocs_device import ocs_device
 

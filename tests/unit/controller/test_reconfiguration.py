@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.clock import VirtualClock
-from controller.reconfiguration import Reconciler, Reconfiguration
-from controller.southbound.ocs.memory import MemoryOcs
-from controller.southbound.openflow.memory import MemorySwitches
+from moefabric.controller.clock import VirtualClock
+from moefabric.controller.reconfiguration import Reconciler, Reconfiguration
+from moefabric.controller.southbound.ocs.memory import MemoryOcs
+from moefabric.controller.southbound.openflow.memory import MemorySwitches
 from moefabric.core.circuits import Circuit, CircuitSet, Transition
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs import CrossConnectMode, Ocs

@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.recovery.failure_history import MOST_CLEARED, FailureHistory
-from controller.recovery.failure_state import DetectedFailure, NicEvent, NicStates, new_failures
-from controller.recovery.relays import select_relays
+from moefabric.controller.recovery.failure_history import MOST_CLEARED, FailureHistory
+from moefabric.controller.recovery.failure_state import (
+    DetectedFailure,
+    NicEvent,
+    NicStates,
+    new_failures,
+)
+from moefabric.controller.recovery.relays import select_relays
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import ControlError

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from controller.southbound.ocs.cross_connects import CrossConnectChange
-from controller.southbound.ocs.restconf import RestconfDriver, parse_pairs
+from moefabric.controller.southbound.ocs.cross_connects import CrossConnectChange
+from moefabric.controller.southbound.ocs.restconf import RestconfDriver, parse_pairs
 from moefabric.core.errors import ControlError
 
 Requests = list[tuple[str, str, Any]]

@@ -8,10 +8,10 @@ from time import monotonic
 
 import pytest
 
-from controller.southbound.ocs.connection import DeviceConnection
-from controller.southbound.ocs.cross_connects import find_conflict
-from controller.southbound.ocs.remote_ocs import RemoteOcs
-from controller.southbound.ocs.scpi import ScpiDriver, format_port_lists, parse_port_lists
+from moefabric.controller.southbound.ocs.connection import DeviceConnection
+from moefabric.controller.southbound.ocs.cross_connects import find_conflict
+from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs
+from moefabric.controller.southbound.ocs.scpi import ScpiDriver, format_port_lists, parse_port_lists
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs import Ocs

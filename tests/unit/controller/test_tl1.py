@@ -7,9 +7,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from controller.southbound.ocs.connection import DeviceConnection
-from controller.southbound.ocs.cross_connects import CrossConnectChange
-from controller.southbound.ocs.tl1 import Tl1Driver, Tl1Response, format_ports, parse_message
+from moefabric.controller.southbound.ocs.connection import DeviceConnection
+from moefabric.controller.southbound.ocs.cross_connects import CrossConnectChange
+from moefabric.controller.southbound.ocs.tl1 import (
+    Tl1Driver,
+    Tl1Response,
+    format_ports,
+    parse_message,
+)
 from moefabric.core.errors import ControlError
 
 HEAD = "\r\n\n   ( nil ) 26-01-01 12:00:00\r\n"

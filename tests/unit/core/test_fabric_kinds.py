@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.southbound.openflow.memory import MemorySwitches
+from moefabric.controller.southbound.openflow.memory import MemorySwitches
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, Share, flows

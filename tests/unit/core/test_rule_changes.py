@@ -7,8 +7,12 @@ from random import Random
 
 import pytest
 
-from controller.recovery.relays import select_relays
-from controller.southbound.openflow.flow_entries import FlowEntry, flow_entry, ordered_rules
+from moefabric.controller.recovery.relays import select_relays
+from moefabric.controller.southbound.openflow.flow_entries import (
+    FlowEntry,
+    flow_entry,
+    ordered_rules,
+)
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.forwarding import circuit_rules, relay_trees, rule_changes
 from moefabric.core.paths import dscp, relay_path

@@ -5,12 +5,16 @@ from typing import Any
 
 import pytest
 
-from emulator.fabric.hardware_failures import HardwareFailure, HardwareFailures, failed_interfaces
-from emulator.fabric.plan import plan_fabric
 from moefabric.config.run_directory import ManagementNetwork
 from moefabric.core.errors import FabricError
 from moefabric.core.failures import FailureKind
 from moefabric.core.units import Scale
+from moefabric.emulator.fabric.hardware_failures import (
+    HardwareFailure,
+    HardwareFailures,
+    failed_interfaces,
+)
+from moefabric.emulator.fabric.plan import plan_fabric
 from tests.support.fabrics import fabric
 
 PLAN = plan_fabric(

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.fabric.links import min_tso_segments
-from emulator.fabric.plan import FABRIC, FabricPlan, Interface, Link, plan_fabric
 from moefabric.config.run_directory import ManagementNetwork
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.core.units import Scale
+from moefabric.emulator.fabric.links import min_tso_segments
+from moefabric.emulator.fabric.plan import FABRIC, FabricPlan, Interface, Link, plan_fabric
 
 MANAGEMENT = ManagementNetwork("198.18.7.0/24")
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.fabric.shaping import Shape, burst_bytes, parse_rates_bps, rate_refusal
 from moefabric.core.units import QueueLimit
+from moefabric.emulator.fabric.shaping import Shape, burst_bytes, parse_rates_bps, rate_refusal
 
 
 @pytest.mark.parametrize(

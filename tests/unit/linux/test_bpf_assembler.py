@@ -4,9 +4,17 @@ import os
 
 import pytest
 
-from emulator.linux import bpf_assembler as bpf
-from emulator.linux import bpf_syscalls as bpf_calls
-from emulator.linux.bpf_assembler import BpfError, Instruction, Jump, Label, Reg, Size, assemble
+from moefabric.emulator.linux import bpf_assembler as bpf
+from moefabric.emulator.linux import bpf_syscalls as bpf_calls
+from moefabric.emulator.linux.bpf_assembler import (
+    BpfError,
+    Instruction,
+    Jump,
+    Label,
+    Reg,
+    Size,
+    assemble,
+)
 
 
 @pytest.mark.parametrize(

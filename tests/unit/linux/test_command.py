@@ -2,8 +2,8 @@
 
 import pytest
 
-from emulator.linux.command import BatchLine, run, run_batch
 from moefabric.core.errors import CommandFailedError, FabricError
+from moefabric.emulator.linux.command import BatchLine, run, run_batch
 
 
 def test_failed_command_reports_argv_status_and_output() -> None:

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from emulator.linux.processes import (
+from moefabric.config.run_directory import RunDirectory
+from moefabric.core.errors import FabricError
+from moefabric.emulator.linux.processes import (
     ChildProcesses,
     kill_marked,
     mark_environment,
     marked_pids,
     nsenter_argv,
 )
-from emulator.linux.waiting import Deadline
-from moefabric.config.run_directory import RunDirectory
-from moefabric.core.errors import FabricError
+from moefabric.emulator.linux.waiting import Deadline
 
 
 @pytest.fixture

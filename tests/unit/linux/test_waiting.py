@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from emulator.linux.waiting import BackgroundTask, Deadline
 from moefabric.core.errors import FabricError
+from moefabric.emulator.linux.waiting import BackgroundTask, Deadline
 
 
 def test_deadline_waits_for_condition_or_raises() -> None:

@@ -6,12 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.crossbar.crossbar import CrossConnect, MemoryCrossbar, Ports
-from emulator.linux.event_loop import VirtualTimers
-from emulator.ocs.cross_connects import Busy, CrossConnects, Refusal, RefusedError, pair_up
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.device_spec import DeviceSpec
 from moefabric.core.ocs import DeviceProfile, SettleTime
+from moefabric.emulator.crossbar.crossbar import CrossConnect, MemoryCrossbar, Ports
+from moefabric.emulator.linux.event_loop import VirtualTimers
+from moefabric.emulator.ocs.cross_connects import (
+    Busy,
+    CrossConnects,
+    Refusal,
+    RefusedError,
+    pair_up,
+)
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.device_spec import DeviceSpec
 
 PORTS = Ports(4, 4)  # inputs 1..4, outputs 5..8
 SETTLE_NS = 25_000_000

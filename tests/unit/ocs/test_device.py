@@ -6,17 +6,17 @@ from dataclasses import asdict
 
 import pytest
 
-from emulator.crossbar.crossbar import CrossConnect, MemoryCrossbar, Ports
-from emulator.linux.event_loop import VirtualTimers
-from emulator.ocs.cross_connects import RefusedError
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.device_faults import OcsFault, OcsFaultKind
-from emulator.ocs.device_spec import DeviceHost, DeviceSpec, LinkTimes
-from emulator.ocs.events import OcsEventKind
-from emulator.ocs.physics import Settling, conflicting, loss_db
-from emulator.ocs.port_settings import Admin, Tuning
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import DeviceProfile, OpticalLoss, SettleTime
+from moefabric.emulator.crossbar.crossbar import CrossConnect, MemoryCrossbar, Ports
+from moefabric.emulator.linux.event_loop import VirtualTimers
+from moefabric.emulator.ocs.cross_connects import RefusedError
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.device_faults import OcsFault, OcsFaultKind
+from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec, LinkTimes
+from moefabric.emulator.ocs.events import OcsEventKind
+from moefabric.emulator.ocs.physics import Settling, conflicting, loss_db
+from moefabric.emulator.ocs.port_settings import Admin, Tuning
 
 MS = 1_000_000
 POLATIS = DeviceProfile()

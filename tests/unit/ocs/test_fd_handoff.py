@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.ocs.fd_handoff import (
+from moefabric.core.errors import FabricError
+from moefabric.emulator.ocs.fd_handoff import (
     READY,
     HandoffServer,
     connect,
@@ -16,7 +17,6 @@ from emulator.ocs.fd_handoff import (
     receive_handoff,
     send_handoff,
 )
-from moefabric.core.errors import FabricError
 
 FACTS = {"name": "ocs0", "ports": 12, "settle_ns": 25_000_000, "serial": "000001"}
 

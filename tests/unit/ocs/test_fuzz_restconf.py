@@ -5,7 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.ocs.restconf.front_end import BODY_BYTES, HEAD_BYTES, RestconfFrontEnd
+from moefabric.emulator.ocs.restconf.front_end import BODY_BYTES, HEAD_BYTES, RestconfFrontEnd
 from tests.support.ocs_fuzz import AUTHORIZATION, REQUESTS, mangle, request, restconf_inputs
 from tests.support.ocs_lab import OcsBench, check_unharmed, connected_bench
 

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.ocs.scpi.front_end import ScpiFrontEnd
-from emulator.ocs.scpi.status import QUEUE_LENGTH
+from moefabric.emulator.ocs.scpi.front_end import ScpiFrontEnd
+from moefabric.emulator.ocs.scpi.status import QUEUE_LENGTH
 from tests.support.ocs_fuzz import scpi_inputs, scpi_strategy
 from tests.support.ocs_lab import OcsBench, check_unharmed, connected_bench
 

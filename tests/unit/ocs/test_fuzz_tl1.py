@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.ocs.tl1.front_end import Tl1FrontEnd
+from moefabric.emulator.ocs.tl1.front_end import Tl1FrontEnd
 from tests.support.ocs_fuzz import TL1_COMMANDS, TL1_LOG_IN, mangle, tl1_inputs
 from tests.support.ocs_lab import OcsBench, check_unharmed, connected_bench
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.ocs.restconf.edit import Edit, Op, apply_edit
-from emulator.ocs.restconf.encoding import from_json, from_xml, to_xml, validate_container
-from emulator.ocs.restconf.errors import RestconfError
-from emulator.ocs.restconf.schema import CONTAINERS, PAIR, TOP, Leaf, Node
-from emulator.ocs.restconf.target import parse_target
+from moefabric.emulator.ocs.restconf.edit import Edit, Op, apply_edit
+from moefabric.emulator.ocs.restconf.encoding import from_json, from_xml, to_xml, validate_container
+from moefabric.emulator.ocs.restconf.errors import RestconfError
+from moefabric.emulator.ocs.restconf.schema import CONTAINERS, PAIR, TOP, Leaf, Node
+from moefabric.emulator.ocs.restconf.target import parse_target
 
 TWO = {"pair": [{"ingress": 1, "egress": 13}, {"ingress": 2, "egress": 14}]}
 

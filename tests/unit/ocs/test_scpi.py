@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.ocs.device_spec import DeviceSpec
-from emulator.ocs.scpi.front_end import MAX_LINES, ScpiFrontEnd
-from emulator.ocs.scpi.status import QUEUE_LENGTH, CommandError
-from emulator.ocs.scpi.syntax import port_lists
 from moefabric.core.ocs import DeviceProfile
+from moefabric.emulator.ocs.device_spec import DeviceSpec
+from moefabric.emulator.ocs.scpi.front_end import MAX_LINES, ScpiFrontEnd
+from moefabric.emulator.ocs.scpi.status import QUEUE_LENGTH, CommandError
+from moefabric.emulator.ocs.scpi.syntax import port_lists
 from tests.support.ocs_lab import BenchClient, OcsBench
 
 POLATIS = DeviceProfile()

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from emulator.crossbar.crossbar import CrossConnect, MemoryCrossbar, Ports
-from emulator.linux.event_loop import VirtualTimers
-from emulator.ocs.device import OcsDevice
-from emulator.ocs.device_spec import DeviceSpec
-from emulator.ocs.scpi.front_end import LINE_BYTES, ScpiFrontEnd
-from emulator.ocs.server import MAX_CLIENTS, OcsServer
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import DeviceProfile, SettleTime
+from moefabric.emulator.crossbar.crossbar import CrossConnect, MemoryCrossbar, Ports
+from moefabric.emulator.linux.event_loop import VirtualTimers
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.device_spec import DeviceSpec
+from moefabric.emulator.ocs.scpi.front_end import LINE_BYTES, ScpiFrontEnd
+from moefabric.emulator.ocs.server import MAX_CLIENTS, OcsServer
 from tests.support.ocs_lab import BenchClient
 
 SETTLE_NS = 40_000_000

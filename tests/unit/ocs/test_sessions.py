@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from emulator.ocs.device_spec import DeviceSpec
-from emulator.ocs.restconf.front_end import RestconfFrontEnd
-from emulator.ocs.tl1.front_end import Tl1FrontEnd
 from moefabric.core.ocs import DeviceProfile, RestconfDialect, SettleTime, Tl1Dialect
+from moefabric.emulator.ocs.device_spec import DeviceSpec
+from moefabric.emulator.ocs.restconf.front_end import RestconfFrontEnd
+from moefabric.emulator.ocs.tl1.front_end import Tl1FrontEnd
 from tests.support.ocs_fuzz import TL1_LOG_IN, request
 from tests.support.ocs_lab import BenchClient, OcsBench
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from emulator.ocs.device_spec import DeviceSpec
 from moefabric.core.ocs import DeviceProfile, SettleTime
+from moefabric.emulator.ocs.device_spec import DeviceSpec
 from tests.support.ocs_lab import BenchClient, OcsBench
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from emulator.ocs.tl1.frames import (
+from moefabric.emulator.ocs.tl1.frames import (
     Header,
     Message,
     acknowledgement,
@@ -16,8 +16,8 @@ from emulator.ocs.tl1.frames import (
     partial_completion,
     quote,
 )
-from emulator.ocs.tl1.parameters import port_list, port_pairs, ports
-from emulator.ocs.tl1.syntax import (
+from moefabric.emulator.ocs.tl1.parameters import port_list, port_pairs, ports
+from moefabric.emulator.ocs.tl1.syntax import (
     MAX_COMMAND_BYTES,
     Command,
     CommandReader,

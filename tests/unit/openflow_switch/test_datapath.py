@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.linux import bpf_assembler as bpf
-from emulator.linux.bpf_assembler import Reg, Size
-from emulator.openflow_switch.datapath.flow_map import FlowIndex, FlowMap, StoredFlow
-from emulator.openflow_switch.datapath.interface import Port
-from emulator.openflow_switch.datapath.map_layout import (
+from moefabric.emulator.linux import bpf_assembler as bpf
+from moefabric.emulator.linux.bpf_assembler import Reg, Size
+from moefabric.emulator.openflow_switch.datapath.flow_map import FlowIndex, FlowMap, StoredFlow
+from moefabric.emulator.openflow_switch.datapath.interface import Port
+from moefabric.emulator.openflow_switch.datapath.map_layout import (
     EVERY_SLOT,
     KEY_BYTES,
     MASK,
@@ -23,9 +23,9 @@ from emulator.openflow_switch.datapath.map_layout import (
     packed_masks,
     packed_steps,
 )
-from emulator.openflow_switch.datapath.program_context import MapDescriptors, Stack
-from emulator.openflow_switch.datapath.switch_program import switch_program
-from emulator.openflow_switch.flows.flow import (
+from moefabric.emulator.openflow_switch.datapath.program_context import MapDescriptors, Stack
+from moefabric.emulator.openflow_switch.datapath.switch_program import switch_program
+from moefabric.emulator.openflow_switch.flows.flow import (
     ALL,
     CONTROLLER,
     IN_PORT,
@@ -37,8 +37,8 @@ from emulator.openflow_switch.flows.flow import (
     SetField,
     ToGroup,
 )
-from emulator.openflow_switch.flows.match import FlowError, Match
-from emulator.openflow_switch.flows.packet import packet_fields
+from moefabric.emulator.openflow_switch.flows.match import FlowError, Match
+from moefabric.emulator.openflow_switch.flows.packet import packet_fields
 from tests.support.switch_frames import MACS, frames, ipv4, matches
 
 LAYOUT = MemoryLayout(ports=10, flows=8)

@@ -7,10 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.openflow_switch.datapath.emissions import select_slot, slot_buckets, uses_select
-from emulator.openflow_switch.datapath.interface import FlowCount, Port, PuntedPacket
-from emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
-from emulator.openflow_switch.flows.flow import (
+from moefabric.emulator.openflow_switch.datapath.emissions import (
+    select_slot,
+    slot_buckets,
+    uses_select,
+)
+from moefabric.emulator.openflow_switch.datapath.interface import FlowCount, Port, PuntedPacket
+from moefabric.emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
+from moefabric.emulator.openflow_switch.flows.flow import (
     ALL,
     CONTROLLER,
     IN_PORT,
@@ -22,8 +26,8 @@ from emulator.openflow_switch.flows.flow import (
     SetField,
     ToGroup,
 )
-from emulator.openflow_switch.flows.match import FlowError, Match
-from emulator.openflow_switch.flows.packet import (
+from moefabric.emulator.openflow_switch.flows.match import FlowError, Match
+from moefabric.emulator.openflow_switch.flows.packet import (
     FIELD_BITS,
     complete_checksum,
     internet_checksum,

@@ -7,13 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.openflow_switch.agent import multipart
-from emulator.openflow_switch.flows.flow import ALL, CONTROLLER, IN_PORT, Output, SetField, ToGroup
-from emulator.openflow_switch.flows.match import FlowError, Match
-from emulator.openflow_switch.protocol import actions as action_codec
-from emulator.openflow_switch.protocol import decoder, encoder, oxm
-from emulator.openflow_switch.protocol.constants import MessageType, MultipartType, OpenFlowError
-from emulator.openflow_switch.protocol.decoder import Message
+from moefabric.emulator.openflow_switch.agent import multipart
+from moefabric.emulator.openflow_switch.flows.flow import (
+    ALL,
+    CONTROLLER,
+    IN_PORT,
+    Output,
+    SetField,
+    ToGroup,
+)
+from moefabric.emulator.openflow_switch.flows.match import FlowError, Match
+from moefabric.emulator.openflow_switch.protocol import actions as action_codec
+from moefabric.emulator.openflow_switch.protocol import decoder, encoder, oxm
+from moefabric.emulator.openflow_switch.protocol.constants import (
+    MessageType,
+    MultipartType,
+    OpenFlowError,
+)
+from moefabric.emulator.openflow_switch.protocol.decoder import Message
 from tests.support.openflow_lab import DATAPATH, flow_mod, output
 
 # isort: split

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.openflow_switch.agent.interfaces import MemoryInterfaces
-from emulator.openflow_switch.agent.session import (
+from moefabric.emulator.openflow_switch.agent.interfaces import MemoryInterfaces
+from moefabric.emulator.openflow_switch.agent.session import (
     BATCH_MAX_NS,
     BATCH_QUIET_NS,
     ECHO_INTERVAL_NS,
@@ -17,11 +17,11 @@ from emulator.openflow_switch.agent.session import (
     NEVER,
     ControllerSession,
 )
-from emulator.openflow_switch.agent.switch import OpenFlowSwitch
-from emulator.openflow_switch.datapath.interface import Port
-from emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
-from emulator.openflow_switch.protocol import decoder, encoder
-from emulator.openflow_switch.protocol.constants import MessageType
+from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
+from moefabric.emulator.openflow_switch.datapath.interface import Port
+from moefabric.emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
+from moefabric.emulator.openflow_switch.protocol import decoder, encoder
+from moefabric.emulator.openflow_switch.protocol.constants import MessageType
 from tests.support.openflow_lab import DATAPATH, flow_mod, flows_request, output
 
 # isort: split

@@ -7,13 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.openflow_switch.datapath.emissions import emissions
-from emulator.openflow_switch.datapath.interface import FlowCount
-from emulator.openflow_switch.flows.flow import CONTROLLER, Action, Flow, Output, SetField, ToGroup
-from emulator.openflow_switch.flows.match import Match
-from emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
-from emulator.openflow_switch.protocol.actions import Instructions
-from emulator.openflow_switch.protocol.constants import (
+from moefabric.emulator.openflow_switch.datapath.emissions import emissions
+from moefabric.emulator.openflow_switch.datapath.interface import FlowCount
+from moefabric.emulator.openflow_switch.flows.flow import (
+    CONTROLLER,
+    Action,
+    Flow,
+    Output,
+    SetField,
+    ToGroup,
+)
+from moefabric.emulator.openflow_switch.flows.match import Match
+from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
+from moefabric.emulator.openflow_switch.protocol.actions import Instructions
+from moefabric.emulator.openflow_switch.protocol.constants import (
     ALL_GROUPS,
     ALL_TABLES,
     ANY_GROUP,
@@ -24,11 +31,20 @@ from emulator.openflow_switch.protocol.constants import (
     PortNumber,
     RemovedReason,
 )
-from emulator.openflow_switch.protocol.decoder import FlowMod, FlowStatsRequest, GroupMod, OfpBucket
-from emulator.openflow_switch.tables.counters import SwitchCounters, TrafficCount
-from emulator.openflow_switch.tables.flow_tables import FlowTables, TableUpdate, updated_tables
-from emulator.openflow_switch.tables.group_entry import ordered_actions
-from emulator.openflow_switch.tables.pipeline import pipeline
+from moefabric.emulator.openflow_switch.protocol.decoder import (
+    FlowMod,
+    FlowStatsRequest,
+    GroupMod,
+    OfpBucket,
+)
+from moefabric.emulator.openflow_switch.tables.counters import SwitchCounters, TrafficCount
+from moefabric.emulator.openflow_switch.tables.flow_tables import (
+    FlowTables,
+    TableUpdate,
+    updated_tables,
+)
+from moefabric.emulator.openflow_switch.tables.group_entry import ordered_actions
+from moefabric.emulator.openflow_switch.tables.pipeline import pipeline
 
 PORTS = frozenset({1, 2, 3})
 IP = Match.of(eth_type=0x0800)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from emulator.fabric.plan import plan_fabric
 from moefabric.config.loader import load_experiment
 from moefabric.config.run_directory import ManagementNetwork
 from moefabric.core.circuits import CircuitSet
@@ -10,6 +9,7 @@ from moefabric.core.demand import DemandMatrix, Placement
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
+from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.planner.mixnet import MIXNET
 from moefabric.runner.flow_pacing import planned_flows
 from moefabric.runner.testbed import data_paths

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.client import ControllerClient
+from moefabric.controller.client import ControllerClient
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import flows
