@@ -2,6 +2,7 @@
 
 MoefabricError
 ├── SpecError                the user's file or arguments are wrong; all faults at once
+│   └── TraceError           a trace file is broken
 ├── UnsupportedError         this machine can't do what was asked; the message names the remedy
 ├── FabricError              the emulated hardware failed or is in the wrong state
 │   └── CommandFailedError   a program exited with an error
@@ -31,6 +32,20 @@ class SpecError(MoefabricError):
         super().__init__(
             "\n".join(f"{place}: {fault}" if place else fault for place, fault in self.faults)
         )
+
+
+class TraceError(SpecError):
+    """A trace file is broken, or is in no known format."""
+
+    def __init__(self, path: object, place: str, fault: str) -> None:
+        """Report a fault.
+
+        Args:
+            path: The file.
+            place: Where in the file: a byte offset, a line or a JSON path; empty for all of it.
+            fault: What is wrong there.
+        """
+        super().__init__([(f"{path}: {place}" if place else str(path), fault)])
 
 
 class UnsupportedError(MoefabricError):

@@ -1,0 +1,101 @@
+"""What readers and writers of traces have in common, and the choice of a reader by the content."""
+
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Final, Protocol
+
+from moefabric.core.errors import TraceError
+from moefabric.traces.files import first_file, read_head
+from moefabric.workload.execution_graph import ExecutionGraph
+from moefabric.workload.gating import GatingTrace
+
+
+class TraceReader(Protocol):
+    """Reader of one format; plug-ins of the group `moefabric.trace_readers`."""
+
+    name: str
+
+    def matches(self, path: Path, head: bytes) -> bool:
+        """Return whether a trace is in this format.
+
+        Args:
+            path: A file, a folder, or the prefix of the files of all ranks.
+            head: The first 64 KiB of its first file, decompressed.
+        """
+        ...
+
+    def read(self, path: Path) -> ExecutionGraph | GatingTrace:
+        """Read a trace.
+
+        Args:
+            path: A file, a folder, or the prefix of the files of all ranks.
+
+        Raises:
+            TraceError: If a file is broken; the error has the file, the place and the reason.
+        """
+        ...
+
+
+class TraceWriter(Protocol):
+    """Writer of one format; plug-ins of the group `moefabric.trace_writers`."""
+
+    name: str
+
+    def write(self, graph: ExecutionGraph, path: Path) -> None:
+        """Write a trace.
+
+        Args:
+            graph: The operations of all ranks.
+            path: The file, or the prefix of the files of all ranks if the format has one each.
+
+        Raises:
+            SpecError: If the format can't express the graph.
+        """
+        ...
+
+
+READERS: Final[dict[str, str]] = {}
+"""Readers of this package, `module:Class` by name."""
+
+
+def built_in_readers() -> list[TraceReader]:
+    """Return the readers of this package."""
+    return [_load(reference) for reference in READERS.values()]
+
+
+def _load(reference: str) -> TraceReader:
+    module, _, name = reference.partition(":")
+    reader: TraceReader = getattr(import_module(module), name)()
+    return reader
+
+
+def read_trace(
+    path: Path, readers: Iterable[TraceReader] | None = None
+) -> ExecutionGraph | GatingTrace:
+    """Read a trace in the format that its content shows.
+
+    Args:
+        path: A file, a folder, or the prefix of the files of all ranks.
+        readers: The readers to choose from; by default all that are built in.
+
+    Raises:
+        TraceError: If no reader or more than one knows the content, or the trace is broken.
+    """
+    return trace_reader(path, readers).read(path)
+
+
+def trace_reader(path: Path, readers: Iterable[TraceReader] | None = None) -> TraceReader:
+    """Return the reader of a trace.
+
+    Raises:
+        TraceError: If no reader or more than one knows the content.
+    """
+    choice = list(built_in_readers() if readers is None else readers)
+    head = read_head(first_file(path))
+    matching = [reader for reader in choice if reader.matches(path, head)]
+    if len(matching) == 1:
+        return matching[0]
+    names = ", ".join(reader.name for reader in matching or choice)
+    fault = "could be any of" if matching else "the content is in no known format; known are"
+    raise TraceError(path, "", f"{fault} {names}")

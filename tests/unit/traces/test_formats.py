@@ -1,0 +1,45 @@
+"""A trace's reader is chosen by the content."""
+
+from pathlib import Path
+
+import pytest
+
+from moefabric.core.errors import TraceError
+from moefabric.traces.formats import read_trace
+from moefabric.workload.execution_graph import ExecutionGraph
+
+
+class Magic:
+    def __init__(self, name: str, magic: bytes) -> None:
+        self.name, self._magic = name, magic
+
+    def matches(self, path: Path, head: bytes) -> bool:
+        return head.startswith(self._magic)
+
+    def read(self, path: Path) -> ExecutionGraph:
+        return ExecutionGraph({}, name=self.name)
+
+
+READERS = [Magic("numbers", b"0"), Magic("letters", b"a"), Magic("words", b"ab")]
+
+
+def test_the_only_reader_that_knows_the_content_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "a.0"
+    file.write_bytes(b"ac")
+    graph = read_trace(file, READERS)
+    assert isinstance(graph, ExecutionGraph)
+    assert graph.name == "letters"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"-", "no known format; known are numbers, letters, words"),
+        (b"ab", "any of letters, words"),
+    ],
+)
+def test_none_or_two_readers_are_a_fault(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "a.0"
+    file.write_bytes(content)
+    with pytest.raises(TraceError, match=message):
+        read_trace(tmp_path, READERS)
