@@ -21,6 +21,7 @@ Names are imported when they are first used, so that `import moefabric` is cheap
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing would take ten times as long
 if TYPE_CHECKING:
+    from moefabric.config.policies import policy_named
     from moefabric.core.circuits import Circuit, CircuitSet, Transition
     from moefabric.core.demand import DemandMatrix, Placement
     from moefabric.core.errors import MoefabricError, SpecError
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from moefabric.core.topology import Eps, EpsKind, Fabric, Nic, Region
     from moefabric.core.units import Scale
     from moefabric.planner.pair_order import PairOrderPolicy
-    from moefabric.planner.plan import Plan, plan, policy_named
-    from moefabric.planner.policy import Policy
+    from moefabric.planner.plan import Plan, plan
+    from moefabric.planner.policy import Policy, PolicyTraits
     from moefabric.simulator.event_simulation import Step, StepTimes, simulate, simulate_streams
     from moefabric.simulator.fair_sharing import Stream
     from moefabric.simulator.fluid import Prediction, bound_s, predict, route
@@ -42,13 +43,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Circuit", "CircuitSet", "DemandMatrix", "Eps", "EpsKind", "Fabric", "Flow", "GatingTrace",
     "Layer", "Model", "MoefabricError", "Nic", "Ocs", "PairOrderPolicy", "Placement", "Plan",
-    "Policy", "Prediction", "Region", "Scale", "Share", "SpecError", "Split", "Step",
-    "StepTimes", "Stream", "Training", "Transition", "bound_s", "flows", "inventory",
+    "Policy", "PolicyTraits", "Prediction", "Region", "Scale", "Share", "SpecError", "Split",
+    "Step", "StepTimes", "Stream", "Training", "Transition", "bound_s", "flows", "inventory",
     "moe_layer", "network_usd", "plan", "policy_named", "predict", "read_gating", "route",
     "simulate", "simulate_streams",
 ]  # fmt: skip
 
 _MODULES = {
+    "config.policies": ("policy_named",),
     "core.circuits": ("Circuit", "CircuitSet", "Transition"),
     "core.demand": ("DemandMatrix", "Placement"),
     "core.errors": ("MoefabricError", "SpecError"),
@@ -58,8 +60,8 @@ _MODULES = {
     "core.topology": ("Eps", "EpsKind", "Fabric", "Nic", "Region"),
     "core.units": ("Scale",),
     "planner.pair_order": ("PairOrderPolicy",),
-    "planner.plan": ("Plan", "plan", "policy_named"),
-    "planner.policy": ("Policy",),
+    "planner.plan": ("Plan", "plan"),
+    "planner.policy": ("Policy", "PolicyTraits"),
     "simulator.event_simulation": ("Step", "StepTimes", "simulate", "simulate_streams"),
     "simulator.fair_sharing": ("Stream",),
     "simulator.fluid": ("Prediction", "bound_s", "predict", "route"),

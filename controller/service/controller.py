@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Protocol
 
+from moefabric.config.policies import policy_named
 from moefabric.controller.reconfiguration import Reconciler, Reconfiguration
 from moefabric.controller.recovery.eps_recovery import EpsRecovery
 from moefabric.controller.recovery.region_recovery import RegionRecovery
@@ -25,7 +26,7 @@ from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.planner.outlook import Outlook
-from moefabric.planner.plan import Plan, plan, policy_named
+from moefabric.planner.plan import Plan, plan
 
 log = logging.getLogger(__name__)
 

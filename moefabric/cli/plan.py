@@ -74,15 +74,14 @@ def _single_region(
 @click.option(
     "--policy",
     default="mixnet",
-    help="mixnet, mixnet-htsim, spill, joint, matching, round-robin, topoopt, static, uniform, "
-    "expander, multihop, mixnet-multihop, joint-multihop or eps.",
+    help="Name of a policy (`moefabric policy list`), or package.module:Name.",
 )
 @json_option
 def plan(
     demand: Path, degree: int, electrical: int, nic_rate: float, policy: str, as_json: bool
 ) -> None:
     """Print circuits, split and predicted completion time for a demand. Needs no root."""
-    from moefabric.config.experiment import FORWARDING_POLICIES
+    from moefabric.config.policies import policy_named
     from moefabric.core.circuits import CircuitSet
     from moefabric.core.demand import DemandMatrix
     from moefabric.planner import plan as planner
@@ -90,6 +89,7 @@ def plan(
     if degree + electrical == 0:
         message = "servers without NICs reach nobody: give each server a NIC"
         raise SpecError([("--degree, --electrical", message)])
+    chosen = policy_named(policy)
     rows = read_demand(demand)
     fabric = _single_region(
         len(rows),
@@ -97,12 +97,10 @@ def plan(
         electrical,
         nic_rate,
         patch_panel=policy == "topoopt",
-        forwarding=policy in FORWARDING_POLICIES,
+        forwarding=chosen.forwards,
     )
     matrix = DemandMatrix(fabric.servers, rows)
-    result = planner.plan(
-        fabric, fabric.regions[0], matrix, planner.policy_named(policy), CircuitSet()
-    )
+    result = planner.plan(fabric, fabric.regions[0], matrix, chosen, CircuitSet())
     other_path = "over other servers" if fabric.patch_panel else "by the EPS"
     print_result(result.to_json(), _lines(result, other_path), as_json=as_json)
 

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from moefabric.config.fabric import EpsSpec, NicsSpec, ScaleSpec, WiringSpec
 from moefabric.config.failure_schedule import FailureSpec
+from moefabric.config.policies import PolicyReference, patch_panel_policies, policy_named
 from moefabric.config.section import (
     Document,
     DurationNs,
@@ -24,6 +25,7 @@ from moefabric.config.section import (
 from moefabric.core.failures import FailureKind, has_component
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S, Scale
+from moefabric.planner.policy import Policy
 from moefabric.workload.iteration import DispatchLight
 from moefabric.workload.job import JobShape
 from moefabric.workload.model import MODELS, Model, ModelName, Training
@@ -43,15 +45,6 @@ ControlTime = Annotated[
     Discriminator(lambda value: "measured" if value == "measured" else "fixed"),
 ]
 """A duration, or `measured`."""
-
-PATCH_PANEL_POLICIES: Final = ("topoopt", "static", "uniform", "expander", "multihop")
-"""Policies that set circuits once, as a patch panel requires."""
-STATIC_POLICIES: Final = ("eps", *PATCH_PANEL_POLICIES)
-"""Policies that don't change circuits while a job runs."""
-FORWARDING_POLICIES: Final = ("multihop", "mixnet-multihop", "joint-multihop")
-"""Policies whose split sends bytes through other servers."""
-SPLITTING_POLICIES: Final = ("spill", "joint", "uniform", "expander", *FORWARDING_POLICIES)
-"""Policies that divide a pair's bytes among its paths by the demand of all pairs."""
 
 
 class ModelSpec(Section):
@@ -172,23 +165,9 @@ class FabricChoice(NicsSpec):
     """Name of the fabric in results."""
     eps: EpsSpec | None = None
     """Electrical packet switches of this fabric. Default: those of the wiring."""
-    policy: Literal[
-        "eps",
-        "mixnet",
-        "mixnet-htsim",
-        "spill",
-        "joint",
-        "matching",
-        "round-robin",
-        "static",
-        "topoopt",
-        "uniform",
-        "expander",
-        "multihop",
-        "mixnet-multihop",
-        "joint-multihop",
-    ]
-    """Policy that plans circuits and splits bytes over circuits and EPS."""
+    policy: PolicyReference
+    """Policy that plans circuits and splits bytes over circuits and EPS: a name that
+    `moefabric policy list` prints, or `package.module:Name`."""
     dispatch_light: DispatchLight = "block"
     """What the first all-to-all of a layer does until its circuits are lit: `block` waits for them,
     `reuse` takes the present ones, `predict` has them moved early for a predicted demand, `divert`
@@ -205,21 +184,26 @@ class FabricChoice(NicsSpec):
     """Whether this fabric consists of the real servers in `hosts`."""
 
     @property
+    def planner(self) -> Policy:
+        """The policy."""
+        return policy_named(self.policy)
+
+    @property
     def forwards(self) -> bool:
         """Whether servers forward for other servers."""
-        return super().forwards or self.policy in FORWARDING_POLICIES
+        return super().forwards or self.planner.forwards
 
     def policy_faults(self, place: str) -> Iterator[Fault]:
         """Yield a fault if the policy doesn't suit the NICs."""
         if nic_faults := tuple(self.nic_faults(place)):
             yield from nic_faults
-        elif self.patch_panel_nics and self.policy not in PATCH_PANEL_POLICIES:
-            policies = f"{self.policy} is not one of {', '.join(PATCH_PANEL_POLICIES)}"
+        elif self.patch_panel_nics and not self.planner.suits_patch_panel:
+            policies = f"{self.policy} is not one of {', '.join(patch_panel_policies())}"
             yield f"{place}.policy", f"a patch panel is laid once, before the job: {policies}"
         elif not self.electrical and not self.patch_panel_nics:
             message = "pairs without a circuit use the EPS: give each server an electrical NIC"
             yield f"{place}.electrical", message
-        elif self.dispatch_light != "block" and self.policy in STATIC_POLICIES:
+        elif self.dispatch_light != "block" and not self.planner.reconfigures:
             missing = f"changing circuits, which {self.policy} has not: leave it out"
             yield f"{place}.dispatch_light", f"{self.dispatch_light} needs {missing}"
         elif self.policy != "eps" and not self.circuit_nics:
@@ -231,7 +215,7 @@ class FabricChoice(NicsSpec):
         for key, default in (("split_demand", "known"), ("demand_error", 0.0)):
             if getattr(self, key) == default:
                 continue
-            if self.policy not in SPLITTING_POLICIES:
+            if not self.planner.splits_by_demand:
                 message = f"{self.policy} divides no pair's bytes by demand: leave it out"
                 yield f"{place}.{key}", message
             elif self.dispatch_light == "divert":

@@ -7,6 +7,7 @@ from typing import Final
 
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.loader import load_experiment
+from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, flows
@@ -16,7 +17,6 @@ from moefabric.oracle.own_simulators import fluid_bound_s
 from moefabric.oracle.results import FORWARDING, INTO_THE_DARK, LONGER
 from moefabric.oracle.scenario import FlowStep, Outage, Scenario, routed_flows, scenario
 from moefabric.planner.delayed_split import best_split
-from moefabric.planner.plan import policy_named
 from moefabric.planner.policy import Policy
 from moefabric.runner.control_time import ExpectedControl
 from moefabric.runner.flow_pacing import planned_flows

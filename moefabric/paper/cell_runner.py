@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from moefabric.agents.fleet.fleet import Fleet
+from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError
@@ -33,7 +34,6 @@ from moefabric.paper.measurements import (
     cell_measurement,
     less_disturbed,
 )
-from moefabric.planner.plan import policy_named
 from moefabric.planner.policy import circuit_matrix
 from moefabric.runner.cpu_monitor import CpuSampler, idle_shares
 from moefabric.runner.executor import Executor

@@ -6,7 +6,7 @@ can do for an unknown demand that servers forward (Jellyfish, NSDI'12; Xpander, 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from typing import Final
@@ -19,7 +19,7 @@ from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.pair_order import Pair, affordable_pairs, circuit_counts
-from moefabric.planner.policy import Ints
+from moefabric.planner.policy import Ints, PolicyTraits
 from moefabric.planner.round_robin import tournament
 from moefabric.planner.waterfill import optimal_split
 
@@ -130,18 +130,19 @@ def _exchange(counts: Ints, i: int, j: int, draw: np.random.RandomState) -> Pair
 
 
 @dataclass(frozen=True)
-class EvenCircuits:
+class EvenCircuits(PolicyTraits):
     """Circuits in an order that ignores the demand, lit once.
 
     Attributes:
         name: The name that specifications use.
         order: Gives the pairs for the usable optical NICs of each server.
-        reconfigures: Whether circuits change while a job runs: they don't.
     """
 
     name: str
     order: PortOrder
-    reconfigures: bool = False
+    reconfigures: bool = field(default=False, kw_only=True)
+    splits_by_demand: bool = field(default=True, kw_only=True)
+    suits_patch_panel: bool = field(default=True, kw_only=True)
 
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet

@@ -6,10 +6,10 @@ The best circuits never end later than Algorithm 1's with the spill split. For r
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, combinations, cycle
 from math import inf
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from moefabric.planner.mixnet import MIXNET, algorithm1_order
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.outlook import Outlook
 from moefabric.planner.pair_order import affordable_pairs, circuit_counts
-from moefabric.planner.policy import Array, Ints, circuit_matrix
+from moefabric.planner.policy import Array, Ints, PolicyTraits, circuit_matrix
 from moefabric.planner.static import uniform_order
 from moefabric.planner.waterfill import (
     EpsLinks,
@@ -151,7 +151,7 @@ def moving_s(fabric: Fabric, region: Region) -> float:
 
 
 @dataclass(frozen=True)
-class Joint:
+class Joint(PolicyTraits):
     """The best circuits that the search finds, with the best split over them.
 
     Circuits that are lit stay unless others save more in the rest of the job than their
@@ -159,13 +159,16 @@ class Joint:
 
     Attributes:
         name: The name that specifications use.
-        reconfigures: Whether circuits change while a job runs.
         outlook: What is known of the all-to-alls to come.
     """
 
     name: str = "joint"
-    reconfigures: bool = True
+    splits_by_demand: bool = field(default=True, kw_only=True)
     outlook: Outlook = field(default_factory=Outlook)
+
+    def with_outlook(self, outlook: Outlook) -> Self:
+        """Return the policy that knows the all-to-alls to come."""
+        return replace(self, outlook=outlook)
 
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet

@@ -1,10 +1,10 @@
 """Chooses circuits for the split in which servers forward, and moves them only where that pays."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from moefabric.planner.multihop import least_s, multihop_split
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.outlook import Outlook
 from moefabric.planner.pair_order import affordable_pairs, circuit_counts
-from moefabric.planner.policy import Array, Ints, circuit_matrix
+from moefabric.planner.policy import Array, Ints, PolicyTraits, circuit_matrix
 from moefabric.planner.waterfill import EpsLinks, circuit_rate, off_diagonal
 
 _TOLERANCE: Final = 2e-3
@@ -103,7 +103,7 @@ class _Candidates:
 
 
 @dataclass(frozen=True)
-class JointMultihop:
+class JointMultihop(PolicyTraits):
     """The best of many circuits for the split in which servers forward.
 
     Circuits that are lit stay unless others save more in the rest of the job than their
@@ -111,13 +111,17 @@ class JointMultihop:
 
     Attributes:
         name: The name that specifications use.
-        reconfigures: Whether circuits change while a job runs.
         outlook: What is known of the all-to-alls to come.
     """
 
     name: str = "joint-multihop"
-    reconfigures: bool = True
+    forwards: bool = field(default=True, kw_only=True)
+    splits_by_demand: bool = field(default=True, kw_only=True)
     outlook: Outlook = field(default_factory=Outlook)
+
+    def with_outlook(self, outlook: Outlook) -> Self:
+        """Return the policy that knows the all-to-alls to come."""
+        return replace(self, outlook=outlook)
 
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet

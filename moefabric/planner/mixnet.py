@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from moefabric.planner.pair_order import Pair, PairOrderPolicy, pairs_by_demand, take_ports
@@ -82,8 +83,11 @@ MIXNET: Final = PairOrderPolicy("mixnet", algorithm1_order)
 MIXNET_HTSIM: Final = PairOrderPolicy("mixnet-htsim", htsim_order)
 """The simulator's circuits; a pair with a circuit sends over it alone."""
 
-SPILL: Final = PairOrderPolicy("spill", algorithm1_order, spills=True)
+SPILL: Final = PairOrderPolicy("spill", algorithm1_order, splits_by_demand=True)
 """Algorithm 1; bytes that circuits can't carry in time spill over to the EPS.
 
 The split is optimal for these circuits in the fluid model.
 """
+
+MIXNET_SPILL: Final = replace(SPILL, name="mixnet-spill")
+"""`SPILL` by its other name."""

@@ -123,6 +123,21 @@ class Multihop:
         """Whether circuits change while a job runs."""
         return self.lighting.reconfigures
 
+    @property
+    def forwards(self) -> bool:
+        """Whether the split sends bytes through other servers: it does."""
+        return True
+
+    @property
+    def splits_by_demand(self) -> bool:
+        """Whether the split divides a pair's bytes by the demand of all pairs: it does."""
+        return True
+
+    @property
+    def suits_patch_panel(self) -> bool:
+        """Whether the circuits are set once and connect servers without an EPS."""
+        return self.lighting.suits_patch_panel
+
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
     ) -> CircuitSet:

@@ -10,7 +10,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
-from moefabric.planner.policy import Array, Ints, circuit_first_split
+from moefabric.planner.policy import Array, Ints, PolicyTraits, circuit_first_split
 from moefabric.planner.waterfill import optimal_split
 
 Pair = tuple[int, int]
@@ -25,21 +25,18 @@ usable optical NICs of each server. The result has one entry for each circuit.
 
 
 @dataclass(frozen=True)
-class PairOrderPolicy:
+class PairOrderPolicy(PolicyTraits):
     """A policy that gives circuits to pairs in an order.
 
     Attributes:
         name: The name that specifications use.
         order: Gives the pairs. Pairs whose servers have no port left are left out.
-        reconfigures: Whether circuits change while a job runs.
-        spills: Whether bytes that circuits can't carry in time go over the EPS (`optimal_split`);
-            otherwise a pair with a circuit sends over it alone.
+        splits_by_demand: Whether bytes that circuits can't carry in time go over the EPS
+            (`optimal_split`); otherwise a pair with a circuit sends over it alone.
     """
 
     name: str
     order: PairOrder
-    reconfigures: bool = True
-    spills: bool = False
 
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
@@ -50,8 +47,8 @@ class PairOrderPolicy:
         return assign_nics(fabric, region, circuit_counts(len(ports), pairs), current)
 
     def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
-        """Split circuits-first, or so that circuits and EPS end together if the policy spills."""
-        if self.spills:
+        """Split circuits-first, or by demand so that circuits and EPS end together."""
+        if self.splits_by_demand:
             return optimal_split(fabric, demand, circuits)
         return circuit_first_split(demand, circuits)
 

@@ -1,11 +1,9 @@
 """Plans: the circuits that a policy gives a demand, the split over them and the prediction."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isfinite
-from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
@@ -13,68 +11,27 @@ from moefabric.core.errors import SpecError
 from moefabric.core.flows import Split, flows
 from moefabric.core.forwarding import next_hops
 from moefabric.core.topology import Fabric, Region
-from moefabric.planner.even_circuits import EXPANDER, UNIFORM
-from moefabric.planner.joint import Joint
-from moefabric.planner.joint_multihop import JointMultihop
-from moefabric.planner.matching import MATCHING
-from moefabric.planner.mixnet import MIXNET, MIXNET_HTSIM, SPILL
-from moefabric.planner.multihop import MIXNET_MULTIHOP, MULTIHOP
 from moefabric.planner.nic_assignment import usable_ports
 from moefabric.planner.outlook import Outlook
-from moefabric.planner.policy import EpsOnly, Policy, circuit_matrix
-from moefabric.planner.round_robin import RoundRobin
-from moefabric.planner.static import STATIC
-from moefabric.planner.topoopt import TopoOpt
+from moefabric.planner.policy import Policy, circuit_matrix
 from moefabric.simulator.fluid import bound_s, predict
-
-_POLICIES: Final[tuple[Policy, ...]] = (
-    MIXNET,
-    MIXNET_HTSIM,
-    SPILL,
-    replace(SPILL, name="mixnet-spill"),
-    Joint(),
-    MATCHING,
-    RoundRobin(),
-    TopoOpt(),
-    STATIC,
-    UNIFORM,
-    EXPANDER,
-    MULTIHOP,
-    MIXNET_MULTIHOP,
-    JointMultihop(),
-    EpsOnly(),
-)
-POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
-    {policy.name: policy for policy in _POLICIES}
-)
-"""Every policy, by the name that specifications use."""
-
 
 _P = TypeVar("_P")
 
 
-def foresighted(policy: _P, outlook: Outlook | None) -> _P | Joint | JointMultihop:
+@runtime_checkable
+class ForesightedPolicy(Protocol):
+    """A policy that weighs the all-to-alls to come."""
+
+    def with_outlook(self, outlook: Outlook) -> Self:
+        """Return the policy that knows the all-to-alls to come."""
+
+
+def foresighted(policy: _P, outlook: Outlook | None) -> _P:
     """Return a policy that knows the all-to-alls to come, if it is one that weighs them."""
-    if outlook is not None and isinstance(policy, Joint | JointMultihop):
-        return replace(policy, outlook=outlook)
+    if outlook is not None and isinstance(policy, ForesightedPolicy):
+        return policy.with_outlook(outlook)
     return policy
-
-
-def policy_named(name: str) -> Policy:
-    """Return a policy by its name.
-
-    Args:
-        name: A key of `POLICIES`, such as "mixnet" or "joint".
-
-    Returns:
-        The policy.
-
-    Raises:
-        SpecError: If no policy has this name; the message lists all names.
-    """
-    if name not in POLICIES:
-        raise SpecError([("policy", f"{name!r} is not one of {', '.join(POLICIES)}")])
-    return POLICIES[name]
 
 
 @dataclass(frozen=True)

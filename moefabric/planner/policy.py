@@ -1,6 +1,6 @@
 """The policy protocol, functions that policies share, and the baseline that uses no circuits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -30,6 +30,18 @@ class Policy(Protocol):
     def reconfigures(self) -> bool:
         """Whether circuits change while a job runs; otherwise they are set once, before it."""
 
+    @property
+    def forwards(self) -> bool:
+        """Whether the split sends bytes through other servers."""
+
+    @property
+    def splits_by_demand(self) -> bool:
+        """Whether the split divides a pair's bytes among its paths by the demand of all pairs."""
+
+    @property
+    def suits_patch_panel(self) -> bool:
+        """Whether the circuits are set once and connect servers without an EPS."""
+
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
     ) -> CircuitSet:
@@ -56,6 +68,23 @@ class Policy(Protocol):
         Returns:
             One share for each ordered pair of servers that owes something.
         """
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyTraits:
+    """The facts about a policy that a policy without special needs leaves as they are.
+
+    Attributes:
+        reconfigures: Whether circuits change while a job runs.
+        forwards: Whether the split sends bytes through other servers.
+        splits_by_demand: Whether the split divides a pair's bytes by the demand of all pairs.
+        suits_patch_panel: Whether the circuits are set once and connect servers without an EPS.
+    """
+
+    reconfigures: bool = True
+    forwards: bool = False
+    splits_by_demand: bool = False
+    suits_patch_panel: bool = False
 
 
 def circuit_matrix(servers: tuple[str, ...], circuits: CircuitSet) -> Ints:
@@ -92,11 +121,11 @@ def circuit_first_split(demand: DemandMatrix, circuits: CircuitSet) -> Split:
 
 
 @dataclass(frozen=True)
-class EpsOnly:
+class EpsOnly(PolicyTraits):
     """No circuits: every pair sends over the EPS."""
 
     name: str = "eps"
-    reconfigures: bool = False
+    reconfigures: bool = field(default=False, kw_only=True)
 
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet

@@ -12,7 +12,7 @@ from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.pair_order import Pair, affordable_pairs, circuit_counts
-from moefabric.planner.policy import circuit_first_split, circuit_matrix
+from moefabric.planner.policy import PolicyTraits, circuit_first_split, circuit_matrix
 
 
 def tournament(servers: int) -> list[list[Pair]]:
@@ -52,11 +52,10 @@ def slots(servers: int, degree: int) -> list[list[Pair]]:
 
 
 @dataclass(frozen=True)
-class RoundRobin:
+class RoundRobin(PolicyTraits):
     """The next slot of the cycle at every reconfiguration (RotorNet, SIGCOMM'17)."""
 
     name: str = "round-robin"
-    reconfigures: bool = True
 
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet

@@ -29,6 +29,9 @@ def uniform_order(ports: Sequence[int]) -> list[Pair]:
 
 
 STATIC: Final = PairOrderPolicy(
-    "static", lambda _demand, ports: uniform_order(ports), reconfigures=False
+    "static",
+    lambda _demand, ports: uniform_order(ports),
+    reconfigures=False,
+    suits_patch_panel=True,
 )
 """Uniform circuits that never change; a pair with a circuit sends over it alone."""

@@ -1,6 +1,6 @@
 """One-shot circuits, as TopoOpt sets its patch panel: chosen for a whole job's demand, once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from moefabric.core.topology import Fabric, Region
 from moefabric.planner.matching import max_weight_matching
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.pair_order import Pair, affordable_pairs, circuit_counts
-from moefabric.planner.policy import Array, circuit_first_split
+from moefabric.planner.policy import Array, PolicyTraits, circuit_first_split
 
 
 def matching_order(demand: Array, degree: int) -> list[Pair]:
@@ -50,11 +50,12 @@ def _ring(servers: int) -> list[Pair]:
 
 
 @dataclass(frozen=True)
-class TopoOpt:
+class TopoOpt(PolicyTraits):
     """Circuits that are set once, for the demand of a whole job."""
 
     name: str = "topoopt"
-    reconfigures: bool = False
+    reconfigures: bool = field(default=False, kw_only=True)
+    suits_patch_panel: bool = field(default=True, kw_only=True)
 
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet

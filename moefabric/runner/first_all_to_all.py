@@ -6,10 +6,10 @@ The demand of a forward dispatch is known only when the dispatch could start.
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
+from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
-from moefabric.planner.plan import policy_named
 from moefabric.runner.forecast import DispatchForecast, ideal_seconds
 from moefabric.runner.result_parts import DemandForesight, FirstAllToAll
 from moefabric.runner.run_records import CollectiveRun, IterationRun

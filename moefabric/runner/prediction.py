@@ -6,10 +6,10 @@ from pathlib import Path
 from statistics import fmean, median
 
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
+from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
-from moefabric.planner.plan import policy_named
 from moefabric.runner.comparison import baseline, network_cost, with_cost_ratios
 from moefabric.runner.control_time import ExpectedControl
 from moefabric.runner.first_all_to_all import predicted_first_all_to_alls

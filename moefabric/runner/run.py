@@ -15,13 +15,13 @@ from typing import Any
 
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
+from moefabric.config.policies import policy_named
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import LostBytesError
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import datapath, lifecycle
-from moefabric.planner.plan import policy_named
 from moefabric.runner import result_model
 from moefabric.runner.comparison import with_cost_ratios, with_ratios
 from moefabric.runner.controller_retry import RegionController

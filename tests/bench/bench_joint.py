@@ -14,9 +14,9 @@ import pytest
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.planner.mixnet import MIXNET
-from moefabric.planner.plan import POLICIES
 from tests.support.joint_cases import OPTIMA, SPLITS, joint_cases
 from tests.support.planner_cases import demand_matrix, fabric
+from tests.support.policies import POLICIES
 
 ROUNDS = 40
 """Demands of each shape and number of servers whose planning is timed."""

@@ -27,13 +27,14 @@ from moefabric.planner.joint import best_circuits
 from moefabric.planner.mixnet import algorithm1_order, htsim_order
 from moefabric.planner.multihop import least_s, multihop_split, relay_program
 from moefabric.planner.pair_order import PairOrder, circuit_counts
-from moefabric.planner.plan import POLICIES, plan
+from moefabric.planner.plan import plan
 from moefabric.planner.policy import Array
 from moefabric.planner.robust_split import robust_split
 from moefabric.planner.waterfill import circuit_rate, completion_s
 from moefabric.simulator.fluid import bound_s, predict
 from tests.support.paths import EXAMPLES
 from tests.support.planner_cases import demand_matrix, eps_links, fabric
+from tests.support.policies import POLICIES
 
 TRACE = EXAMPLES / "data/training-1200-steps.npz"
 SHAPES = ("skewed", "pareto", "sparse")

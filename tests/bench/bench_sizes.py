@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 import pytest
 
+from moefabric.config.policies import policy_named
 from moefabric.controller.client import ControllerClient
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.topology import Fabric
@@ -32,7 +33,6 @@ from moefabric.paper.emulation_setup import (
 )
 from moefabric.paper.job import PaperJob
 from moefabric.paper.loader import load_jobs
-from moefabric.planner.plan import policy_named
 from moefabric.runner.cpu_monitor import CpuSampler, idle_shares
 from moefabric.runner.executor import Executor
 from moefabric.runner.fidelity import CPU_STEAL_LIMIT

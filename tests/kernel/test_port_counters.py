@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from moefabric.agents.fleet.fleet import Fleet
+from moefabric.config.policies import policy_named
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
@@ -18,7 +19,6 @@ from moefabric.core.paths import dscp
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric.plan import bridge_name
-from moefabric.planner.plan import policy_named
 from moefabric.runner.executor import Executor
 from moefabric.runner.result_model import FabricResult, Verdict
 from moefabric.runner.results import fabric_result

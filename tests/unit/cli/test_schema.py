@@ -49,7 +49,6 @@ def test_shipped_profiles_conform_to_their_schema(name: str) -> None:
         "fabric-rate-bytes",
         "fabric-settle-nonsense",
         "fabric-keys-missing",
-        "experiment-policy-unknown",
         "experiment-renamed-keys",
         "experiment-values-out-of-range",
     ],

@@ -208,7 +208,7 @@ def test_health_shows_missing_switches() -> None:
             "/demand",
             {"demand": DEMAND, "policy": "best"},
             400,
-            "policy: 'best' is not one of mixnet",
+            "policy: 'best' is not one of eps",
             id="policy",
         ),
         pytest.param(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
@@ -39,7 +40,6 @@ from moefabric.paper.page import page
 from moefabric.paper.results import PaperResults
 from moefabric.paper.rows import CALIBRATED, INVALID, OUTSIDE
 from moefabric.paper.text import summary_lines, text_lines
-from moefabric.planner.plan import policy_named
 from moefabric.runner.executor import Executor
 from moefabric.runner.flow_pacing import planned_flows
 from moefabric.runner.memory_testbed import (

@@ -25,9 +25,10 @@ from moefabric.paper.network import (
     oversubscribed_all_to_all,
     single_path_s,
 )
-from moefabric.planner.plan import POLICIES, plan
+from moefabric.planner.plan import plan
 from moefabric.workload.shares import rank_expert_tokens
 from tests.support.paths import EXAMPLES
+from tests.support.policies import POLICIES
 
 JOBS = load_jobs(EXAMPLES / "paper/jobs.yaml")
 RATE = 100e9

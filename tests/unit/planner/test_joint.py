@@ -13,11 +13,12 @@ from moefabric.planner.deadline_circuits import deadline_bound_s
 from moefabric.planner.joint import Joint, best_circuits
 from moefabric.planner.mixnet import algorithm1_order
 from moefabric.planner.pair_order import circuit_counts
-from moefabric.planner.plan import POLICIES, plan
+from moefabric.planner.plan import plan
 from moefabric.planner.policy import Array, Ints, Policy
 from moefabric.planner.waterfill import EpsLinks
 from tests.support.circuit_optimum import end_s
 from tests.support.planner_cases import fabric
+from tests.support.policies import POLICIES
 
 
 def predicted_s(wired: Fabric, demand: DemandMatrix, policy: Policy) -> float:

@@ -11,9 +11,10 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, EpsKind, Fabric, Region
-from moefabric.planner.plan import POLICIES, Plan, plan
+from moefabric.planner.plan import Plan, plan
 from moefabric.planner.policy import Array
 from moefabric.simulator.fluid import bound_s, goodput_share
+from tests.support.policies import POLICIES
 
 SHAPES = [
     pytest.param(4, 2, 3, EpsKind.LEAF_SPINE, id="4-nics-on-3-spines"),

@@ -15,11 +15,12 @@ from moefabric.planner.even_circuits import EVEN
 from moefabric.planner.joint import Joint
 from moefabric.planner.joint_multihop import JointMultihop
 from moefabric.planner.outlook import Outlook
-from moefabric.planner.plan import POLICIES, Plan
+from moefabric.planner.plan import Plan
 from moefabric.planner.policy import Policy
 from tests.support.fabrics import fabric
 from tests.support.paths import EXAMPLES
 from tests.support.planner_cases import demand_matrix
+from tests.support.policies import POLICIES
 
 TRACE = EXAMPLES / "data/training-1200-steps.npz"
 ALIKE = 2

@@ -11,15 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
 from moefabric.core.flows import Share, Split, flows
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
-from moefabric.planner.plan import POLICIES, Plan, plan, policy_named
+from moefabric.planner.plan import Plan, plan
 from moefabric.simulator.fluid import goodput_share, predict
 from tests.support.paths import GOLDEN
+from tests.support.policies import POLICIES
 
 VECTORS = json.loads((GOLDEN / "algorithm1_vectors.json").read_text())
 ALMOST = 1 + 1e-9
@@ -268,8 +270,8 @@ def test_prediction_is_infinite_if_a_pair_has_no_circuit_and_no_eps() -> None:
 
 
 def test_policy_named_lists_the_known_names() -> None:
-    names = "mixnet, mixnet-htsim, spill, mixnet-spill, joint, matching, round-robin, topoopt"
-    with pytest.raises(SpecError, match=f"policy: 'best' is not one of {names}"):
+    names = ", ".join(POLICIES)
+    with pytest.raises(SpecError, match=f"policy: 'best' is not one of {names}, nor package.mod"):
         policy_named("best")
 
 

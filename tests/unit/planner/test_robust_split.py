@@ -12,7 +12,6 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Share, Split, flows
 from moefabric.core.topology import Fabric
 from moefabric.planner.assumed_split import assumed_split
-from moefabric.planner.plan import POLICIES
 from moefabric.planner.robust_split import robust_split
 from moefabric.planner.waterfill import optimal_split
 from moefabric.simulator.fluid import bound_s, predict
@@ -21,6 +20,7 @@ from tests.support import planner_cases
 from tests.support.fabrics import MESH, fabric
 from tests.support.paths import EXAMPLES
 from tests.support.planner_cases import demand_matrix
+from tests.support.policies import POLICIES
 
 SERVERS = ("s0", "s1", "s2", "s3")
 CIRCUITS = CircuitSet.of(MESH)

@@ -5,11 +5,11 @@ from collections import defaultdict
 import pytest
 
 from moefabric.config.loader import load_experiment
+from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import Flow
 from moefabric.core.topology import Eps
 from moefabric.core.units import Scale
-from moefabric.planner.plan import policy_named
 from moefabric.report.summary import spine_text
 from moefabric.runner.control_time import ExpectedControl
 from moefabric.runner.forecast import TaskPlanner

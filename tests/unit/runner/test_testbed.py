@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from moefabric.config.policies import policy_named
 from moefabric.controller.client import ControllerClient
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import flows
 from moefabric.core.topology import Fabric
 from moefabric.planner.outlook import Outlook
-from moefabric.planner.plan import plan, policy_named
+from moefabric.planner.plan import plan
 from moefabric.runner.controller_splits import ControllerSplits
 from moefabric.runner.testbed import HttpRegionController
 from moefabric.simulator.fluid import predict

@@ -1,0 +1,142 @@
+"""Plug-ins: parts of the testbed that are found by name, built in or from another package.
+
+A package registers a part as an entry point of one of the groups below; the built-in parts are
+entry points of moefabric itself. A reference is the name of an entry point, or
+`package.module:Name` for a part that no package registers. The part is an object with the members
+of the group's Protocol, or a class or function that returns such an object when it is called
+without arguments.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from inspect import isclass, isfunction
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from moefabric.core.errors import SpecError
+
+POLICIES: Final = "moefabric.policies"
+PLACEMENTS: Final = "moefabric.placements"
+PAYLOAD_TRANSFORMS: Final = "moefabric.payload_transforms"
+SCHEDULES: Final = "moefabric.schedules"
+TRANSPORTS: Final = "moefabric.transports"
+TRACE_READERS: Final = "moefabric.trace_readers"
+TRACE_WRITERS: Final = "moefabric.trace_writers"
+OCS_DRIVERS: Final = "moefabric.ocs_drivers"
+OCS_PROFILES: Final = "moefabric.ocs_profiles"
+
+GROUPS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        POLICIES: "policy",
+        PLACEMENTS: "placement",
+        PAYLOAD_TRANSFORMS: "payload transform",
+        SCHEDULES: "schedule",
+        TRANSPORTS: "transport",
+        TRACE_READERS: "trace reader",
+        TRACE_WRITERS: "trace writer",
+        OCS_DRIVERS: "OCS driver",
+        OCS_PROFILES: "OCS profile",
+    }
+)
+"""The noun of each group's parts, which messages use."""
+
+
+def plugin_names(group: str) -> tuple[str, ...]:
+    """Return the names of a group's registered parts, moefabric's first.
+
+    Args:
+        group: A key of `GROUPS`.
+    """
+    return tuple(_registered(group))
+
+
+def built_in_names(group: str) -> tuple[str, ...]:
+    """Return the names of moefabric's own parts of a group."""
+    return tuple(name for name, entry in _registered(group).items() if _is_built_in(entry))
+
+
+def load_plugin(group: str, reference: str, protocol: type | None = None) -> Any:
+    """Return the part that a reference names.
+
+    Args:
+        group: A key of `GROUPS`.
+        reference: Name of an entry point of the group, or `package.module:Name`.
+        protocol: The Protocol whose members the part must have; None for any object.
+
+    Returns:
+        The part; classes and functions are called once in a process, without arguments.
+
+    Raises:
+        SpecError: If no part has this name, its module can't be imported, or it lacks members.
+    """
+    part = _loaded(group, reference)
+    if protocol is not None and (missing := _missing_members(part, protocol)):
+        lacks = f"{reference!r} has no {', '.join(missing)}"
+        remedy = f"a {GROUPS[group]} has the members of {protocol.__module__}.{protocol.__name__}"
+        raise SpecError([(GROUPS[group], f"{lacks}: {remedy}")])
+    return part
+
+
+@cache
+def _registered(group: str) -> Mapping[str, EntryPoint]:
+    """Return a group's entry points by name. Those of moefabric win, and come first."""
+    found = entry_points(group=group)
+    ours = {entry.name: entry for entry in found if _is_built_in(entry)}
+    others = {entry.name: entry for entry in found if entry.name not in ours}
+    return dict(sorted(ours.items())) | dict(sorted(others.items()))
+
+
+def _is_built_in(entry: EntryPoint) -> bool:
+    return entry.dist is not None and entry.dist.name == "moefabric"
+
+
+@cache
+def _loaded(group: str, reference: str) -> Any:
+    noun = GROUPS[group]
+    registered = _registered(group)
+    module, colon, name = reference.partition(":")
+    if reference in registered:
+        module, name = registered[reference].module, registered[reference].attr
+    elif not (colon and module and name):
+        known = ", ".join(registered) or "(none: install moefabric again, by packaging/setup)"
+        message = f"{reference!r} is not one of {known}, nor package.module:Name"
+        raise SpecError([(noun, message)])
+    try:
+        with _current_folder_on_path():
+            part: Any = import_module(module)
+            for attribute in name.split("."):
+                part = getattr(part, attribute)
+            return part() if isclass(part) or isfunction(part) else part
+    except (Exception, SystemExit) as error:  # code of others may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise SpecError([(noun, f"{reference!r}: {module} fails: {reason}")]) from error
+
+
+@contextmanager
+def _current_folder_on_path() -> Iterator[None]:
+    """Let modules be imported from the current folder too, as `python -m` does."""
+    folder = str(Path.cwd())
+    if folder in sys.path or "" in sys.path:
+        yield
+        return
+    sys.path.append(folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+def _missing_members(part: object, protocol: type) -> list[str]:
+    members = {
+        name
+        for base in protocol.__mro__
+        if getattr(base, "_is_protocol", False)
+        for name in (*vars(base), *getattr(base, "__annotations__", ()))
+        if not name.startswith("_")
+    }
+    return sorted(name for name in members if not hasattr(part, name))

@@ -1,0 +1,110 @@
+"""Plug-ins by entry point and by module, and what is said of those that can't be used."""
+
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from moefabric.config import plugins
+from moefabric.config.plugins import GROUPS, POLICIES, load_plugin, plugin_names
+from moefabric.core.errors import SpecError
+from moefabric.planner.mixnet import MIXNET
+from moefabric.planner.policy import EpsOnly, Policy
+from tests.support.paths import REPOSITORY
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current folder, with nothing in the caches of plug-ins."""
+    monkeypatch.chdir(tmp_path)
+    for cached in (plugins._registered, plugins._loaded):
+        cached.cache_clear()
+    yield tmp_path
+    for cached in (plugins._registered, plugins._loaded):
+        cached.cache_clear()
+
+
+def test_installed_entry_points_are_those_of_the_project_file() -> None:
+    """If this fails, moefabric was installed before pyproject.toml changed: run packaging/setup."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    written = {group: dict(entries) for group, entries in project["entry-points"].items()}
+    assert set(written) <= {*GROUPS, "pytest11"}
+    for group, entries in written.items():
+        installed = {entry.name: entry.value for entry in entry_points(group=group)}
+        assert {name: installed.get(name) for name in entries} == entries
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_registered_plugin_loads(group: str) -> None:
+    for name in plugin_names(group):
+        assert load_plugin(group, name) is load_plugin(group, name)
+
+
+def test_a_class_is_called_and_an_object_is_itself() -> None:
+    assert load_plugin(POLICIES, "eps") == EpsOnly()
+    assert load_plugin(POLICIES, "mixnet") is MIXNET
+    assert load_plugin(POLICIES, "moefabric.planner.mixnet:MIXNET") is MIXNET
+
+
+def test_modules_are_found_in_the_current_folder(folder: Path) -> None:
+    (folder / "nearby_policy.py").write_text(
+        "class Box:\n    class Nearby:\n        name = 'here'\n"
+    )
+    assert load_plugin(POLICIES, "nearby_policy:Box.Nearby").name == "here"
+
+
+def test_registered_package_is_found_and_does_not_replace_a_built_in_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = folder / "stranger-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[moefabric.policies]\nmixnet = stranger:POLICY\nodd = stranger:POLICY\n"
+    )
+    (folder / "stranger.py").write_text("class POLICY:\n    name = 'odd'\n")
+    monkeypatch.syspath_prepend(folder)
+    assert plugin_names(POLICIES)[-1] == "odd"
+    assert load_plugin(POLICIES, "odd").name == "odd"
+    assert load_plugin(POLICIES, "mixnet") is MIXNET
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        pytest.param(
+            "best", r"^policy: 'best' is not one of .*mixnet.*, nor package", id="unknown"
+        ),
+        pytest.param(":Best", r"':Best' is not one of", id="no-module"),
+        pytest.param(
+            "no_such_module:Best",
+            "'no_such_module:Best': no_such_module fails: ModuleNotFoundError: No module named",
+            id="no-such-module",
+        ),
+        pytest.param(
+            "moefabric.planner.mixnet:BEST",
+            "moefabric.planner.mixnet fails: AttributeError: .* no attribute 'BEST'",
+            id="no-such-name",
+        ),
+        pytest.param("broken:A", "broken fails: ZeroDivisionError: division", id="raises"),
+        pytest.param("leaving:A", "leaving fails: SystemExit: 3", id="leaves"),
+        pytest.param("needy:A", "needy fails: TypeError: .*'speed'", id="needs-arguments"),
+        pytest.param(
+            "partial:A",
+            "'partial:A' has no reconfigures, splits_by_demand, suits_patch_panel: a policy has "
+            "the members of moefabric.planner.policy.Policy",
+            id="lacks-members",
+        ),
+    ],
+)
+def test_reason_why_a_plugin_cannot_be_used(folder: Path, reference: str, message: str) -> None:
+    (folder / "broken.py").write_text("1 / 0\n")
+    (folder / "leaving.py").write_text("raise SystemExit(3)\n")
+    (folder / "needy.py").write_text("class A:\n    def __init__(self, speed): ...\n")
+    (folder / "partial.py").write_text(
+        "class A:\n    name = 'a'\n    forwards = False\n    circuits = split = print\n"
+    )
+    with pytest.raises(SpecError, match=message):
+        load_plugin(POLICIES, reference, Policy)
