@@ -2,20 +2,47 @@
 
 A step moves, adds or copies one range of bytes. It starts when the steps that it waits for have
 ended, so that a schedule runs without a clock or a barrier: a received range starts what needs it.
+
+Where each collective has its bytes (`buffer_sizes`), with ranks in the group's order:
+
+| collective | before | after |
+|---|---|---|
+| `all_to_all` | `input`: the parts for each rank | `output`: the parts from each rank |
+| `all_reduce` | `output`: the rank's numbers | `output`: the sums |
+| `reduce_scatter` | `output`: the rank's numbers | the rank's shard of `output`: the sums |
+| `all_gather` | the rank's shard of `output` | `output`: all shards |
+| `broadcast` | the root's `output` | `output` |
+| `reduce` | `output`: the rank's numbers | the root's `output`: the sums |
+| `gather` | `input`: the rank's part | the root's `output`: all parts |
+| `scatter` | the root's `input`: all parts | `output`: the rank's part |
+| `barrier` | nothing | nothing |
+
+Bytes that the table doesn't name after a collective may hold partial results.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from itertools import accumulate
+from typing import Final, Literal, Protocol
 
+from moefabric.core.errors import SpecError
 from moefabric.workload.execution_graph import CollectiveKind
 
 StepKind = Literal["send", "receive", "receive_add", "copy"]
 """`receive_add` adds what arrives to what is there; `copy` stays within the rank."""
 
 BufferName = Literal["input", "output", "scratch"]
-"""Collectives that work in place use `output` alone: `all_reduce`, `reduce_scatter`, `all_gather`,
-`broadcast`, `reduce`. An all-to-all reads `input` and writes `output`."""
+
+Via = Literal["", "light", "eps"]
+"""What carries bytes between servers: circuits, the EPS, or whatever the split says."""
+
+REDUCTIONS: Final[frozenset[CollectiveKind]] = frozenset({"all_reduce", "reduce_scatter", "reduce"})
+"""The collectives that add numbers."""
+
+Servers = tuple[int, int]
+"""A pair of servers, by their indices."""
+Ranks = tuple[int, int]
+"""A pair of ranks, by their indices in the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +53,29 @@ class Extent:
     offset: int
     size: int
 
+    @property
+    def end(self) -> int:
+        """Offset of the first byte after the range."""
+        return self.offset + self.size
+
+    def part(self, offset: int, size: int) -> "Extent":
+        """Return a range within this one; the offset counts from its start."""
+        return Extent(self.buffer, self.offset + offset, size)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step of a rank.
 
     Attributes:
-        number: Number of the step, unique within its rank.
+        number: Number of the step: its position in the rank's tuple.
         kind: What it does.
         extent: The bytes that it sends, or where what arrives or is copied goes.
         peer: Index in the group of the rank that it sends to or receives from.
         source: The bytes that `copy` reads.
-        after: Numbers of steps of the same rank that end before this one starts.
+        after: Numbers of earlier steps of the same rank that end before this one starts.
         phase: Name of the phase, for timelines and for the time of each phase.
+        via: What carries the bytes of a `send` between servers.
     """
 
     number: int
@@ -48,6 +85,7 @@ class Step:
     source: Extent | None = None
     after: tuple[int, ...] = ()
     phase: str = ""
+    via: Via = ""
 
 
 @dataclass(frozen=True)
@@ -62,8 +100,9 @@ class Call:
         root: Index of the root.
         element: Bytes of a number that reductions add; ranges are cut between numbers.
         servers: Index of each rank's server, for schedules that know servers. Empty: a server each.
-        circuits: Pairs of servers that have a circuit, and the NIC of each, for schedules that know
-            circuits: (server, server) -> indices of the ranks whose NICs end it, on either side.
+        circuits: The circuits of each ordered pair of servers, for schedules that know circuits:
+            (rank whose NIC ends the circuit on the first server, rank on the second).
+        eps_ranks: Ranks whose NIC ends on the EPS. Empty: all.
     """
 
     kind: CollectiveKind
@@ -72,11 +111,55 @@ class Call:
     root: int = 0
     element: int = 4
     servers: tuple[int, ...] = ()
-    circuits: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    circuits: Mapping[Servers, tuple[Ranks, ...]] = field(default_factory=dict)
+    eps_ranks: tuple[int, ...] = ()
+
+    def __hash__(self) -> int:
+        """Hash all but the circuits."""
+        return hash((self.kind, self.sizes, self.ranks, self.root, self.element, self.servers))
+
+    @property
+    def size(self) -> int:
+        """Bytes of a collective that isn't an all-to-all."""
+        return self.sizes[0][0]
 
     def server(self, rank: int) -> int:
         """Return the index of a rank's server."""
         return self.servers[rank] if self.servers else rank
+
+    def input_part(self, rank: int, peer: int) -> Extent:
+        """Return the bytes of an all-to-all that a rank owes another, in the input."""
+        row = self.sizes[rank]
+        return Extent("input", sum(row[:peer]), row[peer])
+
+    def output_part(self, rank: int, peer: int) -> Extent:
+        """Return where a rank of an all-to-all has the bytes of another, in the output."""
+        before = sum(row[rank] for row in self.sizes[:peer])
+        return Extent("output", before, self.sizes[peer][rank])
+
+    def shard(self, rank: int) -> Extent:
+        """Return a rank's shard of the output: equal numbers, or one more on the first ranks."""
+        if self.kind == "all_gather":
+            return Extent("output", rank * self.size, self.size)
+        return cut(Extent("output", 0, self.size), self.ranks, self.element)[rank]
+
+    def faults(self) -> Iterator[str]:
+        """Yield what makes the call impossible, a sentence each."""
+        square = [len(row) for row in self.sizes] == [self.ranks] * self.ranks
+        if self.ranks < 1:
+            yield "it has no ranks"
+        elif self.kind == "all_to_all" and not square:
+            yield f"the sizes of an all-to-all are not {self.ranks} rows of {self.ranks} numbers"
+        elif self.kind != "all_to_all" and [len(row) for row in self.sizes] != [1]:
+            yield "its sizes are not one row with one number"
+        elif min(min(row) for row in self.sizes) < 0:
+            yield "a size is negative"
+        elif self.kind in REDUCTIONS and self.size % self.element:
+            yield f"{self.size} bytes are not whole numbers of {self.element} bytes"
+        if not 0 <= self.root < max(self.ranks, 1):
+            yield f"root {self.root} is not one of {self.ranks} ranks"
+        if self.servers and len(self.servers) != self.ranks:
+            yield f"{len(self.servers)} servers are given for {self.ranks} ranks"
 
 
 @dataclass(frozen=True)
@@ -104,5 +187,53 @@ class CollectiveSchedule(Protocol):
     kinds: Sequence[CollectiveKind]
 
     def schedule(self, call: Call) -> Schedule:
-        """Return the steps of a collective."""
+        """Return the steps of a collective.
+
+        Raises:
+            SpecError: If the algorithm can't do this call.
+        """
         ...
+
+
+def buffer_sizes(call: Call, rank: int) -> dict[BufferName, int]:
+    """Return the bytes of a rank's `input` and `output`, without those that are empty."""
+    sizes: dict[BufferName, int] = {}
+    if call.kind == "all_to_all":
+        sizes = {"input": sum(call.sizes[rank]), "output": sum(row[rank] for row in call.sizes)}
+    elif call.kind == "gather":
+        sizes = {"input": call.size, "output": call.size * call.ranks if rank == call.root else 0}
+    elif call.kind == "scatter":
+        sizes = {"input": call.size if rank == call.root else 0, "output": call.shard(rank).size}
+    elif call.kind == "all_gather":
+        sizes = {"output": call.size * call.ranks}
+    elif call.kind != "barrier":
+        sizes = {"output": call.size}
+    return {name: size for name, size in sizes.items() if size}
+
+
+def cut(extent: Extent, parts: int, element: int) -> tuple[Extent, ...]:
+    """Cut a range between numbers into parts that differ by one number at most.
+
+    Bytes that are no whole number stay with the last part.
+    """
+    count, rest = divmod(extent.size, element)
+    each, more = divmod(count, parts)
+    sizes = [(each + (part < more)) * element for part in range(parts)]
+    sizes[-1] += rest
+    starts = (0, *accumulate(sizes[:-1]))
+    return tuple(extent.part(start, size) for start, size in zip(starts, sizes, strict=True))
+
+
+def schedule_call(algorithm: CollectiveSchedule, call: Call) -> Schedule:
+    """Return the steps of a collective by an algorithm.
+
+    Raises:
+        SpecError: If the call is impossible, or the algorithm doesn't do this collective.
+    """
+    place = f"schedule {algorithm.name}"
+    if faults := [(place, fault) for fault in call.faults()]:
+        raise SpecError(faults)
+    if call.kind not in algorithm.kinds:
+        kinds = ", ".join(algorithm.kinds)
+        raise SpecError([(place, f"it has no {call.kind}, only {kinds}")])
+    return algorithm.schedule(call)

@@ -1,0 +1,130 @@
+"""Collects the steps of a rank, and derives what each step waits for from the bytes it touches.
+
+An algorithm names the steps of a rank one after another, as if they ran in this order. A step waits
+for an earlier one only if both touch the same bytes and one of them writes them. All others may run
+at the same time.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from moefabric.workload.collectives.schedule import (
+    BufferName,
+    Call,
+    Extent,
+    Schedule,
+    Step,
+    StepKind,
+    Via,
+    buffer_sizes,
+)
+
+Numbers = tuple[int, ...]
+"""Numbers of steps."""
+
+_NO_WRITER: Final = -1
+
+
+class _Accesses:
+    """The last step that writes each byte of a buffer, and the steps that read it since."""
+
+    def __init__(self) -> None:
+        self._starts = [0]
+        self._writers = [_NO_WRITER]
+        self._readers: list[Numbers] = [()]
+
+    def add(self, number: int, extent: Extent, *, writes: bool) -> set[int]:
+        """Add a step; return the earlier steps that it waits for."""
+        conflicts: set[int] = set()
+        for place in range(self._boundary(extent.offset), self._boundary(extent.end)):
+            conflicts.add(self._writers[place])
+            if writes:
+                conflicts.update(self._readers[place])
+                self._writers[place], self._readers[place] = number, ()
+            else:
+                self._readers[place] = (*self._readers[place], number)
+        return conflicts - {_NO_WRITER, number}
+
+    def _boundary(self, offset: int) -> int:
+        """Return the position of the range that starts at an offset; split a range if need be."""
+        place = bisect_right(self._starts, offset) - 1
+        if self._starts[place] == offset:
+            return place
+        self._starts.insert(place + 1, offset)
+        self._writers.insert(place + 1, self._writers[place])
+        self._readers.insert(place + 1, self._readers[place])
+        return place + 1
+
+
+class RankSteps:
+    """The steps of one rank, in the order in which an algorithm names them."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self._accesses: defaultdict[BufferName, _Accesses] = defaultdict(_Accesses)
+
+    def send(
+        self, peer: int, extent: Extent, phase: str = "", *, after: Numbers = (), via: Via = ""
+    ) -> Numbers:
+        """Send a range to a peer; return the step's number, or `after` if the range is empty."""
+        return self._add("send", extent, peer, after=after, phase=phase, via=via)
+
+    def receive(
+        self, peer: int, extent: Extent, phase: str = "", *, after: Numbers = ()
+    ) -> Numbers:
+        """Receive a range from a peer."""
+        return self._add("receive", extent, peer, after=after, phase=phase)
+
+    def receive_add(
+        self, peer: int, extent: Extent, phase: str = "", *, after: Numbers = ()
+    ) -> Numbers:
+        """Add a range from a peer to what is there."""
+        return self._add("receive_add", extent, peer, after=after, phase=phase)
+
+    def copy(
+        self, source: Extent, target: Extent, phase: str = "", *, after: Numbers = ()
+    ) -> Numbers:
+        """Copy a range to another one of the same size."""
+        return self._add("copy", target, source=source, after=after, phase=phase)
+
+    def _add(
+        self,
+        kind: StepKind,
+        extent: Extent,
+        peer: int = -1,
+        *,
+        source: Extent | None = None,
+        after: Numbers = (),
+        phase: str = "",
+        via: Via = "",
+    ) -> Numbers:
+        if not extent.size:
+            return after
+        number = len(self.steps)
+        waits = set(after)
+        if source:
+            waits |= self._accesses[source.buffer].add(number, source, writes=False)
+        waits |= self._accesses[extent.buffer].add(number, extent, writes=kind != "send")
+        step = Step(number, kind, extent, peer, source, tuple(sorted(waits)), phase, via)
+        self.steps.append(step)
+        return (number,)
+
+
+def schedule_of(
+    name: str, call: Call, ranks: Iterable[RankSteps], scratch: Iterable[int] = ()
+) -> Schedule:
+    """Return the schedule that ranks' steps make.
+
+    Args:
+        name: Name of the algorithm.
+        call: The collective.
+        ranks: The steps of each rank.
+        scratch: Bytes of each rank's scratch buffer; empty if none has one.
+    """
+    buffers = [buffer_sizes(call, rank) for rank in range(call.ranks)]
+    for sizes, size in zip(buffers, scratch, strict=False):
+        if size:
+            sizes["scratch"] = size
+    return Schedule(name, tuple(tuple(rank.steps) for rank in ranks), tuple(buffers))
