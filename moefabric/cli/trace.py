@@ -40,8 +40,9 @@ def export(
 
     FILE is an experiment, or a demand: a JSON array of rows.
     """
-    from moefabric.oracle.connection_matrix import connection_matrix_text
-    from moefabric.oracle.goal import goal_text
+    from moefabric.traces.connection_matrix import demand_matrix, matrix_text
+    from moefabric.traces.goal import goal_text
+    from moefabric.traces.messages import demand_graph
 
     check_writable(output)
     if file.suffix == ".json":
@@ -49,8 +50,10 @@ def export(
     else:
         demand = _demand_of_experiment(file, iteration, layer)
         demand = demand if collective == "dispatch" else demand.combine()
-    text = {"cm": connection_matrix_text, "goal": goal_text}[kind](demand)
-    write_output(output, text)
+    if kind == "cm":
+        write_output(output, matrix_text(demand_matrix(demand)))
+    else:
+        write_output(output, goal_text(demand_graph(demand)))
 
 
 def _demand_of_file(file: Path) -> "DemandMatrix":

@@ -55,7 +55,10 @@ class TraceWriter(Protocol):
         ...
 
 
-READERS: Final[dict[str, str]] = {}
+READERS: Final[dict[str, str]] = {
+    "goal": "moefabric.traces.goal:GoalReader",
+    "cm": "moefabric.traces.connection_matrix:ConnectionMatrixReader",
+}
 """Readers of this package, `module:Class` by name."""
 
 
