@@ -51,7 +51,8 @@ def matrices(draw: st.DrawFn) -> ConnectionMatrix:
             for event in ("send_done", "receive_done")
             if getattr(one, event) is None
         ]
-        if idle and draw(st.booleans()):
+        triggered: bool = draw(st.booleans())
+        if idle and triggered:
             pulls = draw(st.lists(st.sampled_from(idle), unique=True, min_size=1, max_size=3))
             trigger = len(triggers) + 1
             kind = "oneshot" if len(pulls) == 1 else "barrier"
