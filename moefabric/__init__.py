@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from moefabric.planner.pair_order import PairOrderPolicy
     from moefabric.planner.plan import Plan, plan
     from moefabric.planner.policy import Policy, PolicyTraits
+    from moefabric.runner.policy_check import check_policy
     from moefabric.simulator.event_simulation import Step, StepTimes, simulate, simulate_streams
     from moefabric.simulator.fair_sharing import Stream
     from moefabric.simulator.fluid import Prediction, bound_s, predict, route
@@ -44,9 +45,9 @@ __all__ = [
     "Circuit", "CircuitSet", "DemandMatrix", "Eps", "EpsKind", "Fabric", "Flow", "GatingTrace",
     "Layer", "Model", "MoefabricError", "Nic", "Ocs", "PairOrderPolicy", "Placement", "Plan",
     "Policy", "PolicyTraits", "Prediction", "Region", "Scale", "Share", "SpecError", "Split",
-    "Step", "StepTimes", "Stream", "Training", "Transition", "bound_s", "flows", "inventory",
-    "moe_layer", "network_usd", "plan", "policy_named", "predict", "read_gating", "route",
-    "simulate", "simulate_streams",
+    "Step", "StepTimes", "Stream", "Training", "Transition", "bound_s", "check_policy", "flows",
+    "inventory", "moe_layer", "network_usd", "plan", "policy_named", "predict", "read_gating",
+    "route", "simulate", "simulate_streams",
 ]  # fmt: skip
 
 _MODULES = {
@@ -62,6 +63,7 @@ _MODULES = {
     "planner.pair_order": ("PairOrderPolicy",),
     "planner.plan": ("Plan", "plan"),
     "planner.policy": ("Policy", "PolicyTraits"),
+    "runner.policy_check": ("check_policy",),
     "simulator.event_simulation": ("Step", "StepTimes", "simulate", "simulate_streams"),
     "simulator.fair_sharing": ("Stream",),
     "simulator.fluid": ("Prediction", "bound_s", "predict", "route"),

@@ -20,6 +20,7 @@ from moefabric.cli import (
     oracle,
     paper,
     plan,
+    policy,
     run,
     schema,
     trace,
@@ -65,7 +66,8 @@ def main() -> None:
 
 
 for _command in (
-    run.run, run.predict, run.report, plan.plan, cost.cost, paper.paper, doctor.doctor,
+    run.run, run.predict, run.report, plan.plan, policy.policy, cost.cost, paper.paper,
+    doctor.doctor,
     fabric.up, fabric.down, fabric.inspect, fabric.exec_, fabric.light, fault.fault, ocs.events,
     ocs.ocs, calibrate.calibrate, schema.schema,
     oracle.oracle, trace.trace, frontier.frontier,

@@ -60,6 +60,11 @@ def built_in_names(group: str) -> tuple[str, ...]:
     return tuple(name for name, entry in _registered(group).items() if _is_built_in(entry))
 
 
+def plugin_reference(group: str, name: str) -> str:
+    """Return the module and object that a registered part is."""
+    return _registered(group)[name].value
+
+
 def load_plugin(group: str, reference: str, protocol: type | None = None) -> Any:
     """Return the part that a reference names.
 

@@ -1,0 +1,314 @@
+"""Laws that every policy keeps, whoever wrote it, and situations in which they are tried.
+
+A law that is broken makes plans wrong: packets would take circuits that don't exist, or bytes would
+be lost. What only makes plans slow is advice.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import isclose, isfinite
+from typing import Any, Final
+
+import numpy as np
+
+from moefabric.core.circuits import CircuitConflictError, CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.flows import Split
+from moefabric.core.ocs import Ocs
+from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.planner.plan import Plan
+from moefabric.planner.policy import Array, EpsOnly, Policy
+
+_ROUNDING: Final = 1e-9
+_NIC_RATE_BPS: Final = 100e9
+_MESSAGE_BYTES: Final = 1e8
+"""Mean bytes of a pair of servers in a situation."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a policy is asked.
+
+    Attributes:
+        fabric: A fabric of one region, perhaps with NICs out of service.
+        demand: Bytes between its servers.
+        lit: Circuits that are lit.
+        kind: What kind of demand it is.
+    """
+
+    fabric: Fabric
+    demand: DemandMatrix
+    lit: CircuitSet
+    kind: str = ""
+
+    @property
+    def region(self) -> Region:
+        """The region."""
+        return self.fabric.regions[0]
+
+    def __str__(self) -> str:
+        fabric = self.fabric
+        nics = f"{fabric.optical} optical and {fabric.electrical} electrical NICs"
+        out = f" ({len(fabric.unusable_nics)} out)" if fabric.unusable_nics else ""
+        return f"{len(fabric.servers)} servers of {nics}{out}, demand {self.kind}"
+
+
+class Trial:
+    """A policy in a situation. What it returns is computed once, when a law first needs it.
+
+    Args:
+        policy: The policy.
+        situation: What it is asked.
+    """
+
+    def __init__(self, policy: Policy, situation: Situation) -> None:
+        self.policy, self.situation = policy, situation
+
+    def choose(self, demand: DemandMatrix | None = None, lit: CircuitSet | None = None) -> Any:
+        """Return what the policy chooses, for another demand or other lit circuits if given."""
+        given = self.situation
+        demand, lit = given.demand if demand is None else demand, given.lit if lit is None else lit
+        return self.policy.circuits(given.fabric, given.region, demand, lit)
+
+    @cached_property
+    def circuits(self) -> CircuitSet:
+        """The circuits that the policy chooses; raises TypeError if it returns something else."""
+        chosen = self.choose()
+        if not isinstance(chosen, CircuitSet):
+            raise TypeError(f"circuits() returned {type(chosen).__name__}, not a CircuitSet")
+        return chosen
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of these circuits."""
+        given = self.situation
+        return Plan(given.fabric, given.region, given.demand, self.policy, self.circuits)
+
+    @cached_property
+    def split(self) -> Split:
+        """The split over these circuits; raises TypeError if it is something else."""
+        split = self.plan.split
+        if not isinstance(split, Split):
+            raise TypeError(f"split() returned {type(split).__name__}, not a Split")
+        return split
+
+
+def port_faults(fabric: Fabric, region: Region, circuits: CircuitSet) -> Iterator[str]:
+    """Yield the ends of circuits that are no optical NICs of the region."""
+    optical = {nic for server in region.servers for nic in fabric.optical_nics(server)}
+    if strange := sorted(map(str, circuits.nics - optical)):
+        yield f"{', '.join(strange)}: not an optical NIC of {region.name}"
+
+
+def service_faults(fabric: Fabric, circuits: CircuitSet) -> Iterator[str]:
+    """Yield the ends of circuits that are out of service."""
+    if out := sorted(map(str, circuits.nics & fabric.unusable_nics)):
+        yield f"{', '.join(out)}: out of service, but a circuit ends there"
+
+
+def byte_faults(demand: DemandMatrix, split: Split) -> Iterator[str]:
+    """Yield the pairs whose shares are not what they owe."""
+    owed = {(a, b): size for a, b, size in demand.pairs()}
+    pairs = [(share.src, share.dst) for share in split]
+    if len(set(pairs)) != len(pairs) or set(pairs) != set(owed):
+        wrong = sorted(set(pairs) ^ set(owed)) or [p for p in pairs if pairs.count(p) > 1]
+        a, b = wrong[0]
+        yield f"{a} to {b}: {pairs.count((a, b))} shares of {owed.get((a, b), 0.0):,.0f} bytes owed"
+        return
+    for share in split:
+        parts = share.light_bytes, share.eps_bytes, *(size for _, size in share.forwarded)
+        due, place = owed[share.src, share.dst], f"{share.src} to {share.dst}"
+        if not all(map(isfinite, parts)) or min(parts) < 0:
+            yield f"{place}: a part of {min(parts):,.0f} bytes"
+        elif not isclose(share.bytes, due):
+            yield f"{place}: {share.bytes:,.0f} bytes sent, {due:,.0f} owed"
+
+
+def light_faults(fabric: Fabric, circuits: CircuitSet, split: Split) -> Iterator[str]:
+    """Yield the shares that use circuits or forwarding servers that the fabric has not."""
+    for share in split:
+        place = f"{share.src} to {share.dst}"
+        if share.light_bytes and not circuits.between(share.src, share.dst):
+            yield f"{place}: {share.light_bytes:,.0f} bytes by light, but no circuit joins them"
+        if share.forwarded and not fabric.forwarding:
+            yield f"{place}: other servers forward bytes, but servers don't forward here"
+
+
+def plan_faults(plan: Plan) -> Iterator[str]:
+    """Yield what makes a plan impossible to carry out: wrong ends of circuits, or wrong bytes."""
+    yield from port_faults(plan.fabric, plan.region, plan.circuits)
+    yield from service_faults(plan.fabric, plan.circuits)
+    yield from byte_faults(plan.demand, plan.split)
+    yield from light_faults(plan.fabric, plan.circuits, plan.split)
+
+
+@dataclass(frozen=True)
+class Law:
+    """Something that holds for every policy in every situation.
+
+    Attributes:
+        name: A word or two.
+        text: What holds.
+        faults: Yields what breaks it in a trial.
+        is_advice: Whether a breach only makes plans slow.
+    """
+
+    name: str
+    text: str
+    faults: Callable[[Trial], Iterator[str]]
+    is_advice: bool = False
+
+
+def _matching(trial: Trial) -> Iterator[str]:
+    try:
+        _ = trial.circuits
+    except CircuitConflictError as error:
+        yield str(error)
+
+
+def _bound(trial: Trial) -> Iterator[str]:
+    predicted_s, bound_s = trial.plan.predicted_s, trial.plan.bound_s
+    if predicted_s * (1 + _ROUNDING) < bound_s:
+        yield f"predicted to end in {predicted_s:g} s, {bound_s:g} s are needed at least"
+
+
+def _deterministic(trial: Trial) -> Iterator[str]:
+    demand = trial.situation.demand
+    copy = DemandMatrix(demand.servers, demand.array.tolist())
+    if trial.choose(copy) != trial.circuits:
+        yield "an equal demand gives other circuits"
+    again = trial.policy.split(trial.situation.fabric, copy, trial.circuits)
+    if again != trial.split:
+        yield "an equal demand over equal circuits gives another split"
+    if demand.array.tolist() != copy.array.tolist():
+        yield "the demand was changed"
+
+
+def _static(trial: Trial) -> Iterator[str]:
+    if not trial.policy.reconfigures and trial.circuits:
+        other = DemandMatrix(trial.situation.demand.servers, trial.situation.demand.array[::-1])
+        if trial.choose(other, trial.circuits) != trial.circuits:
+            yield "reconfigures is False, but another demand moves circuits"
+
+
+def _at_rest(trial: Trial) -> Iterator[str]:
+    if trial.choose(lit=trial.circuits) != trial.circuits:
+        yield "circuits move although they were chosen for the same demand"
+
+
+def _eps_only(trial: Trial) -> Iterator[str]:
+    given = trial.situation
+    if not given.fabric.leaves:
+        return
+    eps = Plan(given.fabric, given.region, given.demand, EpsOnly(), CircuitSet())
+    if trial.plan.predicted_s > eps.predicted_s * (1 + _ROUNDING):
+        yield f"predicted {trial.plan.predicted_s:g} s, without circuits {eps.predicted_s:g} s"
+
+
+LAWS: Final = (
+    Law("matching", "each NIC ends at most one circuit", _matching),
+    Law(
+        "ports",
+        "circuits end at optical NICs of the region",
+        lambda t: port_faults(t.situation.fabric, t.situation.region, t.circuits),
+    ),
+    Law(
+        "out of service",
+        "no circuit ends at a NIC that is out of service",
+        lambda t: service_faults(t.situation.fabric, t.circuits),
+    ),
+    Law(
+        "bytes",
+        "the split delivers what each pair owes",
+        lambda t: byte_faults(t.situation.demand, t.split),
+    ),
+    Law(
+        "light",
+        "bytes go by light only over circuits of their pair, or over servers that forward",
+        lambda t: light_faults(t.situation.fabric, t.circuits, t.split),
+    ),
+    Law("bound", "no demand ends before the bound of the NICs", _bound),
+    Law("determinism", "equal arguments give equal circuits and splits", _deterministic),
+    Law("static", "circuits of a policy that doesn't reconfigure stay", _static),
+    Law("at rest", "a demand that is served moves no circuits", _at_rest, is_advice=True),
+    Law("EPS", "circuits make no demand slower than the EPS alone", _eps_only, is_advice=True),
+)
+"""Every law, in the order in which it helps to look at them, and then the advice."""
+
+
+def broken(policy: Policy, situation: Situation) -> Iterator[tuple[Law, str]]:
+    """Yield the laws that a policy breaks in a situation, each with what is wrong.
+
+    An exception that a policy raises breaks the law that was being tried, and ends the trial.
+    """
+    trial = Trial(policy, situation)
+    for law in LAWS:
+        try:
+            faults = list(law.faults(trial))
+        except Exception as error:  # noqa: BLE001 - a policy of others may raise anything
+            yield law, f"{type(error).__name__}: {error}"
+            return
+        yield from ((law, fault) for fault in faults)
+        if faults and law.name == "matching":
+            return
+
+
+def situations(servers: int, seed: int = 1, *, forwarding: bool = False) -> Iterator[Situation]:
+    """Yield situations of every kind for a region of this size, the same for equal arguments.
+
+    Args:
+        servers: Number of servers, 2 at least.
+        seed: Seed of the demand.
+        forwarding: Whether servers forward in some of them.
+    """
+    generator = np.random.default_rng([seed, servers])
+    for number, (kind, rows) in enumerate(_demands(servers, generator)):
+        optical, electrical = 1 + number % 4, 1 + number % 3
+        fabric = region_fabric(servers, optical, electrical, forwarding=forwarding and number % 2)
+        lit = CircuitSet()
+        if number % 3:
+            lit = _ring(fabric)
+        nics = [nic for server in fabric.servers for nic in fabric.optical_nics(server)]
+        out = generator.choice(len(nics), size=number % 3, replace=False)
+        fabric = fabric.without_nics(nics[index] for index in out)
+        demand = DemandMatrix(fabric.servers, rows.tolist())
+        yield Situation(fabric, demand, lit.without_nics(fabric.unusable_nics), kind)
+
+
+def region_fabric(
+    servers: int, optical: int, electrical: int, *, forwarding: object = False
+) -> Fabric:
+    """Return a fabric of one region, with four servers on a leaf and oversubscribed uplinks."""
+    names = tuple(f"s{number}" for number in range(servers))
+    region = Region("r0", 0, names, Ocs("ocs0", servers * optical))
+    eps = Eps(4, 1, 2.0)
+    return Fabric(
+        "laws", (region,), 8, optical, electrical, _NIC_RATE_BPS, eps, forwarding=bool(forwarding)
+    )
+
+
+def _ring(fabric: Fabric) -> CircuitSet:
+    """Join each other server to the next by its first NIC."""
+    servers = fabric.servers
+    pairs = zip(servers[::2], servers[1::2], strict=False)
+    return CircuitSet.of(
+        f"{fabric.optical_nics(a)[0]}~{fabric.optical_nics(b)[0]}" for a, b in pairs
+    )
+
+
+def _demands(servers: int, generator: np.random.Generator) -> Iterator[tuple[str, Array]]:
+    """Yield a demand of each kind [from, to], in bytes, with the kind's name."""
+    shape = servers, servers
+    yield "none", np.zeros(shape)
+    yield "uniform", np.full(shape, _MESSAGE_BYTES)
+    yield "skewed", generator.pareto(1.2, shape) * _MESSAGE_BYTES
+    one = np.zeros(shape)
+    one[0] = one[:, 0] = _MESSAGE_BYTES
+    yield "one with all", one
+    yield "permutation", np.roll(np.eye(servers), 1, axis=1) * _MESSAGE_BYTES * servers
+    sparse = generator.pareto(1.2, shape) * (generator.random(shape) < 0.2) * _MESSAGE_BYTES
+    yield "sparse", sparse
+    yield "alike but one", np.full(shape, _MESSAGE_BYTES) + np.eye(servers, k=1) * 1e4
+    hot = generator.dirichlet(np.full(servers, 0.3), servers) * _MESSAGE_BYTES * servers
+    yield "hot servers", hot

@@ -1,0 +1,160 @@
+"""Tries a policy in many situations against the laws of policies, and measures its time."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from time import perf_counter
+from typing import Any, Final
+
+from moefabric.planner.laws import LAWS, Law, Situation, broken, situations
+from moefabric.planner.policy import Policy
+
+SERVERS: Final = (2, 3, 4, 5, 8, 16)
+"""Servers of the regions in which laws are tried."""
+TIMED_SERVERS: Final = (8, 16, 32, 64, 128)
+_TIMED_KIND: Final = "skewed"
+_CALLS: Final = 3
+_LONGEST_S: Final = 10.0
+"""Seconds of a call after which larger regions are left out."""
+
+
+@dataclass(frozen=True)
+class LawResult:
+    """How often a policy broke a law.
+
+    Attributes:
+        law: The law.
+        breaches: In how many situations the law was broken.
+        first: What was wrong in the first of these, and the situation; empty if there is none.
+    """
+
+    law: Law
+    breaches: int
+    first: str
+
+    @property
+    def outcome(self) -> str:
+        """`kept`, `broken`, or `warning` where the law is advice."""
+        return "kept" if not self.breaches else "warning" if self.law.is_advice else "broken"
+
+
+@dataclass(frozen=True)
+class PolicyReport:
+    """What a check of a policy found.
+
+    Attributes:
+        policy: Name of the policy.
+        situations: Number of situations.
+        laws: A result for each law.
+        seconds: Least time of circuits and split by number of servers; None if it was left out.
+    """
+
+    policy: str
+    situations: int
+    laws: tuple[LawResult, ...]
+    seconds: Mapping[int, float | None]
+
+    @property
+    def keeps_all_laws(self) -> bool:
+        """Whether no law was broken, advice aside."""
+        return all(result.outcome != "broken" for result in self.laws)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that `moefabric policy check --json` prints."""
+        return {
+            "policy": self.policy,
+            "situations": self.situations,
+            "laws": [
+                {
+                    "law": result.law.name,
+                    "text": result.law.text,
+                    "outcome": result.outcome,
+                    "breaches": result.breaches,
+                    "first": result.first,
+                }
+                for result in self.laws
+            ],
+            "seconds": {str(servers): seconds for servers, seconds in self.seconds.items()},
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> Iterator[str]:
+        """Yield the report as a table."""
+        yield f"{self.policy}: {self.situations} situations"
+        for result in self.laws:
+            yield f"  {result.outcome:<8} {result.law.name:<15} {result.law.text}"
+            if result.breaches:
+                yield f"  {'':<8} {'':<15} {result.breaches} times; first: {result.first}"
+        if self.seconds:
+            yield "  time     " + "".join(f"{servers:>10}" for servers in self.seconds) + " servers"
+            cells = (
+                f"{'-':>10}" if seconds is None else f"{seconds * 1e3:>10.2f}"
+                for seconds in self.seconds.values()
+            )
+            yield "           " + "".join(cells) + " ms"
+
+
+def check_policy(
+    policy: Policy,
+    servers: Sequence[int] = SERVERS,
+    timed_servers: Sequence[int] = TIMED_SERVERS,
+    seed: int = 1,
+) -> PolicyReport:
+    """Try a policy in many situations, and measure its time.
+
+    Args:
+        policy: The policy.
+        servers: Sizes of the regions in which laws are tried.
+        timed_servers: Sizes, in ascending order, at which its time is measured.
+        seed: Seed of the demands.
+
+    Returns:
+        The report; the same laws are kept or broken for equal arguments.
+    """
+    first: dict[str, str] = {}
+    breaches = dict.fromkeys((law.name for law in LAWS), 0)
+    tried = list(
+        chain.from_iterable(
+            situations(size, seed, forwarding=bool(policy.forwards)) for size in servers
+        )
+    )
+    for situation in tried:
+        found: dict[str, str] = {}
+        for law, fault in broken(policy, situation):
+            found.setdefault(law.name, fault)
+        for name, fault in found.items():
+            breaches[name] += 1
+            first.setdefault(name, f"{fault} ({situation})")
+    laws = tuple(LawResult(law, breaches[law.name], first.get(law.name, "")) for law in LAWS)
+    works = all(result.outcome != "broken" for result in laws)
+    seconds = dict(_times(policy, timed_servers, seed)) if works else {}
+    return PolicyReport(str(policy.name), len(tried), laws, seconds)
+
+
+def _times(policy: Policy, servers: Sequence[int], seed: int) -> Iterator[tuple[int, float | None]]:
+    took_s = 0.0
+    for size in servers:
+        if took_s > _LONGEST_S:
+            yield size, None
+            continue
+        every = situations(size, seed, forwarding=bool(policy.forwards))
+        situation = next(one for one in every if one.kind == _TIMED_KIND)
+        took_s = _least_s(policy, situation)
+        yield size, took_s
+
+
+def _least_s(policy: Policy, situation: Situation) -> float:
+    """Return the least seconds of some calls; one call if that is long."""
+    least = float("inf")
+    for _ in range(_CALLS):
+        started_s = perf_counter()
+        circuits = policy.circuits(
+            situation.fabric, situation.region, situation.demand, situation.lit
+        )
+        policy.split(situation.fabric, situation.demand, circuits)
+        least = min(least, perf_counter() - started_s)
+        if least > _LONGEST_S / _CALLS:
+            break
+    return least
