@@ -17,6 +17,10 @@ as crc32). Each chunk of 128 KiB starts at another place in the block, which fol
 sender, receiver, path, collective and sequence number. The trailer's checksum combines the crc32 of
 all chunks; the checksum in the header identifies the block.
 
+Programs (`moefabric.agents.engine.programs`) send other payloads by the same connections: messages,
+whose bytes come from the memory of ranks. The receiver grants a message before it leaves, and
+results are verified at the end.
+
 A connection may lead over a relay: the agent of another server, which receives and sends it on
 (`moefabric.agents.engine.relays`). Its two ends see a connection as any other.
 """

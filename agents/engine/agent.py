@@ -13,6 +13,7 @@ from moefabric.agents.engine.collectives import Collectives
 from moefabric.agents.engine.connections import Connections, ConnectRequest
 from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.outgoing import SNDBUF
+from moefabric.agents.engine.programs import Programs
 from moefabric.agents.engine.requests import Fields, RefusedError, os_error_text, parse_request
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.tcp import Destination
@@ -28,6 +29,7 @@ class Agent:
         self.loop = self.resources.loop
         self.connections = Connections(self.resources)
         self.collectives = Collectives(self.resources, self.connections)
+        self.programs = Programs(self.resources, self.connections)
         self.dead_ranks: set[int] = set()
         self.subscribers: list[ControlChannel] = []
 
@@ -90,9 +92,32 @@ class Agent:
         return {"armed": self.collectives.arm(request, control.send)}
 
     def abandon(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
-        """End a collective that hasn't ended, and close connections that are in mid-transfer."""
+        """End a collective or run that hasn't ended; close connections that are in mid-transfer."""
         number = request.integer("collective", 0, (1 << 64) - 1)
-        return {"abandoned": self.collectives.abandon(number)}
+        abandoned = self.collectives.abandon(number) or self.programs.abandon(number)
+        return {"abandoned": abandoned}
+
+    def load(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
+        """Load a program of this server's ranks; see `moefabric.agents.engine.programs`."""
+        return self.programs.load(request)
+
+    def prepare(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
+        """Fill a program's inputs and expect the messages of a run."""
+        self.programs.prepare(request)
+        return {}
+
+    def start(self, control: ControlChannel, request: Fields) -> dict[str, Any]:
+        """Start a prepared run at its instant; an event reports its end."""
+        self.programs.start(request, control.send)
+        return {}
+
+    def verify(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
+        """Count the wrong numbers in the results of a program."""
+        return self.programs.verify(request)
+
+    def release(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
+        """Free the memory of a program."""
+        return {"released": self.programs.release(request.integer("program", 0, (1 << 64) - 1))}
 
     def rank(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
         """Report to all subscribers that the rank on a GPU has died or lives again."""
@@ -124,6 +149,7 @@ class Agent:
         """Close all data connections and the data port; end collectives with what has arrived."""
         self.connections.close()
         self.collectives.close()
+        self.programs.close()
         return {}
 
     def stop(self, control: ControlChannel, request: Fields) -> dict[str, Any]:
@@ -136,6 +162,7 @@ class Agent:
 OPERATIONS: dict[str, Callable[[Agent, ControlChannel, Fields], dict[str, Any] | None]] = {
     operation.__name__: operation for operation in (
         Agent.hello, Agent.clock, Agent.listen, Agent.connect, Agent.collective, Agent.abandon,
-        Agent.rank, Agent.stats, Agent.close, Agent.stop,
+        Agent.rank, Agent.stats, Agent.load, Agent.prepare, Agent.start, Agent.verify,
+        Agent.release, Agent.close, Agent.stop,
     )
 }  # fmt: skip

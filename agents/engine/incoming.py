@@ -11,6 +11,7 @@ from typing import Any
 from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.loop import BROKEN, IN, OUT
+from moefabric.agents.engine.messages import MessageTarget
 from moefabric.agents.engine.payload import Payload, transfer_seed
 from moefabric.agents.engine.relays import Relay
 from moefabric.agents.engine.resources import DataConnection, Resources
@@ -44,7 +45,7 @@ class IncomingConnection(DataConnection):
         self.outbox = b""
         self.greeting_crc = 0
         self.receive: Receive | None = None
-        self.payload = Payload(resources.pattern, 0, 0)
+        self.payload: Payload | MessageTarget = Payload(resources.pattern, 0, 0)
         self.wrong = ""
         resources.unnamed.add(self)
         self.loop.watch(sock.fileno(), IN, self.ready)
@@ -69,6 +70,7 @@ class IncomingConnection(DataConnection):
             return
         del resources.incoming[key]
         receives = resources.arrivals.expected_from(*key)
+        resources.messages.lost(key, why)
         if self.receive is not None:
             receives = [self.receive, *receives]
             if self.wrong:
@@ -114,7 +116,7 @@ class IncomingConnection(DataConnection):
         return count
 
     def _verify(self, buffer: bytearray, offset: int, count: int) -> int:
-        wrong = self.payload.verify(buffer, offset, count)
+        wrong = self.payload.accept(buffer, offset, count)
         if wrong is not None and not self.wrong:
             self.wrong = f"byte {wrong} of {self.payload.length} is not the one that was sent"
         assert self.receive is not None
@@ -171,6 +173,8 @@ class IncomingConnection(DataConnection):
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
             return
         header = wire.HEADER.unpack(raw)
+        if header is None and self._message(raw, now_ns):
+            return
         if header is None:
             self.lose(_out_of_step("header is corrupt, so bytes before it were"))
             return
@@ -188,6 +192,23 @@ class IncomingConnection(DataConnection):
             self.wrong = f"{self.peer} sends by another pattern than ours"
         self.receive, self.payload = receive, Payload(pattern, seed, length)
         self._expect(wire.padding(length) + wire.TRAILER.size, self._trailer)
+
+    def _message(self, raw: bytes, now_ns: int) -> bool:
+        """Begin to receive a message; return whether the header is one's."""
+        header = wire.MESSAGE.unpack(raw)
+        if header is None:
+            return False
+        run, number, length = header
+        receive = self.resources.messages.begin(run, number, (self.peer, self.path), length)
+        receive.first_ns = now_ns
+        self.wrong = receive.why
+        self.receive, self.payload = receive, receive.target
+        self._expect(wire.padding(length) + wire.TRAILER.size, self._trailer)
+        return True
+
+    def grant(self, run: int, number: int) -> None:
+        """Let the peer send a message of a program's run."""
+        self._send(wire.GRANT.pack(run, number))
 
     def _trailer(self, raw: bytes, now_ns: int) -> None:
         receive, payload = self.receive, self.payload

@@ -14,7 +14,8 @@ from typing import Any
 from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.loop import BROKEN, IN, OUT
-from moefabric.agents.engine.payload import Payload, transfer_seed
+from moefabric.agents.engine.messages import MessageSend
+from moefabric.agents.engine.payload import MessagePayload, Payload, transfer_seed
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.resources import DataConnection, Resources
 from moefabric.agents.engine.tcp import (
@@ -82,6 +83,7 @@ class OutgoingConnection(DataConnection):
         self.inbox = b""
         self.segment = 1
         self.retransmits = 0
+        self.is_paced = False
         try:
             self.sock = destination.start_connecting()
         except OSError as error:
@@ -201,6 +203,10 @@ class OutgoingConnection(DataConnection):
     def _handle_acknowledgement(self, raw: bytes) -> None:
         fields = wire.ACKNOWLEDGEMENT.unpack(raw)
         if fields is None:
+            grant = wire.GRANT.unpack(raw)
+            if grant is not None:
+                self.resources.messages.granted(*grant)
+                return
             loss = wire.LOSS.unpack(raw)
             text = loss[0].rstrip(b"\0").decode(errors="replace") if loss else ""
             relay = f"{self.destination.relay} {text}"
@@ -233,7 +239,8 @@ class OutgoingConnection(DataConnection):
         The kernel keeps the lower pace until something is acknowledged, so this sends an IDLE
         frame.
         """
-        if self.state == "up" and not self.queue and not self.unacknowledged:
+        if self.state == "up" and self.is_paced and not self.queue and not self.unacknowledged:
+            self.is_paced = False
             self.sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pacing_option(None))
             self.sock.send(wire.IDLE.pack(0, 0, 0, 0, 0))
 
@@ -254,26 +261,32 @@ class OutgoingConnection(DataConnection):
             self._finish(send, payload)
         return count
 
-    def _send_payload(self, payload: Payload, most: int) -> int:
+    def _send_payload(self, payload: Payload | MessagePayload, most: int) -> int:
         """Give the kernel payload of one frame or, far from both ends, of several; return its size.
 
         The first and the last frame are small.
         """
         end = frame_end(payload.position, payload.length, self.segment)
-        begin, size = payload.extent(min(most, end - payload.position))
-        pattern = self.resources.pattern
-        if payload.position and payload.remaining > TAIL:
-            return os.sendfile(self.sock.fileno(), pattern.fd, begin, size)
-        ends_frame = payload.position + size == end < payload.length
-        return self.sock.send(
-            pattern.view[begin : begin + size], socket.MSG_EOR if ends_frame else 0
-        )
+        most = min(most, end - payload.position)
+        if isinstance(payload, Payload) and payload.position and payload.remaining > TAIL:
+            begin, size = payload.extent(most)
+            return os.sendfile(self.sock.fileno(), payload.pattern.fd, begin, size)
+        part = payload.view(most)
+        ends_frame = payload.position + len(part) == end < payload.length
+        return self.sock.send(part, socket.MSG_EOR if ends_frame else 0)
 
-    def _begin(self, send: Send) -> Payload:
-        pacing = pacing_option(send.rate_bps)
-        self.sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pacing)
+    def _begin(self, send: Send) -> Payload | MessagePayload:
+        if send.rate_bps is not None or self.is_paced:
+            pacing = pacing_option(send.rate_bps)
+            self.sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pacing)
+            self.is_paced = send.rate_bps is not None
         if not self.unacknowledged:
             self.retransmits = total_retransmits(self.sock)
+        if isinstance(send, MessageSend):
+            send.frame = wire.MESSAGE.pack(send.collective, send.sequence, send.bytes)
+            send.first_ns = NOW()
+            send.payload = MessagePayload(send.content)
+            return send.payload
         name, pattern = self.resources.name, self.resources.pattern
         seed = transfer_seed(name, send.peer, send.path, send.collective, send.sequence)
         fields = send.collective, send.sequence, send.bytes, seed, pattern.identity
@@ -282,7 +295,7 @@ class OutgoingConnection(DataConnection):
         send.payload = Payload(pattern, seed, send.bytes)
         return send.payload
 
-    def _finish(self, send: Send, payload: Payload) -> None:
+    def _finish(self, send: Send, payload: Payload | MessagePayload) -> None:
         if not send.in_trailer:
             send.in_trailer = True
             trailer = wire.TRAILER.pack(send.bytes, send.sequence, payload.checksum)

@@ -7,6 +7,7 @@ import mmap
 import os
 import struct
 import zlib
+from collections.abc import Iterator
 from functools import lru_cache
 
 CHUNK = 128 * 1024
@@ -71,7 +72,12 @@ class Payload:
             tail = zlib.crc32(self.pattern.chunk(self.start(self.length // CHUNK))[:rest])
             self.checksum = zlib.crc32(struct.pack("!I", tail), self.checksum)
 
-    def verify(self, buffer: bytearray, offset: int, count: int) -> int | None:
+    def view(self, most: int) -> memoryview:
+        """Return the next bytes: up to `most`, of one chunk."""
+        begin, size = self.extent(most)
+        return self.pattern.view[begin : begin + size]
+
+    def accept(self, buffer: bytearray, offset: int, count: int) -> int | None:
         """Compare received bytes with the expected ones and advance the position.
 
         Args:
@@ -93,6 +99,42 @@ class Payload:
             self.advance(size)
             offset += size
         return wrong
+
+
+class MessagePayload:
+    """The bytes of a message that is sent, and the position in them.
+
+    Args:
+        content: The bytes, in the sender's buffer.
+    """
+
+    checksum = 0  # results are verified instead
+
+    def __init__(self, content: memoryview) -> None:
+        self.content, self.length, self.position = content, len(content), 0
+
+    @property
+    def remaining(self) -> int:
+        """Number of bytes after the position."""
+        return self.length - self.position
+
+    def view(self, most: int) -> memoryview:
+        """Return the next bytes, up to `most`."""
+        return self.content[self.position : self.position + most]
+
+    def advance(self, count: int) -> None:
+        """Advance by `count` bytes."""
+        self.position += count
+
+
+def pattern_parts(pattern: Pattern, seed: int, offset: int, size: int) -> Iterator[memoryview]:
+    """Yield `size` bytes of a seed's endless payload from an offset, in parts of one chunk each."""
+    payload = Payload(pattern, seed, offset + size)
+    while offset < payload.length:
+        payload.position = offset
+        part = payload.view(payload.remaining)
+        offset += len(part)
+        yield part
 
 
 def transfer_seed(sender: str, receiver: str, path: str, collective: int, sequence: int) -> int:

@@ -7,6 +7,7 @@ from abc import abstractmethod
 
 from moefabric.agents.engine.arrivals import Arrivals
 from moefabric.agents.engine.loop import CallbackOwner, Loop
+from moefabric.agents.engine.messages import Messages
 from moefabric.agents.engine.payload import shared_pattern
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.tcp import Destination
@@ -37,6 +38,7 @@ class Resources:
 
     Attributes:
         arrivals: The expected transfers.
+        messages: The runs of programs, which expect messages.
         incoming: Connections that peers opened, by peer and path.
         unnamed: Connections that peers opened without a greeting so far.
         relays: Connections from senders for whom this agent is a relay, by sender, receiver and
@@ -57,6 +59,7 @@ class Resources:
             "bytes_forwarded": 0,
         }
         self.arrivals = Arrivals(self.counters)
+        self.messages = Messages(self.counters)
         self.incoming: dict[tuple[str, str], DataConnection] = {}
         self.unnamed: set[DataConnection] = set()
         self.relays: dict[tuple[str, str, str], DataConnection] = {}

@@ -40,11 +40,13 @@ GREETING = struct.Struct("!4sII52x")  # magic, length and crc32 of the JSON obje
 GREETING_MAGIC = b"mfGr"
 # collective, sequence, length, seed, crc32 of the block
 HEADER = Frame(b"mfTx", "QIQII28x")  # a payload follows
+MESSAGE = Frame(b"mfMs", "QIQ36x")  # run, number, length; a message of a program follows
 IDLE = Frame(b"mfRe", "QIQII28x")  # a header that no payload follows
 # length, sequence, checksum; zeros before it fill the payload's line
 TRAILER = Frame(b"mfEn", "QII40x")
 # collective, sequence, verdict, segments that relays sent again
 ACKNOWLEDGEMENT = Frame(b"mfAn", "QIBI39x")
+GRANT = Frame(b"mfGo", "QI44x")  # run and number of a message that may be sent
 LONGEST_REASON = 56
 LOSS = Frame(b"mfLo", f"{LONGEST_REASON}s")  # in place of an acknowledgement: why a relay ends
 

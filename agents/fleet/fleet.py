@@ -149,7 +149,7 @@ class Fleet:
         for path in paths:
             address = "::" if ":" in path.address else "0.0.0.0"
             for server in path.servers - {path.src}:
-                requests[self._channel(server)] = "listen", {"address": address}
+                requests[self.channel(server)] = "listen", {"address": address}
         replies = request_all(requests, deadline_s)
         self.ports |= {dst: reply["port"] for dst, reply in replies.items()}
         self._paths |= {(path.src, path.dst, path.path): path for path in paths}
@@ -170,8 +170,8 @@ class Fleet:
             by_sender.setdefault(path.src, []).append(fields)
         requests: dict[Channel, tuple[str, Message]] = {}
         for src, destinations in by_sender.items():
-            fields = {"paths": destinations, "deadline_ns": self._their_time(src, until_ns)}
-            requests[self._channel(src)] = "connect", {**fields, **self._options}
+            fields = {"paths": destinations, "deadline_ns": self.their_time(src, until_ns)}
+            requests[self.channel(src)] = "connect", {**fields, **self._options}
         left_s = (until_ns - time.monotonic_ns()) / NS_PER_S
         return request_all(requests, max(0.0, left_s) + REPORT_S)
 
@@ -227,11 +227,11 @@ class Fleet:
             transfers[flow.dst]["receives"].append({"peer": flow.src, **common})
         requests: dict[Channel, tuple[str, Message]] = {}
         for name, sends_and_receives in transfers.items():
-            times = {"deadline_ns": self._their_time(name, until_ns)}
+            times = {"deadline_ns": self.their_time(name, until_ns)}
             if start_ns is not None:
-                times["start_ns"] = self._their_time(name, start_ns)
+                times["start_ns"] = self.their_time(name, start_ns)
             fields = {"collective": collective, **times, **sends_and_receives}
-            requests[self._channel(name)] = "collective", fields
+            requests[self.channel(name)] = "collective", fields
         return requests
 
     def collect(
@@ -242,8 +242,8 @@ class Fleet:
         Raises:
             ServerLossError: as soon as one of them, or a rank of its server, is lost.
         """
-        channels = [self._channel(name) for name in _servers(flows)]
-        relays = [self._channel(name) for name in self._relays(flows)]
+        channels = [self.channel(name) for name in _servers(flows)]
+        relays = [self.channel(name) for name in self._relays(flows)]
         if silent := self.liveness.wait(
             channels, lambda c: collective in c.reports, deadline_s, relays
         ):
@@ -266,7 +266,7 @@ class Fleet:
         until_ns = (time.monotonic_ns() if start_ns is None else start_ns) + duration_ns(deadline_s)
         relays = self._relays(flows)
         self.liveness.check_reachable([*_servers(flows), *relays])
-        forwarding = tuple(self._channel(relay) for relay in relays)
+        forwarding = tuple(self.channel(relay) for relay in relays)
         requests = {
             channel: channel.post(op, **fields)
             for channel, (op, fields) in self._requests(number, flows, start_ns, until_ns).items()
@@ -298,6 +298,10 @@ class Fleet:
     def wake(self) -> None:
         """End `wait_ended`; any thread may call it."""
         self._inflight.wake()
+
+    def new_number(self) -> int:
+        """Return a number that no collective, program or run has had before."""
+        return self._inflight.new_number()
 
     # --- losses ----------------------------------------------------------------------------------
 
@@ -377,10 +381,10 @@ class Fleet:
                 bytes=sent["moved"],
                 received_bytes=received["moved"],
                 rate_bps=flow.rate_bps,
-                first_sent_ns=self._our_time(flow.src, sent["first_ns"]),
-                last_sent_ns=self._our_time(flow.src, sent["last_ns"]),
-                first_received_ns=self._our_time(flow.dst, received["first_ns"]),
-                last_received_ns=self._our_time(flow.dst, received["last_ns"]),
+                first_sent_ns=self.our_time(flow.src, sent["first_ns"]),
+                last_sent_ns=self.our_time(flow.src, sent["last_ns"]),
+                first_received_ns=self.our_time(flow.dst, received["first_ns"]),
+                last_received_ns=self.our_time(flow.dst, received["last_ns"]),
                 retransmits=sent["retransmits"],
                 ok=sent["ok"] and received["ok"],
                 why=received["why"] or sent["why"],
@@ -394,24 +398,26 @@ class Fleet:
         paths = (self._paths.get((flow.src, flow.dst, flow.path)) for flow in flows)
         return sorted({path.relay for path in paths if path is not None and path.relay})
 
-    def _channel(self, name: str) -> Channel:
+    def channel(self, name: str) -> Channel:
+        """Return a server's control channel; raises AgentError if there is no such agent."""
         if name not in self.channels:
             servers = ", ".join(sorted(self.channels))
             raise AgentError(f"server {name} has no agent; there are {servers}")
         return self.channels[name]
 
     def _measure_clock(self, name: str) -> ClockOffset:
-        channel, exchanges = self._channel(name), []
+        channel, exchanges = self.channel(name), []
         for _ in range(CLOCK_EXCHANGES):
             sent_ns = time.monotonic_ns()
             their_ns = request_all({channel: ("clock", {})}, 5.0)[name]["monotonic_ns"]
             exchanges.append((sent_ns, their_ns, time.monotonic_ns()))
         return clock_offset(exchanges)
 
-    def _their_time(self, name: str, our_ns: int) -> int:
+    def their_time(self, name: str, our_ns: int) -> int:
+        """Return an instant on an agent's clock."""
         return our_ns + self.clocks[name].offset_ns
 
-    def _our_time(self, name: str, their_ns: int | None) -> int:
+    def our_time(self, name: str, their_ns: int | None) -> int:
         """Return an agent's instant on our clock; 0 for never."""
         return 0 if their_ns is None else their_ns - self.clocks[name].offset_ns
 
