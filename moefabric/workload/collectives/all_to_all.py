@@ -53,6 +53,5 @@ class WindowedAllToAll:
         return schedule_of(self.name, call, ranks)
 
 
-DIRECT: Final = WindowedAllToAll(None, "direct")
 PAIRWISE: Final = WindowedAllToAll(1, "pairwise")
 WINDOWED: Final = WindowedAllToAll()

@@ -1,0 +1,112 @@
+"""Recursive halving and doubling, and the dissemination barrier: steps between ranks 2^k apart.
+
+An all-reduce halves the bytes with each partner until each rank has the sums of a shard, and
+doubles them again (Rabenseifner; Thakur, Rabenseifner and Gropp, "Optimization of collective
+communication operations in MPICH", 2005, section 4.5). It sends as many bytes as a ring, in
+2 log2(n) rounds instead of 2 (n - 1). If the number of ranks is no power of two, the first ranks
+pair up: one of each pair adds the other's numbers, and gives it the sums in the end.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from moefabric.core.errors import SpecError
+from moefabric.workload.collectives.schedule import Call, Extent, Schedule, cut
+from moefabric.workload.collectives.steps import Numbers, RankSteps, schedule_of
+from moefabric.workload.execution_graph import CollectiveKind
+
+
+class HalvingDoubling:
+    """All-reduce of any number of ranks; reduce-scatter and all-gather of a power of two."""
+
+    name = "halving-doubling"
+    kinds: Sequence[CollectiveKind] = ("all_reduce", "reduce_scatter", "all_gather")
+
+    def schedule(self, call: Call) -> Schedule:
+        """Return the steps of an all-reduce, a reduce-scatter or an all-gather.
+
+        Raises:
+            SpecError: If the last two are of a number of ranks that is no power of two.
+        """
+        ranks = [RankSteps() for _ in range(call.ranks)]
+        power = 1 << (call.ranks.bit_length() - 1)
+        pairs = call.ranks - power
+        if pairs and call.kind != "all_reduce":
+            fault = f"{call.ranks} ranks are no power of two; ring does any number"
+            raise SpecError([(f"schedule {self.name}, {call.kind}", fault)])
+        whole = Extent("output", 0, call.size)
+        for even in range(0, 2 * pairs, 2):
+            ranks[even].send(even + 1, whole, "fold")
+            ranks[even + 1].receive_add(even, whole, "fold")
+        active = [*range(1, 2 * pairs, 2), *range(2 * pairs, call.ranks)]
+        if call.kind == "all_reduce":
+            shards = cut(whole, power, call.element)
+        else:
+            shards = tuple(call.shard(rank) for rank in range(power))
+        if call.kind != "all_gather":
+            _halve(ranks, active, shards)
+        if call.kind != "reduce_scatter":
+            _double(ranks, active, shards)
+        for even in range(0, 2 * pairs, 2):
+            ranks[even + 1].send(even, whole, "unfold")
+            ranks[even].receive(even + 1, whole, "unfold")
+        return schedule_of(self.name, call, ranks)
+
+
+def _halve(ranks: Sequence[RankSteps], active: Sequence[int], shards: Sequence[Extent]) -> None:
+    """Add the steps by which each active rank gets the sums of its shard."""
+    distance = len(active) // 2
+    while distance:
+        for place, rank in enumerate(active):
+            partner = active[place ^ distance]
+            own = _block(shards, place, distance)
+            ranks[rank].send(partner, _block(shards, place ^ distance, distance), "halving")
+            ranks[rank].receive_add(partner, own, "halving")
+        distance //= 2
+
+
+def _double(ranks: Sequence[RankSteps], active: Sequence[int], shards: Sequence[Extent]) -> None:
+    """Add the steps by which each active rank gets the shards of all."""
+    distance = 1
+    while distance < len(active):
+        for place, rank in enumerate(active):
+            partner = active[place ^ distance]
+            ranks[rank].send(partner, _block(shards, place, distance), "doubling")
+            other = _block(shards, place ^ distance, distance)
+            ranks[rank].receive(partner, other, "doubling")
+        distance *= 2
+
+
+def _block(shards: Sequence[Extent], place: int, size: int) -> Extent:
+    """Return the aligned block of `size` shards that holds a shard."""
+    first = place - place % size
+    start = shards[first]
+    return Extent(start.buffer, start.offset, shards[first + size - 1].end - start.offset)
+
+
+class Dissemination:
+    """A barrier in log2(n) rounds, each of one byte to the rank 2^round further on.
+
+    Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988.
+    """
+
+    name = "dissemination"
+    kinds: Sequence[CollectiveKind] = ("barrier",)
+
+    def schedule(self, call: Call) -> Schedule:
+        """Return the steps of a barrier."""
+        ranks = [RankSteps() for _ in range(call.ranks)]
+        rounds = (call.ranks - 1).bit_length()
+        for rank, steps in enumerate(ranks):
+            arrived: Numbers = ()
+            for turn in range(rounds):
+                distance = 1 << turn
+                token = Extent("scratch", 0, 1)
+                steps.send((rank + distance) % call.ranks, token, "barrier", after=arrived)
+                source = (rank - distance) % call.ranks
+                arrived += steps.receive(source, Extent("scratch", 1 + turn, 1), "barrier")
+        return schedule_of(self.name, call, ranks, [1 + rounds] * call.ranks)
+
+
+HALVING_DOUBLING: Final = HalvingDoubling()
+DISSEMINATION: Final = Dissemination()

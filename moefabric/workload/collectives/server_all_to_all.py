@@ -1,0 +1,249 @@
+"""All-to-alls that know servers: MixNet's five steps, and the hierarchical one of Tutel.
+
+Both gather bytes within the sender's server, send few large messages between servers, and scatter
+within the receiver's server.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from moefabric.core.errors import SpecError
+from moefabric.workload.collectives.schedule import Call, Extent, Schedule, Via, cut
+from moefabric.workload.collectives.steps import RankSteps, schedule_of
+from moefabric.workload.execution_graph import CollectiveKind
+
+
+@dataclass(frozen=True)
+class _Fragment:
+    """Bytes that a rank owes another: `size` bytes from an offset of their part."""
+
+    source: int
+    target: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class _Message:
+    """The fragments that one rank sends another between servers, in order."""
+
+    sender: int
+    receiver: int
+    via: Via
+    fragments: tuple[_Fragment, ...]
+
+
+class MixNetAllToAll:
+    """The all-to-all of MixNet (section 5.3 of the paper, figure 8).
+
+    1. For each other server, the ranks whose NICs have a circuit to it are the delegates; without
+       a circuit, ranks with a NIC on the EPS are.
+    2. `gather`: ranks send their bytes for that server to its delegates, evenly over circuits.
+    3. `inter-host`: delegates send over circuits and the EPS at the same time.
+    4. `intra-host`: meanwhile, ranks of a server exchange their own bytes.
+    5. `scatter`: delegates send what arrived to the ranks that it is for.
+
+    A delegate's own bytes are copied, and single ones are sent as they lie.
+    """
+
+    name = "mixnet"
+    kinds: Sequence[CollectiveKind] = ("all_to_all",)
+
+    def schedule(self, call: Call) -> Schedule:
+        """Return the steps of an all-to-all."""
+        ranks = [RankSteps() for _ in range(call.ranks)]
+        scratch = [0] * call.ranks
+        gathered: list[list[int]] = [[] for _ in ranks]
+        for message in _messages(call):
+            block, arrived = _blocks(call, message, scratch)
+            for fragment, place in zip(message.fragments, _places(message, block), strict=True):
+                source, part = fragment.source, _input(call, fragment)
+                if source != message.sender:
+                    gathered[source] += ranks[source].send(message.sender, part, "gather")
+                    ranks[message.sender].receive(source, place, "gather")
+                elif place != part:
+                    ranks[source].copy(part, place, "gather")
+            ranks[message.sender].send(message.receiver, block, "inter-host", via=message.via)
+            ranks[message.receiver].receive(message.sender, arrived, "inter-host")
+            for fragment, place in zip(message.fragments, _places(message, arrived), strict=True):
+                target, part = fragment.target, _output(call, fragment)
+                if target != message.receiver:
+                    ranks[message.receiver].send(target, place, "scatter")
+                    ranks[target].receive(message.receiver, part, "scatter")
+                elif place != part:
+                    ranks[target].copy(place, part, "scatter")
+        for rank in range(call.ranks):
+            ranks[rank].copy(call.input_part(rank, rank), call.output_part(rank, rank), "local")
+            for peer in range(call.ranks):
+                if peer != rank and call.server(peer) == call.server(rank):
+                    after = tuple(gathered[rank])
+                    ranks[rank].send(peer, call.input_part(rank, peer), "intra-host", after=after)
+                    ranks[peer].receive(rank, call.output_part(peer, rank), "intra-host")
+        return schedule_of(self.name, call, ranks, scratch)
+
+
+def _input(call: Call, fragment: _Fragment) -> Extent:
+    part = call.input_part(fragment.source, fragment.target)
+    return part.part(fragment.offset, fragment.size)
+
+
+def _output(call: Call, fragment: _Fragment) -> Extent:
+    part = call.output_part(fragment.target, fragment.source)
+    return part.part(fragment.offset, fragment.size)
+
+
+def _blocks(call: Call, message: _Message, scratch: list[int]) -> tuple[Extent, Extent]:
+    """Return where a message leaves from and arrives; take room in the scratch buffers."""
+    size = sum(fragment.size for fragment in message.fragments)
+    single = message.fragments[0]
+    blocks = []
+    for rank, own, extent in (
+        (message.sender, single.source, _input(call, single)),
+        (message.receiver, single.target, _output(call, single)),
+    ):
+        if len(message.fragments) == 1 and rank == own:
+            blocks.append(extent)
+        else:
+            blocks.append(Extent("scratch", scratch[rank], size))
+            scratch[rank] += size
+    return blocks[0], blocks[1]
+
+
+def _places(message: _Message, block: Extent) -> Iterator[Extent]:
+    """Yield the range of each fragment within the block of its message."""
+    offset = 0
+    for fragment in message.fragments:
+        yield block.part(offset, fragment.size)
+        offset += fragment.size
+
+
+def _messages(call: Call) -> Iterator[_Message]:
+    """Yield the messages between servers: over the circuits of a pair, or over the EPS."""
+    members = _members(call)
+    eps = {
+        server: [rank for rank in ranks if not call.eps_ranks or rank in call.eps_ranks] or ranks
+        for server, ranks in members.items()
+    }
+    for one, sources in members.items():
+        for other, targets in members.items():
+            owed = [
+                _Fragment(source, target, 0, call.sizes[source][target])
+                for source in sources
+                for target in targets
+                if call.sizes[source][target]
+            ]
+            if one == other or not owed:
+                continue
+            if ends := call.circuits.get((one, other)):
+                for (sender, receiver), own in zip(ends, _divided(owed, len(ends)), strict=True):
+                    if own:
+                        yield _Message(sender, receiver, "light", tuple(own))
+                continue
+            by_ranks: defaultdict[tuple[int, int], list[_Fragment]] = defaultdict(list)
+            for fragment in owed:
+                sender = _delegate(fragment.source, sources, eps[one])
+                receiver = _delegate(fragment.target, targets, eps[other])
+                by_ranks[sender, receiver].append(fragment)
+            for (sender, receiver), own in by_ranks.items():
+                yield _Message(sender, receiver, "eps", tuple(own))
+
+
+def _members(call: Call) -> dict[int, list[int]]:
+    """Return the ranks of each server."""
+    members: defaultdict[int, list[int]] = defaultdict(list)
+    for rank in range(call.ranks):
+        members[call.server(rank)].append(rank)
+    return dict(members)
+
+
+def _delegate(rank: int, ranks: Sequence[int], delegates: Sequence[int]) -> int:
+    """Return a rank if it is a delegate, or else the delegate that its position gives."""
+    return rank if rank in delegates else delegates[ranks.index(rank) % len(delegates)]
+
+
+def _divided(fragments: Iterable[_Fragment], parts: int) -> list[list[_Fragment]]:
+    """Divide fragments into parts of equal bytes; a fragment may go to several parts."""
+    owed = list(fragments)
+    divided: list[list[_Fragment]] = []
+    place, taken = 0, 0
+    for part in cut(Extent("input", 0, sum(fragment.size for fragment in owed)), parts, 1):
+        own: list[_Fragment] = []
+        room = part.size
+        while room:
+            fragment = owed[place]
+            size = min(room, fragment.size - taken)
+            own.append(_Fragment(fragment.source, fragment.target, taken, size))
+            room, taken = room - size, taken + size
+            if taken == fragment.size:
+                place, taken = place + 1, 0
+        divided.append(own)
+    return divided
+
+
+class HierarchicalAllToAll:
+    """The two-dimensional hierarchical all-to-all of Tutel (MLSys 2023, section 4.3).
+
+    `intra-host`: rank j of a server gets all bytes of its server that go to ranks j of servers.
+    `inter-host`: ranks j exchange one message for each pair of servers, as soon as it is complete.
+    """
+
+    name = "hierarchical"
+    kinds: Sequence[CollectiveKind] = ("all_to_all",)
+
+    def schedule(self, call: Call) -> Schedule:
+        """Return the steps of an all-to-all.
+
+        Raises:
+            SpecError: If servers differ in their numbers of ranks, or ranks of a server are not
+                neighbours.
+        """
+        members = list(_members(call).values())
+        width = len(members[0])
+        if [rank for ranks in members for rank in ranks] != list(range(call.ranks)) or any(
+            len(ranks) != width for ranks in members
+        ):
+            fault = "each server needs the same number of ranks, with neighbouring numbers"
+            raise SpecError([(f"schedule {self.name}", fault)])
+        ranks = [RankSteps() for _ in range(call.ranks)]
+        scratch = [0] * call.ranks
+        for own in members:
+            for local, carrier in enumerate(own):
+                for others in members:
+                    self._to_server(call, ranks, own, carrier, others[local], scratch)
+        return schedule_of(self.name, call, ranks, scratch)
+
+    def _to_server(
+        self,
+        call: Call,
+        ranks: Sequence[RankSteps],
+        own: Sequence[int],
+        carrier: int,
+        target: int,
+        scratch: list[int],
+    ) -> None:
+        """Add the steps from all ranks of a server, by one of them, to a rank."""
+        block = Extent("scratch", scratch[carrier], sum(call.sizes[rank][target] for rank in own))
+        if carrier == target:
+            block = Extent("output", call.output_part(target, own[0]).offset, block.size)
+        else:
+            scratch[carrier] += block.size
+        offset = 0
+        for rank in own:
+            part = call.input_part(rank, target)
+            place = block.part(offset, part.size)
+            offset += part.size
+            if rank == carrier:
+                ranks[rank].copy(part, place, "local")
+            else:
+                ranks[rank].send(carrier, part, "intra-host")
+                ranks[carrier].receive(rank, place, "intra-host")
+        if carrier != target:
+            ranks[carrier].send(target, block, "inter-host")
+            start = call.output_part(target, own[0]).offset
+            ranks[target].receive(carrier, Extent("output", start, block.size), "inter-host")
+
+
+MIXNET: Final = MixNetAllToAll()
+HIERARCHICAL: Final = HierarchicalAllToAll()
