@@ -1,4 +1,4 @@
-"""Command line of the controllers: `python -m controller --help`."""
+"""Command line of the controllers: `python -m moefabric.controller --help`."""
 
 import argparse
 import logging
@@ -12,7 +12,7 @@ from moefabric.core.errors import ControlError, MoefabricError
 def main(arguments: list[str] | None = None) -> int:
     """Run controllers until SIGTERM; return 0, or 1 after printing a fault in one line."""
     parser = argparse.ArgumentParser(
-        prog="python -m controller", description="Control a fabric's switches."
+        prog="python -m moefabric.controller", description="Control a fabric's switches."
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--run-dir", type=Path, metavar="DIR", help="a fabric's run directory")

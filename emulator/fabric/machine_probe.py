@@ -1,18 +1,19 @@
 """Checks for `moefabric doctor`: tries what a fabric needs on this machine, and gives remedies."""
 
-import importlib.util
 import os
 import shutil
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
 from moefabric.core.errors import CommandFailedError, FabricError
 from moefabric.emulator.crossbar.selection import choose_crossbar
 from moefabric.emulator.fabric import datapath, ovs
+from moefabric.emulator.fabric.mininet_package import mininet_spec
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.command import run
 
@@ -152,15 +153,22 @@ def _socket_buffers() -> tuple[bool, str]:
 
 
 def _mininet() -> tuple[bool, str]:
-    exists = importlib.util.find_spec("mininet") is not None
-    return exists, "imports" if exists else "no such module"
+    spec = mininet_spec()
+    return spec is not None, str(spec.origin) if spec else "no such module"
+
+
+def _framework() -> tuple[bool, str]:
+    for distribution in ("ryu", "os-ken"):
+        with suppress(PackageNotFoundError):
+            return True, f"{distribution} {version(distribution)}"
+    return False, "neither Ryu nor os-ken is installed"
 
 
 def _docker() -> tuple[bool, str]:
-    version = ""
+    engine = ""
     with suppress(CommandFailedError):
-        version = run(["docker", "version", "--format", "{{.Server.Version}}"], timeout_s=5).strip()
-    return bool(version), f"engine {version}" if version else "no Docker engine answers"
+        engine = run(["docker", "version", "--format", "{{.Server.Version}}"], timeout_s=5).strip()
+    return bool(engine), f"engine {engine}" if engine else "no Docker engine answers"
 
 
 def _cgroups() -> tuple[bool, str]:
@@ -190,7 +198,8 @@ _CHECKS: Final = (
     ),
     _Check("cores", _cores, "with one core the fidelity verdict is seldom a pass"),
     _Check("memory", _memory, f"{_MIN_MB} MB are enough for 4 servers"),
-    _Check("Mininet", _mininet, "apt install mininet, and a venv with --system-site-packages"),
+    _Check("controllers' framework", _framework, "pip install 'moefabric[fabric]'"),
+    _Check("Mininet", _mininet, "apt install mininet"),
     _Check(
         "Mininet's helpers",
         _programs("mnexec", "ifconfig", "bash"),

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from moefabric.emulator.fabric import mininet_package  # noqa: F401 - finds Debian's Mininet
+
+# isort: split
 from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Node, Switch

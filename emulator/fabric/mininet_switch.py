@@ -12,6 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
+from moefabric.emulator.fabric import mininet_package  # noqa: F401 - finds Debian's Mininet
+
+# isort: split
 from mininet.node import Switch
 
 from moefabric.core.errors import FabricError, UnsupportedError

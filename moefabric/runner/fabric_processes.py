@@ -17,7 +17,7 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
     each server an agent.
     """
     fabric = wiring.fabric
-    controllers = (sys.executable, "-m", "controller", "--run-dir", str(run_dir.path))
+    controllers = (sys.executable, "-m", "moefabric.controller", "--run-dir", str(run_dir.path))
     device = prefork_argv("moefabric.emulator.ocs.__main__")
     engine = prefork_argv("moefabric.agents.engine.main", bare=True)
     processes = [ProcessSpec("controllers", OUTER, controllers, role=ProcessRole.CONTROLLER)]

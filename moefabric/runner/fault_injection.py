@@ -135,6 +135,6 @@ def _controller_pid(pid: int) -> int:
     The id of a controller in another container may belong to another process here.
     """
     argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    if (b"-m", b"controller") not in pairwise(argv):
+    if (b"-m", b"moefabric.controller") not in pairwise(argv):
         raise ProcessLookupError(f"process {pid} is no controller")
     return pid

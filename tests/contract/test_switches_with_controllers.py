@@ -74,7 +74,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     run.wiring_file.write_text(FabricWiring(FABRIC, management).to_json())
     with ExitStack() as undo:
         undo.enter_context(scpi_device(FABRIC, (management.ocs_address(REGION), SCPI_PORT)))
-        argv = [sys.executable, "-m", "controller", "--run-dir", str(run.path)]
+        argv = [sys.executable, "-m", "moefabric.controller", "--run-dir", str(run.path)]
         controllers = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
         undo.callback(end, controllers)
         interfaces = MemoryInterfaces()

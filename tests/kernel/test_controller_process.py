@@ -166,7 +166,7 @@ def test_address_in_use_is_reported_in_one_line(real: Lab) -> None:
     address = MANAGEMENT.openflow_endpoint(REGION)
     Deadline.after(15).wait_for(lambda: listens(address), "the first controller")
     result = subprocess.run(
-        [sys.executable, "-m", "controller", *words],
+        [sys.executable, "-m", "moefabric.controller", *words],
         capture_output=True,
         text=True,
         timeout=20,

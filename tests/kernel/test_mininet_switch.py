@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]
 RYU = """
-import moefabric.controller.southbound.openflow.ryu_compat
+import moefabric.controller.southbound.openflow.framework
 import sys
 from ryu.cmd.manager import main
 main(sys.argv[1:])

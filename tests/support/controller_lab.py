@@ -118,11 +118,11 @@ class Lab:
         written.rename(self.run.wiring_file)
 
     def start_controllers(self, *words: str) -> "subprocess.Popen[bytes]":
-        """Start the controllers by `python -m controller --run-dir`, or with other arguments."""
+        """Start the controllers of a run directory, or with other arguments."""
         command = [
             sys.executable,
             "-m",
-            "controller",
+            "moefabric.controller",
             *(words or ("--run-dir", str(self.run.path))),
         ]
         return self._process(command, {})

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from moefabric.controller.southbound.openflow import ryu_compat  # noqa: F401 - must precede Ryu
+from moefabric.controller.southbound.openflow import framework  # noqa: F401 - before Ryu
 
 # isort: split
 from ryu.ofproto import ofproto_parser

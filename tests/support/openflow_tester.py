@@ -6,7 +6,7 @@ ends itself by SIGTERM.
 
 import sys
 
-from moefabric.controller.southbound.openflow import ryu_compat  # noqa: F401 - must precede Ryu
+from moefabric.controller.southbound.openflow import framework  # noqa: F401 - before Ryu
 
 # isort: split
 from ryu.cmd import manager

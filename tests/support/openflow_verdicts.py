@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from moefabric.controller.southbound.openflow import ryu_compat  # noqa: F401 - must precede Ryu
+from moefabric.controller.southbound.openflow import framework  # noqa: F401 - before Ryu
 
 # isort: split
 from ryu.ofproto import ofproto_v1_3 as of

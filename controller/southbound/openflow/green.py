@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Generic, TypeVar
 
-from moefabric.controller.southbound.openflow import ryu_compat  # noqa: F401 - before Eventlet
+from moefabric.controller.southbound.openflow import framework  # noqa: F401 - before Eventlet
 
 # isort: split
 import eventlet

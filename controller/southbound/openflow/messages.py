@@ -5,25 +5,22 @@ Their transaction numbers are set when they are sent.
 
 from typing import Any, Final
 
-from moefabric.controller.southbound.openflow import ryu_compat  # noqa: F401 - before Ryu
+from moefabric.controller.southbound.openflow import framework
 from moefabric.controller.southbound.openflow.flow_entries import (
     ARP_PRIORITY,
     PROBE_PRIORITY,
     FlowEntry,
 )
-
-# isort: split
-from ryu.ofproto import ofproto_v1_3 as of
-from ryu.ofproto import ofproto_v1_3_parser as parser
-from ryu.ofproto.ofproto_protocol import ProtocolDesc
-
 from moefabric.core.topology import HOST_PORT
+
+of = framework.module("ofproto.ofproto_v1_3")
+parser = framework.module("ofproto.ofproto_v1_3_parser")
 
 COOKIE_BITS: Final = 64
 _ETH_ARP, _ETH_IP = 0x0806, 0x0800
 
 
-_ANY_SWITCH: Final = ProtocolDesc(of.OFP_VERSION)
+_ANY_SWITCH: Final = framework.module("ofproto.ofproto_protocol").ProtocolDesc(of.OFP_VERSION)
 """Stands for the connection that Ryu's messages are made for."""
 
 

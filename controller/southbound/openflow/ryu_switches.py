@@ -13,28 +13,25 @@ from itertools import chain
 from random import SystemRandom
 from typing import Any
 
-from moefabric.controller.southbound.openflow import arp, green, light_probe, messages
+from moefabric.controller.southbound.openflow import arp, framework, green, light_probe, messages
 from moefabric.controller.southbound.openflow.flow_entries import (
     RuleCounter,
     flow_entry,
     ordered_rules,
 )
-
-# isort: split
-from ryu import cfg
-from ryu.base.app_manager import AppManager, RyuApp
-from ryu.controller import ofp_event
-from ryu.controller.controller import datapath_connection_factory
-from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
-from ryu.controller.ofp_handler import OFPHandler
-from ryu.ofproto import ofproto_v1_3 as of
-from ryu.ofproto import ofproto_v1_3_parser as parser
-
 from moefabric.core.errors import ControlError, UnconfirmedError
 from moefabric.core.rules import Rule, RuleChange
 from moefabric.core.topology import Fabric
 
-logging.getLogger("ryu").setLevel(logging.WARNING)  # its INFO messages name its own parts
+of = messages.of
+parser = messages.parser
+ofp_event = framework.module("controller.ofp_event")
+handler = framework.module("controller.handler")
+app_manager = framework.module("base.app_manager")
+Application: Any = app_manager.RyuApp if framework.NAME == "ryu" else app_manager.OSKenApp
+IN_USE, DEAD = handler.MAIN_DISPATCHER, handler.DEAD_DISPATCHER  # states of a connection
+
+logging.getLogger(framework.NAME).setLevel(logging.WARNING)  # its INFO messages name its own parts
 
 
 @dataclass
@@ -56,7 +53,7 @@ class _Batch:
     errors: list[str] = field(default_factory=list)
 
 
-class RyuEventHandler(RyuApp):
+class RyuEventHandler(Application):
     """Hands Ryu's events to the switches' controller."""
 
     OFP_VERSIONS = [of.OFP_VERSION]  # noqa: RUF012 - Ryu looks for a list
@@ -65,15 +62,15 @@ class RyuEventHandler(RyuApp):
         super().__init__()
         self._switches = switches
 
-    @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
+    @handler.set_ev_cls(ofp_event.EventOFPStateChange, [IN_USE, DEAD])
     def state_changed(self, event: Any) -> None:
         """Handle a switch that connects or disconnects."""
-        if event.state == MAIN_DISPATCHER:
+        if event.state == IN_USE:
             self._switches.connected(event.datapath)
         else:
             self._switches.disconnected(event.datapath)
 
-    @set_ev_cls(
+    @handler.set_ev_cls(
         [
             ofp_event.EventOFPBarrierReply,
             ofp_event.EventOFPErrorMsg,
@@ -81,7 +78,7 @@ class RyuEventHandler(RyuApp):
             ofp_event.EventOFPPacketIn,
             ofp_event.EventOFPPortStatus,
         ],
-        MAIN_DISPATCHER,
+        IN_USE,
     )
     def message_received(self, event: Any) -> None:
         """Handle a message of a connected switch."""
@@ -127,13 +124,16 @@ class RyuSwitches:
 
     def listen(self, address: tuple[str, int]) -> None:
         """Accept the switches' connections; raise ControlError if the address is in use."""
-        cfg.CONF(args=[], project="ryu", default_config_files=[])
+        cfg = framework.module("cfg")
+        cfg.CONF(args=[], project=framework.NAME, default_config_files=[])
         cfg.CONF.set_override("echo_request_interval", 5.0)
         cfg.CONF.set_override("maximum_unreplied_echo_requests", 3)
-        manager = AppManager.get_instance()
-        for app in (manager.instantiate(RyuEventHandler, self), manager.instantiate(OFPHandler)):
-            RyuApp.start(app)  # OFPHandler.start would listen by itself and hide its errors
-        green.serve_connections(address, "switches", datapath_connection_factory)
+        manager = app_manager.AppManager.get_instance()
+        ofp_handler = framework.module("controller.ofp_handler").OFPHandler
+        for app in (manager.instantiate(RyuEventHandler, self), manager.instantiate(ofp_handler)):
+            Application.start(app)  # OFPHandler.start would listen by itself and hide its errors
+        connections = framework.module("controller.controller")
+        green.serve_connections(address, "switches", connections.datapath_connection_factory)
 
     @property
     def ready(self) -> tuple[str, ...]:

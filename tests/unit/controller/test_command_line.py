@@ -9,7 +9,7 @@ import pytest
 
 def controller(*arguments: str) -> tuple[int, str, str]:
     result = subprocess.run(
-        [sys.executable, "-m", "controller", *arguments],
+        [sys.executable, "-m", "moefabric.controller", *arguments],
         capture_output=True,
         text=True,
         timeout=30,

@@ -269,7 +269,7 @@ def test_unfinished_line_of_the_failure_log_is_left_out(tmp_path: Path) -> None:
     ("name", "said"),
     [
         pytest.param("sleeping", "is no controller", id="somebody-elses-number"),
-        pytest.param("controller", "", id="a-controller's"),
+        pytest.param("moefabric.controller", "", id="a-controller's"),
     ],
 )
 def test_inject_signals_controllers_only(tmp_path: Path, name: str, said: str) -> None:
@@ -279,7 +279,11 @@ def test_inject_signals_controllers_only(tmp_path: Path, name: str, said: str) -
         FabricWiring(fabric(), ManagementNetwork("198.18.0.0/24")),
     )
     run_dir.wiring_file.write_text(wired.to_json())
-    (tmp_path / f"{name}.py").write_text("import sys; print(flush=True); sys.stdin.read()")
+    program = tmp_path.joinpath(*name.split(".")).with_suffix(".py")
+    program.parent.mkdir(exist_ok=True)
+    if program.parent != tmp_path:
+        (program.parent / "__init__.py").touch()
+    program.write_text("import sys; print(flush=True); sys.stdin.read()")
     file = run_dir.controller_pid_file(wired.fabric.regions[0])
     file.parent.mkdir()
     told = subprocess.PIPE
