@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from moefabric.core.errors import TraceError
 
-MAX_BYTES: Final = 1 << 30
+MAX_BYTES: Final = 512 << 20
 """Bytes of a binary or text trace, decompressed."""
 MAX_JSON_BYTES: Final = 256 << 20
 """Bytes of a JSON document, decompressed; Python needs up to about ten times as much for it."""

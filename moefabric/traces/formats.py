@@ -1,10 +1,10 @@
 """What readers and writers of traces have in common, and the choice of a reader by the content."""
 
 from collections.abc import Iterable
-from importlib import import_module
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
+from moefabric.config.plugins import TRACE_READERS, TRACE_WRITERS, load_plugin, plugin_names
 from moefabric.core.errors import TraceError
 from moefabric.traces.files import first_file, read_head
 from moefabric.workload.execution_graph import ExecutionGraph
@@ -55,50 +55,67 @@ class TraceWriter(Protocol):
         ...
 
 
-READERS: Final[dict[str, str]] = {
-    "goal": "moefabric.traces.goal:GoalReader",
-    "cm": "moefabric.traces.connection_matrix:ConnectionMatrixReader",
-}
-"""Readers of this package, `module:Class` by name."""
-
-
-def built_in_readers() -> list[TraceReader]:
-    """Return the readers of this package."""
-    return [_load(reference) for reference in READERS.values()]
-
-
-def _load(reference: str) -> TraceReader:
-    module, _, name = reference.partition(":")
-    reader: TraceReader = getattr(import_module(module), name)()
-    return reader
-
-
 def read_trace(
-    path: Path, readers: Iterable[TraceReader] | None = None
+    path: Path, form: str = "", readers: Iterable[TraceReader] | None = None
 ) -> ExecutionGraph | GatingTrace:
     """Read a trace in the format that its content shows.
 
     Args:
         path: A file, a folder, or the prefix of the files of all ranks.
-        readers: The readers to choose from; by default all that are built in.
+        form: Name of the format, or `package.module:Name` of a reader; empty to tell it by the
+            content.
+        readers: The readers to choose from by content; by default all that are registered.
 
     Raises:
         TraceError: If no reader or more than one knows the content, or the trace is broken.
+        SpecError: If there is no such format.
     """
-    return trace_reader(path, readers).read(path)
+    reader = named_reader(form) if form else trace_reader(path, readers)
+    return reader.read(path)
 
 
 def trace_reader(path: Path, readers: Iterable[TraceReader] | None = None) -> TraceReader:
-    """Return the reader of a trace.
+    """Return the reader of a trace by its content.
+
+    Args:
+        path: A file, a folder, or the prefix of the files of all ranks.
+        readers: The readers to choose from; by default all that are registered.
 
     Raises:
         TraceError: If no reader or more than one knows the content.
     """
-    choice = list(built_in_readers() if readers is None else readers)
+    names = plugin_names(TRACE_READERS)
+    choice = list(map(named_reader, names) if readers is None else readers)
     head = read_head(first_file(path))
     matching = [reader for reader in choice if reader.matches(path, head)]
     if len(matching) == 1:
         return matching[0]
-    names = ", ".join(reader.name for reader in matching or choice)
+    known = ", ".join(reader.name for reader in matching or choice)
     fault = "could be any of" if matching else "the content is in no known format; known are"
-    raise TraceError(path, "", f"{fault} {names}")
+    raise TraceError(path, "", f"{fault} {known}")
+
+
+def named_reader(form: str) -> TraceReader:
+    """Return the reader of a format.
+
+    Args:
+        form: Name of the format, or `package.module:Name`.
+
+    Raises:
+        SpecError: If there is no such reader.
+    """
+    reader: TraceReader = load_plugin(TRACE_READERS, form, TraceReader)
+    return reader
+
+
+def named_writer(form: str) -> TraceWriter:
+    """Return the writer of a format.
+
+    Args:
+        form: Name of the format, or `package.module:Name`.
+
+    Raises:
+        SpecError: If there is no such writer.
+    """
+    writer: TraceWriter = load_plugin(TRACE_WRITERS, form, TraceWriter)
+    return writer

@@ -120,9 +120,11 @@ class ExecutionGraph:
                 yield f"{place}: group {node.group} does not have rank {rank}, or no collective"
             elif node.splits and (len(node.splits), sum(node.splits)) != (len(members), node.size):
                 yield f"{place}: splits do not add up to {node.size} bytes to {len(members)} ranks"
-        yield from self._cycle_faults(rank, nodes)
+        yield from self.order_faults(rank)
 
-    def _cycle_faults(self, rank: int, nodes: tuple[Node, ...]) -> Iterator[str]:
+    def order_faults(self, rank: int) -> Iterator[str]:
+        """Yield what keeps operations of a rank waiting for ever, a sentence."""
+        nodes = self.ranks[rank]
         waits = {node.number: set(node.after) for node in nodes}
         last: dict[int, int] = {}
         followers: dict[int, list[int]] = {}

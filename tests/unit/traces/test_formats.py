@@ -26,7 +26,7 @@ READERS = [Magic("numbers", b"0"), Magic("letters", b"a"), Magic("words", b"ab")
 def test_the_only_reader_that_knows_the_content_reads_it(tmp_path: Path) -> None:
     file = tmp_path / "a.0"
     file.write_bytes(b"ac")
-    graph = read_trace(file, READERS)
+    graph = read_trace(file, readers=READERS)
     assert isinstance(graph, ExecutionGraph)
     assert graph.name == "letters"
 
@@ -42,4 +42,4 @@ def test_none_or_two_readers_are_a_fault(tmp_path: Path, content: bytes, message
     file = tmp_path / "a.0"
     file.write_bytes(content)
     with pytest.raises(TraceError, match=message):
-        read_trace(tmp_path, READERS)
+        read_trace(tmp_path, readers=READERS)

@@ -1,0 +1,258 @@
+"""Chakra execution traces: real files byte for byte, graphs there and back, broken files."""
+
+import gzip
+import json
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moefabric.core.errors import SpecError, TraceError
+from moefabric.traces.chakra import ChakraJsonReader, ChakraReader, ChakraWriter
+from moefabric.traces.chakra_schema import (
+    COLLECTIVE,
+    COMPUTE,
+    METADATA,
+    Attribute,
+    ChakraFile,
+    ChakraNode,
+    Tensors,
+    decode_file,
+)
+from moefabric.traces.files import read_bytes
+from moefabric.traces.formats import read_trace, trace_reader
+from moefabric.workload.execution_graph import WORLD, ExecutionGraph, Node
+from tests.support.execution_graphs import execution_graphs
+
+DATA = Path(__file__).parents[2] / "data" / "traces" / "chakra"
+FILES = sorted(file.relative_to(DATA) for file in DATA.rglob("*.et*"))
+NODE = ChakraNode(3, "a", COMPUTE)
+
+
+def write(folder: Path, *nodes: ChakraNode) -> Path:
+    file = folder / "t.0.et"
+    file.write_bytes(ChakraFile(nodes=nodes).encode())
+    return file
+
+
+def collective(number: int = 1, **attributes: int | str) -> ChakraNode:
+    values = tuple(
+        Attribute(name, "int64" if isinstance(value, int) else "string", value)
+        for name, value in attributes.items()
+    )
+    return ChakraNode(number, "c", COLLECTIVE, attributes=values)
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_real_files_come_back_byte_for_byte(file: Path) -> None:
+    data = read_bytes(DATA / file)
+    assert decode_file(data).encode() == data
+
+
+def test_the_feeder_trace_has_its_published_counts() -> None:
+    nodes = decode_file(read_bytes(DATA / "resnet.0.et.gz")).nodes
+    collectives = [node for node in nodes if node.type == COLLECTIVE]
+    typed = [node for node in collectives if "comm_type" in {a.name for a in node.attributes}]
+    assert (len(nodes), len(collectives), len(typed)) == (3664, 21, 7)
+
+
+def test_the_feeder_trace_has_seven_collectives_and_the_rest_is_computation() -> None:
+    graph = read_trace(DATA / "resnet.0.et.gz")
+    assert isinstance(graph, ExecutionGraph)
+    nodes = graph.ranks[0]
+    kinds = Counter(node.collective or node.kind for node in nodes)
+    assert kinds == {"compute": 3657, "broadcast": 2, "all_reduce": 5}
+    assert [node.size for node in nodes if node.kind == "collective"] == [
+        212480, 424, 8196000, 31502336, 26255360, 26550272, 9724160,
+    ]  # fmt: skip
+    assert not list(graph.faults())
+    assert any("call stack" in note for note in graph.notes)
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "all_reduce", "all_to_all", "reduce_scatter"])
+def test_microbenchmarks_of_astra_sim_are_one_collective(kind: str) -> None:
+    graph = read_trace(DATA / f"{kind}_8")
+    assert isinstance(graph, ExecutionGraph)
+    assert sorted(graph.ranks) == list(range(8))
+    for nodes in graph.ranks.values():
+        (node,) = nodes
+        assert (node.collective, node.size, node.group) == (kind, 1 << 20, WORLD)
+    assert not list(graph.faults())
+
+
+def test_groups_beside_a_trace_are_read() -> None:
+    graph = read_trace(DATA / "mini_moe_ep4_dp2" / "m")
+    assert isinstance(graph, ExecutionGraph)
+    assert graph.groups["2"] == (4, 5, 6, 7)
+    dispatch, expert, combine, reduction = graph.ranks[4]
+    assert (dispatch.collective, dispatch.size, dispatch.group) == ("all_to_all", 1 << 20, "2")
+    assert (expert.kind, expert.duration_s, expert.after) == ("compute", 50e-6, (0,))
+    assert (combine.collective, combine.after) == ("all_to_all", (1,))
+    assert (reduction.collective, reduction.group, reduction.after) == ("all_reduce", "11", (2,))
+    assert not list(graph.faults())
+
+
+def test_the_json_of_the_feeder_is_read() -> None:
+    graph = read_trace(DATA / "small.json")
+    assert isinstance(graph, ExecutionGraph)
+    node = graph.ranks[0][5]
+    assert (node.number, node.after, node.duration_s) == (435, (432, 216, 217), 28e-6)
+    assert node.kind == "compute"
+    assert trace_reader(DATA / "small.json").name == "chakra-json"
+
+
+def test_the_json_has_messages_and_collectives(tmp_path: Path) -> None:
+    entries = [
+        {"Id": 0, "NodeType": 7, "comm_type": 6, "comm_size": 64, "is_cpu_op": False},
+        {"Id": 1, "NodeType": 5, "comm_size": 8, "comm_src": 0, "comm_dst": 1, "comm_tag": 2},
+    ]
+    for rank in range(2):
+        text = json.dumps({"workload_graph": [*entries[:1], *entries[rank + 1 :]]})
+        (tmp_path / f"t.{rank}.json").write_text(text)
+    graph = ChakraJsonReader().read(tmp_path)
+    assert graph.ranks[0][0] == Node(0, "collective", collective="all_to_all", size=64)
+    assert graph.ranks[0][1] == Node(1, "send", size=8, peer=1, tag=2)
+
+
+@given(graph=execution_graphs())
+def test_a_graph_comes_back_from_its_files(
+    tmp_path_factory: pytest.TempPathFactory, graph: ExecutionGraph
+) -> None:
+    prefix = tmp_path_factory.mktemp("trace") / "t"
+    ChakraWriter().write(graph, prefix)
+    again = ChakraReader().read(prefix)
+    if not graph.name:
+        assert again.name == "t"
+    assert (again.ranks, again.groups, again.notes) == (graph.ranks, graph.groups, graph.notes)
+    assert not list(again.faults())
+
+
+def test_gzip_is_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "t.0.et.gz"
+    file.write_bytes(gzip.compress(ChakraFile(nodes=(NODE,)).encode()))
+    graph = read_trace(file)
+    assert isinstance(graph, ExecutionGraph)
+    assert graph.ranks[0][0].number == 3
+
+
+def test_groups_of_a_metadata_node_are_read(tmp_path: Path) -> None:
+    groups = '[{"pg_name": "3", "pg_desc": "ep", "ranks": [0], "group_size": 1}]'
+    for text in (groups, repr([groups])):
+        pg = ChakraNode(1, "pg", METADATA, inputs=Tensors(values=text))
+        file = write(tmp_path, pg, collective(2, comm_type=0, comm_size=4, pg_name="3"))
+        graph = ChakraReader().read(file)
+        assert graph.ranks[0][1].group == "3"
+        assert graph.groups["3"] == (0,)
+
+
+def test_control_dependencies_order_graphs_that_are_no_pytorch_traces(tmp_path: Path) -> None:
+    file = write(tmp_path, ChakraNode(0, type=COMPUTE), ChakraNode(1, "", COMPUTE, (0,), ()))
+    assert ChakraReader().read(file).ranks[0][1].after == (0,)
+
+
+def test_streams_that_contradict_dependencies_are_left_out(tmp_path: Path) -> None:
+    stream = (Attribute("stream", "int64", 7),)
+    first = ChakraNode(0, "", COMPUTE, (), (1,), attributes=stream)
+    graph = ChakraReader().read(
+        write(tmp_path, first, ChakraNode(1, "", COMPUTE, attributes=stream))
+    )
+    assert [node.stream for node in graph.ranks[0]] == [-1, -1]
+    assert not list(graph.faults())
+
+
+def test_unknown_fields_are_kept() -> None:
+    node = ChakraNode(1, "x", COMPUTE, unknown=bytes.fromhex("a2060161"))
+    data = ChakraFile(nodes=(node,)).encode()
+    assert decode_file(data).encode() == data
+    assert decode_file(data).nodes[0].unknown == node.unknown
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ((NODE, NODE), r"byte 17 \(node 3\): another node has this number"),
+        ((ChakraNode(1, "", COMPUTE, (), (9,)),), "depends on node 9, which is not there"),
+        ((ChakraNode(1, "", 8),), "nodes have no type 8"),
+        ((collective(comm_type=10, comm_size=1),), "no collective has comm_type 10"),
+        ((collective(comm_type=0),), "has no attribute comm_size"),
+        ((collective(comm_type=0, comm_size=-1),), "comm_size is -1"),
+        ((collective(comm_type=0, comm_size=1, pg_name="5"),), "group '5' is not known"),
+        ((collective(comm_type=6, comm_size=9, send_splits=8),), "do not add up to comm_size 9"),
+    ],
+)
+def test_faults_of_nodes_have_the_offset(
+    tmp_path: Path, nodes: tuple[ChakraNode, ...], message: str
+) -> None:
+    with pytest.raises(TraceError, match=message) as caught:
+        ChakraReader().read(write(tmp_path, *nodes))
+    assert "t.0.et: byte " in str(caught.value)
+
+
+def test_a_cut_file_is_a_fault_with_the_offset(tmp_path: Path) -> None:
+    data = read_bytes(DATA / "mini_moe_ep4_dp2" / "m.0.et")
+    file = tmp_path / "m.0.et"
+    file.write_bytes(data[:-1])
+    with pytest.raises(TraceError, match=r"m.0.et: byte 191: 78 bytes are announced, but 77"):
+        ChakraReader().read(file)
+
+
+def test_an_announcement_of_ten_gigabytes_is_refused_without_memory(tmp_path: Path) -> None:
+    file = tmp_path / "m.0.et"
+    file.write_bytes(bytes.fromhex("070a05302e302e34") + bytes.fromhex("80c8afa025") + b"abc")
+    with pytest.raises(TraceError, match="byte 8: 10000000000 bytes are announced, but 3 follow"):
+        read_trace(file)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (3, r"workload_graph\[0\]: an object is needed"),
+        ({}, r"workload_graph\[0\].Id: None is not a whole number"),
+        ({"Id": 1, "NodeType": 4, "data_deps": ["a"]}, r"\[0\].data_deps: a list of the numbers"),
+        ({"Id": 1, "NodeType": 4, "runtime": 1.5}, r"\[0\].runtime: 1.5 is not a whole number"),
+        ({"Id": 1, "NodeType": 4, "data_deps": [2]}, r"\[0\] \(node 1\): it depends on node 2"),
+    ],
+)
+def test_faults_of_json_have_the_place(tmp_path: Path, entry: object, message: str) -> None:
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps({"workload_graph": [entry]}))
+    with pytest.raises(TraceError, match=message):
+        read_trace(file)
+
+
+@pytest.mark.parametrize("source", ["mini_moe_ep4_dp2/m.0.et", "small.json"])
+def test_damaged_files_are_read_or_are_faults(tmp_path: Path, source: str) -> None:
+    random, data = Random(1), (DATA / source).read_bytes()
+    reader = ChakraReader() if source.endswith("et") else ChakraJsonReader()
+    file, faults = tmp_path / "t.0", 0
+    (tmp_path / "groups.json").write_bytes((DATA / "mini_moe_ep4_dp2/groups.json").read_bytes())
+    for _ in range(300):
+        damaged = bytearray(data)
+        for _ in range(random.randint(1, 4)):
+            damaged[random.randrange(len(damaged))] = random.randrange(256)
+        file.write_bytes(damaged[: random.randint(1, len(damaged))])
+        try:
+            reader.read(file)
+        except TraceError:
+            faults += 1
+    assert faults > 100
+
+
+@given(st.binary(max_size=60))
+def test_random_bytes_are_read_or_are_faults(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    file = tmp_path_factory.mktemp("trace") / "t.0.et"
+    file.write_bytes(bytes.fromhex("070a05302e302e34") + data)
+    with suppress(TraceError):
+        ChakraReader().read(file)
+
+
+def test_what_chakra_cannot_express_is_an_error(tmp_path: Path) -> None:
+    graph = ExecutionGraph({0: (Node(0, "send", peer=0, size=1, tag=1 << 31),)})
+    with pytest.raises(SpecError, match="rank 0: Chakra can't express it"):
+        ChakraWriter().write(graph, tmp_path / "t")
