@@ -130,10 +130,17 @@ def rank_files(path: Path) -> Mapping[int, Path]:
 def first_file(path: Path) -> Path:
     """Return the file that shows a trace's format: the only one, or that of rank 0.
 
+    Of a folder without files that are numbered by rank, it is the first one in it or beneath.
+
     Raises:
         TraceError: If there is no file.
     """
-    return file_families(path)[0][0]
+    try:
+        return file_families(path)[0][0]
+    except TraceError:
+        if file := min(filter(Path.is_file, path.rglob("*")), default=None):
+            return file
+        raise
 
 
 def file_families(path: Path) -> list[Mapping[int, Path]]:
