@@ -30,7 +30,7 @@ class ControllerClient:
         timeout_s: float = 60.0,
         dial: Dial = socket.create_connection,
     ) -> None:
-        self.address = address
+        self.address, self.timeout_s = address, timeout_s
         headers = {"Content-Type": "application/json"}
         self._http = HttpClient("controller", address, timeout_s, dial, headers)
 
@@ -59,7 +59,7 @@ class ControllerClient:
 
         Args:
             matrix: Bytes of the model from the row's server to the column's.
-            policy: Name of the planning policy.
+            policy: Name of the planning policy, or `package.module:Name`.
             servers: The servers of rows and columns; None for the region's, in order.
             all_to_alls: Fields of `moefabric.planner.outlook.Outlook`; None if they are unknown.
 
@@ -67,7 +67,8 @@ class ControllerClient:
             The reply to `POST /demand`: plan, circuits before and after, dark circuits and phases.
         """
         rows = [list(map(float, row)) for row in matrix]
-        document: dict[str, Any] = {"demand": rows, "policy": policy}
+        limit_s = self.timeout_s / 4  # circuits and split, and time left to move light
+        document: dict[str, Any] = {"demand": rows, "policy": policy, "plan_limit_s": limit_s}
         if servers is not None:
             document["servers"] = list(servers)
         if all_to_alls is not None:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
+from math import inf
 from typing import Any, Protocol
 
-from moefabric.config.policies import policy_named
+from moefabric.config.guarded_policy import LIMIT_S, guarded_policy, policy_faults
 from moefabric.controller.reconfiguration import Reconciler, Reconfiguration
 from moefabric.controller.recovery.eps_recovery import EpsRecovery
 from moefabric.controller.recovery.region_recovery import RegionRecovery
@@ -162,7 +163,7 @@ class Controller:
         name = request.get("policy", "mixnet")
         if not isinstance(name, str):
             raise SpecError([("policy", f"a name is needed, not {name!r}")])
-        policy, demand = policy_named(name), _demand(region, request)
+        policy, demand = guarded_policy(name, _limit_s(request)), _demand(region, request)
         outlook = _outlook(request)
 
         def plan_circuits(fabric: Fabric, lit: CircuitSet, reserved: CircuitSet) -> Plan:
@@ -180,7 +181,8 @@ class Controller:
             else:
                 self._target = partial(_usable, planned.circuits)
             outcome = self._light(reconciler, recovery, planned.circuits)
-        return _reply(outcome, planned, received_s - started_s, planned_s - received_s)
+        reply = _reply(outcome, planned, received_s - started_s, planned_s - received_s)
+        return reply | {"policy_fault": "; ".join(policy_faults(policy))}
 
     def light(self, request: Mapping[str, Any], started_s: float) -> dict[str, Any]:
         """Light exactly the named circuits, or those for a demand; reply to `POST /light`.
@@ -312,6 +314,13 @@ def _demand(region: Region, request: Mapping[str, Any]) -> DemandMatrix:
         return DemandMatrix(tuple(map(str, servers)), request["demand"])
     except (ValueError, TypeError) as error:
         raise SpecError([("demand", str(error))]) from error
+
+
+def _limit_s(request: Mapping[str, Any]) -> float:
+    limit_s = request.get("plan_limit_s", LIMIT_S)
+    if isinstance(limit_s, bool) or not isinstance(limit_s, int | float) or not 0 < limit_s < inf:
+        raise SpecError([("plan_limit_s", f"seconds above zero are needed, not {limit_s!r}")])
+    return float(limit_s)
 
 
 def _outlook(request: Mapping[str, Any]) -> Outlook | None:

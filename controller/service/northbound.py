@@ -9,7 +9,7 @@
 | `GET /failures`  | query: after, wait (optional)    | version, failures, circuits              |
 | `GET /relays`    |                                  | region, relays                           |
 | `POST /demand`   | demand, policy, servers,         | plan, circuits_before/after, dark, phases |
-|                  | all_to_alls                      |                                          |
+|                  | all_to_alls, plan_limit_s        |                                          |
 | `POST /light`    | circuits, or as for `/demand`    | as of `/demand`                          |
 | `POST /relay`    | region, relays                   | relays of all regions                    |
 
@@ -27,12 +27,14 @@ Circuits are names such as `s0/o0~s3/o2`; bytes and seconds of plans are the mod
 | after, wait        | Reply once the version is later, or after so many seconds (at most 30)      |
 | failures           | Fields of `recovery.failure_history.FailureReport`                          |
 | demand             | Rows of bytes, from the row's server to the column's                        |
-| policy             | Name of the planning policy; `mixnet` by default                            |
+| policy             | Name of the planning policy, or module:Name; `mixnet` by default            |
+| plan_limit_s       | Seconds that a policy of another package may take; 5 by default             |
 | servers            | Servers of rows and columns; the region's by default                        |
 | all_to_alls        | Fields of `moefabric.planner.outlook.Outlook`, optional                     |
 | circuits_before    | Circuits that carried traffic before the request                            |
 | circuits_after     | Circuits that carry traffic now                                             |
 | relays             | The peer that forwards for each server without electrical NICs              |
+| policy_fault       | Why a policy of another package failed, so that its bytes take the EPS      |
 | plan               | null if circuits were requested by name                                     |
 | plan.policy        | Name of the policy                                                          |
 | plan.circuits      | Matrix: number of circuits of each pair of servers                          |

@@ -43,6 +43,8 @@ _START_TIMEOUT_S: Final = 0.1
 """Timeout for the OCS's answer at the start, which determines the first rules."""
 _ALARM_RETRY_S: Final = 0.05, 5.0
 """First and longest delay before a new attempt to open an alarm session."""
+_STOP_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
+_MOST_SIGNALS: Final = 64
 _SETTLE_MARGIN_S: Final = 10.0
 """Added to twice the OCS's own settling time."""
 
@@ -63,7 +65,7 @@ def serve(wiring: FabricWiring, region: Region | None) -> None:
     stop_receiver, stop_sender = socket.socketpair()
     stop_sender.setblocking(False)
     signal.set_wakeup_fd(stop_sender.fileno(), warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _STOP_SIGNALS:
         signal.signal(number, lambda *_: None)  # makes the wake-up descriptor readable
 
     fabric, history = wiring.fabric, FailureHistory(event=green.GreenEvent)
@@ -98,7 +100,10 @@ def serve(wiring: FabricWiring, region: Region | None) -> None:
         green.spawn(_read_relays, wiring, controller)
     log.info("listening for switches on %s:%d, for requests on %s:%d", *openflow, *northbound)
     with stop_receiver, stop_sender:
-        green.wait_readable(stop_receiver.fileno())
+        while True:
+            green.wait_readable(stop_receiver.fileno())
+            if not _STOP_SIGNALS.isdisjoint(stop_receiver.recv(_MOST_SIGNALS)):
+                return  # a policy's time limit is a signal, too
 
 
 def _ocs(wiring: FabricWiring, region: Region, timeout_s: float) -> RemoteOcs | None:

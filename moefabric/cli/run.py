@@ -124,7 +124,9 @@ def predict(experiment: Path, as_json: bool, settings: tuple[str, ...]) -> None:
 
     console, fabrics = Console(), prediction["fabrics"]
     console.print(_prediction_table(prediction["experiment"], fabrics))
-    for line in (*_dispatch_lines(fabrics), *_spine_lines(fabrics), *_cost_lines(fabrics)):
+    faults = [f"{one['fabric']}: {fault}" for one in fabrics for fault in one["policy_faults"]]
+    lines = *_dispatch_lines(fabrics), *_spine_lines(fabrics), *_cost_lines(fabrics), *faults
+    for line in lines:
         console.print(line, highlight=False)
 
 

@@ -6,7 +6,7 @@ The demand of a forward dispatch is known only when the dispatch could start.
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
-from moefabric.config.policies import policy_named
+from moefabric.config.guarded_policy import guarded_policy
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
@@ -110,7 +110,7 @@ def _is_first(part: CollectiveRun) -> bool:
 
 def _ideal_seconds(fabric: Fabric, policy: str, parts: Sequence[CollectiveRun]) -> list[float]:
     """Return the model seconds of each dispatch on the circuits and split for its own demand."""
-    chosen = policy_named(policy)
+    chosen = guarded_policy(policy)
     known: dict[int, dict[str, float]] = {}
     seconds = []
     for part in parts:

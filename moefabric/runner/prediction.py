@@ -6,10 +6,11 @@ from pathlib import Path
 from statistics import fmean, median
 
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
-from moefabric.config.policies import policy_named
+from moefabric.config.guarded_policy import guarded_policy, policy_faults
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
+from moefabric.planner.policy import Policy
 from moefabric.runner.comparison import baseline, network_cost, with_cost_ratios
 from moefabric.runner.control_time import ExpectedControl
 from moefabric.runner.first_all_to_all import predicted_first_all_to_alls
@@ -47,7 +48,8 @@ def _fabric_prediction(
 ) -> FabricPrediction:
     fabric = spec.build_fabric(choice, "predict", Scale())
     work = workload_of(choice, workload_on(spec, fabric, folder))
-    forecasts = _forecasts(spec, choice, fabric, work, work.iterations)
+    policy = guarded_policy(choice.policy)
+    forecasts = _forecasts(spec, policy, fabric, work, work.iterations)
     predictions = (
         {number: work.predictions(number) for number in range(work.iterations)}
         if choice.dispatch_light == "predict"
@@ -75,6 +77,7 @@ def _fabric_prediction(
         first_all_to_all=first,
         split_demand=choice.split_demand,
         demand_error=choice.demand_error,
+        policy_faults=list(policy_faults(policy)),
     )
 
 
@@ -105,7 +108,7 @@ def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> tuple[S
         seconds
         for choice, fabric in fabrics.items()
         for work in [workload_of(choice, workload_on(spec, fabric, folder))]
-        for forecast in _forecasts(spec, choice, fabric, work, 1)[:1]
+        for forecast in _forecasts(spec, guarded_policy(choice.policy), fabric, work, 1)[:1]
         for seconds in chain(*forecast.collectives_s.values(), forecast.transfers_s)
     )
     together = spec.servers_per_region if spec.training.independent else None
@@ -118,13 +121,13 @@ def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> tuple[S
 
 
 def _forecasts(
-    spec: ExperimentSpec, choice: FabricChoice, fabric: Fabric, work: Workload, iterations: int
+    spec: ExperimentSpec, policy: Policy, fabric: Fabric, work: Workload, iterations: int
 ) -> list[JobForecast]:
     """Return the forecast of each iteration of each job.
 
     A policy that never reconfigures lights the circuits for the demand of the whole job.
     """
-    policy, jobs = policy_named(choice.policy), Jobs.of(spec, fabric, work)
+    jobs = Jobs.of(spec, fabric, work)
     circuits = CircuitSet()
     if not policy.reconfigures:
         circuits = deserved_circuits(fabric, policy, work.total_demand(), circuits)

@@ -318,7 +318,8 @@ class FabricPrediction(result_parts.ResultPart):
 
     `all_to_all_s` is the mean over kinds (dispatch and combine, forward and backward) of the median
     of each kind. `spine_share` is the share of all bytes, transfers' too, whose routes cross a
-    spine; null without spines.
+    spine; null without spines. `policy_faults` says why a policy of another package failed, so that
+    bytes take the EPS.
     """
 
     fabric: str
@@ -336,4 +337,5 @@ class FabricPrediction(result_parts.ResultPart):
     first_all_to_all: result_parts.FirstAllToAll
     split_demand: str = "known"
     demand_error: float = 0.0
+    policy_faults: list[str] = Field(default_factory=list)
     all_to_all_vs_eps: float | None = None

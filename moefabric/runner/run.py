@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
+from moefabric.config.guarded_policy import guarded_policy, policy_faults
 from moefabric.config.policies import policy_named
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.circuits import CircuitSet
@@ -22,6 +23,7 @@ from moefabric.core.errors import LostBytesError
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import datapath, lifecycle
+from moefabric.planner.policy import Policy
 from moefabric.runner import result_model
 from moefabric.runner.comparison import with_cost_ratios, with_ratios
 from moefabric.runner.controller_retry import RegionController
@@ -201,9 +203,14 @@ class RunContext:
         """The jobs on the fabric."""
         return Jobs.of(self.spec, self.fabric, self.work)
 
+    @cached_property
+    def policy(self) -> Policy:
+        """The policy, guarded if it is another package's."""
+        return guarded_policy(self.choice.policy)
+
     def executor(self, **hooks: Any) -> Executor:
         """Return an executor that starts without circuits, or with those of the whole job."""
-        spec, policy = self.spec, policy_named(self.choice.policy)
+        spec, policy = self.spec, self.policy
         controllers, circuits = self._control()
         return Executor(
             self.fabric,
@@ -243,7 +250,11 @@ class RunContext:
             choice.policy,
             runs,
             cpu_idle=idle,
-            remarks=(*self.remarks, *control_time_remarks(runs, self.spec.control_s)),
+            remarks=(
+                *self.remarks,
+                *policy_faults(self.policy),
+                *control_time_remarks(runs, self.spec.control_s),
+            ),
             failures=failures,
             paced=self.spec.transport == "paced",
         )

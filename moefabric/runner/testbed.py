@@ -143,6 +143,7 @@ class HttpRegionController:
             ReconfigurationPhases(**reply["phases"]),
             CircuitSet.of(reply.get("dark", [])),
             split=_planned_split(reply.get("plan"), demand, after),
+            error=reply.get("policy_fault", ""),
         )
 
     def ready(self, deadline_s: float) -> bool:

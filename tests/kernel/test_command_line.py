@@ -22,6 +22,7 @@ from moefabric.runner.fidelity import CPU_STEAL_LIMIT
 from tests.support.attempts import measurements
 from tests.support.fabrics import MESH
 from tests.support.namespaces import Island, must
+from tests.support.packages import POLICY_PACKAGE, install_package
 from tests.support.paths import REPOSITORY
 
 MOEFABRIC = shutil.which("moefabric", path=str(REPOSITORY / ".venv/bin")) or ""
@@ -63,6 +64,28 @@ fabrics:
   - {{name: eps, optical: 0, electrical: 4, policy: eps}}
   - {{name: mixnet, optical: 3, electrical: 1, policy: mixnet}}
 scale: {{bytes: 500, dilation: 4}}
+"""
+STRANGERS = """
+experiment: strangers
+model: {{name: mixtral-8x7b, layers: 1}}
+training: {{ep: 8, tp: 4, sequence: 4096, micro_batch: 8, iterations: 1}}
+gating: {{matrix: {repository}/examples/data/gating-8x8.json}}
+wiring:
+  nic_rate: 100Gb/s
+  regions:
+    - servers: 4
+      ocs: {{settle: 25ms}}
+fabrics:
+  - {{name: sound, optical: 3, electrical: 1, policy: best-pairs}}
+  - {{name: raising, optical: 3, electrical: 1, policy: "raising_policy:Raising"}}
+scale: {{bytes: 500, dilation: 4}}
+"""
+RAISING = """
+from best_pairs import BestPairs
+
+class Raising(BestPairs):
+    def circuits(self, *_):
+        raise RuntimeError("no idea")
 """
 REGIONS = """
 experiment: regions
@@ -400,6 +423,25 @@ def test_down_removes_fabric_of_dead_run_but_not_of_live_one(home: Home) -> None
         running.wait(10)
     assert home.must("down") == f"{name}: down\n"
     assert home.remains() == []
+
+
+def test_run_takes_policies_of_other_packages_and_survives_their_faults(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = install_package(POLICY_PACKAGE, home.folder)
+    (site / "raising_policy.py").write_text(RAISING)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    spec = home.write("strangers.yaml", STRANGERS.format(repository=REPOSITORY))
+    file = home.folder / "result.json"
+    home.must("run", spec, "--json", str(file), timeout_s=200)
+    sound, raising = json.loads(file.read_text())["results"]
+    assert sum(part["bytes_by_light"] for part in sound["collectives"]) > 0
+    assert not any(change["error"] for change in sound["reconfigurations"])
+    assert sum(part["bytes_by_light"] for part in raising["collectives"]) == 0
+    assert sum(part["bytes_by_eps"] for part in raising["collectives"]) > 0
+    fault = "policy raising_policy:Raising failed: RuntimeError: no idea"
+    assert any(fault in reason for reason in raising["fidelity"]["reasons"])
+    assert {change["error"] for change in raising["reconfigurations"]} == {fault}
 
 
 def test_run_refuses_unwritable_report_before_start(home: Home) -> None:

@@ -23,6 +23,7 @@ from moefabric.core.errors import ControlError
 from moefabric.core.ocs import CrossConnectMode, Ocs
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Eps, Fabric, Region
+from tests.support import faulty_policies
 
 REGION = Region("r0", 0, ("s0", "s1", "s2"), Ocs("ocs0", 6, 0))
 FABRIC = Fabric("f", (REGION,), 2, 2, 1, 100e9, Eps(4))
@@ -101,6 +102,28 @@ def test_demand_uses_mixnet_by_default(bench: Bench) -> None:
     assert (
         bench.ask("POST", "/demand", {"demand": DEMAND, "policy": "eps"})[1]["circuits_after"] == []
     )
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [("Raising", "ValueError: no idea"), ("Endless", "it took longer than 0.05 s")],
+)
+def test_region_of_a_policy_that_fails_is_left_to_the_eps(
+    bench: Bench, policy: str, why: str
+) -> None:
+    reference = f"{faulty_policies.__name__}:{policy}"
+    assert bench.ask("POST", "/demand", {"demand": DEMAND})[1]["circuits_after"] == LIT
+    status, reply = bench.ask(
+        "POST", "/demand", {"demand": DEMAND, "policy": reference, "plan_limit_s": 0.05}
+    )
+    assert status == 200
+    assert reply["circuits_after"] == []
+    assert reply["policy_fault"] == f"policy {reference} failed: {why}"
+    assert {share["light_bytes"] for share in reply["plan"]["split"]} == {0.0}
+    bench.controller.relight()
+    assert bench.ask("GET", "/circuits")[1]["circuits"] == []
+    reply = bench.ask("POST", "/demand", {"demand": DEMAND})[1]
+    assert (reply["circuits_after"], reply["policy_fault"]) == (LIT, "")
 
 
 def test_demand_moves_circuits_only_where_the_all_to_alls_to_come_make_up_for_it() -> None:
@@ -234,6 +257,14 @@ def test_health_shows_missing_switches() -> None:
             400,
             "policy: a name is needed, not 1",
             id="policy-number",
+        ),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": DEMAND, "plan_limit_s": 0},
+            400,
+            "plan_limit_s: seconds above zero are needed, not 0",
+            id="no-time",
         ),
         pytest.param(
             "POST",

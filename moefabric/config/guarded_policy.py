@@ -1,0 +1,200 @@
+"""Policies of other packages, guarded: where one fails, its region's bytes take the EPS.
+
+A policy may raise an exception, take too long, or return circuits and splits that can't be carried
+out. None of that may stop a fabric. The built-in policies are not guarded, since the laws of
+policies are tests of this project.
+"""
+
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Final, NoReturn, TypeVar
+
+from moefabric.config.plugins import POLICIES, built_in_names
+from moefabric.config.policies import policy_named
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.errors import SpecError
+from moefabric.core.flows import Split
+from moefabric.core.topology import Fabric, Region
+from moefabric.planner.laws import byte_faults, light_faults, port_faults, service_faults
+from moefabric.planner.outlook import Outlook
+from moefabric.planner.plan import foresighted
+from moefabric.planner.policy import EpsOnly, Policy
+
+LIMIT_S: Final = 5.0
+"""Seconds that a policy may take for circuits, and again for a split."""
+_MOST_TIMEOUTS: Final = 2
+_REPEAT_S: Final = 0.1
+"""Interval of further signals, if a policy has ignored the first one."""
+
+T = TypeVar("T")
+
+
+class _TimeIsUp(BaseException):
+    """A policy has taken too long."""
+
+
+@dataclass
+class _Faults:
+    """What a policy did wrong, in order, each fault once, and how often it took too long."""
+
+    texts: list[str] = field(default_factory=list)
+    timeouts: int = 0
+
+
+class GuardedPolicy:
+    """A policy whose faults cost circuits, but not the fabric.
+
+    A policy that has taken too long twice is not called again.
+
+    Args:
+        policy: The policy.
+        reference: The reference by which it was found.
+        limit_s: Seconds that it may take for circuits, and again for a split.
+        faults: Its faults so far; None for none.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        reference: str,
+        limit_s: float = LIMIT_S,
+        faults: _Faults | None = None,
+    ) -> None:
+        self.policy, self.reference, self.limit_s = policy, reference, limit_s
+        self._faults = faults or _Faults()
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What the policy did wrong, in order, each fault once."""
+        return tuple(self._faults.texts)
+
+    @property
+    def name(self) -> str:
+        """The name that specifications use."""
+        return str(self.policy.name)
+
+    @property
+    def reconfigures(self) -> bool:
+        """Whether circuits change while a job runs."""
+        return bool(self.policy.reconfigures)
+
+    @property
+    def forwards(self) -> bool:
+        """Whether the split sends bytes through other servers."""
+        return bool(self.policy.forwards)
+
+    @property
+    def splits_by_demand(self) -> bool:
+        """Whether the split divides a pair's bytes by the demand of all pairs."""
+        return bool(self.policy.splits_by_demand)
+
+    @property
+    def suits_patch_panel(self) -> bool:
+        """Whether the circuits are set once and connect servers without an EPS."""
+        return bool(self.policy.suits_patch_panel)
+
+    def with_outlook(self, outlook: Outlook) -> "GuardedPolicy":
+        """Return the policy that knows the all-to-alls to come, if it weighs them."""
+        known = foresighted(self.policy, outlook)
+        return GuardedPolicy(known, self.reference, self.limit_s, self._faults)
+
+    def circuits(
+        self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
+    ) -> CircuitSet:
+        """Choose the policy's circuits, or none if it fails."""
+
+        def choose() -> CircuitSet:
+            chosen = self.policy.circuits(fabric, region, demand, current)
+            if not isinstance(chosen, CircuitSet):
+                raise TypeError(f"circuits() returned {type(chosen).__name__}, not a CircuitSet")
+            _refuse(port_faults(fabric, region, chosen))
+            _refuse(service_faults(fabric, chosen))
+            return chosen
+
+        return self._guarded(choose, CircuitSet, fabric)
+
+    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
+        """Split as the policy does, or send all bytes over the EPS if it fails."""
+
+        def divide() -> Split:
+            split = self.policy.split(fabric, demand, circuits)
+            if not isinstance(split, Split):
+                raise TypeError(f"split() returned {type(split).__name__}, not a Split")
+            _refuse(byte_faults(demand, split))
+            _refuse(light_faults(fabric, circuits, split))
+            return split
+
+        return self._guarded(divide, lambda: EpsOnly().split(fabric, demand, circuits), fabric)
+
+    def _guarded(self, call: Callable[[], T], instead: Callable[[], T], fabric: Fabric) -> T:
+        if self._faults.timeouts >= _MOST_TIMEOUTS:
+            return instead()
+        try:
+            with _time_limit(self.limit_s):
+                return call()
+        except _TimeIsUp:
+            self._faults.timeouts += 1
+            why = f"it took longer than {self.limit_s:g} s"
+        except Exception as error:  # noqa: BLE001 - a policy of others may raise anything
+            why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        fault = f"policy {self.reference} failed: {' '.join(why.split())}"
+        if not fabric.leaves:
+            raise SpecError([("", f"{fault}; there is no EPS to take its bytes")])
+        if fault not in self._faults.texts:
+            self._faults.texts.append(fault)
+        return instead()
+
+
+def guarded_policy(reference: str, limit_s: float = LIMIT_S) -> Policy:
+    """Return a policy by its reference, guarded unless it is built in.
+
+    Args:
+        reference: Name of a policy, or `package.module:Name`.
+        limit_s: Seconds that it may take for circuits, and again for a split.
+
+    Raises:
+        SpecError: If there is no such policy.
+    """
+    policy = policy_named(reference)
+    if reference in built_in_names(POLICIES):
+        return policy
+    return GuardedPolicy(policy, reference, limit_s)
+
+
+def policy_faults(policy: object) -> tuple[str, ...]:
+    """Return what a policy has done wrong so far; nothing is known of built-in ones."""
+    return policy.faults if isinstance(policy, GuardedPolicy) else ()
+
+
+def _refuse(faults: Iterable[str]) -> None:
+    for fault in faults:
+        raise ValueError(fault)
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise _TimeIsUp in the main thread after some seconds; other threads have no limit.
+
+    The signal interrupts Python code, and whatever waits, but no computation of a C library.
+    """
+    try:
+        handler = signal.signal(signal.SIGALRM, _raise_time_is_up)
+    except ValueError:  # Python handles signals in the main thread only
+        yield
+        return
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds, _REPEAT_S)
+    try:
+        yield
+    finally:
+        with suppress(_TimeIsUp):  # the call has ended in the meantime
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
+def _raise_time_is_up(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise _TimeIsUp
