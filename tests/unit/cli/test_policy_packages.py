@@ -42,8 +42,8 @@ def test_installed_policy_is_listed_checked_planned_with_and_predicted(
         assert planned["policy"] == "best-pairs"
         assert planned["circuits"] == [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
     setting = "fabrics[1].policy=best-pairs"
-    words = (str(EXAMPLES / "prototype.yaml"), "--set", setting, "--json")
-    predicted = moefabric(site, "predict", *words)
+    experiment = str(EXAMPLES / "prototype.yaml")
+    predicted = moefabric(site, "predict", experiment, "--set", setting, "--json")
     assert predicted.returncode == 0, predicted.stderr
     fabric = json.loads(predicted.stdout)["fabrics"][1]
     assert (fabric["policy"], fabric["policy_faults"]) == ("best-pairs", [])
