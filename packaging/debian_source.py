@@ -1,7 +1,8 @@
 """Print this machine's apt sources of Debian, rewritten for another suite.
 
     debian_source.py SUITE              the main archive for that suite (deb822)
-    debian_source.py --all SUITE        every source of that release, with updates and security
+    debian_source.py --all SUITE        every source of that release, with updates and security;
+                                        the main archive if the sources are of other releases
     debian_source.py --mirror SUITE     the address of the main archive
 
 It reads /etc/apt, needs only Python, and exits with 1 and one line if there is no Debian source.
@@ -114,7 +115,7 @@ def release(os_release: Path = Path("/etc/os-release")) -> str:
 
 def answer(option: str, suite: str, sources: list[Source], own_release: str) -> str:
     """Return the output for an option and a suite; empty without a suitable source."""
-    if option == "--all":
+    if option == "--all" and any(source.is_of(suite) for source in sources):
         return "\n".join(
             source.stanza_for(*source.suites) for source in sources if source.is_of(suite)
         )

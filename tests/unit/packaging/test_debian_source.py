@@ -102,6 +102,7 @@ def test_all_option_includes_updates_and_security(etc: Path) -> None:
     assert "Suites: bookworm bookworm-updates\n" in stanzas
     assert "Suites: bookworm-security\n" in stanzas
     assert "vendor" not in stanzas
+    assert answer(etc, "--all", "trixie") == answer(etc, "", "trixie") != ""
 
 
 def test_mirror_option_prints_address_only(etc: Path) -> None:
