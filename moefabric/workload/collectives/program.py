@@ -88,6 +88,9 @@ class ProgramStep:
         phase: As in `schedule.Step`.
         via: As in `schedule.Step`.
         operation: Position of its operation.
+        early: Whether what it receives may arrive before its operation starts, as the call's own
+            buffers are there and no earlier step of the call touches these bytes. A sender has to
+            wait until any other receiving step is ready.
     """
 
     number: int
@@ -102,6 +105,7 @@ class ProgramStep:
     phase: str = ""
     via: Via = ""
     operation: int = 0
+    early: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,7 @@ class Program:
                 phase=step.phase,
                 via=step.via,
                 operation=position,
+                early=step.kind in {"receive", "receive_add"} and not step.after,
             )
 
     @cached_property

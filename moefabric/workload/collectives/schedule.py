@@ -29,7 +29,8 @@ from moefabric.core.errors import SpecError
 from moefabric.workload.execution_graph import CollectiveKind
 
 StepKind = Literal["send", "receive", "receive_add", "copy"]
-"""`receive_add` adds what arrives to what is there; `copy` stays within the rank."""
+"""`receive_add` adds what arrives to what is there, number by number, so that several of them may
+add to the same bytes at the same time; `copy` stays within the rank."""
 
 BufferName = Literal["input", "output", "scratch"]
 

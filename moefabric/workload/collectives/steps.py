@@ -2,13 +2,14 @@
 
 An algorithm names the steps of a rank one after another, as if they ran in this order. A step waits
 for an earlier one only if both touch the same bytes and one of them writes them. All others may run
-at the same time.
+at the same time, and additions to the same bytes may follow one another in any order.
 """
 
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from moefabric.workload.collectives.schedule import (
     BufferName,
@@ -24,28 +25,49 @@ from moefabric.workload.collectives.schedule import (
 Numbers = tuple[int, ...]
 """Numbers of steps."""
 
-_NO_WRITER: Final = -1
+Access = Literal["read", "write", "add"]
+
+
+@dataclass(frozen=True)
+class _Range:
+    """The steps that touched some bytes last.
+
+    Attributes:
+        writers: The step that wrote them, or the steps that added to them in any order.
+        adding: Whether the writers add.
+        before: The steps that all these additions wait for.
+        readers: Steps that read the bytes since.
+    """
+
+    writers: Numbers = ()
+    adding: bool = False
+    before: Numbers = ()
+    readers: Numbers = ()
+
+    def then(self, number: int, access: Access) -> tuple["_Range", Numbers]:
+        """Return the range after one more step, and the steps that this step waits for."""
+        if access == "read":
+            return replace(self, readers=(*self.readers, number)), self.writers
+        if access == "add" and self.adding and not self.readers:
+            return replace(self, writers=(*self.writers, number)), self.before
+        before = (*self.writers, *self.readers)
+        return _Range((number,), access == "add", before), before
 
 
 class _Accesses:
-    """The last step that writes each byte of a buffer, and the steps that read it since."""
+    """The ranges of a buffer, each with the steps that touched it last."""
 
     def __init__(self) -> None:
         self._starts = [0]
-        self._writers = [_NO_WRITER]
-        self._readers: list[Numbers] = [()]
+        self._ranges = [_Range()]
 
-    def add(self, number: int, extent: Extent, *, writes: bool) -> set[int]:
+    def add(self, number: int, extent: Extent, access: Access) -> set[int]:
         """Add a step; return the earlier steps that it waits for."""
         conflicts: set[int] = set()
         for place in range(self._boundary(extent.offset), self._boundary(extent.end)):
-            conflicts.add(self._writers[place])
-            if writes:
-                conflicts.update(self._readers[place])
-                self._writers[place], self._readers[place] = number, ()
-            else:
-                self._readers[place] = (*self._readers[place], number)
-        return conflicts - {_NO_WRITER, number}
+            self._ranges[place], before = self._ranges[place].then(number, access)
+            conflicts.update(before)
+        return conflicts - {number}
 
     def _boundary(self, offset: int) -> int:
         """Return the position of the range that starts at an offset; split a range if need be."""
@@ -53,9 +75,16 @@ class _Accesses:
         if self._starts[place] == offset:
             return place
         self._starts.insert(place + 1, offset)
-        self._writers.insert(place + 1, self._writers[place])
-        self._readers.insert(place + 1, self._readers[place])
+        self._ranges.insert(place + 1, self._ranges[place])
         return place + 1
+
+
+_ACCESS: Final[dict[StepKind, Access]] = {
+    "send": "read",
+    "receive": "write",
+    "receive_add": "add",
+    "copy": "write",
+}
 
 
 class RankSteps:
@@ -105,8 +134,8 @@ class RankSteps:
         number = len(self.steps)
         waits = set(after)
         if source:
-            waits |= self._accesses[source.buffer].add(number, source, writes=False)
-        waits |= self._accesses[extent.buffer].add(number, extent, writes=kind != "send")
+            waits |= self._accesses[source.buffer].add(number, source, "read")
+        waits |= self._accesses[extent.buffer].add(number, extent, _ACCESS[kind])
         step = Step(number, kind, extent, peer, source, tuple(sorted(waits)), phase, via)
         self.steps.append(step)
         return (number,)

@@ -1,0 +1,139 @@
+"""Bandwidths of collectives by nccl-tests' definitions, and the time that ports need at least.
+
+With S bytes in t seconds among n ranks, the algorithm's bandwidth is S / t. The bus bandwidth
+multiplies it by the bytes that a rank's port must carry, divided by S: it can be compared with the
+rate of the port (nccl-tests, doc/PERFORMANCE.md).
+
+| collective | S | bus bandwidth / algorithm bandwidth |
+|---|---|---|
+| all_reduce | a rank's buffer | 2 (n - 1) / n |
+| reduce_scatter, all_gather, gather, scatter | the buffer of all parts | (n - 1) / n |
+| all_to_all | a rank's input, with its own part | (n - 1) / n |
+| broadcast, reduce | the buffer | 1 |
+
+nccl-tests has no all-to-all of different sizes. Here S is the input of the rank that sends most to
+others, its own part included; its bus bandwidth counts what this rank sends to others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from moefabric.workload.collectives.schedule import Call
+from moefabric.workload.execution_graph import CollectiveKind
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """How fast a collective was, in bytes per second.
+
+    Attributes:
+        algorithm: nccl-tests' `algbw`, in bytes per second rather than in GB/s.
+        bus: nccl-tests' `busbw`, likewise.
+    """
+
+    algorithm: float
+    bus: float
+
+
+def counted_bytes(call: Call) -> int:
+    """Return the S of nccl-tests; 0 for a barrier."""
+    if call.kind == "all_to_all":
+        return sum(call.sizes[_busiest_sender(call)])
+    if call.kind in {"all_gather", "gather"}:
+        return call.size * call.ranks
+    return call.size
+
+
+def bandwidth(call: Call, seconds: float) -> Bandwidth:
+    """Return the bandwidths of a collective that took some time.
+
+    Args:
+        call: The collective.
+        seconds: Its time; must be greater than 0.
+    """
+    algorithm = counted_bytes(call) / seconds
+    return Bandwidth(algorithm, algorithm * bus_factor(call))
+
+
+def bus_factor(call: Call) -> float:
+    """Return the bus bandwidth divided by the algorithm bandwidth."""
+    match call.kind:
+        case "all_reduce":
+            return 2 * (call.ranks - 1) / call.ranks
+        case "reduce_scatter" | "all_gather" | "gather" | "scatter":
+            return (call.ranks - 1) / call.ranks
+        case "all_to_all":
+            rank = _busiest_sender(call)
+            whole = sum(call.sizes[rank])
+            return (whole - call.sizes[rank][rank]) / whole if whole else 0.0
+        case "broadcast" | "reduce":
+            return 1.0
+        case "barrier":
+            return 0.0
+
+
+def _busiest_sender(call: Call) -> int:
+    others = [sum(row) - row[rank] for rank, row in enumerate(call.sizes)]
+    return others.index(max(others))
+
+
+def port_bytes(call: Call, groups: Sequence[int] | None = None) -> int:
+    """Return the bytes that the busiest port carries in one direction, whatever the schedule.
+
+    Args:
+        call: The collective.
+        groups: Number of each rank's group of ranks behind one port, such as its server. None: each
+            rank has a port.
+
+    Returns:
+        The least bytes that any algorithm sends or receives at the busiest port. Groups add their
+        own numbers before they send them.
+    """
+    groups = tuple(range(call.ranks)) if groups is None else tuple(groups)
+    names = sorted(set(groups))
+    if len(names) < 2:
+        return 0
+    if call.kind == "all_to_all":
+        return max(max(_crossing(call, groups, name)) for name in names)
+    whole = counted_bytes(call)
+    own = {name: sum(call.shard(r).size for r in _members(groups, name)) for name in names}
+    if call.kind == "gather":
+        own = {name: call.size * len(_members(groups, name)) for name in names}
+    least: dict[CollectiveKind, int] = {
+        "all_reduce": -(-2 * (len(names) - 1) * whole // len(names)),
+        "reduce_scatter": max(max(size, whole - size) for size in own.values()),
+        "all_gather": max(max(size, whole - size) for size in own.values()),
+        "broadcast": whole,
+        "reduce": whole,
+        "gather": whole - own[groups[call.root]],
+        "scatter": whole - own[groups[call.root]],
+        "barrier": 0,
+    }
+    return least[call.kind]
+
+
+def _members(groups: Sequence[int], name: int) -> list[int]:
+    return [rank for rank, group in enumerate(groups) if group == name]
+
+
+def _crossing(call: Call, groups: Sequence[int], name: int) -> tuple[int, int]:
+    """Return the bytes of an all-to-all that leave a group and that enter it."""
+    pairs = [(a, b) for a in range(call.ranks) for b in range(call.ranks)]
+    leaving = sum(call.sizes[a][b] for a, b in pairs if groups[a] == name != groups[b])
+    entering = sum(call.sizes[a][b] for a, b in pairs if groups[a] != name == groups[b])
+    return leaving, entering
+
+
+def bound_s(call: Call, rank_bps: float, server_bps: float | None = None) -> float:
+    """Return a time below which no schedule ends.
+
+    Args:
+        call: The collective, with the servers of its ranks.
+        rank_bps: Payload rate of each rank's port in each direction, bits per second.
+        server_bps: Payload rate of all NICs of a server together; None if it is no limit.
+    """
+    seconds = 8 * port_bytes(call) / rank_bps
+    if server_bps is None:
+        return seconds
+    servers = [call.server(rank) for rank in range(call.ranks)]
+    return max(seconds, 8 * port_bytes(call, servers) / server_bps)

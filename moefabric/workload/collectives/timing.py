@@ -1,0 +1,346 @@
+"""Predicted times of programs: their steps in the event simulation, on a network of ranks.
+
+A message starts when its sender's step may start, and its receiver's step too unless bytes may
+arrive early (`ProgramStep.early`). Messages in flight share links max-min fairly. The sender's step
+ends when the links have carried the last byte, the receiver's step when that byte has arrived.
+Copies and additions take no time unless their rates are given.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from typing import Protocol
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.errors import SpecError
+from moefabric.core.flows import Share, flows
+from moefabric.core.topology import Fabric
+from moefabric.simulator import event_simulation, fluid
+from moefabric.simulator.fair_sharing import Stream
+from moefabric.simulator.fluid import Link
+from moefabric.workload.collectives.program import NO_CALL, Program, ProgramStep, RankPlaces
+from moefabric.workload.collectives.schedule import Ranks, Servers, Via
+
+DEFAULT_NVSWITCH_BPS = 3.6e12
+"""900 GB/s both ways together, as in the paper's simulation (section 7.1)."""
+
+
+class Network(Protocol):
+    """What carries messages between ranks."""
+
+    latency_s: float
+    """Seconds from when links have carried a byte until it arrives."""
+
+    def streams(self, sender: int, receiver: int, size: int, via: Via) -> tuple[Stream, ...]:
+        """Return the streams of a message, which together carry its bytes."""
+        ...
+
+    def goodput_bps(self, link: Link) -> float:
+        """Return the payload rate of a link in bits per second."""
+        ...
+
+
+@dataclass(frozen=True)
+class NonBlockingNetwork:
+    """One port for each rank; nothing else limits it.
+
+    Attributes:
+        rate_bps: Payload rate of a port in each direction, in bits per second.
+        latency_s: Seconds from when the ports have carried a byte until it arrives.
+    """
+
+    rate_bps: float
+    latency_s: float = 0.0
+
+    def streams(
+        self,
+        sender: int,
+        receiver: int,
+        size: int,
+        via: Via,  # noqa: ARG002 - there is one way only
+    ) -> tuple[Stream, ...]:
+        """Return the only stream of a message."""
+        return (Stream(size, ((f"rank{sender}", "switch"), ("switch", f"rank{receiver}"))),)
+
+    def goodput_bps(self, link: Link) -> float:  # noqa: ARG002 - all ports are equal
+        """Return the payload rate of a port."""
+        return self.rate_bps
+
+
+@dataclass(frozen=True)
+class FabricNetwork:
+    """Ranks on the GPUs of a fabric with lit circuits.
+
+    Ranks of a server reach each other over its NVSwitch, and other servers over the NICs of their
+    server: by the split of the two servers' bytes, or by what the schedule names.
+
+    Attributes:
+        fabric: The fabric.
+        circuits: Circuits that are lit.
+        places: Server and GPU of each rank.
+        split: How the bytes of a pair of servers are split, as far as the pair is there; only
+            proportions count. Pairs that aren't there use their circuits, or else the EPS.
+        nvswitch_bps: Rate of a GPU's NVLinks in each direction, in bits per second.
+        latency_s: Seconds from when the links have carried a byte until it arrives.
+    """
+
+    fabric: Fabric
+    circuits: CircuitSet
+    places: tuple[tuple[str, int], ...]
+    split: Mapping[tuple[str, str], Share] | None = None
+    nvswitch_bps: float = DEFAULT_NVSWITCH_BPS
+    latency_s: float = 0.0
+
+    @classmethod
+    def filled(cls, fabric: Fabric, circuits: CircuitSet, ranks: int) -> "FabricNetwork":
+        """Return a network with one rank a GPU, server by server.
+
+        Raises:
+            SpecError: If there are more ranks than GPUs.
+        """
+        gpus = [(s, gpu) for s in fabric.primary_servers for gpu in range(fabric.gpus)]
+        if ranks > len(gpus):
+            fault = f"{ranks} ranks need as many GPUs, and fabric {fabric.name} has {len(gpus)}"
+            raise SpecError([("ranks", fault)])
+        return cls(fabric, circuits, tuple(gpus[:ranks]))
+
+    @cached_property
+    def rank_places(self) -> RankPlaces:
+        """What schedules may know: servers, circuits, and the GPU of each NIC.
+
+        NIC i of a server, optical ones first, belongs to its rank i, modulo its number of ranks.
+        """
+        index = self.fabric.server_index
+        by_server: defaultdict[str, list[int]] = defaultdict(list)
+        for rank, (server, _) in enumerate(self.places):
+            by_server[server].append(rank)
+        circuits: defaultdict[Servers, list[Ranks]] = defaultdict(list)
+        for circuit in self.circuits:
+            for near, far in circuit.directions:
+                if near.server in by_server and far.server in by_server:
+                    one, other = by_server[near.server], by_server[far.server]
+                    ends = one[near.index % len(one)], other[far.index % len(other)]
+                    circuits[index[near.server], index[far.server]].append(ends)
+        eps = {
+            ranks[(self.fabric.optical + nic) % len(ranks)]
+            for ranks in by_server.values()
+            for nic in range(self.fabric.electrical)
+        }
+        servers = tuple(index[server] for server, _ in self.places)
+        return RankPlaces(
+            servers, {pair: tuple(ends) for pair, ends in circuits.items()}, tuple(sorted(eps))
+        )
+
+    def streams(self, sender: int, receiver: int, size: int, via: Via) -> tuple[Stream, ...]:
+        """Return the streams of a message: one over the NVSwitch, or one for each path."""
+        (src, src_gpu), (dst, dst_gpu) = self.places[sender], self.places[receiver]
+        if src == dst:
+            up, down = (f"{src}/g{src_gpu}", "nvswitch"), ("nvswitch", f"{dst}/g{dst_gpu}")
+            return (Stream(size, (up, down)),)
+        share = self.share(src, dst, size, via)
+        result = []
+        for flow in flows(self.fabric, self.circuits, [share]):
+            links = fluid.route(self.fabric, self.circuits, flow)
+            if not links:
+                raise SpecError([("fabric", f"{src} has no way to {dst} by {flow.path}")])
+            result.append(Stream(flow.bytes, links))
+        return tuple(result)
+
+    def share(self, src: str, dst: str, size: float, via: Via) -> Share:
+        """Return how the bytes of a message between two servers are split."""
+        lit = bool(self.circuits.between(src, dst))
+        if via == "eps" or (not via and not lit and (src, dst) not in (self.split or {})):
+            return Share(src, dst, 0.0, size)
+        if via == "light" or not self.split or (src, dst) not in self.split:
+            return Share(src, dst, size, 0.0)
+        whole = self.split[src, dst]
+        part = size / whole.bytes
+        return Share(
+            src,
+            dst,
+            whole.light_bytes * part,
+            whole.eps_bytes * part,
+            tuple(own * part for own in whole.eps_bytes_by_nic),
+            tuple((root, own * part) for root, own in whole.forwarded),
+        )
+
+    def goodput_bps(self, link: Link) -> float:
+        """Return the payload rate of a link."""
+        if "nvswitch" in link:
+            return self.nvswitch_bps
+        return fluid.goodput_bps(self.fabric, link)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of time, in seconds from the start of the program."""
+
+    start_s: float
+    end_s: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True)
+class ProgramTimes:
+    """When each step of a program starts and ends.
+
+    Attributes:
+        program: The program.
+        steps: The span of each step, by rank.
+    """
+
+    program: Program
+    steps: tuple[tuple[Span, ...], ...]
+
+    @property
+    def seconds(self) -> float:
+        """When the last step ends."""
+        return max((span.end_s for own in self.steps for span in own), default=0.0)
+
+    @cached_property
+    def calls(self) -> tuple[Span, ...]:
+        """The span of each call, from its first rank's start to its last rank's end."""
+        groups: dict[int, list[Span]] = {n: [] for n in range(len(self.program.calls))}
+        for step, span in self._all():
+            if step.call != NO_CALL:
+                groups[step.call].append(span)
+        return tuple(_union(groups[number]) for number in range(len(groups)))
+
+    @cached_property
+    def phases(self) -> dict[tuple[int, str], Span]:
+        """The span of each (call, phase)."""
+        groups: defaultdict[tuple[int, str], list[Span]] = defaultdict(list)
+        for step, span in self._all():
+            if step.call != NO_CALL:
+                groups[step.call, step.phase].append(span)
+        return {key: _union(spans) for key, spans in groups.items()}
+
+    def _all(self) -> list[tuple[ProgramStep, Span]]:
+        return [
+            pair
+            for rank, spans in enumerate(self.steps)
+            for pair in zip(self.program.steps(rank), spans, strict=True)
+        ]
+
+
+def _union(spans: Sequence[Span]) -> Span:
+    if not spans:
+        return Span(0.0, 0.0)
+    return Span(min(span.start_s for span in spans), max(span.end_s for span in spans))
+
+
+def predict(
+    program: Program, network: Network, *, copy_bps: float = inf, add_bps: float = inf
+) -> ProgramTimes:
+    """Return the times of a program on a network.
+
+    Args:
+        program: The program.
+        network: What carries its messages.
+        copy_bps: Rate of copies within a rank, in bits per second.
+        add_bps: Rate at which a rank adds what it has received, in bits per second.
+
+    Raises:
+        SpecError: If steps wait for each other, so that the program never ends.
+    """
+    lowered = _Simulation(program, network, copy_bps, add_bps)
+    links = {link for step in lowered.steps for s in step.streams for link in s.links}
+    times = event_simulation.simulate(
+        lowered.steps, {link: network.goodput_bps(link) for link in links}
+    )
+    return ProgramTimes(
+        program,
+        tuple(
+            tuple(Span(times[first].start_s, times[last].end_s) for first, last in own)
+            for own in lowered.positions
+        ),
+    )
+
+
+class _Simulation:
+    """The steps of the event simulation, and where the steps of each rank are among them."""
+
+    def __init__(self, program: Program, network: Network, copy_bps: float, add_bps: float) -> None:
+        self._network, self._copy_bps, self._add_bps = network, copy_bps, add_bps
+        self._ranks = [list(program.steps(rank)) for rank in range(program.ranks)]
+        self.steps: list[event_simulation.Step] = []
+        self.positions: list[list[tuple[int, int]]] = [[(-1, -1)] * len(s) for s in self._ranks]
+        """First and last step of the simulation of each step, by rank."""
+        self._carried: dict[int, int] = {}
+        """Position of the step that carries each transfer."""
+        self._lower(_receivers(self._ranks))
+
+    def _lower(self, receivers: Mapping[int, tuple[int, ProgramStep]]) -> None:
+        """Lower all steps, each after those that it waits for."""
+        waits: dict[tuple[int, int], int] = {}
+        followers: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        for rank, steps in enumerate(self._ranks):
+            for step in steps:
+                before = [(rank, number) for number in step.after]
+                if step.kind == "send":
+                    receiver, receive = receivers[step.transfer]
+                    followers[rank, step.number].append((receiver, receive.number))
+                    before += self._held_by(receiver, receive)
+                waits[rank, step.number] = len(before) + (step.kind in {"receive", "receive_add"})
+                for other in before:
+                    followers[other].append((rank, step.number))
+        ready = [place for place, count in waits.items() if not count]
+        for place in ready:
+            rank, number = place
+            self._add(rank, self._ranks[rank][number], receivers)
+            for follower in followers[place]:
+                waits[follower] -= 1
+                if not waits[follower]:
+                    ready.append(follower)
+        if len(ready) < len(waits):
+            rank, number = min(place for place, count in waits.items() if count)
+            fault = f"step {number} waits for itself, through other ranks"
+            raise SpecError([(f"program, rank {rank}", fault)])
+
+    @staticmethod
+    def _held_by(receiver: int, receive: ProgramStep) -> list[tuple[int, int]]:
+        """Return the steps of the receiver that a sender has to wait for."""
+        return [] if receive.early else [(receiver, number) for number in receive.after]
+
+    def _add(
+        self, rank: int, step: ProgramStep, receivers: Mapping[int, tuple[int, ProgramStep]]
+    ) -> None:
+        after = {self.positions[rank][number][1] for number in step.after}
+        seconds = step.duration_s
+        streams: tuple[Stream, ...] = ()
+        first = len(self.steps)
+        if step.kind == "copy" and step.extent:
+            seconds = 8 * step.extent.size / self._copy_bps
+        elif step.kind == "send" and step.extent:
+            receiver, receive = receivers[step.transfer]
+            held = self._held_by(receiver, receive)
+            after |= {self.positions[place][number][1] for place, number in held}
+            streams = self._network.streams(rank, receiver, step.extent.size, step.via)
+            self._carried[step.transfer] = first
+        elif step.kind in {"receive", "receive_add"}:
+            carried = self._carried[step.transfer]
+            if self._network.latency_s:
+                arrival = event_simulation.Step((carried,), self._network.latency_s)
+                self.steps.append(arrival)
+                after.add(len(self.steps) - 1)
+            after.add(carried)
+            if step.kind == "receive_add" and step.extent:
+                seconds = 8 * step.extent.size / self._add_bps
+        self.steps.append(event_simulation.Step(tuple(sorted(after)), seconds, streams))
+        self.positions[rank][step.number] = first, len(self.steps) - 1
+
+
+def _receivers(ranks: Sequence[Sequence[ProgramStep]]) -> dict[int, tuple[int, ProgramStep]]:
+    """Return the receiving rank and step of each transfer."""
+    return {
+        step.transfer: (rank, step)
+        for rank, steps in enumerate(ranks)
+        for step in steps
+        if step.kind in {"receive", "receive_add"}
+    }
