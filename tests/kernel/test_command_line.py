@@ -433,7 +433,8 @@ def test_run_takes_policies_of_other_packages_and_survives_their_faults(
     monkeypatch.setenv("PYTHONPATH", str(site))
     spec = home.write("strangers.yaml", STRANGERS.format(repository=REPOSITORY))
     file = home.folder / "result.json"
-    home.must("run", spec, "--json", str(file), timeout_s=200)
+    process = home.call("run", spec, "--json", str(file), timeout_s=200)
+    assert process.returncode in {0, 3}, process.stderr  # 3: this machine was too busy
     sound, raising = json.loads(file.read_text())["results"]
     assert sum(part["bytes_by_light"] for part in sound["collectives"]) > 0
     assert not any(change["error"] for change in sound["reconfigurations"])
