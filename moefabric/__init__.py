@@ -1,10 +1,25 @@
 """moefabric: a testbed for networks whose topology changes while a Mixture-of-Experts model trains.
 
-This is the Python interface of the pure part: topologies, demand, reconfiguration policies and the
-fluid model. Nothing here needs root or touches the machine. Bytes, rates and seconds are those of
-the modelled cluster.
+Bytes, rates and seconds of experiments, demand and plans are those of the modelled cluster. Only
+`Experiment.run` and a fabric's `up` need root.
 
-Example:
+Examples:
+    Predict an experiment, run it, and look at its results::
+
+        import moefabric
+
+        experiment = moefabric.Experiment.load("examples/prototype.yaml")
+        print(experiment.predict()["mixnet"].iteration_s)
+        result = experiment.run()
+        print(result.to_frame("collectives").groupby("fabric").measured_s.median())
+        result.report("prototype.html")
+
+    Bring a fabric up, give two servers a circuit, and run a program on one of them::
+
+        with moefabric.load_fabric("examples/fabric.yaml").up() as lab:
+            lab.light("s0~s1")
+            print(lab.exec("s0", "ping -c 3 10.0.1.1").stdout)
+
     Plan the circuits of four servers for a demand matrix, and predict its completion time::
 
         from moefabric import CircuitSet, DemandMatrix, Eps, Fabric, Ocs, Region, plan, policy_named
@@ -21,10 +36,20 @@ Names are imported when they are first used, so that `import moefabric` is cheap
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING; importing typing would take ten times as long
 if TYPE_CHECKING:
+    from moefabric.api.experiment import Experiment
+    from moefabric.api.fabric import EmulatedFabric, load_fabric
+    from moefabric.api.lab import Lab
+    from moefabric.api.result import Result
     from moefabric.config.policies import policy_named
     from moefabric.core.circuits import Circuit, CircuitSet, Transition
     from moefabric.core.demand import DemandMatrix, Placement
-    from moefabric.core.errors import MoefabricError, SpecError
+    from moefabric.core.errors import (
+        ControlError,
+        FabricError,
+        MoefabricError,
+        SpecError,
+        UnsupportedError,
+    )
     from moefabric.core.flows import Flow, Share, Split, flows
     from moefabric.core.network_cost import inventory, network_usd
     from moefabric.core.ocs import Ocs
@@ -42,19 +67,30 @@ if TYPE_CHECKING:
     from moefabric.workload.model import Model, Training
 
 __all__ = [
-    "Circuit", "CircuitSet", "DemandMatrix", "Eps", "EpsKind", "Fabric", "Flow", "GatingTrace",
-    "Layer", "Model", "MoefabricError", "Nic", "Ocs", "PairOrderPolicy", "Placement", "Plan",
-    "Policy", "PolicyTraits", "Prediction", "Region", "Scale", "Share", "SpecError", "Split",
-    "Step", "StepTimes", "Stream", "Training", "Transition", "bound_s", "check_policy", "flows",
-    "inventory", "moe_layer", "network_usd", "plan", "policy_named", "predict", "read_gating",
-    "route", "simulate", "simulate_streams",
+    "Circuit", "CircuitSet", "ControlError", "DemandMatrix", "EmulatedFabric", "Eps", "EpsKind",
+    "Experiment", "Fabric", "FabricError", "Flow", "GatingTrace", "Lab", "Layer", "Model",
+    "MoefabricError", "Nic", "Ocs", "PairOrderPolicy", "Placement", "Plan", "Policy",
+    "PolicyTraits", "Prediction", "Region", "Result", "Scale", "Share", "SpecError", "Split",
+    "Step", "StepTimes", "Stream", "Training", "Transition", "UnsupportedError", "bound_s",
+    "check_policy", "flows", "inventory", "load_fabric", "moe_layer", "network_usd", "plan",
+    "policy_named", "predict", "read_gating", "route", "simulate", "simulate_streams",
 ]  # fmt: skip
 
 _MODULES = {
+    "api.experiment": ("Experiment",),
+    "api.fabric": ("EmulatedFabric", "load_fabric"),
+    "api.lab": ("Lab",),
+    "api.result": ("Result",),
     "config.policies": ("policy_named",),
     "core.circuits": ("Circuit", "CircuitSet", "Transition"),
     "core.demand": ("DemandMatrix", "Placement"),
-    "core.errors": ("MoefabricError", "SpecError"),
+    "core.errors": (
+        "ControlError",
+        "FabricError",
+        "MoefabricError",
+        "SpecError",
+        "UnsupportedError",
+    ),
     "core.flows": ("Flow", "Share", "Split", "flows"),
     "core.network_cost": ("inventory", "network_usd"),
     "core.ocs": ("Ocs",),

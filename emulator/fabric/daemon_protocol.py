@@ -65,10 +65,11 @@ class DaemonConnection:
         self.socket.settimeout(_REPLY_S)
         try:
             self.socket.connect(str(run_dir.control_socket))
-            pid, _, _ = struct.unpack(
+            self.pid: int
+            self.pid, _, _ = struct.unpack(
                 "3i", self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             )
-            self._pidfd = os.pidfd_open(pid)
+            self._pidfd = os.pidfd_open(self.pid)
         except OSError:
             self.socket.close()
             raise
@@ -120,6 +121,19 @@ def request(run_dir: RunDirectory, message: Mapping[str, Any]) -> dict[str, Any]
     if "error" in reply:
         raise FabricError(str(reply["error"]))
     return reply
+
+
+def process_id(run_dir: RunDirectory) -> int:
+    """Return the pid of a fabric process, which is in the fabric's own namespace.
+
+    Raises:
+        FabricError: if no fabric runs there.
+    """
+    try:
+        with DaemonConnection(run_dir) as connection:
+            return connection.pid
+    except OSError as error:
+        raise not_running_error(run_dir) from error
 
 
 def not_running_error(run_dir: RunDirectory) -> FabricError:

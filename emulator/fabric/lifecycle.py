@@ -21,6 +21,7 @@ from moefabric.emulator.fabric.daemon_protocol import (
     DaemonConnection,
     UpRequest,
     not_running_error,
+    process_id,
     request,
 )
 from moefabric.emulator.fabric.datapath import DatapathChoice, choose_datapath
@@ -50,6 +51,7 @@ _OVS_PROGRAMS: Final = dict.fromkeys(("ovsdb-server", "ovs-vswitchd"), "openvswi
 _STOP_S: Final = 5.0
 _MAX_PATH_LETTERS: Final = 80
 """unix(7) allows 107 bytes for a socket's path; the longest file name needs the rest."""
+_CAPTURE: Final = str(Path(__file__).parents[1] / "linux" / "packet_capture.py")
 _SOURCES: Final = str(Path(__file__).absolute().parents[3])
 
 
@@ -318,5 +320,41 @@ def exec_argv(name: str, node: str, command: Sequence[str]) -> list[str]:
     pids = json.loads((run_dir.path / NODES).read_text())
     if node not in pids:
         raise FabricError(f"{node}: {name} has no such server; it has {', '.join(pids)}")
+    return _marked_argv(name, int(pids[node]), command)
+
+
+def capture_argv(name: str, place: str, file: Path, length: int) -> list[str]:
+    """Return the argv of a program that captures the frames of a link (`packet_capture`).
+
+    Args:
+        name: the fabric.
+        place: a NIC (`s0/o1`), where frames leave and enter the server; a server (`s0`), for the
+            frames of its programs; or a link between switches (`leaf0~spine0`).
+        file: the pcap file to write.
+        length: bytes to keep of each frame.
+
+    Raises:
+        FabricError: if no fabric of that name runs, or it has no such place.
+    """
+    run_dir = named_run_directory(name)
+    if not _runs(name):
+        raise not_running_error(run_dir)
+    wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
+    fabric = wiring.fabric
+    links = {link.name: link.a for link in plan_fabric(fabric, wiring.management).links}
+    end = links.get(f"{place}/host" if place in fabric.server_index else place)
+    if end is None:
+        nics = ", ".join(str(nic) for server in fabric.servers for nic in fabric.nics(server))
+        raise FabricError(f"{place}: {name} has no such place; it has the NICs {nics}")
+    if end.node:
+        pid = int(json.loads((run_dir.path / NODES).read_text())[end.node])
+    else:
+        pid = process_id(run_dir)
+    program = [sys.executable, "-S", "-I", _CAPTURE, end.name, str(file.absolute()), str(length)]
+    return _marked_argv(name, pid, program)
+
+
+def _marked_argv(name: str, pid: int, command: Sequence[str]) -> list[str]:
+    """Return the argv that runs a command in a process's namespaces, marked as the fabric's."""
     marks = [f"{key}={value}" for key, value in mark_environment(name).items()]
-    return nsenter_argv(int(pids[node]), ["env", *marks, *command])
+    return nsenter_argv(pid, ["env", *marks, *command])

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from moefabric.cli.options import json_option, parse_option, read_wiring
+from moefabric.cli.options import json_option, parse_option, running_lab
 from moefabric.cli.output import print_result
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import SpecError
@@ -55,8 +55,8 @@ def ocs(settle: list[int], moves: int, spacing: int, name: str | None, as_json: 
 def _calibrate(name: str, moves: int, spacing: int) -> "list[Calibration]":
     from moefabric.runner.ocs_calibration import calibrate as calibrate_ocs
 
-    run_dir = RunDirectory.of_fabric(name)
-    wiring = read_wiring(run_dir)
+    lab = running_lab(name)
+    run_dir, wiring = lab.run_directory, lab.wiring
     regions = [region for region in wiring.fabric.regions if region.ocs]
     if not regions:
         raise SpecError([("--name", f"{name} has no OCS")])

@@ -1,45 +1,33 @@
-"""`moefabric up`, `down`, `inspect`, `exec` and `light`: a fabric that stays up."""
+"""`moefabric up`, `down`, `inspect`, `exec`, `light` and `capture`: a fabric that stays up."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import signal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from moefabric.cli.options import (
-    FILE,
-    json_option,
-    name_option,
-    read_wiring,
-    run_directory,
-    running_fabric,
-    settings_option,
-)
+from moefabric.cli.options import FILE, json_option, name_option, running_lab, settings_option
 from moefabric.cli.output import print_result
-from moefabric.cli.signals import graceful_shutdown
-from moefabric.config.loader import load_fabric
 from moefabric.config.run_directory import FabricWiring
-from moefabric.core.errors import FabricError, SpecError
+from moefabric.core.errors import FabricError
 from moefabric.core.topology import fabric_description
+
+if TYPE_CHECKING:
+    from moefabric.api.circuits import LightChange
 
 
 @click.command(short_help="Start a fabric and leave it running.")
 @click.argument("fabric", type=FILE)
 @settings_option
-@graceful_shutdown()
 def up(fabric: Path, settings: tuple[str, ...]) -> None:
     """Start the fabric that the file FABRIC describes, and leave it running until `down`."""
-    spec = load_fabric(fabric, settings)
-    from moefabric.controller.client import wait_for_controllers
-    from moefabric.emulator.fabric import lifecycle
-    from moefabric.runner.fabric_processes import UP_TIMEOUT_S, fabric_processes
+    from moefabric.api.fabric import EmulatedFabric
 
-    was_up = spec.fabric in lifecycle.running_fabrics()
-    wiring = lifecycle.up(spec.build(), fabric_processes, UP_TIMEOUT_S, switch=spec.switch)
-    wait_for_controllers(wiring, UP_TIMEOUT_S)
-    state = "was up already" if was_up else "up"
-    click.echo(f"{spec.fabric}: {state}, {_summary(wiring)}")
+    lab = EmulatedFabric.load(fabric, settings).up()
+    state = "was up already" if lab.was_up else "up"
+    click.echo(f"{lab.name}: {state}, {_summary(lab.wiring)}")
 
 
 def _summary(wiring: FabricWiring) -> str:
@@ -65,36 +53,13 @@ def down(name: str | None) -> None:
     Without NAME, remove the only fabric that `up` left running. The fabric of a `run` is removed at
     the end of the run, or before by its NAME only.
     """
-    from moefabric.emulator.fabric import lifecycle
+    from moefabric.api.lab import remove_fabric
 
-    running = lifecycle.running_fabrics()
-    if name is None and not running:
-        click.echo("no fabric is up")
-        return
-    chosen = name or fabric_to_remove(running, lifecycle.fabrics_in_use())
-    click.echo(f"{chosen}: {'down' if lifecycle.down(chosen) else 'was not up'}")
-
-
-def fabric_to_remove(running: Sequence[str], users: Mapping[str, int]) -> str:
-    """Return the only running fabric that no run uses.
-
-    Args:
-        running: names of the running fabrics.
-        users: process ids of the runs that use a fabric, by its name.
-
-    Raises:
-        SpecError: if there are several such fabrics, or none.
-    """
-    fabrics = [f"{name} (of process {users[name]})" if name in users else name for name in running]
-    match [name for name in running if name not in users]:
-        case [only]:
-            return only
-        case []:
-            remedy = "left to the run; `moefabric down NAME` removes it nevertheless"
-        case _:
-            remedy = "choose one with `moefabric down NAME`"
-    verb = "is" if len(fabrics) == 1 else "are"
-    raise SpecError([("", f"{', '.join(fabrics)} {verb} up: {remedy}")])
+    match remove_fabric(name):
+        case None:
+            click.echo("no fabric is up")
+        case chosen, was_up:
+            click.echo(f"{chosen}: {'down' if was_up else 'was not up'}")
 
 
 @click.command(short_help="Show a running fabric.")
@@ -102,9 +67,9 @@ def fabric_to_remove(running: Sequence[str], users: Mapping[str, int]) -> str:
 @name_option
 def inspect(as_json: bool, name: str | None) -> None:
     """Show a running fabric: servers, NICs, switches, circuits, rules, counters, processes."""
-    from moefabric.runner.inspection import inspect_fabric, inspection_lines
+    from moefabric.runner.inspection import inspection_lines
 
-    inspection = inspect_fabric(running_fabric(name))
+    inspection = running_lab(name).inspect()
     print_result(inspection, inspection_lines(inspection), as_json=as_json)
 
 
@@ -118,9 +83,7 @@ def inspect(as_json: bool, name: str | None) -> None:
 @name_option
 def exec_(server: str, command: tuple[str, ...], name: str | None) -> None:
     """Run COMMAND on the emulated SERVER or OCS: `moefabric exec s0 -- iperf3 -c 10.0.1.1`."""
-    from moefabric.emulator.fabric import lifecycle
-
-    argv = lifecycle.exec_argv(running_fabric(name), server, command)
+    argv = running_lab(name).exec_argv(server, command)
     try:
         os.execvp(argv[0], argv)
     except OSError as error:
@@ -138,45 +101,73 @@ def exec_(server: str, command: tuple[str, ...], name: str | None) -> None:
 @click.option(
     "--policy", default="mixnet", help="With --demand: the policy, one of those of `plan`."
 )
-@click.option("--region", "region_name", default="r0", help="Region whose circuits change.")
+@click.option(
+    "--region",
+    "region_name",
+    help="Region whose circuits change. Default: that of the circuits, or the first.",
+)
 @name_option
 @json_option
 def light(
     circuits: tuple[str, ...],
     demand: Path | None,
     policy: str,
-    region_name: str,
+    region_name: str | None,
     name: str | None,
     as_json: bool,
 ) -> None:
     """Set the circuits of a region to CIRCUITs such as s0/o0~s1/o0, or to those for a demand.
 
-    All other circuits of the region are removed.
+    s0~s1 takes free NICs of these servers. All other circuits of the region are removed.
     """
     if demand is not None and circuits:
         raise click.UsageError("give either circuits or --demand")
     if demand is None and not circuits:
         raise click.UsageError("give circuits such as s0/o0~s1/o0, or --demand M.json")
     from moefabric.config.demand_file import read_demand
-    from moefabric.controller.client import ControllerClient
 
-    wiring = read_wiring(run_directory(name))
-    regions = {region.name: region for region in wiring.fabric.regions}
-    if region_name not in regions:
-        raise SpecError([("--region", f"{region_name} is not one of {', '.join(regions)}")])
-    region = regions[region_name]
-    with ControllerClient(wiring.management.northbound_endpoint(region)) as client:
-        if demand is not None:
-            reply = client.demand(read_demand(demand, len(region.servers)), policy)
-        else:
-            reply = client.light(circuits)
-    print_result(reply, _reply_lines(reply), as_json=as_json)
+    lab = running_lab(name)
+    if demand is None:
+        change = lab.light(*circuits, region=region_name)
+    else:
+        servers = lab.region(region_name).servers if region_name else lab.fabric.regions[0].servers
+        change = lab.light(
+            demand=read_demand(demand, len(servers)), policy=policy, region=region_name
+        )
+    print_result(change.to_json(), _change_lines(change), as_json=as_json)
 
 
-def _reply_lines(reply: Mapping[str, Any]) -> Iterator[str]:
-    yield f"lit: {' '.join(reply['circuits_after']) or 'no circuits'}"
-    if reply["dark"]:
-        yield f"dark: {' '.join(reply['dark'])}: no frame came through; removed, on the EPS"
-    phases = reply["phases"]
-    total_ms, settle_ms = phases["total_s"] * 1e3, phases["settle_s"] * 1e3
+def _change_lines(change: "LightChange") -> Iterator[str]:
+    yield f"lit: {' '.join(change.circuits_after) or 'no circuits'}"
+    if change.dark:
+        yield f"dark: {' '.join(change.dark)}: no frame came through; removed, on the EPS"
+    total_ms, settle_ms = change.phases.total_s * 1e3, change.phases.settle_s * 1e3
     yield f"{total_ms:.1f} ms, of which {settle_ms:.1f} ms settling"
+
+
+@click.command(short_help="Capture frames of a running fabric as pcap.")
+@click.argument("place")
+@click.option("--write", "-w", "file", type=FILE, help="The file. Default: PLACE.pcap.")
+@click.option(
+    "--length", type=click.IntRange(1, 65_535), default=256, help="Bytes to keep of each frame."
+)
+@click.option("--seconds", type=click.FloatRange(min=0), help="Default: until interrupted.")
+@name_option
+def capture(
+    place: str, file: Path | None, length: int, seconds: float | None, name: str | None
+) -> None:
+    """Capture the frames at PLACE.
+
+    It is a NIC such as s0/o0, a server, for the frames of its programs, or a link such as
+    leaf0~spine0.
+    """
+    numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # one of them ends the wait below
+    with running_lab(name).capture(place, file, length) as captured:
+        click.echo(f"{place}: to {captured.path}", err=True)
+        if seconds is None:
+            signal.sigwait(numbers)
+        else:
+            signal.sigtimedwait(numbers, seconds)
+    lost = f", {captured.dropped:,} more were missed" if captured.dropped else ""
+    click.echo(f"{place}: {captured.frames:,} frames in {captured.path}{lost}")

@@ -21,6 +21,7 @@ from moefabric.cli import (
     paper,
     plan,
     policy,
+    report,
     run,
     schema,
     trace,
@@ -66,10 +67,9 @@ def main() -> None:
 
 
 for _command in (
-    run.run, run.predict, run.report, plan.plan, policy.policy, cost.cost, paper.paper,
-    doctor.doctor,
-    fabric.up, fabric.down, fabric.inspect, fabric.exec_, fabric.light, fault.fault, ocs.events,
-    ocs.ocs, calibrate.calibrate, schema.schema,
+    run.run, run.predict, report.report, plan.plan, policy.policy, cost.cost, paper.paper,
+    doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.exec_, fabric.light,
+    fabric.capture, fault.fault, ocs.events, ocs.ocs, calibrate.calibrate, schema.schema,
     oracle.oracle, trace.trace, frontier.frontier,
 ):  # fmt: skip
     main.add_command(_command)

@@ -5,13 +5,8 @@ from typing import Any
 
 import click
 
-from moefabric.cli.options import (
-    json_option,
-    name_option,
-    read_wiring,
-    region_of_ocs,
-    run_directory,
-)
+from moefabric.api.ocs_faults import region_of_ocs
+from moefabric.cli.options import json_option, name_option, running_lab
 from moefabric.cli.output import print_result
 from moefabric.config.run_directory import FabricWiring
 from moefabric.core.topology import Region
@@ -27,12 +22,9 @@ def ocs(ocs_name: str, all_ports: bool, name: str | None, as_json: bool) -> None
 
     A port is blocked, tuning, tuned or failed.
     """
-    from moefabric.emulator.ocs.client import request
-
-    run_dir = run_directory(name)
-    wiring = read_wiring(run_dir)
-    region = region_of_ocs(wiring, ocs_name)
-    reply = request(run_dir.ocs_socket(region), {"do": "show"})
+    lab = running_lab(name)
+    reply = lab.ocs(ocs_name)
+    wiring, region = lab.wiring, region_of_ocs(lab.wiring, ocs_name)
     identity = reply["identity"]
     device = " ".join(identity[key] for key in ("vendor", "model", "serial", "firmware"))
     ports = [
@@ -73,13 +65,5 @@ def _nic_fibre(port: int, wiring: FabricWiring, region: Region) -> str:
 @name_option
 def events(follow: bool, name: str | None) -> None:
     """Print the events of the OCSes as JSON lines: changes, light, faults, alarms."""
-    from moefabric.emulator.ocs import client
-
-    run_dir = run_directory(name)
-    sockets = {
-        region.ocs.name: run_dir.ocs_socket(region)
-        for region in read_wiring(run_dir).fabric.regions
-        if region.ocs is not None
-    }
-    for ocs_name, event in client.events(sockets, follow=follow):
-        click.echo(json.dumps({"ocs": ocs_name, **event}))
+    for event in running_lab(name).events(follow=follow):
+        click.echo(json.dumps(event))

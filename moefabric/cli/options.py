@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory
-from moefabric.core.errors import FabricError, SpecError
-from moefabric.core.topology import Region
+if TYPE_CHECKING:
+    from moefabric.api.lab import Lab
 
 T = TypeVar("T")
 
@@ -36,52 +35,12 @@ def parse_option(parse: Callable[[str], T]) -> Callable[[click.Context, click.Pa
     return callback
 
 
-def running_fabric(name: str | None) -> str:
-    """Return `name`, or the name of the only running fabric if it is None.
+def running_lab(name: str | None) -> "Lab":
+    """Return the running fabric with this name, or the only one that runs.
 
     Raises:
         SpecError: if no fabric runs, or several do.
     """
-    if name is not None:
-        return name
-    from moefabric.emulator.fabric import lifecycle
+    from moefabric.api.lab import Lab
 
-    match lifecycle.running_fabrics():
-        case [only]:
-            return only
-        case []:
-            message = "no fabric is up: start one with `moefabric up FABRIC.yaml`"
-        case running:
-            message = f"{', '.join(running)} are up: choose one with `--name NAME`"
-    raise SpecError([("", message)])
-
-
-def run_directory(name: str | None) -> RunDirectory:
-    """Return the run directory of the fabric with this name, or of the only running one."""
-    return RunDirectory.of_fabric(running_fabric(name))
-
-
-def read_wiring(run_dir: RunDirectory) -> FabricWiring:
-    """Return the wiring of a running fabric.
-
-    Raises:
-        FabricError: if the fabric isn't up.
-    """
-    try:
-        return FabricWiring.from_json(run_dir.wiring_file.read_text())
-    except FileNotFoundError as error:
-        message = f"{run_dir.name} is not up: start it with `moefabric up FABRIC.yaml`"
-        raise FabricError(message) from error
-
-
-def region_of_ocs(wiring: FabricWiring, ocs_name: str) -> Region:
-    """Return the region whose OCS has this name.
-
-    Raises:
-        SpecError: if there is no such OCS.
-    """
-    regions = {region.ocs.name: region for region in wiring.fabric.regions if region.ocs}
-    if ocs_name in regions:
-        return regions[ocs_name]
-    reason = f" is not one of {', '.join(regions)}" if regions else ": the fabric has no OCS"
-    raise SpecError([("", f"{ocs_name}{reason}")])
+    return Lab.running(name)

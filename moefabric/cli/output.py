@@ -4,13 +4,16 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from moefabric.runner.progress import PlainProgressReporter, ProgressReporter
+
+if TYPE_CHECKING:
+    from moefabric.runner.result_model import RunResult
 
 STANDARD_OUTPUT: Final = Path("-")
 
@@ -66,3 +69,10 @@ def write_output(file: Path | None, text: str) -> None:
         click.echo(text, nl=False)
     elif file is not None:
         file.write_text(text)
+
+
+def print_tables(run: "RunResult") -> None:
+    """Print the tables of a run."""
+    from moefabric.report.table import table
+
+    Console().print(table(run))

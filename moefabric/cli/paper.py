@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from moefabric.api.signals import graceful_shutdown
 from moefabric.cli.options import FILE, INVALID
 from moefabric.cli.output import STANDARD_OUTPUT, check_writable, progress_reporter, write_output
-from moefabric.cli.signals import graceful_shutdown
 
 if TYPE_CHECKING:
     from moefabric.paper.results import PaperResults

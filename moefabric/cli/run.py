@@ -1,4 +1,4 @@
-"""`moefabric run`, `report` and `predict`: experiments, emulated and in the fluid model."""
+"""`moefabric run` and `predict`: experiments, emulated and in the fluid model."""
 
 import json
 import sys
@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moefabric.cli.options import FILE, INVALID, json_option, settings_option
-from moefabric.cli.output import STANDARD_OUTPUT, check_writable, progress_reporter, write_output
-from moefabric.cli.signals import graceful_shutdown
-from moefabric.config.loader import load_experiment
+from moefabric.cli.output import (
+    STANDARD_OUTPUT,
+    check_writable,
+    print_tables,
+    progress_reporter,
+    write_output,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from moefabric.runner.result_model import RunResult
 
 
 @click.command(short_help="Run an experiment on emulated fabrics.")
@@ -34,13 +36,14 @@ if TYPE_CHECKING:
     show_default=False,
     help="Processes that something else starts: ocs, controller, or ocs,controller.",
 )
+@click.option("--flows", is_flag=True, help="Keep the record of every flow in the JSON.")
 @settings_option
-@graceful_shutdown()
 def run(
     experiment: Path,
     json_file: Path | None,
     report: Path | None,
     external: str,
+    flows: bool,
     settings: tuple[str, ...],
 ) -> None:
     """Run the experiment that the file EXPERIMENT describes.
@@ -48,63 +51,28 @@ def run(
     Start its fabrics one after the other, replay the traffic, judge and report the results, and
     remove the fabrics. Exit status 3: the experiment ran, but its measurements can't be trusted.
     """
-    from moefabric.runner import run as runner
+    from moefabric.api.experiment import Experiment
 
-    spec = load_experiment(experiment, settings)
+    loaded = Experiment.load(experiment, settings)
     external_processes = _external_processes(external)
     check_writable(json_file, report)
-    with progress_reporter(runner.operations_total(spec)) as reporter:
-        result = runner.run(spec, experiment.parent, reporter, external_processes)
-    write_output(json_file, json.dumps(result.to_json(), indent=1) + "\n")
-    _write_page(report, result)
+    with progress_reporter(loaded.operations) as reporter:
+        result = loaded.run(reporter=reporter, external=external_processes, flows=flows)
+    write_output(json_file, result.json_text())
+    if report is not None:
+        write_output(report, result.page())
     if json_file != STANDARD_OUTPUT:
-        _print_tables(result)
+        print_tables(result)
     sys.exit(INVALID if result.verdict == "invalid" else 0)
 
 
-def _write_page(file: Path | None, result: "RunResult") -> None:
-    if file is not None:
-        from moefabric.report.page import page
-
-        write_output(file, page(result))
-
-
-def _print_tables(result: "RunResult") -> None:
-    from rich.console import Console
-
-    from moefabric.report.table import table
-
-    Console().print(table(result))
-
-
-@click.command(short_help="Show the results of a run from its JSON.")
-@click.argument("run", type=FILE)
-@click.option("--html", type=FILE, help="Write one self-contained HTML page instead of tables.")
-@click.option(
-    "--first-all-to-alls",
-    "picture",
-    type=FILE,
-    help="Write a picture of the first all-to-alls (SVG) instead of tables.",
-)
-def report(run: Path, html: Path | None, picture: Path | None) -> None:
-    """Show the results in the file RUN, which `moefabric run --json RUN` has written."""
-    from moefabric.report.first_all_to_alls import first_all_to_alls_picture
-    from moefabric.runner.result_model import read_run
-
-    check_writable(html, picture)
-    result = read_run(run)
-    _write_page(html, result)
-    if picture is not None:
-        write_output(picture, first_all_to_alls_picture(result))
-    if html is None and picture is None:
-        _print_tables(result)
-
-
 def _external_processes(text: str) -> frozenset[str]:
+    from moefabric.api.experiment import EXTERNAL_PROCESSES
+
     processes = frozenset(part for part in text.split(",") if part)
-    if unknown := processes - {"ocs", "controller"}:
-        names = ", ".join(sorted(unknown))
-        raise click.UsageError(f"--external: {names} is not one of ocs, controller")
+    if unknown := processes.difference(EXTERNAL_PROCESSES):
+        names, known = ", ".join(sorted(unknown)), ", ".join(EXTERNAL_PROCESSES)
+        raise click.UsageError(f"--external: {names} is not one of {known}")
     return processes
 
 
@@ -114,9 +82,9 @@ def _external_processes(text: str) -> frozenset[str]:
 @settings_option
 def predict(experiment: Path, as_json: bool, settings: tuple[str, ...]) -> None:
     """Print what the fluid model predicts for the file EXPERIMENT. Needs no root."""
-    from moefabric.runner.prediction import predict_experiment
+    from moefabric.api.experiment import Experiment
 
-    prediction = predict_experiment(load_experiment(experiment, settings), experiment.parent)
+    prediction = Experiment.load(experiment, settings).predict().to_json()
     if as_json:
         click.echo(json.dumps(prediction))
         return

@@ -37,6 +37,23 @@ def read_demand(path: Path, servers: int | None = None) -> list[list[float]]:
     return [[float(value) for value in row] for row in rows]
 
 
+def check_demand(rows: Any, servers: int | None, place: str) -> list[list[float]]:
+    """Return a square demand matrix of Python or numpy as rows of numbers.
+
+    Args:
+        rows: bytes from the row's server to the column's.
+        servers: number of servers that the matrix must have; None accepts two or more.
+        place: where the matrix was given, to be named in messages.
+
+    Raises:
+        SpecError: with all faults of the matrix.
+    """
+    plain = rows.tolist() if hasattr(rows, "tolist") else [list(row) for row in rows]
+    if faults := list(_faults(plain, servers)):
+        raise SpecError([(f"{place}{inner}", message) for inner, message in faults])
+    return [[float(value) for value in row] for row in plain]
+
+
 def _faults(rows: Any, servers: int | None) -> Iterator[Fault]:
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
         yield "", "an array of rows is needed: bytes from the row's server to the column's"

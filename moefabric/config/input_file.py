@@ -1,8 +1,8 @@
 """Reads files that users write: text, and YAML with `key=value` settings applied."""
 
 import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 import yaml
@@ -101,23 +101,76 @@ def path_steps(place: str) -> list[PathStep]:
     return steps if end == len(place) else []
 
 
-def _apply(document: dict[str, Any], setting: str) -> Fault | None:
-    """Apply a setting to the document, or return the fault of the setting."""
-    place, equals, value = setting.partition("=")
-    steps, option = path_steps(place), f"--set {setting}"
-    if not equals or not place:
-        return option, "is not key=value"
-    if not steps:
-        return option, f"there is no place {place}"
+def change_keys(document: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Change keys of a document to values of Python.
+
+    Args:
+        document: the document, which is changed in place.
+        changes: values by place: a key, or a place such as `training.iterations`. A mapping
+            changes the keys that it names and leaves the others of its section.
+
+    Raises:
+        SpecError: if a place isn't one of the document.
+    """
+    faults = []
+    for place, value in changes.items():
+        if (steps := path_steps(place)) and _set(
+            document, steps, document_value(value), merge=True
+        ):
+            continue
+        faults.append((place, "is no place in this document"))
+    if faults:
+        raise SpecError(faults)
+
+
+def document_value(value: Any) -> Any:
+    """Return a value of Python as YAML would give it: lists, mappings, numbers and text."""
+    match value:
+        case Mapping():
+            return {str(key): document_value(entry) for key, entry in value.items()}
+        case list() | tuple():
+            return [document_value(entry) for entry in value]
+        case PurePath():
+            return str(value)
+        case _:
+            return value
+
+
+def _set(
+    document: dict[str, Any], steps: Sequence[PathStep], value: Any, *, merge: bool = False
+) -> bool:
+    """Set the value at a place, and return whether there is such a place.
+
+    With `merge`, a mapping changes the keys that it names.
+    """
     parent: Any = document
     try:
         for step in steps[:-1]:
             if isinstance(parent, dict) and not isinstance(parent.get(step), dict | list):
                 parent[step] = {}
             parent = parent[step]
-        parent[steps[-1]] = _parse(value)
+        last = steps[-1]
+        former = parent.get(last) if isinstance(parent, dict) else parent[last]
+        if merge and isinstance(former, dict) and isinstance(value, dict):
+            for key, entry in value.items():
+                _set(former, [key], entry, merge=True)
+        else:
+            parent[last] = value
     except (IndexError, KeyError, TypeError):
-        return option, f"there is no place {place}"
+        return False
+    return True
+
+
+def _apply(document: dict[str, Any], setting: str) -> Fault | None:
+    """Apply a setting to the document, or return the fault of the setting."""
+    place, equals, text = setting.partition("=")
+    steps, option = path_steps(place), f"--set {setting}"
+    if not equals or not place:
+        return option, "is not key=value"
+    try:
+        value = _parse(text)
     except (yaml.YAMLError, ValueError) as error:
         return option, _yaml_problem(error)
+    if not steps or not _set(document, steps, value):
+        return option, f"there is no place {place}"
     return None

@@ -1,10 +1,10 @@
-"""Loads fabric and experiment files."""
+"""Loads fabrics and experiments: from files, and from values of Python."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from moefabric.config.input_file import read_yaml
+from moefabric.config.input_file import change_keys, document_value, read_yaml
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
 
@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from moefabric.config.fabric import FabricSpec
 
 
-def load_fabric(path: Path, settings: Sequence[str] = ()) -> "FabricSpec":
+def load_fabric(
+    path: Path, settings: Sequence[str] = (), changes: Mapping[str, Any] | None = None
+) -> "FabricSpec":
     """Return the fabric that a file describes.
 
     Args:
         path: the YAML file.
         settings: changes such as `nics.optical=2`.
+        changes: changes as values of Python (`moefabric.config.input_file.change_keys`).
 
     Raises:
         SpecError: with all faults of the file.
@@ -26,18 +29,22 @@ def load_fabric(path: Path, settings: Sequence[str] = ()) -> "FabricSpec":
     from moefabric.config.fabric import FabricSpec
 
     document = read_yaml(path, settings)
+    change_keys(document, changes or {})
     if "experiment" in document and "fabric" not in document:
         message = "describes an experiment, which `moefabric run` takes; a fabric is needed"
         raise SpecError([(str(path), message)])
     return validate(FabricSpec, document, path)
 
 
-def load_experiment(path: Path, settings: Sequence[str] = ()) -> "ExperimentSpec":
+def load_experiment(
+    path: Path, settings: Sequence[str] = (), changes: Mapping[str, Any] | None = None
+) -> "ExperimentSpec":
     """Return the experiment that a file describes.
 
     Args:
         path: the YAML file.
         settings: changes such as `training.iterations=1`.
+        changes: changes as values of Python (`moefabric.config.input_file.change_keys`).
 
     Raises:
         SpecError: with all faults of the file.
@@ -45,7 +52,30 @@ def load_experiment(path: Path, settings: Sequence[str] = ()) -> "ExperimentSpec
     from moefabric.config.experiment import ExperimentSpec
 
     document = read_yaml(path, settings)
+    change_keys(document, changes or {})
     if "fabric" in document and "experiment" not in document:
         message = "describes a fabric, which `moefabric up` takes; an experiment is needed"
         raise SpecError([(str(path), message)])
     return validate(ExperimentSpec, document, path)
+
+
+def fabric_of(document: Mapping[str, Any]) -> "FabricSpec":
+    """Return the fabric that values of Python describe; the keys are those of a file.
+
+    Raises:
+        SpecError: with all faults of the values.
+    """
+    from moefabric.config.fabric import FabricSpec
+
+    return validate(FabricSpec, document_value(document))
+
+
+def experiment_of(document: Mapping[str, Any]) -> "ExperimentSpec":
+    """Return the experiment that values of Python describe; the keys are those of a file.
+
+    Raises:
+        SpecError: with all faults of the values.
+    """
+    from moefabric.config.experiment import ExperimentSpec
+
+    return validate(ExperimentSpec, document_value(document))

@@ -1,14 +1,13 @@
 """HTML page with the tables and figures of the paper. One file without external resources."""
 
 from collections.abc import Iterable
-from importlib.resources import files
 from typing import Final
 
 from markupsafe import Markup
 
 from moefabric.paper import figures, rows, text
 from moefabric.paper.results import PaperResults
-from moefabric.report.page import page_template
+from moefabric.report.page import page_style, page_template
 
 _PILLS: Final = {
     rows.REPRODUCED: "pass",
@@ -31,9 +30,8 @@ def page(predicted: PaperResults, emulated: PaperResults | None = None) -> str:
         predicted: the predicted tables.
         emulated: the emulated tables, shown beside the predicted ones.
     """
-    style = (files("moefabric.report") / "page.css").read_text()
     return page_template("moefabric.paper").render(
-        style=Markup(style),  # noqa: S704 - the report's own
+        style=page_style(),
         predicted=predicted,
         emulated=emulated,
         emulated_tables={table.name: table for table in _tables(emulated)} if emulated else {},

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
@@ -37,6 +38,7 @@ def page(run: RunResult) -> str:
     failures = [(fabric.name, failure) for fabric in fabrics for failure in fabric.result.failures]
     circuits = [(f.name, drawn) for f in fabrics if (drawn := regions.region_circuits(f))]
     return page_template("moefabric.report").render(
+        style=page_style(),
         experiment=printable(run.experiment or "run"),
         version=printable(run.version),
         verdict=overall_verdict(run),
@@ -66,6 +68,14 @@ def page(run: RunResult) -> str:
         json=_embedded(run),
         fmt=formatting,
     )
+
+
+@cache
+def page_style() -> Markup:
+    """Return the style of a page with its charts."""
+    folder = files("moefabric.report")
+    parts = ((folder / f"{name}.css").read_text() for name in ("colours", "charts", "page"))
+    return Markup("".join(parts))  # noqa: S704 - the report's own files
 
 
 @cache

@@ -16,7 +16,7 @@ from moefabric.runner.control_time import ExpectedControl
 from moefabric.runner.first_all_to_all import predicted_first_all_to_alls
 from moefabric.runner.forecast import JobForecast, TaskPlanner, deserved_circuits, forecast_jobs
 from moefabric.runner.jobs import Jobs
-from moefabric.runner.result_model import FabricPrediction
+from moefabric.runner.result_model import ExperimentPrediction, FabricPrediction
 from moefabric.runner.result_parts import Json
 from moefabric.runner.results import wiring_summary
 from moefabric.runner.scaling import propose_scale, scale_remarks
@@ -26,6 +26,11 @@ from moefabric.workload.workload import Workload
 
 
 def predict_experiment(spec: ExperimentSpec, folder: Path) -> Json:
+    """Return the JSON of `predict_fabrics`."""
+    return predict_fabrics(spec, folder).to_json()
+
+
+def predict_fabrics(spec: ExperimentSpec, folder: Path) -> ExperimentPrediction:
     """Return iteration, exposed communication and all-to-all seconds of each fabric.
 
     Args:
@@ -37,10 +42,10 @@ def predict_experiment(spec: ExperimentSpec, folder: Path) -> Json:
     entries = [
         entry.model_copy(
             update={"all_to_all_vs_eps": entry.all_to_all_s / base.all_to_all_s if base else None}
-        ).to_json()
+        )
         for entry in with_cost_ratios(fabrics)
     ]
-    return {"experiment": spec.experiment, "fabrics": entries}
+    return ExperimentPrediction(experiment=spec.experiment, fabrics=entries)
 
 
 def _fabric_prediction(

@@ -249,6 +249,8 @@ class FabricResult(result_parts.ResultPart):
     """Every region's part of every all-to-all."""
     transfers: list[result_parts.CollectiveResult] = Field(default_factory=list)
     """Transfers between regions: between pipeline stages, and all-reduces of replicas."""
+    flows: list[result_parts.FlowResult] = Field(default_factory=list)
+    """Every flow, if the run was asked for them (`run --flows`)."""
     reconfigurations: list[result_parts.ReconfigurationResult] = Field(default_factory=list)
     """Every reconfiguration."""
     control_time: result_parts.ControlTime = result_parts.ControlTime()
@@ -339,3 +341,10 @@ class FabricPrediction(result_parts.ResultPart):
     demand_error: float = 0.0
     policy_faults: list[str] = Field(default_factory=list)
     all_to_all_vs_eps: float | None = None
+
+
+class ExperimentPrediction(result_parts.ResultPart):
+    """Prediction of an experiment: every fabric, in the order of the experiment."""
+
+    experiment: str
+    fabrics: list[FabricPrediction]

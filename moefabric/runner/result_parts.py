@@ -127,6 +127,31 @@ class CollectiveResult(PassPart):
         return self.measured_s / self.predicted_s - 1
 
 
+class FlowResult(PassPart):
+    """Flow of a collective or of a transfer between regions."""
+
+    region: str = ""
+    """Region of the collective."""
+    kind: str = ""
+    """`dispatch`, `combine`, or a kind of transfer between regions."""
+    src: str
+    """Sending server."""
+    dst: str
+    """Receiving server."""
+    path: str
+    """NIC or relay tree by which the flow left its server, such as `o1`, `e0` or `r3`."""
+    bytes: int
+    """Bytes of the flow."""
+    start_s: float
+    """First byte sent, in model seconds from the first byte of the collective."""
+    end_s: float
+    """Last byte received, in model seconds from the first byte of the collective."""
+    predicted_end_s: float
+    """Expected end, from a simulation of all flows."""
+    retransmits: int = 0
+    """TCP segments sent again."""
+
+
 class ReconfigurationResult(PassPart):
     """Reconfiguration of one region; the phases add up to `total_s`, all in model seconds."""
 

@@ -1,6 +1,6 @@
 """Conversion of a replay's records into its entry in the run's JSON, in model seconds and bytes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from math import inf
@@ -26,6 +26,7 @@ from moefabric.runner.result_parts import (
     CollectiveResult,
     ControlTime,
     FailureResult,
+    FlowResult,
     IterationResult,
     ReconfigurationResult,
     ServerInterval,
@@ -249,6 +250,36 @@ def _collective(
         harness_s=run.harness_ns / NS_PER_S,
         failures=failures.disturbing(run),
     )
+
+
+def flow_results(fabric: Fabric, runs: Sequence[IterationRun]) -> list[FlowResult]:
+    """Convert the records of all flows of a replay: of its collectives, then of its transfers."""
+    sent = [
+        *(run for iteration in runs for run in iteration.collectives),
+        *(run for iteration in runs for run in iteration.transfers),
+    ]
+    return [flow for run in sent for flow in _flows(fabric, run)]
+
+
+def _flows(fabric: Fabric, run: CollectiveRun) -> Iterator[FlowResult]:
+    model_s = _model_seconds(fabric)
+    for flow, record, expected_s in run.arrivals():
+        yield FlowResult(
+            region=run.region,
+            iteration=run.iteration,
+            layer=run.operation.layer,
+            kind=run.operation.kind,
+            direction=run.operation.direction,
+            micro_batch=run.micro_batch,
+            src=flow.src,
+            dst=flow.dst,
+            path=flow.path,
+            bytes=round(flow.bytes),
+            start_s=model_s(record.first_sent_ns - run.start_ns),
+            end_s=model_s(record.last_received_ns - run.start_ns),
+            predicted_end_s=expected_s,
+            retransmits=record.retransmits,
+        )
 
 
 def _reconfiguration(run: ReconfigurationRun) -> ReconfigurationResult:

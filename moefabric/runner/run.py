@@ -42,7 +42,13 @@ from moefabric.runner.prediction import proposed_scale
 from moefabric.runner.progress import ProgressReporter
 from moefabric.runner.queue_drops import Counts, queue_drops, queue_readings
 from moefabric.runner.real_hosts import host_fleet
-from moefabric.runner.results import control_time_remarks, empty_result, fabric_result, invalidated
+from moefabric.runner.results import (
+    control_time_remarks,
+    empty_result,
+    fabric_result,
+    flow_results,
+    invalidated,
+)
 from moefabric.runner.run_records import IterationRun, RunFailures
 from moefabric.runner.spine_traffic import spine_traffic, uplink_payload
 from moefabric.runner.testbed import Controllers, port_counters, running_testbed
@@ -66,6 +72,8 @@ def run(
     folder: Path,
     reporter: ProgressReporter,
     external: frozenset[str] = frozenset(),
+    *,
+    flows: bool = False,
 ) -> result_model.RunResult:
     """Run an experiment.
 
@@ -74,6 +82,7 @@ def run(
         folder: Folder of the experiment's file; relative paths start there.
         reporter: Shows progress.
         external: The roles, `ocs` and `controller`, whose processes are started by others.
+        flows: Whether the result keeps the record of every flow.
 
     Raises:
         MoefabricError: The experiment can't run.
@@ -85,7 +94,7 @@ def run(
         reporter.show_message(f"warning: {fault}")
     results: list[result_model.FabricResult] = []
     wiring: FabricWiring | None = None
-    setup = _GroupSetup(spec, folder, scale, tuple(scale_faults), reporter, external)
+    setup = _GroupSetup(spec, folder, scale, tuple(scale_faults), reporter, external, flows)
     for choices in _groups(spec):
         remaining = choices
         while remaining:  # after a loss of bytes the others get a testbed of their own
@@ -114,6 +123,7 @@ class _GroupSetup:
     scale_faults: tuple[str, ...]
     reporter: ProgressReporter
     external: frozenset[str]
+    flows: bool
 
 
 def _run_group(
@@ -152,7 +162,11 @@ def _run_group(
             lit = workload_of(choice, work)
             context = RunContext(spec, choice, fabric, lit, fleet, controllers, remarks, reporter)
             replay = _replay(context)
-            results.append(_judged(context, replay))
+            result = _judged(context, replay)
+            if setup.flows:
+                records = flow_results(fabric, replay.runs)
+                result = result.model_copy(update={"flows": records})
+            results.append(result)
             if replay.lost:
                 break
     return results, wiring

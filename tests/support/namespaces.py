@@ -1,10 +1,16 @@
 """Network namespaces that a test makes, connects and removes."""
 
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
+
+import pytest
+
+from moefabric.emulator.linux import namespaces
 
 _numbers = count()
 
@@ -74,3 +80,20 @@ def island(*names: str) -> Iterator[Island]:
     """Yield namespaces of these names on one link; remove them afterwards."""
     with ExitStack() as undo:
         yield Island(names, undo)
+
+
+@contextmanager
+def own_machine() -> Iterator[None]:
+    """Give the calling thread a network namespace and a folder for run directories of its own."""
+    folder = tempfile.mkdtemp(prefix="mf", dir="/tmp")  # paths of Unix sockets are short
+    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        namespaces.enter_new()
+        must("ip", "link", "set", "lo", "up")
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setenv("MOEFABRIC_RUN_DIR", folder)
+            yield
+    finally:
+        namespaces.enter(f"/proc/self/fd/{before}")
+        os.close(before)
+        shutil.rmtree(folder)

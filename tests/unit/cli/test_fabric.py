@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.cli.fabric import fabric_to_remove
+from moefabric.api.lab import removable_fabric
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import SpecError
 from moefabric.emulator.fabric.run_directories import hold, holder_pid
@@ -30,7 +30,7 @@ with hold(RunDirectory(Path(sys.argv[1]))):
     [pytest.param(["mine"], id="alone"), pytest.param(["a-run-7", "mine"], id="beside-a-run")],
 )
 def test_down_chooses_only_fabric_without_run(running: Sequence[str]) -> None:
-    assert fabric_to_remove(running, {"a-run-7": 7}) == "mine"
+    assert removable_fabric(running, {"a-run-7": 7}) == "mine"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_down_chooses_only_fabric_without_run(running: Sequence[str]) -> None:
 )
 def test_down_refuses_ambiguous_fabric(running: Sequence[str], message: str) -> None:
     with pytest.raises(SpecError) as error:
-        fabric_to_remove(running, {"a-run-7": 7})
+        removable_fabric(running, {"a-run-7": 7})
     assert str(error.value) == message
 
 

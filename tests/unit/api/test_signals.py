@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from moefabric.cli.signals import graceful_shutdown
+from moefabric.api.signals import graceful_shutdown
 
 SIGNALS = [signal.SIGTERM, signal.SIGHUP]
 

@@ -1,0 +1,1 @@
+"""Experiments, results and running fabrics for programs; the command line goes through it."""

@@ -1,0 +1,125 @@
+"""Experiments: loaded from a file or built from values, predicted, and run."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from moefabric.api.result import Prediction, Result
+from moefabric.api.signals import graceful_shutdown
+from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.loader import experiment_of, load_experiment
+from moefabric.core.errors import SpecError
+from moefabric.runner import prediction
+from moefabric.runner.progress import PlainProgressReporter, ProgressReporter
+
+EXTERNAL_PROCESSES = ("ocs", "controller")
+"""Roles of processes that something else may start."""
+
+
+class Experiment:
+    """A model, its training and gating, and the fabrics to compare.
+
+    The keyword arguments are the keys of an experiment file::
+
+        experiment = moefabric.Experiment(
+            experiment="small",
+            model={"name": "mixtral-8x7b", "layers": 2},
+            training={"ep": 8, "tp": 4, "sequence": 4096, "micro_batch": 8},
+            gating={"matrix": "examples/data/gating-8x8.json"},
+            wiring={"nic_rate": "100Gb/s", "regions": [{"servers": 4}]},
+            fabrics=[{"name": "eps", "optical": 0, "electrical": 4, "policy": "eps"}],
+        )
+
+    Attributes:
+        spec: The values of the experiment, with all defaults.
+        folder: Relative paths of the experiment start here.
+
+    Args:
+        **keys: The keys of an experiment file, with numbers, text, lists and mappings.
+
+    Raises:
+        SpecError: With all faults of the values, as for a file.
+    """
+
+    spec: ExperimentSpec
+    folder: Path
+
+    def __init__(self, **keys: Any) -> None:
+        self.spec, self.folder = experiment_of(keys), Path()
+
+    @classmethod
+    def load(cls, path: str | Path, settings: Sequence[str] = (), **changes: Any) -> Self:
+        """Return the experiment that a file describes.
+
+        Args:
+            path: The YAML file.
+            settings: Changes as text, such as `training.iterations=1`.
+            **changes: Keys with other values than in the file. A mapping changes the keys that it
+                names: `training={"iterations": 1}`. `**{"fabrics[0].policy": "joint"}` changes one
+                place.
+
+        Raises:
+            SpecError: With all faults of the file and the changes.
+        """
+        return cls.of(load_experiment(Path(path), settings, changes), Path(path).parent)
+
+    @classmethod
+    def of(cls, spec: ExperimentSpec, folder: str | Path = ".") -> Self:
+        """Return the experiment with this specification; relative paths start at `folder`."""
+        experiment = cls.__new__(cls)
+        experiment.spec, experiment.folder = spec, Path(folder)
+        return experiment
+
+    def __repr__(self) -> str:
+        fabrics = ", ".join(choice.name for choice in self.spec.fabrics)
+        return f"Experiment({self.spec.experiment!r}: {fabrics})"
+
+    def predict(self) -> Prediction:
+        """Return what the fluid model predicts for each fabric. Needs no root.
+
+        Raises:
+            SpecError: If an input file is wrong.
+        """
+        return Prediction.of(prediction.predict_fabrics(self.spec, self.folder))
+
+    @property
+    def operations(self) -> int:
+        """Number of steps whose progress a run shows."""
+        from moefabric.runner import run as runner
+
+        return runner.operations_total(self.spec)
+
+    def run(
+        self,
+        *,
+        reporter: ProgressReporter | None = None,
+        external: Collection[str] = (),
+        flows: bool = False,
+    ) -> Result:
+        """Bring the fabrics up one after the other, replay the traffic, and judge the results.
+
+        Needs root. The fabrics are removed, also after an exception, Ctrl-C, SIGTERM and SIGHUP.
+
+        Args:
+            reporter: Shows progress. Default: plain lines on standard error.
+            external: Roles whose processes something else starts: `ocs`, `controller`.
+            flows: Whether the result keeps the record of every flow.
+
+        Raises:
+            MoefabricError: If the experiment can't run here. An experiment that ran but can't be
+                believed raises nothing: its `verdict` is `invalid`.
+        """
+        from moefabric.runner import run as runner
+
+        if unknown := set(external).difference(EXTERNAL_PROCESSES):
+            known = ", ".join(EXTERNAL_PROCESSES)
+            raise SpecError([("external", f"{', '.join(sorted(unknown))} is not one of {known}")])
+        with graceful_shutdown():
+            result = runner.run(
+                self.spec,
+                self.folder,
+                reporter or PlainProgressReporter(),
+                frozenset(external),
+                flows=flows,
+            )
+        return Result.of(result)

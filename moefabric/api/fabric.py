@@ -1,0 +1,100 @@
+"""Fabrics that are not up yet: loaded from a file or built from values."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from moefabric.api.lab import Lab
+from moefabric.api.signals import graceful_shutdown
+from moefabric.config import loader
+from moefabric.config.fabric import FabricSpec
+from moefabric.controller.client import wait_for_controllers
+from moefabric.emulator.fabric import lifecycle
+from moefabric.runner.fabric_processes import UP_TIMEOUT_S, fabric_processes
+
+
+class EmulatedFabric:
+    """Servers, NICs, switches and regions of a fabric that `up` starts on this machine.
+
+    The keyword arguments are the keys of a fabric file::
+
+        fabric = moefabric.EmulatedFabric(
+            fabric="lab",
+            gpus_per_server=8,
+            nic_rate="100Gb/s",
+            nics={"optical": 3, "electrical": 1},
+            regions=[{"servers": 4, "ocs": {"settle": "25ms"}}],
+            scale={"bytes": 1000},
+        )
+
+    Attributes:
+        spec: The values of the fabric, with all defaults.
+
+    Args:
+        **keys: The keys of a fabric file, with numbers, text, lists and mappings.
+
+    Raises:
+        SpecError: With all faults of the values, as for a file.
+    """
+
+    spec: FabricSpec
+
+    def __init__(self, **keys: Any) -> None:
+        self.spec = loader.fabric_of(keys)
+
+    @classmethod
+    def load(cls, path: str | Path, settings: Sequence[str] = (), **changes: Any) -> Self:
+        """Return the fabric that a file describes.
+
+        Args:
+            path: The YAML file.
+            settings: Changes as text, such as `nics.optical=2`.
+            **changes: Keys with other values than in the file. A mapping changes the keys that it
+                names: `nics={"optical": 2}`.
+
+        Raises:
+            SpecError: With all faults of the file and the changes.
+        """
+        return cls.of(loader.load_fabric(Path(path), settings, changes))
+
+    @classmethod
+    def of(cls, spec: FabricSpec) -> Self:
+        """Return the fabric with this specification."""
+        fabric = cls.__new__(cls)
+        fabric.spec = spec
+        return fabric
+
+    def __repr__(self) -> str:
+        return f"EmulatedFabric({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """Name of the fabric, of which one can be up at a time."""
+        return self.spec.fabric
+
+    def up(self) -> Lab:
+        """Start the fabric, or find it running, and return it. Needs root.
+
+        It stays up until `Lab.down`, the end of the lab's `with`, or `moefabric down`. After a
+        failure or an interruption nothing of it is left.
+
+        Raises:
+            FabricError: If the fabric can't be made, or another one has its name.
+            UnsupportedError: If the machine or the user lacks something; names the remedy.
+        """
+        lab = Lab(self.name, was_up=self.name in lifecycle.running_fabrics())
+        with graceful_shutdown(), ExitStack() as undo:
+            wiring = lifecycle.up(
+                self.spec.build(), fabric_processes, UP_TIMEOUT_S, switch=self.spec.switch
+            )
+            if not lab.was_up:
+                undo.callback(lab.down)
+            wait_for_controllers(wiring, UP_TIMEOUT_S)
+            undo.pop_all()
+        return lab
+
+
+def load_fabric(path: str | Path, settings: Sequence[str] = (), **changes: Any) -> EmulatedFabric:
+    """Return the fabric that a file describes: `EmulatedFabric.load`."""
+    return EmulatedFabric.load(path, settings, **changes)

@@ -1,0 +1,103 @@
+"""Tables of results as pandas frames. pandas is optional: the extra `frames` installs it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from moefabric.core.errors import SpecError, UnsupportedError
+from moefabric.report.summary import FabricSummary, summaries
+from moefabric.runner.result_model import ExperimentPrediction, FabricResult, RunResult
+from moefabric.runner.result_parts import ResultPart
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, Any]
+
+_FIGURES: Final[Mapping[str, Callable[[FabricSummary], object]]] = {
+    "verdict": lambda fabric: str(fabric.verdict),
+    "iteration_s": lambda fabric: fabric.iteration_s,
+    "predicted_iteration_s": lambda fabric: fabric.predicted_iteration_s,
+    "compute_s": lambda fabric: fabric.compute_s,
+    "exposed_comm_s": lambda fabric: fabric.exposed_s,
+    "all_to_all_s": lambda fabric: fabric.measured_s,
+    "predicted_all_to_all_s": lambda fabric: fabric.predicted_s,
+    "error": lambda fabric: fabric.error,
+    "vs_eps": lambda fabric: fabric.measured_ratio,
+    "predicted_vs_eps": lambda fabric: fabric.predicted_ratio,
+    "optical_share": lambda fabric: fabric.optical_share,
+    "reconfigurations": lambda fabric: len(fabric.result.reconfigurations),
+    "reconfiguration_s": lambda fabric: fabric.total_s,
+    "dark_s": lambda fabric: fabric.dark_s,
+    "network_usd": lambda fabric: fabric.result.cost.network_usd,
+    "performance_per_dollar": lambda fabric: fabric.result.cost.performance_per_dollar,
+}
+"""Columns of the frame `fabrics`."""
+
+_PARTS: Final[Mapping[str, Callable[[FabricResult], Sequence[ResultPart]]]] = {
+    "iterations": lambda result: result.iterations,
+    "collectives": lambda result: result.collectives,
+    "transfers": lambda result: result.transfers,
+    "reconfigurations": lambda result: result.reconfigurations,
+    "flows": lambda result: result.flows,
+    "failures": lambda result: result.failures,
+}
+FRAMES: Final = ("fabrics", *_PARTS)
+"""Kinds of frames of a run."""
+
+
+def run_frame(run: RunResult, kind: str) -> "pd.DataFrame":
+    """Return one kind of rows of a run, with the fabric and its policy as the first columns.
+
+    Raises:
+        SpecError: If there is no such kind, or the run kept no flows.
+        UnsupportedError: If pandas is missing.
+    """
+    if kind not in FRAMES:
+        raise SpecError([("to_frame", f"{kind!r} is not one of {', '.join(FRAMES)}")])
+    if kind == "fabrics":
+        return frame(_figures(fabric) for fabric in summaries(run))
+    if kind == "flows" and not any(result.flows for result in run.results):
+        message = "the run kept no flows: run it with `flows=True`, or `moefabric run --flows`"
+        raise SpecError([("to_frame", message)])
+    return frame(_rows(run, _PARTS[kind]))
+
+
+def prediction_frame(prediction: ExperimentPrediction) -> "pd.DataFrame":
+    """Return the figures of each fabric's prediction.
+
+    Raises:
+        UnsupportedError: If pandas is missing.
+    """
+    figures = {"wiring", "cost", "first_all_to_all"}
+    return frame(
+        entry.model_dump(mode="json", exclude=figures)
+        | entry.cost.model_dump(mode="json", exclude={"why"})
+        for entry in prediction.fabrics
+    )
+
+
+def frame(rows: Iterable[Row]) -> "pd.DataFrame":
+    """Return rows as a frame.
+
+    Raises:
+        UnsupportedError: If pandas is missing.
+    """
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise UnsupportedError(
+            "frames need pandas: install moefabric[frames], or pandas itself"
+        ) from error
+    return pd.DataFrame(list(rows))
+
+
+def _figures(fabric: FabricSummary) -> Row:
+    figures = {name: figure(fabric) for name, figure in _FIGURES.items()}
+    return {"fabric": fabric.result.fabric, "policy": fabric.result.policy} | figures
+
+
+def _rows(run: RunResult, parts: Callable[[FabricResult], Sequence[ResultPart]]) -> Iterator[Row]:
+    for result in run.results:
+        for part in parts(result):
+            names = {"fabric": result.fabric, "policy": result.policy}
+            yield names | part.model_dump(mode="json", by_alias=True)

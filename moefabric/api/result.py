@@ -1,0 +1,201 @@
+"""Results of an experiment: typed values with frames, tables, pages and pictures."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from moefabric.core.errors import SpecError
+from moefabric.report.pictures import Picture, picture
+from moefabric.report.summary import FabricSummary, summaries
+from moefabric.runner.result_model import (
+    ExperimentPrediction,
+    FabricPrediction,
+    FabricResult,
+    RunResult,
+    read_run,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Entry = TypeVar("Entry", FabricResult, FabricPrediction)
+
+
+class Prediction(ExperimentPrediction):
+    """What the fluid model predicts for each fabric of an experiment; `fabrics` has the values."""
+
+    @classmethod
+    def of(cls, prediction: ExperimentPrediction) -> Self:
+        """Return the prediction with the methods of this class."""
+        return cls.model_construct(prediction.model_fields_set, **dict(prediction))
+
+    def __getitem__(self, fabric: str) -> FabricPrediction:
+        """Return the prediction of the fabric with this name."""
+        return _named(self.fabrics, fabric)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a row for each fabric. Needs pandas."""
+        from moefabric.api.frames import prediction_frame
+
+        return prediction_frame(self)
+
+    def _repr_html_(self) -> str:
+        columns = ("iteration_s", "exposed_comm_s", "all_to_all_s", "light_share")
+        return _html_table(
+            ["fabric", *columns],
+            [[f.fabric, *(f"{getattr(f, name):.4g}" for name in columns)] for f in self.fabrics],
+        )
+
+
+class Result(RunResult):
+    """Result of a run: verdict, circumstances, and in `results` the values of each fabric.
+
+    Times are model seconds, sizes the model's bytes. `result["mixnet"].iterations[0].measured_s`
+    is a figure of one fabric; `docs/results.md` describes all.
+    """
+
+    @classmethod
+    def of(cls, run: RunResult) -> Self:
+        """Return the result with the methods of this class."""
+        return cls.model_construct(run.model_fields_set, **dict(run))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Return the result in a file that `save`, or `moefabric run --json`, has written.
+
+        Raises:
+            SpecError: If the file can't be read or has a wrong value; it names the first place.
+        """
+        return cls.of(read_run(Path(path)))
+
+    def save(self, path: str | Path) -> None:
+        """Write the result as JSON."""
+        Path(path).write_text(self.json_text())
+
+    def json_text(self) -> str:
+        """Return the result as JSON."""
+        return json.dumps(self.to_json(), indent=1) + "\n"
+
+    def __getitem__(self, fabric: str) -> FabricResult:
+        """Return the result of the fabric with this name."""
+        return _named(self.results, fabric)
+
+    def to_frame(self, kind: str = "fabrics") -> "pd.DataFrame":
+        """Return rows of one kind as a frame, for all fabrics. Needs pandas.
+
+        Args:
+            kind: `fabrics` (medians and shares of each), `iterations`, `collectives`,
+                `transfers`, `reconfigurations`, `failures`, or `flows`, if the run kept them.
+
+        Raises:
+            SpecError: If there is no such kind of row.
+            UnsupportedError: If pandas is missing.
+        """
+        from moefabric.api.frames import run_frame
+
+        return run_frame(self, kind)
+
+    def table(self, width: int = 120) -> str:
+        """Return the tables of `moefabric run` as text of at most `width` columns."""
+        from moefabric.report.table import text
+
+        return text(self, width)
+
+    def report(self, path: str | Path) -> None:
+        """Write the result as one self-contained HTML page."""
+        Path(path).write_text(self.page())
+
+    def page(self) -> str:
+        """Return the HTML of `report`."""
+        from moefabric.report.page import page
+
+        return page(self)
+
+    def plot(self, kind: str = "comparison", *fabrics: str) -> Picture:
+        """Draw a picture of the result. `Picture.save` writes it; a notebook shows it.
+
+        Args:
+            kind: `comparison`, `timeline`, `layer`, `completion`, `errors`, `reconfigurations`,
+                `first_all_to_alls`, `failures`, or, of one fabric, `wiring`, `demand` and
+                `circuits`.
+            *fabrics: Names of the fabrics to draw. Default: all.
+
+        Raises:
+            SpecError: If the run has nothing to draw, or has no such fabric.
+        """
+        return picture(kind, self._summaries(fabrics))
+
+    def plot_comparison(self) -> Picture:
+        """Draw iteration times, all-to-all times and bytes by network of all fabrics."""
+        return self.plot("comparison")
+
+    def plot_timeline(self, *fabrics: str) -> Picture:
+        """Draw what every server does during one iteration."""
+        return self.plot("timeline", *fabrics)
+
+    def plot_completion(self, *fabrics: str) -> Picture:
+        """Draw the distribution of the all-to-alls' completion times, measured and predicted."""
+        return self.plot("completion", *fabrics)
+
+    def plot_errors(self, *fabrics: str) -> Picture:
+        """Draw the distribution of errors: measured over predicted times, minus 1."""
+        return self.plot("errors", *fabrics)
+
+    def plot_reconfigurations(self, *fabrics: str) -> Picture:
+        """Draw the phases of the reconfigurations."""
+        return self.plot("reconfigurations", *fabrics)
+
+    def plot_demand(self, fabric: str) -> Picture:
+        """Draw the bytes between the servers of a fabric in its last dispatch."""
+        return self.plot("demand", fabric)
+
+    def plot_circuits(self, fabric: str) -> Picture:
+        """Draw the circuits of a fabric at the end of the run."""
+        return self.plot("circuits", fabric)
+
+    def _summaries(self, names: Sequence[str]) -> list[FabricSummary]:
+        wanted = [self[name].fabric for name in names]
+        return [s for s in summaries(self) if not wanted or s.result.fabric in wanted]
+
+    def _repr_html_(self) -> str:
+        from moefabric.report import formatting
+
+        rows = [
+            [
+                fabric.name,
+                str(fabric.verdict),
+                formatting.seconds(fabric.iteration_s, 4),
+                formatting.seconds(fabric.exposed_s),
+                formatting.seconds(fabric.measured_s),
+                formatting.ratio(fabric.measured_ratio),
+                formatting.percentage(fabric.optical_share),
+            ]
+            for fabric in summaries(self)
+        ]
+        columns = ("iteration", "exposed comm", "all-to-all", "vs EPS", "optical share")
+        return _html_table(["fabric", "verdict", *columns], rows)
+
+
+def _named(entries: Sequence[Entry], name: str) -> Entry:
+    for entry in entries:
+        if entry.fabric == name:
+            return entry
+    known = ", ".join(entry.fabric for entry in entries)
+    raise SpecError([("", f"{name!r} is not one of the fabrics {known}")])
+
+
+def _html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a table for notebooks."""
+    from markupsafe import Markup
+
+    head = Markup("").join(Markup("<th>{}</th>").format(name) for name in columns)
+    body = Markup("").join(
+        Markup("<tr>{}</tr>").format(
+            Markup("").join(Markup("<td>{}</td>").format(cell) for cell in row)
+        )
+        for row in rows
+    )
+    return str(
+        Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>").format(head, body)
+    )

@@ -1,0 +1,136 @@
+"""The Python interface on an emulated fabric: light, programs, captures, faults, and clean-up."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moefabric import EmulatedFabric, FabricError, Lab, SpecError, load_fabric
+from moefabric.config.run_directory import run_root
+from moefabric.emulator.linux.processes import marked_pids
+from tests.support.namespaces import own_machine
+from tests.support.paths import EXAMPLES, REPOSITORY
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
+]
+SCALE = {"bytes": 2000}
+INTERRUPTED = """
+    import sys
+    import moefabric
+    with moefabric.load_fabric(sys.argv[1], fabric="cut", scale={"bytes": 2000}).up() as lab:
+        lab.popen("s0", "sleep 600")
+        print("up", flush=True)
+        lab.exec("s0", "sleep 600")
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def machine() -> Iterator[None]:
+    with own_machine():
+        yield
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with load_fabric(EXAMPLES / "fabric.yaml", fabric="api", scale=SCALE).up() as lab:
+        yield lab
+    assert not run_root().joinpath("api").exists()
+    assert marked_pids("api") == []
+
+
+def test_light_by_pairs_of_servers_and_dark(lab: Lab) -> None:
+    change = lab.light("s0~s1", "s2~s3")
+    assert change.circuits_after == ["s0/o0~s1/o0", "s2/o0~s3/o0"] == lab.circuits()
+    assert change.phases.settle_s >= 0.025
+    assert lab.dark("s1~s0").circuits_after == ["s2/o0~s3/o0"]
+    with pytest.raises(SpecError, match=r"dark: s0~s1 is not lit; lit: s2/o0~s3/o0"):
+        lab.dark("s0~s1")
+    assert lab.dark().circuits_after == []
+
+
+def test_light_by_demand(lab: Lab) -> None:
+    rows = [[0, 9, 1, 1], [9, 0, 1, 1], [1, 1, 0, 9], [1, 1, 9, 0]]
+    change = lab.light(demand=rows, policy="mixnet")
+    assert change.plan is not None
+    assert set(change.circuits_after) == set(lab.circuits())
+    with pytest.raises(SpecError, match=r"demand\[1\]: the matrix is not square"):
+        lab.light(demand=[[0, 1, 1, 1], [0], [0] * 4, [0] * 4])
+
+
+def test_capture_shows_that_packets_follow_the_light(lab: Lab, tmp_path: Path) -> None:
+    lab.light("s0~s1")
+    light = lab.capture("s0/o0", tmp_path / "light.pcap")
+    eps = lab.capture("s0/e0", tmp_path / "eps.pcap")
+    with light, eps:
+        sent = lab.exec("s0", f"ping -c 5 -i 0.02 {lab.address('s1')}", check=True)
+    assert "5 received" in sent.stdout
+    assert (light.frames, light.dropped) == (10, 0)
+    assert eps.frames == 0
+    from scapy.layers.inet import ICMP  # scapy takes half a second to import
+    from scapy.utils import rdpcap
+
+    frames = rdpcap(str(light.path))
+    assert [frame[ICMP].type for frame in frames] == [8, 0] * 5
+    times = [float(frame.time) for frame in frames]
+    assert times == sorted(times)
+    with pytest.raises(FabricError, match="s0/o9: api has no such place; it has the NICs s0/o0"):
+        lab.capture("s0/o9").__enter__()
+
+
+def test_fault_ends_with_its_block(lab: Lab) -> None:
+    lab.light("s0~s1")
+    with pytest.raises(FabricError), lab.fault("nic", "s0/o0"):
+        lab.exec("s9", "true")
+    assert lab.faults() == []
+    with lab.fault("nic", "s0/o0"):
+        assert [(f["kind"], f["what"]) for f in lab.faults()] == [("nic", ["s0/o0"])]
+    assert lab.faults() == []
+    with lab.fault("gpu", "s1/3"), lab.fault("controller", "r0", mode="stop"):
+        kinds = [fault["kind"] for fault in lab.faults()]
+        assert kinds == ["gpu", "controller"]
+    assert lab.faults() == []
+    lab.fault("server", "s3")
+    lab.ocs_fault("stuck", "s1/o0")
+    assert len(lab.faults()) == 2
+    assert lab.clear() == []
+    with pytest.raises(SpecError, match="'link' is not one of nic, ocs-port"):
+        lab.fault("link", "s0/o0")
+
+
+def test_programs_have_output_status_and_a_limit(lab: Lab) -> None:
+    assert lab.exec("s0", ["cat"], stdin="text").stdout == "text"
+    assert lab.exec("s0", "false").returncode == 1
+    with pytest.raises(FabricError, match=r"s0: sleep 9 has not ended within 0\.1 s"):
+        lab.exec("s0", "sleep 9", timeout_s=0.1)
+    with pytest.raises(FabricError, match="s9: api has no such server"):
+        lab.exec("s9", "true")
+
+
+def test_lab_of_a_running_fabric_leaves_it_up(lab: Lab) -> None:
+    with Lab.running("api") as other:
+        assert other.inspect()["fabric"] == "api"
+        program = other.popen("s0", "sleep 600")
+    assert program.returncode == -signal.SIGKILL
+    again = EmulatedFabric.load(EXAMPLES / "fabric.yaml", fabric="api", scale=SCALE).up()
+    assert again.was_up
+    assert next(event["kind"] for event in lab.events())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_interrupted_program_leaves_nothing(number: signal.Signals) -> None:
+    script = textwrap.dedent(INTERRUPTED)
+    argv = [sys.executable, "-c", script, str(EXAMPLES / "fabric.yaml")]
+    with subprocess.Popen(argv, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "up\n"
+        program.send_signal(number)
+        assert program.wait(30) != 0
+    assert marked_pids("cut") == []
+    assert not run_root().joinpath("cut").exists()
