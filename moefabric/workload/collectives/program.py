@@ -333,7 +333,7 @@ class _Lowering:
         if kind == "all_to_all":
             return tuple(
                 node.splits
-                or tuple(e.size for e in cut(Extent("input", 0, node.size), len(nodes), _ELEMENT))
+                or tuple(e.size for e in cut(Extent("input", 0, node.size), len(nodes), 1))
                 for node in nodes
             )
         if kind in {"broadcast", "scatter"}:

@@ -30,8 +30,10 @@ DEFAULT_NVSWITCH_BPS = 3.6e12
 class Network(Protocol):
     """What carries messages between ranks."""
 
-    latency_s: float
-    """Seconds from when links have carried a byte until it arrives."""
+    @property
+    def latency_s(self) -> float:
+        """Seconds from when links have carried a byte until it arrives."""
+        ...
 
     def streams(self, sender: int, receiver: int, size: int, via: Via) -> tuple[Stream, ...]:
         """Return the streams of a message, which together carry its bytes."""
