@@ -10,6 +10,7 @@ from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.core.demand import Placement
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric
+from moefabric.traces.gating_files import load_gating
 from moefabric.workload import gating as traces
 from moefabric.workload.split_demand import SplitDemand
 from moefabric.workload.workload import Workload
@@ -62,7 +63,7 @@ def _gating(spec: ExperimentSpec, folder: Path, servers: int) -> tuple[NDArray[n
     """Return the tokens of the history and of the iterations after it, and the file's name."""
     file = spec.gating.matrix or spec.gating.trace
     assert file is not None
-    tokens = traces.read_gating(folder / file).tokens
+    tokens = load_gating(folder / file).tokens
     for axis, (key, first) in enumerate(
         (("step", spec.gating.first_step), ("layer", spec.gating.first_layer))
     ):

@@ -17,6 +17,7 @@ from moefabric.core.errors import SpecError
 _MATRIX: Final = "num_global_tokens_per_expert"
 _COUNTS: Final = "counts"
 _LOGICAL: Final = "logical_count"
+_GZIP: Final = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +158,7 @@ def add_noise(
     return noisy
 
 
-def read_gating(path: Path) -> GatingTrace:
+def read_gating(path: Path, form: str = "") -> GatingTrace:
     """Read a gating trace; the suffix of its name gives the format.
 
     `.json` is `{"num_global_tokens_per_expert": [[...], ...], "row_sum": n}`, square, `row_sum`
@@ -169,11 +170,12 @@ def read_gating(path: Path) -> GatingTrace:
 
     Args:
         path: The file.
+        form: A suffix that gives the format instead of the name's.
 
     Raises:
         SpecError: If the file can't be read or is wrong. The error lists all faults with places.
     """
-    suffix = path.suffix if path.suffix != ".gz" else "".join(path.suffixes[-2:])
+    suffix = form or (path.suffix if path.suffix != ".gz" else "".join(path.suffixes[-2:]))
     reader = _READERS.get(suffix)
     if reader is None:
         suffixes, suffix = ", ".join(_READERS), suffix or "nothing"
@@ -230,7 +232,7 @@ def _expert_distribution(counts: Any, path: Path) -> GatingTrace:
 def _document(path: Path, expected: str) -> Any:
     try:
         data = path.read_bytes()
-        return json.loads((gzip.decompress(data) if path.suffix == ".gz" else data).decode())
+        return json.loads((gzip.decompress(data) if data[:2] == _GZIP else data).decode())
     except json.JSONDecodeError as error:
         raise _error(f"{path}:{error.lineno}", f"is not {expected}: {error.msg}") from error
 
@@ -287,3 +289,5 @@ _READERS: Final[dict[str, Callable[[Path], GatingTrace]]] = {
     ".txt": _text,
     ".npz": _npz,
 }
+SUFFIXES: Final = tuple(_READERS)
+"""Endings of names that `read_gating` knows."""

@@ -1,0 +1,361 @@
+"""Files of gating: counts of tokens by expert, and the routes of single tokens.
+
+Counts are `GatingTrace`s as they are: NumPy archives, MixNet's matrices and SGLang's statistics
+(read by `moefabric.workload.gating`), and CSV. Routes are counted: JSON lines, and Parquet in
+FLAME-MoE's layout, `actives/iter_0100/layer_02.parquet`. Files that don't say which rank sends a
+token become traces of one rank. Layers without tokens are left out.
+"""
+
+import csv
+import json
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moefabric.core.errors import SpecError, TraceError, UnsupportedError
+from moefabric.traces.files import read_text
+from moefabric.traces.formats import trace_reader
+from moefabric.workload.gating import SUFFIXES, GatingTrace, read_gating
+
+MAX_CELLS: Final = 1 << 27
+"""Counts of a trace: iterations x layers x ranks x experts."""
+MAX_INDEX: Final = (1 << 24, 1 << 14, 1 << 16, 1 << 16)
+"""Bound of the number of an iteration, layer, rank and expert in a file."""
+MAX_COUNT: Final = 1 << 53
+
+_AXES: Final = ("iteration", "layer", "rank", "expert")
+_COLUMNS: Final[dict[str, str]] = {
+    "iteration": "iteration", "step": "iteration", "layer": "layer", "rank": "rank",
+    "source": "rank", "expert": "expert", "tokens": "tokens", "count": "tokens",
+}  # fmt: skip
+_WIDE: Final = re.compile(r"(?:c|e|expert_?)(\d{1,5})")
+_KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "iteration": ("iteration", "step"),
+    "layer": ("layer", "layer_id", "layer_idx"),
+    "rank": ("rank", "source_rank"),
+    "experts": ("topk_ids", "topk_experts", "experts", "indices", "selected_experts"),
+}
+"""Keys of a JSON line, by meaning."""
+_PARQUET_FILE: Final = re.compile(r"iter_(\d{1,9})/layer_(\d{1,6})\.parquet")
+_PARQUET_COLUMN: Final = "indices"
+
+
+class CountsReader:
+    """Reads NumPy archives of counts and MixNet's gating matrices."""
+
+    name = "gating"
+
+    def matches(self, path: Path, head: bytes) -> bool:
+        """Return whether the file is an archive with `counts`, or a gating matrix."""
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                return "counts.npy" in archive.namelist()
+        start = head.lstrip()[:64]
+        return start.startswith(b"[[") or b'"num_global_tokens_per_expert"' in head[:4096]
+
+    def read(self, path: Path) -> GatingTrace:
+        """Read the counts."""
+        suffix = ".npz"
+        if not zipfile.is_zipfile(path):
+            with path.open("rb") as file:
+                suffix = ".txt" if file.read(64).lstrip().startswith(b"[[") else ".json"
+        return read_gating(path, suffix)
+
+
+class SglangReader:
+    """Reads the statistics of SGLang's expert distribution recorder."""
+
+    name = "sglang"
+
+    def matches(self, _path: Path, head: bytes) -> bool:
+        """Return whether the file has `logical_count`."""
+        return head.lstrip().startswith(b"{") and b'"logical_count"' in head[:4096]
+
+    def read(self, path: Path) -> GatingTrace:
+        """Read the counts of all ranks together."""
+        with path.open("rb") as file:
+            compressed = file.read(2) == b"\x1f\x8b"
+        return read_gating(path, ".json.gz" if compressed else ".json")
+
+
+class CountsCsvReader:
+    """Reads counts in CSV.
+
+    The first line names the columns. A row has either one count (`tokens`) of an `expert`, or a
+    column for each expert (`c0`, `c1`, ...). `iteration`, `layer` and `rank` are optional. Without
+    such a line, the file is one matrix: a row for each rank, a column for each expert.
+    """
+
+    name = "gating-csv"
+
+    def matches(self, _path: Path, head: bytes) -> bool:
+        """Return whether the first line names experts, or has numbers only."""
+        first = head.decode("utf-8", "replace").splitlines()[:1]
+        words = next(csv.reader(first), []) if first else []
+        if len(words) > 1 and all(word.strip().isdigit() for word in words):
+            return True
+        names = [word.strip() for word in words]
+        wide = [name for name in names if _WIDE.fullmatch(name)]
+        return bool(wide) or {"expert", "tokens"} <= {_COLUMNS.get(name) for name in names}
+
+    def read(self, path: Path) -> GatingTrace:
+        """Read the counts."""
+        rows = csv.reader(read_text(path).splitlines())
+        try:
+            return _trace(path, _csv_cells(path, list(rows)))
+        except csv.Error as error:
+            raise TraceError(path, "", f"is not CSV: {error}") from error
+
+
+class RoutesReader:
+    """Reads the routes of tokens in JSON lines, and counts them.
+
+    A line has the `layer` and the experts of one token, or of several in lists of lists:
+    `{"layer": 3, "topk_ids": [17, 4]}`. `iteration` (or `step`) and `rank` are optional. Lines with
+    another `type` than `route` are left out.
+    """
+
+    name = "routes"
+
+    def matches(self, _path: Path, head: bytes) -> bool:
+        """Return whether the first line is an object with a layer, or of a type."""
+        line = head.split(b"\n", 1)[0]
+        try:
+            document = json.loads(line)
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(document, dict) and (
+            document.get("type") in {"meta", "route"} or _key(document, "experts") is not None
+        )
+
+    def read(self, path: Path) -> GatingTrace:
+        """Count the routes."""
+        return _trace(path, _route_cells(path))
+
+
+class ParquetRoutesReader:
+    """Counts the routes of tokens in Parquet files.
+
+    A file has the experts of a token in a row, in the list `indices`. A folder of FLAME-MoE has
+    such files in `iter_N/layer_N.parquet`; a file alone is one layer of one iteration.
+    """
+
+    name = "routes-parquet"
+
+    def matches(self, _path: Path, head: bytes) -> bool:
+        """Return whether the first file is Parquet."""
+        return head.startswith(b"PAR1")
+
+    def read(self, path: Path) -> GatingTrace:
+        """Count the routes of a file, or of all files of a folder."""
+        return _trace(path, _parquet_cells(path))
+
+
+def load_gating(path: Path) -> GatingTrace:
+    """Read gating in any known format.
+
+    Endings that `read_gating` knows decide; other files are told by their content.
+
+    Args:
+        path: The file, or the folder of routes.
+
+    Raises:
+        SpecError: If the file can't be read, or has no gating.
+    """
+    if "".join(path.suffixes[-2:]) in SUFFIXES or path.suffix in SUFFIXES or not path.exists():
+        return read_gating(path)
+    reader = trace_reader(path)
+    trace = reader.read(path)
+    if not isinstance(trace, GatingTrace):
+        raise TraceError(path, "", f"is a trace of operations ({reader.name}), not of gating")
+    return trace
+
+
+def write_gating(trace: GatingTrace, path: Path, form: str) -> None:
+    """Write gating as `csv`, a row for each count above 0, or as `npz`.
+
+    Raises:
+        SpecError: If there is no such format.
+    """
+    if form == "npz":
+        with path.open("wb") as file:
+            np.savez_compressed(file, counts=trace.tokens)
+    elif form == "csv":
+        path.write_text(counts_csv(trace))
+    else:
+        raise SpecError([("--to", f"{form!r} is not one of csv, npz, the formats of gating")])
+
+
+def counts_csv(trace: GatingTrace) -> str:
+    """Return the counts as CSV, with the shape kept by a row for the last cell."""
+    lines = ["iteration,layer,rank,expert,tokens"]
+    last = tuple(size - 1 for size in trace.tokens.shape)
+    cells = [tuple(cell) for cell in np.argwhere(trace.tokens).tolist()]
+    if not cells or cells[-1] != last:
+        cells.append(last)
+    lines += [f"{','.join(map(str, cell))},{trace.tokens[cell]}" for cell in cells]
+    return "\n".join(lines) + "\n"
+
+
+_Cell = tuple[int, int, int, NDArray[np.int64]]
+"""Iteration, layer, rank, and tokens by expert."""
+
+
+def _trace(path: Path, cells: Iterable[_Cell]) -> GatingTrace:
+    """Return the trace of counts, without the layers and iterations that no count names."""
+    sums: dict[tuple[int, int, int], NDArray[np.int64]] = {}
+    for iteration, layer, rank, tokens in cells:
+        key = iteration, layer, rank
+        known = sums.get(key)
+        if known is None:
+            sums[key] = tokens
+            continue
+        longer, shorter = (known, tokens) if len(known) >= len(tokens) else (tokens, known)
+        total = longer.copy()
+        total[: len(shorter)] += shorter
+        sums[key] = total
+    if not sums:
+        raise TraceError(path, "", "there are no counts")
+    iterations, layers = (sorted({key[axis] for key in sums}) for axis in (0, 1))
+    ranks = max(key[2] for key in sums) + 1
+    experts = max(map(len, sums.values()))
+    shape = len(iterations), len(layers), ranks, experts
+    if np.prod(shape, dtype=np.float64) > MAX_CELLS:
+        raise TraceError(
+            path, "", f"{' x '.join(map(str, shape))} counts are more than {MAX_CELLS}"
+        )
+    tokens = np.zeros(shape, dtype=np.int64)
+    places = [{number: n for n, number in enumerate(axis)} for axis in (iterations, layers)]
+    for (iteration, layer, rank), counts in sums.items():
+        tokens[places[0][iteration], places[1][layer], rank, : len(counts)] = counts
+    return GatingTrace(tokens, str(path))
+
+
+def _csv_cells(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[_Cell]:
+    names = [word.strip() for word in rows[0]] if rows else []
+    if names and all(name.isdigit() for name in names):
+        for rank, row in enumerate(rows):
+            yield 0, 0, _bounded(path, rank + 1, "rank", rank), _counts(path, rank + 1, row, names)
+        return
+    columns = {_COLUMNS[name]: n for n, name in enumerate(names) if name in _COLUMNS}
+    wide = {int(match[1]): n for n, name in enumerate(names) if (match := _WIDE.fullmatch(name))}
+    for line, row in enumerate(rows[1:], start=2):
+        if not row:
+            continue
+        if len(row) != len(names):
+            raise TraceError(path, f"line {line}", f"{len(row)} columns are not {len(names)}")
+        where = [
+            _bounded(path, line, axis, _number(path, line, row[columns[axis]]))
+            if axis in columns
+            else 0
+            for axis in _AXES[:3]
+        ]
+        if wide:
+            words = [row[wide[n]] if n in wide else "0" for n in range(max(wide) + 1)]
+            yield where[0], where[1], where[2], _counts(path, line, words, words)
+            continue
+        number = _number(path, line, row[columns["expert"]])
+        expert = _bounded(path, line, "expert", number)
+        tokens = np.zeros(expert + 1, dtype=np.int64)
+        tokens[expert] = _number(path, line, row[columns["tokens"]])
+        yield where[0], where[1], where[2], tokens
+
+
+def _counts(path: Path, line: int, row: Sequence[str], like: Sequence[str]) -> NDArray[np.int64]:
+    if len(row) != len(like):
+        raise TraceError(path, f"line {line}", f"{len(row)} columns are not {len(like)}")
+    return np.array([_number(path, line, word) for word in row], dtype=np.int64)
+
+
+def _number(path: Path, line: int, word: str) -> int:
+    text = word.strip()
+    if not re.fullmatch(r"\d{1,16}", text) or int(text) > MAX_COUNT:
+        raise TraceError(path, f"line {line}", f"{word[:40]!r} is not a count")
+    return int(text)
+
+
+def _bounded(path: Path, line: int, axis: str, number: Any) -> int:
+    bound = MAX_INDEX[_AXES.index(axis)]
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < bound:
+        fault = f"{axis} {str(number)[:40]!r} is not a number from 0 to {bound - 1}"
+        raise TraceError(path, f"line {line}", fault)
+    return number
+
+
+def _key(document: Mapping[str, Any], meaning: str) -> Any:
+    return next((document[key] for key in _KEYS[meaning] if key in document), None)
+
+
+def _route_cells(path: Path) -> Iterator[_Cell]:
+    for line, text in enumerate(read_text(path).splitlines(), start=1):
+        if not text.strip():
+            continue
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise TraceError(path, f"line {line}", f"is not JSON: {error}") from error
+        if not isinstance(document, dict):
+            raise TraceError(path, f"line {line}", "an object is needed")
+        if document.get("type", "route") != "route":
+            continue
+        routes, layer = _key(document, "experts"), _key(document, "layer")
+        if not isinstance(routes, list) or layer is None:
+            known = " or ".join(_KEYS["experts"])
+            raise TraceError(path, f"line {line}", f"layer and a list {known} are needed")
+        flat = [one for route in routes for one in (route if isinstance(route, list) else [route])]
+        experts = [_bounded(path, line, "expert", one) for one in flat]
+        where = [
+            _bounded(path, line, axis, 0 if (value := _key(document, axis)) is None else value)
+            for axis in _AXES[:3]
+        ]
+        yield where[0], where[1], where[2], np.bincount(experts).astype(np.int64)
+
+
+def _parquet_cells(path: Path) -> Iterator[_Cell]:
+    try:
+        parquet, errors = import_module("pyarrow.parquet"), import_module("pyarrow").ArrowException
+    except ImportError as error:
+        message = f"{path}: Parquet needs pyarrow: pip install 'moefabric[parquet]'"
+        raise UnsupportedError(message) from error
+    if path.is_file():
+        files = [(0, 0, path)]
+    else:
+        names = ((file, _PARQUET_FILE.search(file.as_posix())) for file in path.rglob("*.parquet"))
+        files = sorted((int(name[1]), int(name[2]), file) for file, name in names if name)
+        if not files:
+            raise TraceError(path, "", "no file is called iter_N/layer_N.parquet")
+    for iteration, layer, file in files:
+        try:
+            yield iteration, layer, 0, _parquet_counts(file, parquet.ParquetFile)
+        except (errors, KeyError) as error:
+            raise TraceError(file, "", f"can't be read as Parquet: {error}") from error
+
+
+def _parquet_counts(file: Path, open_file: Callable[[Path], Any]) -> NDArray[np.int64]:
+    tokens = np.zeros(1, dtype=np.int64)
+    parquet = open_file(file)
+    try:
+        if _PARQUET_COLUMN not in parquet.schema_arrow.names:
+            names = ", ".join(parquet.schema_arrow.names)
+            raise TraceError(file, "", f"there is no column {_PARQUET_COLUMN}, only {names}")
+        for batch in parquet.iter_batches(columns=[_PARQUET_COLUMN], batch_size=1 << 20):
+            experts = batch.column(0).flatten().to_numpy(zero_copy_only=False)
+            if not len(experts):
+                continue
+            if not np.issubdtype(experts.dtype, np.integer):
+                raise TraceError(file, _PARQUET_COLUMN, f"is not integers: {experts.dtype}")
+            if experts.min() < 0 or experts.max() >= MAX_INDEX[3]:
+                fault = f"experts {experts.min()} to {experts.max()} are not 0 to {MAX_INDEX[3]}"
+                raise TraceError(file, _PARQUET_COLUMN, fault)
+            counts = np.bincount(experts.astype(np.int64), minlength=len(tokens))
+            counts[: len(tokens)] += tokens
+            tokens = counts.astype(np.int64)
+    finally:
+        parquet.close()
+    return tokens
