@@ -42,7 +42,7 @@ def frontier(
     if results:
         outcome = FrontierResults.read(results)
     else:
-        with progress_reporter(step_count()) as reporter:
+        with progress_reporter(step_count(folder)) as reporter:
             outcome = run_study(folder, reporter)
     if measured:
         outcome = outcome.model_copy(update={"measured": measured})

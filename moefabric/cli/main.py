@@ -16,6 +16,7 @@ from moefabric.cli import (
     fabric,
     fault,
     frontier,
+    model,
     ocs,
     oracle,
     paper,
@@ -70,6 +71,6 @@ for _command in (
     run.run, run.predict, report.report, plan.plan, policy.policy, cost.cost, paper.paper,
     doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.exec_, fabric.light,
     fabric.capture, fault.fault, ocs.events, ocs.ocs, calibrate.calibrate, schema.schema,
-    oracle.oracle, trace.trace, frontier.frontier,
+    model.model, oracle.oracle, trace.trace, frontier.frontier,
 ):  # fmt: skip
     main.add_command(_command)

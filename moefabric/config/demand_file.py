@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.config.input_file import read_text
+from moefabric.config.input_file import read_json
 from moefabric.config.section import Fault
 from moefabric.core.errors import SpecError
 
@@ -23,13 +23,7 @@ def read_demand(path: Path, servers: int | None = None) -> list[list[float]]:
     Raises:
         SpecError: with all faults of the file, each with its place.
     """
-    text = read_text(path)
-    try:
-        rows = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise SpecError([(f"{path}:{error.lineno}", f"not JSON: {error.msg}")]) from error
-    except ValueError as error:
-        raise SpecError([(str(path), f"not JSON: {error}")]) from error
+    rows = read_json(path)
     if faults := list(_faults(rows, servers)):
         raise SpecError(
             [(f"{path}: {place}" if place else str(path), message) for place, message in faults]

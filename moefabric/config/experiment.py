@@ -1,15 +1,14 @@
 """An experiment as users write it: a model, its training and gating, and the fabrics to compare."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from moefabric.config.fabric import EpsSpec, NicsSpec, ScaleSpec, WiringSpec
 from moefabric.config.failure_schedule import FailureSpec
+from moefabric.config.model import InputPath, ModelSpec
 from moefabric.config.policies import PolicyReference, patch_panel_policies, policy_named
 from moefabric.config.section import (
     Document,
@@ -19,20 +18,19 @@ from moefabric.config.section import (
     Rate,
     Section,
     Text,
+    UnknownError,
     collect_faults,
     quantity_field,
 )
+from moefabric.core.errors import SpecError
 from moefabric.core.failures import FailureKind, has_component
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.planner.policy import Policy
 from moefabric.workload.iteration import DispatchLight
 from moefabric.workload.job import JobShape
-from moefabric.workload.model import MODELS, Model, ModelName, Training
+from moefabric.workload.model import Model, Training
 from moefabric.workload.split_demand import SplitDemandSource
-
-InputPath = Annotated[Path, Field(strict=False)]
-"""Path of a file. Relative paths start at the experiment's file."""
 
 ScaleChoice = Annotated[
     Annotated[ScaleSpec, Tag("given")] | Annotated[Literal["auto"], Tag("auto")],
@@ -45,23 +43,6 @@ ControlTime = Annotated[
     Discriminator(lambda value: "measured" if value == "measured" else "fixed"),
 ]
 """A duration, or `measured`."""
-
-
-class ModelSpec(Section):
-    """Model that is trained."""
-
-    name: ModelName
-    """Name of the model."""
-    layers: int = Field(ge=1, le=100)
-    """Number of MoE layers that are replayed, without head and layers that have no experts. With
-    several stages, each has whole layers, the first ones one more if they can't share evenly."""
-    experts: int | None = Field(default=None, ge=1, le=512)
-    """Number of experts. Default: the model's."""
-
-    def build(self) -> Model:
-        """Return the model with the sizes of this section."""
-        known = MODELS[self.name]
-        return replace(known, layers=self.layers, experts=self.experts or known.experts)
 
 
 class TrainingSpec(Section):
@@ -273,6 +254,7 @@ class ExperimentSpec(Document):
     def faults(self) -> Iterator[Fault]:
         """Yield the contradictions between values that are valid by themselves."""
         yield from collect_faults(
+            self._model_faults,
             self._expert_faults,
             self._gpu_faults,
             self._rank_faults,
@@ -286,8 +268,21 @@ class ExperimentSpec(Document):
             self._failure_faults,
         )
 
+    def _model_faults(self) -> Iterator[Fault]:
+        try:
+            self.model.build()
+        except SpecError as error:
+            yield from ((f"model.{place}", message) for place, message in error.faults)
+
+    def _known_model(self) -> Model:
+        """Return the model, which checks can't do without."""
+        try:
+            return self.model.build()
+        except SpecError as error:
+            raise UnknownError("model") from error
+
     def _expert_faults(self) -> Iterator[Fault]:
-        experts, ranks = self.model.build().experts, self.training.ep
+        experts, ranks = self._known_model().experts, self.training.ep
         if experts % ranks:
             yield "model.experts", f"{experts} experts don't fill {ranks} ranks evenly"
 
@@ -310,8 +305,8 @@ class ExperimentSpec(Document):
         if regions % needed:
             job = f"pp {shape.pp} x dp {shape.dp}"
             yield "training", f"{job} takes {needed} regions a job, {regions} are wired"
-        if self.model.layers < shape.pp:
-            message = f"{shape.pp} stages need as many layers, {self.model.layers} given"
+        if (layers := self._known_model().layers) < shape.pp:
+            message = f"{shape.pp} stages need as many layers, {layers} given"
             yield "training.pp", message
         if self.training.schedule == "lockstep" and not shape.is_single_group:
             message = "lockstep allows one stage, replica and micro-batch only: leave schedule out"

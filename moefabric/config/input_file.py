@@ -1,5 +1,6 @@
-"""Reads files that users write: text, and YAML with `key=value` settings applied."""
+"""Reads files that users write: text, JSON, and YAML with `key=value` settings applied."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
@@ -52,6 +53,21 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise SpecError([(str(path), f"not text in UTF-8: byte {byte:#04x}")]) from error
+
+
+def read_json(path: Path) -> Any:
+    """Return the contents of a JSON file.
+
+    Raises:
+        SpecError: if the file can't be read or isn't JSON.
+    """
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SpecError([(f"{path}:{error.lineno}", f"not JSON: {error.msg}")]) from error
+    except (ValueError, RecursionError) as error:
+        raise SpecError([(str(path), f"not JSON: {error}")]) from error
 
 
 def read_yaml(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:

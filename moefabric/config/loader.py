@@ -50,12 +50,15 @@ def load_experiment(
         SpecError: with all faults of the file.
     """
     from moefabric.config.experiment import ExperimentSpec
+    from moefabric.config.model import resolve_config
 
     document = read_yaml(path, settings)
     change_keys(document, changes or {})
     if "fabric" in document and "experiment" not in document:
         message = "describes a fabric, which `moefabric up` takes; an experiment is needed"
         raise SpecError([(str(path), message)])
+    if "model" in document:
+        document["model"] = resolve_config(document["model"], path.parent)
     return validate(ExperimentSpec, document, path)
 
 

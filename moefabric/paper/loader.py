@@ -8,12 +8,13 @@ from typing import Final, Literal, TypeVar
 from pydantic import Field
 
 from moefabric.config.input_file import read_text, read_yaml
+from moefabric.config.model import preset
 from moefabric.config.section import Rate, Section, quantity_field
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
 from moefabric.paper.job import GPUS_PER_SERVER, PaperJob
 from moefabric.workload.gating import add_noise, read_gating, repeat_for_servers
-from moefabric.workload.model import MODELS, ModelName, Training
+from moefabric.workload.model import Training
 
 DEFAULT_UTILISATION: Final = 0.4
 """Utilisation of GPUs that aren't calibrated."""
@@ -33,7 +34,7 @@ def load_section(kind: type[S], file: Path) -> S:
 class PaperModelSpec(Section):
     """Model of a job. `experts` and `layers`: their numbers, if they aren't the model's."""
 
-    name: ModelName
+    name: str
     experts: int | None = None
     layers: int | None = None
 
@@ -71,7 +72,7 @@ class JobSpec(Section):
     def build(self, gpu_flops: float, folder: Path) -> PaperJob:
         """Return the job, with its gating file in `folder`."""
         sizes, gating = self.training, self.gating
-        model = MODELS[self.model.name]
+        model = preset(self.model.name)
         model = replace(
             model,
             experts=self.model.experts or model.experts,

@@ -29,7 +29,7 @@ def nvl72_to_mixnet(job: PaperJob) -> float:
     """
     training = replace(job.training, ep=_EP, gpu_flops=_GPU_FLOPS)
     model, copies = job.model, job.training.rank_tokens * job.model.top_k
-    layer_bits = 8 * _PASSES * copies * (model.dispatch_token_bytes + model.token_bytes)
+    layer_bits = 8 * _PASSES * copies * (model.dispatch_token_bytes + model.combine_token_bytes)
     between_bits = layer_bits * (_DOMAINS - 1) / _DOMAINS
     within_bits = layer_bits / _DOMAINS
     compute_s = sum(

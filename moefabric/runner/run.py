@@ -419,7 +419,7 @@ def _manifest(
 def operations_total(spec: ExperimentSpec) -> int:
     """Return the number of steps whose progress a run shows: its collectives."""
     training = spec.training
-    steps = len(spec.fabrics) * training.iterations * spec.model.layers * 4
+    steps = len(spec.fabrics) * training.iterations * spec.model.build().layers * 4
     if not training.independent:
         return steps
     return steps * training.micro_batches * len(spec.wiring.expanded_regions) // training.pp

@@ -1,7 +1,12 @@
 """The model that trains: sizes, the bytes of a token, and the duration of layers from FLOPs."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import ceil
+from types import MappingProxyType
 from typing import Final, Literal, get_args
+
+from moefabric.workload.attention import GroupedAttention, LatentAttention
 
 BYTES_BF16: Final = 2
 """Bytes of a bfloat16 number."""
@@ -9,50 +14,47 @@ BYTES_BF16: Final = 2
 BACKWARD: Final = 2.0
 """FLOPs of a backward pass, relative to the forward pass: gradients of inputs and of weights."""
 
-_FP8_BLOCK: Final = 128
-"""Numbers that share a scale in FP8 (DeepSeek-V3, arXiv 2412.19437, section 3.3.2)."""
-_FP8_SCALE_BYTES: Final = 4
-"""Bytes of the scale of a block (float32, as DeepEP sends it)."""
-
 Direction = Literal["forward", "backward"]
 """The pass of a micro-batch through the layers."""
 DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
 
 
-@dataclass(frozen=True)
-class LatentAttention:
-    """Sizes of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+WireType = Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "mxfp4"]
+"""Form of numbers on their way between ranks."""
 
-    Queries, and keys with values, go through a matrix of low rank each. Keys have a part without
-    position, of each head, and one with it, which all heads share.
+
+@dataclass(frozen=True)
+class WireFormat:
+    """Bytes of numbers on the wire.
 
     Attributes:
-        heads: Heads.
-        query_rank: Rank of the queries' matrix.
-        kv_rank: Rank of the keys' and values' matrix.
-        plain_size: Size of a head's queries and keys without position.
-        rotary_size: Size of a head's queries and keys with position.
-        value_size: Size of a head's values.
+        bits: Bits of a number.
+        block: Numbers that share a scale; 0 without scales.
+        scale_bytes: Bytes of a scale.
     """
 
-    heads: int
-    query_rank: int
-    kv_rank: int
-    plain_size: int
-    rotary_size: int
-    value_size: int
+    bits: int
+    block: int = 0
+    scale_bytes: int = 0
 
-    def weights(self, hidden: int) -> int:
-        """Return the weights: down and up for queries, down and up for keys and values, output."""
-        queries = self.query_rank * (hidden + self.heads * (self.plain_size + self.rotary_size))
-        kv_down = hidden * (self.kv_rank + self.rotary_size)
-        kv_up = self.kv_rank * self.heads * (self.plain_size + self.value_size)
-        return queries + kv_down + kv_up + self.heads * self.value_size * hidden
+    def bytes(self, numbers: int) -> int:
+        """Return the bytes of so many numbers, with their scales."""
+        scales = ceil(numbers / self.block) if self.block else 0
+        return ceil(numbers * self.bits / 8) + scales * self.scale_bytes
 
-    @property
-    def score_width(self) -> int:
-        """Multiplications of a token with one earlier token: scores and weighted values."""
-        return self.heads * (self.plain_size + self.rotary_size + self.value_size)
+
+WIRE_FORMATS: Final[Mapping[WireType, WireFormat]] = MappingProxyType(
+    {
+        "fp32": WireFormat(32),
+        "bf16": WireFormat(16),
+        "fp16": WireFormat(16),
+        "fp8": WireFormat(8, block=128, scale_bytes=4),
+        "mxfp8": WireFormat(8, block=32, scale_bytes=1),
+        "mxfp4": WireFormat(4, block=32, scale_bytes=1),
+    }
+)
+"""`fp8` has a float32 scale for each 128 numbers (DeepSeek-V3, arXiv 2412.19437, section 3.3.2, as
+DeepEP sends it). Microscaling formats have a scale of 8 bits for each 32 (OCP MX 1.0, table 1)."""
 
 
 @dataclass(frozen=True)
@@ -60,21 +62,25 @@ class Model:
     """A Mixture-of-Experts transformer.
 
     Attributes:
-        name: A name of `MODELS`, or the user's own.
+        name: Name of the model.
         layers: MoE layers.
         hidden: Hidden size.
         ffn: Inner size of one expert, which has three matrices (SwiGLU).
         experts: Routed experts of a layer.
         top_k: Routed experts of a token.
-        kv_hidden: Size of keys and of values in grouped-query attention; queries have the hidden
-            size.
-        latent: Sizes of latent attention, if the model has it instead.
-        shared_ffn: Inner size of the shared expert, which computes every token on its own rank.
-        dense_layers: Layers before the MoE layers that have a dense block instead of experts.
+        attention: Sizes of attention.
+        shared_ffn: Inner size of the shared experts together, which compute every token on its own
+            rank.
+        shared_gate: Whether a gate weighs what shared experts yield.
+        dense_layers: Layers that have a dense block instead of experts. They count as if they were
+            before the MoE layers.
         dense_ffn: Inner size of that block.
         vocabulary: Tokens that the head tells apart, and embeddings.
-        fp8_dispatch: Whether tokens go to experts in FP8 with scales, and gradients alike; what
-            comes back is bfloat16 (DeepSeek-V3, section 3.3.3).
+        tied_embeddings: Whether the head is the embeddings' matrix.
+        expert_bias: Whether the matrices of routed experts have a bias.
+        router_bias: Whether the router has a bias for each expert.
+        dispatch_type: Form of tokens on their way to experts, and of gradients alike.
+        combine_type: Form of what comes back from experts.
         node_limit: The most nodes (servers) to which a token goes, once to each of them whatever
             the number of its experts there (DeepSeek-V3, sections 2.1.2 and 3.2.2). With 0, a token
             goes to each of its experts.
@@ -86,38 +92,43 @@ class Model:
     ffn: int
     experts: int
     top_k: int
-    kv_hidden: int
-    latent: LatentAttention | None = None
+    attention: GroupedAttention | LatentAttention
     shared_ffn: int = 0
+    shared_gate: bool = False
     dense_layers: int = 0
     dense_ffn: int = 0
     vocabulary: int = 0
-    fp8_dispatch: bool = False
+    tied_embeddings: bool = False
+    expert_bias: bool = False
+    router_bias: bool = False
+    dispatch_type: WireType = "bf16"
+    combine_type: WireType = "bf16"
     node_limit: int = 0
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token's activations (bfloat16): of a combine and between stages."""
+        """Bytes of one token's activations between stages and in tensor parallelism (bfloat16)."""
         return self.hidden * BYTES_BF16
 
     @property
     def dispatch_token_bytes(self) -> int:
         """Bytes of one token on its way to an expert."""
-        if self.fp8_dispatch:
-            return self.hidden + self.hidden // _FP8_BLOCK * _FP8_SCALE_BYTES
-        return self.token_bytes
+        return WIRE_FORMATS[self.dispatch_type].bytes(self.hidden)
+
+    @property
+    def combine_token_bytes(self) -> int:
+        """Bytes of one token on its way back from an expert."""
+        return WIRE_FORMATS[self.combine_type].bytes(self.hidden)
 
     @property
     def combine_ratio(self) -> float:
         """Bytes that come back from experts, relative to the bytes that go there."""
-        return self.token_bytes / self.dispatch_token_bytes
+        return self.combine_token_bytes / self.dispatch_token_bytes
 
     @property
     def attention_weights(self) -> int:
-        """Weights of one attention block."""
-        if self.latent is not None:
-            return self.latent.weights(self.hidden)
-        return 2 * self.hidden * (self.hidden + self.kv_hidden)
+        """Weights of one attention block's matrices."""
+        return self.attention.weights(self.hidden)
 
     @property
     def expert_weights(self) -> int:
@@ -142,22 +153,45 @@ class Model:
 
     @property
     def weights(self) -> int:
-        """All weights but those of norms and biases."""
-        layer = self.replicated_weights + self.experts * self.expert_weights
-        dense = self.dense_layers * self.dense_layer_weights
-        return self.layers * layer + dense + 2 * self.head_weights
+        """Weights of all matrices."""
+        return self._matrix_weights(self.experts) + self._embedding_weights
 
     @property
     def active_weights(self) -> int:
-        """Weights with which a token is computed, and its embedding's table."""
-        layer = self.replicated_weights + self.top_k * self.expert_weights
+        """Weights of the matrices with which a token is computed, and its embedding's table."""
+        return self._matrix_weights(self.top_k) + self._embedding_weights
+
+    @property
+    def parameters(self) -> int:
+        """All parameters: matrices, norms and biases."""
+        return self.weights + self._vector_weights(self.experts)
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters with which a token is computed, and its embedding's table."""
+        return self.active_weights + self._vector_weights(self.top_k)
+
+    @property
+    def _embedding_weights(self) -> int:
+        return 0 if self.tied_embeddings else self.head_weights
+
+    def _matrix_weights(self, experts: int) -> int:
+        """Return the weights of matrices that multiply a token, with so many experts a layer."""
+        layer = self.replicated_weights + experts * self.expert_weights
         dense = self.dense_layers * self.dense_layer_weights
-        return self.layers * layer + dense + 2 * self.head_weights
+        return self.layers * layer + dense + self.head_weights
+
+    def _vector_weights(self, experts: int) -> int:
+        """Return the weights of norms, biases and gates, with so many experts a layer."""
+        block = self.attention.vector_weights(self.hidden) + 2 * self.hidden
+        expert = self.expert_bias * (2 * self.ffn + self.hidden)
+        router = self.router_bias * self.experts + self.shared_gate * self.hidden
+        layers = self.layers + self.dense_layers
+        return layers * block + self.layers * (experts * expert + router) + self.hidden
 
     def score_flops(self, sequence: int) -> float:
-        """Return the forward FLOPs of a token's scores, over half the (causal) sequence."""
-        width = 2 * self.hidden if self.latent is None else self.latent.score_width
-        return 2 * width * sequence / 2
+        """Return the forward FLOPs of a token's scores, over the earlier tokens it attends to."""
+        return 2 * self.attention.score_width * self.attention.attended_tokens(sequence)
 
     def attention_flops(self, sequence: int) -> float:
         """Return the forward FLOPs of one attention block for a token: matrices and scores."""
@@ -179,42 +213,28 @@ class Model:
         """Return the forward FLOPs of the head for a token."""
         return 2 * self.head_weights
 
+    def token_flops(self, sequence: int) -> float:
+        """Return the forward FLOPs of a token in the whole model.
 
-ModelName = Literal["mixtral-8x7b", "mixtral-8x22b", "llama-moe", "qwen-moe", "deepseek-r1"]
-"""The names of `MODELS`."""
+        Args:
+            sequence: Tokens of a sequence; a token attends to half of them in the mean.
+        """
+        layer = self.replicated_flops(sequence) + self.top_k * self.expert_flops()
+        dense = self.dense_layers * self.dense_layer_flops(sequence)
+        return self.layers * layer + dense + self.head_flops()
 
-MODELS: Final[dict[str, Model]] = {
-    model.name: model
-    for model in (
-        Model("mixtral-8x7b", 32, 4096, 14336, 8, 2, 1024, vocabulary=32000),
-        Model("mixtral-8x22b", 56, 6144, 16384, 8, 2, 1024, vocabulary=32000),
-        Model("llama-moe", 32, 4096, 688, 16, 4, 4096, vocabulary=32000),
-        Model("qwen-moe", 24, 2048, 1408, 64, 4, 2048, shared_ffn=5632, vocabulary=151936),
-        Model(
-            "deepseek-r1",
-            layers=58,
-            hidden=7168,
-            ffn=2048,
-            experts=256,
-            top_k=8,
-            kv_hidden=0,
-            latent=LatentAttention(128, 1536, 512, 128, 64, 128),
-            shared_ffn=2048,
-            dense_layers=3,
-            dense_ffn=18432,
-            vocabulary=129280,
-            fp8_dispatch=True,
-            node_limit=4,
-        ),
-    )
-}
-"""Sizes of `config.json` of mistralai/Mixtral-8x7B-v0.1, mistralai/Mixtral-8x22B-v0.1,
-llama-moe/LLaMA-MoE-v1-3_5B-4_16, Qwen/Qwen1.5-MoE-A2.7B and deepseek-ai/DeepSeek-R1 on Hugging
-Face.
-
-Qwen-MoE has 60 experts there, and 64 as the paper counts them (arXiv 2501.03905, table 1).
-DeepSeek-R1 is DeepSeek-V3 of another training; its layer for multi-token prediction isn't counted.
-"""
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield the contradictions between sizes: name of the size, and what is wrong."""
+        if self.top_k > self.experts:
+            yield "top_k", f"{self.top_k} experts of a token, but a layer has {self.experts}"
+        if self.dense_layers and not self.dense_ffn:
+            yield "dense_ffn", f"is missing: {self.dense_layers} layers have no experts"
+        if self.node_limit > self.top_k:
+            yield "node_limit", f"{self.node_limit} servers of a token with {self.top_k} experts"
+        attention = self.attention
+        if isinstance(attention, GroupedAttention) and attention.heads % attention.kv_heads:
+            heads = f"{attention.heads} heads don't share {attention.kv_heads} keys evenly"
+            yield "attention.kv_heads", heads
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from moefabric.paper import loader
 from moefabric.paper.evaluation import RATES, load_evaluation
 from moefabric.paper.frontier.jobs import (
     REGION_SIZES,
@@ -46,7 +47,6 @@ from moefabric.paper.iteration import Iteration, compose_iteration
 from moefabric.paper.job import FloatArray, PaperJob
 from moefabric.paper.network import AllToAll, nic_bytes_s
 from moefabric.runner.progress import ProgressReporter
-from moefabric.workload.model import MODELS
 
 SETTLE_S: Final = 0.025
 """Settle time of the OCS in `Point.settling_iteration_s`."""
@@ -85,9 +85,15 @@ class _Region:
         return cls(job, comparisons)
 
 
-def step_count(sizes: Sequence[int] = REGION_SIZES) -> int:
-    """Return the steps of the study that a progress reporter sees."""
-    return len(sizes) * (2 * len(MODELS) + len(_PERMUTATIONS)) + len(_trace_sizes(sizes))
+def step_count(folder: Path, sizes: Sequence[int] = REGION_SIZES) -> int:
+    """Return the steps of the study that a progress reporter sees.
+
+    Args:
+        folder: Folder of the paper's jobs.
+        sizes: Servers of the regions.
+    """
+    jobs = len(loader.load_section(loader.JobsFile, folder / "jobs.yaml").jobs)
+    return len(sizes) * (2 * jobs + len(_PERMUTATIONS)) + len(_trace_sizes(sizes))
 
 
 def _trace_sizes(sizes: Sequence[int]) -> list[int]:

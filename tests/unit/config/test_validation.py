@@ -8,6 +8,7 @@ import pytest
 from moefabric.config.demand_file import read_demand
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.loader import load_experiment, load_fabric
+from moefabric.config.model import load_model
 from moefabric.core.errors import SpecError
 from moefabric.runner.workload_loader import workload
 from tests.support.paths import EXAMPLES, GOLDEN
@@ -34,6 +35,8 @@ def read(path: Path) -> None:
             load_experiment(path, settings)
         case "gating":
             workload(load_experiment(path, settings), [SERVERS], path.parent)
+        case "model":
+            load_model(str(path))
         case "demand":
             read_demand(path)
         case kind:

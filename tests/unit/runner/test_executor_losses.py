@@ -36,6 +36,7 @@ from moefabric.runner.recovery import Recovery
 from moefabric.runner.result_parts import Json
 from moefabric.runner.results import fabric_result
 from moefabric.runner.run_records import CircuitChange, IterationRun, RunFailures
+from moefabric.workload.attention import GroupedAttention
 from moefabric.workload.iteration import DISPATCH_LIGHT_MODES, DispatchLight
 from moefabric.workload.job import JobShape
 from moefabric.workload.model import Model, Training
@@ -43,7 +44,9 @@ from moefabric.workload.substitution import Substitutions
 from moefabric.workload.tasks import Task
 from moefabric.workload.workload import Workload
 
-MODEL = Model("tiny", layers=1, hidden=4096, ffn=64, experts=4, top_k=1, kv_hidden=64)
+MODEL = Model(
+    "tiny", layers=1, hidden=4096, ffn=64, experts=4, top_k=1, attention=GroupedAttention(64, 1, 64)
+)
 MS = 1_000_000
 
 
@@ -372,7 +375,9 @@ def test_server_is_replaced_under_every_dispatch_light(
     assert all(record.ok for c in broken.collectives for record in c.records)
 
 
-SMALL = Model("tiny", layers=2, hidden=4096, ffn=64, experts=4, top_k=1, kv_hidden=64)
+SMALL = Model(
+    "tiny", layers=2, hidden=4096, ffn=64, experts=4, top_k=1, attention=GroupedAttention(64, 1, 64)
+)
 
 
 class EpsBench:

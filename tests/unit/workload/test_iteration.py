@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
+from moefabric.config.model import preset
 from moefabric.core.demand import Placement
+from moefabric.workload.attention import GroupedAttention
 from moefabric.workload.iteration import (
     DISPATCH_LIGHT_MODES,
     Collective,
@@ -22,9 +24,11 @@ from moefabric.workload.iteration import (
     iteration_operations,
     moe_layer,
 )
-from moefabric.workload.model import MODELS, Model, Training
+from moefabric.workload.model import Model, Training
 
-MODEL = Model("small", layers=2, hidden=4, ffn=8, experts=4, top_k=2, kv_hidden=4)
+MODEL = Model(
+    "small", layers=2, hidden=4, ffn=8, experts=4, top_k=2, attention=GroupedAttention(2, 2, 2)
+)
 TRAINING = Training(ep=4, tp=1, sequence=10, micro_batch=1, gpu_flops=1e3, utilisation=0.5)
 PLACEMENT = Placement(("s0", "s1"), 4, 4)
 GATING = np.array([[5, 5, 5, 5], [20, 0, 0, 0], [0, 0, 0, 20], [0, 20, 0, 0]])
@@ -187,7 +191,7 @@ def test_backward_pass_computes_twice_the_forward_pass() -> None:
     )
 
 
-LIMITED = replace(MODEL, hidden=256, top_k=4, node_limit=2, fp8_dispatch=True)
+LIMITED = replace(MODEL, hidden=256, top_k=4, node_limit=2, dispatch_type="fp8")
 """A model whose tokens go to at most two nodes, in FP8."""
 FOUR = Placement(("s0", "s1", "s2", "s3"), 4, 4)
 
@@ -233,7 +237,7 @@ def test_bytes_of_deepseek_agree_with_its_training_profile() -> None:
     combines 5.85 to 6.55 ms. Eight NICs of 400 Gb/s need less for the model's bytes. Without the
     limit of 4 nodes a token, they would need more than was measured for a combine.
     """
-    model, training = MODELS["deepseek-r1"], Training(64, 1, 4096, 1, 1e15, 0.4)
+    model, training = preset("deepseek-r1"), Training(64, 1, 4096, 1, 1e15, 0.4)
     placement = Placement(tuple(f"s{number}" for number in range(8)), 64, 256)
     limited, free = (
         moe_layer(each, training, placement, np.ones((64, 256), dtype=np.int64)).demand

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moefabric.config.model import preset
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Region
 from moefabric.simulator.event_simulation import Step, simulate, simulate_iterations
@@ -19,7 +20,7 @@ from moefabric.workload.job import (
     stage_contents,
     stage_layers,
 )
-from moefabric.workload.model import MODELS, Training
+from moefabric.workload.model import Training
 from moefabric.workload.pipeline import PipelineTraffic, bubble_share, iteration_tasks
 from moefabric.workload.tasks import AllReduce, Task, Transfer, runs_during
 from tests.support.fabrics import fabric
@@ -240,7 +241,7 @@ def test_iterations_of_a_job_follow_each_other_and_jobs_run_side_by_side() -> No
     assert [step.end_s for iteration in second for step in iteration] == [5.0]
 
 
-MIXTRAL, TRAINING = MODELS["mixtral-8x7b"], Training(8, 4, 4096, 8, 312e12, 0.4)
+MIXTRAL, TRAINING = preset("mixtral-8x7b"), Training(8, 4, 4096, 8, 312e12, 0.4)
 
 
 def test_activation_bytes_are_those_of_a_servers_ranks() -> None:
@@ -275,7 +276,7 @@ def test_more_stages_than_layers_are_refused() -> None:
 
 def test_deepseek_fills_16_stages_with_at_most_4_layers() -> None:
     """61 layers: the first stage has the 3 without experts, the last one the head."""
-    stages = stage_contents(MODELS["deepseek-r1"], 16)
+    stages = stage_contents(preset("deepseek-r1"), 16)
     assert stages[0] == StageContents(moe_layers=1, dense_layers=3, head=False)
     assert [stage.moe_layers for stage in stages] == [1] + 12 * [4] + 3 * [3]
     assert [stage.head for stage in stages] == 15 * [False] + [True]

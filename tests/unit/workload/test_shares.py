@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
+from moefabric.config.model import preset
 from moefabric.core.demand import Placement
 from moefabric.workload.gating import read_gating
 from moefabric.workload.iteration import moe_layer
 from moefabric.workload.job import JobShape
-from moefabric.workload.model import MODELS, Model, Training
+from moefabric.workload.model import Model, Training
 from moefabric.workload.shares import LayerTimes, layer_times, rank_expert_tokens, traffic_bytes
 from tests.support.paths import EXAMPLES
 
-MIXTRAL = MODELS["mixtral-8x7b"]
+MIXTRAL = preset("mixtral-8x7b")
 PRODUCTION = Training(8, 4, 4096, 8, 989e12, 0.4)
 """Mixtral 8x7B on H800s (paper, table 1)."""
 PUBLISHED = read_gating(EXAMPLES / "data/gating-8x8.json").matrix(0, 0)
@@ -68,8 +69,8 @@ def test_ranks_wait_unless_gating_is_even(gating: NDArray[np.int64]) -> None:
     ("model", "servers"),
     [
         pytest.param(MIXTRAL, 8, id="8x7b"),
-        pytest.param(MODELS["qwen-moe"], 8, id="qwen-moe"),
-        pytest.param(MODELS["deepseek-r1"], 8, id="deepseek-r1"),
+        pytest.param(preset("qwen-moe"), 8, id="qwen-moe"),
+        pytest.param(preset("deepseek-r1"), 8, id="deepseek-r1"),
     ],
 )
 def test_expert_traffic_is_four_all_to_alls_of_even_gating(model: Model, servers: int) -> None:
@@ -99,4 +100,4 @@ def test_traffic_of_an_iteration_by_hand() -> None:
 def test_experts_dominate_the_traffic_of_small_models(name: str) -> None:
     """Figure 2: more than 80 % (16 ranks of one GPU, 4 stages, 2 replicas)."""
     training = replace(PRODUCTION, ep=16, tp=1)
-    assert traffic_bytes(MODELS[name], training, JobShape(4, 2, 8), 2).shares["expert"] > 0.8
+    assert traffic_bytes(preset(name), training, JobShape(4, 2, 8), 2).shares["expert"] > 0.8

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from moefabric.config.model import preset
 from moefabric.core.demand import DemandMatrix, Placement
 from moefabric.workload.iteration import Collective, Layer, merge_layers
-from moefabric.workload.model import MODELS, Training
+from moefabric.workload.model import Training
 from moefabric.workload.split_demand import (
     KNOWN,
     RECENT_ITERATIONS,
@@ -28,7 +29,7 @@ OWED = DemandMatrix(("s0", "s1", "s2"), [[5.0, 10.0, 0.0], [20.0, 0.0, 40.0], [8
 
 def workload(source: SplitDemandSource = "known", error: float = 0.0) -> Workload:
     work = Workload(
-        MODELS["mixtral-8x7b"], TRAINING, PLACEMENTS, TOKENS, ITERATIONS, "drawn", noise=0.3
+        preset("mixtral-8x7b"), TRAINING, PLACEMENTS, TOKENS, ITERATIONS, "drawn", noise=0.3
     )
     return work.with_split_demand(SplitDemand(source, error))
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from moefabric.core.demand import DemandMatrix, Placement
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.workload.attention import GroupedAttention
 from moefabric.workload.iteration import Collective, Compute, moe_layer
 from moefabric.workload.model import Model, Training
 from moefabric.workload.substitution import (
@@ -23,7 +24,9 @@ from moefabric.workload.substitution import (
     working_groups,
 )
 
-MODEL = Model("tiny", layers=1, hidden=4, ffn=8, experts=4, top_k=1, kv_hidden=2)
+MODEL = Model(
+    "tiny", layers=1, hidden=4, ffn=8, experts=4, top_k=1, attention=GroupedAttention(2, 1, 2)
+)
 
 
 def standing_by(backups: int = 1, regions: int = 1, gpus: int = 2) -> Fabric:

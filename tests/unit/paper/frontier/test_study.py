@@ -13,6 +13,7 @@ import yaml
 from click.testing import CliRunner
 
 from moefabric.cli.main import main
+from moefabric.config.model import preset
 from moefabric.core.errors import SpecError
 from moefabric.paper.evaluation import RATES, load_evaluation
 from moefabric.paper.frontier.emulated import measured_points
@@ -30,7 +31,6 @@ from moefabric.paper.frontier.page import page_text
 from moefabric.paper.frontier.pictures import pictures
 from moefabric.paper.frontier.results import FrontierResults, Limit, Measured, Point, efficient
 from moefabric.paper.network import NETWORKS, nic_bytes_s
-from moefabric.workload.model import MODELS
 from tests.support.paths import EXAMPLES
 
 
@@ -46,7 +46,7 @@ def test_jobs_fill_regions_of_each_size() -> None:
         for layer, demand in zip(job.layers, job.demands, strict=True):
             assert layer.servers == job.servers == len(demand)
             assert layer.model.experts >= layer.training.ep
-            assert layer.model.experts in (MODELS[job.model].experts, 32, layer.training.ep)
+            assert layer.model.experts in (preset(job.model).experts, 32, layer.training.ep)
         first, second = job.demands[:2]
         assert not np.allclose(first, second)
 
@@ -195,7 +195,7 @@ def test_experiments_with_packets_have_the_jobs_of_the_study(model: str) -> None
     (job,) = [job for job in jobs if job.model == model]
     training = job.layers[0].training
     assert document["model"]["name"] == model
-    assert document["model"].get("experts", MODELS[model].experts) == job.layers[0].model.experts
+    assert document["model"].get("experts", preset(model).experts) == job.layers[0].model.experts
     for key in ("ep", "tp", "sequence", "micro_batch"):
         assert document["training"][key] == getattr(training, key)
     assert document["wiring"]["regions"][0]["servers"] == job.servers
