@@ -178,13 +178,11 @@ def _biases(keys: _Configuration) -> dict[str, bool]:
     return {"qkv_bias": bias, "output_bias": bias}
 
 
-def _window(keys: _Configuration, kinds: Iterable[str], window: int) -> dict[str, Any]:
+def _window(kinds: Iterable[str], window: int) -> dict[str, Any]:
     """Return the window of attention whose layers are of these kinds."""
     windowed = [kind in _WINDOWED for kind in kinds]
     if not any(windowed):
         return {}
-    if not window:
-        keys.fault("layer_types", "windowed layers need the size of a window")
     return {"window": window, "window_share": sum(windowed) / len(windowed)}
 
 
@@ -236,12 +234,13 @@ def _qwen_moe_layers(keys: _Configuration) -> int:
 
 def _qwen_window(keys: _Configuration, first: int) -> dict[str, Any]:
     """Return the window of layers from `first` on."""
-    layers, window = keys.count("num_hidden_layers"), keys.given("sliding_window")
+    keys.ignore("sliding_window")
+    layers = keys.count("num_hidden_layers")
     kinds = keys.layer_types(layers)
     if not keys.flag("use_sliding_window"):
         return {}
     default = ["full_attention"] * min(first, layers) + ["sliding_attention"] * (layers - first)
-    return _window(keys, kinds or default, keys.count("sliding_window") if window else 0)
+    return _window(kinds or default, keys.count("sliding_window"))
 
 
 def _qwen2_moe(keys: _Configuration) -> Model:
@@ -317,8 +316,8 @@ def _llama4(keys: _Configuration) -> Model:
     default = ["chunked_attention" if flag else "full_attention" for flag in rotary]
     if len(default) != layers:
         keys.fault("no_rope_layers", f"{layers} layers need as many entries, {len(default)} given")
-    kinds, chunk = keys.layer_types(layers) or default, keys.count("attention_chunk_size", 0)
-    options = _biases(keys) | (_window(keys, kinds, chunk) if chunk else {})
+    kinds, chunk = keys.layer_types(layers) or default, keys.count_or_null("attention_chunk_size")
+    options = _biases(keys) | (_window(kinds, chunk) if chunk else {})
     return _model(
         keys,
         _grouped(keys, window_kind="chunked", **options),
@@ -336,7 +335,7 @@ def _gpt_oss(keys: _Configuration) -> Model:
     kinds = keys.layer_types(layers) or [
         "full_attention" if number % 2 else "sliding_attention" for number in range(layers)
     ]
-    options = _biases(keys) | _window(keys, kinds, keys.count("sliding_window"))
+    options = _biases(keys) | _window(kinds, keys.count("sliding_window"))
     attention = _grouped(keys, sinks=True, **options)
     biases: dict[str, Any] = {"expert_bias": True, "router_bias": True}
     return _model(keys, attention, "intermediate_size", "num_local_experts", **biases)

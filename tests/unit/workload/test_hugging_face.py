@@ -1,0 +1,267 @@
+"""Configurations of Hugging Face: published counts and FLOPs, and what isn't known in them."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from moefabric.core.errors import SpecError
+from moefabric.workload.attention import GroupedAttention, LatentAttention
+from moefabric.workload.hugging_face import ARCHITECTURES, model_from_configuration
+from moefabric.workload.model import Model
+from tests.support.paths import REPOSITORY
+
+CONFIGURATIONS: dict[str, dict[str, Any]] = json.loads(
+    (REPOSITORY / "tests/data/model-configurations.json").read_text()
+)
+"""Values of `config.json` by preset, as published on Hugging Face."""
+
+IMAGE_LAYER = 4 * (1408 * 1408 + 1408) + 2 * 1408 * 5632 + 5632 + 1408 + 4 * 1408
+IMAGE_EMBEDDINGS = 588 * 1408 + 1408 + 577 * 1408 + 4 * 1408
+IMAGE_PROJECTIONS = 5632 * 4096 + 4096 * 4096 + 4096 * 5120
+IMAGES = 34 * IMAGE_LAYER + IMAGE_EMBEDDINGS + IMAGE_PROJECTIONS
+"""Weights of Llama 4 Scout that read images, by its `vision_config`."""
+
+
+def read(name: str, **changes: Any) -> Model:
+    return model_from_configuration(CONFIGURATIONS[name] | changes, name)
+
+
+def fault_of(name: str, **changes: Any) -> str:
+    with pytest.raises(SpecError) as error:
+        read(name, **changes)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        # "total" of the weights' index on Hugging Face (safetensors)
+        ("mixtral-8x7b", 46_702_792_704),
+        ("mixtral-8x22b", 140_620_634_112),
+        ("qwen1.5-moe-a2.7b", 14_315_784_192),
+        ("qwen3-30b-a3b", 30_532_122_624),
+        ("qwen3-235b-a22b", 235_093_634_560),
+        ("deepseek-v2", 235_741_434_880),
+        ("deepseek-v2-lite", 15_706_484_224),
+        ("olmoe-1b-7b", 6_919_161_856),
+        ("llama4-scout", 108_641_793_536 - IMAGES),
+        ("gpt-oss-120b", 116_829_156_672),
+        ("gpt-oss-20b", 20_914_757_184),
+        ("granite-1b-a400m", 1_334_628_352),
+        ("granite-3b-a800m", 3_298_793_472),
+    ],
+)
+def test_parameters_are_those_of_the_published_weights(name: str, parameters: int) -> None:
+    assert read(name).parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("mixtral-8x7b", 46.7),  # arXiv 2401.04088
+        ("mixtral-8x22b", 141),  # mistral.ai/news/mixtral-8x22b
+        ("qwen1.5-moe-a2.7b", 14.3),  # model card
+        ("qwen2-57b-a14b", 57.41),  # model card
+        ("qwen3-30b-a3b", 30.5),  # model card
+        ("qwen3-235b-a22b", 235),  # model card
+        ("deepseek-v2", 236),  # arXiv 2405.04434
+        ("deepseek-v2-lite", 15.7),  # arXiv 2405.04434, appendix B
+        ("deepseek-v3", 671),  # arXiv 2412.19437
+        ("olmoe-1b-7b", 6.9),  # arXiv 2409.02060
+        ("llama4-maverick", 400),  # model card
+        ("gpt-oss-120b", 116.83),  # arXiv 2508.10925, table 1
+        ("gpt-oss-20b", 20.91),  # arXiv 2508.10925, table 1
+        ("granite-3b-a800m", 3.3),  # model card
+    ],
+)
+def test_parameters_are_within_one_percent_of_publications(name: str, billions: float) -> None:
+    assert read(name).parameters / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions", "digit", "embeddings"),
+    [
+        ("mixtral-8x7b", 12.9, 0.1, True),  # arXiv 2401.04088
+        ("mixtral-8x22b", 39, 1, True),  # mistral.ai/news/mixtral-8x22b
+        ("qwen1.5-moe-a2.7b", 2.7, 0.1, True),  # model card
+        ("qwen2-57b-a14b", 14, 1, True),  # model card
+        ("qwen3-30b-a3b", 3.3, 0.1, True),  # model card
+        ("qwen3-235b-a22b", 22, 1, True),  # model card
+        ("deepseek-v2", 21, 1, True),  # arXiv 2405.04434
+        ("deepseek-v2-lite", 2.4, 0.1, False),  # arXiv 2405.04434, appendix B
+        ("deepseek-v3", 36.7, 0.1, False),  # README_WEIGHTS.md of the weights
+        ("olmoe-1b-7b", 1.3, 0.1, True),  # arXiv 2409.02060
+        ("llama4-scout", 17, 1, True),  # model card
+        ("llama4-maverick", 17, 1, True),  # model card
+        ("gpt-oss-120b", 5.13, 0.01, False),  # arXiv 2508.10925, table 1
+        ("gpt-oss-20b", 3.61, 0.01, False),  # arXiv 2508.10925, table 1
+        ("granite-1b-a400m", 0.4, 0.1, False),  # model card
+        ("granite-3b-a800m", 0.8, 0.1, False),  # model card
+    ],
+)
+def test_active_parameters_are_the_published_ones(
+    name: str, billions: float, digit: float, embeddings: bool
+) -> None:
+    """Within 1 %, or a figure that rounds or is cut to the published digits.
+
+    Publishers count the embeddings' table, or leave it out.
+    """
+    model = read(name)
+    active = model.active_parameters - (0 if embeddings else model.head_weights)
+    figure = active / 1e9
+    written = billions - digit / 2 <= figure < billions + digit
+    assert written or figure == pytest.approx(billions, rel=0.01)
+
+
+@pytest.mark.parametrize(("name", "giga"), [("deepseek-v3", 250), ("deepseek-v2", 155)])
+def test_flops_of_training_a_token_are_the_published_ones(name: str, giga: float) -> None:
+    """Sequences of 4,096 tokens, forward and backward: arXiv 2505.09343, table 1."""
+    assert 3 * read(name).token_flops(4096) / 1e9 == pytest.approx(giga, rel=0.01)
+
+
+def test_every_architecture_has_a_configuration() -> None:
+    kinds = {
+        configuration.get("text_config", configuration)["model_type"]
+        for configuration in CONFIGURATIONS.values()
+    }
+    assert kinds == set(ARCHITECTURES)
+
+
+def test_attention_of_the_architectures() -> None:
+    lite = LatentAttention(16, 0, 512, 128, 64, 128)
+    assert read("deepseek-v2-lite").attention == lite
+    assert lite.weights(2048) == 2048 * 16 * 192 + 2048 * 576 + 512 * 16 * 256 + 16 * 128 * 2048
+    qwen = read("qwen3-235b-a22b")
+    assert qwen.attention == GroupedAttention(64, 4, 128, query_key_norm="head")
+    assert qwen.attention_weights == 2 * 4096 * 128 * (64 + 4), "heads are wider than the model"
+
+
+def test_windows_of_layers() -> None:
+    oss, scout = read("gpt-oss-20b").attention, read("llama4-scout").attention
+    assert isinstance(oss, GroupedAttention)
+    assert (oss.window, oss.window_share, oss.window_kind) == (128, 0.5, "sliding")
+    assert oss.attended_tokens(4096) == (2048 + 128 - 128 * 128 / 8192) / 2
+    assert oss.attended_tokens(100) == 50
+    assert isinstance(scout, GroupedAttention)
+    assert (scout.window, scout.window_share, scout.window_kind) == (8192, 0.75, "chunked")
+    assert scout.attended_tokens(8192) == 4096
+    # Two whole chunks and a half one.
+    chunked = (2 * 8192**2 + 4096**2) / 2 / 20480
+    assert scout.attended_tokens(20480) == 0.75 * chunked + 0.25 * 10240
+
+
+def test_sliding_windows_of_qwen_start_at_a_layer() -> None:
+    window = read("qwen1.5-moe-a2.7b", use_sliding_window=True, sliding_window=1024).attention
+    assert isinstance(window, GroupedAttention)
+    assert (window.window, window.window_share) == (1024, 3 / 24)
+    assert "sliding_window" in fault_of("qwen3-30b-a3b", use_sliding_window=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "moe", "dense"),
+    [
+        ({}, 48, 0),
+        ({"mlp_only_layers": [0, 1, 47]}, 45, 3),
+        ({"decoder_sparse_step": 2}, 24, 24),
+        ({"decoder_sparse_step": 2, "mlp_only_layers": [0, 1]}, 23, 25),
+    ],
+)
+def test_layers_without_experts_of_qwen(changes: dict[str, Any], moe: int, dense: int) -> None:
+    model = read("qwen3-30b-a3b", **changes)
+    assert (model.layers, model.dense_layers) == (moe, dense)
+    assert model.dense_ffn == (6144 if dense else 0)
+
+
+def test_layers_without_experts_of_deepseek_and_llama() -> None:
+    assert (read("deepseek-v3").layers, read("deepseek-v3").dense_layers) == (58, 3)
+    assert (read("llama4-maverick").layers, read("llama4-maverick").dense_layers) == (24, 24)
+    text = CONFIGURATIONS["llama4-maverick"]["text_config"]
+    without_list = {key: value for key, value in text.items() if key != "moe_layers"}
+    stepped = model_from_configuration(without_list, "text")
+    assert (stepped.layers, stepped.dense_layers, stepped.dense_ffn) == (24, 24, 16384)
+
+
+def test_groups_of_experts_limit_the_servers_of_a_token() -> None:
+    assert [read(name).node_limit for name in ("deepseek-v3", "deepseek-v2")] == [4, 3]
+    assert read("deepseek-v2-lite").node_limit == 0
+    assert read("deepseek-v2", topk_method="greedy").node_limit == 0
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_each_size_is_needed_and_each_key_known(name: str) -> None:
+    """Without any one size, a configuration is refused, or the size isn't used."""
+    whole = CONFIGURATIONS[name]
+    text = whole.get("text_config", whole)
+
+    def change(values: dict[str, Any]) -> dict[str, Any]:
+        return whole | {"text_config": values} if "text_config" in whole else values
+
+    for key in text:
+        if key.startswith("num_") or key.endswith("_size"):
+            rest = {other: value for other, value in text.items() if other != key}
+            outcome = read_or_fault(change(rest), name)
+            assert outcome == read(name) or f"{key}: is missing" in str(outcome), key
+    unknown = change(text | {"mystery_size": 2})
+    assert "mystery_size: isn't known" in str(read_or_fault(unknown, name))
+
+
+def read_or_fault(document: dict[str, Any], name: str) -> Model | SpecError:
+    try:
+        return model_from_configuration(document, name)
+    except SpecError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "fault"),
+    [
+        ("mixtral-8x7b", {"hidden_act": "gelu"}, "hidden_act: 'gelu' is not modelled"),
+        ("mixtral-8x7b", {"num_attention_heads": 30}, "head_dim: is missing: 30 heads"),
+        ("mixtral-8x7b", {"num_experts_per_tok": 9}, "top_k: 9 experts of a token"),
+        ("mixtral-8x7b", {"num_local_experts": True}, "num_local_experts: a whole number"),
+        ("mixtral-8x7b", {"pruned_heads": {"0": [1]}}, "pruned_heads: is not modelled"),
+        ("deepseek-v3", {"attention_bias": True}, "attention_bias: True is not modelled"),
+        ("deepseek-v3", {"moe_layer_freq": 2}, "moe_layer_freq: 2 is not modelled"),
+        ("deepseek-v3", {"first_k_dense_replace": 61}, "no layer has experts"),
+        ("deepseek-v3", {"kv_lora_rank": None}, "kv_lora_rank: is null"),
+        ("gpt-oss-20b", {"layer_types": ["linear_attention"] * 24}, "linear_attention: not"),
+        ("gpt-oss-20b", {"layer_types": "all"}, "layer_types: a list of str is needed"),
+        ("llama4-scout", {"text_config": None}, "text_config: a mapping of keys is needed"),
+        ("olmoe-1b-7b", {"model_type": "mamba"}, "model_type: 'mamba' isn't known"),
+        ("olmoe-1b-7b", {"model_type": ["olmoe"]}, "model_type: \"['olmoe']\" isn't known"),
+    ],
+)
+def test_what_is_not_modelled_is_refused(name: str, changes: dict[str, Any], fault: str) -> None:
+    assert fault in fault_of(name, **changes)
+
+
+def test_faults_of_the_text_part_have_its_place() -> None:
+    text = CONFIGURATIONS["llama4-scout"]["text_config"] | {"hidden_size": 0}
+    assert "text_config.hidden_size: a whole" in fault_of("llama4-scout", text_config=text)
+
+
+def test_all_faults_are_reported_once() -> None:
+    fault = fault_of("qwen3-30b-a3b", hidden_size="wide", vocab_size=None, extra=1)
+    places = [line.split(":")[0] for line in fault.splitlines()]
+    assert sorted(places) == ["extra", "hidden_size", "vocab_size"]
+
+
+Change = Callable[[Model], object]
+
+
+@pytest.mark.parametrize(
+    ("changes", "size"),
+    [
+        ({"tie_word_embeddings": True}, lambda model: model.tied_embeddings),
+        ({"attention_bias": True}, lambda model: model.attention.qkv_bias),
+        ({"num_key_value_heads": 8}, lambda model: model.attention.kv_heads),
+        ({"head_dim": 64}, lambda model: model.attention.head_size),
+        ({"moe_intermediate_size": 512}, lambda model: model.ffn),
+    ],
+)
+def test_keys_change_their_size_and_the_count(changes: dict[str, Any], size: Change) -> None:
+    before, after = read("qwen3-30b-a3b"), read("qwen3-30b-a3b", **changes)
+    assert size(before) != size(after)
+    assert before.parameters != after.parameters
