@@ -17,6 +17,7 @@ from moefabric.core.errors import SpecError, TraceError
 from moefabric.traces import chakra_schema as schema
 from moefabric.traces.chakra_schema import Attribute, ChakraFile, ChakraNode
 from moefabric.traces.files import MAX_JSON_BYTES, rank_files, read_bytes, read_json
+from moefabric.traces.group_numbers import group_numbers
 from moefabric.traces.protobuf import Scalar, WireError, fields, read_delimited, text
 from moefabric.workload.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
 
@@ -353,7 +354,7 @@ class ChakraWriter:
             SpecError: If the format can't express the graph.
         """
         prefix = path.with_suffix("") if path.suffix == ".et" else path
-        numbers = _group_numbers(graph)
+        numbers = group_numbers(graph)
         for rank, nodes in graph.ranks.items():
             file = prefix.with_name(f"{prefix.name}.{rank}.et")
             file.write_bytes(_encoded(graph, rank, nodes, numbers))
@@ -361,16 +362,6 @@ class ChakraWriter:
             groups = {number: list(graph.groups[name]) for name, number in numbers.items()}
             file = prefix.with_name(f"{prefix.name}.groups.json")
             file.write_text(json.dumps(groups) + "\n")
-
-
-def _group_numbers(graph: ExecutionGraph) -> dict[str, str]:
-    """Return the decimal names that groups have in files."""
-    everybody = tuple(sorted(graph.ranks))
-    names = [name for name, ranks in graph.groups.items() if name != WORLD or ranks != everybody]
-    numbers = {name: name for name in names if name.isdecimal() and name.isascii()}
-    numbers.pop("0", None)
-    free = (str(n) for n in range(1, len(names) + len(numbers) + 1) if str(n) not in numbers)
-    return {name: numbers.get(name) or next(free) for name in names}
 
 
 def _encoded(

@@ -1,0 +1,342 @@
+"""PyTorch execution traces (`ExecutionTraceObserver`), versions 1.0.1 to 1.1.1, as graphs.
+
+The calls `record_param_comms` are communication; their order and waits give the order of the
+operations. An execution trace has no times. A profile of the same run in the same folder
+(`pytorch_profile`) gives the computation between the calls; without it, computation takes no time.
+Formats: PyTorch's ExecutionTraceObserver and PARAM's `et_replay/execution_trace.py`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from moefabric.core.errors import TraceError
+from moefabric.traces.files import file_families, parse_json, read_head, read_json
+from moefabric.traces.pytorch_profile import is_profile, read_profile, timed_nodes
+from moefabric.traces.recorded_calls import (
+    TYPE_BYTES,
+    RecordedCall,
+    call_kind,
+    ordered_nodes,
+    same_for_all,
+)
+from moefabric.workload.execution_graph import WORLD, ExecutionGraph, Node
+
+_COMMUNICATION: Final = "record_param_comms"
+_GROUPS: Final = "process_group:init"
+_SECONDS: Final = "duration_s"
+"""Attribute of this project: seconds of a computation, which only its own files have."""
+_DEFAULT: Final = "0"
+"""PyTorch's name of the group of all ranks."""
+_NO_TIMES: Final = "the trace has no times: computation takes none"
+
+
+class PytorchExecutionReader:
+    """Reads the JSON files that PyTorch's ExecutionTraceObserver writes, one for each rank."""
+
+    name = "pytorch-et"
+
+    def matches(self, path: Path, head: bytes) -> bool:
+        """Return whether a file is an object with a `schema` and `nodes`."""
+        del path
+        return _is_execution_trace(head)
+
+    def read(self, path: Path) -> ExecutionGraph:
+        """Read the files of all ranks, and profiles of the same ranks in the same folder."""
+        families = file_families(path)
+        traces = [of for of in families if _is_execution_trace(read_head(of[0]))]
+        profiles = [of for of in families if is_profile(read_head(of[0]))]
+        if len(traces) != 1 or len(profiles) > 1:
+            names = ", ".join(of[0].name for of in families)
+            raise TraceError(path, "", f"holds several traces ({names}): give a longer prefix")
+        ranks = {rank: _Rank(file, rank) for rank, file in traces[0].items()}
+        return _graph(path, ranks, profiles[0] if profiles else {})
+
+
+def _is_execution_trace(head: bytes) -> bool:
+    return head.lstrip()[:1] == b"{" and b'"schema"' in head and b'"nodes"' in head
+
+
+def _graph(
+    path: Path, ranks: Mapping[int, "_Rank"], profiles: Mapping[int, Path]
+) -> ExecutionGraph:
+    groups = {name: of for rank in ranks.values() for name, of in rank.groups.items()}
+    world = max([len(ranks), *(rank.world for rank in ranks.values())])
+    names = {name: name for name in groups}
+    if groups.get(_DEFAULT) == tuple(range(world)):
+        names[_DEFAULT] = WORLD
+    for rank in ranks.values():
+        names |= {name: own for name, own in rank.names.items() if name in groups}
+    nodes: dict[int, tuple[Node, ...]] = {}
+    notes: list[str] = []
+    for number, rank in ranks.items():
+        calls = [_renamed(call, names, rank, world) for call in rank.calls]
+        if number in profiles:
+            nodes[number] = timed_nodes(calls, read_profile(profiles[number]))
+        else:
+            nodes[number] = ordered_nodes(calls)
+            timed = any(call.node.duration_s for call in calls)
+            notes.append("" if timed else _NO_TIMES)
+    if world > len(ranks):
+        try:
+            nodes, note = same_for_all(nodes, world)
+        except ValueError as error:
+            fault = f"the job has {world} ranks, the trace {len(ranks)}; {error}"
+            raise TraceError(path, "", f"{fault}: the files of all ranks are needed") from error
+        notes.append(note)
+    named = {names[name]: of for name, of in groups.items() if names[name] != WORLD}
+    return ExecutionGraph(nodes, named, path.name, tuple(dict.fromkeys(filter(None, notes))))
+
+
+def _renamed(
+    call: RecordedCall, names: Mapping[str, str], rank: "_Rank", world: int
+) -> RecordedCall:
+    """Return a call with the graph's name of its group."""
+    group = call.node.group
+    if call.node.kind != "collective":
+        return call
+    if group not in names:
+        # Versions before 1.0.3 name groups by pointers and need not list them.
+        if len(rank.unlisted) > 1 or rank.sizes.get(group, world) != world:
+            fault = f"the ranks of group {group} are not in the trace"
+            raise TraceError(rank.path, f"node {call.node.number}", fault)
+        return replace(call, node=replace(call.node, group=WORLD))
+    return replace(call, node=replace(call.node, group=names[group]))
+
+
+@dataclass
+class _Rank:
+    """Calls and groups of one file.
+
+    Attributes:
+        path: The file.
+        rank: Its rank by its name.
+        calls: Communication in program order.
+        groups: Ranks of the groups that the file lists.
+        sizes: Ranks of groups by what calls say of them.
+        unlisted: Groups that are called and not listed.
+        names: Names of groups in the graph that was written as this file.
+        world: Number of ranks of the job, as far as the file says; 0 if it doesn't.
+    """
+
+    path: Path
+    rank: int
+    calls: list[RecordedCall] = field(default_factory=list)
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    unlisted: set[str] = field(default_factory=set)
+    names: dict[str, str] = field(default_factory=dict)
+    world: int = 0
+    _aliases: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        document = read_json(self.path)
+        nodes = document.get("nodes") if isinstance(document, dict) else None
+        if not isinstance(nodes, list):
+            raise TraceError(self.path, "nodes", "a list of nodes is needed")
+        names = document.get("group_names", {})
+        if isinstance(names, dict):
+            self.names = {name: str(own) for name, own in names.items()}
+        entries = [_Entry(self.path, n, node) for n, node in enumerate(nodes)]
+        entries.sort(key=lambda entry: entry.number)
+        for entry in entries:
+            if _GROUPS in entry.name:
+                self._read_groups(entry)
+        number = entries[-1].number if entries else 0
+        end: float | None = None
+        for entry in entries:
+            if entry.seconds is not None:
+                node = Node(entry.number, "compute", entry.name, duration_s=entry.seconds)
+                self.calls.append(RecordedCall(node))
+            if entry.name != _COMMUNICATION or not (call := self._call(entry)):
+                continue
+            if end is not None and entry.start_us is not None and entry.start_us > end:
+                number += 1
+                gap = Node(number, "compute", duration_s=(entry.start_us - end) / 1e6)
+                self.calls.append(RecordedCall(gap))
+            self.calls.append(call)
+            end = None if entry.start_us is None else entry.start_us + entry.duration_us
+        self.world = max([self.world, *self.sizes.values()], default=0)
+
+    def _read_groups(self, entry: "_Entry") -> None:
+        text = entry.inputs[0] if entry.inputs else ""
+        groups = parse_json(self.path, text, entry.place) if isinstance(text, str) else None
+        if not isinstance(groups, list):
+            raise TraceError(self.path, entry.place, "a list of process groups is needed")
+        for group in groups:
+            ranks = group.get("ranks") if isinstance(group, dict) else None
+            if not isinstance(ranks, list) or not all(_is_count(rank) for rank in ranks):
+                raise TraceError(self.path, entry.place, "a process group has no list of ranks")
+            size = group.get("group_size", len(ranks))
+            if not _is_count(size) or size > 1 << 20:
+                raise TraceError(self.path, entry.place, f"a process group has {size!r} ranks")
+            members = tuple(ranks) or tuple(range(size))
+            name = str(group.get("pg_name", len(self.groups)))
+            self.groups[name] = members
+            # Versions before 1.0.3 call groups by one of these.
+            self._aliases |= {
+                str(group[key]): name for key in ("uid", "backend_id") if key in group
+            }
+            self.world = max(self.world, *(rank + 1 for rank in members), size)
+
+    def _call(self, entry: "_Entry") -> RecordedCall | None:
+        inputs = entry.inputs
+        first = 0 if inputs and _is_request(inputs[0]) else 1
+        if len(inputs) < first + 4:
+            raise TraceError(self.path, entry.place, "inputs.values of communication is too short")
+        request, group, peer, name = inputs[first : first + 4]
+        kind = call_kind(str(entry.attributes.get("collective_name", name)))
+        if kind is None:
+            raise TraceError(self.path, entry.place, f"{name!r} is no collective that is known")
+        number = request[0] if isinstance(request, list) and request else request
+        group_name = str(group[0] if isinstance(group, list) and group else group)
+        group_name = self._aliases.get(group_name, group_name)
+        if kind == "init":
+            return None
+        if not _is_count(number) or not isinstance(peer, int):
+            raise TraceError(self.path, entry.place, "the call's number or rank is no number")
+        if kind == "wait":
+            listed = group_name if group_name in self.groups else ""
+            return RecordedCall(Node(entry.number, "compute"), (listed, number), waits=True)
+        members = self.groups.get(group_name, ())
+        if not members:
+            self.unlisted.add(group_name)
+        splits = inputs[first + 4] if len(inputs) > first + 4 else []
+        self._remember_size(entry, group_name, splits)
+        node = Node(entry.number, "collective", name=str(name), group=group_name)
+        peer = members[peer] if 0 <= peer < len(members) else peer
+        if kind == "send" or kind == "receive":  # noqa: PLR1714 - mypy narrows by these
+            node = replace(node, kind=kind, group=WORLD, peer=peer)
+        else:
+            rooted = kind in {"broadcast", "reduce", "gather", "scatter"}
+            node = replace(node, collective=kind, root=peer if rooted else 0)
+        return RecordedCall(self._sized(entry, node, splits), (group_name, number))
+
+    def _remember_size(self, entry: "_Entry", group: str, splits: Any) -> None:
+        size = entry.attributes.get("pg_size", len(splits) if isinstance(splits, list) else 0)
+        if not _is_count(size) or size > 1 << 20:
+            raise TraceError(self.path, entry.place, f"a process group has {size!r} ranks")
+        if size:
+            self.sizes[group] = max(size, self.sizes.get(group, 0))
+
+    def _sized(self, entry: "_Entry", node: Node, splits: Any) -> Node:
+        if node.collective == "barrier":
+            return node
+        receives = node.kind == "receive" or node.collective == "scatter"
+        size = entry.output_bytes() if receives else entry.input_bytes()
+        if node.collective == "scatter":
+            size *= max(1, len(self.groups.get(node.group, ())) or self.sizes.get(node.group, 1))
+        node = replace(node, size=size)
+        if node.collective != "all_to_all":
+            return node
+        splits = splits or entry.part_elements()
+        if not splits:
+            return node
+        if not isinstance(splits, list) or not all(_is_count(one) for one in splits):
+            raise TraceError(self.path, entry.place, f"{splits!r} are not splits of an all-to-all")
+        total = sum(splits)
+        if total == 0 or size % total:
+            if size == total == 0:
+                return node
+            fault = f"splits of {total} rows do not divide {size} bytes"
+            raise TraceError(self.path, entry.place, fault)
+        parts = tuple(one * (size // total) for one in splits)
+        return node if len(set(parts)) == 1 else replace(node, splits=parts)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+
+
+def _is_request(value: object) -> bool:
+    """Return whether an input is a call's number: `7`, or `[7, false]` with whether it is P2P."""
+    if isinstance(value, list):
+        return len(value) == 2 and isinstance(value[0], int) and isinstance(value[1], bool)
+    return isinstance(value, int)
+
+
+class _Entry:
+    """A node of a file, whose version may keep its facts in the node or in its attributes."""
+
+    def __init__(self, path: Path, index: int, node: Any) -> None:
+        self.path, self.place = path, f"nodes[{index}]"
+        if not isinstance(node, dict):
+            raise TraceError(path, self.place, "an object is needed")
+        self._node = node
+        self.name = str(node.get("name", ""))
+        number = node.get("id")
+        if not isinstance(number, int) or not 0 <= number < 1 << 63:
+            raise TraceError(path, f"{self.place}.id", f"{number!r} is not a whole number")
+        self.number = number
+        self.attributes = self._attributes()
+        self.start_us = self._time("ts")
+        self.duration_us = self._time("dur") or self._time("inclusive_dur") or 0.0
+        self.seconds: float | None = None
+        if _SECONDS in self.attributes:
+            self.seconds = self._seconds(self.attributes[_SECONDS])
+
+    def _time(self, key: str) -> float | None:
+        value = self._node.get(key)
+        return float(value) if isinstance(value, int | float) and abs(value) < 1 << 62 else None
+
+    def _seconds(self, value: object) -> float:
+        if isinstance(value, int | float) and 0 <= value < 1 << 62:
+            return float(value)
+        raise TraceError(self.path, self.place, f"{_SECONDS} is {value!r} instead of seconds")
+
+    @property
+    def inputs(self) -> list[Any]:
+        return self._tensors("inputs")
+
+    def _tensors(self, key: str) -> list[Any]:
+        values = self._node.get(key, [])
+        if isinstance(values, dict):
+            values = values.get("values", [])
+        if not isinstance(values, list):
+            raise TraceError(self.path, f"{self.place}.{key}", "a list of values is needed")
+        return values
+
+    def _attributes(self) -> dict[str, Any]:
+        attributes = self._node.get("attrs", [])
+        if not isinstance(attributes, list):
+            raise TraceError(self.path, f"{self.place}.attrs", "a list of attributes is needed")
+        pairs = (one for one in attributes if isinstance(one, dict))
+        return {str(one.get("name")): one.get("value") for one in pairs}
+
+    def input_bytes(self) -> int:
+        return self._bytes("inputs", "in_msg_nelems")
+
+    def output_bytes(self) -> int:
+        return self._bytes("outputs", "out_msg_nelems")
+
+    def part_elements(self) -> list[int]:
+        """Return the elements of each part if the input is a list of parts."""
+        values = self._tensors("inputs")
+        parts = [tensor[3] for tensor in _tensors(values[0])] if values else []
+        return parts if len(parts) > 1 else []
+
+    def _bytes(self, key: str, attribute: str) -> int:
+        """Return the bytes of the call's tensors: those that it says, or the whole tensors'."""
+        values = self._tensors(key)
+        tensors = list(_tensors(values[0])) if values else []
+        total = sum(tensor[3] * tensor[4] for tensor in tensors)
+        elements = self.attributes.get(attribute)
+        width = TYPE_BYTES.get(str(self.attributes.get("dtype", "")).lower()) or (
+            tensors[0][4] if tensors else None
+        )
+        if elements is None or width is None:
+            return total
+        if not _is_count(elements):
+            fault = f"{attribute} is {elements!r} instead of a number of elements"
+            raise TraceError(self.path, self.place, fault)
+        return int(elements) * int(width)
+
+
+def _tensors(value: Any) -> list[list[int]]:
+    """Return the tensors `[id, storage, offset, elements, element bytes, device]` in a value."""
+    if not isinstance(value, list):
+        return []
+    if len(value) >= 6 and all(_is_count(one) for one in value[:5]) and isinstance(value[5], str):
+        return [value]
+    return [tensor for one in value for tensor in _tensors(one)]

@@ -1,0 +1,310 @@
+"""PyTorch profiles (Kineto, Chrome's trace format) as graphs.
+
+Kernels of computation and copies become computation, NCCL's kernels collectives. A profile says
+when kernels ran, not why. Computation that starts after the GPU idled while collectives ran waits
+for those that have ended by then; a collective waits for the computation before its start and for
+the collective before it on its stream. What the GPU idles otherwise is time of the host, and
+counts as computation. So a replay in which collectives take as long as they did takes as long.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from moefabric.core.errors import TraceError
+from moefabric.traces.files import rank_files, read_json
+from moefabric.traces.recorded_calls import COMPUTE_STREAM, TYPE_BYTES, RecordedCall, call_kind
+from moefabric.workload.execution_graph import WORLD, ExecutionGraph, Node
+
+_GPU_WORK: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+_NO_SIZES: Final = "NCCL kernels without sizes (PyTorch before 2.3) are computation"
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Something that ran on a GPU.
+
+    Attributes:
+        start_s: Start.
+        end_s: End.
+        name: Name of the kernel.
+        stream: CUDA stream.
+        facts: What the profile says of it.
+        place: Where in the file it is.
+    """
+
+    start_s: float
+    end_s: float
+    name: str
+    stream: int
+    facts: dict[str, Any]
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What ran on the GPU of a rank, ordered by start.
+
+    Attributes:
+        path: The file.
+        compute: Kernels and copies.
+        collectives: NCCL's kernels.
+    """
+
+    path: Path
+    compute: tuple[Activity, ...]
+    collectives: tuple[Activity, ...]
+
+
+def is_profile(head: bytes) -> bool:
+    """Return whether a file is a trace in Chrome's format that PyTorch wrote."""
+    known = (b'"traceEvents"', b'"deviceProperties"', b'"schemaVersion"')
+    return head.lstrip()[:1] == b"{" and any(key in head for key in known)
+
+
+class PytorchProfileReader:
+    """Reads the files that PyTorch's profiler exports, one for each rank."""
+
+    name = "kineto"
+
+    def matches(self, path: Path, head: bytes) -> bool:
+        """Return whether a file is a profile."""
+        del path
+        return is_profile(head)
+
+    def read(self, path: Path) -> ExecutionGraph:
+        """Read the files of all ranks."""
+        files = rank_files(path)
+        groups: dict[str, tuple[int, ...]] = {}
+        ranks, notes = {}, list[str]()
+        for rank, file in files.items():
+            profile = _with_sizes_only(read_profile(file), notes)
+            calls = [_call(profile, n, one, groups) for n, one in enumerate(profile.collectives)]
+            ranks[rank] = timed_nodes(calls, profile)
+        everybody = tuple(range(len(files)))
+        world = {name for name, of in groups.items() if tuple(sorted(of)) == everybody}
+        named = {
+            rank: tuple(
+                replace(node, group=WORLD) if node.group in world else node for node in nodes
+            )
+            for rank, nodes in ranks.items()
+        }
+        kept = {name: of for name, of in groups.items() if name not in world}
+        return ExecutionGraph(named, kept, path.name, tuple(dict.fromkeys(notes)))
+
+
+def read_profile(path: Path) -> Profile:
+    """Read what ran on the GPU of one rank.
+
+    Raises:
+        TraceError: If the file is no profile.
+    """
+    document = read_json(path)
+    events = document.get("traceEvents") if isinstance(document, dict) else None
+    if not isinstance(events, list):
+        raise TraceError(path, "traceEvents", "a list of events is needed")
+    activities = sorted(_activities(path, events), key=lambda one: (one.start_s, one.end_s))
+    collectives = [one for one in activities if _is_nccl(one)]
+    compute = [one for one in activities if not _is_nccl(one)]
+    return Profile(path, tuple(compute), tuple(collectives))
+
+
+def _activities(path: Path, events: list[Any]) -> Iterator[Activity]:
+    for n, event in enumerate(events):
+        if not isinstance(event, dict) or event.get("cat") not in _GPU_WORK:
+            continue
+        facts = event.get("args", {})
+        start, duration = _microseconds(event.get("ts")), _microseconds(event.get("dur"))
+        if start is None or duration is None:
+            raise TraceError(path, f"traceEvents[{n}]", "ts and dur are not microseconds")
+        if not isinstance(facts, dict) or not isinstance(facts.get("stream", 0), int):
+            raise TraceError(path, f"traceEvents[{n}].args", "an object with a stream is needed")
+        name = str(event.get("name", ""))
+        yield Activity(
+            float(start) / 1e6, float(start + max(0, duration)) / 1e6, name,
+            facts.get("stream", 0), facts, f"traceEvents[{n}]",
+        )  # fmt: skip
+
+
+def _microseconds(value: object) -> float | None:
+    is_time = isinstance(value, int | float) and abs(value) < 1 << 62
+    return float(value) if is_time and isinstance(value, int | float) else None
+
+
+def _is_nccl(activity: Activity) -> bool:
+    return activity.name.startswith(("ncclKernel", "ncclDevKernel")) or (
+        "Collective name" in activity.facts
+    )
+
+
+def _with_sizes_only(profile: Profile, notes: list[str]) -> Profile:
+    """Return the profile with NCCL kernels whose sizes are unknown among the computation."""
+    sized = [one for one in profile.collectives if "Collective name" in one.facts]
+    others = [one for one in profile.collectives if "Collective name" not in one.facts]
+    if others:
+        notes.append(_NO_SIZES)
+    compute = sorted([*profile.compute, *others], key=lambda one: (one.start_s, one.end_s))
+    return Profile(profile.path, tuple(compute), tuple(sized))
+
+
+def _call(
+    profile: Profile, number: int, activity: Activity, groups: dict[str, tuple[int, ...]]
+) -> RecordedCall:
+    """Return the call of an NCCL kernel by what PyTorch since 2.3 says of it."""
+    facts = activity.facts
+
+    def fault(key: str, wrong: object) -> TraceError:
+        return TraceError(profile.path, f"{activity.place}.args", f"{key} is {wrong!r}")
+
+    def count(key: str) -> int:
+        value = facts.get(key)
+        if not isinstance(value, int) or not 0 <= value < 1 << 62:
+            raise fault(key, value)
+        return value
+
+    kind = call_kind(str(facts["Collective name"]))
+    if kind is None or kind == "wait" or kind == "init":  # noqa: PLR1714 - as below
+        raise fault("Collective name", facts["Collective name"])
+    group = str(facts.get("Process Group Name", WORLD))
+    if "Process Group Ranks" in facts:
+        groups[group] = _ranks(facts["Process Group Ranks"], facts.get("Group size"))
+        if not groups[group]:
+            raise fault("Process Group Ranks", facts["Process Group Ranks"])
+    width = TYPE_BYTES.get(str(facts.get("dtype", "")).lower())
+    if width is None:
+        raise fault("dtype", facts.get("dtype"))
+    if kind == "send" or kind == "receive":  # noqa: PLR1714 - mypy narrows by these
+        peer = count("Dst Rank" if kind == "send" else "Src Rank")
+        size = count("In msg nelems") * width
+        return RecordedCall(Node(number, kind, activity.name, size=size, peer=peer))
+    node = Node(number, "collective", activity.name, collective=kind, group=group)
+    if kind == "barrier":
+        return RecordedCall(node)
+    size = count("In msg nelems") * width
+    splits = _ranks(facts.get("In split size", "[]"), None)
+    rows = sum(splits)
+    if kind == "all_to_all" and len(set(splits)) > 1 and rows and size % rows == 0:
+        node = replace(node, splits=tuple(one * (size // rows) for one in splits))
+    return RecordedCall(replace(node, size=size))
+
+
+def _ranks(literal: object, size: object) -> tuple[int, ...]:
+    """Return numbers such as `[0, 1, 2, ...]`, whose end the profiler leaves out beyond 30."""
+    text = str(literal).replace(" ", "").strip("[]").split(",")
+    numbers = [int(one) for one in text if one.isdecimal() and len(one) < 19]
+    if "..." in text and len(numbers) > 1 and isinstance(size, int) and 0 < size <= 1 << 20:
+        step = numbers[1] - numbers[0]
+        return tuple(numbers[0] + step * n for n in range(size))
+    return tuple(numbers) if len(numbers) == len([one for one in text if one]) else ()
+
+
+def timed_nodes(calls: Sequence[RecordedCall], profile: Profile) -> tuple[Node, ...]:
+    """Return the operations of a rank in the order and with the computation of its profile.
+
+    Args:
+        calls: Communication in the order of the NCCL kernels; waits are left out.
+        profile: What ran on the rank's GPU.
+
+    Raises:
+        TraceError: If there are other kernels of communication in the profile than calls.
+    """
+    nodes = [call.node for call in calls if call.node.kind != "compute"]
+    kernels = profile.collectives
+    if len(nodes) != len(kernels):
+        fault = f"{len(kernels)} NCCL kernels, but {len(nodes)} calls of the execution trace"
+        raise TraceError(profile.path, "traceEvents", fault)
+    streams = {number: n + 1 for n, number in enumerate(sorted({k.stream for k in kernels}))}
+    first = max((node.number for node in nodes), default=-1) + 1
+    ordered: list[Node] = []
+    pieces = _pieces(profile.compute, kernels)
+    for piece in pieces:
+        if piece.kernel is None:
+            after = tuple(nodes[n].number for n in piece.waits_for)
+            gap = Node(first + piece.number, "compute", "", after, piece.duration_s)
+            ordered.append(replace(gap, stream=COMPUTE_STREAM))
+        else:
+            before = (first + piece.number,) if piece.number >= 0 else ()
+            stream = streams[kernels[piece.kernel].stream]
+            ordered.append(replace(nodes[piece.kernel], after=before, stream=stream))
+    return tuple(ordered)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A stretch of computation, or a collective.
+
+    Attributes:
+        number: Number of the stretch, or of the last one before the collective; -1 for none.
+        duration_s: Seconds of the stretch.
+        waits_for: Collectives that the stretch waits for.
+        kernel: The collective.
+    """
+
+    number: int
+    duration_s: float = 0.0
+    waits_for: tuple[int, ...] = ()
+    kernel: int | None = None
+
+
+def _pieces(compute: Sequence[Activity], kernels: Sequence[Activity]) -> list[_Piece]:
+    """Return stretches of computation between starts of collectives and ends of waits, in order."""
+    if not compute and not kernels:
+        return []
+    waits = list(_waits(compute, kernels))
+    begin = min(one.start_s for one in (*compute, *kernels))
+    end = max(one.end_s for one in (*compute, *kernels))
+    cuts = sorted(
+        [(kernel.start_s, 0, n) for n, kernel in enumerate(kernels)]
+        + [(resumed, 1, n) for n, (_, resumed) in enumerate(waits)]
+        + [(end, 2, 0)]
+    )
+    pieces: list[_Piece] = []
+    number, last, pending, waited = -1, begin, tuple[int, ...](), set[int]()
+    for at, what, n in cuts:
+        duration = at - last - sum(_overlap(wait, (last, at)) for wait in waits)
+        if duration > 1e-9:
+            number += 1
+            pieces.append(_Piece(number, duration, pending))
+            pending = ()
+        last = at
+        if what == 0:
+            pieces.append(_Piece(number, kernel=n))
+        elif what == 1:
+            ended = [k for k, one in enumerate(kernels) if one.end_s <= at and k not in waited]
+            waited.update(ended)
+            pending = (*pending, *ended)
+    return pieces
+
+
+def _overlap(a: tuple[float, float], b: tuple[float, float]) -> float:
+    return max(0.0, min(a[1], b[1]) - max(a[0], b[0]))
+
+
+def _waits(
+    compute: Sequence[Activity], kernels: Sequence[Activity]
+) -> Iterator[tuple[float, float]]:
+    """Yield the intervals in which no computation ran, but collectives, one of which ended."""
+    idle_from = min((one.start_s for one in (*compute, *kernels)), default=0.0)
+    busy = [(one.start_s, one.end_s) for one in compute]
+    for start, end in [*busy, (float("inf"), float("inf"))]:
+        running = [
+            (max(one.start_s, idle_from), one.end_s)
+            for one in kernels
+            if one.end_s > idle_from and one.start_s < start and one.end_s <= start
+        ]
+        yield from _merged(running)
+        idle_from = max(idle_from, end)
+
+
+def _merged(intervals: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    current: tuple[float, float] | None = None
+    for start, end in sorted(intervals):
+        if current is None or start > current[1]:
+            if current is not None:
+                yield current
+            current = (start, end)
+        else:
+            current = (current[0], max(current[1], end))
+    if current is not None:
+        yield current

@@ -1,0 +1,151 @@
+"""Calls of communication as PyTorch and PARAM record them, and the graph that they imply.
+
+The calls of a rank are in program order. A collective runs on a stream of its group, as NCCL's do;
+messages between two ranks have none, so that those of a batch may be in flight together.
+If a later call waits for it, what lies between runs meanwhile; otherwise the program waits for it
+at once, as PARAM's replay does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from moefabric.workload.execution_graph import WORLD, CollectiveKind, Node
+
+COMPUTE_STREAM: Final = 0
+"""Stream of computation. That of the n-th group of a rank is n + 1."""
+
+Request = tuple[str, int]
+"""Group and number by which a wait names the call that it waits for."""
+
+CallKind = CollectiveKind | Literal["send", "receive", "wait", "init"]
+"""What a call does."""
+
+_KINDS: Final[Mapping[str, CallKind]] = {
+    "alltoall": "all_to_all",
+    "alltoallv": "all_to_all",
+    "alltoallbase": "all_to_all",
+    "alltoallsingle": "all_to_all",
+    "allreduce": "all_reduce",
+    "allreducecoalesced": "all_reduce",
+    "allgather": "all_gather",
+    "allgatherbase": "all_gather",
+    "allgatherintotensorcoalesced": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "reducescatterbase": "reduce_scatter",
+    "reducescattertensorcoalesced": "reduce_scatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+    "barrier": "barrier",
+    "send": "send",
+    "isend": "send",
+    "recv": "receive",
+    "irecv": "receive",
+    "recvanysource": "receive",
+    "wait": "wait",
+    "init": "init",
+}
+
+TYPE_BYTES: Final[Mapping[str, int]] = {
+    "bool": 1, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "short": 2, "int16": 2, "uint16": 2,
+    "half": 2, "float16": 2, "bfloat16": 2, "int": 4, "int32": 4, "uint32": 4, "float": 4,
+    "float32": 4, "long": 8, "int64": 8, "uint64": 8, "double": 8, "float64": 8,
+    "complexhalf": 4, "complexfloat": 8, "complexdouble": 16, "float8_e5m2": 1,
+    "float8_e4m3fn": 1, "float8_e5m2fnuz": 1, "float8_e4m3fnuz": 1,
+}  # fmt: skip
+"""Bytes of an element, by PyTorch's names in small letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """A call of a rank.
+
+    Attributes:
+        node: The operation, without order; a wait is a computation that takes no time.
+        request: What a wait names it by, or what this wait waits for.
+        waits: Whether it is a wait.
+    """
+
+    node: Node
+    request: Request | None = None
+    waits: bool = False
+
+
+def call_kind(name: str) -> CallKind | None:
+    """Return what a recorded name means, or None if it is unknown.
+
+    Args:
+        name: A name such as `all_to_allv`, `_allgather_base` or `nccl:all_reduce`.
+    """
+    letters = "".join(letter for letter in name.lower().rpartition(":")[2] if letter.isalpha())
+    return _KINDS.get(letters)
+
+
+def ordered_nodes(calls: Sequence[RecordedCall]) -> tuple[Node, ...]:
+    """Return the operations of a rank's calls with their order and streams.
+
+    Args:
+        calls: In program order; numbers of operations are unique.
+    """
+    waited = _waited(calls)
+    open_until = set(waited.values())
+    streams: dict[str, int] = {}
+    front: tuple[int, ...] = ()
+    nodes: list[Node] = []
+    for index, call in enumerate(calls):
+        if call.waits:
+            if index in waited:
+                front = tuple(dict.fromkeys((*front, calls[waited[index]].node.number)))
+        elif call.node.kind == "compute":
+            nodes.append(replace(call.node, after=front, stream=COMPUTE_STREAM))
+            front = (call.node.number,)
+        else:
+            stream = -1
+            if call.node.kind == "collective":
+                stream = streams.setdefault(call.node.group, len(streams) + 1)
+            nodes.append(replace(call.node, after=front, stream=stream))
+            if index not in open_until:
+                front = (call.node.number,)
+    return tuple(nodes)
+
+
+def _waited(calls: Sequence[RecordedCall]) -> dict[int, int]:
+    """Return the position of the call that each wait waits for, by the wait's position."""
+    waited: dict[int, int] = {}
+    open_calls: dict[Request, int] = {}
+    for index, call in enumerate(calls):
+        if call.request is None:
+            continue
+        if not call.waits:
+            open_calls[call.request] = index
+            continue
+        group, number = call.request
+        # Waits of PyTorch before 2.8 have no group, but numbers are unique in a process there.
+        requests = [r for r in open_calls if r[1] == number and (not group or r[0] == group)]
+        if requests:
+            waited[index] = open_calls.pop(requests[0])
+    return waited
+
+
+def same_for_all(
+    ranks: Mapping[int, tuple[Node, ...]], world: int
+) -> tuple[dict[int, tuple[Node, ...]], str]:
+    """Return operations of all ranks of a job whose trace has one rank only, and a note.
+
+    Args:
+        ranks: The operations of one rank.
+        world: Number of ranks of the job.
+
+    Raises:
+        ValueError: If the rank sends messages or calls collectives of part of the ranks, so that
+            the other ranks' operations differ.
+    """
+    (nodes,) = ranks.values()
+    if any(node.kind in {"send", "receive"} for node in nodes):
+        raise ValueError("it sends messages")
+    if any(node.kind == "collective" and node.group != WORLD for node in nodes):
+        raise ValueError("it calls collectives of part of the ranks")
+    note = f"the file of one rank stands for all {world} ranks"
+    return dict.fromkeys(range(world), nodes), note

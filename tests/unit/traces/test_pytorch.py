@@ -1,0 +1,345 @@
+"""PyTorch execution traces and profiles: real ones, programs written for comm_replay, faults."""
+
+import gzip
+import json
+import shutil
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+
+from moefabric.core.errors import SpecError, TraceError
+from moefabric.traces.files import rank_files
+from moefabric.traces.formats import read_trace, trace_reader
+from moefabric.traces.pytorch_execution import PytorchExecutionReader
+from moefabric.traces.pytorch_profile import PytorchProfileReader, read_profile
+from moefabric.traces.pytorch_writer import PytorchExecutionWriter
+from moefabric.workload.execution_graph import WORLD, ExecutionGraph, Node
+from tests.support.execution_graphs import execution_graphs
+
+DATA = Path(__file__).parents[2] / "data" / "traces" / "pytorch"
+DLRM = DATA / "dlrm"
+NO_COMMUNICATION: dict[str, Any] = {"schema": "1.1.0-chakra.0.0.4", "nodes": []}
+
+
+def graph_of(path: Path) -> ExecutionGraph:
+    graph = read_trace(path)
+    assert isinstance(graph, ExecutionGraph)
+    assert not list(graph.faults())
+    return graph
+
+
+def collectives(nodes: tuple[Node, ...]) -> list[Node]:
+    return [node for node in nodes if node.kind == "collective"]
+
+
+def finish_s(nodes: tuple[Node, ...], collective_s: list[float]) -> float:
+    """Return when the last operation of a rank ends if collectives take these times."""
+    ends, last, durations = dict[int, float](), dict[int, float](), iter(collective_s)
+    for node in nodes:
+        start = max([last.get(node.stream, 0.0), *(ends[number] for number in node.after)])
+        duration = node.duration_s if node.kind == "compute" else next(durations)
+        ends[node.number] = last[node.stream] = start + duration
+    return max(ends.values())
+
+
+def test_dlrm_has_five_all_to_alls_and_three_all_reduces_on_each_rank() -> None:
+    graph = graph_of(DLRM / "dlrm_eg")
+    assert sorted(graph.ranks) == list(range(8))
+    for nodes in graph.ranks.values():
+        assert Counter(node.collective for node in nodes) == {"all_to_all": 5, "all_reduce": 3}
+    uneven = collectives(graph.ranks[0])[3]
+    assert uneven.splits == tuple(4 * n for n in (96, 224, 288, 1664, 592, 96, 192, 240))
+    assert uneven.size == 13568
+    assert [node.size for node in collectives(graph.ranks[0])] == [
+        24576, 192, 1536, 13568, 1576964, 24576, 448, 907840,
+    ]  # fmt: skip
+    assert any("no times" in note for note in graph.notes)
+
+
+def test_waits_let_operations_run_meanwhile() -> None:
+    nodes = graph_of(DLRM / "dlrm_eg").ranks[0]
+    by_number = {node.number: node for node in nodes}
+    # 1098 and 1103 are not waited for, so that the program waits at once; 1593 is waited for at
+    # the end of the backward pass, after the all-reduce 1666 has started.
+    assert by_number[1103].after == (1098,)
+    assert by_number[1593].after == (1246,)
+    assert by_number[1666].after == (1246,)
+    assert by_number[1841].after == (1666, 1593)
+
+
+def test_a_profile_in_the_folder_gives_the_computation() -> None:
+    graph = graph_of(DLRM)
+    assert trace_reader(DLRM).name == "pytorch-et"
+    assert not graph.notes
+    profiles = rank_files(DLRM / "worker")
+    for rank, nodes in graph.ranks.items():
+        assert len(collectives(nodes)) == 8
+        profile = read_profile(profiles[rank])
+        activities = [*profile.compute, *profile.collectives]
+        begin = min(one.start_s for one in activities)
+        span = max(one.end_s for one in activities) - begin
+        measured = [one.end_s - one.start_s for one in profile.collectives]
+        assert finish_s(nodes, measured) == pytest.approx(span, abs=1e-6)
+        assert finish_s(nodes, [0.0] * 8) < span
+
+
+def test_the_trace_of_one_rank_stands_for_all() -> None:
+    graph = graph_of(DATA / "resnet_2gpu_et.json.gz")
+    assert sorted(graph.ranks) == [0, 1]
+    assert graph.ranks[0] == graph.ranks[1]
+    kinds = Counter(node.collective for node in graph.ranks[0])
+    assert kinds == {"broadcast": 6, "all_reduce": 15}
+    assert collectives(graph.ranks[0])[2].size == 8196000
+    assert "the file of one rank stands for all 2 ranks" in graph.notes
+
+
+@given(graph=execution_graphs())
+def test_what_a_program_can_say_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, graph: ExecutionGraph
+) -> None:
+    for members in graph.groups.values():
+        assume(list(members) == sorted(members))
+    for nodes in graph.ranks.values():
+        assume(len({node.tag for node in nodes if node.kind in {"send", "receive"}}) < 2)
+        for node in nodes:
+            size = len(graph.groups[node.group])
+            assume(node.collective not in {"scatter", "reduce_scatter"} or node.size % size == 0)
+            assume(node.collective != "all_to_all" or node.splits or node.size % size == 0)
+    first, second = (tmp_path_factory.mktemp("trace") for _ in range(2))
+    PytorchExecutionWriter().write(graph, first)
+    program = PytorchExecutionReader().read(first)
+    assert not list(program.faults())
+    assert {rank: Counter(map(content, nodes)) for rank, nodes in program.ranks.items()} == {
+        rank: Counter(map(content, nodes)) for rank, nodes in graph.ranks.items()
+    }
+    PytorchExecutionWriter().write(program, second)
+    again = PytorchExecutionReader().read(second)
+    assert (again.ranks, again.groups) == (program.ranks, program.groups)
+
+
+def content(node: Node) -> Node:
+    """Return an operation without what the format has no place for."""
+    splits = () if len(set(node.splits)) < 2 else node.splits
+    root = node.root if node.collective in {"broadcast", "reduce", "gather", "scatter"} else 0
+    return replace(node, number=0, name="", after=(), stream=-1, tag=0, splits=splits, root=root)
+
+
+def test_a_program_waits_before_the_first_operation_that_needs_a_result(tmp_path: Path) -> None:
+    start = Node(0, "collective", collective="all_reduce", size=4)
+    nodes = (start, Node(1, "compute", duration_s=1e-3), Node(2, "compute", after=(0,)))
+    PytorchExecutionWriter().write(ExecutionGraph({0: nodes}), tmp_path)
+    written = json.loads((tmp_path / "rank-0.json").read_text())["nodes"]
+    names = [
+        node["inputs"]["values"][-6] if node["name"] == "record_param_comms" else node["name"]
+        for node in written[3:]
+    ]
+    assert names == ["allreduce", "computation", "wait", "computation"]
+    again = PytorchExecutionReader().read(tmp_path).ranks[0]
+    assert [node.after for node in again] == [(), (), (again[1].number, again[0].number)]
+
+
+def test_groups_keep_their_names_and_have_decimal_ones_in_the_file(tmp_path: Path) -> None:
+    node = Node(0, "collective", collective="all_reduce", size=4, group="ep")
+    graph = ExecutionGraph({0: (node,), 1: (node,)}, {"ep": (0, 1)})
+    PytorchExecutionWriter().write(graph, tmp_path)
+    written = json.loads((tmp_path / "rank-1.json").read_text())
+    assert [one["pg_name"] for one in json.loads(written["nodes"][2]["inputs"]["values"][0])] == [
+        "0",
+        "1",
+    ]
+    again = PytorchExecutionReader().read(tmp_path)
+    assert again.groups == {WORLD: (0, 1), "ep": (0, 1)}
+    assert again.ranks[1][0].group == "ep"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "groups", "message"),
+    [
+        ((Node(0, "compute", after=(7,)),), {}, "waits for operation 7"),
+        (
+            (
+                Node(0, "send", peer=0, size=1, tag=1),
+                Node(1, "receive", peer=0, size=1, tag=1),
+                Node(2, "send", peer=0, size=1, tag=2),
+                Node(3, "receive", peer=0, size=1, tag=2),
+            ),
+            {},
+            "several tags",
+        ),
+    ],
+)
+def test_what_a_program_cannot_say_is_an_error(
+    tmp_path: Path, nodes: tuple[Node, ...], groups: Mapping[str, tuple[int, ...]], message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        PytorchExecutionWriter().write(ExecutionGraph({0: nodes}, groups), tmp_path / "t")
+    assert not (tmp_path / "t").exists()
+
+
+def call(*inputs: object, name: str = "record_param_comms", number: object = 1) -> dict[str, Any]:
+    return {"name": name, "id": number, "inputs": {"values": list(inputs)}, "attrs": []}
+
+
+TENSOR = [1, 2, 0, 8, 4, "cuda:0"]
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        (3, r"nodes\[0\]: an object is needed"),
+        (call(number="x"), r"nodes\[0\].id: 'x' is not a whole number"),
+        (call(TENSOR, 1, ["0", ""]), r"nodes\[0\]: inputs.values of communication is too short"),
+        (call(TENSOR, 1, ["0", ""], 0, "allswap"), "'allswap' is no collective that is known"),
+        (call(TENSOR, 1, ["0", ""], 0, "all_to_allv", [3, 2]), "splits of 5 rows do not divide"),
+        (call(TENSOR, 1, ["0", ""], 0, "all_to_allv", [-1]), r"\[-1\] are not splits"),
+        (call("[{]", name="## process_group:init ##"), r"nodes\[0\]: is not JSON"),
+        (call('[{"ranks": 3}]', name="process_group:init"), "has no list of ranks"),
+    ],
+)
+def test_faults_of_nodes_have_the_place(tmp_path: Path, node: object, message: str) -> None:
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps(NO_COMMUNICATION | {"nodes": [node]}))
+    with pytest.raises(TraceError, match=message):
+        read_trace(file)
+
+
+def test_rows_of_splits_are_turned_into_bytes(tmp_path: Path) -> None:
+    file = tmp_path / "t.json"
+    node = call(TENSOR, 1, ["0", ""], 0, "all_to_allv", [3, 1], [2, 2])
+    file.write_text(json.dumps(NO_COMMUNICATION | {"nodes": [node]}))
+    graph = graph_of(file)
+    assert graph.ranks[0][0].splits == (24, 8)
+    assert sorted(graph.ranks) == [0, 1]
+
+
+def test_times_of_linked_traces_give_the_computation(tmp_path: Path) -> None:
+    first = call(TENSOR, 1, ["0", ""], 0, "allreduce") | {"ts": 100, "dur": 20}
+    second = call(TENSOR, 2, ["0", ""], 0, "allreduce", number=2) | {"ts": 150.5, "dur": 20}
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps(NO_COMMUNICATION | {"nodes": [second, first]}))
+    one, gap, two = graph_of(file).ranks[0]
+    assert (one.number, two.number) == (1, 2)
+    assert gap.duration_s == pytest.approx(30.5e-6)
+    assert (gap.after, two.after) == ((1,), (gap.number,))
+
+
+def test_messages_of_a_single_file_need_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "t.json"
+    groups = json.dumps([{"pg_name": "0", "ranks": [], "group_size": 2}])
+    nodes = [
+        call(groups, name="process_group:init"),
+        call(TENSOR, 1, ["0", ""], 1, "send", number=2),
+    ]
+    file.write_text(json.dumps(NO_COMMUNICATION | {"nodes": nodes}))
+    with pytest.raises(TraceError, match="2 ranks, the trace 1; it sends messages: the files of"):
+        read_trace(file)
+
+
+def kernel(start: int, end: int, name: str = "gemm", **facts: object) -> dict[str, Any]:
+    stream = {"stream": 20 if facts else 7}
+    return {"cat": "kernel", "name": name, "ts": start, "dur": end - start, "args": stream | facts}
+
+
+def nccl(start: int, end: int, **facts: object) -> dict[str, Any]:
+    sizes = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 256}
+    return kernel(start, end, "ncclDevKernel_AllReduce", **(sizes | facts))
+
+
+def profile_graph(folder: Path, *events: dict[str, Any]) -> ExecutionGraph:
+    file = folder / "p.json"
+    file.write_text(json.dumps({"schemaVersion": 1, "traceEvents": list(events)}))
+    return graph_of(file)
+
+
+def test_computation_during_a_collective_does_not_wait_for_it(tmp_path: Path) -> None:
+    graph = profile_graph(tmp_path, kernel(0, 10), nccl(10, 30), kernel(10, 50), kernel(50, 60))
+    before, reduction, rest = graph.ranks[0]
+    assert (before.duration_s, rest.duration_s) == pytest.approx((10e-6, 50e-6))
+    assert (reduction.collective, reduction.size, reduction.after) == (
+        "all_reduce", 1024, (before.number,),
+    )  # fmt: skip
+    assert rest.after == ()
+
+
+def test_computation_after_a_collective_on_an_idle_gpu_waits_for_it(tmp_path: Path) -> None:
+    graph = profile_graph(tmp_path, kernel(0, 10), nccl(10, 30), kernel(10, 15), kernel(32, 40))
+    nodes = graph.ranks[0]
+    assert [node.kind for node in nodes] == ["compute", "collective", "compute", "compute"]
+    assert [round(node.duration_s * 1e6) for node in nodes] == [10, 0, 5, 10]
+    assert nodes[3].after == (nodes[1].number,)
+
+
+def test_splits_and_groups_of_kernels_are_read(tmp_path: Path) -> None:
+    facts = {
+        "Collective name": "all_to_allv",
+        "In split size": "[192, 64]",
+        "Process Group Name": "3",
+        "Process Group Ranks": "[0, 1]",
+    }
+    for rank in range(2):
+        events = [nccl(0, 5, **facts)]
+        (tmp_path / f"r{rank}.json").write_text(json.dumps({"traceEvents": events}))
+    graph = PytorchProfileReader().read(tmp_path)
+    assert graph.ranks[0][0].splits == (768, 256)
+    assert graph.groups == {WORLD: (0, 1)}
+
+
+def test_nccl_kernels_without_sizes_are_computation() -> None:
+    graph = PytorchProfileReader().read(DLRM / "worker")
+    assert {node.kind for nodes in graph.ranks.values() for node in nodes} == {"compute"}
+    assert any("without sizes" in note for note in graph.notes)
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        ({"cat": "kernel", "ts": "x"}, r"traceEvents\[0\]: ts and dur are not microseconds"),
+        (kernel(0, 1) | {"args": 3}, r"traceEvents\[0\].args: an object"),
+        (nccl(0, 1, dtype="Complex4096"), r"traceEvents\[0\].args: dtype is 'Complex4096'"),
+        (nccl(0, 1, **{"In msg nelems": -1}), "In msg nelems is -1"),
+        (nccl(0, 1, **{"Collective name": "swap"}), "Collective name is 'swap'"),
+    ],
+)
+def test_faults_of_events_have_the_place(
+    tmp_path: Path, event: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TraceError, match=message):
+        profile_graph(tmp_path, event)
+
+
+def test_a_profile_of_another_run_is_a_fault(tmp_path: Path) -> None:
+    shutil.copy(DATA / "dlrm" / "dlrm_eg_0.json.gz", tmp_path / "eg_0.json.gz")
+    (tmp_path / "worker0.json").write_text(json.dumps({"traceEvents": [nccl(0, 1)]}))
+    with pytest.raises(TraceError, match="1 NCCL kernels, but 8 calls of the execution trace"):
+        PytorchExecutionReader().read(tmp_path)
+
+
+@pytest.mark.parametrize("source", ["execution", "profile"])
+def test_damaged_files_are_read_or_are_faults(tmp_path: Path, source: str) -> None:
+    random, file, faults = Random(2), tmp_path / "t.json", 0
+    if source == "execution":
+        graph = graph_of(DLRM / "dlrm_eg")
+        PytorchExecutionWriter().write(graph, tmp_path / "all")
+        data = (tmp_path / "all" / "rank-0.json").read_bytes()
+    else:
+        document = json.loads(gzip.decompress(next(DLRM.glob("worker0*")).read_bytes()))
+        events = [*document["traceEvents"][:10], nccl(0, 1), nccl(2, 3)]
+        data = json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()
+    reader = PytorchExecutionReader() if source == "execution" else PytorchProfileReader()
+    for _ in range(200):
+        damaged = bytearray(data)
+        for _ in range(random.randint(1, 8)):
+            damaged[random.randrange(len(damaged))] = random.choice(b'0123456789-.[]{}",:aeE')
+        file.write_bytes(damaged)
+        with suppress(TraceError):
+            reader.read(file)
+            continue
+        faults += 1
+    assert faults > 50
