@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from moefabric.config.model import preset
 from moefabric.core.errors import TraceError
 from moefabric.traces.files import read_text
 from moefabric.workload.execution_graph import ExecutionGraph, Node
-from moefabric.workload.model import MODELS
 
 _HEADER: Final = ("kernel", "start_us", "dur_us", "stream")
 _NODES: Final = re.compile(r"dispatch<\s*\w+\s*,\s*(\d{1,4})\s*,")
 _NODE_GPUS: Final = 8
 _TOKENS: Final = 4096
 """Tokens of a GPU in the published profile (github.com/deepseek-ai/profile-data)."""
-_MODEL: Final = MODELS["deepseek-r1"]
+_MODEL: Final = "deepseek-r1"
 MAX_KERNELS: Final = 20_000
 MAX_NODES: Final = 256
 _US: Final = 1e-6
@@ -92,7 +92,7 @@ def kernels_graph(kernels: Sequence[_Kernel], path: Path) -> ExecutionGraph:
         f"{ranks} ranks of {nodes} nodes run the kernels of one GPU.",
         (
             f"Sizes are not in the file: a rank dispatches {_TOKENS} tokens to "
-            f"{_MODEL.top_k} experts each, {sizes['dispatch']} bytes, and combines "
+            f"{preset(_MODEL).top_k} experts each, {sizes['dispatch']} bytes, and combines "
             f"{sizes['combine']} bytes, evenly."
         ),
         "Gaps between kernels are computation; notify kernels are barriers.",
@@ -102,8 +102,9 @@ def kernels_graph(kernels: Sequence[_Kernel], path: Path) -> ExecutionGraph:
 
 def _size(kind: str, ranks: int) -> int:
     """Return the bytes of a rank's all-to-all, a multiple of the number of ranks."""
-    token_bytes = _MODEL.dispatch_token_bytes if kind == "dispatch" else _MODEL.token_bytes
-    part = round(_TOKENS * _MODEL.top_k * token_bytes / ranks)
+    model = preset(_MODEL)
+    token_bytes = model.dispatch_token_bytes if kind == "dispatch" else model.combine_token_bytes
+    part = round(_TOKENS * model.top_k * token_bytes / ranks)
     return part * ranks
 
 
