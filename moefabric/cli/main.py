@@ -20,6 +20,7 @@ from moefabric.cli import (
     ocs,
     oracle,
     paper,
+    perf,
     plan,
     policy,
     report,
@@ -70,7 +71,8 @@ def main() -> None:
 for _command in (
     run.run, run.predict, report.report, plan.plan, policy.policy, cost.cost, paper.paper,
     doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.exec_, fabric.light,
-    fabric.capture, fault.fault, ocs.events, ocs.ocs, calibrate.calibrate, schema.schema,
+    fabric.capture, perf.perf, fault.fault, ocs.events, ocs.ocs, calibrate.calibrate,
+    schema.schema,
     model.model, oracle.oracle, trace.trace, frontier.frontier,
 ):  # fmt: skip
     main.add_command(_command)

@@ -1,0 +1,537 @@
+"""Programs on servers: the paths of their messages, their model time, and the agents' requests.
+
+A program's sizes are those that agents really send; `ProgramScale` says what they stand for.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from math import ceil
+from typing import Any, Final, Self
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.errors import SpecError
+from moefabric.core.flows import Flow
+from moefabric.core.paths import eps_paths
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S, Scale
+from moefabric.runner.flow_pacing import pace_bps
+from moefabric.simulator.event_simulation import Step, StepTimes, simulate
+from moefabric.simulator.fair_sharing import Stream
+from moefabric.simulator.fluid import Link, goodput_bps, route
+from moefabric.workload.collectives.program import Program, ProgramStep
+from moefabric.workload.collectives.schedule import (
+    REDUCTIONS,
+    BufferName,
+    Call,
+    Extent,
+    Via,
+    buffer_sizes,
+)
+
+Json = dict[str, Any]
+Connection = tuple[str, str, str]
+"""Sender, receiver and path."""
+
+NVSWITCH_BPS: Final = 3.6e12
+"""Rate of a GPU's NVSwitch port in each direction: NVLink 4, 900 GB/s in both together."""
+LEAST_PART: Final = 16 * 1024
+"""Emulated bytes below which a message isn't divided among more paths."""
+_STRIDE: Final = 7919
+"""Distance of the seeds of two ranks: a prime, so that their patterns have little in common."""
+
+
+@dataclass(frozen=True)
+class RankPlacement:
+    """Where ranks are.
+
+    Attributes:
+        servers: Server of each rank.
+        gpus: GPU of each rank on its server.
+    """
+
+    servers: tuple[str, ...]
+    gpus: tuple[int, ...]
+
+    @classmethod
+    def spread(cls, fabric: Fabric, ranks: int | None = None) -> Self:
+        """Return ranks on a fabric's servers: as few on each as possible, neighbours together.
+
+        Args:
+            fabric: The fabric.
+            ranks: Number of ranks; None for one on each GPU.
+
+        Raises:
+            SpecError: If the ranks can't be spread evenly.
+        """
+        servers = fabric.primary_servers
+        ranks = len(servers) * fabric.gpus if ranks is None else ranks
+        each = max(1, ceil(ranks / len(servers)))
+        if ranks < 1 or ranks % each or each > fabric.gpus:
+            most = len(servers) * fabric.gpus
+            fault = (
+                f"{ranks} ranks can't be spread evenly over {len(servers)} servers of "
+                f"{fabric.gpus} GPUs: use up to {len(servers)}, or a multiple of that up to {most}"
+            )
+            raise SpecError([("ranks", fault)])
+        return cls(
+            tuple(servers[rank // each] for rank in range(ranks)),
+            tuple(rank % each for rank in range(ranks)),
+        )
+
+    @cached_property
+    def server_numbers(self) -> tuple[int, ...]:
+        """Index of each rank's server among the servers that have ranks."""
+        numbers = {server: n for n, server in enumerate(dict.fromkeys(self.servers))}
+        return tuple(numbers[server] for server in self.servers)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a message that takes one path, or a message between GPUs of one server.
+
+    Attributes:
+        number: Number of the part, unique in the program.
+        offset: Its first byte within the message.
+        size: Its bytes.
+        path: Its path; empty within a server.
+    """
+
+    number: int
+    offset: int
+    size: int
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class PathChoice:
+    """Chooses the paths of messages between servers.
+
+    Attributes:
+        fabric: The fabric.
+        placement: Where ranks are.
+        circuits: Circuits that may be used.
+        light_share: Part of a pair's bytes that its circuits carry, by pair; 1 for other pairs
+            that have a circuit.
+    """
+
+    fabric: Fabric
+    placement: RankPlacement
+    circuits: CircuitSet = field(default_factory=CircuitSet)
+    light_share: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    def shares(self, source: int, target: int, via: Via) -> list[tuple[str, float]]:
+        """Return the paths of a message between two ranks, and the part of its bytes on each.
+
+        Raises:
+            SpecError: If there is no path.
+        """
+        src, dst = self.placement.servers[source], self.placement.servers[target]
+        ends = [circuit.end_at(src) for circuit in self.circuits.between(src, dst)]
+        electrical = [(path.name, path.share) for path in eps_paths(self.fabric, src, dst)]
+        light = self.light_share.get((src, dst), 1.0) if ends and via != "eps" else 0.0
+        if via == "light" or not electrical:
+            light = 1.0
+        if (light and not ends) or (light < 1 and not electrical):
+            lack = "circuit" if light else "electrical NIC"
+            raise SpecError([(f"rank {source} to rank {target}", f"{src} has no {lack} to {dst}")])
+        gpu = self.placement.gpus[source]
+        shares = [(path, share * (1 - light)) for path, share in self._own(electrical, gpu)]
+        shares += [(nic.path, light / len(ends)) for nic in ends]
+        return [(path, share) for path, share in shares if share > 0]
+
+    def _own(self, paths: list[tuple[str, float]], gpu: int) -> list[tuple[str, float]]:
+        """Return the one path of a GPU if each path has as many GPUs, and else all paths."""
+        ranks = max(self.placement.gpus) + 1
+        even = len({round(share, 9) for _, share in paths}) == 1
+        return [(paths[gpu % len(paths)][0], 1.0)] if even and ranks % len(paths) == 0 else paths
+
+
+@dataclass(frozen=True)
+class ProgramScale:
+    """What a program's bytes and its time on the wall clock stand for.
+
+    The product of both factors is that of the fabric's scale, which its links have.
+
+    Attributes:
+        bytes: Bytes of the model for each byte of the program.
+        dilation: Wall seconds for each second of the model.
+    """
+
+    bytes: float
+    dilation: float
+
+    @classmethod
+    def on(cls, scale: Scale, byte_factor: float) -> Self:
+        """Return the scale of a program on a fabric with a scale."""
+        return cls(byte_factor, scale.bytes * scale.dilation / byte_factor)
+
+
+class PlacedProgram:
+    """A program whose ranks have servers and whose messages have paths.
+
+    Args:
+        program: The program, with emulated sizes.
+        paths: Chooses paths.
+        scale: What sizes and times stand for.
+        nvswitch_bps: Rate of a GPU's port of the NVSwitch, in the model.
+
+    Attributes:
+        steps: The steps of each rank.
+        parts: The parts of each transfer.
+        ends: Source and target rank of each transfer.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        paths: PathChoice,
+        scale: ProgramScale,
+        nvswitch_bps: float = NVSWITCH_BPS,
+    ) -> None:
+        self.program, self.paths, self.scale = program, paths, scale
+        self.fabric, self.placement = paths.fabric, paths.placement
+        self.nvswitch_bps = nvswitch_bps
+        self.steps = [tuple(program.steps(rank)) for rank in range(program.ranks)]
+        self.parts: dict[int, tuple[Part, ...]] = {}
+        self.ends: dict[int, tuple[int, int]] = {}
+        chosen: dict[tuple[int, int, Via], list[tuple[str, float]]] = {}
+        count = 0
+        for rank, steps in enumerate(self.steps):
+            for step in steps:
+                if step.kind != "send":
+                    continue
+                assert step.extent is not None
+                self.ends[step.transfer] = rank, step.peer
+                if self._server(rank) == self._server(step.peer):
+                    parts = [Part(count, 0, step.extent.size)]
+                else:
+                    key = rank, step.peer, step.via
+                    if key not in chosen:
+                        chosen[key] = paths.shares(*key)
+                    element = program.calls[step.call].call.element
+                    turn = self.placement.gpus[rank] + step.transfer
+                    cut = _cut(step.extent.size, chosen[key], element, turn)
+                    parts = [Part(count + n, *part) for n, part in enumerate(cut)]
+                self.parts[step.transfer] = tuple(parts)
+                count += len(parts)
+
+    @cached_property
+    def connections(self) -> dict[Connection, int]:
+        """The connections that messages between servers take, and the bytes on each."""
+        sizes: defaultdict[Connection, int] = defaultdict(int)
+        for transfer, (source, target) in self.ends.items():
+            for part in self.parts[transfer]:
+                if part.path:
+                    sizes[self._server(source), self._server(target), part.path] += part.size
+        return dict(sizes)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the buffers of all ranks."""
+        return sum(sum(b.values()) for call in self.program.calls for b in call.schedule.buffers)
+
+    # --- model ------------------------------------------------------------------------------------
+
+    @cached_property
+    def model(self) -> "ProgramModel":
+        """The simulation of all steps, in model seconds."""
+        return ProgramModel(self)
+
+    def paces(self, *, greedy: bool = False) -> dict[Connection, float | None]:
+        """Return the pace of each connection in wall bits per second; None for unlimited.
+
+        A connection is as fast as its messages are in the model, on average over the time in which
+        it is in use there.
+        """
+        paces: dict[Connection, float | None] = dict.fromkeys(self.connections)
+        if greedy:
+            return paces
+        in_use = self.model.in_use()
+        for connection, size in self.connections.items():
+            src, dst, path = connection
+            links = route(self.fabric, self.paths.circuits, Flow(src, dst, path, size))
+            full_bps = min(goodput_bps(self.fabric, link) for link in links)
+            seconds = in_use[connection]
+            if 8 * size * self.scale.bytes < _FULL * full_bps * seconds:
+                paces[connection] = pace_bps(self.fabric, size, seconds * self.scale.dilation)
+        return paces
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def requests(
+        self, paces: Mapping[Connection, float | None] | None = None
+    ) -> dict[str, list[Json]]:
+        """Return the ranks of each server, as its agent loads them."""
+        paces = self.paces() if paces is None else paces
+        granted = {
+            step.transfer
+            for steps in self.steps
+            for step in steps
+            if step.kind in {"receive", "receive_add"} and not step.after
+        }
+        by_server: dict[str, list[Json]] = {}
+        for rank in range(self.program.ranks):
+            request = self._rank_request(rank, granted, paces)
+            by_server.setdefault(self._server(rank), []).append(request)
+        return by_server
+
+    def _rank_request(
+        self, rank: int, granted: set[int], paces: Mapping[Connection, float | None]
+    ) -> Json:
+        buffers: dict[tuple[int, BufferName], int] = {}
+        sizes: list[int] = []
+        inputs: list[Json] = []
+        expected: list[Json] = []
+        for number, call in enumerate(self.program.calls):
+            if rank not in call.ranks:
+                continue
+            index = call.ranks.index(rank)
+            for name, size in call.schedule.buffers[index].items():
+                buffers[number, name] = len(sizes)
+                sizes.append(size)
+            for found, contents in (
+                (inputs, call_inputs(call.call, index)),
+                (expected, call_results(call.call, index)),
+            ):
+                for extent, terms in contents:
+                    if extent.size:
+                        found.append(
+                            {
+                                "buffer": buffers[number, extent.buffer],
+                                "offset": extent.offset,
+                                "bytes": extent.size,
+                                "element": call.call.element,
+                                "terms": [[_seed(number, i), at] for i, at in terms],
+                            }
+                        )
+
+        def place(step: ProgramStep, extent: Extent, prefix: str = "") -> Json:
+            number = buffers[step.call, extent.buffer]
+            return {f"{prefix}buffer": number, f"{prefix}offset": extent.offset}
+
+        steps: list[Json] = []
+        positions: list[range] = []
+        for step in self.steps[rank]:
+            first = len(steps)
+            after = [position for other in step.after for position in positions[other]]
+            common: Json = {"kind": step.kind, "after": after}
+            if step.extent is None:
+                wall_ns = round(step.duration_s * self.scale.dilation * NS_PER_S)
+                steps.append({**common, "wall_ns": wall_ns})
+            elif step.source is not None:
+                own = {**place(step, step.extent), **place(step, step.source, "source_")}
+                steps.append({**common, **own, "bytes": step.extent.size})
+            else:
+                common |= place(step, step.extent)
+                common["element"] = self.program.calls[step.call].call.element
+                common["peer"] = self._server(step.peer)
+                common["granted"] = step.transfer in granted
+                steps += [
+                    {**common, **self._part_request(rank, step, part, paces)}
+                    for part in self.parts[step.transfer]
+                ]
+            positions.append(range(first, len(steps)))
+        return {
+            "rank": rank,
+            "buffers": sizes,
+            "inputs": inputs,
+            "expected": expected,
+            "steps": steps,
+        }
+
+    def _part_request(
+        self, rank: int, step: ProgramStep, part: Part, paces: Mapping[Connection, float | None]
+    ) -> Json:
+        assert step.extent is not None
+        own: Json = {
+            "message": part.number,
+            "offset": step.extent.offset + part.offset,
+            "bytes": part.size,
+            "path": part.path,
+        }
+        if step.kind == "send" and part.path:
+            own["rate_bps"] = paces.get((self._server(rank), self._server(step.peer), part.path))
+        elif step.kind == "send":
+            seconds = 8 * part.size * self.scale.bytes / self.nvswitch_bps
+            own["wall_ns"] = round(seconds * self.scale.dilation * NS_PER_S)
+        return own
+
+    def _server(self, rank: int) -> str:
+        return self.placement.servers[rank]
+
+
+class ProgramModel:
+    """The event simulation of a program: max-min fair links, dependencies, NVSwitch ports.
+
+    Attributes:
+        seconds: Model seconds until the last step has ended.
+        rank_ends_s: When the last step of each rank ends.
+    """
+
+    def __init__(self, placed: PlacedProgram) -> None:
+        self._placed = placed
+        keys: list[list[tuple[int, int]]] = [
+            [(-1, s.transfer) if s.transfer >= 0 else (rank, s.number) for s in steps]
+            for rank, steps in enumerate(placed.steps)
+        ]
+        waits: dict[tuple[int, int], dict[tuple[int, int], None]] = {}
+        work: dict[tuple[int, int], ProgramStep] = {}
+        for rank, steps in enumerate(placed.steps):
+            for step, key in zip(steps, keys[rank], strict=True):
+                waits.setdefault(key, {}).update((keys[rank][other], None) for other in step.after)
+                work.setdefault(key, step)
+        positions: dict[tuple[int, int], int] = {}
+        simulated: list[Step] = []
+        for key in _in_order(waits):
+            positions[key] = len(simulated)
+            after = tuple(positions[other] for other in waits[key])
+            streams = tuple(self._streams(key[1])) if key[0] < 0 else ()
+            simulated.append(Step(after, work[key].duration_s, streams))
+        links = {
+            link: placed.nvswitch_bps if _NVSWITCH in link else goodput_bps(placed.fabric, link)
+            for step in simulated
+            for stream in step.streams
+            for link in stream.links
+        }
+        self._times: dict[tuple[int, int], StepTimes] = dict(
+            zip(positions, simulate(simulated, links), strict=True)
+        )
+        self.rank_ends_s = [
+            max((self._times[key].end_s for key in own), default=0.0) for own in keys
+        ]
+        self.seconds = max(self.rank_ends_s)
+
+    def in_use(self) -> dict[Connection, float]:
+        """Return for how many seconds each connection has bytes to carry."""
+        placed = self._placed
+        spans: defaultdict[Connection, list[tuple[float, float]]] = defaultdict(list)
+        for transfer, (source, target) in placed.ends.items():
+            ends = placed.placement.servers[source], placed.placement.servers[target]
+            times = self._times[-1, transfer]
+            for part, end_s in zip(placed.parts[transfer], times.stream_ends_s, strict=True):
+                spans[(*ends, part.path)].append((times.start_s, end_s))
+        return {connection: _union(own) for connection, own in spans.items()}
+
+    def _streams(self, transfer: int) -> Iterator[Stream]:
+        placed = self._placed
+        source, target = placed.ends[transfer]
+        src, dst = placed.placement.servers[source], placed.placement.servers[target]
+        for part in placed.parts[transfer]:
+            size = part.size * placed.scale.bytes
+            links: tuple[Link, ...] = ((f"gpu{source}", _NVSWITCH), (_NVSWITCH, f"gpu{target}"))
+            if part.path:
+                flow = Flow(src, dst, part.path, size)
+                links = route(placed.fabric, placed.paths.circuits, flow)
+            yield Stream(size, links)
+
+
+_NVSWITCH: Final = "nvswitch"
+_FULL: Final = 0.97
+"""Part of a link's rate from which on a connection isn't paced."""
+
+Terms = list[tuple[int, int]]
+"""Ranks whose patterns are added, each with an offset in its pattern."""
+
+
+def call_inputs(call: Call, rank: int) -> Iterator[tuple[Extent, Terms]]:
+    """Yield what a rank has before a collective."""
+    match call.kind:
+        case "all_to_all" | "gather":
+            yield Extent("input", 0, buffer_sizes(call, rank).get("input", 0)), [(rank, 0)]
+        case "all_gather":
+            yield call.shard(rank), [(rank, call.shard(rank).offset)]
+        case "broadcast" | "scatter" if rank == call.root:
+            name: BufferName = "output" if call.kind == "broadcast" else "input"
+            yield Extent(name, 0, call.size), [(rank, 0)]
+        case kind if kind in REDUCTIONS:
+            yield Extent("output", 0, call.size), [(rank, 0)]
+
+
+def call_results(call: Call, rank: int) -> Iterator[tuple[Extent, Terms]]:
+    """Yield what a rank has to have after a collective, from its meaning alone."""
+    ranks = range(call.ranks)
+    match call.kind:
+        case "all_to_all":
+            for source in ranks:
+                sent = call.input_part(source, rank)
+                yield call.output_part(rank, source), [(source, sent.offset)]
+        case "all_gather":
+            for shard in map(call.shard, ranks):
+                yield shard, [(shard.offset // max(1, call.size), shard.offset)]
+        case "gather" if rank == call.root:
+            for source in ranks:
+                yield Extent("output", source * call.size, call.size), [(source, 0)]
+        case "scatter":
+            shard = call.shard(rank)
+            yield Extent("output", 0, shard.size), [(call.root, shard.offset)]
+        case "broadcast":
+            yield Extent("output", 0, call.size), [(call.root, 0)]
+        case "reduce_scatter":
+            shard = call.shard(rank)
+            yield shard, [(other, shard.offset) for other in ranks]
+        case "all_reduce":
+            yield Extent("output", 0, call.size), [(other, 0) for other in ranks]
+        case "reduce" if rank == call.root:
+            yield Extent("output", 0, call.size), [(other, 0) for other in ranks]
+
+
+def _seed(call: int, rank: int) -> int:
+    return call + rank * _STRIDE
+
+
+def _cut(
+    size: int, shares: Sequence[tuple[str, float]], element: int, turn: int
+) -> list[tuple[int, int, str]]:
+    """Divide a message among paths, between numbers; small ones take fewer paths in turn.
+
+    Returns:
+        Offset, size and path of each part.
+    """
+    count = min(len(shares), max(1, size // LEAST_PART))
+    if count < len(shares):
+        shares = [shares[(turn + n) % len(shares)] for n in range(count)]
+    whole = sum(share for _, share in shares)
+    ends = [
+        round(size * share / whole / element) * element
+        for share in accumulate(share for _, share in shares)
+    ]
+    ends[-1] = size
+    starts = [0, *ends[:-1]]
+    return [
+        (start, end - start, path)
+        for start, end, (path, _) in zip(starts, ends, shares, strict=True)
+        if end > start
+    ]
+
+
+def _union(spans: list[tuple[float, float]]) -> float:
+    """Return the length of the union of intervals."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+def _in_order(
+    waits: Mapping[tuple[int, int], Mapping[tuple[int, int], None]],
+) -> Iterator[tuple[int, int]]:
+    """Yield keys so that each follows those that it waits for."""
+    followers: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    left = {key: len(before) for key, before in waits.items()}
+    for key, before in waits.items():
+        for other in before:
+            followers[other].append(key)
+    ready = [key for key, count in left.items() if not count]
+    for key in ready:
+        yield key
+        for follower in followers[key]:
+            left[follower] -= 1
+            if not left[follower]:
+                ready.append(follower)
+    if len(ready) < len(waits):
+        fault = f"{len(waits) - len(ready)} steps wait for each other and never start"
+        raise SpecError([("program", fault)])
