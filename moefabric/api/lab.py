@@ -3,7 +3,7 @@
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -23,6 +23,8 @@ from moefabric.emulator.fabric.run_directories import hold
 from moefabric.emulator.ocs import client as ocs_client
 from moefabric.runner import fault_injection
 from moefabric.runner.inspection import inspect_fabric
+from moefabric.runner.perf import Perf, PerfKind, PerfOptions, PerfResult
+from moefabric.runner.programs import ProgramFabric, running_programs
 from moefabric.runner.result_parts import Json
 
 T = TypeVar("T")
@@ -350,6 +352,27 @@ class Lab:
         return [*hardware_injection.injected_failures(self.run_directory), *processes]
 
     # --- optical switches ------------------------------------------------------------------------
+
+    def programs(self) -> AbstractContextManager[ProgramFabric]:
+        """Return a context in which agents run programs of collectives on this fabric."""
+        return running_programs(self.name)
+
+    def perf(self, kind: PerfKind, sizes: int | Sequence[int], **options: Any) -> PerfResult:
+        """Measure a collective with real bytes, as `moefabric perf` does.
+
+        Args:
+            kind: Name of a program of nccl-tests, such as `alltoall`.
+            sizes: Sizes in bytes of the model: the larger of a rank's send and receive buffers.
+            **options: Fields of `PerfOptions`, such as `ranks`, `algorithm`, `via`, `iterations`.
+
+        Raises:
+            SpecError: If an option is wrong.
+            AgentError: If a step fails.
+        """
+        listed = [sizes] if isinstance(sizes, int) else list(sizes)
+        with self.programs() as programs:
+            measurement = Perf(programs, PerfOptions(kind, listed, **options))
+            return measurement.result(list(measurement.rows()))
 
     def ocs(self, name: str = "ocs0") -> Json:
         """Return identity, start-up mode and ports of an OCS."""

@@ -3,19 +3,17 @@
 import json
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from moefabric.cli.options import FILE, INVALID, name_option, running_fabric, settings_option
+from moefabric.cli.options import FILE, INVALID, name_option, running_lab, settings_option
 from moefabric.cli.output import check_writable, write_output
-from moefabric.cli.signals import graceful_shutdown
 
 if TYPE_CHECKING:
+    from moefabric.api.lab import Lab
     from moefabric.runner.perf import Perf, PerfResult, PerfRow
-    from moefabric.runner.programs import ProgramFabric
 
 _KINDS: Final = (
     "alltoall", "alltoallv", "allreduce", "allgather", "reducescatter", "broadcast", "reduce",
@@ -65,7 +63,6 @@ class _Size(click.ParamType):  # type: ignore[type-arg] # click is generic in it
 @click.option("--check/--no-check", default=True, help="Verify the results.")
 @click.option("--greedy", is_flag=True, help="Let congestion control alone set rates.")
 @click.option("--json", "json_file", type=FILE, help="Write the rows as JSON (- is standard out).")
-@graceful_shutdown()
 def perf(
     kind: str,
     minbytes: int,
@@ -120,7 +117,7 @@ def perf(
         root,
     )
     quiet = str(json_file) == "-"
-    with _programs(spec, settings, name) as programs:
+    with _lab(spec, settings, name) as lab, lab.programs() as programs:
         measurement = Perf(programs, options)
         rows = []
         for line in () if quiet else _head(measurement):
@@ -137,18 +134,14 @@ def perf(
         raise SystemExit(INVALID)
 
 
-def _programs(
-    spec: Path | None, settings: tuple[str, ...], name: str | None
-) -> AbstractContextManager["ProgramFabric"]:
-    from moefabric.config.loader import load_fabric
-    from moefabric.runner.programs import running_programs, started_programs
+def _lab(spec: Path | None, settings: tuple[str, ...], name: str | None) -> "Lab":
+    from moefabric.api.fabric import EmulatedFabric
 
-    if spec is None:
-        if settings:
-            raise click.UsageError("--set changes a --spec")
-        return running_programs(running_fabric(name))
-    loaded = load_fabric(spec, settings)
-    return started_programs(loaded.build(), loaded.switch)
+    if spec is not None:
+        return EmulatedFabric.load(spec, settings).up()
+    if settings:
+        raise click.UsageError("--set changes a --spec")
+    return running_lab(name)
 
 
 def _head(perf: "Perf") -> Iterator[str]:

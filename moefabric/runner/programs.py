@@ -1,7 +1,8 @@
 """Programs on a running fabric: connections, circuits, runs, counted bytes and the model."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final, Literal
@@ -12,7 +13,7 @@ from moefabric.agents.fleet.channel import connect_local
 from moefabric.agents.fleet.fleet import DataPath, Fleet
 from moefabric.agents.fleet.programs import LoadedProgram, ProgramTimes
 from moefabric.config.run_directory import FabricWiring, RunDirectory
-from moefabric.controller.client import ControllerClient, wait_for_controllers
+from moefabric.controller.client import ControllerClient
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, FabricError
@@ -22,7 +23,6 @@ from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.emulator.fabric import lifecycle, run_directories
-from moefabric.runner.fabric_processes import UP_TIMEOUT_S, fabric_processes
 from moefabric.runner.flow_pacing import merge_circuits
 from moefabric.runner.placed_programs import Connection, PathChoice, PlacedProgram, RankPlacement
 from moefabric.runner.testbed import (
@@ -248,31 +248,12 @@ def running_programs(name: str) -> Iterator[ProgramFabric]:
     run_dir = RunDirectory.of_fabric(name)
     if name not in lifecycle.running_fabrics():
         raise FabricError(f"{name} is not up: start it with `moefabric up FABRIC.yaml`")
-    if (holder := run_directories.holder_pid(run_dir)) is not None:
+    holder = run_directories.holder_pid(run_dir)
+    if holder not in {None, os.getpid()}:
         raise FabricError(f"{name}: process {holder} uses it; wait for it, or use another fabric")
-    with run_directories.hold(run_dir), _attached(run_dir) as programs:
+    held = run_directories.hold(run_dir) if holder is None else nullcontext()
+    with held, _attached(run_dir) as programs:
         yield programs
-
-
-@contextmanager
-def started_programs(fabric: Fabric, switch: str = "auto") -> Iterator[ProgramFabric]:
-    """Bring a fabric up for programs, and take it down at the end of the `with`."""
-    if fabric.name in lifecycle.running_fabrics():
-        with running_programs(fabric.name) as programs:
-            if programs.fabric != fabric:
-                raise FabricError(
-                    f"{fabric.name} is up with another specification: `moefabric down "
-                    f"{fabric.name}` first"
-                )
-            yield programs
-        return
-    with ExitStack() as undo:
-        undo.callback(lifecycle.down, fabric.name)
-        wiring = lifecycle.up(fabric, fabric_processes, UP_TIMEOUT_S, switch=switch)
-        run_dir = RunDirectory.of_fabric(fabric.name)
-        undo.enter_context(run_directories.hold(run_dir))
-        wait_for_controllers(wiring, UP_TIMEOUT_S)
-        yield undo.enter_context(_attached(run_dir))
 
 
 @contextmanager
