@@ -8,7 +8,8 @@ from pydantic import Discriminator, Field, Tag
 
 from moefabric.config.fabric import EpsSpec, NicsSpec, ScaleSpec, WiringSpec
 from moefabric.config.failure_schedule import FailureSpec
-from moefabric.config.model import InputPath, ModelSpec
+from moefabric.config.gating import GatingSpec
+from moefabric.config.model import ModelSpec
 from moefabric.config.policies import PolicyReference, patch_panel_policies, policy_named
 from moefabric.config.section import (
     Document,
@@ -102,30 +103,6 @@ class TrainingSpec(Section):
         sizes = (self.ep, self.tp, self.sequence, self.micro_batch)
         speeds = (gpu_flops, self.utilisation, self.nvlink_rate / 8)
         return Training(*sizes, *speeds, self.recomputation)
-
-
-class GatingSpec(Section):
-    """Tokens that ranks send to experts: a matrix for all layers, or a trace of training steps."""
-
-    matrix: InputPath | None = None
-    """JSON file with one gating matrix for all layers and iterations."""
-    trace: InputPath | None = None
-    """File with the gating of recorded steps: a NumPy archive of a training run, or SGLang's record
-    of an expert distribution (JSON)."""
-    first_step: int = Field(default=0, ge=0)
-    """Step of the trace that the first iteration replays."""
-    step_stride: int = Field(default=1, ge=1)
-    """Steps of the trace from one iteration to the next."""
-    first_layer: int = Field(default=0, ge=0)
-    """Layer of the trace that the first layer replays; after its last layer, the trace repeats."""
-    history: int = Field(default=0, ge=0, le=1000)
-    """Number of iterations before the first one, for predictions: steps of the trace that lead to
-    `first_step`."""
-    noise: float = Field(default=0.0, ge=0.0, le=2.0)
-    """Strength of the random deviation of regions, layers and iterations from the input."""
-    repeat: bool = False
-    """Whether the input is repeated if the model has more ranks or experts than the input. Copies
-    of experts are shuffled with the experiment's seed."""
 
 
 class HostSpec(Section):
@@ -258,7 +235,7 @@ class ExperimentSpec(Document):
             self._expert_faults,
             self._gpu_faults,
             self._rank_faults,
-            self._gating_faults,
+            self.gating.faults,
             self._shape_faults,
             lambda: self.wiring.size_faults("wiring."),
             self._region_faults,
@@ -314,13 +291,6 @@ class ExperimentSpec(Document):
         if needed > 1 and not all(choice.electrical for choice in self.fabrics):
             message = "stages and replicas are connected by the EPS: give servers electrical NICs"
             yield "training.pp", message
-
-    def _gating_faults(self) -> Iterator[Fault]:
-        matrix, trace = self.gating.matrix, self.gating.trace
-        if matrix is None and trace is None:
-            yield "gating", "matrix or trace is missing"
-        if matrix is not None and trace is not None:
-            yield "gating", "matrix and trace are both given, one of them is needed"
 
     def _region_faults(self) -> Iterator[Fault]:
         first = self.servers_per_region

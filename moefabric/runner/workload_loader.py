@@ -12,6 +12,9 @@ from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric
 from moefabric.traces.gating_files import load_gating
 from moefabric.workload import gating as traces
+from moefabric.workload.gating_fit import fit
+from moefabric.workload.gating_generator import GatingGenerator
+from moefabric.workload.model import Model, Training
 from moefabric.workload.split_demand import SplitDemand
 from moefabric.workload.workload import Workload
 
@@ -28,23 +31,30 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
         SpecError: The gating can't be read or doesn't fit.
     """
     model, training = spec.model.build(), spec.training.build()
-    gating, label = _gating(spec, folder, len(regions[0]))
-    history = spec.gating.history
-    ranks, experts = gating.shape[2:]
-    if (ranks, experts) != (training.ep, model.experts):
-        message = f"is for {ranks} ranks and {experts} experts; the model has {training.ep} and"
-        raise SpecError([("gating", f"{label} {message} {model.experts}")])
+    gating: NDArray[np.int64] | GatingGenerator
+    history: NDArray[np.int64] | int | None
+    if spec.gating.is_generated:
+        gating, label = _generator(spec, folder, model, training)
+        history = spec.gating.history
+    else:
+        tokens, label = _recorded(spec, folder, len(regions[0]))
+        ranks, experts = tokens.shape[2:]
+        if (ranks, experts) != (training.ep, model.experts):
+            message = f"is for {ranks} ranks and {experts} experts; the model has {training.ep} and"
+            raise SpecError([("gating", f"{label} {message} {model.experts}")])
+        gating = tokens[spec.gating.history :]
+        history = tokens[: spec.gating.history] if spec.gating.history else None
     return Workload(
         model,
         training,
         tuple(Placement(tuple(servers), training.ep, model.experts) for servers in regions),
-        gating[history:],
+        gating,
         spec.training.iterations,
         label,
         spec.gating.noise,
         spec.seed,
         stages=spec.training.pp,
-        history=gating[:history] if history else None,
+        history=history,
     )
 
 
@@ -59,17 +69,37 @@ def workload_of(choice: FabricChoice, work: Workload) -> Workload:
     return work.with_dispatch_light(choice.dispatch_light).with_split_demand(split_demand)
 
 
-def _gating(spec: ExperimentSpec, folder: Path, servers: int) -> tuple[NDArray[np.int64], str]:
+def _generator(
+    spec: ExperimentSpec, folder: Path, model: Model, training: Training
+) -> tuple[GatingGenerator, str]:
+    """Return the generator of an experiment's gating, and its name."""
+    section, fitted = spec.gating, None
+    try:
+        if section.fit is not None:
+            recorded = load_gating(folder / section.fit).tokens
+            _check_first("step", section.first_step, len(recorded), section.fit)
+            fitted = fit(traces.GatingTrace(recorded[section.first_step :]), model.top_k)
+        sizes = (model.experts, model.top_k, training.rank_tokens)
+        parameters = section.parameters(fitted, *sizes)
+    except ValueError as error:
+        raise SpecError([("gating.fit" if section.fit else "gating", str(error))]) from error
+    label = f"fit of {section.fit.name}" if section.fit else f"generator {section.generator}"
+    return GatingGenerator(parameters, training.ep, spec.seed), label
+
+
+def _check_first(key: str, first: int, count: int, file: Path) -> None:
+    if first >= count:
+        message = f"there is no {key} {first} in the {count} of {file.name}"
+        raise SpecError([(f"gating.first_{key}", message)])
+
+
+def _recorded(spec: ExperimentSpec, folder: Path, servers: int) -> tuple[NDArray[np.int64], str]:
     """Return the tokens of the history and of the iterations after it, and the file's name."""
     file = spec.gating.matrix or spec.gating.trace
     assert file is not None
     tokens = load_gating(folder / file).tokens
-    for axis, (key, first) in enumerate(
-        (("step", spec.gating.first_step), ("layer", spec.gating.first_layer))
-    ):
-        if first >= tokens.shape[axis]:
-            message = f"there is no {key} {first} in the {tokens.shape[axis]} of {file.name}"
-            raise SpecError([(f"gating.first_{key}", message)])
+    _check_first("step", spec.gating.first_step, tokens.shape[0], file)
+    _check_first("layer", spec.gating.first_layer, tokens.shape[1], file)
     history, stride = spec.gating.history, spec.gating.step_stride
     start = spec.gating.first_step - history * stride
     if start < 0:

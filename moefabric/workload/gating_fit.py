@@ -36,6 +36,7 @@ def fit(
     *,
     popularity: Popularity = "log-normal",
     alike: bool = False,
+    groups: int = 1,
 ) -> GatingParameters:
     """Return parameters whose traces have the second moments of a recorded one.
 
@@ -49,14 +50,17 @@ def fit(
         top_k: Experts of a token, which counts don't tell.
         popularity: `log-normal`, or `recorded` to keep the quantiles of the recorded loads.
         alike: Whether ranks are known to have tokens of the same kind.
+        groups: Groups of successive experts of the model, of equal size.
 
     Raises:
-        ValueError: If a rank has no tokens, there are fewer than `top_k` or two experts, or
-            `popularity` is not one that can be fitted.
+        ValueError: If a rank has no tokens, there are fewer than `top_k` or two experts, groups
+            don't divide experts, or `popularity` is not one that can be fitted.
     """
     experts = trace.tokens.shape[-1]
     if experts < max(2, top_k):
         raise ValueError(f"{experts} experts: at least {max(2, top_k)} are needed")
+    if groups < 1 or experts % groups:
+        raise ValueError(f"groups: {experts} experts don't form {groups} groups of equal size")
     if popularity == "zipf":
         raise ValueError("popularity: zipf can't be fitted, only log-normal and recorded")
     sums = trace.tokens.sum(axis=-1)
@@ -66,6 +70,7 @@ def fit(
     choices = float(np.median(sums))
     moments = _moments(trace, top_k, choices)
     skews = np.array([_skew(value, experts) for value in moments.layers])
+    skews, group_share = _with_groups(trace, skews, groups)
     skew, spread = _skew_of_layers(skews, experts)
     persistence, drift_time = _drift(moments.popularity)
     loads: tuple[float, ...] = ()
@@ -84,6 +89,8 @@ def fit(
         persistence=persistence,
         drift_time=drift_time,
         layer_correlation=_layer_correlation(trace, skew),
+        groups=groups,
+        group_share=group_share,
     )
     return _with_distances(fitted, trace)
 
@@ -228,6 +235,46 @@ def _layer_correlation(trace: GatingTrace, skew: float) -> float:
         return 0.0
     # Log-normal shares correlate as (exp(variance x correlation) - 1) / (exp(variance) - 1).
     return float(np.clip(math.log1p(loads * math.expm1(skew**2)) / skew**2, 0.0, 1.0))
+
+
+def _with_groups(trace: GatingTrace, skews: FloatArray, groups: int) -> tuple[FloatArray, float]:
+    """Return the layers' skews, and the part of their variance that groups of experts share.
+
+    Both are adjusted until the loads of replicas have the recorded moments.
+
+    Args:
+        trace: The recorded trace.
+        skews: Skew of each layer if experts were independent.
+        groups: Groups of successive experts.
+    """
+    experts = trace.tokens.shape[-1]
+    if groups in {1, experts} or not skews.any():
+        return skews, 0.0
+    shares = trace.tokens / trace.tokens.sum(axis=-1, keepdims=True)
+    common_wanted = _group_moment(shares.mean(axis=(0, 2)) * experts, groups)
+    given = skew = float(np.sqrt((skews**2).mean()))
+    wanted = float(np.interp(given, *_moments_by_skew(experts)))
+    share = float(np.clip(common_wanted / math.log1p(wanted), 0.0, 1.0))
+    random = np.random.default_rng(0)
+    own = random.normal(size=(_REPLICAS, experts))
+    common = np.repeat(random.normal(size=(_REPLICAS, groups)), experts // groups, axis=1)
+    for _ in range(2 * _ROUNDS):
+        if not share:
+            break
+        loads = np.exp(skew * (math.sqrt(1 - share) * own + math.sqrt(share) * common))
+        loads *= experts / loads.sum(axis=1, keepdims=True)
+        skew *= math.sqrt(math.log1p(wanted) / math.log(float((loads**2).mean())))
+        present = max(_group_moment(loads, groups), 1e-3)
+        share = float(np.clip(share * common_wanted / present, 0.0, 1.0))
+    return skews * (skew / given), share
+
+
+def _group_moment(loads: FloatArray, groups: int) -> float:
+    """Return the logarithm of the mean product of two relative loads [layer, expert] of a group."""
+    size = loads.shape[-1] // groups
+    by_group = loads.reshape(len(loads), groups, size)
+    pairs = by_group.sum(axis=-1) ** 2 - (by_group**2).sum(axis=-1)
+    return math.log(max(float(pairs.mean()) / (size * (size - 1)), 1e-3))
 
 
 def _quantiles(trace: GatingTrace) -> tuple[float, ...]:

@@ -62,6 +62,9 @@ class GatingParameters:
         persistence: Part of the variance of scores that never changes, 0 to 1.
         drift_time: Iterations in which the correlation of the other part falls to 1/e.
         layer_correlation: Correlation of the scores of an expert number in two layers, 0 to 1.
+        groups: Groups of successive experts, as node-limited routing has them.
+        group_share: Part of the variance of scores that a group's experts have in common, 0 to 1:
+            with it, servers that hold whole groups differ more.
 
     Raises:
         ValueError: If a parameter is out of range. The message names it.
@@ -81,6 +84,8 @@ class GatingParameters:
     persistence: float = 1.0
     drift_time: float = 1.0
     layer_correlation: float = 0.0
+    groups: int = 1
+    group_share: float = 0.0
 
     def __post_init__(self) -> None:
         for name, least, most in _RANGES:
@@ -119,6 +124,8 @@ _RANGES: Final[tuple[tuple[str, float, float], ...]] = (
     ("overdispersion", 1, 1e9),
     ("persistence", 0, 1),
     ("layer_correlation", 0, 1),
+    ("groups", 1, 1 << 16),
+    ("group_share", 0, 1),
 )
 
 
@@ -173,7 +180,7 @@ class GatingGenerator:
         shares = popularity(scores.at(iteration), parameters, scores.skew)
         if math.isinf(parameters.concentration):
             return shares
-        mean = popularity(scores.at(0), parameters, scores.skew)
+        mean = popularity(scores.constant, parameters, scores.skew)
         random = np.random.default_rng([self.seed, _SOURCE, layer, source])
         own = random.standard_gamma(parameters.concentration * parameters.experts * mean)
         ratio = np.maximum(own / own.sum(), _LEAST_SHARE) / np.maximum(mean, _LEAST_SHARE)
@@ -223,10 +230,15 @@ class _LayerScores:
         # The skew is that of the layer, whatever order a source has.
         deviation = np.random.default_rng([seed, _LAYER, layer]).normal()
         self.skew = parameters.skew * math.exp(parameters.skew_variation * deviation)
-        shared, size = parameters.layer_correlation, parameters.experts
-        own = math.sqrt(1 - shared) * self._random.normal(size=size)
-        self._constant = own + math.sqrt(shared) * common.normal(size=size)
-        self._drift = [self._random.normal(size=size)]
+        self._constant = _mixed(
+            self._normal(self._random), self._normal(common), parameters.layer_correlation
+        )
+        self._drift = [self._normal(self._random)]
+
+    @property
+    def constant(self) -> FloatArray:
+        """The scores [expert] without drift: their mean over iterations."""
+        return math.sqrt(self._parameters.persistence) * self._constant
 
     def at(self, iteration: int) -> FloatArray:
         """Return the scores [expert] in an iteration."""
@@ -235,12 +247,21 @@ class _LayerScores:
             return self._constant
         kept = math.exp(-1 / self._parameters.drift_time)
         while len(self._drift) <= iteration:
-            step = self._random.normal(size=self._parameters.experts)
-            self._drift.append(kept * self._drift[-1] + math.sqrt(1 - kept**2) * step)
-        scores: FloatArray = (
-            math.sqrt(constant) * self._constant + math.sqrt(1 - constant) * self._drift[iteration]
-        )
-        return scores
+            step = self._normal(self._random)
+            self._drift.append(_mixed(step, self._drift[-1], kept**2))
+        return _mixed(self._drift[iteration], self._constant, constant)
+
+    def _normal(self, random: np.random.Generator) -> FloatArray:
+        """Return normal numbers [expert], correlated in groups."""
+        experts, groups = self._parameters.experts, self._parameters.groups
+        group = np.arange(experts) * groups // experts
+        common = random.normal(size=groups)[group]
+        return _mixed(random.normal(size=experts), common, self._parameters.group_share)
+
+
+def _mixed(first: FloatArray, second: FloatArray, share: float) -> FloatArray:
+    """Return a sum of normal numbers whose variance is theirs, the second's part being `share`."""
+    return math.sqrt(1 - share) * first + math.sqrt(share) * second
 
 
 def popularity(scores: FloatArray, parameters: GatingParameters, skew: float) -> FloatArray:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from moefabric.core.demand import DemandMatrix, Placement
 from moefabric.workload.demand_prediction import GatingPrediction, GatingPredictor
 from moefabric.workload.gating import add_noise
+from moefabric.workload.gating_generator import GatingGenerator
 from moefabric.workload.iteration import (
     Collective,
     DispatchLight,
@@ -32,10 +33,10 @@ class Workload:
         model: The model.
         training: How it is trained.
         placements: Placement of each region, which is one EP group.
-        gating: Tokens [iteration, layer, rank, expert]; shorter traces repeat.
+        gating: Tokens [iteration, layer, rank, expert]; shorter traces repeat. Or a generator.
         iterations: Number of iterations.
         label: Name of the gating, for reports.
-        noise: Standard deviation by which regions, layers and iterations differ.
+        noise: Standard deviation by which regions, layers and iterations differ from the tokens.
         seed: Seed of the noise.
         dispatch_light: The circuits of forward dispatches.
         predictor: Predicts the demand of forward dispatches, for `predict`, and that of splits.
@@ -43,13 +44,13 @@ class Workload:
             its part of the layers.
         split_demand: The demand for which splits of first all-to-alls are computed.
         history: Tokens [iteration, layer, rank, expert] of the iterations before the first one,
-            from which demand is predicted.
+            from which demand is predicted; their number, if a generator makes them.
     """
 
     model: Model
     training: Training
     placements: tuple[Placement, ...]
-    gating: NDArray[np.int64]
+    gating: NDArray[np.int64] | GatingGenerator
     iterations: int
     label: str
     noise: float = 0.0
@@ -58,7 +59,7 @@ class Workload:
     predictor: GatingPredictor | None = None
     stages: int = 1
     split_demand: SplitDemand = KNOWN
-    history: NDArray[np.int64] | None = None
+    history: NDArray[np.int64] | int | None = None
 
     def layers_of(self, region: int) -> range:
         """Return the numbers of a region's layers."""
@@ -86,7 +87,9 @@ class Workload:
     @property
     def _first(self) -> int:
         """The number of the first iteration whose gating is known: that of the history's."""
-        return 0 if self.history is None else -len(self.history)
+        if self.history is None or isinstance(self.history, int):
+            return -(self.history or 0)
+        return -len(self.history)
 
     def layers(self, iteration: int) -> tuple[Layer, ...]:
         """Return the MoE layers of an iteration, each of all regions."""
@@ -135,7 +138,9 @@ class Workload:
         self, iteration: int, number: int, region: int, micro_batch: int = 0
     ) -> NDArray[np.int64]:
         gating = self.gating
-        if iteration < 0 and self.history is not None:
+        if isinstance(gating, GatingGenerator):
+            return gating.tokens(iteration - self._first, number, region, micro_batch)
+        if iteration < 0 and isinstance(self.history, np.ndarray):
             gating = self.history
         iterations, layers = gating.shape[:2]
         matrix = gating[iteration % iterations, number % layers]

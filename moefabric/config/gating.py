@@ -1,0 +1,131 @@
+"""The `gating:` section of an experiment: tokens that ranks send to experts."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from pydantic import Field
+
+from moefabric.config.model import InputPath
+from moefabric.config.section import Fault, Section
+from moefabric.workload.gating_generator import GatingParameters
+from moefabric.workload.gating_presets import PRESETS, preset
+
+_SOURCES: Final = ("matrix", "trace", "generator", "fit")
+_STATISTICS: Final = (
+    "skew",
+    "skew_variation",
+    "concentration",
+    "sources",
+    "overdispersion",
+    "persistence",
+    "drift_time",
+    "layer_correlation",
+    "groups",
+    "group_share",
+)
+_RECORDED_ONLY: Final = {"step_stride": 1, "first_layer": 0, "noise": 0.0, "repeat": False}
+
+
+class GatingSpec(Section):
+    """Tokens that ranks send to experts: a matrix, a trace of training steps, or a generator."""
+
+    matrix: InputPath | None = None
+    """JSON file with one gating matrix for all layers and iterations."""
+    trace: InputPath | None = None
+    """File with the gating of recorded steps: a NumPy archive of a training run, or SGLang's record
+    of an expert distribution (JSON)."""
+    generator: str | None = None
+    """Preset of the generator: random gating with the statistics of recorded gating."""
+    fit: InputPath | None = None
+    """File with recorded gating, as `matrix` or `trace`: the generator's statistics are fitted to
+    it, from `first_step` on."""
+    skew: float | None = Field(default=None, ge=0, le=100)
+    """Generator: standard deviation of the logarithm of the popularity of a layer's experts, or
+    exponent of Zipf's law or of recorded loads. This and the following keys replace the values of
+    the preset or fit."""
+    skew_variation: float | None = Field(default=None, ge=0, le=10)
+    """Generator: standard deviation of the logarithm of `skew` over layers."""
+    concentration: float | None = Field(default=None, gt=0)
+    """Generator: Dirichlet parameter of an average expert; a source's share of it deviates by
+    1 / sqrt(concentration). With 1e9, all ranks have the same distribution."""
+    sources: int | None = Field(default=None, ge=0, le=1 << 20)
+    """Generator: number of different sources (text domains), which ranks take in turn. 0: one for
+    each rank."""
+    overdispersion: float | None = Field(default=None, ge=1, le=1e9)
+    """Generator: variance of counts, relative to independent choices of tokens."""
+    persistence: float | None = Field(default=None, ge=0, le=1)
+    """Generator: part of the variance of popularity that doesn't drift."""
+    drift_time: float | None = Field(default=None, gt=0)
+    """Generator: iterations in which the correlation of the drifting part falls to 1/e."""
+    layer_correlation: float | None = Field(default=None, ge=0, le=1)
+    """Generator: correlation of the popularity of expert numbers in two layers."""
+    groups: int | None = Field(default=None, ge=1, le=1 << 16)
+    """Generator: groups of successive experts, as node-limited routing has them."""
+    group_share: float | None = Field(default=None, ge=0, le=1)
+    """Generator: part of the variance of popularity that the experts of a group have in common."""
+    first_step: int = Field(default=0, ge=0)
+    """Step of the trace that the first iteration replays."""
+    step_stride: int = Field(default=1, ge=1)
+    """Steps of the trace from one iteration to the next."""
+    first_layer: int = Field(default=0, ge=0)
+    """Layer of the trace that the first layer replays; after its last layer, the trace repeats."""
+    history: int = Field(default=0, ge=0, le=1000)
+    """Number of iterations before the first one, for predictions: steps of the trace that lead to
+    `first_step`, or generated ones."""
+    noise: float = Field(default=0.0, ge=0.0, le=2.0)
+    """Strength of the random deviation of regions, layers and iterations from a matrix or trace. A
+    generator has realistic deviations instead."""
+    repeat: bool = False
+    """Whether a matrix or trace is repeated if the model has more ranks or experts. Copies of
+    experts are shuffled with the experiment's seed. A generator has any number of them instead."""
+
+    @property
+    def file(self) -> Path | None:
+        """The file that is read."""
+        return self.matrix or self.trace or self.fit
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether gating is random."""
+        return self.generator is not None or self.fit is not None
+
+    def parameters(
+        self, fitted: GatingParameters | None, experts: int, top_k: int, tokens: int
+    ) -> GatingParameters:
+        """Return the generator's parameters for a model.
+
+        Args:
+            fitted: Parameters fitted to `fit`; None for a preset.
+            experts: Experts of a layer.
+            top_k: Experts of a token.
+            tokens: Tokens of a rank in a micro-batch.
+
+        Raises:
+            ValueError: If the parameters don't fit together, or the preset is unknown.
+        """
+        given = {name: getattr(self, name) for name in _STATISTICS}
+        changes = {name: value for name, value in given.items() if value is not None}
+        base = preset(self.generator or "") if fitted is None else fitted
+        return replace(base, experts=experts, top_k=top_k, tokens=tokens, **changes)
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield the contradictions of the section."""
+        sources = [name for name in _SOURCES if getattr(self, name) is not None]
+        if not sources:
+            yield "gating", "matrix, trace, generator or fit is missing"
+        elif len(sources) > 1:
+            yield "gating", f"{' and '.join(sources)} are given, one of them is needed"
+        if self.generator is not None and self.generator not in PRESETS:
+            yield "gating.generator", f"{self.generator!r} is not one of {', '.join(PRESETS)}"
+        if self.is_generated:
+            for name, default in _RECORDED_ONLY.items():
+                if getattr(self, name) != default:
+                    yield (f"gating.{name}", "only a matrix or trace has it: leave it out")
+            if self.generator is not None and self.first_step:
+                yield "gating.first_step", "a preset has no steps: leave it out"
+        else:
+            for name in _STATISTICS:
+                if getattr(self, name) is not None:
+                    yield f"gating.{name}", "only a generator has it: give generator or fit"
