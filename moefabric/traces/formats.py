@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from moefabric.config.plugins import TRACE_READERS, TRACE_WRITERS, load_plugin, plugin_names
-from moefabric.core.errors import TraceError
+from moefabric.core.errors import SpecError, TraceError
 from moefabric.traces.files import first_file, read_head
 from moefabric.workload.execution_graph import ExecutionGraph
 from moefabric.workload.gating import GatingTrace
@@ -84,15 +84,26 @@ def trace_reader(path: Path, readers: Iterable[TraceReader] | None = None) -> Tr
     Raises:
         TraceError: If no reader or more than one knows the content.
     """
-    names = plugin_names(TRACE_READERS)
-    choice = list(map(named_reader, names) if readers is None else readers)
+    choice, broken = _registered_readers() if readers is None else (list(readers), [])
     head = read_head(first_file(path))
     matching = [reader for reader in choice if reader.matches(path, head)]
     if len(matching) == 1:
         return matching[0]
     known = ", ".join(reader.name for reader in matching or choice)
     fault = "could be any of" if matching else "the content is in no known format; known are"
-    raise TraceError(path, "", f"{fault} {known}")
+    raise TraceError(path, "", "; ".join([f"{fault} {known}", *([] if matching else broken)]))
+
+
+def _registered_readers() -> tuple[list[TraceReader], list[str]]:
+    """Return all readers that can be loaded, and why others can't, which may not matter."""
+    choice: list[TraceReader] = []
+    broken: list[str] = []
+    for name in plugin_names(TRACE_READERS):
+        try:
+            choice.append(named_reader(name))
+        except SpecError as error:
+            broken.append(str(error))
+    return choice, broken
 
 
 def named_reader(form: str) -> TraceReader:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from moefabric.config.plugins import TRACE_READERS, TRACE_WRITERS, plugin_names
 from moefabric.core.errors import TraceError
-from moefabric.traces.formats import read_trace
+from moefabric.traces.formats import named_reader, named_writer, read_trace
 from moefabric.workload.execution_graph import ExecutionGraph
 
 
@@ -43,3 +44,10 @@ def test_none_or_two_readers_are_a_fault(tmp_path: Path, content: bytes, message
     file.write_bytes(content)
     with pytest.raises(TraceError, match=message):
         read_trace(tmp_path, readers=READERS)
+
+
+def test_all_registered_formats_have_the_name_that_they_are_registered_by() -> None:
+    for name in plugin_names(TRACE_READERS):
+        assert named_reader(name).name == name
+    for name in plugin_names(TRACE_WRITERS):
+        assert named_writer(name).name == name

@@ -1,0 +1,214 @@
+"""PARAM's basic traces of communication as graphs.
+
+A file is a JSON list of the calls of one rank; sizes are elements of a data type. A call starts
+at its `startTime_ns` at the earliest, as `comm_replay --use-timestamp` has it. Computations have
+sizes but no times. Format: `_parseBasicTrace` in PARAM's `train/comms/pt/commsTraceParser.py`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from moefabric.core.errors import TraceError
+from moefabric.traces.files import rank_files, read_json
+from moefabric.traces.recorded_calls import (
+    COMPUTE_STREAM,
+    TYPE_BYTES,
+    RecordedCall,
+    call_kind,
+    ordered_nodes,
+    same_for_all,
+)
+from moefabric.workload.execution_graph import WORLD, ExecutionGraph, Node
+
+_UNTIMED: Final = "gemm and emb_lookup have sizes but no times: they take none"
+_COMPUTATIONS: Final = frozenset({"gemm", "emb_lookup"})
+_MAX_RANKS: Final = 1 << 20
+
+
+class ParamBasicReader:
+    """Reads the JSON lists that PARAM's commsTraceReplay takes, one for each rank."""
+
+    name = "param-basic"
+
+    def matches(self, path: Path, head: bytes) -> bool:
+        """Return whether a file is a list of objects with `comms` or `compute`."""
+        del path
+        keys = (b'"comms"', b'"compute"')
+        return head.lstrip()[:1] == b"[" and any(key in head for key in keys)
+
+    def read(self, path: Path) -> ExecutionGraph:
+        """Read the files of all ranks."""
+        files = rank_files(path)
+        ranks = {rank: _Rank(file) for rank, file in files.items()}
+        world = max([len(ranks), *(rank.world for rank in ranks.values())])
+        everybody = tuple(range(world))
+        groups: dict[str, tuple[int, ...]] = {}
+        nodes: dict[int, tuple[Node, ...]] = {}
+        for number, rank in ranks.items():
+            known = {name: of for name, of in rank.groups.items() if of != everybody}
+            groups |= known
+            nodes[number] = _timed(
+                [
+                    call if call.node.group in known else _in_world(call, rank, world)
+                    for call in rank.calls
+                ],
+                rank.starts_s,
+            )
+        notes = [_UNTIMED] if any(rank.computes for rank in ranks.values()) else []
+        if world > len(ranks):
+            try:
+                nodes, note = same_for_all(nodes, world)
+            except ValueError as error:
+                fault = f"the job has {world} ranks, the trace {len(ranks)}; {error}"
+                raise TraceError(path, "", f"{fault}: the files of all ranks are needed") from error
+            notes.append(note)
+        return ExecutionGraph(nodes, groups, path.name, tuple(notes))
+
+
+def _in_world(call: RecordedCall, rank: "_Rank", world: int) -> RecordedCall:
+    size = rank.sizes.get(call.node.group, world)
+    if size != world and call.node.kind == "collective":
+        fault = f"group {call.node.group} has {size} ranks, but global_ranks are missing"
+        raise TraceError(rank.path, f"[{call.node.number}]", fault)
+    return replace(call, node=replace(call.node, group=WORLD))
+
+
+def _timed(calls: Sequence[RecordedCall], starts_s: dict[int, float]) -> tuple[Node, ...]:
+    """Return operations that start at their times at the earliest, which a chain of delays is."""
+    nodes: list[Node] = []
+    number = max((call.node.number for call in calls), default=-1)
+    elapsed_s, delay = 0.0, tuple[int, ...]()
+    for node in ordered_nodes(calls):
+        start_s = starts_s.get(node.number)
+        if start_s is None:
+            nodes.append(node)
+            continue
+        if start_s > elapsed_s:
+            number += 1
+            nodes.append(Node(number, "compute", "start", delay, start_s - elapsed_s))
+            elapsed_s, delay = start_s, (number,)
+        nodes.append(replace(node, after=(*node.after, *delay)))
+    return tuple(nodes)
+
+
+class _Rank:
+    """Calls of one file.
+
+    Attributes:
+        path: The file.
+        calls: Communication and computation in program order.
+        starts_s: Seconds from the first call to each call that has a time, by its number.
+        groups: Ranks of the groups that the file lists.
+        sizes: Numbers of ranks of groups.
+        world: Number of ranks of the job, as far as the file says.
+        computes: Whether there is computation.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.calls: list[RecordedCall] = []
+        self.starts_s: dict[int, float] = {}
+        self.groups: dict[str, tuple[int, ...]] = {}
+        self.sizes: dict[str, int] = {}
+        self.world, self.computes = 0, False
+        entries = read_json(path)
+        if not isinstance(entries, list):
+            raise TraceError(path, "", "a list of calls is needed")
+        first: float | None = None
+        for number, entry in enumerate(entries):
+            if not isinstance(entry, dict):
+                raise TraceError(path, f"[{number}]", "an object is needed")
+            call = self._call(number, entry)
+            if call is None:
+                continue
+            self.calls.append(call)
+            start = entry.get("startTime_ns")
+            if isinstance(start, int | float) and 0 <= start < 1 << 63:
+                first = start if first is None else first
+                self.starts_s[number] = max(0.0, (start - first) / 1e9)
+
+    def _call(self, number: int, entry: dict[str, Any]) -> RecordedCall | None:
+        if "comms" not in entry:
+            computation = str(entry.get("compute")).lower()
+            if computation not in _COMPUTATIONS:
+                raise TraceError(self.path, f"[{number}]", "has neither comms nor a known compute")
+            self.computes = True
+            return RecordedCall(Node(number, "compute", computation, stream=COMPUTE_STREAM))
+        name = str(entry["comms"]).lower()
+        group = self._group(number, entry)
+        if name == "batch_isend_irecv":
+            return None
+        kind = call_kind(name)
+        if kind is None:
+            raise TraceError(self.path, f"[{number}].comms", f"{name!r} is not known")
+        if kind == "init":
+            return None
+        request = entry.get("req")
+        if isinstance(request, list) and request:
+            request = request[0]
+        named = (group, request) if isinstance(request, int) else None
+        if kind == "wait":
+            return RecordedCall(Node(number, "compute"), named, waits=True)
+        if kind == "send" or kind == "receive":  # noqa: PLR1714 - mypy narrows by these
+            sends = kind == "send"
+            size = self._bytes(number, entry, "in_msg_size" if sends else "out_msg_size")
+            peer = self._count(number, entry, "dst_rank" if sends else "src_rank")
+            return RecordedCall(Node(number, kind, name, size=size, peer=peer), named)
+        root = self._count(number, entry, "root") if entry.get("root") is not None else 0
+        node = Node(number, "collective", name, collective=kind, group=group, root=root)
+        if kind != "barrier":
+            of_output = kind == "scatter"
+            size = self._bytes(number, entry, "out_msg_size" if of_output else "in_msg_size")
+            node = replace(node, size=size * (self.sizes.get(group, 1) if of_output else 1))
+        if kind == "all_to_all" and entry.get("in_split"):
+            node = replace(node, splits=self._splits(number, entry, node.size))
+        return RecordedCall(node, named)
+
+    def _group(self, number: int, entry: dict[str, Any]) -> str:
+        """Return the name of a call's group, and remember what the call says of it."""
+        group = str(entry.get("pg_id", WORLD))
+        ranks = entry.get("global_ranks")
+        if ranks:
+            counts = isinstance(ranks, list) and all(
+                isinstance(one, int) and 0 <= one < _MAX_RANKS for one in ranks
+            )
+            if not counts:
+                raise TraceError(self.path, f"[{number}].global_ranks", "is no list of ranks")
+            self.groups[group] = tuple(ranks)
+            self.world = max(self.world, *(rank + 1 for rank in ranks))
+        size = entry.get("world_size", len(ranks) if ranks else 0)
+        if size is None:
+            return group
+        if not isinstance(size, int) or not 0 <= size < _MAX_RANKS:
+            raise TraceError(self.path, f"[{number}].world_size", f"{size!r} is no number of ranks")
+        if size:
+            self.sizes[group] = size
+            self.world = max(self.world, size)
+        return group
+
+    def _count(self, number: int, entry: dict[str, Any], key: str) -> int:
+        value = entry.get(key)
+        if not isinstance(value, int) or not 0 <= value < 1 << 56:
+            raise TraceError(self.path, f"[{number}].{key}", f"{value!r} is not a whole number")
+        return value
+
+    def _bytes(self, number: int, entry: dict[str, Any], key: str) -> int:
+        width = TYPE_BYTES.get(str(entry.get("dtype", "")).lower())
+        if width is None:
+            fault = f"{entry.get('dtype')!r} is no data type that is known"
+            raise TraceError(self.path, f"[{number}].dtype", fault)
+        return self._count(number, entry, key) * width
+
+    def _splits(self, number: int, entry: dict[str, Any], size: int) -> tuple[int, ...]:
+        place, splits = f"[{number}].in_split", entry["in_split"]
+        if not isinstance(splits, list) or not all(
+            isinstance(one, int) and 0 <= one < 1 << 56 for one in splits
+        ):
+            raise TraceError(self.path, place, "a list of numbers of elements is needed")
+        width = TYPE_BYTES[str(entry["dtype"]).lower()]
+        parts = tuple(width * one for one in splits)
+        if sum(parts) != size:
+            raise TraceError(self.path, place, f"{sum(splits)} elements are not in_msg_size")
+        return parts if len(set(parts)) > 1 else ()
