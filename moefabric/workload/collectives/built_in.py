@@ -21,8 +21,8 @@ _ALL: Final[tuple[CollectiveSchedule, ...]] = (
     HIERARCHICAL,
     RING,
     MULTI_RING,
-    CHAIN,
     TREE,
+    CHAIN,
     HALVING_DOUBLING,
     DISSEMINATION,
 )

@@ -19,12 +19,12 @@ from typing import Final
 
 from moefabric.core.errors import SpecError
 from moefabric.workload.collectives.schedule import Call, Extent, Schedule, cut
-from moefabric.workload.collectives.steps import RankSteps, schedule_of
+from moefabric.workload.collectives.steps import Numbers, RankSteps, schedule_of
 from moefabric.workload.execution_graph import CollectiveKind
 
-CHUNKS: Final = 8
+CHUNKS: Final = 32
 """Parts in which a chain or a tree passes a buffer on, so that its links work at the same time."""
-LEAST_CHUNK: Final = 16384
+LEAST_CHUNK: Final = 65536
 """Bytes below which parts aren't divided any more, as their latency would exceed their time."""
 
 
@@ -125,19 +125,41 @@ class Chain:
     def schedule(self, call: Call) -> Schedule:
         """Return the steps of a broadcast or a reduce."""
         ranks = [RankSteps() for _ in range(call.ranks)]
+        pipeline = Pipeline(ranks)
         order = [(call.root + place) % call.ranks for place in range(call.ranks)]
         links = list(pairwise(order))
-        if call.kind == "reduce":
-            links.reverse()
         for chunk in chunks_of(call, Extent("output", 0, call.size), self.chunks):
-            for near, far in links:
-                if call.kind == "broadcast":
-                    ranks[near].send(far, chunk, "broadcast")
-                    ranks[far].receive(near, chunk, "broadcast")
-                else:
-                    ranks[far].send(near, chunk, "reduce")
-                    ranks[near].receive_add(far, chunk, "reduce")
+            if call.kind == "broadcast":
+                for near, far in links:
+                    pipeline.pass_on(near, far, chunk, "broadcast")
+            else:
+                for near, far in reversed(links):
+                    pipeline.pass_on(far, near, chunk, "reduce", add=True)
         return schedule_of(self.name, call, ranks)
+
+
+class Pipeline:
+    """Chunks that ranks pass on one after another: a rank sends one at a time to each peer.
+
+    If all were in flight at once, they would share the link, and all would arrive in the end.
+    """
+
+    def __init__(self, ranks: Sequence[RankSteps]) -> None:
+        """Pass chunks on between these ranks."""
+        self._ranks = ranks
+        self._last: dict[tuple[int, int, str], Numbers] = {}
+
+    def pass_on(
+        self, sender: int, receiver: int, chunk: Extent, phase: str, *, add: bool = False
+    ) -> None:
+        """Add the steps that send a chunk, and that receive it or add it to what is there."""
+        key = sender, receiver, phase
+        after = self._last.get(key, ())
+        self._last[key] = self._ranks[sender].send(receiver, chunk, phase, after=after)
+        if add:
+            self._ranks[receiver].receive_add(sender, chunk, phase)
+        else:
+            self._ranks[receiver].receive(sender, chunk, phase)
 
 
 def chunks_of(call: Call, extent: Extent, chunks: int) -> tuple[Extent, ...]:

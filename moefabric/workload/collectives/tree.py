@@ -8,7 +8,7 @@ broadcast, reduction and scan", 2009; NCCL's double binary trees).
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from moefabric.workload.collectives.ring import CHUNKS, chunks_of
+from moefabric.workload.collectives.ring import CHUNKS, Pipeline, chunks_of
 from moefabric.workload.collectives.schedule import Call, Extent, Schedule, cut
 from moefabric.workload.collectives.steps import RankSteps, schedule_of
 from moefabric.workload.execution_graph import CollectiveKind
@@ -30,6 +30,7 @@ class Tree:
     def schedule(self, call: Call) -> Schedule:
         """Return the steps of an all-reduce, a broadcast or a reduce."""
         ranks = [RankSteps() for _ in range(call.ranks)]
+        pipeline = Pipeline(ranks)
         whole = Extent("output", 0, call.size)
         if call.kind == "all_reduce":
             halves = cut(whole, 2, call.element)
@@ -40,22 +41,12 @@ class Tree:
             order = _from_root(parent, call.ranks)
             for chunk in chunks_of(call, part, self.chunks):
                 if call.kind != "broadcast":
-                    _reduce(ranks, order, chunk)
+                    for child, above in reversed(order):
+                        pipeline.pass_on(child, above, chunk, "reduce", add=True)
                 if call.kind != "reduce":
-                    _broadcast(ranks, order, chunk)
+                    for child, above in order:
+                        pipeline.pass_on(above, child, chunk, "broadcast")
         return schedule_of(self.name, call, ranks)
-
-
-def _reduce(ranks: Sequence[RankSteps], order: Sequence[tuple[int, int]], chunk: Extent) -> None:
-    for child, parent in reversed(order):
-        ranks[child].send(parent, chunk, "reduce")
-        ranks[parent].receive_add(child, chunk, "reduce")
-
-
-def _broadcast(ranks: Sequence[RankSteps], order: Sequence[tuple[int, int]], chunk: Extent) -> None:
-    for child, parent in order:
-        ranks[parent].send(child, chunk, "broadcast")
-        ranks[child].receive(parent, chunk, "broadcast")
 
 
 def tree_parent(rank: int, ranks: int) -> int | None:

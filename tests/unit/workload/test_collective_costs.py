@@ -138,3 +138,23 @@ def test_ring_of_any_size_takes_its_closed_form() -> None:
             seconds = predict(program, NonBlockingNetwork(8e9, 1e-6)).seconds
             closed = 2 * (ranks - 1) * (1e-6 + size / ranks / 1e9)
             assert seconds == pytest.approx(closed, rel=1e-6)
+
+
+def test_chains_and_trees_pass_chunks_on_while_others_arrive() -> None:
+    size, rate_bps = 64 << 20, 8e9
+    whole = size / 1e9
+    cases: list[tuple[str, CollectiveKind]] = [
+        ("chain", "broadcast"),
+        ("chain", "reduce"),
+        ("tree", "all_reduce"),
+    ]
+    times: dict[tuple[str, CollectiveKind], float] = {}
+    for name, kind in cases:
+        call = call_of(kind, 8, size)
+        program = Program.of_call(call, schedule_call(BUILT_IN[name], call))
+        times[name, kind] = predict(program, NonBlockingNetwork(rate_bps)).seconds
+    # The last of 32 chunks has seven links to cross.
+    assert times["chain", "broadcast"] == pytest.approx(whole * (32 + 6) / 32, rel=1e-6)
+    assert times["chain", "reduce"] == pytest.approx(whole * (32 + 6) / 32, rel=1e-6)
+    # Each port carries four halves, and the trees have to fill and to empty.
+    assert 2 * whole < times["tree", "all_reduce"] < 2.2 * whole

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from moefabric.config.plugins import SCHEDULES, built_in_names, load_plugin
 from moefabric.core.errors import SpecError
 from moefabric.workload.collectives.all_to_all import PAIRWISE, WindowedAllToAll
 from moefabric.workload.collectives.built_in import BUILT_IN, DEFAULTS
@@ -344,3 +345,9 @@ def test_algorithms_that_move_nothing_are_refused(make: object) -> None:
     assert callable(make)
     with pytest.raises(SpecError):
         make()
+
+
+def test_schedules_are_entry_points() -> None:
+    assert set(built_in_names(SCHEDULES)) == set(BUILT_IN)
+    for name, algorithm in BUILT_IN.items():
+        assert load_plugin(SCHEDULES, name, CollectiveSchedule) is algorithm
