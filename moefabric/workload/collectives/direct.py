@@ -30,18 +30,15 @@ class Direct:
             return WindowedAllToAll(None, self.name).schedule(call)
         ranks = [RankSteps() for _ in range(call.ranks)]
         if call.kind in {"all_reduce", "reduce_scatter"}:
-            for rank in range(call.ranks):
+            for rank, steps in enumerate(ranks):
                 for peer in _others(call, rank):
-                    ranks[rank].send(peer, call.shard(peer), "reduce-scatter")
-                    ranks[rank].receive_add(
-                        _mirror(call, rank, peer), call.shard(rank), "reduce-scatter"
-                    )
+                    steps.send(peer, call.shard(peer), "reduce-scatter")
+                    steps.receive_add(peer, call.shard(rank), "reduce-scatter")
         if call.kind in {"all_reduce", "all_gather"}:
-            for rank in range(call.ranks):
+            for rank, steps in enumerate(ranks):
                 for peer in _others(call, rank):
-                    source = _mirror(call, rank, peer)
-                    ranks[rank].send(peer, call.shard(rank), "all-gather")
-                    ranks[rank].receive(source, call.shard(source), "all-gather")
+                    steps.send(peer, call.shard(rank), "all-gather")
+                    steps.receive(peer, call.shard(peer), "all-gather")
         if call.kind in {"broadcast", "reduce"}:
             _with_root(call, ranks)
         if call.kind in {"gather", "scatter"}:
@@ -52,11 +49,6 @@ class Direct:
 def _others(call: Call, rank: int) -> list[int]:
     """Return the other ranks, from the next one on, so that ranks start with different peers."""
     return [(rank + i) % call.ranks for i in range(1, call.ranks)]
-
-
-def _mirror(call: Call, rank: int, peer: int) -> int:
-    """Return the rank that is as far before a rank as the peer is after it."""
-    return (2 * rank - peer) % call.ranks
 
 
 def _with_root(call: Call, ranks: Sequence[RankSteps]) -> None:

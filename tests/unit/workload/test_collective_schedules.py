@@ -7,18 +7,12 @@ import pytest
 
 from moefabric.config.plugins import SCHEDULES, built_in_names, load_plugin
 from moefabric.core.errors import SpecError
+from moefabric.workload.collectives import ring
 from moefabric.workload.collectives.all_to_all import PAIRWISE, WindowedAllToAll
 from moefabric.workload.collectives.built_in import BUILT_IN, DEFAULTS
 from moefabric.workload.collectives.direct import DIRECT
 from moefabric.workload.collectives.halving_doubling import DISSEMINATION, HALVING_DOUBLING
-from moefabric.workload.collectives.ring import (
-    CHAIN,
-    LEAST_CHUNK,
-    MULTI_RING,
-    RING,
-    Ring,
-    ring_orders,
-)
+from moefabric.workload.collectives.ring import CHAIN, MULTI_RING, RING, Ring, ring_orders
 from moefabric.workload.collectives.schedule import (
     Call,
     CollectiveSchedule,
@@ -33,7 +27,7 @@ from moefabric.workload.collectives.tree import TREE, double_tree
 from moefabric.workload.execution_graph import COLLECTIVES, CollectiveKind
 from tests.support import schedule_laws as laws
 
-RANKS = (*range(1, 10), 12, 16, 17)
+RANKS = (*range(1, 9), 11, 16, 17)
 ALGORITHMS = [*BUILT_IN.values(), WindowedAllToAll(2, "windowed-2"), Ring(3, "three rings")]
 CASES = [(algorithm, kind) for algorithm in ALGORITHMS for kind in algorithm.kinds]
 
@@ -79,7 +73,7 @@ def light(
 
 
 @pytest.mark.parametrize("algorithm", [MIXNET, HIERARCHICAL, RING, MULTI_RING, TREE])
-@pytest.mark.parametrize(("ranks", "width"), [(4, 2), (6, 3), (9, 3), (16, 4), (16, 8), (17, 1)])
+@pytest.mark.parametrize(("ranks", "width"), [(4, 2), (6, 3), (9, 3), (12, 4), (16, 8), (7, 1)])
 def test_laws_hold_with_several_ranks_a_server(
     algorithm: CollectiveSchedule, ranks: int, width: int
 ) -> None:
@@ -103,8 +97,9 @@ def test_mixnet_takes_ranks_in_any_order_and_servers_of_any_size() -> None:
         laws.check(MIXNET, call, rng)
 
 
-def test_chunked_buffers_obey_the_laws() -> None:
-    size = 3 * LEAST_CHUNK + 4
+def test_chunked_buffers_obey_the_laws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring, "LEAST_CHUNK", 64)
+    size = 3 * 64 + 4
     for algorithm in (CHAIN, TREE):
         for kind in algorithm.kinds:
             laws.check(algorithm, Call(kind, ((size,),), 5, root=3), Random(1))
