@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from moefabric.api.fabric import EmulatedFabric, load_fabric
     from moefabric.api.lab import Lab
     from moefabric.api.result import Result
+    from moefabric.config.model import load_model
     from moefabric.config.policies import policy_named
     from moefabric.core.circuits import Circuit, CircuitSet, Transition
     from moefabric.core.demand import DemandMatrix, Placement
@@ -62,18 +63,21 @@ if TYPE_CHECKING:
     from moefabric.simulator.event_simulation import Step, StepTimes, simulate, simulate_streams
     from moefabric.simulator.fair_sharing import Stream
     from moefabric.simulator.fluid import Prediction, bound_s, predict, route
+    from moefabric.workload.attention import GroupedAttention, LatentAttention
     from moefabric.workload.gating import GatingTrace, read_gating
     from moefabric.workload.iteration import Layer, moe_layer
     from moefabric.workload.model import Model, Training
+    from moefabric.workload.model_summary import ModelSummary
 
 __all__ = [
     "Circuit", "CircuitSet", "ControlError", "DemandMatrix", "EmulatedFabric", "Eps", "EpsKind",
-    "Experiment", "Fabric", "FabricError", "Flow", "GatingTrace", "Lab", "Layer", "Model",
-    "MoefabricError", "Nic", "Ocs", "PairOrderPolicy", "Placement", "Plan", "Policy",
-    "PolicyTraits", "Prediction", "Region", "Result", "Scale", "Share", "SpecError", "Split",
-    "Step", "StepTimes", "Stream", "Training", "Transition", "UnsupportedError", "bound_s",
-    "check_policy", "flows", "inventory", "load_fabric", "moe_layer", "network_usd", "plan",
-    "policy_named", "predict", "read_gating", "route", "simulate", "simulate_streams",
+    "Experiment", "Fabric", "FabricError", "Flow", "GatingTrace", "GroupedAttention", "Lab",
+    "LatentAttention", "Layer", "Model", "ModelSummary", "MoefabricError", "Nic", "Ocs",
+    "PairOrderPolicy", "Placement", "Plan", "Policy", "PolicyTraits", "Prediction", "Region",
+    "Result", "Scale", "Share", "SpecError", "Split", "Step", "StepTimes", "Stream", "Training",
+    "Transition", "UnsupportedError", "bound_s", "check_policy", "flows", "inventory",
+    "load_fabric", "load_model", "moe_layer", "network_usd", "plan", "policy_named", "predict",
+    "read_gating", "route", "simulate", "simulate_streams",
 ]  # fmt: skip
 
 _MODULES = {
@@ -81,6 +85,7 @@ _MODULES = {
     "api.fabric": ("EmulatedFabric", "load_fabric"),
     "api.lab": ("Lab",),
     "api.result": ("Result",),
+    "config.model": ("load_model",),
     "config.policies": ("policy_named",),
     "core.circuits": ("Circuit", "CircuitSet", "Transition"),
     "core.demand": ("DemandMatrix", "Placement"),
@@ -103,9 +108,11 @@ _MODULES = {
     "simulator.event_simulation": ("Step", "StepTimes", "simulate", "simulate_streams"),
     "simulator.fair_sharing": ("Stream",),
     "simulator.fluid": ("Prediction", "bound_s", "predict", "route"),
+    "workload.attention": ("GroupedAttention", "LatentAttention"),
     "workload.gating": ("GatingTrace", "read_gating"),
     "workload.iteration": ("Layer", "moe_layer"),
     "workload.model": ("Model", "Training"),
+    "workload.model_summary": ("ModelSummary",),
 }
 
 if not TYPE_CHECKING:

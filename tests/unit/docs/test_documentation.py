@@ -56,13 +56,13 @@ def test_policy_of_the_guide_gives_a_full_mesh() -> None:
     }
 
 
-def test_shares_of_the_guide_are_as_printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("page", ["docs/guides/models-and-gating.md", "docs/guides/models.md"])
+def test_python_of_the_guides_about_models_prints_what_they_say(
+    page: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = "docs/guides/models-and-gating.md"
     (source,) = blocks(page, "python")
     monkeypatch.chdir(ROOT)
-    exec(compile(source, "models-and-gating.md", "exec"), {})
+    exec(compile(source, page, "exec"), {})
     assert f"`{capsys.readouterr().out.strip()}`" in (ROOT / page).read_text()
 
 
