@@ -235,7 +235,7 @@ class ExperimentSpec(Document):
             self._expert_faults,
             self._gpu_faults,
             self._rank_faults,
-            self.gating.faults,
+            lambda: self.gating.faults(),
             self._shape_faults,
             lambda: self.wiring.size_faults("wiring."),
             self._region_faults,

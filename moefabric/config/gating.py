@@ -116,7 +116,8 @@ class GatingSpec(Section):
         if not sources:
             yield "gating", "matrix, trace, generator or fit is missing"
         elif len(sources) > 1:
-            yield "gating", f"{' and '.join(sources)} are given, one of them is needed"
+            given = f"{' and '.join(sources)} are {'both' if len(sources) == 2 else 'all'} given"
+            yield "gating", f"{given}, one of them is needed"
         if self.generator is not None and self.generator not in PRESETS:
             yield "gating.generator", f"{self.generator!r} is not one of {', '.join(PRESETS)}"
         if self.is_generated:

@@ -72,7 +72,10 @@ def test_statistics_are_fitted_to_a_file_from_its_first_step_on() -> None:
     ("gating", "fault"),
     [
         ("{}", "gating: matrix, trace, generator or fit is missing"),
-        ("{generator: uniform, fit: a.npz}", "gating: generator and fit are given, one of them"),
+        (
+            "{generator: uniform, fit: a.npz}",
+            "gating: generator and fit are both given, one of them",
+        ),
         ("{generator: mixtral}", "gating.generator: 'mixtral' is not one of mixtral-web, "),
         ("{generator: uniform, noise: 0.1}", "gating.noise: only a matrix or trace has it"),
         ("{generator: uniform, repeat: true}", "gating.repeat: only a matrix or trace has it"),
