@@ -235,7 +235,7 @@ class ExperimentSpec(Document):
             self._expert_faults,
             self._gpu_faults,
             self._rank_faults,
-            lambda: self.gating.faults(),
+            self._gating_faults,
             self._shape_faults,
             lambda: self.wiring.size_faults("wiring."),
             self._region_faults,
@@ -291,6 +291,9 @@ class ExperimentSpec(Document):
         if needed > 1 and not all(choice.electrical for choice in self.fabrics):
             message = "stages and replicas are connected by the EPS: give servers electrical NICs"
             yield "training.pp", message
+
+    def _gating_faults(self) -> Iterator[Fault]:
+        yield from self.gating.faults()
 
     def _region_faults(self) -> Iterator[Fault]:
         first = self.servers_per_region
