@@ -23,7 +23,7 @@ from typing import Final, Literal, get_args
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.traces.files import read_text
-from moefabric.traces.messages import whole_bytes
+from moefabric.traces.messages import lowered, whole_bytes
 from moefabric.workload.execution_graph import ExecutionGraph, Node
 from moefabric.workload.graph_timeline import dependencies
 
@@ -338,13 +338,22 @@ def graph_matrix(graph: ExecutionGraph) -> tuple[ConnectionMatrix, tuple[str, ..
     """Return the connection matrix of a graph of computation and messages, and what it loses.
 
     Flows are in the order of the numbers of their sends. Computation before the first messages
-    becomes their start. Messages of 0 bytes are waits only.
+    becomes their start. Messages of 0 bytes are waits only. If triggers can't express what flows
+    wait for, flows no longer wait for what a receive before them waits for, as if all receives were
+    posted at the start.
 
     Raises:
-        SpecError: If the graph has collectives, or waits that triggers can't express: an operation
-            pulls one trigger only.
+        SpecError: If the graph has collectives, or waits that triggers can't express even so: an
+            operation pulls one trigger only.
     """
-    return _MatrixBuilder(graph).build()
+    try:
+        return _MatrixBuilder(graph, posted=False).build()
+    except _InexpressibleError:
+        return _MatrixBuilder(graph, posted=True).build()
+
+
+class _InexpressibleError(SpecError):
+    """Flows wait for what triggers can't express."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +367,8 @@ class _Waits:
 @dataclass
 class _MatrixBuilder:
     graph: ExecutionGraph
+    posted: bool
+    """Whether receives wait for nothing."""
     nodes: dict[tuple[int, int], Node] = field(init=False)
     partner: dict[tuple[int, int], tuple[int, int]] = field(init=False)
     """The send of each receive, and the receive of each send."""
@@ -427,12 +438,12 @@ class _MatrixBuilder:
                         "a connection matrix can't express which flows wait for it: they wait for "
                         "different other operations too; use GOAL"
                     )
-                    raise SpecError([(f"rank {rank}, operation {number}", message)])
+                    raise _InexpressibleError([(f"rank {rank}, operation {number}", message)])
                 pulled[event] = triggers[events].number
         return triggers, pulled
 
     def _all_waits(self) -> dict[tuple[int, int], _Waits]:
-        before = {
+        own = {
             (rank, number): [(rank, one) for one in waits]
             for rank, nodes in self.graph.ranks.items()
             for number, waits in dependencies(nodes).items()
@@ -440,37 +451,50 @@ class _MatrixBuilder:
         left = {}
         followers = defaultdict[tuple[int, int], list[tuple[int, int]]](list)
         for key, node in self.nodes.items():
-            if node.kind == "receive" and not node.size:
-                before[key].append(self.partner[key])
-            left[key] = len(before[key])
-            for one in before[key]:
+            before = [*own[key], *([self.partner[key]] if node.kind == "receive" else [])]
+            left[key] = len(before)
+            for one in before:
                 followers[one].append(key)
         known: dict[tuple[int, int], _Waits] = {}
         ready = [key for key, count in left.items() if not count]
         for key in ready:
-            known[key] = self._waits_of(before[key], known)
+            known[key] = self._waits_of(key, own[key], known)
             for follower in followers[key]:
                 left[follower] -= 1
                 if not left[follower]:
                     ready.append(follower)
-        if len(known) < len(before):
-            rank, number = next(key for key in before if key not in known)
+        if len(known) < len(own):
+            rank, number = next(key for key in own if key not in known)
             raise SpecError([(f"rank {rank}", f"operation {number} waits for itself")])
         return known
 
     def _waits_of(
-        self, needed: Sequence[tuple[int, int]], known: dict[tuple[int, int], _Waits]
+        self,
+        key: tuple[int, int],
+        before: Sequence[tuple[int, int]],
+        known: dict[tuple[int, int], _Waits],
     ) -> _Waits:
+        """Return what an operation waits for, given that of the operations before it."""
         events: set[tuple[int, int]] = set()
         start_s = 0.0
-        for one in needed:
+        for one in before:
             node = self.nodes[one]
-            if node.kind in {"send", "receive"} and node.size:
+            message = node.kind in {"send", "receive"} and node.size > 0
+            if message:
                 events.add(one)
-                continue
-            events |= known[one].events
-            after_s = known[one].start_s + node.duration_s
-            start_s = max(start_s, after_s)
+            if message and node.kind == "receive" and self.posted:
+                self.lost["receives wait for nothing but their flow"] = None
+            elif not message or node.kind == "receive":
+                events |= known[one].events
+                start_s = max(start_s, known[one].start_s + node.duration_s)
+        if self.nodes[key].kind == "receive" and not self.nodes[key].size:
+            told = known[self.partner[key]]
+            events |= told.events
+            start_s = max(start_s, told.start_s)
+        # What another event waits for needs no wait of its own.
+        for event in tuple(events):
+            send = event if self.nodes[event].kind == "send" else self.partner[event]
+            events -= known[send].events
         if events and start_s:
             self.lost["computation between flows takes no time"] = None
         return _Waits(frozenset(events), 0.0 if events else start_s)
@@ -498,6 +522,6 @@ class ConnectionMatrixWriter:
     name = "cm"
 
     def write(self, graph: ExecutionGraph, path: Path) -> None:
-        """Write a connection matrix; see `graph_matrix`."""
-        matrix, _ = graph_matrix(graph)
+        """Write a connection matrix; see `graph_matrix`. Collectives become messages."""
+        matrix, _ = graph_matrix(lowered(graph))
         path.write_text(matrix_text(matrix))

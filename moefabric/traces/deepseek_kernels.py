@@ -28,7 +28,8 @@ _TOKENS: Final = 4096
 _MODEL: Final = "deepseek-r1"
 MAX_KERNELS: Final = 20_000
 MAX_NODES: Final = 256
-_US: Final = 1e-6
+_US: Final = 1e6
+"""Microseconds of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def _operations(kernels: Sequence[_Kernel], sizes: Mapping[str, int]) -> Iterato
     number, last_us = 0, kernels[0].start_us
     for kernel in kernels:
         if kernel.start_us > last_us:
-            gap_s = (kernel.start_us - last_us) * _US
+            gap_s = (kernel.start_us - last_us) / _US
             yield Node(number, "compute", "gap", duration_s=gap_s, stream=0)
             number += 1
         last_us = max(last_us, kernel.end_us)
@@ -125,6 +126,6 @@ def _operations(kernels: Sequence[_Kernel], sizes: Mapping[str, int]) -> Iterato
         elif "notify" in kernel.name:
             yield Node(number, "collective", kernel.name, collective="barrier", stream=0)
         else:
-            seconds = (kernel.end_us - kernel.start_us) * _US
+            seconds = (kernel.end_us - kernel.start_us) / _US
             yield Node(number, "compute", kernel.name, duration_s=seconds, stream=0)
         number += 1

@@ -29,6 +29,7 @@ from typing import Final
 
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.traces.files import read_text
+from moefabric.traces.messages import lowered
 from moefabric.workload.execution_graph import ExecutionGraph, Node, NodeKind
 
 _UNITS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12}
@@ -150,8 +151,8 @@ class GoalWriter:
     name = "goal"
 
     def write(self, graph: ExecutionGraph, path: Path) -> None:
-        """Write a program; see `goal_text`."""
-        path.write_text(goal_text(graph))
+        """Write a program; see `goal_text`. Collectives become messages."""
+        path.write_text(goal_text(lowered(graph)))
 
 
 def _without_blocks(text: str) -> str:

@@ -1,15 +1,24 @@
-"""Demands as execution graphs of messages, and the bytes that the ranks of a graph send each other.
+"""Execution graphs of messages: those of demands, those without collectives, and their bytes.
 
-Formats without collectives (GOAL, htsim's connection matrices) hold such graphs.
+Formats without collectives (GOAL, htsim's connection matrices, flows in CSV) hold such graphs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.core.demand import DemandMatrix
-from moefabric.workload.execution_graph import ExecutionGraph, Node
+from moefabric.core.errors import SpecError
+from moefabric.workload.collectives.built_in import DEFAULTS
+from moefabric.workload.collectives.program import Program, ProgramStep, lower
+from moefabric.workload.collectives.schedule import CollectiveSchedule
+from moefabric.workload.execution_graph import CollectiveKind, ExecutionGraph, Node, NodeKind
+from moefabric.workload.graph_timeline import sent_bytes
+
+MAX_STEPS = 4_000_000
+"""Steps of a lowered graph, over all ranks."""
 
 
 def demand_graph(demand: DemandMatrix) -> ExecutionGraph:
@@ -57,3 +66,112 @@ def graph_demand(graph: ExecutionGraph) -> DemandMatrix:
     matrix = message_bytes(graph)
     np.fill_diagonal(matrix, 0)
     return DemandMatrix([f"s{n}" for n in range(len(matrix))], matrix.tolist())
+
+
+def lowered(
+    graph: ExecutionGraph, schedules: Mapping[CollectiveKind, CollectiveSchedule] | None = None
+) -> ExecutionGraph:
+    """Return a graph with every collective as messages, in the steps of a schedule.
+
+    A graph without collectives is returned as it is.
+
+    Args:
+        graph: The graph.
+        schedules: The schedules that replace the default ones.
+
+    Raises:
+        SpecError: If the graph is impossible, or would have too many steps.
+    """
+    if not any(node.kind == "collective" for nodes in graph.ranks.values() for node in nodes):
+        return graph
+    chosen = {**DEFAULTS, **(schedules or {})}
+    program = lower(graph, chosen)
+    steps = sum(len(own) for call in program.calls for own in call.schedule.steps)
+    if steps > MAX_STEPS:
+        message = f"its collectives have {steps} steps, more than {MAX_STEPS}: fold it (--ranks)"
+        raise SpecError([(graph.name or "graph", message)])
+    ranks = {rank: tuple(_step_nodes(program, rank)) for rank in range(program.ranks)}
+    used = sorted(
+        {
+            f"{call.call.kind}: {call.schedule.name}"
+            for call in program.calls
+            if call.schedule.name != "message"
+        }
+    )
+    notes = (*program.notes, f"Collectives are lowered to messages ({', '.join(used)}).")
+    return ExecutionGraph(ranks, name=graph.name, notes=notes)
+
+
+def _step_nodes(program: Program, rank: int) -> Iterator[Node]:
+    operations = program.operations[rank]
+    for step in program.steps(rank):
+        name = operations[step.operation].name
+        yield _step_node(step, f"{name} {step.phase}".strip())
+
+
+def _step_node(step: ProgramStep, name: str) -> Node:
+    if step.kind in {"compute", "copy"}:
+        return Node(step.number, "compute", name, step.after, duration_s=step.duration_s)
+    assert step.extent is not None
+    kind: NodeKind = "send" if step.kind == "send" else "receive"
+    size, tag = step.extent.size, step.transfer
+    return Node(step.number, kind, name, step.after, size=size, peer=step.peer, tag=tag)
+
+
+def pair_bytes(graph: ExecutionGraph) -> NDArray[np.int64]:
+    """Return the bytes [rank, rank] that ranks send each other, collectives included.
+
+    Collectives send what their default schedules do: all-to-alls, gathers and scatters directly,
+    others in a ring or a chain in the order of the group.
+    """
+    matrix = message_bytes(graph)
+    for rank, nodes in graph.ranks.items():
+        for node in nodes:
+            if node.kind == "collective" and node.collective != "barrier":
+                for peer, size in _sent_to(node, rank, graph.groups[node.group]):
+                    matrix[rank, peer] += size
+    return matrix
+
+
+def _sent_to(node: Node, rank: int, members: Sequence[int]) -> Iterator[tuple[int, int]]:
+    count, place = len(members), members.index(rank)
+    following = members[(place + 1) % count]
+    if count == 1:
+        return
+    match node.collective:
+        case "all_to_all":
+            sizes = node.splits or (node.size // count,) * count
+            yield from (
+                (peer, size) for peer, size in zip(members, sizes, strict=False) if peer != rank
+            )
+        case "gather" if rank != node.root:
+            yield node.root, node.size
+        case "scatter" if rank == node.root:
+            yield from ((peer, node.size // count) for peer in members if peer != rank)
+        case "broadcast" if following != node.root:
+            yield following, node.size
+        case "reduce" if rank != node.root:
+            yield members[place - 1], node.size
+        case "all_reduce" | "all_gather" | "reduce_scatter":
+            yield following, sent_bytes(node, count)
+
+
+class FlowsCsvWriter:
+    """Writes the messages of a graph as CSV: `source,target,bytes,tag,number,after,name`.
+
+    `number` and `after` are those of the source's operations. Collectives are lowered first.
+    """
+
+    name = "csv"
+
+    def write(self, graph: ExecutionGraph, path: Path) -> None:
+        """Write the flows of a graph."""
+        rows = ["source,target,bytes,tag,number,after,name"]
+        for rank, nodes in sorted(lowered(graph).ranks.items()):
+            for node in nodes:
+                if node.kind == "send":
+                    name = '"' + node.name.replace('"', '""') + '"' if node.name else ""
+                    after = " ".join(map(str, node.after))
+                    numbers = f"{node.size},{node.tag},{node.number}"
+                    rows.append(f"{rank},{node.peer},{numbers},{after},{name}")
+        path.write_text("\n".join(rows) + "\n")

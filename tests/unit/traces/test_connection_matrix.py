@@ -27,8 +27,8 @@ from moefabric.traces.connection_matrix import (
     parse_matrix,
 )
 from moefabric.traces.formats import trace_reader
-from moefabric.traces.messages import message_bytes
-from moefabric.workload.execution_graph import ExecutionGraph, Node
+from moefabric.traces.messages import message_bytes, pair_bytes
+from moefabric.workload.execution_graph import CollectiveKind, ExecutionGraph, Node
 from tests.support.graphs import message_graphs
 from tests.support.paths import GOLDEN
 
@@ -181,16 +181,43 @@ def test_triggers_of_other_nodes_become_empty_messages() -> None:
     assert [n.size for n in graph.ranks[2] if n.number in flow.after] == [0]
 
 
-def test_waits_that_triggers_cannot_express_are_refused() -> None:
-    """The second flow waits for the first, the third for the first and the second."""
-    sends = (
-        Node(1, "send", size=1, peer=1),
-        Node(2, "send", after=(1,), size=2, peer=1),
-        Node(3, "send", after=(1, 2), size=3, peer=1),
+def flows_after(*waits: tuple[int, ...]) -> ExecutionGraph:
+    """Return sends 1, 2, ... of rank 0 to rank 1 that wait for others of them."""
+    sends = tuple(
+        Node(n, "send", after=after, size=n, peer=1) for n, after in enumerate(waits, start=1)
     )
     receives = tuple(replace(one, kind="receive", after=(), peer=0) for one in sends)
+    return ExecutionGraph({0: sends, 1: receives})
+
+
+def test_waits_that_follow_from_others_need_no_trigger() -> None:
+    """The third flow waits for the first too, but the second already does."""
+    matrix, _ = graph_matrix(flows_after((), (1,), (1, 2)))
+    assert [(one.trigger, one.send_done) for one in matrix.connections] == [
+        (None, 1), (1, 2), (2, None),
+    ]  # fmt: skip
+
+
+def test_waits_that_triggers_cannot_express_are_refused() -> None:
+    """The third flow waits for the first, the fourth for the first and the second."""
     with pytest.raises(SpecError, match=r"rank 0, operation 1: .* can't express .* use GOAL"):
-        graph_matrix(ExecutionGraph({0: sends, 1: receives}))
+        graph_matrix(flows_after((), (), (1,), (1, 2)))
+
+
+@pytest.mark.parametrize("kind", ["all_to_all", "all_reduce", "all_gather", "reduce_scatter"])
+def test_successive_collectives_are_written_as_flows(kind: CollectiveKind, tmp_path: Path) -> None:
+    """The flows of one collective wait for those of the one before."""
+    nodes = tuple(
+        Node(n, "collective", after=(n - 1,) * (n > 0), size=4096, collective=kind)
+        for n in range(3)
+    )
+    graph = ExecutionGraph(dict.fromkeys(range(4), nodes))
+    path = tmp_path / "flows.cm"
+    ConnectionMatrixWriter().write(graph, path)
+    read = ConnectionMatrixReader().read(path)
+    assert np.array_equal(message_bytes(read), pair_bytes(graph))
+    starts = [one.trigger is None for one in parse_matrix(path.read_text()).connections]
+    assert sum(starts) < len(starts) / 2
 
 
 def test_matrix_has_no_collectives() -> None:
