@@ -10,7 +10,13 @@ from moefabric.config.fabric import EpsSpec, NicsSpec, ScaleSpec, WiringSpec
 from moefabric.config.failure_schedule import FailureSpec
 from moefabric.config.gating import GatingSpec
 from moefabric.config.model import ModelSpec
-from moefabric.config.policies import PolicyReference, patch_panel_policies, policy_named
+from moefabric.config.plugins import PAYLOAD_TRANSFORMS, load_plugin, transport_named
+from moefabric.config.policies import patch_panel_policies, policy_named
+from moefabric.config.references import (
+    PayloadReference,
+    PolicyReference,
+    TransportReference,
+)
 from moefabric.config.section import (
     Document,
     DurationNs,
@@ -31,6 +37,7 @@ from moefabric.planner.policy import Policy
 from moefabric.workload.iteration import DispatchLight
 from moefabric.workload.job import JobShape
 from moefabric.workload.model import Model, Training
+from moefabric.workload.payload import Payloads
 from moefabric.workload.split_demand import SplitDemandSource
 
 ScaleChoice = Annotated[
@@ -81,6 +88,11 @@ class TrainingSpec(Section):
     """Rate of a GPU's NVLinks in each direction, for the all-reduces of tensor parallelism."""
     recomputation: bool = False
     """Whether the backward pass of a layer computes the forward pass again."""
+    dispatch_payload: PayloadReference = "none"
+    """Form of tokens on their way to experts, with its bytes and its time to encode and decode:
+    `none` leaves the model's data type, `fp8`, or `package.module:Name`."""
+    combine_payload: PayloadReference = "none"
+    """Form of what comes back from experts, as `dispatch_payload`."""
     checkpoint_load: DurationNs = 0
     """Model time to load a checkpoint when an iteration starts anew after the loss of a server or
     GPU."""
@@ -102,7 +114,11 @@ class TrainingSpec(Section):
         gpu_flops = self.gpu_tflops * 1e12
         sizes = (self.ep, self.tp, self.sequence, self.micro_batch)
         speeds = (gpu_flops, self.utilisation, self.nvlink_rate / 8)
-        return Training(*sizes, *speeds, self.recomputation)
+        payloads = Payloads(
+            load_plugin(PAYLOAD_TRANSFORMS, self.dispatch_payload),
+            load_plugin(PAYLOAD_TRANSFORMS, self.combine_payload),
+        )
+        return Training(*sizes, *speeds, self.recomputation, payloads)
 
 
 class HostSpec(Section):
@@ -199,8 +215,9 @@ class ExperimentSpec(Document):
     """Real servers, in the order of the wiring's servers."""
     scale: ScaleChoice = "auto"
     """Scale of the emulation. `auto` chooses one that this machine can carry."""
-    transport: Literal["paced", "tcp"] = "paced"
-    """Whether flows are paced at the rates of the plan, or left to TCP's congestion control."""
+    transport: TransportReference = "paced"
+    """Whether flows are paced at the rates of the plan (`paced`), or left to TCP's congestion
+    control: `tcp` (cubic), `reno`, `bbr`, or `package.module:Name`."""
     seed: int = 1
     """Seed of all random numbers."""
     failures: list[FailureSpec] = Field(default_factory=list, max_length=1000)
@@ -318,7 +335,7 @@ class ExperimentSpec(Document):
     def _wiring_faults(self, choice: FabricChoice, place: str) -> Iterator[Fault]:
         yield from self.wiring.connection_faults(choice, place, "wiring.")
         yield from self.wiring.forwarding_faults(choice, place)
-        if choice.forwarding_rate is not None and self.transport != "paced":
+        if choice.forwarding_rate is not None and not transport_named(self.transport).paced:
             remedy = "give transport: paced, or leave it out"
             yield f"{place}.forwarding_rate", f"only the pace of flows keeps to it: {remedy}"
 

@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import Field
 
 from moefabric.config.model import InputPath
+from moefabric.config.references import PlacementReference
 from moefabric.config.section import Fault, Section
 from moefabric.workload.gating_generator import GatingParameters
 from moefabric.workload.gating_presets import PRESETS, preset
@@ -77,6 +78,9 @@ class GatingSpec(Section):
     noise: float = Field(default=0.0, ge=0.0, le=2.0)
     """Strength of the random deviation of regions, layers and iterations from a matrix or trace. A
     generator has realistic deviations instead."""
+    placement: PlacementReference = "contiguous"
+    """Ranks of the experts: `contiguous` in the order of their numbers, `balanced` by their tokens
+    in `history` or the first iteration, `random`, or `package.module:Name`."""
     repeat: bool = False
     """Whether a matrix or trace is repeated if the model has more ranks or experts. Copies of
     experts are shuffled with the experiment's seed. A generator has any number of them instead."""

@@ -3,19 +3,19 @@
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from types import ModuleType
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from moefabric.config.input_file import read_yaml
+from moefabric.config.plugins import OCS_PROFILES, built_in_names, load_plugin, plugin_names
 from moefabric.config.section import DurationNs, Section, quantity_field
 from moefabric.config.validation import validate
 from moefabric.core import ocs
 from moefabric.core.errors import SpecError
 from moefabric.core.ocs import DeviceProfile
 from moefabric.core.units import duration_text
-
-_SHIPPED: Final = files("moefabric.config.profiles")
 
 Completion = Literal["settled", "accepted"]
 
@@ -194,25 +194,30 @@ class ProfileSpec(Section):
 
 def shipped_profiles() -> list[str]:
     """Return the names of the shipped profiles."""
-    return sorted(
-        entry.name.removesuffix(".yaml")
-        for entry in _SHIPPED.iterdir()
-        if entry.name.endswith(".yaml")
-    )
+    return sorted(built_in_names(OCS_PROFILES))
 
 
 def load_profile(name: str) -> DeviceProfile:
-    """Return a shipped profile by its name, or the profile in a YAML file by its path.
+    """Return a profile by its name, by the path of a YAML file, or by module and name.
+
+    A registered profile is a `DeviceProfile`, or a package with the file `NAME.yaml`.
 
     Raises:
         SpecError: if there is no such profile, or with all faults of the file.
     """
     path = Path(name)
     if "/" not in name and not name.endswith((".yaml", ".yml")):
-        if name not in (shipped := shipped_profiles()):
-            message = f"{name!r} is none of {', '.join(shipped)}, nor the path of a YAML file"
+        known = plugin_names(OCS_PROFILES)
+        if name not in known and ":" not in name:
+            message = f"{name!r} is none of {', '.join(known)}, nor the path of a YAML file"
             raise SpecError([("", message)])
-        path = Path(str(_SHIPPED / f"{name}.yaml"))
+        profile = load_plugin(OCS_PROFILES, name)
+        if isinstance(profile, DeviceProfile):
+            return profile
+        if not isinstance(profile, ModuleType):
+            message = f"{name!r} is a {type(profile).__name__}; a DeviceProfile is needed"
+            raise SpecError([("", message)])
+        path = Path(str(files(profile) / f"{name}.yaml"))
     return validate(ProfileSpec, read_yaml(path)).build(path.stem)
 
 

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from moefabric.core.errors import SpecError
+from moefabric.core.transport import Transport
 
 POLICIES: Final = "moefabric.policies"
 PLACEMENTS: Final = "moefabric.placements"
@@ -87,6 +88,12 @@ def load_plugin(group: str, reference: str, protocol: type | None = None) -> Any
     return part
 
 
+def transport_named(reference: str) -> Transport:
+    """Return a transport by its name, or by its module and name; raises as `load_plugin`."""
+    transport: Transport = load_plugin(TRANSPORTS, reference, Transport)
+    return transport
+
+
 @cache
 def _registered(group: str) -> Mapping[str, EntryPoint]:
     """Return a group's entry points by name. Those of moefabric win, and come first."""
@@ -106,7 +113,7 @@ def _loaded(group: str, reference: str) -> Any:
     registered = _registered(group)
     module, colon, name = reference.partition(":")
     if reference in registered:
-        module, name = registered[reference].module, registered[reference].attr
+        module, _, name = registered[reference].value.partition(":")
     elif not (colon and module and name):
         known = ", ".join(registered) or "(none: install moefabric again, by packaging/setup)"
         message = f"{reference!r} is not one of {known}, nor package.module:Name"
@@ -114,7 +121,7 @@ def _loaded(group: str, reference: str) -> Any:
     try:
         with _current_folder_on_path():
             part: Any = import_module(module)
-            for attribute in name.split("."):
+            for attribute in filter(None, name.split(".")):
                 part = getattr(part, attribute)
             return part() if isclass(part) or isfunction(part) else part
     except (Exception, SystemExit) as error:  # code of others may raise anything

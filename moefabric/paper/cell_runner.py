@@ -15,6 +15,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError
 from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric
+from moefabric.core.transport import PACED
 from moefabric.core.units import NS_PER_S, duration_text, rate_text
 from moefabric.paper.emulation_setup import (
     WARM_UP_OPERATIONS,
@@ -40,7 +41,6 @@ from moefabric.runner.executor import Executor
 from moefabric.runner.flow_pacing import Policy
 from moefabric.runner.progress import ProgressReporter
 from moefabric.runner.results import fabric_result
-from moefabric.runner.run import CONGESTION
 from moefabric.runner.testbed import Controllers, port_counters, running_testbed
 
 _ATTEMPTS: Final = 2
@@ -95,7 +95,7 @@ class CellRunner:
         fabric = region_fabric(_fabric_name(), job, first)
         self.reporter.show_message(f"{job.name} on {', '.join(networks)}: {job.servers} servers")
         prepare = partial(_set_circuits, job, fabric, first.policy) if fabric.patch_panel else None
-        with running_testbed(fabric, congestion=CONGESTION["paced"], prepare=prepare) as testbed:
+        with running_testbed(fabric, transport=PACED, prepare=prepare) as testbed:
             wiring, fleet, controllers = testbed
             for network, emulation in networks.items():
                 region = _EmulatedRegion(job, fabric, emulation, fleet, controllers, wiring.remarks)
@@ -192,7 +192,7 @@ def measure_waits(
     for settle_ns in settle_times_ns:
         fabric = region_fabric(_fabric_name(), job, emulation, settle_ns)
         demand = DemandMatrix(fabric.servers, job.dispatch_bytes)
-        with running_testbed(fabric, congestion=CONGESTION["paced"]) as (_, _, controllers):
+        with running_testbed(fabric, transport=PACED) as (_, _, controllers):
             (controller,) = controllers.under_policy(emulation.policy).values()
             times_s = []
             for _ in range(_LONG_CHANGES if settle_ns >= _LONG_NS else _CHANGES):

@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.remote.ssh import SshHost
 from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.plugins import transport_named
 from moefabric.core.topology import Fabric
 from moefabric.runner.testbed import data_paths, liveness_monitor
 
@@ -28,5 +29,10 @@ def host_fleet(
             channels.append(channel)
         fleet = cleanup.enter_context(Fleet(channels, liveness=liveness_monitor(fabric)))
         addresses = {server: host.address for server, host in hosts.items()}
-        fleet.connect(data_paths(fabric, pairs_between_regions, addresses))
+        transport = transport_named(spec.transport)
+        fleet.connect(
+            data_paths(fabric, pairs_between_regions, addresses),
+            congestion=transport.congestion_control,
+            sndbuf=transport.send_buffer_bytes,
+        )
         yield fleet

@@ -16,6 +16,7 @@ from typing import Any
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
+from moefabric.config.plugins import transport_named
 from moefabric.config.policies import policy_named
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.circuits import CircuitSet
@@ -54,14 +55,6 @@ from moefabric.runner.spine_traffic import spine_traffic, uplink_payload
 from moefabric.runner.testbed import Controllers, port_counters, running_testbed
 from moefabric.runner.workload_loader import workload_of, workload_on
 from moefabric.workload.workload import Workload
-
-CONGESTION = {"paced": "reno", "tcp": "cubic"}
-"""Congestion control of the agents' connections.
-
-A paced flow needs no congestion control, and reno doesn't disturb it: without loss, reno's window
-only grows. With cubic, HyStart ends slow start at the first queue (RFC 9406).
-"""
-
 
 _MOST_DEVIATIONS = 3
 """Links and processes that a verdict names."""
@@ -150,7 +143,7 @@ def _run_group(
             testbed = running_testbed(
                 fabric,
                 setup.external,
-                CONGESTION[spec.transport],
+                transport_named(spec.transport),
                 spec.wiring.switch,
                 prepare if fabric.patch_panel else None,
                 spec.controller_timeout / NS_PER_S,
@@ -232,7 +225,7 @@ class RunContext:
             self.fleet,
             controllers,
             circuits,
-            paced=spec.transport == "paced",
+            paced=transport_named(spec.transport).paced,
             timeout_s=spec.controller_timeout / NS_PER_S,
             control_s=spec.control_s,
             **hooks,
@@ -270,7 +263,7 @@ class RunContext:
                 *control_time_remarks(runs, self.spec.control_s),
             ),
             failures=failures,
-            paced=self.spec.transport == "paced",
+            paced=transport_named(self.spec.transport).paced,
         )
         first = measured_first_all_to_alls(
             fabric,
@@ -409,7 +402,7 @@ def _manifest(
         seed=spec.seed,
         noise=spec.gating.noise,
         transport=spec.transport,
-        congestion_control=CONGESTION[spec.transport],
+        congestion_control=transport_named(spec.transport).congestion_control,
         cores=os.cpu_count(),
         started=started.isoformat(timespec="seconds"),
         host=platform.node(),

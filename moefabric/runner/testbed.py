@@ -21,6 +21,7 @@ from moefabric.core.port_counts import counted_nics
 from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
+from moefabric.core.transport import TCP, Transport
 from moefabric.core.units import NS_PER_S
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
@@ -237,7 +238,7 @@ def port_counters(fabric: Fabric) -> Iterator[PortCounters]:
 def running_testbed(
     fabric: Fabric,
     external: frozenset[str] = frozenset(),
-    congestion: str = "cubic",
+    transport: Transport = TCP,
     switch: str = "auto",
     prepare: Callable[[Controllers], object] | None = None,
     timeout_s: float = CONTROLLER_TIMEOUT_S,
@@ -248,7 +249,7 @@ def running_testbed(
     Args:
         fabric: The fabric to bring up.
         external: The roles, `ocs` and `controller`, whose processes are started by others.
-        congestion: The congestion control of the agents' connections.
+        transport: Decides about the agents' connections.
         switch: The datapath (`moefabric.emulator.fabric.datapath.choose_datapath`).
         prepare: Called before connections open, to light their circuits if there is no EPS.
         timeout_s: Seconds that a controller may take to reply, plus the settling of its circuits.
@@ -288,7 +289,8 @@ def running_testbed(
         fleet.connect(
             connections,
             deadline_s=CONNECT_S + CONNECT_SERVER_S * len(fabric.servers),
-            congestion=congestion,
+            congestion=transport.congestion_control,
+            sndbuf=transport.send_buffer_bytes,
         )
         _warm_up(fabric, fleet, connections)
         yield wiring, fleet, controllers

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
+from moefabric.config.plugins import PLACEMENTS, load_plugin
 from moefabric.core.demand import Placement
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric
@@ -15,6 +16,7 @@ from moefabric.workload import gating as traces
 from moefabric.workload.gating_fit import fit
 from moefabric.workload.gating_generator import GatingGenerator
 from moefabric.workload.model import Model, Training
+from moefabric.workload.placements import ExpertPlacement
 from moefabric.workload.split_demand import SplitDemand
 from moefabric.workload.workload import Workload
 
@@ -44,7 +46,7 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
             raise SpecError([("gating", f"{label} {message} {model.experts}")])
         gating = tokens[spec.gating.history :]
         history = tokens[: spec.gating.history] if spec.gating.history else None
-    return Workload(
+    work = Workload(
         model,
         training,
         tuple(Placement(tuple(servers), training.ep, model.experts) for servers in regions),
@@ -56,6 +58,11 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
         stages=spec.training.pp,
         history=history,
     )
+    placement: ExpertPlacement = load_plugin(PLACEMENTS, spec.gating.placement, ExpertPlacement)
+    try:
+        return work.with_placement(placement)
+    except ValueError as error:
+        raise SpecError([("gating.placement", str(error))]) from error
 
 
 def workload_on(spec: ExperimentSpec, fabric: Fabric, folder: Path) -> Workload:

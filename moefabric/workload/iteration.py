@@ -131,7 +131,7 @@ def moe_layer(model: Model, training: Training, placement: Placement, gating: To
     # A rank computes all of its experts on its own GPUs.
     rank_tokens = tokens.sum(axis=0).reshape(placement.ranks, -1).sum(axis=1)
     copies = token_copies(model, training, placement.by_destination(tokens))
-    owed = placement.by_source(copies) * model.dispatch_token_bytes
+    owed = placement.by_source(copies) * training.dispatch_token_bytes(model)
     demand = DemandMatrix(placement.servers, owed)
     return Layer(demand, placement.max_by_server(rank_tokens))
 
@@ -228,7 +228,9 @@ def forward_pass(
             "dispatch", "forward", number, layer.demand, during_dispatch, layer.split_demands
         ),
         Compute("expert", "forward", number, experts, during_experts),
-        Collective("combine", "forward", number, layer.demand.combine(model.combine_ratio)),
+        Collective(
+            "combine", "forward", number, layer.demand.combine(training.combine_ratio(model))
+        ),
     )
 
 
@@ -252,6 +254,8 @@ def backward_pass(
     return (
         Collective("combine", "backward", number, layer.demand),
         Compute("expert", "backward", number, experts),
-        Collective("dispatch", "backward", number, layer.demand.combine(model.combine_ratio)),
+        Collective(
+            "dispatch", "backward", number, layer.demand.combine(training.combine_ratio(model))
+        ),
         Compute("attention", "backward", number, attention, light),
     )

@@ -1,12 +1,13 @@
 """The model that trains: sizes, the bytes of a token, and the duration of layers from FLOPs."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from types import MappingProxyType
 from typing import Final, Literal, get_args
 
 from moefabric.workload.attention import GroupedAttention, LatentAttention
+from moefabric.workload.payload import Payloads
 
 BYTES_BF16: Final = 2
 """Bytes of a bfloat16 number."""
@@ -253,6 +254,7 @@ class Training:
         recomputation: Whether the backward pass of a layer repeats the computation of the forward
             pass instead of keeping its results. Tokens that experts received are kept, so
             all-to-alls aren't repeated. The paper doesn't mention recomputation.
+        payloads: The form of tokens in all-to-alls.
     """
 
     ep: int
@@ -263,6 +265,7 @@ class Training:
     utilisation: float
     nvlink_bytes_s: float = 450e9
     recomputation: bool = False
+    payloads: Payloads = field(default_factory=Payloads)
 
     @property
     def rank_tokens(self) -> int:
@@ -273,6 +276,19 @@ class Training:
     def rank_flops(self) -> float:
         """FLOPs per second of the GPUs of one rank."""
         return self.tp * self.gpu_flops * self.utilisation
+
+    def dispatch_token_bytes(self, model: Model) -> float:
+        """Return the bytes of one token on its way to an expert, in the form of its payload."""
+        plain = model.dispatch_token_bytes
+        return self.payloads.dispatch.token_bytes(model.hidden, plain)
+
+    def combine_token_bytes(self, model: Model) -> float:
+        """Return the bytes of one token on its way back."""
+        return self.payloads.combine.token_bytes(model.hidden, model.combine_token_bytes)
+
+    def combine_ratio(self, model: Model) -> float:
+        """Return the bytes that come back from experts, relative to the bytes that go there."""
+        return self.combine_token_bytes(model) / self.dispatch_token_bytes(model)
 
     def tensor_all_reduce_s(self, model: Model) -> float:
         """Return the seconds of one all-reduce of a rank's tokens over its GPUs, in a ring.
@@ -286,15 +302,18 @@ class Training:
     def attention_s(self, model: Model, direction: Direction = "forward") -> float:
         """Return the seconds of a layer on its tokens' own rank, before and beside the experts.
 
-        These are attention, router, shared expert, and the all-reduce of tensor parallelism.
+        These are attention, router, shared expert, the all-reduce of tensor parallelism, and the
+        coding of payloads there: what is sent, and what has come back.
         """
         flops = self.rank_tokens * model.replicated_flops(self.sequence)
-        return self._seconds(flops, direction) + self._all_reduces_s(model, direction)
+        coding_s = self._coding_s(model, self._copies(model), self.payloads.source_s_per_byte)
+        return self._seconds(flops, direction) + self._all_reduces_s(model, direction) + coding_s
 
     def expert_s(self, model: Model, tokens: float, direction: Direction = "forward") -> float:
-        """Return the seconds of a rank's experts for their tokens, and of their all-reduce."""
+        """Return the seconds of a rank's experts for their tokens, of coding, and all-reduce."""
         flops = tokens * model.expert_flops()
-        return self._seconds(flops, direction) + self._all_reduces_s(model, direction)
+        coding_s = self._coding_s(model, tokens, self.payloads.expert_s_per_byte)
+        return self._seconds(flops, direction) + self._all_reduces_s(model, direction) + coding_s
 
     def dense_layer_s(self, model: Model, direction: Direction = "forward") -> float:
         """Return the seconds of a layer without experts, with its two all-reduces."""
@@ -305,6 +324,16 @@ class Training:
         """Return the seconds of the head, which is never recomputed."""
         passes = 1.0 if direction == "forward" else BACKWARD
         return passes * self.rank_tokens * model.head_flops() / self.rank_flops
+
+    def _copies(self, model: Model) -> float:
+        """Return how many tokens a rank sends, each once for each expert or node."""
+        return self.rank_tokens * min(model.node_limit or model.top_k, model.top_k)
+
+    def _coding_s(self, model: Model, tokens: float, s_per_byte: tuple[float, float]) -> float:
+        """Return the seconds in which a rank's GPUs code tokens that go out and come back."""
+        going, returning = s_per_byte
+        plain_s = going * model.dispatch_token_bytes + returning * model.combine_token_bytes
+        return tokens * plain_s / self.tp
 
     def _seconds(self, forward_flops: float, direction: Direction) -> float:
         passes = 1.0 if direction == "forward" else BACKWARD + self.recomputation

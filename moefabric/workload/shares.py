@@ -126,7 +126,7 @@ def traffic_bytes(model: Model, training: Training, shape: JobShape, servers: in
     copies, places = model.top_k, training.ep
     if model.node_limit:
         copies, places = min(model.node_limit, servers), servers
-    there_and_back = model.dispatch_token_bytes + model.combine_token_bytes
+    there_and_back = training.dispatch_token_bytes(model) + training.combine_token_bytes(model)
     leaving = copies * (places - 1) / places
     return TrafficBytes(
         tensor=(model.layers + model.dense_layers) * 4 * 2 * (training.tp - 1) * tokens_bytes,

@@ -22,6 +22,7 @@ from moefabric.workload.iteration import (
 )
 from moefabric.workload.job import stage_layers
 from moefabric.workload.model import Model, Training
+from moefabric.workload.placements import ExpertPlacement, expert_order
 from moefabric.workload.split_demand import KNOWN, RECENT_ITERATIONS, SplitDemand, with_error
 
 
@@ -45,6 +46,8 @@ class Workload:
         split_demand: The demand for which splits of first all-to-alls are computed.
         history: Tokens [iteration, layer, rank, expert] of the iterations before the first one,
             from which demand is predicted; their number, if a generator makes them.
+        expert_orders: The experts of each layer in the order of their ranks; empty if that is the
+            order of their numbers.
     """
 
     model: Model
@@ -60,6 +63,7 @@ class Workload:
     stages: int = 1
     split_demand: SplitDemand = KNOWN
     history: NDArray[np.int64] | int | None = None
+    expert_orders: tuple[tuple[int, ...], ...] = ()
 
     def layers_of(self, region: int) -> range:
         """Return the numbers of a region's layers."""
@@ -72,6 +76,28 @@ class Workload:
     def with_split_demand(self, split_demand: SplitDemand) -> "Workload":
         """Return the workload with another demand of splits, and nothing learnt yet."""
         return self._without_history(self.dispatch_light, split_demand)
+
+    def with_placement(self, placement: ExpertPlacement) -> "Workload":
+        """Return the workload with other ranks of the experts.
+
+        They are chosen, layer by layer, from the history, or the first iteration if there is none.
+
+        Raises:
+            ValueError: If the placement doesn't return each expert once.
+        """
+        known, seed = range(self._first, 0) or range(1), self.seed * self.model.layers
+        orders = [
+            expert_order(placement, self._known_tokens(known, number), seed + number)
+            for number in range(self.model.layers)
+        ]
+        return replace(self, expert_orders=tuple(orders))
+
+    def _known_tokens(self, iterations: range, number: int) -> NDArray[np.int64]:
+        """Return the tokens [rank, expert] of a layer in all regions that have it."""
+        regions = [r for r in range(len(self.placements)) if number in self.layers_of(r)]
+        known = [self._gating(one, number, region) for one in iterations for region in regions]
+        tokens: NDArray[np.int64] = np.sum(known, axis=0)
+        return tokens
 
     def _without_history(
         self, dispatch_light: DispatchLight, split_demand: SplitDemand
@@ -137,6 +163,13 @@ class Workload:
     def _gating(
         self, iteration: int, number: int, region: int, micro_batch: int = 0
     ) -> NDArray[np.int64]:
+        tokens = self._numbered_gating(iteration, number, region, micro_batch)
+        return tokens[:, self.expert_orders[number]] if self.expert_orders else tokens
+
+    def _numbered_gating(
+        self, iteration: int, number: int, region: int, micro_batch: int
+    ) -> NDArray[np.int64]:
+        """Return tokens [rank, expert] in the order of the experts' numbers."""
         gating = self.gating
         if isinstance(gating, GatingGenerator):
             return gating.tokens(iteration - self._first, number, region, micro_batch)
@@ -185,7 +218,9 @@ class Workload:
         return (
             Reconfigure("forward", 0, demand),
             Collective("dispatch", "forward", 0, demand),
-            Collective("combine", "forward", 0, demand.combine(self.model.combine_ratio)),
+            Collective(
+                "combine", "forward", 0, demand.combine(self.training.combine_ratio(self.model))
+            ),
         )
 
     def demands(self) -> tuple[DemandMatrix, ...]:

@@ -23,6 +23,7 @@ from moefabric.config.policies import policy_named
 from moefabric.controller.client import ControllerClient
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.topology import Fabric
+from moefabric.core.transport import PACED
 from moefabric.emulator.fabric.datapath import bpf_refusal
 from moefabric.paper.emulation_setup import (
     WARM_UP_OPERATIONS,
@@ -124,7 +125,7 @@ def measured(servers: int, there: str) -> Size:
     """One size, brought up to be timed, and once more to be used."""
     job, wired = sized(servers)
     coming = min((run_cycle(wired, there) for _ in range(TURNS)), key=lambda one: one.idle_up_s)
-    with running_testbed(wired, congestion="reno") as (up, fleet, controllers):
+    with running_testbed(wired, transport=PACED) as (up, fleet, controllers):
         loop_s = looped(next(iter(controllers.clients.values())), servers)
         controllers.clear_circuits()
         made = at_nic_rate(wired, job, RATE_BPS)

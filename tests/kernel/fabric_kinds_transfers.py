@@ -18,6 +18,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, FlowRecord, PacedFlow, Share, flows
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, EpsKind, Fabric, Region
+from moefabric.core.transport import PACED, TCP
 from moefabric.planner.policy import Policy
 from moefabric.planner.static import STATIC
 from moefabric.runner.ocs_calibration import _fabric_pid
@@ -108,12 +109,8 @@ def _light(case: Case, controllers: Controllers) -> CircuitSet:
 def run_case(case: Case) -> dict[str, Any]:
     """Bring the fabric up, send the flows, and take it down."""
     lay = (lambda controllers: _light(case, controllers)) if case.policy else None
-    congestion = "reno" if case.paced else "cubic"
-    with running_testbed(case.fabric, congestion=congestion, prepare=lay) as (
-        _,
-        fleet,
-        controllers,
-    ):
+    transport = PACED if case.paced else TCP
+    with running_testbed(case.fabric, transport=transport, prepare=lay) as (_, fleet, controllers):
         lit = _light(case, controllers)
         prediction = predict(case.fabric, lit, case.flows)
         paced = [

@@ -1,0 +1,59 @@
+"""Types of values that name a plug-in, for specifications."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+from pydantic.config import JsonDict
+
+from moefabric.config.plugins import (
+    PAYLOAD_TRANSFORMS,
+    PLACEMENTS,
+    POLICIES,
+    TRANSPORTS,
+    built_in_names,
+    load_plugin,
+)
+from moefabric.core.errors import SpecError
+from moefabric.core.transport import Transport
+from moefabric.planner.policy import Policy
+from moefabric.workload.payload import PayloadTransform
+from moefabric.workload.placements import ExpertPlacement
+
+
+def _known(group: str, protocol: type) -> Callable[[str], str]:
+    """Return a validator that refuses a reference to a part that can't be used."""
+
+    def check(reference: str) -> str:
+        try:
+            load_plugin(group, reference, protocol)
+        except SpecError as error:
+            raise ValueError(error.faults[0][1]) from error
+        return reference
+
+    return check
+
+
+def _field(group: str) -> Any:
+    """Return a field whose schema has the built-in names as examples."""
+
+    def add_examples(schema: JsonDict) -> None:
+        schema["examples"] = list(built_in_names(group))
+
+    return Field(min_length=1, json_schema_extra=add_examples)
+
+
+PolicyReference = Annotated[str, _field(POLICIES), AfterValidator(_known(POLICIES, Policy))]
+"""Name of a policy, or `package.module:Name`."""
+TransportReference = Annotated[
+    str, _field(TRANSPORTS), AfterValidator(_known(TRANSPORTS, Transport))
+]
+"""Name of a transport, or `package.module:Name`."""
+PlacementReference = Annotated[
+    str, _field(PLACEMENTS), AfterValidator(_known(PLACEMENTS, ExpertPlacement))
+]
+"""Name of a placement of experts, or `package.module:Name`."""
+PayloadReference = Annotated[
+    str, _field(PAYLOAD_TRANSFORMS), AfterValidator(_known(PAYLOAD_TRANSFORMS, PayloadTransform))
+]
+"""Name of a payload transform, or `package.module:Name`."""

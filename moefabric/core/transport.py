@@ -1,0 +1,55 @@
+"""Transports: how agents' connections carry flows."""
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+SEND_BUFFER_BYTES: Final = 512 * 1024
+"""At least a path's bandwidth-delay product, and little enough that what counts as sent has nearly
+left."""
+
+
+class Transport(Protocol):
+    """What a transport decides about the agents' TCP connections."""
+
+    @property
+    def name(self) -> str:
+        """The name that specifications use."""
+
+    @property
+    def paced(self) -> bool:
+        """Whether flows are paced at the rates of the plan; if not, congestion control sets them.
+
+        Unpaced flows all start at once, and are not held to a plan when a run is judged.
+        """
+
+    @property
+    def congestion_control(self) -> str:
+        """Linux's name of the congestion control (`sysctl net.ipv4.tcp_available_...`)."""
+
+    @property
+    def send_buffer_bytes(self) -> int:
+        """Send buffer of each connection."""
+
+
+@dataclass(frozen=True)
+class TcpTransport:
+    """A transport given by its values."""
+
+    name: str
+    congestion_control: str
+    paced: bool = False
+    send_buffer_bytes: int = SEND_BUFFER_BYTES
+
+
+PACED: Final = TcpTransport("paced", "reno", paced=True)
+"""Flows at the rates of the plan.
+
+A paced flow needs no congestion control, and reno doesn't disturb it: without loss, reno's window
+only grows. With cubic, HyStart ends slow start at the first queue (RFC 9406).
+"""
+TCP: Final = TcpTransport("tcp", "cubic")
+"""Linux's default (RFC 9438)."""
+RENO: Final = TcpTransport("reno", "reno")
+"""Halves its window at a loss (RFC 5681)."""
+BBR: Final = TcpTransport("bbr", "bbr")
+"""Paces each connection by its own estimate of the bottleneck (needs the module tcp_bbr)."""

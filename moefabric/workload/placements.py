@@ -1,0 +1,97 @@
+"""Placements: which rank hosts which expert, chosen from the tokens that experts received."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Tokens = NDArray[np.int64]
+"""Tokens [rank, expert] of one layer."""
+
+
+class ExpertPlacement(Protocol):
+    """Chooses the ranks of a layer's experts. Each rank hosts equally many.
+
+    A placement is pure: equal arguments give equal orders.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that specifications use."""
+
+    def experts_in_order(self, tokens: Tokens, seed: int) -> Sequence[int]:
+        """Return the experts in the order of the ranks that host them.
+
+        Args:
+            tokens: Tokens [rank, expert] that the layer's experts received so far.
+            seed: Seed of random numbers.
+
+        Returns:
+            Each expert once. With k experts a rank, the first k are those of rank 0.
+        """
+
+
+@dataclass(frozen=True)
+class Contiguous:
+    """Experts in the order of their numbers, as Megatron-LM places them."""
+
+    name: str = "contiguous"
+
+    def experts_in_order(self, tokens: Tokens, seed: int) -> Sequence[int]:  # noqa: ARG002
+        """Return the experts in the order of their numbers."""
+        return range(tokens.shape[1])
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """The experts of most tokens first, each to the rank with the least load that has room.
+
+    This is the packing of DeepSeek's EPLB (`balanced_packing`), without copies of experts.
+    """
+
+    name: str = "balanced"
+
+    def experts_in_order(self, tokens: Tokens, seed: int) -> Sequence[int]:  # noqa: ARG002
+        """Return the experts so that ranks compute about equally many tokens."""
+        ranks, experts = tokens.shape
+        room = experts // ranks
+        load = tokens.sum(axis=0).tolist()
+        hosted: list[list[int]] = [[] for _ in range(ranks)]
+        carried = [0] * ranks
+        for expert in sorted(range(experts), key=lambda e: (-load[e], e)):
+            free = (rank for rank in range(ranks) if len(hosted[rank]) < room)
+            rank = min(free, key=lambda r: (carried[r], r))
+            hosted[rank].append(expert)
+            carried[rank] += load[expert]
+        return [expert for experts_of_rank in hosted for expert in experts_of_rank]
+
+
+@dataclass(frozen=True)
+class Random:
+    """Experts in random order, another one for each seed."""
+
+    name: str = "random"
+
+    def experts_in_order(self, tokens: Tokens, seed: int) -> Sequence[int]:
+        """Return the experts in random order."""
+        order: list[int] = np.random.default_rng(seed).permutation(tokens.shape[1]).tolist()
+        return order
+
+
+def expert_order(placement: ExpertPlacement, tokens: Tokens, seed: int) -> tuple[int, ...]:
+    """Return the experts of a layer in the order of their ranks.
+
+    Args:
+        placement: The placement.
+        tokens: Tokens [rank, expert] from which it is chosen.
+        seed: Seed of random numbers.
+
+    Raises:
+        ValueError: If the placement doesn't return each expert once.
+    """
+    order, experts = tuple(map(int, placement.experts_in_order(tokens, seed))), tokens.shape[1]
+    if sorted(order) != list(range(experts)):
+        raise ValueError(f"{placement.name} doesn't return each of {experts} experts once")
+    return order

@@ -1,0 +1,86 @@
+"""Placements, payloads and transports of other modules, named in an experiment."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moefabric.config.loader import load_experiment
+from moefabric.config.ocs_profile import load_profile
+from moefabric.config.plugins import transport_named
+from moefabric.core.errors import SpecError
+from moefabric.core.ocs import DeviceProfile
+from moefabric.core.transport import PACED, TcpTransport
+from moefabric.runner.prediction import predict_experiment
+from tests.support.paths import EXAMPLES
+
+MODULE = """
+from dataclasses import dataclass
+from moefabric.core.ocs import DeviceProfile
+from moefabric.core.transport import TcpTransport
+
+class Reverse:
+    name = "reverse"
+    def experts_in_order(self, tokens, seed):
+        return range(tokens.shape[1])[::-1]
+
+class Twice(Reverse):
+    def experts_in_order(self, tokens, seed):
+        return [0] * tokens.shape[1]
+
+class Tenth:
+    name, encode_s_per_byte, decode_s_per_byte = "tenth", 0.0, 1e-9
+    def token_bytes(self, hidden, plain_bytes):
+        return plain_bytes / 10
+
+GENTLE = TcpTransport("gentle", "reno", send_buffer_bytes=65536)
+SLOW_MIRRORS = DeviceProfile(name="slow-mirrors", ports=8)
+"""
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lab_parts.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+
+
+def predicted(*settings: str) -> dict[str, Any]:
+    path = EXAMPLES / "prototype.yaml"
+    spec = load_experiment(path, settings)
+    fabric: dict[str, Any] = predict_experiment(spec, path.parent)["fabrics"][0]
+    return fabric
+
+
+def test_payload_changes_all_to_alls_and_computation() -> None:
+    plain = predicted()
+    tenth = predicted(
+        "training.dispatch_payload=lab_parts:Tenth", "training.combine_payload=lab_parts:Tenth"
+    )
+    assert tenth["all_to_all_s"] == pytest.approx(plain["all_to_all_s"] / 10, rel=0.02)
+    assert tenth["compute_s"] > plain["compute_s"]
+    fp8 = predicted("training.dispatch_payload=fp8", "training.combine_payload=fp8")
+    assert fp8["all_to_all_s"] == pytest.approx(plain["all_to_all_s"] * 4224 / 8192, rel=0.02)
+
+
+def test_placement_changes_which_servers_owe_each_other() -> None:
+    times = {
+        name: predicted(f"gating.placement={name}")["all_to_all_s"]
+        for name in ("contiguous", "random", "lab_parts:Reverse")
+    }
+    assert len(set(times.values())) == 3
+    with pytest.raises(SpecError, match=r"gating.placement: reverse doesn't return each of 8"):
+        predicted("gating.placement=lab_parts:Twice")
+
+
+def test_transport_of_another_module_is_taken() -> None:
+    assert transport_named("paced") is PACED
+    gentle = transport_named("lab_parts:GENTLE")
+    assert gentle == TcpTransport("gentle", "reno", send_buffer_bytes=65536)
+    with pytest.raises(SpecError, match=r"transport: 'quic' is not one of bbr, paced, reno, tcp"):
+        load_experiment(EXAMPLES / "prototype.yaml", ["transport=quic"])
+
+
+def test_profile_of_another_module_is_taken() -> None:
+    assert load_profile("lab_parts:SLOW_MIRRORS") == DeviceProfile(name="slow-mirrors", ports=8)
+    with pytest.raises(SpecError, match="'lab_parts:GENTLE' is a TcpTransport; a DeviceProfile is"):
+        load_profile("lab_parts:GENTLE")
