@@ -7,10 +7,11 @@ import pytest
 
 from moefabric.core.demand import Placement
 from moefabric.workload.iteration import Collective, Compute, Layer, iteration_operations, moe_layer
-from moefabric.workload.model import MODELS, Training
+from moefabric.config.model import preset
+from moefabric.workload.model import Training
 from moefabric.workload.payload import Fp8, Payloads, Plain
 
-MIXTRAL, DEEPSEEK = replace(MODELS["mixtral-8x7b"], layers=2), MODELS["deepseek-r1"]
+MIXTRAL, DEEPSEEK = replace(preset("mixtral-8x7b"), layers=2), preset("deepseek-r1")
 TRAINING = Training(8, 4, 4096, 8, 312e12, 0.4)
 PLACEMENT = Placement(("s0", "s1", "s2", "s3"), 8, 8)
 GATING = np.ones((8, 8))
