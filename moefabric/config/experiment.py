@@ -12,11 +12,7 @@ from moefabric.config.gating import GatingSpec
 from moefabric.config.model import ModelSpec
 from moefabric.config.plugins import PAYLOAD_TRANSFORMS, load_plugin, transport_named
 from moefabric.config.policies import patch_panel_policies, policy_named
-from moefabric.config.references import (
-    PayloadReference,
-    PolicyReference,
-    TransportReference,
-)
+from moefabric.config.references import PayloadReference, PolicyReference, TransportReference
 from moefabric.config.section import (
     Document,
     DurationNs,

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from moefabric.config.model import preset
 from moefabric.core.demand import Placement
 from moefabric.workload.iteration import Collective, Compute, Layer, iteration_operations, moe_layer
-from moefabric.config.model import preset
 from moefabric.workload.model import Training
 from moefabric.workload.payload import Fp8, Payloads, Plain
 
