@@ -303,3 +303,5 @@ class OutgoingConnection(DataConnection):
         else:
             send.last_ns = NOW()
             self.unacknowledged.append(self.queue.popleft())
+            if isinstance(send, MessageSend):
+                send.end()  # its bytes are the kernel's; its receiver reports what goes wrong

@@ -181,7 +181,7 @@ def _line(perf: "Perf", row: "PerfRow") -> str:
             "N/A" if row.wrong is None else str(row.wrong),
             f"{row.model_us:.1f}",
             f"{row.bound_us:.1f}",
-            f"{100 * row.error:+.1f}",
+            "N/A" if kind == "barrier" else f"{100 * row.error:+.1f}",
         )
     )
 

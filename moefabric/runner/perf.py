@@ -17,12 +17,12 @@ import numpy as np
 
 from moefabric.config.plugins import SCHEDULES, load_plugin
 from moefabric.core.errors import SpecError
-from moefabric.core.topology import Fabric
 from moefabric.runner.placed_programs import PathChoice, PlacedProgram, ProgramScale, RankPlacement
 from moefabric.runner.programs import ProgramFabric, ProgramResult, server_demand
 from moefabric.runner.scaling import shortest_wall_s
 from moefabric.simulator.fluid import goodput_share
 from moefabric.workload.collectives.built_in import DEFAULTS
+from moefabric.workload.collectives.costs import bus_factor, port_bytes
 from moefabric.workload.collectives.program import Program
 from moefabric.workload.collectives.schedule import Call, CollectiveSchedule, schedule_call
 from moefabric.workload.execution_graph import CollectiveKind
@@ -59,45 +59,6 @@ ELEMENT: Final = 4
 """Bytes of a number; they are added as uint32, so that every bit can be verified."""
 MOST_MEMORY: Final = 2_000_000_000
 """Bytes of all buffers together above which the byte scale is increased."""
-
-
-def busbw_factor(kind: PerfKind, ranks: int) -> float:
-    """Return the ratio of bus bandwidth to algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
-    if kind == "allreduce":
-        return 2 * (ranks - 1) / ranks
-    if kind in {"reducescatter", "allgather", "alltoall", "alltoallv"}:
-        return (ranks - 1) / ranks
-    return 1.0
-
-
-def bound_s(
-    kind: PerfKind, size: float, fabric: Fabric, placement: RankPlacement, nics: int
-) -> float:
-    """Return a time below which no schedule ends on these servers' NICs, in model seconds.
-
-    It is the time that the least bytes which must leave or enter a server take over all of its
-    NICs. An all-to-all-v by a matrix has a larger bound if a server has more than its share.
-
-    Args:
-        kind: The collective.
-        size: S in bytes.
-        fabric: The fabric.
-        placement: Where ranks are.
-        nics: NICs of a server that may be used.
-    """
-    ranks, servers = len(placement.servers), len(set(placement.servers))
-    each = ranks // servers
-    if servers < 2 or kind == "barrier":
-        return 0.0
-    by_kind = {
-        "allreduce": 2 * size * (servers - 1) / servers,
-        "allgather": size * (servers - 1) / servers,
-        "reducescatter": size * (servers - 1) / servers,
-        "alltoall": size * each * (ranks - each) / ranks,
-        "alltoallv": size * each * (ranks - each) / ranks,
-    }
-    rate_bps = nics * fabric.nic_rate_bps * goodput_share(fabric.mtu)
-    return 8 * by_kind.get(kind, size) / rate_bps
 
 
 def perf_call(
@@ -170,7 +131,7 @@ class PerfRow:
         algbw_gbs: Algorithm bandwidth in GB/s, 1e9 bytes each.
         busbw_gbs: Bus bandwidth in GB/s.
         wrong: Wrong numbers of all ranks after the last iteration; None if not verified.
-        bound_us: Port bound (`bound_s`).
+        bound_us: Time of the busiest server's bytes over its NICs, whatever the schedule.
         model_us: The event simulation of the same steps on the same paths.
         median_us: Median duration of an iteration.
         min_us: Least duration.
@@ -315,11 +276,23 @@ class Perf:
             tuple(rows),
         )
 
-    def bound_s(self, size: float) -> float:
-        """Return the port bound of a size, on the NICs that may be used."""
+    def bound_s(self, call: Call, factor: float) -> float:
+        """Return the time that the busiest server's NICs need at least, in model seconds.
+
+        Args:
+            call: The collective.
+            factor: Bytes of the model for each of its bytes.
+        """
         fabric = self.fabric
         nics = fabric.electrical + (fabric.optical if self.options.via != "eps" else 0)
-        return bound_s(self.options.kind, size, fabric, self.placement, nics)
+        server_bps = nics * fabric.nic_rate_bps * goodput_share(fabric.mtu)
+        return 8 * factor * port_bytes(call, self.placement.server_numbers) / server_bps
+
+    def call(self, size: int) -> Call:
+        """Return the collective of a size in bytes."""
+        options, ranks = self.options, len(self.placement.servers)
+        servers = self.placement.server_numbers
+        return perf_call(options.kind, size, ranks, servers, options.weights, options.root)
 
     def emulated_size(self, size: int) -> int:
         """Return the bytes that stand for a size: as many as take long enough to be measured.
@@ -329,8 +302,7 @@ class Perf:
         """
         ranks, scale = len(self.placement.servers), self.fabric.scale
         servers = len(set(self.placement.servers))
-        bound = self.bound_s(size)
-        wall_s = bound * scale.bytes * scale.dilation
+        wall_s = self.bound_s(self.call(size), 1.0) * scale.bytes * scale.dilation
         factor = max(1.0, wall_s / shortest_wall_s(servers, os.cpu_count() or 1))
         factor = max(factor, size * 2.0 * ranks / MOST_MEMORY)
         least = ELEMENT * ranks
@@ -338,14 +310,7 @@ class Perf:
 
     def placed(self, size: int, emulated: int, paths: PathChoice) -> PlacedProgram:
         """Return the program of a size on its paths."""
-        call = perf_call(
-            self.options.kind,
-            emulated,
-            len(self.placement.servers),
-            self.placement.server_numbers,
-            self.options.weights,
-            self.options.root,
-        )
+        call = self.call(emulated)
         program = Program.of_call(call, schedule_call(self.algorithm, call))
         factor = size / emulated if size else 1.0
         return PlacedProgram(program, paths, ProgramScale.on(self.fabric.scale, factor))
@@ -360,6 +325,7 @@ class Perf:
 
     def _row(self, size: int, placed: PlacedProgram, result: ProgramResult) -> PerfRow:
         kind, ranks = self.options.kind, len(self.placement.servers)
+        call = placed.program.calls[0].call
         mean_s = result.mean_s
         algbw = size / mean_s / 1e9 if mean_s else 0.0
         per_peer = kind in {"alltoall", "alltoallv", "allgather", "reducescatter"}
@@ -369,9 +335,9 @@ class Perf:
             size // ELEMENT // (ranks if per_peer else 1),
             1e6 * mean_s,
             algbw,
-            algbw * busbw_factor(kind, ranks),
+            algbw * bus_factor(call),
             None if result.wrong is None else sum(result.wrong),
-            1e6 * self.bound_s(size),
+            1e6 * self.bound_s(call, placed.scale.bytes),
             1e6 * result.predicted_s,
             1e6 * median(result.seconds),
             1e6 * min(result.seconds),

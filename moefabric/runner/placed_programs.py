@@ -3,12 +3,13 @@
 A program's sizes are those that agents really send; `ProgramScale` says what they stand for.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
-from math import ceil
+from math import ceil, inf
 from typing import Any, Final, Self
 
 from moefabric.core.circuits import CircuitSet
@@ -18,9 +19,9 @@ from moefabric.core.paths import eps_paths
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.runner.flow_pacing import pace_bps
-from moefabric.simulator.event_simulation import Step, StepTimes, simulate
+from moefabric.simulator.event_simulation import Step, simulate
 from moefabric.simulator.fair_sharing import Stream
-from moefabric.simulator.fluid import Link, goodput_bps, route
+from moefabric.simulator.fluid import Link, Route, goodput_bps, route
 from moefabric.workload.collectives.program import Program, ProgramStep
 from moefabric.workload.collectives.schedule import (
     REDUCTIONS,
@@ -30,13 +31,12 @@ from moefabric.workload.collectives.schedule import (
     Via,
     buffer_sizes,
 )
+from moefabric.workload.collectives.timing import DEFAULT_NVSWITCH_BPS
 
 Json = dict[str, Any]
 Connection = tuple[str, str, str]
 """Sender, receiver and path."""
 
-NVSWITCH_BPS: Final = 3.6e12
-"""Rate of a GPU's NVSwitch port in each direction: NVLink 4, 900 GB/s in both together."""
 LEAST_PART: Final = 16 * 1024
 """Emulated bytes below which a message isn't divided among more paths."""
 _STRIDE: Final = 7919
@@ -181,6 +181,7 @@ class PlacedProgram:
     Attributes:
         steps: The steps of each rank.
         parts: The parts of each transfer.
+        early: Transfers that may arrive before their receiver's step could start.
         ends: Source and target rank of each transfer.
     """
 
@@ -189,13 +190,14 @@ class PlacedProgram:
         program: Program,
         paths: PathChoice,
         scale: ProgramScale,
-        nvswitch_bps: float = NVSWITCH_BPS,
+        nvswitch_bps: float = DEFAULT_NVSWITCH_BPS,
     ) -> None:
         self.program, self.paths, self.scale = program, paths, scale
         self.fabric, self.placement = paths.fabric, paths.placement
         self.nvswitch_bps = nvswitch_bps
         self.steps = [tuple(program.steps(rank)) for rank in range(program.ranks)]
         self.parts: dict[int, tuple[Part, ...]] = {}
+        self.early = {t for steps in self.steps for t in _into_untouched_places(steps)}
         self.ends: dict[int, tuple[int, int]] = {}
         chosen: dict[tuple[int, int, Via], list[tuple[str, float]]] = {}
         count = 0
@@ -228,6 +230,22 @@ class PlacedProgram:
                     sizes[self._server(source), self._server(target), part.path] += part.size
         return dict(sizes)
 
+    @cached_property
+    def fluid_s(self) -> float | None:
+        """Model seconds in which the fullest link carries all bytes; None if steps wait."""
+        if any(step.after and step.kind != "compute" for own in self.steps for step in own):
+            return None
+        load: defaultdict[Link, float] = defaultdict(float)
+        for connection, size in self.connections.items():
+            for link in self.route(connection):
+                load[link] += 8 * size * self.scale.bytes / goodput_bps(self.fabric, link)
+        return max(load.values(), default=0.0)
+
+    def route(self, connection: Connection) -> Route:
+        """Return the links of a connection."""
+        src, dst, path = connection
+        return route(self.fabric, self.paths.circuits, Flow(src, dst, path, 1.0))
+
     @property
     def memory(self) -> int:
         """Bytes of the buffers of all ranks."""
@@ -235,29 +253,20 @@ class PlacedProgram:
 
     # --- model ------------------------------------------------------------------------------------
 
-    @cached_property
-    def model(self) -> "ProgramModel":
-        """The simulation of all steps, in model seconds."""
-        return ProgramModel(self)
-
     def paces(self, *, greedy: bool = False) -> dict[Connection, float | None]:
         """Return the pace of each connection in wall bits per second; None for unlimited.
 
-        A connection is as fast as its messages are in the model, on average over the time in which
-        it is in use there.
+        If no step waits for another, all connections end together when the fullest link has
+        carried its bytes. Otherwise nothing is paced.
         """
         paces: dict[Connection, float | None] = dict.fromkeys(self.connections)
-        if greedy:
+        if greedy or not self.fluid_s:
             return paces
-        in_use = self.model.in_use()
-        for connection, size in self.connections.items():
-            src, dst, path = connection
-            links = route(self.fabric, self.paths.circuits, Flow(src, dst, path, size))
-            full_bps = min(goodput_bps(self.fabric, link) for link in links)
-            seconds = in_use[connection]
-            if 8 * size * self.scale.bytes < _FULL * full_bps * seconds:
-                paces[connection] = pace_bps(self.fabric, size, seconds * self.scale.dilation)
-        return paces
+        wall_s = self.fluid_s * self.scale.dilation
+        return {
+            connection: pace_bps(self.fabric, size, wall_s)
+            for connection, size in self.connections.items()
+        }
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -266,21 +275,13 @@ class PlacedProgram:
     ) -> dict[str, list[Json]]:
         """Return the ranks of each server, as its agent loads them."""
         paces = self.paces() if paces is None else paces
-        granted = {
-            step.transfer
-            for steps in self.steps
-            for step in steps
-            if step.kind in {"receive", "receive_add"} and not step.after
-        }
         by_server: dict[str, list[Json]] = {}
         for rank in range(self.program.ranks):
-            request = self._rank_request(rank, granted, paces)
+            request = self._rank_request(rank, paces)
             by_server.setdefault(self._server(rank), []).append(request)
         return by_server
 
-    def _rank_request(
-        self, rank: int, granted: set[int], paces: Mapping[Connection, float | None]
-    ) -> Json:
+    def _rank_request(self, rank: int, paces: Mapping[Connection, float | None]) -> Json:
         buffers: dict[tuple[int, BufferName], int] = {}
         sizes: list[int] = []
         inputs: list[Json] = []
@@ -328,7 +329,7 @@ class PlacedProgram:
                 common |= place(step, step.extent)
                 common["element"] = self.program.calls[step.call].call.element
                 common["peer"] = self._server(step.peer)
-                common["granted"] = step.transfer in granted
+                common["granted"] = step.transfer in self.early
                 steps += [
                     {**common, **self._part_request(rank, step, part, paces)}
                     for part in self.parts[step.transfer]
@@ -363,74 +364,85 @@ class PlacedProgram:
         return self.placement.servers[rank]
 
 
+_Key = tuple[str, int, int]
+"""Something that is simulated: a `step` of a rank, or a `part` of a transfer."""
+
+
 class ProgramModel:
     """The event simulation of a program: max-min fair links, dependencies, NVSwitch ports.
+
+    Messages of a connection follow one another. Connections that are paced keep to their pace.
+
+    Args:
+        placed: The program.
+        greedy: Whether no connection is paced.
 
     Attributes:
         seconds: Model seconds until the last step has ended.
         rank_ends_s: When the last step of each rank ends.
     """
 
-    def __init__(self, placed: PlacedProgram) -> None:
+    def __init__(self, placed: PlacedProgram, *, greedy: bool = False) -> None:
         self._placed = placed
-        keys: list[list[tuple[int, int]]] = [
-            [(-1, s.transfer) if s.transfer >= 0 else (rank, s.number) for s in steps]
+        self._fluid_s = None if greedy else placed.fluid_s
+        receives = {
+            step.transfer: [("step", rank, other) for other in step.after]
             for rank, steps in enumerate(placed.steps)
-        ]
-        waits: dict[tuple[int, int], dict[tuple[int, int], None]] = {}
-        work: dict[tuple[int, int], ProgramStep] = {}
+            for step in steps
+            if step.kind in {"receive", "receive_add"} and step.transfer not in placed.early
+        }
+        waits: dict[_Key, list[_Key]] = {}
+        steps_of: dict[_Key, Step] = {}
         for rank, steps in enumerate(placed.steps):
-            for step, key in zip(steps, keys[rank], strict=True):
-                waits.setdefault(key, {}).update((keys[rank][other], None) for other in step.after)
-                work.setdefault(key, step)
-        positions: dict[tuple[int, int], int] = {}
+            for step in steps:
+                key = ("step", rank, step.number)
+                waits[key] = [("step", rank, other) for other in step.after]
+                steps_of[key] = Step(seconds=step.duration_s)
+                if step.transfer < 0:
+                    continue
+                parts = placed.parts[step.transfer]
+                keys: list[_Key] = [("part", step.transfer, part.number) for part in parts]
+                if step.kind == "send":
+                    for part, part_key in zip(parts, keys, strict=True):
+                        waits[part_key] = waits[key] + receives.get(step.transfer, [])
+                        steps_of[part_key] = self._part_step(step.transfer, part)
+                waits[key] = waits[key] + keys
+        positions: dict[_Key, int] = {}
         simulated: list[Step] = []
         for key in _in_order(waits):
             positions[key] = len(simulated)
-            after = tuple(positions[other] for other in waits[key])
-            streams = tuple(self._streams(key[1])) if key[0] < 0 else ()
-            simulated.append(Step(after, work[key].duration_s, streams))
+            after = tuple(sorted({positions[other] for other in waits[key]}))
+            simulated.append(replace(steps_of[key], after=after))
         links = {
             link: placed.nvswitch_bps if _NVSWITCH in link else goodput_bps(placed.fabric, link)
             for step in simulated
             for stream in step.streams
             for link in stream.links
         }
-        self._times: dict[tuple[int, int], StepTimes] = dict(
-            zip(positions, simulate(simulated, links), strict=True)
-        )
+        times = simulate(simulated, links)
         self.rank_ends_s = [
-            max((self._times[key].end_s for key in own), default=0.0) for own in keys
+            max((times[positions["step", rank, step.number]].end_s for step in steps), default=0.0)
+            for rank, steps in enumerate(placed.steps)
         ]
         self.seconds = max(self.rank_ends_s)
 
-    def in_use(self) -> dict[Connection, float]:
-        """Return for how many seconds each connection has bytes to carry."""
-        placed = self._placed
-        spans: defaultdict[Connection, list[tuple[float, float]]] = defaultdict(list)
-        for transfer, (source, target) in placed.ends.items():
-            ends = placed.placement.servers[source], placed.placement.servers[target]
-            times = self._times[-1, transfer]
-            for part, end_s in zip(placed.parts[transfer], times.stream_ends_s, strict=True):
-                spans[(*ends, part.path)].append((times.start_s, end_s))
-        return {connection: _union(own) for connection, own in spans.items()}
-
-    def _streams(self, transfer: int) -> Iterator[Stream]:
+    def _part_step(self, transfer: int, part: Part) -> Step:
         placed = self._placed
         source, target = placed.ends[transfer]
-        src, dst = placed.placement.servers[source], placed.placement.servers[target]
-        for part in placed.parts[transfer]:
-            size = part.size * placed.scale.bytes
-            links: tuple[Link, ...] = ((f"gpu{source}", _NVSWITCH), (_NVSWITCH, f"gpu{target}"))
-            if part.path:
-                flow = Flow(src, dst, part.path, size)
-                links = route(placed.fabric, placed.paths.circuits, flow)
-            yield Stream(size, links)
+        size = part.size * placed.scale.bytes
+        if not part.path:
+            links: Route = ((f"gpu{source}", _NVSWITCH), (_NVSWITCH, f"gpu{target}"))
+            return Step(streams=(Stream(size, links),), lane=("gpu", source))
+        servers = placed.placement.servers
+        connection = servers[source], servers[target], part.path
+        pace_bps = inf
+        if self._fluid_s:
+            pace_bps = 8 * placed.connections[connection] * placed.scale.bytes / self._fluid_s
+        streams = (Stream(size, placed.route(connection), pace_bps),)
+        return Step(streams=streams, lane=connection)
 
 
 _NVSWITCH: Final = "nvswitch"
-_FULL: Final = 0.97
-"""Part of a link's rate from which on a connection isn't paced."""
 
 Terms = list[tuple[int, int]]
 """Ranks whose patterns are added, each with an offset in its pattern."""
@@ -507,20 +519,37 @@ def _cut(
     ]
 
 
-def _union(spans: list[tuple[float, float]]) -> float:
-    """Return the length of the union of intervals."""
-    total, reached = 0.0, float("-inf")
-    for start, end in sorted(spans):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return total
+def _into_untouched_places(steps: Sequence[ProgramStep]) -> Iterator[int]:
+    """Yield the transfers that a rank receives into bytes that no earlier step reads or writes."""
+    touched: defaultdict[tuple[int, BufferName], list[tuple[int, int]]] = defaultdict(list)
+    for step in steps:
+        for extent in (step.extent, step.source):
+            if extent is None:
+                continue
+            spans = touched[step.call, extent.buffer]
+            place = bisect_left(spans, (extent.offset, -1))
+            before = place > 0 and spans[place - 1][1] > extent.offset
+            if before or (place < len(spans) and spans[place][0] < extent.end):
+                _merge(spans, extent)
+            else:
+                spans.insert(place, (extent.offset, extent.end))
+                if step.kind in {"receive", "receive_add"}:
+                    yield step.transfer
 
 
-def _in_order(
-    waits: Mapping[tuple[int, int], Mapping[tuple[int, int], None]],
-) -> Iterator[tuple[int, int]]:
+def _merge(spans: list[tuple[int, int]], extent: Extent) -> None:
+    """Add a range to sorted spans that it overlaps."""
+    first = max(0, bisect_left(spans, (extent.offset, -1)) - 1)
+    if spans[first][1] <= extent.offset:
+        first += 1
+    last = bisect_left(spans, (extent.end, -1))
+    start, end = min(spans[first][0], extent.offset), max(spans[last - 1][1], extent.end)
+    spans[first:last] = [(start, end)]
+
+
+def _in_order(waits: Mapping[_Key, Sequence[_Key]]) -> Iterator[_Key]:
     """Yield keys so that each follows those that it waits for."""
-    followers: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    followers: defaultdict[_Key, list[_Key]] = defaultdict(list)
     left = {key: len(before) for key, before in waits.items()}
     for key, before in waits.items():
         for other in before:

@@ -24,7 +24,13 @@ from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.emulator.fabric import lifecycle, run_directories
 from moefabric.runner.flow_pacing import merge_circuits
-from moefabric.runner.placed_programs import Connection, PathChoice, PlacedProgram, RankPlacement
+from moefabric.runner.placed_programs import (
+    Connection,
+    PathChoice,
+    PlacedProgram,
+    ProgramModel,
+    RankPlacement,
+)
 from moefabric.runner.testbed import (
     CONNECT_S,
     CONNECT_SERVER_S,
@@ -161,7 +167,7 @@ class ProgramFabric:
             AgentError: If a step fails, or the program needs more memory than is free.
         """
         self.connect(placed.connections)
-        model, dilation = placed.model, placed.scale.dilation
+        model, dilation = ProgramModel(placed, greedy=greedy), placed.scale.dilation
         deadline_s = 10 * model.seconds * dilation + RUN_SLACK_S
         times: list[ProgramTimes] = []
         delay_ns = 0

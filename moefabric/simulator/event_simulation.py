@@ -16,8 +16,8 @@ a TCP connection.
 """
 
 import heapq
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import pairwise
@@ -38,12 +38,15 @@ class Step:
         seconds: Its least duration.
         streams: Its bytes; it lasts until all of them have arrived.
         not_before_s: Earliest start, in seconds from the beginning.
+        lane: Steps of one lane run one at a time, in the order in which they could start, as
+            messages on a connection do. None: none waits for others besides `after`.
     """
 
     after: tuple[int, ...] = ()
     seconds: float = 0.0
     streams: tuple[Stream, ...] = ()
     not_before_s: float = 0.0
+    lane: Hashable = None
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,8 @@ class _Simulation:
         self.events: list[tuple[float, int, int, _Event]] = []
         """(instant, order among equal instants, step or stream, event), as a heap."""
         self.scheduled = 0
+        self.lanes: dict[Hashable, deque[int]] = {}
+        """The step of each busy lane, and after it those that wait for the lane."""
 
     def run(self) -> list[StepTimes]:
         for number, waits in enumerate(self.waits):
@@ -192,7 +197,7 @@ class _Simulation:
     def _handle(self, number: int, event: _Event, now: float) -> None:
         match event:
             case _Event.START:
-                self._start(number, now)
+                self._enter(number, now)
             case _Event.SECONDS:
                 self._end_part(number, now)
             case _Event.STREAM:
@@ -202,6 +207,28 @@ class _Simulation:
 
     def _release(self, number: int, now: float) -> None:
         self._schedule(max(now, self.steps[number].not_before_s), number, _Event.START)
+
+    def _enter(self, number: int, now: float) -> None:
+        """Start a step, or let it wait for its lane."""
+        lane = self.steps[number].lane
+        if lane is None:
+            self._start(number, now)
+            return
+        waiting = self.lanes.setdefault(lane, deque())
+        waiting.append(number)
+        if len(waiting) == 1:
+            self._start(number, now)
+
+    def _leave(self, number: int, now: float) -> None:
+        """Start the next step of an ended step's lane."""
+        lane = self.steps[number].lane
+        if lane is not None:
+            waiting = self.lanes[lane]
+            waiting.popleft()
+            if waiting:
+                self._start(waiting[0], now)
+            else:
+                del self.lanes[lane]
 
     def _start(self, number: int, now: float) -> None:
         self.start_s[number] = now
@@ -232,6 +259,7 @@ class _Simulation:
         if self.parts[number]:
             return
         self.end_s[number] = now
+        self._leave(number, now)
         for follower in self.followers[number]:
             self.waits[follower] -= 1
             if not self.waits[follower]:
