@@ -30,6 +30,7 @@ _SECONDS: Final = "duration_s"
 _DEFAULT: Final = "0"
 """PyTorch's name of the group of all ranks."""
 _NO_TIMES: Final = "the trace has no times: computation takes none"
+_SILENT: Final = "a rank has no calls of communication (record_param_comms): it does nothing"
 
 
 class PytorchExecutionReader:
@@ -76,8 +77,8 @@ def _graph(
             nodes[number] = timed_nodes(calls, read_profile(profiles[number]))
         else:
             nodes[number] = ordered_nodes(calls)
-            timed = any(call.node.duration_s for call in calls)
-            notes.append("" if timed else _NO_TIMES)
+            if not any(call.node.duration_s for call in calls):
+                notes.append(_NO_TIMES if calls else _SILENT)
     if world > len(ranks):
         try:
             nodes, note = same_for_all(nodes, world)
@@ -86,7 +87,7 @@ def _graph(
             raise TraceError(path, "", f"{fault}: the files of all ranks are needed") from error
         notes.append(note)
     named = {names[name]: of for name, of in groups.items() if names[name] != WORLD}
-    return ExecutionGraph(nodes, named, path.name, tuple(dict.fromkeys(filter(None, notes))))
+    return ExecutionGraph(nodes, named, path.name, tuple(dict.fromkeys(notes)))
 
 
 def _renamed(

@@ -210,6 +210,12 @@ def test_faults_of_nodes_have_the_place(tmp_path: Path, node: object, message: s
         read_trace(file)
 
 
+def test_a_trace_without_communication_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps(NO_COMMUNICATION))
+    assert any("no calls of communication" in note for note in graph_of(file).notes)
+
+
 def test_rows_of_splits_are_turned_into_bytes(tmp_path: Path) -> None:
     file = tmp_path / "t.json"
     node = call(TENSOR, 1, ["0", ""], 0, "all_to_allv", [3, 1], [2, 2])
