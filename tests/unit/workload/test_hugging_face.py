@@ -152,6 +152,19 @@ def test_windows_of_layers() -> None:
     assert scout.attended_tokens(20480) == 0.75 * chunked + 0.25 * 10240
 
 
+def test_windows_alternate_in_gpt_oss_if_not_given() -> None:
+    attention = read("gpt-oss-20b", layer_types=None, num_hidden_layers=3).attention
+    assert isinstance(attention, GroupedAttention)
+    assert attention.window_share == 2 / 3
+
+
+def test_embeddings_of_llama_are_tied_in_either_part() -> None:
+    text = CONFIGURATIONS["llama4-scout"]["text_config"]
+    assert read("llama4-scout", tie_word_embeddings=True).tied_embeddings
+    assert read("llama4-scout", text_config=text | {"tie_word_embeddings": True}).tied_embeddings
+    assert not read("llama4-scout").tied_embeddings
+
+
 def test_sliding_windows_of_qwen_start_at_a_layer() -> None:
     window = read("qwen1.5-moe-a2.7b", use_sliding_window=True, sliding_window=1024).attention
     assert isinstance(window, GroupedAttention)
@@ -165,7 +178,7 @@ def test_sliding_windows_of_qwen_start_at_a_layer() -> None:
         ({}, 48, 0),
         ({"mlp_only_layers": [0, 1, 47]}, 45, 3),
         ({"decoder_sparse_step": 2}, 24, 24),
-        ({"decoder_sparse_step": 2, "mlp_only_layers": [0, 1]}, 23, 25),
+        ({"decoder_sparse_step": 2, "mlp_only_layers": [0, 2, 3]}, 23, 25),
     ],
 )
 def test_layers_without_experts_of_qwen(changes: dict[str, Any], moe: int, dense: int) -> None:
@@ -218,6 +231,7 @@ def read_or_fault(document: dict[str, Any], name: str) -> Model | SpecError:
     ("name", "changes", "fault"),
     [
         ("mixtral-8x7b", {"hidden_act": "gelu"}, "hidden_act: 'gelu' is not modelled"),
+        ("qwen3-30b-a3b", {"mlp_bias": True}, "mlp_bias: True is not modelled"),
         ("mixtral-8x7b", {"num_attention_heads": 30}, "head_dim: is missing: 30 heads"),
         ("mixtral-8x7b", {"num_experts_per_tok": 9}, "top_k: 9 experts of a token"),
         ("mixtral-8x7b", {"num_local_experts": True}, "num_local_experts: a whole number"),
