@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from moefabric.api.fabric import EmulatedFabric, load_fabric
     from moefabric.api.lab import Lab
     from moefabric.api.result import Result
+    from moefabric.api.runs import Runs
     from moefabric.config.model import load_model
     from moefabric.config.policies import policy_named
     from moefabric.core.circuits import Circuit, CircuitSet, Transition
@@ -74,8 +75,8 @@ __all__ = [
     "Experiment", "Fabric", "FabricError", "Flow", "GatingTrace", "GroupedAttention", "Lab",
     "LatentAttention", "Layer", "Model", "ModelSummary", "MoefabricError", "Nic", "Ocs",
     "PairOrderPolicy", "Placement", "Plan", "Policy", "PolicyTraits", "Prediction", "Region",
-    "Result", "Scale", "Share", "SpecError", "Split", "Step", "StepTimes", "Stream", "Training",
-    "Transition", "UnsupportedError", "bound_s", "check_policy", "flows", "inventory",
+    "Result", "Runs", "Scale", "Share", "SpecError", "Split", "Step", "StepTimes", "Stream",
+    "Training", "Transition", "UnsupportedError", "bound_s", "check_policy", "flows", "inventory",
     "load_fabric", "load_model", "moe_layer", "network_usd", "plan", "policy_named", "predict",
     "read_gating", "route", "simulate", "simulate_streams",
 ]  # fmt: skip
@@ -86,6 +87,7 @@ _MODULES = {
     "api.lab": ("Lab",),
     "api.result": ("Result",),
     "config.model": ("load_model",),
+    "api.runs": ("Runs",),
     "config.policies": ("policy_named",),
     "core.circuits": ("Circuit", "CircuitSet", "Transition"),
     "core.demand": ("DemandMatrix", "Placement"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from moefabric.core.errors import SpecError
 from moefabric.report.pictures import Picture, picture
+from moefabric.report.run_changes import THRESHOLD, RunChanges, run_changes
 from moefabric.report.summary import FabricSummary, summaries
 from moefabric.runner.result_model import (
     ExperimentPrediction,
@@ -95,6 +96,18 @@ class Result(RunResult):
         from moefabric.api.frames import run_frame
 
         return run_frame(self, kind)
+
+    def compare(self, *earlier: RunResult, threshold: float = THRESHOLD) -> RunChanges:
+        """Return what changed from an earlier run to this one, fabric by fabric.
+
+        Args:
+            *earlier: A run, or several runs of the same thing, which show how much runs differ.
+            threshold: Change that is no regression yet: part of a time, points of a share.
+
+        Raises:
+            SpecError: If there is no earlier run, or no fabric is in all of them.
+        """
+        return run_changes(earlier, self, threshold)
 
     def table(self, width: int = 120) -> str:
         """Return the tables of `moefabric run` as text of at most `width` columns."""

@@ -1,7 +1,7 @@
 """The command `moefabric`.
 
 Exit status: 0 success, 1 an error that is reported in one line, 2 wrong usage, 3 an invalid
-verdict.
+verdict, 4 a regression (`compare`).
 """
 
 import sys
@@ -11,6 +11,7 @@ import click
 
 from moefabric.cli import (
     calibrate,
+    compare,
     cost,
     doctor,
     fabric,
@@ -71,8 +72,7 @@ def main() -> None:
 for _command in (
     run.run, run.predict, report.report, plan.plan, policy.policy, cost.cost, paper.paper,
     doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.exec_, fabric.light,
-    fabric.capture, perf.perf, fault.fault, ocs.events, ocs.ocs, calibrate.calibrate,
-    schema.schema,
-    model.model, oracle.oracle, trace.trace, frontier.frontier,
+    fabric.capture, perf.perf, fault.fault, ocs.events, ocs.ocs, calibrate.calibrate, schema.schema,
+    model.model, oracle.oracle, trace.trace, frontier.frontier, compare.compare,
 ):  # fmt: skip
     main.add_command(_command)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from moefabric.runner.progress import PlainProgressReporter, ProgressReporter
@@ -75,4 +75,9 @@ def print_tables(run: "RunResult") -> None:
     """Print the tables of a run."""
     from moefabric.report.table import table
 
-    Console().print(table(run))
+    print_renderable(table(run))
+
+
+def print_renderable(renderable: RenderableType) -> None:
+    """Print a table in the width of the terminal."""
+    Console().print(renderable)

@@ -79,8 +79,8 @@ def page_style() -> Markup:
 
 
 @cache
-def page_template(package: str) -> Template:
-    """Return the template `page.html.j2` of a package."""
+def page_template(package: str, name: str = "page.html.j2") -> Template:
+    """Return a template of a package."""
     environment = Environment(
         loader=PackageLoader(package, ""),
         autoescape=True,
@@ -88,7 +88,7 @@ def page_template(package: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html.j2")
+    return environment.get_template(name)
 
 
 def _settings(manifest: Manifest, fabrics: Sequence[FabricSummary]) -> Iterator[tuple[str, str]]:

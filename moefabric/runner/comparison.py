@@ -41,11 +41,11 @@ def with_ratios(results: Sequence[result_model.FabricResult]) -> list[result_mod
     def median_ratio(
         result: result_model.FabricResult, seconds: Callable[[CollectiveResult], float]
     ) -> float | None:
-        base_s = {_identity(c): seconds(c) for c in base.collectives if _undisturbed(c)}
+        base_s = {collective_key(c): seconds(c) for c in base.collectives if _undisturbed(c)}
         ratios = [
-            seconds(c) / base_s[_identity(c)]
+            seconds(c) / base_s[collective_key(c)]
             for c in result.collectives
-            if _undisturbed(c) and _identity(c) in base_s
+            if _undisturbed(c) and collective_key(c) in base_s
         ]
         return float(np.median(ratios)) if ratios else None
 
@@ -66,8 +66,8 @@ def _undisturbed(collective: CollectiveResult) -> bool:
     return collective.cpu_steal <= CPU_STEAL_LIMIT and not collective.failures
 
 
-def _identity(collective: CollectiveResult) -> tuple[object, ...]:
-    """Key of an all-to-all that is equal in every fabric."""
+def collective_key(collective: CollectiveResult) -> tuple[object, ...]:
+    """Return the key of a collective, which is equal in every fabric and run."""
     c = collective
     return c.region, c.iteration, c.layer, c.kind, c.direction, c.micro_batch
 

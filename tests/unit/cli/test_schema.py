@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,20 @@ def test_schema_prints_the_shipped_schema(kind: str) -> None:
 def test_examples_conform_to_their_schema(path: Path) -> None:
     kind = "experiment" if "experiment" in read_yaml(path) else "fabric"
     assert errors(kind, path) == []
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_examples_link_their_schema_for_editors(path: Path) -> None:
+    kind = "experiment" if "experiment" in read_yaml(path) else "fabric"
+    first = path.read_text().partition("\n")[0]
+    link = first.removeprefix("# yaml-language-server: $schema=")
+    assert (path.parent / link).resolve() == REPOSITORY / f"docs/schemas/{kind}.schema.json"
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_schemas_are_in_the_package(kind: str) -> None:
+    shipped = files("moefabric") / "schemas" / f"{kind}.schema.json"
+    assert json.loads(shipped.read_text()) == json.loads(schema_text(kind))
 
 
 @pytest.mark.parametrize("name", shipped_profiles())

@@ -1,0 +1,163 @@
+"""Changes between runs: figures, their spread, verdicts, and what counts as a regression."""
+
+import copy
+import random
+from typing import Any
+
+import pytest
+
+from moefabric.core.errors import SpecError
+from moefabric.report.run_changes import FabricChange, FigureChange, run_changes
+from moefabric.runner.result_model import RunResult, read_run
+from tests.support.paths import GOLDEN
+
+SAMPLE = read_run(GOLDEN / "report" / "sample.json")
+TIMES = {
+    "results": [
+        {key: result[key] for key in ("fabric", "policy", "iterations", "collectives")}
+        for result in SAMPLE.to_json()["results"][:2]
+    ]
+}
+NOISE = 0.003
+
+
+def rerun(
+    seed: int, *, slower: float = 1.0, noise: float = NOISE, fabric: str = "mixnet"
+) -> RunResult:
+    """Return two fabrics of the sample with measurement noise, and one of them slower."""
+    rng, document = random.Random(seed), copy.deepcopy(TIMES)
+    for result in document["results"]:
+        factor = slower if result["fabric"] == fabric else 1.0
+        for part in (*result["collectives"], *result["iterations"]):
+            part["measured_s"] = part["predicted_s"] * factor * rng.gauss(1, noise)
+            part.pop("error", None)
+    return RunResult.model_validate(document)
+
+
+def changed(document: dict[str, Any], fabric: str, **values: Any) -> dict[str, Any]:
+    results = [r | values if r["fabric"] == fabric else r for r in document["results"]]
+    return document | {"results": results}
+
+
+def figures(changes: Any, fabric: str = "mixnet") -> dict[str, FigureChange]:
+    (found,) = [entry for entry in changes.fabrics if entry.fabric == fabric]
+    return {figure.figure: figure for figure in found.figures}
+
+
+def test_equal_runs_have_no_change() -> None:
+    changes = run_changes([SAMPLE], SAMPLE)
+    assert not changes.is_regression
+    assert not changes.is_invalid
+    assert changes.remarks == ()
+    assert {f.change for entry in changes.fabrics for f in entry.figures} == {0.0}
+
+
+def test_slower_fabric_is_a_regression_with_its_amount() -> None:
+    changes = run_changes([rerun(1)], rerun(2, slower=1.05))
+    assert [entry.fabric for entry in changes.fabrics if entry.is_regression] == ["mixnet"]
+    change = figures(changes)["all-to-all"]
+    assert change.outcome == "regression"
+    assert change.change == pytest.approx(0.05, abs=0.005)
+    assert change.samples == 84
+    assert change.exceeds_spread
+    back = figures(run_changes([rerun(2, slower=1.05)], rerun(1)))["all-to-all"]
+    assert back.outcome == "improvement"
+    assert back.change == pytest.approx(1 / 1.05 - 1, abs=0.005)
+
+
+def test_change_below_the_threshold_is_none() -> None:
+    change = figures(run_changes([rerun(1)], rerun(2, slower=1.015)))["all-to-all"]
+    assert (change.outcome, change.exceeds_spread) == ("same", True)
+    strict = run_changes([rerun(1)], rerun(2, slower=1.015), threshold=0.01)
+    assert figures(strict)["all-to-all"].outcome == "regression"
+
+
+def test_change_within_the_spread_is_no_regression() -> None:
+    noisy = [rerun(seed, noise=0.1) for seed in (1, 2)]
+    change = figures(run_changes(noisy[:1], noisy[1], threshold=0.0))["iteration"]
+    assert change.outcome == "within spread"
+    assert change.exceeds_spread is False
+
+
+@pytest.mark.parametrize("figure", ["iteration", "all-to-all"])
+def test_spread_covers_nineteen_of_twenty_repetitions(figure: str) -> None:
+    pairs = [(rerun(n), rerun(n + 1)) for n in range(1000, 1200, 2)]
+    exceeded = [
+        figures(run_changes([before], after))[figure].exceeds_spread for before, after in pairs
+    ]
+    assert 0 < sum(map(bool, exceeded)) < 0.1 * len(pairs)
+
+
+def test_several_earlier_runs_show_how_much_runs_differ() -> None:
+    drifting = [rerun(seed, slower=slower) for seed, slower in ((1, 0.98), (2, 1.0), (3, 1.02))]
+    alone = figures(run_changes(drifting[1:2], rerun(4, slower=1.05)))["all-to-all"]
+    change = figures(run_changes(drifting, rerun(4, slower=1.05)))["all-to-all"]
+    assert alone.outcome == "regression"
+    assert change.outcome == "within spread", "runs of the same thing differ as much"
+    assert alone.spread is not None
+    assert change.spread is not None
+    assert change.spread == pytest.approx(4.303 * 0.02 * (4 / 3) ** 0.5, rel=0.1)
+    far = figures(run_changes(drifting, rerun(4, slower=1.2)))["all-to-all"]
+    assert far.outcome == "regression"
+
+
+def test_less_light_is_a_regression() -> None:
+    document = SAMPLE.to_json()
+    entry = document["results"][1]
+    collectives = [
+        c | {"bytes_by_light": c["bytes_by_light"] // 2, "bytes_by_eps": c["bytes_by_light"] // 2}
+        for c in entry["collectives"]
+    ]
+    less = RunResult.model_validate(changed(document, "mixnet", collectives=collectives))
+    change = figures(run_changes([SAMPLE], less))["optical share"]
+    assert change.outcome == "regression"
+    assert change.change == pytest.approx(-0.5, abs=1e-3)
+    assert figures(run_changes([less], SAMPLE))["optical share"].outcome == "improvement"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "regression"),
+    [("pass", "degraded", True), ("pass", "invalid", True), ("invalid", "pass", False)],
+)
+def test_worse_verdict_is_a_regression(before: str, after: str, regression: bool) -> None:
+    runs = [
+        RunResult.model_validate(changed(SAMPLE.to_json(), "eps", fidelity={"verdict": verdict}))
+        for verdict in (before, after)
+    ]
+    changes = run_changes(runs[:1], runs[1])
+    assert changes.is_regression is regression
+    assert changes.is_invalid is ("invalid" in (before, after))
+
+
+def test_missing_fabric_is_a_regression_and_a_new_one_is_none() -> None:
+    fewer = SAMPLE.model_copy(update={"results": SAMPLE.results[:-1]})
+    changes = run_changes([SAMPLE], fewer)
+    assert changes.fabrics[-1] == FabricChange("static", SAMPLE.results[-1].fidelity.verdict, None)
+    assert changes.is_regression
+    more = run_changes([fewer], SAMPLE)
+    assert more.fabrics[-1].before is None
+    assert not more.is_regression
+
+
+def test_runs_of_another_kind_are_remarked() -> None:
+    manifest = SAMPLE.manifest.model_copy(update={"host": "other", "seed": 9})
+    other = SAMPLE.model_copy(update={"experiment": "training", "manifest": manifest})
+    assert run_changes([SAMPLE], other).remarks == (
+        "the experiments differ: prototype before, training now",
+        f"the machines differ: {SAMPLE.manifest.host} before, other now",
+        f"the seeds differ: {SAMPLE.manifest.seed} before, 9 now",
+    )
+
+
+def test_figures_that_were_not_measured_are_named_so() -> None:
+    empty = RunResult.model_validate(changed(SAMPLE.to_json(), "mixnet", iterations=[]))
+    change = figures(run_changes([SAMPLE], empty))["iteration"]
+    assert (change.outcome, change.change, change.samples) == ("not measured", None, 0)
+
+
+def test_earlier_runs_are_needed_and_share_a_fabric() -> None:
+    with pytest.raises(SpecError, match="an earlier run is needed"):
+        run_changes([], SAMPLE)
+    halves = [SAMPLE.model_copy(update={"results": SAMPLE.results[n : n + 1]}) for n in (0, 1)]
+    with pytest.raises(SpecError, match="no fabric in common"):
+        run_changes(halves, SAMPLE)
