@@ -17,17 +17,18 @@ _WITHOUT_SIZE: Final = (
     "attention_dropout", "auto_map", "bad_words_ids", "begin_suppress_tokens", "bos_token_id",
     "cache_implementation", "chunk_size_feed_forward", "decoder_start_token_id",
     "diversity_penalty", "do_sample", "dtype", "early_stopping", "encoder_no_repeat_ngram_size",
-    "eos_token_id", "exponential_decay_length_penalty", "finetuning_task",
-    "forced_bos_token_id", "forced_eos_token_id", "id2label", "initializer_range", "is_decoder",
-    "label2id", "length_penalty", "max_length", "max_position_embeddings", "min_length",
-    "model_type", "name_or_path", "no_repeat_ngram_size", "num_beam_groups", "num_beams",
-    "num_return_sequences", "output_attentions", "output_hidden_states", "output_router_logits",
-    "output_scores", "pad_token_id", "prefix", "pretraining_tp", "problem_type",
+    "eos_token_id", "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id",
+    "forced_eos_token_id", "id2label", "initializer_range", "is_decoder", "label2id",
+    "length_penalty", "max_length", "max_position_embeddings", "min_length", "model_type",
+    "name_or_path", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences",
+    "output_attentions", "output_hidden_states", "output_router_logits", "output_scores",
+    "pad_token_id", "prefix", "pretraining_tp", "problem_type", "quantization",
     "quantization_config", "remove_invalid_values", "repetition_penalty", "return_dict",
     "return_dict_in_generate", "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta",
     "router_aux_loss_coef", "sep_token_id", "suppress_tokens", "task_specific_params",
     "temperature", "tf_legacy_loss", "tokenizer_class", "top_k", "top_p", "torch_dtype",
-    "torchscript", "transformers_version", "typical_p", "use_bfloat16", "use_cache",
+    "torchscript", "transformers_version", "typical_p", "unsloth_fixed", "unsloth_version",
+    "use_bfloat16", "use_cache",
 )  # fmt: skip
 """Keys of any configuration that change neither matrices nor the tokens to which a token attends:
 names, token numbers, positions, initial values, precision of weights, and text generation."""
@@ -259,6 +260,9 @@ def _qwen2_moe(keys: _Configuration) -> Model:
 
 def _qwen3_moe(keys: _Configuration) -> Model:
     keys.ignore("max_window_layers")
+    keys.require("qkv_bias", False)
+    keys.require("shared_expert_intermediate_size", 0)
+    keys.require("use_qk_norm", True)
     options = _biases(keys) | _qwen_window(keys, 0)
     attention = _grouped(keys, query_key_norm="head", **options)
     moe_layers = _qwen_moe_layers(keys)
@@ -283,13 +287,15 @@ def _deepseek(keys: _Configuration) -> Model:
     )
     groups, chosen = keys.count("n_group", 1), keys.count("topk_group", 1)
     limited = groups > 1 and keys.given("topk_method") != "greedy"
-    dense = keys.count("first_k_dense_replace", least=0)
+    kinds = keys.entries("mlp_layer_types", str, layers := keys.count("num_hidden_layers"))
+    listed = None if kinds is None else kinds.count("dense")
+    dense = keys.count("first_k_dense_replace", listed, least=0)
     return _model(
         keys,
         attention,
         "moe_intermediate_size",
         "n_routed_experts",
-        max(0, keys.count("num_hidden_layers") - dense),
+        max(0, layers - dense),
         shared_ffn=keys.count_or_null("n_shared_experts") * keys.count("moe_intermediate_size"),
         router_bias=keys.given("model_type") == "deepseek_v3",
         node_limit=chosen if limited else 0,

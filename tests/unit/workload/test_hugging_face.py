@@ -121,6 +121,24 @@ def test_flops_of_training_a_token_are_the_published_ones(name: str, giga: float
     assert 3 * read(name).token_flops(4096) / 1e9 == pytest.approx(giga, rel=0.01)
 
 
+def test_model_without_preset_has_its_published_parameters() -> None:
+    """Qwen3-Coder-480B-A35B: its weights' index, and 35 billion active on its model card."""
+    coder = read(
+        "qwen3-235b-a22b",
+        hidden_size=6144,
+        num_hidden_layers=62,
+        num_attention_heads=96,
+        num_key_value_heads=8,
+        num_experts=160,
+        moe_intermediate_size=2560,
+        qkv_bias=False,
+        shared_expert_intermediate_size=0,
+        use_qk_norm=True,
+    )
+    assert coder.parameters == 480_154_875_392
+    assert round(coder.active_parameters / 1e9) == 35
+
+
 def test_every_architecture_has_a_configuration() -> None:
     kinds = {
         configuration.get("text_config", configuration)["model_type"]
@@ -189,6 +207,9 @@ def test_layers_without_experts_of_qwen(changes: dict[str, Any], moe: int, dense
 
 def test_layers_without_experts_of_deepseek_and_llama() -> None:
     assert (read("deepseek-v3").layers, read("deepseek-v3").dense_layers) == (58, 3)
+    kinds = ["dense"] * 2 + ["sparse"] * 59
+    listed = read("deepseek-v3", mlp_layer_types=kinds, first_k_dense_replace=None)
+    assert (listed.layers, listed.dense_layers) == (59, 2)
     assert (read("llama4-maverick").layers, read("llama4-maverick").dense_layers) == (24, 24)
     text = CONFIGURATIONS["llama4-maverick"]["text_config"]
     without_list = {key: value for key, value in text.items() if key != "moe_layers"}
@@ -232,6 +253,7 @@ def read_or_fault(document: dict[str, Any], name: str) -> Model | SpecError:
     [
         ("mixtral-8x7b", {"hidden_act": "gelu"}, "hidden_act: 'gelu' is not modelled"),
         ("qwen3-30b-a3b", {"mlp_bias": True}, "mlp_bias: True is not modelled"),
+        ("qwen3-30b-a3b", {"shared_expert_intermediate_size": 8}, "8 is not modelled, only 0"),
         ("mixtral-8x7b", {"num_attention_heads": 30}, "head_dim: is missing: 30 heads"),
         ("mixtral-8x7b", {"num_experts_per_tok": 9}, "top_k: 9 experts of a token"),
         ("mixtral-8x7b", {"num_local_experts": True}, "num_local_experts: a whole number"),
