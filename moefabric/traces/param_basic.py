@@ -17,8 +17,8 @@ from moefabric.traces.recorded_calls import (
     TYPE_BYTES,
     RecordedCall,
     call_kind,
+    for_all_ranks,
     ordered_nodes,
-    same_for_all,
 )
 from moefabric.workload.execution_graph import WORLD, ExecutionGraph, Node
 
@@ -57,14 +57,8 @@ class ParamBasicReader:
                 rank.starts_s,
             )
         notes = [_UNTIMED] if any(rank.computes for rank in ranks.values()) else []
-        if world > len(ranks):
-            try:
-                nodes, note = same_for_all(nodes, world)
-            except ValueError as error:
-                fault = f"the job has {world} ranks, the trace {len(ranks)}; {error}"
-                raise TraceError(path, "", f"{fault}: the files of all ranks are needed") from error
-            notes.append(note)
-        return ExecutionGraph(nodes, groups, path.name, tuple(notes))
+        everyone, note = for_all_ranks(path, nodes, world)
+        return ExecutionGraph(everyone, groups, path.name, (*notes, *note))
 
 
 def _in_world(call: RecordedCall, rank: "_Rank", world: int) -> RecordedCall:

@@ -15,11 +15,12 @@ from moefabric.core.errors import TraceError
 from moefabric.traces.files import file_families, parse_json, read_head, read_json
 from moefabric.traces.pytorch_profile import is_profile, read_profile, timed_nodes
 from moefabric.traces.recorded_calls import (
+    DEFAULT_GROUP,
     TYPE_BYTES,
     RecordedCall,
     call_kind,
+    for_all_ranks,
     ordered_nodes,
-    same_for_all,
 )
 from moefabric.workload.execution_graph import WORLD, ExecutionGraph, Node
 
@@ -27,8 +28,6 @@ _COMMUNICATION: Final = "record_param_comms"
 _GROUPS: Final = "process_group:init"
 _SECONDS: Final = "duration_s"
 """Attribute of this project: seconds of a computation, which only its own files have."""
-_DEFAULT: Final = "0"
-"""PyTorch's name of the group of all ranks."""
 _NO_TIMES: Final = "the trace has no times: computation takes none"
 _SILENT: Final = "a rank has no calls of communication (record_param_comms): it does nothing"
 
@@ -65,8 +64,8 @@ def _graph(
     groups = {name: of for rank in ranks.values() for name, of in rank.groups.items()}
     world = max([len(ranks), *(rank.world for rank in ranks.values())])
     names = {name: name for name in groups}
-    if groups.get(_DEFAULT) == tuple(range(world)):
-        names[_DEFAULT] = WORLD
+    if groups.get(DEFAULT_GROUP) == tuple(range(world)):
+        names[DEFAULT_GROUP] = WORLD
     for rank in ranks.values():
         names |= {name: own for name, own in rank.names.items() if name in groups}
     nodes: dict[int, tuple[Node, ...]] = {}
@@ -79,15 +78,9 @@ def _graph(
             nodes[number] = ordered_nodes(calls)
             if not any(call.node.duration_s for call in calls):
                 notes.append(_NO_TIMES if calls else _SILENT)
-    if world > len(ranks):
-        try:
-            nodes, note = same_for_all(nodes, world)
-        except ValueError as error:
-            fault = f"the job has {world} ranks, the trace {len(ranks)}; {error}"
-            raise TraceError(path, "", f"{fault}: the files of all ranks are needed") from error
-        notes.append(note)
+    everyone, note = for_all_ranks(path, nodes, world)
     named = {names[name]: of for name, of in groups.items() if names[name] != WORLD}
-    return ExecutionGraph(nodes, named, path.name, tuple(dict.fromkeys(notes)))
+    return ExecutionGraph(everyone, named, path.name, (*dict.fromkeys(notes), *note))
 
 
 def _renamed(

@@ -7,17 +7,29 @@ the collective before it on its stream. What the GPU idles otherwise is time of 
 counts as computation. So a replay in which collectives take as long as they did takes as long.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import TraceError
 from moefabric.traces.files import rank_files, read_json
-from moefabric.traces.recorded_calls import COMPUTE_STREAM, TYPE_BYTES, RecordedCall, call_kind
+from moefabric.traces.recorded_calls import (
+    COMPUTE_STREAM,
+    DEFAULT_GROUP,
+    TYPE_BYTES,
+    RecordedCall,
+    call_kind,
+    for_all_ranks,
+)
 from moefabric.workload.execution_graph import WORLD, ExecutionGraph, Node
 
 _GPU_WORK: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+_LEAST_S: Final = 1e-9
+"""Stretches of computation that are shorter come from rounding."""
 _NO_SIZES: Final = "NCCL kernels without sizes (PyTorch before 2.3) are computation"
 
 
@@ -82,16 +94,17 @@ class PytorchProfileReader:
             profile = _with_sizes_only(read_profile(file), notes)
             calls = [_call(profile, n, one, groups) for n, one in enumerate(profile.collectives)]
             ranks[rank] = timed_nodes(calls, profile)
-        everybody = tuple(range(len(files)))
-        world = {name for name, of in groups.items() if tuple(sorted(of)) == everybody}
+        world = max([len(files), *(rank + 1 for of in groups.values() for rank in of)])
+        if groups.get(DEFAULT_GROUP) == tuple(range(world)):
+            del groups[DEFAULT_GROUP]
         named = {
             rank: tuple(
-                replace(node, group=WORLD) if node.group in world else node for node in nodes
+                node if node.group in groups else replace(node, group=WORLD) for node in nodes
             )
             for rank, nodes in ranks.items()
         }
-        kept = {name: of for name, of in groups.items() if name not in world}
-        return ExecutionGraph(named, kept, path.name, tuple(dict.fromkeys(notes)))
+        everyone, note = for_all_ranks(path, named, world)
+        return ExecutionGraph(everyone, groups, path.name, (*dict.fromkeys(notes), *note))
 
 
 def read_profile(path: Path) -> Profile:
@@ -252,49 +265,53 @@ def _pieces(compute: Sequence[Activity], kernels: Sequence[Activity]) -> list[_P
     if not compute and not kernels:
         return []
     waits = list(_waits(compute, kernels))
-    begin = min(one.start_s for one in (*compute, *kernels))
-    end = max(one.end_s for one in (*compute, *kernels))
+    waited_s = [0.0, *accumulate(end - start for start, end in waits)]
+    starts = [start for start, _ in waits]
+
+    def waited_by(at_s: float) -> float:
+        """Return the seconds of waits until a time."""
+        n = bisect_right(starts, at_s)
+        return waited_s[n] - (max(0.0, waits[n - 1][1] - at_s) if n else 0.0)
+
+    last_s = min(one.start_s for one in (*compute, *kernels))
+    end_s = max(one.end_s for one in (*compute, *kernels))
     cuts = sorted(
         [(kernel.start_s, 0, n) for n, kernel in enumerate(kernels)]
-        + [(resumed, 1, n) for n, (_, resumed) in enumerate(waits)]
-        + [(end, 2, 0)]
+        + [(resumed_s, 1, n) for n, (_, resumed_s) in enumerate(waits)]
+        + [(end_s, 2, 0)]
     )
+    by_end = sorted(range(len(kernels)), key=lambda n: kernels[n].end_s)
+    ends_s = [kernels[n].end_s for n in by_end]
     pieces: list[_Piece] = []
-    number, last, pending, waited = -1, begin, tuple[int, ...](), set[int]()
-    for at, what, n in cuts:
-        duration = at - last - sum(_overlap(wait, (last, at)) for wait in waits)
-        if duration > 1e-9:
+    number, seen, pending = -1, 0, tuple[int, ...]()
+    for at_s, what, n in cuts:
+        duration_s = at_s - last_s - (waited_by(at_s) - waited_by(last_s))
+        if duration_s > _LEAST_S:
             number += 1
-            pieces.append(_Piece(number, duration, pending))
+            pieces.append(_Piece(number, duration_s, pending))
             pending = ()
-        last = at
+        last_s = at_s
         if what == 0:
             pieces.append(_Piece(number, kernel=n))
         elif what == 1:
-            ended = [k for k, one in enumerate(kernels) if one.end_s <= at and k not in waited]
-            waited.update(ended)
-            pending = (*pending, *ended)
+            ended = bisect_right(ends_s, at_s)
+            pending = (*pending, *by_end[seen:ended])
+            seen = ended
     return pieces
-
-
-def _overlap(a: tuple[float, float], b: tuple[float, float]) -> float:
-    return max(0.0, min(a[1], b[1]) - max(a[0], b[0]))
 
 
 def _waits(
     compute: Sequence[Activity], kernels: Sequence[Activity]
 ) -> Iterator[tuple[float, float]]:
     """Yield the intervals in which no computation ran, but collectives, one of which ended."""
-    idle_from = min((one.start_s for one in (*compute, *kernels)), default=0.0)
-    busy = [(one.start_s, one.end_s) for one in compute]
-    for start, end in [*busy, (float("inf"), float("inf"))]:
-        running = [
-            (max(one.start_s, idle_from), one.end_s)
-            for one in kernels
-            if one.end_s > idle_from and one.start_s < start and one.end_s <= start
-        ]
-        yield from _merged(running)
-        idle_from = max(idle_from, end)
+    by_end = sorted(kernels, key=lambda one: one.end_s)
+    ends_s = [one.end_s for one in by_end]
+    idle_s = min((one.start_s for one in (*compute, *kernels)), default=0.0)
+    for start_s, end_s in [*((one.start_s, one.end_s) for one in compute), (inf, inf)]:
+        if start_s > idle_s:
+            ended = by_end[bisect_right(ends_s, idle_s) : bisect_right(ends_s, start_s)]
+            yield from _merged([(max(one.start_s, idle_s), one.end_s) for one in ended])
+        idle_s = max(idle_s, end_s)
 
 
 def _merged(intervals: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:

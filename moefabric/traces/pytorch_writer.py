@@ -34,6 +34,8 @@ _PROCESS: Final = "[pytorch|profiler|execution_trace|process]"
 _THREAD: Final = "[pytorch|profiler|execution_trace|thread]"
 _Values = Sequence[tuple[str, Any, Any]]
 """Type, shape and value of each input or output."""
+_Calls = Mapping[tuple[str, int], Sequence[Node]]
+"""Collectives by group and rank."""
 
 
 class PytorchExecutionWriter:
@@ -57,7 +59,8 @@ class PytorchExecutionWriter:
             if list(members) != sorted(members):
                 fault = f"PyTorch orders the ranks of a group, group {name} is {members}"
                 raise SpecError([("", fault)])
-        documents = {rank: _Program(graph, rank).document() for rank in graph.ranks}
+        calls = _calls(graph)
+        documents = {rank: _Program(graph, rank, calls).document() for rank in graph.ranks}
         path.mkdir(parents=True, exist_ok=True)
         for rank, document in documents.items():
             (path / f"rank-{rank}.json").write_text(json.dumps(document) + "\n")
@@ -66,14 +69,19 @@ class PytorchExecutionWriter:
 class _Program:
     """The program of one rank."""
 
-    def __init__(self, graph: ExecutionGraph, rank: int) -> None:
+    def __init__(self, graph: ExecutionGraph, rank: int, calls: "_Calls") -> None:
         self.graph, self.rank = graph, rank
         self.groups = {WORLD: "0"} | group_numbers(graph)
         self.members = dict(graph.groups)
         self._numbers = count(3)
         self._requests = count(1)
         self._nodes: list[dict[str, Any]] = []
-        self._position = _positions(graph, rank)
+        self._calls = calls
+        self._index = {
+            node.number: n
+            for group in graph.groups
+            for n, node in enumerate(calls.get((group, rank), ()))
+        }
 
     def document(self) -> dict[str, Any]:
         self._add(_PROCESS, number=1, parent=1)
@@ -142,17 +150,10 @@ class _Program:
     def _splits(self, node: Node) -> tuple[list[int], list[int]]:
         """Return the bytes that an all-to-all sends to and takes from each rank of its group."""
         members = self.members[node.group]
-        calls = [
-            self.graph.ranks[rank][self._position[node.group][rank][self._index(node)]]
-            for rank in members
-        ]
+        index = self._index[node.number]
+        calls = [self._calls[node.group, rank][index] for rank in members]
         own = members.index(self.rank)
         return _parts(node, len(members)), [_parts(call, len(members))[own] for call in calls]
-
-    def _index(self, node: Node) -> int:
-        """Return how many collectives of its group the rank calls before this one."""
-        nodes = self.graph.ranks[self.rank]
-        return [nodes[n].number for n in self._position[node.group][self.rank]].index(node.number)
 
     def _add_communication(
         self, node: Node, request: int, name: str, put: list[int], taken: list[int], sent: int,
@@ -250,20 +251,14 @@ def _share(node: Node, ranks: int) -> int:
     return node.size // ranks
 
 
-def _positions(graph: ExecutionGraph, rank: int) -> dict[str, dict[int, list[int]]]:
-    """Return positions of collectives in the operations of each rank, by the groups of a rank."""
-    return {
-        group: {
-            member: [
-                n
-                for n, node in enumerate(graph.ranks[member])
-                if node.kind == "collective" and node.group == group
-            ]
-            for member in members
-        }
-        for group, members in graph.groups.items()
-        if rank in members
-    }
+def _calls(graph: ExecutionGraph) -> _Calls:
+    """Return the collectives of each group on each rank, in their order."""
+    calls: dict[tuple[str, int], list[Node]] = {}
+    for rank, nodes in graph.ranks.items():
+        for node in nodes:
+            if node.kind == "collective":
+                calls.setdefault((node.group, rank), []).append(node)
+    return calls
 
 
 def _in_order(graph: ExecutionGraph, rank: int) -> Iterator[Node]:

@@ -8,12 +8,17 @@ at once, as PARAM's replay does.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, Literal
 
+from moefabric.core.errors import TraceError
 from moefabric.workload.execution_graph import WORLD, CollectiveKind, Node
 
 COMPUTE_STREAM: Final = 0
 """Stream of computation. That of the n-th group of a rank is n + 1."""
+
+DEFAULT_GROUP: Final = "0"
+"""PyTorch's name of the group of all ranks."""
 
 Request = tuple[str, int]
 """Group and number by which a wait names the call that it waits for."""
@@ -114,38 +119,48 @@ def ordered_nodes(calls: Sequence[RecordedCall]) -> tuple[Node, ...]:
 def _waited(calls: Sequence[RecordedCall]) -> dict[int, int]:
     """Return the position of the call that each wait waits for, by the wait's position."""
     waited: dict[int, int] = {}
-    open_calls: dict[Request, int] = {}
+    open_calls: dict[int, dict[str, int]] = {}
     for index, call in enumerate(calls):
         if call.request is None:
             continue
         if not call.waits:
-            open_calls[call.request] = index
+            open_calls.setdefault(call.request[1], {})[call.request[0]] = index
             continue
         group, number = call.request
-        # Waits of PyTorch before 2.8 have no group, but numbers are unique in a process there.
-        requests = [r for r in open_calls if r[1] == number and (not group or r[0] == group)]
-        if requests:
-            waited[index] = open_calls.pop(requests[0])
+        by_group = open_calls.get(number, {})
+        # Waits of older versions have no group, but numbers are unique in a process there.
+        name = group or next(iter(by_group), "")
+        if name in by_group:
+            waited[index] = by_group.pop(name)
     return waited
 
 
-def same_for_all(
-    ranks: Mapping[int, tuple[Node, ...]], world: int
-) -> tuple[dict[int, tuple[Node, ...]], str]:
-    """Return operations of all ranks of a job whose trace has one rank only, and a note.
+def for_all_ranks(
+    path: Path, ranks: Mapping[int, tuple[Node, ...]], world: int
+) -> tuple[Mapping[int, tuple[Node, ...]], tuple[str, ...]]:
+    """Return operations of all ranks of a job, and a note if one rank stands for all.
 
     Args:
-        ranks: The operations of one rank.
+        path: The trace.
+        ranks: The operations of the ranks that it has.
         world: Number of ranks of the job.
 
     Raises:
-        ValueError: If the rank sends messages or calls collectives of part of the ranks, so that
-            the other ranks' operations differ.
+        TraceError: If ranks are missing and one can't stand for them: it sends messages, or calls
+            collectives of part of the ranks.
     """
-    (nodes,) = ranks.values()
-    if any(node.kind in {"send", "receive"} for node in nodes):
-        raise ValueError("it sends messages")
-    if any(node.kind == "collective" and node.group != WORLD for node in nodes):
-        raise ValueError("it calls collectives of part of the ranks")
+    if world <= len(ranks):
+        return ranks, ()
+    nodes = ranks[0]
+    reason = ""
+    if len(ranks) > 1:
+        reason = "others are missing"
+    elif any(node.kind in {"send", "receive"} for node in nodes):
+        reason = "it sends messages"
+    elif any(node.kind == "collective" and node.group != WORLD for node in nodes):
+        reason = "it calls collectives of part of the ranks"
+    if reason:
+        fault = f"the job has {world} ranks, the trace {len(ranks)}; {reason}"
+        raise TraceError(path, "", f"{fault}: the files of all ranks are needed")
     note = f"the file of one rank stands for all {world} ranks"
-    return dict.fromkeys(range(world), nodes), note
+    return dict.fromkeys(range(world), nodes), (note,)

@@ -294,7 +294,18 @@ def test_splits_and_groups_of_kernels_are_read(tmp_path: Path) -> None:
         (tmp_path / f"r{rank}.json").write_text(json.dumps({"traceEvents": events}))
     graph = PytorchProfileReader().read(tmp_path)
     assert graph.ranks[0][0].splits == (768, 256)
-    assert graph.groups == {WORLD: (0, 1)}
+    assert graph.groups == {WORLD: (0, 1), "3": (0, 1)}
+    assert graph.ranks[1][0].group == "3"
+
+
+def test_one_profile_with_collectives_of_all_ranks_stands_for_them(tmp_path: Path) -> None:
+    ranks = {"Process Group Name": "0", "Process Group Ranks": "[0, 1, ...]", "Group size": 4}
+    graph = profile_graph(tmp_path, nccl(0, 5, **ranks))
+    assert graph.groups == {WORLD: (0, 1, 2, 3)}
+    assert {node.group for nodes in graph.ranks.values() for node in nodes} == {WORLD}
+    part = {"Process Group Name": "7", "Process Group Ranks": "[0, 2]"}
+    with pytest.raises(TraceError, match="it calls collectives of part of the ranks"):
+        profile_graph(tmp_path, nccl(0, 5, **part))
 
 
 def test_nccl_kernels_without_sizes_are_computation() -> None:
