@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import pytest
 
 from moefabric.config.loader import load_experiment
@@ -77,6 +78,7 @@ def test_workload_takes_its_steps_from_the_trace_and_starts_over() -> None:
         EXAMPLES / "training.yaml", ["gating.first_step=900", "gating.step_stride=200"]
     )
     work = workload(spec, [SERVERS], EXAMPLES)
+    assert isinstance(work.gating, np.ndarray)
     assert work.gating.shape == (2, 4, 8, 16)
     assert work.layers(0) == work.layers(2) != work.layers(1)
     assert len(work.demands()) == 4 * 4
@@ -106,6 +108,8 @@ def test_layers_start_at_the_first_layer_and_repeat_the_trace() -> None:
     spec = load_experiment(EXAMPLES / "training.yaml", ["gating.first_layer=3"])
     plain = load_experiment(EXAMPLES / "training.yaml")
     shifted, whole = (workload(each, [SERVERS], EXAMPLES).gating for each in (spec, plain))
+    assert isinstance(shifted, np.ndarray)
+    assert isinstance(whole, np.ndarray)
     assert (shifted[:, 0] == whole[:, 3]).all()
     assert (shifted[:, 1] == whole[:, 0]).all()
     with pytest.raises(SpecError, match=r"gating\.first_layer: there is no layer 4 in the 4 of"):
