@@ -1,23 +1,279 @@
-"""`moefabric trace`: traffic in the formats of other simulators."""
+"""`moefabric trace`: traces of other tools, and traffic in the formats of other simulators."""
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from moefabric.cli.options import FILE
-from moefabric.cli.output import STANDARD_OUTPUT, check_writable, write_output
+from moefabric.cli.options import FILE, json_option, parse_option
+from moefabric.cli.output import STANDARD_OUTPUT, check_writable, print_result, write_output
 from moefabric.core.errors import SpecError
+from moefabric.core.units import rate_bps, rate_text
 
 if TYPE_CHECKING:
     from moefabric.core.demand import DemandMatrix
+    from moefabric.workload.execution_graph import ExecutionGraph
+    from moefabric.workload.gating import GatingTrace
 
 _FORMATS: Final = ("cm", "goal")
+_SUFFIXES: Final = {
+    ".goal": "goal", ".cm": "cm", ".csv": "csv", ".npz": "npz", ".et": "chakra",
+}  # fmt: skip
+"""Formats of files that `convert` writes, by the ending of their names."""
+_RATE: Final = "400Gb/s"
 
 
-@click.group(short_help="Export traffic for other simulators.")
+def _positive_rate(text: str) -> float:
+    rate = rate_bps(text)
+    if rate <= 0:
+        raise ValueError(f"{text} is not a rate above zero")
+    return rate
+
+
+_format_option = click.option(
+    "--from", "form", default="", metavar="FORMAT", help="Format; told from the content if absent."
+)
+_ranks_option = click.option(
+    "--ranks", type=click.IntRange(1), help="Fold the operations onto so many ranks."
+)
+_rate_option = click.option(
+    "--rate", default=_RATE, callback=parse_option(_positive_rate),
+    help="Rate of each rank's NIC, for ideal times.",
+)  # fmt: skip
+
+
+@click.group(short_help="Read, convert, draw and generate traces.")
 def trace() -> None:
-    """Export traffic for other simulators."""
+    """Read, convert, draw and generate traces of training jobs.
+
+    Formats are told from the content: Chakra, PyTorch, SimAI, GOAL, htsim's connection matrices,
+    NCCL's logs, counts and routes of gating, and those of plug-ins.
+    """
+
+
+def _read(path: Path, form: str, ranks: int | None) -> tuple[str, "ExecutionGraph | GatingTrace"]:
+    """Return the name of a trace's format, and the trace, folded onto `ranks`."""
+    from moefabric.traces.formats import named_reader, trace_reader
+    from moefabric.workload.execution_graph import ExecutionGraph
+    from moefabric.workload.graph_folding import fold
+
+    reader = named_reader(form) if form else trace_reader(path)
+    content = reader.read(path)
+    if ranks is None:
+        return reader.name, content
+    if not isinstance(content, ExecutionGraph):
+        raise SpecError([("--ranks", "gating isn't folded: use `gating.repeat` of an experiment")])
+    return reader.name, fold(content, ranks)
+
+
+@trace.command(short_help="Say what traces hold.")
+@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE...")
+@_format_option
+@_ranks_option
+@_rate_option
+@json_option
+def info(
+    files: tuple[Path, ...], form: str, ranks: int | None, rate: float, *, as_json: bool
+) -> None:
+    """Print the format, ranks, operations, bytes by collective and group, and times of traces.
+
+    FILE is a file, a folder, or the prefix of the files of all ranks.
+    """
+    from moefabric.traces.summary import summary_document
+
+    documents = []
+    for file in files:
+        name, content = _read(file, form, ranks)
+        documents.append({"file": str(file), **summary_document(content, name, rate)})
+    lines = [line for document in documents for line in _info_lines(document)]
+    print_result(documents if len(documents) > 1 else documents[0], lines, as_json=as_json)
+
+
+def _info_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    if "operations" not in document:
+        yield from _gating_lines(document)
+        return
+    from moefabric.report.formatting import data_size, seconds
+
+    yield f"{document['file']}: {document['format']}, {document['ranks']} ranks"
+    counts = (f"{kind} {count:,}" for kind, count in document["operations"].items())
+    yield f"  operations: {', '.join(counts) or 'none'}"
+    sizes = (f"{count} of {size} ranks" for size, count in document["groups"].items())
+    yield f"  groups: {', '.join(sizes)}"
+    rows = [("operation", "groups", "ranks", "calls", "a rank sends", "all send")]
+    for one in document["traffic"]:
+        figures = str(one["ranks"]), f"{one['calls']:,}"
+        sent = data_size(one["rank_bytes"]), data_size(one["total_bytes"])
+        rows.append((one["operation"], _group_names(one["groups"]), *figures, *sent))
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    for row in rows if len(rows) > 1 else ():
+        left = (word.ljust(width) for word, width in zip(row[:2], widths[:2], strict=True))
+        right = (word.rjust(width) for word, width in zip(row[2:], widths[2:], strict=True))
+        yield f"  {'  '.join((*left, *right))}"
+    yield (
+        f"  computation {seconds(document['compute_s'])} of the busiest rank, "
+        f"{seconds(document['critical_path_s'])} on the critical path; ideal time with NICs of "
+        f"{rate_text(document['rate_bps'])}: {seconds(document['ideal_s'])}"
+    )
+    yield from (f"  note: {note}" for note in document["notes"])
+
+
+def _group_names(names: Sequence[str]) -> str:
+    if len(names) <= 2:
+        return ", ".join(names)
+    return f"{names[0]} ... {names[-1]} ({len(names)})"
+
+
+def _gating_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    sizes = ", ".join(
+        f"{document[key]:,} {key}" for key in ("iterations", "layers", "ranks", "experts")
+    )
+    yield f"{document['file']}: {document['format']}, {sizes}"
+    least, median, most = document["row_tokens"]
+    yield (
+        f"  choices of experts: {document['tokens']:,}; a rank in a layer {least:,} to {most:,}, "
+        f"median {median:,.0f}"
+    )
+    for name, value in document["statistics"].items():
+        if value is not None:
+            yield f"  {name.replace('_', ' ')}: {value:.4g}"
+
+
+@trace.command(short_help="Write a trace in another format.")
+@click.argument("file", type=FILE)
+@click.argument("output", type=FILE)
+@_format_option
+@click.option("--to", metavar="FORMAT", help="Format; by default that of the ending of OUTPUT.")
+@_ranks_option
+def convert(file: Path, output: Path, form: str, to: str | None, ranks: int | None) -> None:
+    """Write the trace FILE as OUTPUT; what is lost or assumed is printed.
+
+    OUTPUT ends in .goal, .cm, .csv, .npz (gating) or .et (Chakra; the prefix of the ranks' files),
+    or --to gives the format. Formats without collectives get their messages.
+    """
+    from moefabric.traces.formats import named_writer
+    from moefabric.traces.gating_files import write_gating
+    from moefabric.workload.execution_graph import ExecutionGraph
+
+    form_to = to or _SUFFIXES.get(output.suffix)
+    if form_to is None:
+        message = f"{output.suffix or 'no ending'} is not one of {', '.join(_SUFFIXES)}: give --to"
+        raise SpecError([(str(output), message)])
+    name, content = _read(file, form, ranks)
+    check_folder(output)
+    if not isinstance(content, ExecutionGraph):
+        write_gating(content, output, form_to)
+        click.echo(f"{file} ({name}) -> {output} ({form_to})")
+        return
+    if fault := next(content.faults(), ""):
+        raise SpecError([(str(file), fault)])
+    named_writer(form_to).write(content, output)
+    click.echo(f"{file} ({name}) -> {output} ({form_to}), {len(content.ranks)} ranks")
+    for note in (*content.notes, *_comments(output)):
+        click.echo(f"note: {note}", err=True)
+
+
+def check_folder(output: Path) -> None:
+    """Create the folder of a file.
+
+    Raises:
+        click.UsageError: If it can't be created.
+    """
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"{output.parent}: {error.strerror}") from error
+
+
+def _comments(output: Path) -> Iterator[str]:
+    """Yield the comments at the start of a connection matrix: what it can't express."""
+    if output.suffix != ".cm" or not output.is_file():
+        return
+    with output.open() as lines:
+        for line in lines:
+            if not line.startswith("# "):
+                return
+            yield line.removeprefix("# ").strip()
+
+
+@trace.command(short_help="Draw a trace.")
+@click.argument("file", type=FILE)
+@click.option("--output", "-o", type=FILE, required=True, help="SVG file to write.")
+@_format_option
+@_ranks_option
+@_rate_option
+def plot(file: Path, output: Path, form: str, ranks: int | None, rate: float) -> None:
+    """Draw the timeline and the bytes of ranks, or the loads of experts of gating.
+
+    Times are ideal: no operation slows another one down.
+    """
+    from moefabric.report.trace_pictures import gating_picture, graph_picture
+    from moefabric.traces.messages import pair_bytes
+    from moefabric.workload.execution_graph import ExecutionGraph
+    from moefabric.workload.graph_timeline import timeline
+
+    check_writable(output)
+    _, content = _read(file, form, ranks)
+    if isinstance(content, ExecutionGraph):
+        if fault := next(content.faults(), ""):
+            raise SpecError([(str(file), fault)])
+        picture = graph_picture(content, timeline(content, rate / 8), pair_bytes(content), rate)
+    else:
+        picture = gating_picture(content, file.name)
+    write_output(output, picture)
+
+
+@trace.command(short_help="Write random gating.")
+@click.argument("preset", required=False)
+@click.option("--fit", type=FILE, help="Gating whose statistics the result has, not a preset's.")
+@click.option("--output", "-o", type=FILE, required=True, help="File to write: .npz or .csv.")
+@click.option("--ranks", type=click.IntRange(1), default=8, help="Ranks that send tokens.")
+@click.option("--layers", type=click.IntRange(1), default=4, help="MoE layers.")
+@click.option("--iterations", type=click.IntRange(1), default=8, help="Iterations.")
+@click.option("--experts", type=click.IntRange(1), help="Experts.  [default: the preset's]")
+@click.option("--tokens", type=click.IntRange(1), help="Tokens of a rank in a layer.")
+@click.option("--top-k", type=click.IntRange(1), help="Experts of a token.")
+@click.option("--seed", type=int, default=1, help="Seed of the random numbers.")
+def generate(
+    preset: str | None, fit: Path | None, output: Path, ranks: int, layers: int, iterations: int,
+    experts: int | None, tokens: int | None, top_k: int | None, seed: int,
+) -> None:  # fmt: skip
+    """Write gating with the statistics of PRESET or of a file.
+
+    docs/guides/gating.md lists the presets.
+    """
+    from moefabric.traces.gating_files import MAX_CELLS, load_gating, write_gating
+    from moefabric.workload.gating_fit import fit as fit_gating
+    from moefabric.workload.gating_generator import generate as generate_gating
+    from moefabric.workload.gating_presets import PRESETS
+    from moefabric.workload.gating_presets import preset as named_preset
+
+    if (preset is None) == (fit is None):
+        raise click.UsageError(f"give one preset ({', '.join(PRESETS)}) or --fit FILE")
+    check_writable(output)
+    changes = {"experts": experts, "tokens": tokens, "top_k": top_k}
+    try:
+        if preset is not None:
+            parameters = named_preset(preset, **changes)
+        else:
+            assert fit is not None
+            parameters = with_changes(fit_gating(load_gating(fit), top_k or 1), changes)
+    except ValueError as error:
+        raise SpecError([(str(fit or preset), str(error))]) from error
+    sizes = {"iterations": iterations, "layers": layers, "ranks": ranks}
+    if (cells := math.prod((*sizes.values(), parameters.experts))) > MAX_CELLS:
+        raise SpecError([(", ".join(sizes), f"{cells} counts are more than {MAX_CELLS}")])
+    content = generate_gating(parameters, **sizes, seed=seed)
+    write_gating(content, output, _SUFFIXES.get(output.suffix, "npz"))
+
+
+def with_changes(parameters: Any, changes: Mapping[str, int | None]) -> Any:
+    """Return parameters of gating with those that are given."""
+    from dataclasses import replace
+
+    return replace(parameters, **{key: value for key, value in changes.items() if value})
 
 
 @trace.command(short_help="Write an all-to-all for htsim or LogGOPSim.")

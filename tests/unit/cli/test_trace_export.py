@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from moefabric.cli.main import main
-from moefabric.traces.connection_matrix import ConnectionMatrixReader
+from moefabric.traces.connection_graph import ConnectionMatrixReader
 from moefabric.traces.messages import message_bytes
 from tests.support.paths import EXAMPLES
 
