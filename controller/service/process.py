@@ -192,7 +192,7 @@ def _read_alarms(wiring: FabricWiring, region: Region, events: NicEventDispatche
     if region.ocs is None or not wiring.fabric.optical:
         return
     control = region.ocs.control
-    if control.driver is not OcsDriver.TL1:  # account and port are those of another language
+    if control.driver != OcsDriver.TL1:  # account and port are those of another language
         control = replace(control, driver=OcsDriver.TL1, user=None, port=None, password_env=None)
     address = device_address(control, wiring.management.ocs_address(region))
     session = AlarmSession(

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, StringConstraints
 
 from moefabric.config.ocs_profile import OcsProfile
+from moefabric.config.references import OcsDriverReference
 from moefabric.config.section import (
     Document,
     DurationNs,
@@ -20,14 +21,7 @@ from moefabric.config.section import (
     UnknownError,
     collect_faults,
 )
-from moefabric.core.ocs import (
-    CrossConnectMode,
-    DeviceProfile,
-    Ocs,
-    OcsControl,
-    OcsDriver,
-    Verification,
-)
+from moefabric.core.ocs import CrossConnectMode, DeviceProfile, Ocs, OcsControl, Verification
 from moefabric.core.paths import MARKS, marks_needed, spine_paths
 from moefabric.core.topology import Eps, EpsKind, Fabric, Region
 from moefabric.core.units import Scale, rate_text
@@ -57,8 +51,9 @@ class OcsSpec(Section):
     up."""
     startup: Literal["preserve", "volatile"] | None = None
     """Whether cross-connects survive a restart of the switch. Default: the profile's."""
-    driver: Annotated[OcsDriver, Field(strict=False)] = OcsDriver.SCPI
-    """Protocol with which the controller commands the switch."""
+    driver: OcsDriverReference = "scpi"
+    """Protocol with which the controller commands the switch: `scpi`, `tl1`, `restconf`, or
+    `package.module:Name`."""
     address: Text | None = None
     """Address of a real switch. Default: the emulated one."""
     port: int | None = Field(default=None, ge=1, le=65535)

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field
 from pydantic.config import JsonDict
 
 from moefabric.config.plugins import (
+    OCS_DRIVERS,
     PAYLOAD_TRANSFORMS,
     PLACEMENTS,
     POLICIES,
@@ -15,6 +16,7 @@ from moefabric.config.plugins import (
     load_plugin,
 )
 from moefabric.core.errors import SpecError
+from moefabric.core.ocs_driver import OcsDriverFactory
 from moefabric.core.transport import Transport
 from moefabric.planner.policy import Policy
 from moefabric.workload.payload import PayloadTransform
@@ -25,6 +27,8 @@ def _known(group: str, protocol: type) -> Callable[[str], str]:
     """Return a validator that refuses a reference to a part that can't be used."""
 
     def check(reference: str) -> str:
+        if reference in built_in_names(group):
+            return reference  # the tests load them; importing them here would take time
         try:
             load_plugin(group, reference, protocol)
         except SpecError as error:
@@ -43,6 +47,10 @@ def _field(group: str) -> Any:
     return Field(min_length=1, json_schema_extra=add_examples)
 
 
+OcsDriverReference = Annotated[
+    str, _field(OCS_DRIVERS), AfterValidator(_known(OCS_DRIVERS, OcsDriverFactory))
+]
+"""Name of an OCS driver, or `package.module:Name`."""
 PolicyReference = Annotated[str, _field(POLICIES), AfterValidator(_known(POLICIES, Policy))]
 """Name of a policy, or `package.module:Name`."""
 TransportReference = Annotated[

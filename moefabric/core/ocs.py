@@ -235,7 +235,8 @@ class Verification(StrEnum):
 class OcsControl:
     """A controller's access to a switch; by default to the emulated one, at its own address."""
 
-    driver: OcsDriver = OcsDriver.SCPI
+    driver: str = OcsDriver.SCPI
+    """An `OcsDriver`, or the name or module:Name of another package's."""
     address: str | None = None
     """Name or address of a switch that isn't the emulated one."""
     port: int | None = None

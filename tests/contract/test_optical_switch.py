@@ -2,6 +2,7 @@
 
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -10,11 +11,11 @@ from typing import Any, Literal
 
 import pytest
 
-from moefabric.controller.southbound.ocs.drivers import make_driver
+from moefabric.controller.southbound.ocs.drivers import Scpi, device_address, make_driver
 from moefabric.controller.southbound.ocs.memory import MemoryOcs
-from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs
+from moefabric.controller.southbound.ocs.remote_ocs import DeviceDriver, RemoteOcs
 from moefabric.core.circuits import CircuitSet, Transition
-from moefabric.core.errors import ControlError
+from moefabric.core.errors import ControlError, SpecError
 from moefabric.core.ocs import (
     CrossConnectMode,
     DeviceProfile,
@@ -23,6 +24,7 @@ from moefabric.core.ocs import (
     OcsDriver,
     SettleTime,
 )
+from moefabric.core.ocs_driver import DriverSettings
 from moefabric.core.protocols import OpticalSwitch
 from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.ocs.device_faults import OcsFault, OcsFaultKind
@@ -308,3 +310,42 @@ def test_cross_connects_of_others_are_kept(driver: OcsDriver) -> None:
                 ocs.reconfigure(ocs.circuits().transition_to(A), mode)
                 ocs.reconfigure(A.transition_to(NOTHING), mode)
         assert served.cross_connects() == others
+
+
+OPENED: list[DriverSettings] = []
+
+
+class RecordingScpi(Scpi):
+    """A driver of another package: SCPI with an account."""
+
+    factory_account: tuple[str, str] = ("root", "factory")
+
+    def open(self, settings: DriverSettings) -> DeviceDriver:
+        OPENED.append(settings)
+        return super().open(settings)
+
+
+def test_driver_of_another_package_is_given_what_the_file_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "recording_driver", sys.modules[__name__])
+    monkeypatch.setenv("OCS_SECRET", "swordfish")
+    wired_fabric, region, spec = parts(OcsDriver.SCPI)
+    control = OcsControl("recording_driver:RecordingScpi", password_env="OCS_SECRET")
+    assert device_address(control, "198.18.0.9") == ("198.18.0.9", 5025)
+    spec = replace(spec, control=control)
+    with (
+        ocs_device(OcsDriver.SCPI, PORTS, profile()) as served,
+        RemoteOcs(wired_fabric, region, make_driver(spec, served.address)) as ocs,
+    ):
+        ocs.reconfigure(NOTHING.transition_to(A), CrossConnectMode.OVERWRITE)
+        ocs.wait_settled(10)
+        assert ocs.circuits() == A
+    (settings,) = OPENED
+    assert (settings.user, settings.password) == ("root", "swordfish")
+    assert settings.address == served.address
+
+
+def test_unknown_driver_is_refused_before_anything_is_connected() -> None:
+    with pytest.raises(SpecError, match="OCS driver: 'telepathy' is not one of restconf"):
+        make_driver(Ocs("ocs0", 4, control=OcsControl("telepathy")), ("192.0.2.1", 1))

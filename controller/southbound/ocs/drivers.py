@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from moefabric.config.plugins import OCS_DRIVERS, load_plugin
 from moefabric.config.run_directory import OCS_PORTS
 from moefabric.controller.http_client import Dial
 from moefabric.controller.southbound.ocs import restconf, tl1
@@ -15,15 +16,67 @@ from moefabric.controller.southbound.ocs.restconf import RestconfDriver
 from moefabric.controller.southbound.ocs.scpi import ScpiDriver
 from moefabric.controller.southbound.ocs.tl1 import Tl1Driver
 from moefabric.core.errors import ControlError
-from moefabric.core.ocs import Ocs, OcsControl, OcsDriver
+from moefabric.core.ocs import Ocs, OcsControl
+from moefabric.core.ocs_driver import DriverSettings, OcsDriverFactory
 
 TIMEOUT_S: Final = 2.0
 """Timeout for an answer that doesn't wait for light."""
 
 
+class Scpi:
+    """SCPI over TCP, which has no accounts."""
+
+    default_port: int = OCS_PORTS["scpi"]
+    factory_account: tuple[str, str] = ("", "")
+
+    def open(self, settings: DriverSettings) -> DeviceDriver:
+        """Return a driver that speaks SCPI."""
+        return ScpiDriver(_connection(settings))
+
+
+class Tl1:
+    """TL1 over TCP."""
+
+    default_port: int = OCS_PORTS["tl1"]
+    factory_account: tuple[str, str] = tl1.FACTORY_ACCOUNT
+
+    def open(self, settings: DriverSettings) -> DeviceDriver:
+        """Return a driver that speaks TL1."""
+        return Tl1Driver(_connection(settings), (settings.user, settings.password))
+
+
+class Restconf:
+    """RESTCONF."""
+
+    default_port: int = OCS_PORTS["restconf"]
+    factory_account: tuple[str, str] = restconf.FACTORY_ACCOUNT
+
+    def open(self, settings: DriverSettings) -> DeviceDriver:
+        """Return a driver that speaks RESTCONF."""
+        settle_s, login = settings.ocs.settle_ns / 1e9, (settings.user, settings.password)
+        return RestconfDriver(
+            settings.ocs.name,
+            settings.address,
+            settings.timeout_s + settle_s,  # some devices respond only after light has settled
+            settle_s,
+            login,
+            settings.dial,
+            settings.sleep,
+        )
+
+
+def _connection(settings: DriverSettings) -> DeviceConnection:
+    return DeviceConnection(settings.ocs.name, settings.address, settings.timeout_s, settings.dial)
+
+
+def _factory(control: OcsControl) -> OcsDriverFactory:
+    factory: OcsDriverFactory = load_plugin(OCS_DRIVERS, control.driver, OcsDriverFactory)
+    return factory
+
+
 def device_address(control: OcsControl, emulated_host: str) -> tuple[str, int]:
     """Return host and port of the OCS: the configured ones, else those of the emulated OCS."""
-    return control.address or emulated_host, control.port or OCS_PORTS[control.driver]
+    return control.address or emulated_host, control.port or _factory(control).default_port
 
 
 def account(control: OcsControl, factory: tuple[str, str]) -> tuple[str, str]:
@@ -58,12 +111,8 @@ def make_driver(
         dial: Opens TCP connections; in a process that runs on Eventlet, one of Eventlet's.
         sleep: Waits for so many seconds; in a process that runs on Eventlet, Eventlet's.
     """
-    control = ocs.control
-    if control.driver is OcsDriver.SCPI:
-        return ScpiDriver(DeviceConnection(ocs.name, address, timeout_s, dial))
-    if control.driver is OcsDriver.TL1:
-        connection = DeviceConnection(ocs.name, address, timeout_s, dial)
-        return Tl1Driver(connection, account(control, tl1.FACTORY_ACCOUNT))
-    login, settle_s = account(control, restconf.FACTORY_ACCOUNT), ocs.settle_ns / 1e9
-    timeout_s += settle_s  # some devices respond only after light has settled
-    return RestconfDriver(ocs.name, address, timeout_s, settle_s, login, dial, sleep)
+    factory = _factory(ocs.control)
+    user, password = account(ocs.control, factory.factory_account)
+    settings = DriverSettings(ocs, address, timeout_s, user, password, dial, sleep)
+    driver: DeviceDriver = factory.open(settings)
+    return driver
