@@ -1,12 +1,12 @@
 """`moefabric trace`: traces of other tools, and traffic in the formats of other simulators."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from moefabric.cli.gating import generate
 from moefabric.cli.options import FILE, json_option, parse_option
 from moefabric.cli.output import STANDARD_OUTPUT, check_writable, print_result, write_output
 from moefabric.core.errors import SpecError
@@ -225,55 +225,7 @@ def plot(file: Path, output: Path, form: str, ranks: int | None, rate: float) ->
     write_output(output, picture)
 
 
-@trace.command(short_help="Write random gating.")
-@click.argument("preset", required=False)
-@click.option("--fit", type=FILE, help="Gating whose statistics the result has, not a preset's.")
-@click.option("--output", "-o", type=FILE, required=True, help="File to write: .npz or .csv.")
-@click.option("--ranks", type=click.IntRange(1), default=8, help="Ranks that send tokens.")
-@click.option("--layers", type=click.IntRange(1), default=4, help="MoE layers.")
-@click.option("--iterations", type=click.IntRange(1), default=8, help="Iterations.")
-@click.option("--experts", type=click.IntRange(1), help="Experts.  [default: the preset's]")
-@click.option("--tokens", type=click.IntRange(1), help="Tokens of a rank in a layer.")
-@click.option("--top-k", type=click.IntRange(1), help="Experts of a token.")
-@click.option("--seed", type=int, default=1, help="Seed of the random numbers.")
-def generate(
-    preset: str | None, fit: Path | None, output: Path, ranks: int, layers: int, iterations: int,
-    experts: int | None, tokens: int | None, top_k: int | None, seed: int,
-) -> None:  # fmt: skip
-    """Write gating with the statistics of PRESET or of a file.
-
-    docs/guides/gating.md lists the presets.
-    """
-    from moefabric.traces.gating_files import MAX_CELLS, load_gating, write_gating
-    from moefabric.workload.gating_fit import fit as fit_gating
-    from moefabric.workload.gating_generator import generate as generate_gating
-    from moefabric.workload.gating_presets import PRESETS
-    from moefabric.workload.gating_presets import preset as named_preset
-
-    if (preset is None) == (fit is None):
-        raise click.UsageError(f"give one preset ({', '.join(PRESETS)}) or --fit FILE")
-    check_writable(output)
-    changes = {"experts": experts, "tokens": tokens, "top_k": top_k}
-    try:
-        if preset is not None:
-            parameters = named_preset(preset, **changes)
-        else:
-            assert fit is not None
-            parameters = with_changes(fit_gating(load_gating(fit), top_k or 1), changes)
-    except ValueError as error:
-        raise SpecError([(str(fit or preset), str(error))]) from error
-    sizes = {"iterations": iterations, "layers": layers, "ranks": ranks}
-    if (cells := math.prod((*sizes.values(), parameters.experts))) > MAX_CELLS:
-        raise SpecError([(", ".join(sizes), f"{cells} counts are more than {MAX_CELLS}")])
-    content = generate_gating(parameters, **sizes, seed=seed)
-    write_gating(content, output, _SUFFIXES.get(output.suffix, "npz"))
-
-
-def with_changes(parameters: Any, changes: Mapping[str, int | None]) -> Any:
-    """Return parameters of gating with those that are given."""
-    from dataclasses import replace
-
-    return replace(parameters, **{key: value for key, value in changes.items() if value})
+trace.add_command(generate)
 
 
 @trace.command(short_help="Write an all-to-all for htsim or LogGOPSim.")
