@@ -2,8 +2,8 @@
 
 A message leaves when its sender's step is ready and its receiver has granted it, so that all that
 arrives has its place in memory. A connection carries the messages of many ranks one after another;
-none of them waits in it for a receiver that isn't ready. A message whose receive waits for no other
-step is granted beforehand.
+none of them waits in it for a receiver that isn't ready. A message whose place is free from the
+start is granted beforehand.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ class Step:
         source: The bytes that a copy reads.
         message: Number of the message that it sends or receives.
         peer: Server of the rank at the other end; this one for a message over the NVSwitch.
-        granted: Whether the message needs no grant, because its receive waits for no other step.
+        granted: Whether the message needs no grant: its place is free from the start, although its
+            receive may wait for other steps.
         wall_ns: How long it computes, or how long its message takes on the NVSwitch.
         after: Positions, among all steps of this server, of the steps that it waits for.
     """
@@ -180,7 +181,8 @@ class Run(MessageHandler):
         self.transfers: dict[int, Transfer] = {}  # by position of the step
         self.receives: dict[int, MessageReceive] = {}
         self.grants: set[int] = set()
-        self.ready_ends: dict[int, int] = {}  # messages of this server of which one end is ready
+        self.ready_ends: dict[int, int] = {}  # sends that wait for a grant, by message
+        self.copied: set[int] = set()  # messages between GPUs of this server
         self.ports: dict[tuple[str, int], int] = {}  # until when a GPU's NVSwitch port is in use
         self.due: deque[int] = deque()
         self.is_working = False
@@ -305,11 +307,20 @@ class Run(MessageHandler):
                 self.fail(f"{step.peer} has no connection to here by {step.path}")
 
     def _meet(self, position: int) -> None:
-        """Copy a message between two GPUs of this server as soon as both ends are ready."""
+        """Copy a message between two GPUs of this server.
+
+        The copy begins as soon as both ends are ready, or the sender if the message is granted
+        beforehand; the receiver's step ends once it is ready, too.
+        """
         message = self.program.steps[position].message
-        if self.ready_ends.setdefault(message, position) == position:
-            return
         sending, receiving = self.program.local[message]
+        if self.program.steps[receiving].granted:
+            if position == receiving:
+                if message in self.copied:
+                    self._ended([receiving])
+                return
+        elif not (self.first_ns[sending] and self.first_ns[receiving]):
+            return
         send, receive = self.program.steps[sending], self.program.steps[receiving]
         ports = ("out", send.rank), ("in", receive.rank)
         now = NOW()
@@ -321,7 +332,8 @@ class Run(MessageHandler):
                 add(receive.place, send.place, receive.element)
             else:
                 receive.place[:] = send.place
-            self._ended([sending, receiving])
+            self.copied.add(message)
+            self._ended([sending, receiving] if self.first_ns[receiving] else [sending])
 
         self._call_after(end_ns - now, finish)
 

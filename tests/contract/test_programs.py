@@ -149,3 +149,30 @@ def test_copies_on_a_server_take_turns_at_its_ports(fleet: Fleet) -> None:
         assert program.verify() == {0: 0, 1: 0, 2: 0}
         first, second = (times.ended_ns[rank] - times.began_ns for rank in (1, 2))
         assert copy_ns <= first < 2 * copy_ns <= second < 3 * copy_ns
+
+
+@pytest.mark.parametrize("servers", [("s0", "s0"), ("s0", "s1")])
+def test_two_ranks_may_both_send_before_they_receive(
+    fleet: Fleet, servers: tuple[str, str]
+) -> None:
+    requests: dict[str, list[Message]] = {}
+    for rank, server in enumerate(servers):
+        peer = servers[1 - rank]
+        place = {"buffer": 1, "granted": True}
+        requests.setdefault(server, []).append(
+            {
+                "rank": rank,
+                "buffers": [4000, 4000],
+                "inputs": [content(0, 4000, 7 + rank)],
+                "expected": [content(0, 4000, 8 - rank) | {"buffer": 1}],
+                "steps": [
+                    message("send", peer, rank, 0, 4000, granted=True),
+                    {"kind": "compute", "after": [0], "wall_ns": 1_000_000 * rank},
+                    message("receive", peer, 1 - rank, 0, 4000, **place) | {"after": [1]},
+                ],
+            }
+        )
+    with LoadedProgram(fleet, requests) as program:
+        for _ in range(2):
+            program.run(5)
+            assert program.verify() == {0: 0, 1: 0}

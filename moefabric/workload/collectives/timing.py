@@ -1,8 +1,9 @@
 """Predicted times of programs: their steps in the event simulation, on a network of ranks.
 
 A message starts when its sender's step may start, and its receiver's step too unless bytes may
-arrive early (`ProgramStep.early`). Messages in flight share links max-min fairly. The sender's step
-ends when the links have carried the last byte, the receiver's step when that byte has arrived.
+arrive early (`ProgramStep.early`). Messages between two ranks that take the same links follow one
+another, as on a connection; others share links max-min fairly. The sender's step ends when the
+links have carried the last byte, the receiver's step when that byte has arrived.
 Copies and additions take no time unless their rates are given.
 """
 
@@ -315,7 +316,6 @@ class _Simulation:
     ) -> None:
         after = {self.positions[rank][number][1] for number in step.after}
         seconds = step.duration_s
-        streams: tuple[Stream, ...] = ()
         first = len(self.steps)
         if step.kind == "copy" and step.extent:
             seconds = 8 * step.extent.size / self._copy_bps
@@ -324,7 +324,12 @@ class _Simulation:
             held = self._held_by(receiver, receive)
             after |= {self.positions[place][number][1] for place, number in held}
             streams = self._network.streams(rank, receiver, step.extent.size, step.via)
-            self._carried[step.transfer] = first
+            self.steps += [
+                event_simulation.Step(tuple(sorted(after)), streams=(stream,), lane=stream.links)
+                for stream in streams
+            ]
+            after = set(range(first, len(self.steps)))
+            self._carried[step.transfer] = len(self.steps)
         elif step.kind in {"receive", "receive_add"}:
             carried = self._carried[step.transfer]
             if self._network.latency_s:
@@ -334,7 +339,7 @@ class _Simulation:
             after.add(carried)
             if step.kind == "receive_add" and step.extent:
                 seconds = 8 * step.extent.size / self._add_bps
-        self.steps.append(event_simulation.Step(tuple(sorted(after)), seconds, streams))
+        self.steps.append(event_simulation.Step(tuple(sorted(after)), seconds))
         self.positions[rank][step.number] = first, len(self.steps) - 1
 
 
