@@ -1,17 +1,21 @@
 """The documentation agrees with the project: links, examples and code blocks."""
 
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from moefabric.config.loader import load_fabric
 from moefabric.config.model import preset
+from moefabric.config.plugins import GROUPS, plugin_names
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Fabric, Region
 from moefabric.runner import fidelity
+from moefabric.workload.placements import expert_order
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -54,6 +58,29 @@ def test_policy_of_the_guide_gives_a_full_mesh() -> None:
     assert {circuit.pair for circuit in circuits} == {
         (a, b) for i, a in enumerate(region.servers) for b in region.servers[i + 1 :]
     }
+
+
+def test_parts_of_the_guide_about_plugins_have_their_protocols() -> None:
+    placement_and_payload, transport = (dict[str, Any]() for _ in range(2))
+    for source, namespace in zip(
+        blocks("docs/guides/plugins.md", "python"), (placement_and_payload, transport), strict=True
+    ):
+        exec(compile(source, "plugins.md", "exec"), namespace)
+    order = expert_order(placement_and_payload["HeavyAndLight"](), np.array([[5, 9, 1, 3]] * 2), 1)
+    assert order == (1, 2, 0, 3)
+    assert placement_and_payload["FourBits"]().token_bytes(4096, 8192) == 2176
+    assert transport["GENTLE"].congestion_control == "reno"
+
+
+def test_guide_about_plugins_names_all_groups_and_their_parts() -> None:
+    page = (ROOT / "docs/guides/plugins.md").read_text()
+    for group in GROUPS:
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{group}` |")]
+        protocol = re.search(r"`(moefabric[a-z_.]+)\.([A-Z]\w+)`", row)
+        assert protocol is not None
+        assert hasattr(import_module(protocol[1]), protocol[2])
+        for name in re.findall(r"`([^`]+)`", row.split("|")[-2]):
+            assert name in plugin_names(group) or name.startswith("moefabric ")
 
 
 @pytest.mark.parametrize("page", ["docs/guides/models-and-gating.md", "docs/guides/models.md"])
