@@ -20,7 +20,9 @@ MOST_RANKS: Final = 16
 """Ranks with a row in the timeline."""
 _LEFT, _RIGHT = 76.0, 24.0
 _LANE, _GAP = 7.0, 5.0
-"""Height of each of the two lanes of a row, and the space between rows."""
+"""Height of a lane, and the space between rows."""
+_LANES: Final = (("compute",), ("send", "collective"), ("receive",))
+"""Kinds of operations in the lanes of a row; the last lane is there if a rank receives messages."""
 _KINDS: Final[dict[str, tuple[str, str]]] = {
     "compute": ("t0", "computation"),
     "all_to_all": ("t1", "all-to-all"),
@@ -55,16 +57,19 @@ def graph_picture(
     present = {_kind(interval.node) for interval in shown}
     drawn = [svg.label(16, 24, title, "strong")]
     drawn.append(svg.legend(20, 52, [one for one in (*_KINDS.values(), _OTHER) if one in present]))
-    top, row = 66.0, 2 * _LANE + _GAP
+    receives = any(interval.node.kind == "receive" for interval in shown)
+    lanes = _LANES if receives else _LANES[:2]
+    top, row = 66.0, len(lanes) * _LANE + _GAP
     across = svg.LinearScale(0.0, end_s or 1.0, _LEFT, WIDTH - _RIGHT)
     bottom = top + count * row
     drawn += svg.time_axis(across, top, bottom)
     for rank in range(count):
         y = top + rank * row
-        drawn.append(svg.label(_LEFT - 8, y + _LANE + 4, f"rank {rank}", "tick", "end"))
+        middle = y + len(lanes) * _LANE / 2
+        drawn.append(svg.label(_LEFT - 8, middle + 4, f"rank {rank}", "tick", "end"))
         own = [interval for interval in shown if interval.rank == rank]
-        for lane, is_compute in ((0, True), (1, False)):
-            chosen = [one for one in own if (one.node.kind == "compute") == is_compute]
+        for lane, kinds in enumerate(lanes):
+            chosen = [one for one in own if one.node.kind in kinds]
             drawn += _lane(chosen, across, y + lane * _LANE)
     y = bottom + 64
     drawn.append(svg.label(16, y, "Bytes from rank (row) to rank (column)", "strong"))
@@ -77,7 +82,10 @@ def _kind(node: Node) -> tuple[str, str]:
 
 
 def _lane(intervals: Sequence[Interval], across: svg.LinearScale, y: float) -> list[Markup]:
-    """Draw operations of one rank; of those that share a pixel, the one that takes most of it."""
+    """Draw operations of one rank, fainter in pixels that they fill in part.
+
+    Of operations that share a pixel, it is the kind that takes most of it.
+    """
     width = int(across.end - across.start)
     cover: list[dict[tuple[str, str], float]] = [{} for _ in range(width)]
     per_pixel = (across.high - across.low) / width
@@ -94,19 +102,28 @@ def _lane(intervals: Sequence[Interval], across: svg.LinearScale, y: float) -> l
             named[first] = one
     drawn: list[Markup] = []
     start = 0
-    chosen = [max(one, key=lambda own: one[own]) if one else None for one in cover]
+    chosen = [
+        (max(one, key=lambda own: one[own]), _shade(sum(one.values()) / per_pixel)) if one else None
+        for one in cover
+    ]
     for pixel in range(1, width + 1):
         if pixel < width and chosen[pixel] == chosen[start] and pixel not in named:
             continue
-        if (kind := chosen[start]) is not None:
+        if (look := chosen[start]) is not None:
+            (class_, kind), shade = look
             drawn.append(
                 svg.rect(
-                    across.start + start, y, pixel - start, _LANE - 1, kind[0],
-                    title=_tip(named.get(start), kind[1]),
+                    across.start + start, y, pixel - start, _LANE - 1, class_,
+                    title=_tip(named.get(start), kind), opacity=shade if shade < 1 else None,
                 )
             )  # fmt: skip
         start = pixel
     return drawn
+
+
+def _shade(filled: float) -> float:
+    """Return one of four opacities for the part of a pixel that is filled."""
+    return max(1, min(4, round(4 * filled))) / 4
 
 
 def _tip(interval: Interval | None, kind: str) -> str:

@@ -245,26 +245,38 @@ def _csv_cells(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[_Cell]:
         return
     columns = {_COLUMNS[name]: n for n, name in enumerate(names) if name in _COLUMNS}
     wide = {int(match[1]): n for n, name in enumerate(names) if (match := _WIDE.fullmatch(name))}
+    single: list[tuple[int, ...]] = []
+    axes = [axis for axis in _AXES if axis in columns]
     for line, row in enumerate(rows[1:], start=2):
         if not row:
             continue
         if len(row) != len(names):
             raise TraceError(path, f"line {line}", f"{len(row)} columns are not {len(names)}")
-        where = [
-            _bounded(path, line, axis, _number(path, line, row[columns[axis]]))
-            if axis in columns
-            else 0
-            for axis in _AXES[:3]
-        ]
+        found = {
+            axis: _bounded(path, line, axis, _number(path, line, row[columns[axis]]))
+            for axis in axes
+        }
+        where = found.get("iteration", 0), found.get("layer", 0), found.get("rank", 0)
         if wide:
             words = [row[wide[n]] if n in wide else "0" for n in range(max(wide) + 1)]
-            yield where[0], where[1], where[2], _counts(path, line, words, words)
-            continue
-        number = _number(path, line, row[columns["expert"]])
-        expert = _bounded(path, line, "expert", number)
-        tokens = np.zeros(expert + 1, dtype=np.int64)
-        tokens[expert] = _number(path, line, row[columns["tokens"]])
-        yield where[0], where[1], where[2], tokens
+            yield *where, _counts(path, line, words, words)
+        else:
+            tokens = _number(path, line, row[columns["tokens"]])
+            single.append((*where, found["expert"], tokens))
+    if single:
+        yield from _grouped(np.array(single, dtype=np.int64))
+
+
+def _grouped(rows: NDArray[np.int64]) -> Iterator[_Cell]:
+    """Yield the counts of rows of iteration, layer, rank, expert and tokens."""
+    places, index = np.unique(rows[:, :3], axis=0, return_inverse=True)
+    order = np.argsort(index, kind="stable")
+    bounds = np.searchsorted(index[order], np.arange(len(places) + 1))
+    for n, (iteration, layer, rank) in enumerate(places.tolist()):
+        own = rows[order[bounds[n] : bounds[n + 1]], 3:]
+        tokens = np.zeros(own[:, 0].max() + 1, dtype=np.int64)
+        np.add.at(tokens, own[:, 0], own[:, 1])
+        yield iteration, layer, rank, tokens
 
 
 def _counts(path: Path, line: int, row: Sequence[str], like: Sequence[str]) -> NDArray[np.int64]:
