@@ -8,7 +8,7 @@ all ranks to the end of the last one, in model time, as mean of the iterations.
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from types import MappingProxyType
 from typing import Final, Literal, get_args
@@ -310,7 +310,13 @@ class Perf:
 
     def placed(self, size: int, emulated: int, paths: PathChoice) -> PlacedProgram:
         """Return the program of a size on its paths."""
-        call = self.call(emulated)
+        places = paths.rank_places
+        call = replace(
+            self.call(emulated),
+            servers=places.servers,
+            circuits=places.circuits,
+            eps_ranks=places.eps_ranks,
+        )
         program = Program.of_call(call, schedule_call(self.algorithm, call))
         factor = size / emulated if size else 1.0
         return PlacedProgram(program, paths, ProgramScale.on(self.fabric.scale, factor))

@@ -22,7 +22,7 @@ from moefabric.runner.flow_pacing import pace_bps
 from moefabric.simulator.event_simulation import Step, simulate
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import Link, Route, goodput_bps, route
-from moefabric.workload.collectives.program import Program, ProgramStep
+from moefabric.workload.collectives.program import Program, ProgramStep, RankPlaces
 from moefabric.workload.collectives.schedule import (
     REDUCTIONS,
     BufferName,
@@ -31,7 +31,7 @@ from moefabric.workload.collectives.schedule import (
     Via,
     buffer_sizes,
 )
-from moefabric.workload.collectives.timing import DEFAULT_NVSWITCH_BPS
+from moefabric.workload.collectives.timing import DEFAULT_NVSWITCH_BPS, FabricNetwork
 
 Json = dict[str, Any]
 Connection = tuple[str, str, str]
@@ -121,6 +121,12 @@ class PathChoice:
     placement: RankPlacement
     circuits: CircuitSet = field(default_factory=CircuitSet)
     light_share: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    @property
+    def rank_places(self) -> RankPlaces:
+        """What schedules may know: servers, circuits, and which rank each NIC belongs to."""
+        places = tuple(zip(self.placement.servers, self.placement.gpus, strict=True))
+        return FabricNetwork(self.fabric, self.circuits, places).rank_places
 
     def shares(self, source: int, target: int, via: Via) -> list[tuple[str, float]]:
         """Return the paths of a message between two ranks, and the part of its bytes on each.

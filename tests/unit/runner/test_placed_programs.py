@@ -9,7 +9,7 @@ from moefabric.runner.placed_programs import (
     ProgramScale,
     RankPlacement,
 )
-from moefabric.workload.collectives.built_in import DEFAULTS
+from moefabric.workload.collectives.built_in import BUILT_IN, DEFAULTS
 from moefabric.workload.collectives.program import RankPlaces, lower
 from moefabric.workload.collectives.timing import FabricNetwork, predict
 from moefabric.workload.execution_graph import ExecutionGraph, Node
@@ -60,3 +60,36 @@ def test_messages_whose_place_is_free_are_granted_beforehand() -> None:
     )
     for [rank] in placed.requests().values():
         assert [step.get("granted") for step in rank["steps"]] == [True, None, True]
+
+
+def test_mixnet_sends_by_circuits_where_there_are_any_and_by_the_eps_elsewhere() -> None:
+    placement = RankPlacement.spread(fabric(), 32)
+    lit = CircuitSet.of(MESH[:3])  # from s0 to all others
+    paths = PathChoice(fabric(), placement, lit)
+    size = 32 * 4096
+    nodes = (Node(0, "collective", collective="all_to_all", size=size),)
+    graph = ExecutionGraph(dict.fromkeys(range(32), nodes))
+    program = lower(graph, {"all_to_all": BUILT_IN["mixnet"]}, paths.rank_places)
+    placed = PlacedProgram(program, paths, ProgramScale.on(Scale(), 1.0))
+    pairs = {(src, dst): path[0] for src, dst, path in placed.connections}
+    assert {pair for pair, kind in pairs.items() if kind == "o"} == {
+        pair for other in ("s1", "s2", "s3") for pair in (("s0", other), (other, "s0"))
+    }
+    assert set(placed.connections.values()) == {64 * 4096}
+    assert len(placed.connections) == len(pairs) == 12
+    # Only delegates send to other servers: ranks of NICs o0 to o2, and of e0.
+    steps = [step for own in placed.steps for step in own]
+    assert {s.phase for s in steps} - {""} == {
+        "gather",
+        "inter-host",
+        "intra-host",
+        "scatter",
+        "local",
+    }
+    outside = {
+        rank % 8
+        for rank, own in enumerate(placed.steps)
+        for step in own
+        if step.kind == "send" and step.peer // 8 != rank // 8
+    }
+    assert outside == {0, 1, 2, 3}
