@@ -62,6 +62,11 @@ class _Size(click.ParamType):  # type: ignore[type-arg] # click is generic in it
 @click.option("--root", type=click.IntRange(0), default=0, help="Root of broadcast and reduce.")
 @click.option("--check/--no-check", default=True, help="Verify the results.")
 @click.option("--greedy", is_flag=True, help="Let congestion control alone set rates.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.01, 600),
+    help="Wall seconds of an iteration: the longer, the less the start of all agents counts.",
+)
 @click.option("--json", "json_file", type=FILE, help="Write the rows as JSON (- is standard out).")
 def perf(
     kind: str,
@@ -82,6 +87,7 @@ def perf(
     root: int,
     check: bool,
     greedy: bool,
+    seconds: float | None,
     json_file: Path | None,
 ) -> None:
     """Run the collective KIND with real bytes and print the columns of nccl-tests, in model time.
@@ -115,6 +121,7 @@ def perf(
         greedy,
         None if demand is None else read_demand(demand),
         root,
+        seconds,
     )
     quiet = str(json_file) == "-"
     with _lab(spec, settings, name) as lab, lab.programs() as programs:

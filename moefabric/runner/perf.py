@@ -204,6 +204,8 @@ class PerfOptions:
         greedy: Whether congestion control alone sets the rates of connections.
         weights: Relative sizes of an all-to-all-v.
         root: Root of a broadcast or a reduce.
+        wall_s: Wall seconds that an iteration takes, as far as its size allows. None: as long as
+            the start of all agents needs to be 2 % of it.
     """
 
     kind: PerfKind
@@ -218,6 +220,7 @@ class PerfOptions:
     greedy: bool = False
     weights: Sequence[Sequence[float]] | None = None
     root: int = 0
+    wall_s: float | None = None
 
     def schedule(self) -> CollectiveSchedule:
         """Return the algorithm."""
@@ -303,7 +306,8 @@ class Perf:
         ranks, scale = len(self.placement.servers), self.fabric.scale
         servers = len(set(self.placement.servers))
         wall_s = self.bound_s(self.call(size), 1.0) * scale.bytes * scale.dilation
-        factor = max(1.0, wall_s / shortest_wall_s(servers, os.cpu_count() or 1))
+        wanted_s = self.options.wall_s or shortest_wall_s(servers, os.cpu_count() or 1)
+        factor = max(1.0, wall_s / wanted_s)
         factor = max(factor, size * 2.0 * ranks / MOST_MEMORY)
         least = ELEMENT * ranks
         return max(least, round(size / factor / least) * least)
