@@ -41,7 +41,7 @@ def _assignment(_context: click.Context, _option: click.Parameter, texts: tuple[
 @click.option("--ranks", type=click.IntRange(1), help="Ranks. Default: 8, or the record's.")
 @click.option("--experts", type=click.IntRange(1), help="Experts of a layer.")
 @click.option("--layers", type=click.IntRange(1), help="MoE layers. Default: 4, or the record's.")
-@click.option("--iterations", type=click.IntRange(1), help="Default: 10, or the record's.")
+@click.option("--iterations", type=click.IntRange(1), help="Default: 8, or the record's.")
 @click.option("--tokens", type=click.IntRange(1), help="Tokens of a rank in a layer.")
 @click.option("--top-k", type=click.IntRange(1), help="Experts of a token. A fit: 1.")
 @click.option("--seed", type=click.IntRange(0), default=1, help="Seed of all random numbers.")
@@ -82,7 +82,7 @@ def generate(
         raise click.UsageError(f"{output}: gating is written to .npz or .csv")
     check_writable(output, picture)
     record = None if file is None else _record(file, first_step, rank)
-    shape = (10, 4, 8) if record is None else record.tokens.shape[:3]
+    shape = (8, 4, 8) if record is None else record.tokens.shape[:3]
     sizes = {"experts": experts, "tokens": tokens, "top_k": top_k}
     changes |= {key: size for key, size in sizes.items() if size is not None}
     try:

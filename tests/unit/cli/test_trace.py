@@ -144,7 +144,7 @@ def test_generate_has_the_shape_that_is_asked_for(tmp_path: Path) -> None:
     assert set(tokens.sum(axis=-1).ravel().tolist()) == {800}
     fitted = tmp_path / "f.csv"
     assert run("generate", "--fit", out, "-o", fitted, "--ranks", 2, "--seed", 5).exit_code == 0
-    assert load_gating(fitted).tokens.shape == (8, 4, 2, 32)
+    assert load_gating(fitted).tokens.shape == (2, 3, 2, 32)
     again = tmp_path / "h.csv"
     run("generate", "--fit", out, "-o", again, "--ranks", 2, "--seed", 5)
     assert again.read_text() == fitted.read_text()

@@ -147,7 +147,7 @@ def test_recomputation_lengthens_the_backward_pass() -> None:
 
 
 def test_short_trace_is_reported_unless_it_may_repeat() -> None:
-    spec = load_experiment(EXAMPLES / "beyond-paper-llama-moe.yaml", ["gating.repeat=false"])
+    spec = load_experiment(EXAMPLES / "forwarding-llama-moe.yaml", ["gating.repeat=false"])
     with pytest.raises(
         SpecError, match=r"gating: .*is for 8 ranks and 16 experts; the model has 16 and 16"
     ):
