@@ -4,6 +4,7 @@ import gzip
 import json
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -171,6 +172,22 @@ def test_groups_of_a_metadata_node_are_read(tmp_path: Path) -> None:
 def test_control_dependencies_order_graphs_that_are_no_pytorch_traces(tmp_path: Path) -> None:
     file = write(tmp_path, ChakraNode(0, type=COMPUTE), ChakraNode(1, "", COMPUTE, (0,), ()))
     assert ChakraReader().read(file).ranks[0][1].after == (0,)
+
+
+def test_collectives_of_the_host_are_computation(tmp_path: Path) -> None:
+    copy = collective(comm_type=0, comm_size=8)
+    host = replace(copy, attributes=(*copy.attributes, Attribute("is_cpu_op", "bool", True)))
+    graph = ChakraReader().read(write(tmp_path, replace(host, duration_us=7)))
+    assert graph.ranks[0] == (Node(1, "compute", "c", duration_s=7e-6),)
+
+
+def test_groups_get_numbers_that_no_other_group_has(tmp_path: Path) -> None:
+    nodes = (Node(0, "collective", collective="barrier", group="ep"),)
+    graph = ExecutionGraph({0: nodes, 1: ()}, {"1": (1,), "ep": (0,), "tp": (0, 1), "3": (0,)})
+    ChakraWriter().write(graph, tmp_path / "t")
+    written = json.loads((tmp_path / "t.groups.json").read_text())
+    assert written == {"1": [1], "2": [0], "4": [0, 1], "3": [0]}
+    assert ChakraReader().read(tmp_path / "t").groups == graph.groups
 
 
 def test_streams_that_contradict_dependencies_are_left_out(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Trace files are read within bounds, and their names give the ranks."""
 
 import gzip
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,18 @@ def test_bytes_up_to_the_limit_are_read_and_one_more_is_refused(tmp_path: Path) 
     assert read_bytes(file, limit=1000) == bytes(1000)
     with pytest.raises(TraceError, match=r"trace.gz: is larger than 999 bytes"):
         read_bytes(file, limit=999)
+
+
+def test_a_gzip_bomb_is_refused_without_its_memory(tmp_path: Path) -> None:
+    file = tmp_path / "trace.gz"
+    file.write_bytes(gzip.compress(bytes(64 << 20)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(TraceError, match="larger than 1000 bytes"):
+            read_bytes(file, limit=1000)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_cut_gzip_is_a_fault(tmp_path: Path) -> None:

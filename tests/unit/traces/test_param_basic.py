@@ -79,6 +79,12 @@ def test_messages_and_groups_are_read(tmp_path: Path) -> None:
     assert (graph.ranks[1][1].group, graph.groups["4"]) == ("4", (1,))
 
 
+def test_the_size_of_a_scatter_is_that_of_the_roots_buffer(tmp_path: Path) -> None:
+    calls = [call("scatter", 4, root=1)]
+    node = graph_of(tmp_path, calls, calls).ranks[0][0]
+    assert (node.collective, node.size, node.root) == ("scatter", 32, 1)
+
+
 def test_one_file_stands_for_all_ranks(tmp_path: Path) -> None:
     graph = graph_of(tmp_path, [call("all_reduce", 4)])
     assert sorted(graph.ranks) == [0, 1]

@@ -96,6 +96,11 @@ def test_broken_fields_are_faults_with_the_offset(data: bytes, offset: int, faul
     assert caught.value.offset == offset
 
 
+def test_packed_fixed_numbers_that_are_cut_off_are_a_fault() -> None:
+    with pytest.raises(WireError, match="byte 2: packed numbers of 4 bytes are cut off"):
+        protobuf.scalars(only_field(b"\x0a\x06abcdef"), "fixed32")
+
+
 def test_a_string_that_is_not_text_is_a_fault_with_the_offset() -> None:
     with pytest.raises(WireError, match="byte 3: a string is not in UTF-8"):
         protobuf.text(only_field(b"\x0a\x02a\xff"))

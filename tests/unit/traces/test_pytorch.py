@@ -145,6 +145,31 @@ def test_a_program_waits_before_the_first_operation_that_needs_a_result(tmp_path
     assert [node.after for node in again] == [(), (), (again[1].number, again[0].number)]
 
 
+def test_an_all_to_all_takes_what_the_other_ranks_send(tmp_path: Path) -> None:
+    sent = [(1, 2, 3), (4, 5, 6), (7, 8, 9)]
+    ranks = {
+        rank: (Node(0, "collective", collective="all_to_all", size=sum(of), splits=of),)
+        for rank, of in enumerate(sent)
+    }
+    PytorchExecutionWriter().write(ExecutionGraph(ranks), tmp_path)
+    written = json.loads((tmp_path / "rank-1.json").read_text())["nodes"][3]
+    facts = {one["name"]: one["value"] for one in written["attrs"]}
+    assert facts["in_split_size"] == "[4, 5, 6]"
+    assert facts["out_split_size"] == "[2, 5, 8]"
+    assert (facts["in_msg_nelems"], facts["out_msg_nelems"]) == (15, 15)
+
+
+def test_collectives_of_a_group_keep_their_order(tmp_path: Path) -> None:
+    nodes = (
+        Node(0, "collective", collective="all_reduce", size=4, after=(2,)),
+        Node(1, "collective", collective="barrier"),
+        Node(2, "compute", duration_s=1.0),
+    )
+    PytorchExecutionWriter().write(ExecutionGraph({0: nodes}), tmp_path)
+    again = PytorchExecutionReader().read(tmp_path).ranks[0]
+    assert [node.collective or node.kind for node in again] == ["compute", "all_reduce", "barrier"]
+
+
 def test_groups_keep_their_names_and_have_decimal_ones_in_the_file(tmp_path: Path) -> None:
     node = Node(0, "collective", collective="all_reduce", size=4, group="ep")
     graph = ExecutionGraph({0: (node,), 1: (node,)}, {"ep": (0, 1)})
@@ -280,6 +305,14 @@ def test_computation_after_a_collective_on_an_idle_gpu_waits_for_it(tmp_path: Pa
     assert [node.kind for node in nodes] == ["compute", "collective", "compute", "compute"]
     assert [round(node.duration_s * 1e6) for node in nodes] == [10, 0, 5, 10]
     assert nodes[3].after == (nodes[1].number,)
+
+
+def test_computation_under_a_longer_kernel_is_not_idle(tmp_path: Path) -> None:
+    long, short = kernel(0, 30), kernel(2, 5)
+    graph = profile_graph(tmp_path, long, short, nccl(5, 20), kernel(30, 40))
+    before, _, rest = graph.ranks[0]
+    assert (before.duration_s, rest.duration_s) == pytest.approx((5e-6, 35e-6))
+    assert rest.after == ()
 
 
 def test_splits_and_groups_of_kernels_are_read(tmp_path: Path) -> None:
