@@ -1,5 +1,6 @@
 """Pictures of traces as SVG files: timelines of ranks, bytes between ranks, gating."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -34,6 +35,8 @@ _KINDS: Final[dict[str, tuple[str, str]]] = {
 }
 """Class and name of the kinds of operations; other collectives are drawn alike."""
 _OTHER: Final = ("t7", "other collective")
+_NARROW: Final = 3
+"""Pixels of an operation up to which it has no tooltip."""
 _MOST_CELLS: Final = 64
 """Rows and columns of a heat map; larger matrices are summed in blocks."""
 
@@ -101,23 +104,27 @@ def _lane(intervals: Sequence[Interval], across: svg.LinearScale, y: float) -> l
         if last - first >= 3:
             named[first] = one
     drawn: list[Markup] = []
-    start = 0
+    narrow: defaultdict[tuple[str, float], list[str]] = defaultdict(list)
     chosen = [
         (max(one, key=lambda own: one[own]), _shade(sum(one.values()) / per_pixel)) if one else None
         for one in cover
     ]
+    start, height = 0, _LANE - 1
     for pixel in range(1, width + 1):
         if pixel < width and chosen[pixel] == chosen[start] and pixel not in named:
             continue
         if (look := chosen[start]) is not None:
             (class_, kind), shade = look
-            drawn.append(
-                svg.rect(
-                    across.start + start, y, pixel - start, _LANE - 1, class_,
-                    title=_tip(named.get(start), kind), opacity=shade if shade < 1 else None,
-                )
-            )  # fmt: skip
+            x, length = across.start + start, pixel - start
+            if start in named or length > _NARROW:
+                tip = _tip(named.get(start), kind)
+                drawn.append(svg.rect(x, y, length, height, class_, title=tip, opacity=shade))
+            else:
+                narrow[class_, shade].append(f"M{x:g} {y:g}h{length}v{height:g}h-{length}z")
         start = pixel
+    # Thousands of short operations are one element, so that files stay small.
+    for (class_, shade), parts in narrow.items():
+        drawn.append(svg.tag("path", d="".join(parts), class_=class_, fill_opacity=shade))
     return drawn
 
 

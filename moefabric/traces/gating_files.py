@@ -245,6 +245,8 @@ def _csv_cells(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[_Cell]:
         return
     columns = {_COLUMNS[name]: n for n, name in enumerate(names) if name in _COLUMNS}
     wide = {int(match[1]): n for n, name in enumerate(names) if (match := _WIDE.fullmatch(name))}
+    if missing := [name for name in ("expert", "tokens") if name not in columns and not wide]:
+        raise TraceError(path, "line 1", f"there is no column {missing[0]}")
     single: list[tuple[int, ...]] = []
     axes = [axis for axis in _AXES if axis in columns]
     for line, row in enumerate(rows[1:], start=2):

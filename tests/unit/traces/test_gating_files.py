@@ -141,6 +141,12 @@ def test_wrong_file_is_refused_in_place(tmp_path: Path, name: str, text: str, me
     assert message in str(caught.value)
 
 
+def test_counts_need_their_columns(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.csv", "layer,expert\n1,2\n")
+    with pytest.raises(TraceError, match="line 1: there is no column tokens"):
+        read_trace(path, "gating-csv")
+
+
 def test_graph_is_not_gating(tmp_path: Path) -> None:
     path = written(tmp_path, "flows.cm", "Nodes 2\nConnections 0\n")
     with pytest.raises(TraceError, match=r"is a trace of operations \(cm\), not of gating"):
