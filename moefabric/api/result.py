@@ -31,6 +31,10 @@ class Prediction(ExperimentPrediction):
         """Return the prediction with the methods of this class."""
         return cls.model_construct(prediction.model_fields_set, **dict(prediction))
 
+    def __repr__(self) -> str:
+        times = (f"{entry.fabric} {entry.iteration_s:.4g} s" for entry in self.fabrics)
+        return f"Prediction({self.experiment!r}: {', '.join(times)})"
+
     def __getitem__(self, fabric: str) -> FabricPrediction:
         """Return the prediction of the fabric with this name."""
         return _named(self.fabrics, fabric)
@@ -69,6 +73,10 @@ class Result(RunResult):
             SpecError: If the file can't be read or has a wrong value; it names the first place.
         """
         return cls.of(read_run(Path(path)))
+
+    def __repr__(self) -> str:
+        verdicts = (f"{entry.fabric} {entry.fidelity.verdict}" for entry in self.results)
+        return f"Result({self.experiment!r}: {', '.join(verdicts)})"
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON."""

@@ -1,0 +1,30 @@
+"""The notebook of the documentation with packets: a run, and a fabric to work with."""
+
+import os
+
+import pytest
+
+from moefabric.config.run_directory import run_root
+from tests.support.namespaces import own_machine
+from tests.support.notebook import run_notebook
+from tests.support.paths import REPOSITORY
+
+pytest.importorskip("pandas", reason="needs pandas: packaging/setup test")
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
+]
+NOTEBOOK = REPOSITORY / "docs/notebooks/first-steps.ipynb"
+
+
+def test_all_cells_run_and_leave_nothing() -> None:
+    with own_machine():
+        outputs = run_notebook(NOTEBOOK, packets=True)
+        assert [path.name for path in run_root().iterdir()] == []
+    by_source = {output.source.splitlines()[0]: output for output in outputs}
+    assert "<td>mixnet</td>" in by_source["result = experiment.run()"].shown["text/html"]
+    assert by_source["result.plot_comparison()"].shown["image/svg+xml"].startswith("<svg ")
+    lines = outputs[-1].printed.splitlines()
+    assert lines[0] == "lit: ['s0/o0~s1/o0', 's2/o0~s3/o0']"
+    assert lines[1] == "frames by light: 6"
+    assert lines[2] == "frames by the EPS while the NIC is down: 6"
