@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from moefabric.cli.main import main
 from moefabric.cli.schema import SCHEMAS, schema_text
 from moefabric.config.input_file import read_yaml
+from moefabric.config.model import presets
 from moefabric.config.ocs_profile import shipped_profiles
 from tests.support.paths import EXAMPLES, GOLDEN, REPOSITORY
 
@@ -58,12 +59,18 @@ def test_shipped_profiles_conform_to_their_schema(name: str) -> None:
     assert errors("ocs-profile", PROFILES / f"{name}.yaml") == []
 
 
+@pytest.mark.parametrize("name", presets())
+def test_presets_of_models_conform_to_their_schema(name: str) -> None:
+    assert errors("model", REPOSITORY / f"moefabric/config/models/{name}.yaml") == []
+
+
 @pytest.mark.parametrize(
     "name",
     [
         "fabric-rate-bytes",
         "fabric-settle-nonsense",
         "fabric-keys-missing",
+        "model-sizes-wrong",
         "experiment-renamed-keys",
         "experiment-values-out-of-range",
     ],
