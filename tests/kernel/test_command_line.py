@@ -74,14 +74,25 @@ wiring:
   nic_rate: 100Gb/s
   regions:
     - servers: 4
-      ocs: {{settle: 25ms}}
+      ocs: {{settle: 25ms, driver: "strange_parts:Driver"}}
 fabrics:
   - {{name: sound, optical: 3, electrical: 1, policy: best-pairs}}
-  - {{name: raising, optical: 3, electrical: 1, policy: "raising_policy:Raising"}}
+  - {{name: raising, optical: 3, electrical: 1, policy: "strange_parts:Raising"}}
 scale: {{bytes: 500, dilation: 4}}
+transport: "strange_parts:GENTLE"
 """
-RAISING = """
+STRANGE_PARTS = """
+from pathlib import Path
 from best_pairs import BestPairs
+from moefabric.controller.southbound.ocs.drivers import Scpi
+from moefabric.core.transport import TcpTransport
+
+GENTLE = TcpTransport("gentle", "reno", paced=True)
+
+class Driver(Scpi):
+    def open(self, settings):
+        Path(__file__).with_suffix(".opened").touch()
+        return super().open(settings)
 
 class Raising(BestPairs):
     def circuits(self, *_):
@@ -425,22 +436,26 @@ def test_down_removes_fabric_of_dead_run_but_not_of_live_one(home: Home) -> None
     assert home.remains() == []
 
 
-def test_run_takes_policies_of_other_packages_and_survives_their_faults(
+def test_run_takes_parts_of_other_packages_and_survives_their_faults(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = install_package(POLICY_PACKAGE, home.folder)
-    (site / "raising_policy.py").write_text(RAISING)
+    (site / "strange_parts.py").write_text(STRANGE_PARTS)
     monkeypatch.setenv("PYTHONPATH", str(site))
     spec = home.write("strangers.yaml", STRANGERS.format(repository=REPOSITORY))
     file = home.folder / "result.json"
     process = home.call("run", spec, "--json", str(file), timeout_s=200)
     assert process.returncode in {0, 3}, process.stderr  # 3: this machine was too busy
-    sound, raising = json.loads(file.read_text())["results"]
+    run = json.loads(file.read_text())
+    assert run["manifest"]["transport"] == "strange_parts:GENTLE"
+    assert run["manifest"]["congestion_control"] == "reno"
+    assert (site / "strange_parts.opened").exists(), "the controller has opened the driver"
+    sound, raising = run["results"]
     assert sum(part["bytes_by_light"] for part in sound["collectives"]) > 0
     assert not any(change["error"] for change in sound["reconfigurations"])
     assert sum(part["bytes_by_light"] for part in raising["collectives"]) == 0
     assert sum(part["bytes_by_eps"] for part in raising["collectives"]) > 0
-    fault = "policy raising_policy:Raising failed: RuntimeError: no idea"
+    fault = "policy strange_parts:Raising failed: RuntimeError: no idea"
     assert any(fault in reason for reason in raising["fidelity"]["reasons"])
     assert {change["error"] for change in raising["reconfigurations"]} == {fault}
 
