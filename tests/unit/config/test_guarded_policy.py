@@ -10,6 +10,7 @@ import pytest
 from moefabric.config.guarded_policy import GuardedPolicy, guarded_policy, policy_faults
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import SpecError
+from moefabric.core.topology import Nic
 from moefabric.planner.laws import Situation, situations
 from moefabric.planner.mixnet import SPILL
 from moefabric.planner.outlook import Outlook
@@ -52,6 +53,17 @@ def test_bytes_of_a_policy_that_fails_take_the_eps(name: str, why: str) -> None:
     assert fault.startswith(f"policy pkg:{name} failed: ")
     assert why in fault
     assert "\n" not in fault
+
+
+def test_circuits_of_nics_out_of_service_are_refused() -> None:
+    class Blind(faulty_policies.Raising):
+        def circuits(self, *_: object) -> CircuitSet:
+            return CircuitSet.of(["s0/o0~s1/o0"])
+
+    policy = GuardedPolicy(Blind(), "pkg:Blind")
+    fabric = UNIFORM.fabric.without_nics([Nic.parse("s1/o0")])
+    assert not policy.circuits(fabric, UNIFORM.region, UNIFORM.demand, CircuitSet())
+    assert "s1/o0: out of service" in policy.faults[0]
 
 
 def test_sound_policy_is_asked_as_ever() -> None:

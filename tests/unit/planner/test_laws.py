@@ -56,6 +56,16 @@ def alternating() -> Choose:
     return lambda *_: join("s0/o0", "s1/o0") if next(calls) % 2 else CircuitSet()
 
 
+def alternating_split() -> Divide:
+    calls = count()
+
+    def divide(demand: DemandMatrix, circuits: CircuitSet) -> Split:
+        split = circuit_first_split(demand, circuits)
+        return Split(split.shares[::-1]) if next(calls) % 2 else split
+
+    return divide
+
+
 def twice_at_a_nic(*_: object) -> CircuitSet:
     ends = Nic.parse("s0/o0"), Nic.parse("s1/o0"), Nic.parse("s2/o0")
     return CircuitSet(frozenset({Circuit(ends[0], ends[1]), Circuit(ends[0], ends[2])}))
@@ -96,7 +106,17 @@ def broken_laws(policy: Policy) -> set[str]:
                 divide=changed_shares(lambda s: replace(s, light_bytes=s.eps_bytes, eps_bytes=0))
             ),
         ),
+        (
+            "light",
+            Wrong(
+                divide=changed_shares(
+                    lambda s: replace(s, eps_bytes=0.0, forwarded=(("s0", s.eps_bytes),))
+                )
+            ),
+        ),
+        ("bound", Wrong(divide=lambda *_: Split(()))),
         ("determinism", Wrong(choose=alternating())),
+        ("determinism", Wrong(divide=alternating_split())),
         (
             "static",
             Wrong(
@@ -113,7 +133,7 @@ def broken_laws(policy: Policy) -> set[str]:
 def test_law_is_broken_by_what_it_forbids(law: str, policy: Policy) -> None:
     laws = broken_laws(policy)
     assert law in laws
-    assert laws <= {law, "light", "bound", "out of service"}, "other laws are broken, too"
+    assert laws <= {law, "light", "bound", "out of service", "bytes"}, "other laws are broken, too"
 
 
 @pytest.mark.parametrize("fault", [ValueError("no idea"), KeyError("s9")])
