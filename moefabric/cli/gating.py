@@ -13,6 +13,8 @@ from moefabric.cli.output import check_writable, write_output
 from moefabric.core.errors import SpecError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from moefabric.workload.gating import GatingTrace
     from moefabric.workload.gating_generator import GatingParameters
 
@@ -49,6 +51,10 @@ def _assignment(_context: click.Context, _option: click.Parameter, texts: tuple[
     "--set", "changes", multiple=True, metavar="KEY=NUMBER", callback=_assignment,
     help="Change a parameter, such as skew=0.5.",
 )  # fmt: skip
+@click.option(
+    "--replicas", type=click.IntRange(1, 1000), default=1,
+    help="Traces with successive seeds; prints the least and greatest statistics of them.",
+)  # fmt: skip
 @click.option("--picture", type=FILE, help="Draw the record beside generated gating (SVG).")
 @click.option("--json", "as_json", is_flag=True, help="Print parameters and statistics as JSON.")
 @click.option("--presets", "listed", is_flag=True, help="List the presets, and their sources.")
@@ -56,7 +62,8 @@ def generate(
     preset: str | None, file: Path | None, first_step: int, rank: int | None, alike: bool,
     output: Path | None, ranks: int | None, experts: int | None, layers: int | None,
     iterations: int | None, tokens: int | None, top_k: int | None, seed: int,
-    changes: dict[str, float | int], picture: Path | None, as_json: bool, listed: bool,
+    changes: dict[str, float | int], replicas: int, picture: Path | None, as_json: bool,
+    listed: bool,
 ) -> None:  # fmt: skip
     """Generate gating and print its statistics. Needs no root.
 
@@ -100,18 +107,20 @@ def generate(
         }
         if (cells := math.prod((*shaped.values(), parameters.experts))) > MAX_CELLS:
             raise SpecError([(", ".join(shaped), f"{cells} counts are more than {MAX_CELLS}")])
-        replicas = [
+        traces = [
             gating_generator.generate(parameters, **shaped, seed=seed + number)
-            for number in range(_REPLICAS if picture else 1)
+            for number in range(max(replicas, _REPLICAS if picture else 1))
         ]
     except ValueError as error:
         raise SpecError([(preset or str(file), str(error))]) from error
     if output is not None:
-        write_gating(replicas[0], output, form)
+        write_gating(traces[0], output, form)
     if picture is not None and record is not None:
         name = preset or "fitted generator"
-        write_output(picture, gating_comparison(record, replicas, f"{record.source}: gating", name))
-    _print(parameters, replicas[0], record, as_json=as_json)
+        write_output(
+            picture, gating_comparison(record, traces[:_REPLICAS], f"{record.source}: gating", name)
+        )
+    _print(parameters, traces[:replicas], record, as_json=as_json)
 
 
 def _record(file: Path, first_step: int, rank: int | None) -> "GatingTrace":
@@ -137,12 +146,17 @@ def _changed(parameters: "GatingParameters", changes: dict[str, float | int]) ->
 
 
 def _print(
-    parameters: "GatingParameters", generated: "GatingTrace", record: "GatingTrace | None", *,
+    parameters: "GatingParameters", generated: "Sequence[GatingTrace]",
+    record: "GatingTrace | None", *,
     as_json: bool,
 ) -> None:  # fmt: skip
     from moefabric.workload.gating_statistics import gating_statistics
 
-    columns = {"generated": asdict(gating_statistics(generated))}
+    found = [asdict(gating_statistics(trace)) for trace in generated]
+    columns = {"generated": found[0]}
+    if len(found) > 1:
+        for name, chosen in (("least", min), ("greatest", max)):
+            columns[name] = {key: chosen(each[key] for each in found) for key in found[0]}
     if record is not None:
         columns = {"recorded": asdict(gating_statistics(record)), **columns}
     if as_json:

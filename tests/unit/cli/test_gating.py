@@ -11,6 +11,7 @@ from moefabric.cli.main import main
 from moefabric.traces.gating_files import load_gating
 from moefabric.workload.gating_generator import generate
 from moefabric.workload.gating_presets import preset
+from moefabric.workload.gating_statistics import gating_statistics
 from tests.support.paths import EXAMPLES
 
 RECORD = str(EXAMPLES / "data" / "mixtral-8x7b-domains.npz")
@@ -39,6 +40,17 @@ def test_a_fit_has_the_shape_of_its_record_and_is_printed_beside_it() -> None:
     assert document["statistics"]["recorded"]["step_distance"] is None, "there is one iteration"
     one = json.loads(run("--fit", RECORD, "--rank=2", "--top-k=2", "--json"))
     assert one["parameters"]["skew"] == pytest.approx(preset("mixtral-web").skew, rel=0.01)
+
+
+def test_replicas_have_a_least_and_a_greatest_statistic() -> None:
+    printed = json.loads(run("olmoe-web", "--tokens=50", "--replicas=3", "--seed=4", "--json"))
+    shape = {"ranks": 8, "layers": 4, "iterations": 8}
+    loads = [
+        gating_statistics(generate(preset("olmoe-web", tokens=50), **shape, seed=seed)).variation
+        for seed in (4, 5, 6)
+    ]
+    columns = {name: column["variation"] for name, column in printed["statistics"].items()}
+    assert columns == {"generated": loads[0], "least": min(loads), "greatest": max(loads)}
 
 
 def test_a_picture_is_svg_with_both_names(tmp_path: Path) -> None:
