@@ -35,8 +35,8 @@ class GatingSpec(Section):
     matrix: InputPath | None = None
     """JSON file with one gating matrix for all layers and iterations."""
     trace: InputPath | None = None
-    """File with the gating of recorded steps: a NumPy archive of a training run, or SGLang's record
-    of an expert distribution (JSON)."""
+    """File or folder with the gating of recorded steps: counts (a NumPy archive of a training run,
+    SGLang's record of an expert distribution, CSV) or routes of tokens (JSON lines, Parquet)."""
     generator: str | None = None
     """Preset of the generator: random gating with the statistics of recorded gating."""
     fit: InputPath | None = None

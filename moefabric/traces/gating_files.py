@@ -44,6 +44,8 @@ _KEYS: Final[dict[str, tuple[str, ...]]] = {
 """Keys of a JSON line, by meaning."""
 _PARQUET_FILE: Final = re.compile(r"iter_(\d{1,9})/layer_(\d{1,6})\.parquet")
 _PARQUET_COLUMN: Final = "indices"
+PARQUET_ROWS: Final = 1 << 20
+"""Tokens that are in memory at a time."""
 
 
 class CountsReader:
@@ -358,7 +360,7 @@ def _parquet_counts(file: Path, open_file: Callable[[Path], Any]) -> NDArray[np.
         if _PARQUET_COLUMN not in parquet.schema_arrow.names:
             names = ", ".join(parquet.schema_arrow.names)
             raise TraceError(file, "", f"there is no column {_PARQUET_COLUMN}, only {names}")
-        for batch in parquet.iter_batches(columns=[_PARQUET_COLUMN], batch_size=1 << 20):
+        for batch in parquet.iter_batches(columns=[_PARQUET_COLUMN], batch_size=PARQUET_ROWS):
             experts = batch.column(0).flatten().to_numpy(zero_copy_only=False)
             if not len(experts):
                 continue

@@ -63,3 +63,13 @@ def test_wrong_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(TraceError) as caught:
         DeepseekKernelsReader().read(path)
     assert message in str(caught.value)
+
+
+def test_kernels_of_streams_that_overlap_leave_no_gap(tmp_path: Path) -> None:
+    """The second kernel ends within the first, 60 us before the third starts."""
+    path = tmp_path / "kernels.csv"
+    kernels = '"x::dispatch<false, 1, true",0,100,1\nlayout,10,20,2\nlayout,160,5,2\n'
+    path.write_text(HEAD + kernels)
+    nodes = DeepseekKernelsReader().read(path).ranks[0]
+    gaps = [node.duration_s for node in nodes if node.name == "gap"]
+    assert gaps == [pytest.approx(60e-6)]

@@ -17,6 +17,7 @@ from hypothesis.extra.numpy import arrays
 
 from moefabric.cli.main import main
 from moefabric.core.errors import SpecError, TraceError, UnsupportedError
+from moefabric.traces import gating_files
 from moefabric.traces.formats import read_trace, trace_reader
 from moefabric.traces.gating_files import CountsCsvReader, counts_csv, load_gating, write_gating
 from moefabric.workload.gating import GatingTrace
@@ -70,7 +71,7 @@ LINES = "\n".join(map(json.dumps, ROUTES)) + "\n\n"
         ("m.csv", "1,2\n3,4\n", "gating-csv", [[[[1, 2], [3, 4]]]]),
         (
             "long.csv",
-            "layer,source,expert,tokens\n2,1,1,5\n2,0,0,6\n5,0,2,7\n",
+            "layer,source,expert,tokens\n2,1,1,2\n2,0,0,6\n5,0,2,7\n2,1,1,3\n",
             "gating-csv",
             [[[[6, 0, 0], [0, 5, 0]], [[0, 0, 7], [0, 0, 0]]]],
         ),
@@ -178,7 +179,9 @@ def test_parquet_without_pyarrow_names_the_extra(
         load_gating(path)
 
 
-def test_parquet_in_flame_moes_layout_is_counted(tmp_path: Path) -> None:
+def test_parquet_in_flame_moes_layout_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arrow = pytest.importorskip("pyarrow", reason=f"{OPTIONAL}pyarrow is not installed")
     parquet = pytest.importorskip("pyarrow.parquet")
     for iteration, layer, routes in (
@@ -195,6 +198,7 @@ def test_parquet_in_flame_moes_layout_is_counted(tmp_path: Path) -> None:
         )
         parquet.write_table(table, file)
     assert trace_reader(tmp_path).name == "routes-parquet"
+    monkeypatch.setattr(gating_files, "PARQUET_ROWS", 1)
     read = load_gating(tmp_path / "actives")
     assert read.tokens.shape == (2, 2, 1, 6)
     assert read.tokens[0].tolist() == [[[1, 1, 0, 0, 0, 2]], [[0, 0, 1, 1, 0, 0]]]

@@ -176,3 +176,17 @@ def test_ranks_that_call_other_collectives_are_refused(tmp_path: Path) -> None:
     ]
     with pytest.raises(TraceError, match="group world: ranks 0 and 1 call other collectives"):
         read(tmp_path, *logs)
+
+
+def test_exchange_whose_sizes_differ_is_refused(tmp_path: Path) -> None:
+    """Each rank receives one element less than the other one sends."""
+    logs = [
+        [
+            init(rank, "0xa", rank, 2, "commId 0x1"),
+            call(rank, "Send", 5, "0xa", root=1 - rank, ranks=2),
+            call(rank, "Recv", 4, "0xa", root=1 - rank, ranks=2),
+        ]
+        for rank in (0, 1)
+    ]
+    with pytest.raises(TraceError, match="messages from rank 0 to 1 with tag 0 differ"):
+        read(tmp_path, *logs)

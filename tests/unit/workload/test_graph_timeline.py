@@ -81,3 +81,13 @@ def test_ranks_that_wait_for_each_other_are_named() -> None:
     assert not list(graph.faults())
     with pytest.raises(SpecError, match="rank 0: operation 2 waits for operations of other ranks"):
         length_s(graph)
+
+
+def test_collective_starts_when_its_last_rank_calls_it() -> None:
+    """Rank 0 computes 5 s in one operation, rank 1 3 s in three."""
+    call = Node(9, "collective", size=40, collective="all_to_all", stream=0)
+    short = tuple(Node(n, "compute", duration_s=1.0, stream=0) for n in range(3))
+    graph = ExecutionGraph(
+        {0: (Node(0, "compute", duration_s=5.0, stream=0), call), 1: (*short, call)}
+    )
+    assert length_s(graph, 10.0) == 5.0 + 2.0

@@ -1,0 +1,40 @@
+"""Figures of traces: traffic by groups that do the same, and what ranks keep to themselves."""
+
+from __future__ import annotations
+
+from moefabric.traces.summary import Traffic, summarise, summary_document
+from moefabric.workload.execution_graph import ExecutionGraph, Node
+
+
+def pairs() -> ExecutionGraph:
+    """Return two pairs that reduce 80 bytes, and then an uneven all-to-all of all four ranks."""
+    ranks = {
+        rank: (
+            Node(0, "collective", size=80, collective="all_reduce", group=f"pair{rank // 2}"),
+            Node(
+                1, "collective", after=(0,), size=100, collective="all_to_all",
+                splits=tuple(70 if peer == rank else 10 for peer in range(4)),
+            ),
+            Node(2, "compute", duration_s=float(rank)),
+        )
+        for rank in range(4)
+    }  # fmt: skip
+    return ExecutionGraph(ranks, {"pair0": (0, 1), "pair1": (2, 3)}, "pairs", ("A note.",))
+
+
+def test_groups_that_do_the_same_are_one_row() -> None:
+    summary = summarise(pairs(), 8000.0)
+    assert summary.traffic == (
+        Traffic("all_reduce", ("pair0", "pair1"), 2, 1, 80, 320),
+        Traffic("all_to_all", ("world",), 4, 1, 30, 120),
+    )
+    assert summary.operations == {"all_reduce": 4, "all_to_all": 4, "compute": 4}
+    assert summary.groups == {2: 2, 4: 1}
+    assert (summary.compute_s, summary.critical_path_s) == (3.0, 3.0)
+    assert summarise(pairs(), 80.0).ideal_s == 8.0 + 3.0
+
+
+def test_document_has_the_format_and_the_notes() -> None:
+    document = summary_document(pairs(), "goal", 80.0)
+    assert document["format"] == "goal"
+    assert document["notes"] == ("A note.",)
