@@ -28,6 +28,12 @@ OptionalSize = Annotated[int, Field(ge=0, le=1 << 24)]
 """A size; 0 without such a part."""
 
 
+def _sizes(attention_section: Section) -> dict[str, Any]:
+    """Return the sizes of a section; a wrong or missing one raises `UnknownError`."""
+    keys = type(attention_section).model_fields
+    return {key: getattr(attention_section, key) for key in keys if key != "kind"}
+
+
 class GroupedAttentionSpec(Section):
     """Multi-head attention whose heads share keys and values in groups."""
 
@@ -56,7 +62,7 @@ class GroupedAttentionSpec(Section):
 
     def build(self) -> attention.GroupedAttention:
         """Return the attention that this section describes."""
-        return attention.GroupedAttention(**self.model_dump(exclude={"kind"}))
+        return attention.GroupedAttention(**_sizes(self))
 
 
 class LatentAttentionSpec(Section):
@@ -79,7 +85,7 @@ class LatentAttentionSpec(Section):
 
     def build(self) -> attention.LatentAttention:
         """Return the attention that this section describes."""
-        return attention.LatentAttention(**self.model_dump(exclude={"kind"}))
+        return attention.LatentAttention(**_sizes(self))
 
 
 def _attention_kind(value: Any) -> str | None:

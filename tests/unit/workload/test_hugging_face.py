@@ -241,6 +241,22 @@ def test_each_size_is_needed_and_each_key_known(name: str) -> None:
     assert "mystery_size: isn't known" in str(read_or_fault(unknown, name))
 
 
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("value", [None, -1, 0, 3, 1.5, True, "x", [], ["x"], [7], {}, {"x": 1}])
+def test_any_value_of_any_key_gives_a_model_or_its_faults(name: str, value: object) -> None:
+    whole = CONFIGURATIONS[name]
+    text = whole.get("text_config", whole)
+    for key in text:
+        changed = text | {key: value}
+        document = whole | {"text_config": changed} if "text_config" in whole else changed
+        outcome = read_or_fault(document, name)
+        if isinstance(outcome, SpecError):
+            assert all(place and message for place, message in outcome.faults)
+        else:
+            assert outcome.parameters >= outcome.active_parameters > 0
+            assert outcome.token_flops(4096) > 0
+
+
 def read_or_fault(document: dict[str, Any], name: str) -> Model | SpecError:
     try:
         return model_from_configuration(document, name)
