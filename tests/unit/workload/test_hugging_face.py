@@ -117,7 +117,7 @@ def test_active_parameters_are_the_published_ones(
 
 @pytest.mark.parametrize(("name", "giga"), [("deepseek-v3", 250), ("deepseek-v2", 155)])
 def test_flops_of_training_a_token_are_the_published_ones(name: str, giga: float) -> None:
-    """Sequences of 4,096 tokens, forward and backward: arXiv 2505.09343, table 1."""
+    """Sequences of 4,096 tokens, forward and backward: arXiv 2505.09343, table 2."""
     assert 3 * read(name).token_flops(4096) / 1e9 == pytest.approx(giga, rel=0.01)
 
 
