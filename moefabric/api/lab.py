@@ -11,6 +11,7 @@ from typing import Any, Final, Self, TypeVar
 from moefabric.api.capture import Capture
 from moefabric.api.circuits import LightChange, named_circuits, region_of_circuits
 from moefabric.api.ocs_faults import LOSS_DB, ocs_request, region_of_ocs
+from moefabric.api.running_fabrics import running_fabric
 from moefabric.api.signals import graceful_shutdown
 from moefabric.config.demand_file import check_demand
 from moefabric.config.run_directory import FabricWiring, RunDirectory
@@ -351,7 +352,7 @@ class Lab:
         ]
         return [*hardware_injection.injected_failures(self.run_directory), *processes]
 
-    # --- optical switches ------------------------------------------------------------------------
+    # --- collectives -----------------------------------------------------------------------------
 
     def programs(self) -> AbstractContextManager[ProgramFabric]:
         """Return a context in which agents run programs of collectives on this fabric."""
@@ -373,6 +374,8 @@ class Lab:
         with self.programs() as programs:
             measurement = Perf(programs, PerfOptions(kind, listed, **options))
             return measurement.result(list(measurement.rows()))
+
+    # --- optical switches ------------------------------------------------------------------------
 
     def ocs(self, name: str = "ocs0") -> Json:
         """Return identity, start-up mode and ports of an OCS."""
@@ -467,62 +470,6 @@ class InjectedFault:
         if failure.kind is FailureKind.CONTROLLER and failure.how is ControllerFailureMode.KILL:
             return
         self._lab.clear(str(self.failure.kind), *self.failure.what)
-
-
-def running_fabric(name: str | None) -> str:
-    """Return `name`, or the name of the only running fabric if it is None.
-
-    Raises:
-        SpecError: If no fabric runs, or several do.
-    """
-    if name is not None:
-        return name
-    match lifecycle.running_fabrics():
-        case [only]:
-            return only
-        case []:
-            message = "no fabric is up: start one with `moefabric up FABRIC.yaml`"
-        case running:
-            message = f"{', '.join(running)} are up: choose one with `--name NAME`"
-    raise SpecError([("", message)])
-
-
-def removable_fabric(running: Sequence[str], users: Mapping[str, int]) -> str:
-    """Return the only running fabric that no run uses.
-
-    Args:
-        running: Names of the running fabrics.
-        users: Process ids of the runs that use a fabric, by its name.
-
-    Raises:
-        SpecError: If there are several such fabrics, or none.
-    """
-    fabrics = [f"{name} (of process {users[name]})" if name in users else name for name in running]
-    match [name for name in running if name not in users]:
-        case [only]:
-            return only
-        case []:
-            remedy = "left to the run; `moefabric down NAME` removes it nevertheless"
-        case _:
-            remedy = "choose one with `moefabric down NAME`"
-    verb = "is" if len(fabrics) == 1 else "are"
-    raise SpecError([("", f"{', '.join(fabrics)} {verb} up: {remedy}")])
-
-
-def remove_fabric(name: str | None = None) -> tuple[str, bool] | None:
-    """Remove a fabric, or the only one that no run uses.
-
-    Returns:
-        The name, and whether there was anything to remove; None if no fabric is up.
-
-    Raises:
-        SpecError: If `name` is None and there are several such fabrics.
-    """
-    running = lifecycle.running_fabrics()
-    if name is None and not running:
-        return None
-    chosen = name or removable_fabric(running, lifecycle.fabrics_in_use())
-    return chosen, lifecycle.down(chosen)
 
 
 def _words(command: str | Sequence[str]) -> list[str]:

@@ -53,7 +53,7 @@ def down(name: str | None) -> None:
     Without NAME, remove the only fabric that `up` left running. The fabric of a `run` is removed at
     the end of the run, or before by its NAME only.
     """
-    from moefabric.api.lab import remove_fabric
+    from moefabric.api.running_fabrics import remove_fabric
 
     match remove_fabric(name):
         case None:

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -36,3 +37,20 @@ def test_graceful_shutdown_keeps_ignoring_hangup_under_nohup() -> None:
     with graceful_shutdown():
         signal.raise_signal(signal.SIGHUP)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_graceful_shutdown_leaves_handlers_of_the_program() -> None:
+    received: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: received.append(number))
+    with graceful_shutdown():
+        signal.raise_signal(signal.SIGTERM)
+    assert received == [signal.SIGTERM]
+
+
+def test_graceful_shutdown_changes_nothing_in_other_threads() -> None:
+    def inside() -> list[object]:
+        with graceful_shutdown():
+            return [signal.getsignal(number) for number in SIGNALS]
+
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(inside).result() == [signal.SIG_DFL, signal.SIG_DFL]

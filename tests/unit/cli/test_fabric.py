@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.api.lab import removable_fabric
+from moefabric.api.running_fabrics import removable_fabric
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import SpecError
 from moefabric.emulator.fabric.run_directories import hold, holder_pid

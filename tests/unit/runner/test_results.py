@@ -12,6 +12,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.failures import FailureKind, FailureRecord
 from moefabric.core.flows import Flow, FlowRecord
+from moefabric.core.topology import Fabric
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import Scale
 from moefabric.planner.mixnet import MIXNET
@@ -25,7 +26,7 @@ from moefabric.runner.memory_testbed import (
 )
 from moefabric.runner.observation import _lateness, _link_rate_errors, _refusals
 from moefabric.runner.result_model import FabricResult, Integrity, RunResult, Verdict
-from moefabric.runner.results import _fidelity, fabric_result
+from moefabric.runner.results import _fidelity, fabric_result, flow_results
 from moefabric.runner.run_records import (
     CircuitChange,
     CollectiveRun,
@@ -54,6 +55,14 @@ OPERATIONS: tuple[Operation, ...] = (
 def replayed(
     scale: Scale, iterations: int = 2, steal_ticks: tuple[tuple[int, int], ...] = ()
 ) -> FabricResult:
+    """Return the result of a few iterations in memory; the arguments are those of `replay`."""
+    wired, runs = replay(scale, iterations, steal_ticks)
+    return fabric_result(wired, "mixnet", "mixnet", runs, cpu_idle=[0.5], remarks=[])
+
+
+def replay(
+    scale: Scale, iterations: int = 2, steal_ticks: tuple[tuple[int, int], ...] = ()
+) -> tuple[Fabric, list[IterationRun]]:
     """Replay a few iterations in memory.
 
     Args:
@@ -71,8 +80,7 @@ def replayed(
         background=ImmediateExecutor(), arming_ns=6_000_000, cpu_steal=lambda: next(ticks),
         counters=agents.counters,
     )  # fmt: skip
-    runs = [executor.iteration(number, OPERATIONS) for number in range(iterations)]
-    return fabric_result(wired, "mixnet", "mixnet", runs, cpu_idle=[0.5], remarks=[])
+    return wired, [executor.iteration(number, OPERATIONS) for number in range(iterations)]
 
 
 @pytest.mark.parametrize(
@@ -95,6 +103,22 @@ def test_results_are_in_model_units_at_every_scale(scale: Scale) -> None:
     assert combine.dark_s == 0
     assert result.iterations[0].compute_s == pytest.approx(0.030)
     assert result.reconfigurations[0].settle_s == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize("scale", [Scale(), Scale(1000, 2)], ids=["real-size", "dilated"])
+def test_flows_have_model_units_and_add_up_to_their_collective(scale: Scale) -> None:
+    wired, runs = replay(scale, iterations=1)
+    flows = flow_results(wired, runs)
+    dispatch = [flow for flow in flows if flow.kind == "dispatch"]
+    assert {(flow.src, flow.dst, flow.iteration, flow.layer) for flow in dispatch} == {
+        ("s0", "s1", 0, 0), ("s2", "s3", 0, 0), ("s3", "s1", 0, 0),
+    }  # fmt: skip
+    collective = replayed(scale, iterations=1).collectives[0]
+    assert sum(flow.bytes for flow in dispatch) == pytest.approx(collective.bytes)
+    assert min(flow.start_s for flow in dispatch) == 0
+    assert max(flow.end_s for flow in dispatch) == pytest.approx(collective.measured_s)
+    expected_s = max(flow.predicted_end_s for flow in dispatch)
+    assert expected_s == pytest.approx(collective.predicted_s)
 
 
 def test_predicted_iteration_includes_computation_and_the_wait_for_light() -> None:

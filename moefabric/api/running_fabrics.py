@@ -1,0 +1,62 @@
+"""Fabrics that run on this machine: which one is meant, and their removal."""
+
+from collections.abc import Mapping, Sequence
+
+from moefabric.core.errors import SpecError
+from moefabric.emulator.fabric import lifecycle
+
+
+def running_fabric(name: str | None) -> str:
+    """Return `name`, or the name of the only running fabric if it is None.
+
+    Raises:
+        SpecError: If no fabric runs, or several do.
+    """
+    if name is not None:
+        return name
+    match lifecycle.running_fabrics():
+        case [only]:
+            return only
+        case []:
+            message = "no fabric is up: start one with `moefabric up FABRIC.yaml`"
+        case running:
+            message = f"{', '.join(running)} are up: choose one with `--name NAME`"
+    raise SpecError([("", message)])
+
+
+def removable_fabric(running: Sequence[str], users: Mapping[str, int]) -> str:
+    """Return the only running fabric that no run uses.
+
+    Args:
+        running: Names of the running fabrics.
+        users: Process ids of the runs that use a fabric, by its name.
+
+    Raises:
+        SpecError: If there are several such fabrics, or none.
+    """
+    fabrics = [f"{name} (of process {users[name]})" if name in users else name for name in running]
+    match [name for name in running if name not in users]:
+        case [only]:
+            return only
+        case []:
+            remedy = "left to the run; `moefabric down NAME` removes it nevertheless"
+        case _:
+            remedy = "choose one with `moefabric down NAME`"
+    verb = "is" if len(fabrics) == 1 else "are"
+    raise SpecError([("", f"{', '.join(fabrics)} {verb} up: {remedy}")])
+
+
+def remove_fabric(name: str | None = None) -> tuple[str, bool] | None:
+    """Remove a fabric, or the only one that no run uses.
+
+    Returns:
+        The name, and whether there was anything to remove; None if no fabric is up.
+
+    Raises:
+        SpecError: If `name` is None and there are several such fabrics.
+    """
+    running = lifecycle.running_fabrics()
+    if name is None and not running:
+        return None
+    chosen = name or removable_fabric(running, lifecycle.fabrics_in_use())
+    return chosen, lifecycle.down(chosen)
