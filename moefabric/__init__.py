@@ -64,21 +64,25 @@ if TYPE_CHECKING:
     from moefabric.simulator.event_simulation import Step, StepTimes, simulate, simulate_streams
     from moefabric.simulator.fair_sharing import Stream
     from moefabric.simulator.fluid import Prediction, bound_s, predict, route
+    from moefabric.traces.formats import read_trace
     from moefabric.workload.attention import GroupedAttention, LatentAttention
+    from moefabric.workload.execution_graph import ExecutionGraph
     from moefabric.workload.gating import GatingTrace, read_gating
+    from moefabric.workload.graph_folding import fold
     from moefabric.workload.iteration import Layer, moe_layer
     from moefabric.workload.model import Model, Training
     from moefabric.workload.model_summary import ModelSummary
 
 __all__ = [
     "Circuit", "CircuitSet", "ControlError", "DemandMatrix", "EmulatedFabric", "Eps", "EpsKind",
-    "Experiment", "Fabric", "FabricError", "Flow", "GatingTrace", "GroupedAttention", "Lab",
-    "LatentAttention", "Layer", "Model", "ModelSummary", "MoefabricError", "Nic", "Ocs",
-    "PairOrderPolicy", "Placement", "Plan", "Policy", "PolicyTraits", "Prediction", "Region",
-    "Result", "Runs", "Scale", "Share", "SpecError", "Split", "Step", "StepTimes", "Stream",
-    "Training", "Transition", "UnsupportedError", "bound_s", "check_policy", "flows", "inventory",
-    "load_fabric", "load_model", "moe_layer", "network_usd", "plan", "policy_named", "predict",
-    "read_gating", "route", "simulate", "simulate_streams",
+    "ExecutionGraph", "Experiment", "Fabric", "FabricError", "Flow", "GatingTrace",
+    "GroupedAttention", "Lab", "LatentAttention", "Layer", "Model", "ModelSummary",
+    "MoefabricError", "Nic", "Ocs", "PairOrderPolicy", "Placement", "Plan", "Policy",
+    "PolicyTraits", "Prediction", "Region", "Result", "Runs", "Scale", "Share", "SpecError",
+    "Split", "Step", "StepTimes", "Stream", "Training", "Transition", "UnsupportedError", "bound_s",
+    "check_policy", "flows", "fold", "inventory", "load_fabric", "load_model", "moe_layer",
+    "network_usd", "plan", "policy_named", "predict", "read_gating", "read_trace", "route",
+    "simulate", "simulate_streams",
 ]  # fmt: skip
 
 _MODULES = {
@@ -111,6 +115,9 @@ _MODULES = {
     "simulator.fair_sharing": ("Stream",),
     "simulator.fluid": ("Prediction", "bound_s", "predict", "route"),
     "workload.attention": ("GroupedAttention", "LatentAttention"),
+    "traces.formats": ("read_trace",),
+    "workload.execution_graph": ("ExecutionGraph",),
+    "workload.graph_folding": ("fold",),
     "workload.gating": ("GatingTrace", "read_gating"),
     "workload.iteration": ("Layer", "moe_layer"),
     "workload.model": ("Model", "Training"),

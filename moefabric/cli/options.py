@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from moefabric.core.units import rate_bps
+
 if TYPE_CHECKING:
     from moefabric.api.lab import Lab
 
@@ -33,6 +35,18 @@ def parse_option(parse: Callable[[str], T]) -> Callable[[click.Context, click.Pa
             raise click.BadParameter(str(error)) from error
 
     return callback
+
+
+def positive_rate(text: str) -> float:
+    """Return a rate in bits per second.
+
+    Raises:
+        ValueError: If the text is no rate above zero.
+    """
+    rate = rate_bps(text)
+    if rate <= 0:
+        raise ValueError(f"{text} is not a rate above zero")
+    return rate
 
 
 def running_lab(name: str | None) -> "Lab":

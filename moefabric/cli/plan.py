@@ -6,23 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moefabric.cli.options import FILE, json_option, parse_option
+from moefabric.cli.options import FILE, json_option, parse_option, positive_rate
 from moefabric.cli.output import print_result
 from moefabric.config.demand_file import read_demand
 from moefabric.core.errors import SpecError
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
-from moefabric.core.units import rate_bps
 
 if TYPE_CHECKING:
     from moefabric.planner.plan import Plan
-
-
-def _rate_bps(text: str) -> float:
-    rate = rate_bps(text)
-    if rate <= 0:
-        raise ValueError(f"{text} is not a rate above zero")
-    return rate
 
 
 def _single_region(
@@ -67,7 +59,7 @@ def _single_region(
 @click.option(
     "--nic-rate",
     default="100Gb/s",
-    callback=parse_option(_rate_bps),
+    callback=parse_option(positive_rate),
     metavar="RATE",
     help="Rate of a NIC.",
 )

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from moefabric.cli.gating import generate
-from moefabric.cli.options import FILE, json_option, parse_option
+from moefabric.cli.options import FILE, json_option, parse_option, positive_rate
 from moefabric.cli.output import STANDARD_OUTPUT, check_writable, print_result, write_output
 from moefabric.core.errors import SpecError
-from moefabric.core.units import rate_bps, rate_text
+from moefabric.core.units import rate_text
 
 if TYPE_CHECKING:
     from moefabric.core.demand import DemandMatrix
@@ -25,13 +25,6 @@ _SUFFIXES: Final = {
 _RATE: Final = "400Gb/s"
 
 
-def _positive_rate(text: str) -> float:
-    rate = rate_bps(text)
-    if rate <= 0:
-        raise ValueError(f"{text} is not a rate above zero")
-    return rate
-
-
 _format_option = click.option(
     "--from", "form", default="", metavar="FORMAT", help="Format; told from the content if absent."
 )
@@ -39,7 +32,7 @@ _ranks_option = click.option(
     "--ranks", type=click.IntRange(1), help="Fold the operations onto so many ranks."
 )
 _rate_option = click.option(
-    "--rate", default=_RATE, callback=parse_option(_positive_rate),
+    "--rate", default=_RATE, callback=parse_option(positive_rate),
     help="Rate of each rank's NIC, for ideal times.",
 )  # fmt: skip
 

@@ -17,6 +17,10 @@ from moefabric.core.errors import SpecError
 _MATRIX: Final = "num_global_tokens_per_expert"
 _COUNTS: Final = "counts"
 _LOGICAL: Final = "logical_count"
+MAX_JSON_BYTES: Final = 256 << 20
+"""Bytes of a JSON document, decompressed."""
+MAX_ARRAY_BYTES: Final = 1 << 30
+"""Bytes of an array of an archive, decompressed."""
 _GZIP: Final = b"\x1f\x8b"
 
 
@@ -231,8 +235,13 @@ def _expert_distribution(counts: Any, path: Path) -> GatingTrace:
 
 def _document(path: Path, expected: str) -> Any:
     try:
-        data = path.read_bytes()
-        return json.loads((gzip.decompress(data) if data[:2] == _GZIP else data).decode())
+        with path.open("rb") as file:
+            opened = gzip.open if file.read(2) == _GZIP else open
+        with opened(path, "rb") as content:
+            data = content.read(MAX_JSON_BYTES + 1)
+        if len(data) > MAX_JSON_BYTES:
+            raise _error(path, f"is larger than {MAX_JSON_BYTES} bytes, which is the limit")
+        return json.loads(data.decode())
     except json.JSONDecodeError as error:
         raise _error(f"{path}:{error.lineno}", f"is not {expected}: {error.msg}") from error
 
@@ -267,6 +276,11 @@ def _is_count(count: Any) -> bool:
 
 def _npz(path: Path) -> GatingTrace:
     try:
+        with zipfile.ZipFile(path) as members:
+            size = max((one.file_size for one in members.infolist()), default=0)
+        if size > MAX_ARRAY_BYTES:
+            message = f"has an array of {size} bytes; the limit is {MAX_ARRAY_BYTES}"
+            raise _error(path, message)
         with np.load(path, allow_pickle=False) as archive:
             if _COUNTS not in archive.files:
                 arrays = ", ".join(archive.files) or "nothing"

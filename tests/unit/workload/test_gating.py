@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from moefabric.core.errors import SpecError
+from moefabric.workload import gating
 from moefabric.workload.gating import (
     GatingTrace,
     read_gating,
@@ -237,3 +238,18 @@ def test_layers_of_the_deepseek_example_have_the_median_skew() -> None:
     tokens = read_gating(EXAMPLES / "data/deepseek-r1-prefill-4096.json.gz").tokens
     skews = [server_skew(tokens[:, layer], 8) for layer in range(58)]
     assert set(np.argsort(skews)[28:30].tolist()) == {54, 55}
+
+
+def test_file_larger_than_the_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gating, "MAX_JSON_BYTES", 100)
+    monkeypatch.setattr(gating, "MAX_ARRAY_BYTES", 100)
+    path = tmp_path / "m.json.gz"
+    path.write_bytes(gzip.compress(b" " * 101))
+    with pytest.raises(SpecError, match="is larger than 100 bytes, which is the limit"):
+        read_gating(path)
+    archive = tmp_path / "m.npz"
+    np.savez_compressed(archive, counts=np.zeros((1, 1, 8, 8), dtype=np.int64))
+    with pytest.raises(SpecError, match="has an array of 640 bytes; the limit is 100"):
+        read_gating(archive)
