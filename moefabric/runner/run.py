@@ -260,6 +260,7 @@ class RunContext:
             remarks=(
                 *self.remarks,
                 *policy_faults(self.policy),
+                *(self.controllers.faults.get(choice.policy, ()) if self.controllers else ()),
                 *control_time_remarks(runs, self.spec.control_s),
             ),
             failures=failures,

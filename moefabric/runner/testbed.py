@@ -187,10 +187,15 @@ def _planned_split(
 
 
 class Controllers:
-    """The controllers of all regions, each called by a thread of its own."""
+    """The controllers of all regions, each called by a thread of its own.
+
+    Attributes:
+        clients: Their clients, by region.
+        faults: Why `light_for` lit no circuits, by policy; each reason once.
+    """
 
     def __init__(self, clients: Mapping[str, ControllerClient]) -> None:
-        self.clients = clients
+        self.clients, self.faults = clients, dict[str, list[str]]()
         self._threads = ThreadPoolExecutor(max(1, len(clients)), thread_name_prefix="controllers")
 
     def close(self) -> None:
@@ -212,7 +217,11 @@ class Controllers:
 
         def light(region: str, client: ControllerClient) -> CircuitSet:
             own = demand.submatrix(fabric.ep_groups[region])
-            return HttpRegionController(client, policy).reconfigure(own).after
+            change = HttpRegionController(client, policy).reconfigure(own)
+            faults = self.faults.setdefault(policy, [])
+            if change.error and (fault := f"{region}: {change.error}") not in faults:
+                faults.append(fault)
+            return change.after
 
         return merge_circuits(self._call_all(light))
 

@@ -78,6 +78,7 @@ wiring:
 fabrics:
   - {{name: sound, optical: 3, electrical: 1, policy: best-pairs}}
   - {{name: raising, optical: 3, electrical: 1, policy: "strange_parts:Raising"}}
+  - {{name: once, optical: 3, electrical: 1, policy: "strange_parts:RaisingOnce"}}
 scale: {{bytes: 500, dilation: 4}}
 transport: "strange_parts:GENTLE"
 """
@@ -97,6 +98,10 @@ class Driver(Scpi):
 class Raising(BestPairs):
     def circuits(self, *_):
         raise RuntimeError("no idea")
+
+class RaisingOnce(Raising):
+    def __init__(self):
+        super().__init__(reconfigures=False)
 """
 REGIONS = """
 experiment: regions
@@ -450,7 +455,7 @@ def test_run_takes_parts_of_other_packages_and_survives_their_faults(
     assert run["manifest"]["transport"] == "strange_parts:GENTLE"
     assert run["manifest"]["congestion_control"] == "reno"
     assert (site / "strange_parts.opened").exists(), "the controller has opened the driver"
-    sound, raising = run["results"]
+    sound, raising, once = run["results"]
     assert sum(part["bytes_by_light"] for part in sound["collectives"]) > 0
     assert not any(change["error"] for change in sound["reconfigurations"])
     assert sum(part["bytes_by_light"] for part in raising["collectives"]) == 0
@@ -458,6 +463,9 @@ def test_run_takes_parts_of_other_packages_and_survives_their_faults(
     fault = "policy strange_parts:Raising failed: RuntimeError: no idea"
     assert any(fault in reason for reason in raising["fidelity"]["reasons"])
     assert {change["error"] for change in raising["reconfigurations"]} == {fault}
+    fault = "r0: policy strange_parts:RaisingOnce failed: RuntimeError: no idea"
+    assert fault in once["fidelity"]["reasons"]
+    assert sum(part["bytes_by_light"] for part in once["collectives"]) == 0
 
 
 def test_run_refuses_unwritable_report_before_start(home: Home) -> None:
