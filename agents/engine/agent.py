@@ -137,6 +137,7 @@ class Agent:
             "cpu_ns": time.process_time_ns(),
             "monotonic_ns": NOW(),
             "armed": list(self.collectives.armed),
+            "programs": list(self.programs.programs),
             "connections": [out.facts() for out in self.connections.outgoing.values()],
             "from": [{"peer": peer, "path": path} for peer, path in self.resources.incoming],
             "relays": [

@@ -1,0 +1,113 @@
+"""Collectives on a fabric that is up: right results, right times, and nothing left behind."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moefabric.agents.fleet.channel import connect_local, request_all
+from moefabric.config.run_directory import RunDirectory
+from moefabric.emulator.linux.waiting import Deadline
+from tests.support.attempts import measurements
+from tests.support.namespaces import Island, island
+from tests.support.paths import REPOSITORY
+
+MOEFABRIC = shutil.which("moefabric", path=str(REPOSITORY / ".venv/bin")) or ""
+FABRIC = """
+fabric: perfs
+gpus_per_server: 2
+nic_rate: 100Gb/s
+nics: {optical: 1, electrical: 1}
+regions:
+  - servers: 2
+    ocs: {settle: 25ms}
+scale: {bytes: 1000}
+"""
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
+    pytest.mark.skipif(not MOEFABRIC, reason="needs the command: packaging/setup run"),
+]
+
+
+class Home:
+    """A namespace in which the command runs, and a folder for the files of its fabric."""
+
+    def __init__(self, where: Island, folder: Path) -> None:
+        self.where, self.folder = where, folder
+        self.env = {**os.environ, "MOEFABRIC_RUN_DIR": str(folder / "run")}
+
+    def argv(self, *words: str) -> list[str]:
+        return self.where.inside("home", MOEFABRIC, *words)
+
+    def call(self, *words: str) -> str:
+        result = subprocess.run(
+            self.argv(*words), env=self.env, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    def row(self, *words: str) -> dict[str, Any]:
+        """Return the only row of a measurement."""
+        result = json.loads(self.call("perf", *words, "-n", "2", "-w", "1", "--json", "-"))
+        (row,) = result["rows"]
+        assert row["wrong"] == 0
+        return dict(row)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    with island("home", "away") as where:
+        folder = tmp_path_factory.mktemp("perf")
+        (folder / "fabric.yaml").write_text(FABRIC)
+        home = Home(where, folder)
+        home.call("up", str(folder / "fabric.yaml"))
+        home.call("light", "s0/o0~s1/o0")
+        yield home
+        home.call("down", "perfs")
+
+
+@pytest.mark.parametrize(
+    ("words", "light_share"),
+    [
+        pytest.param(("allreduce", "--algorithm", "ring"), 0.0, id="numbers-are-added"),
+        pytest.param(("alltoall", "--via", "light"), 1.0, id="bytes-take-lit-circuits"),
+        pytest.param(("alltoall", "--algorithm", "mixnet", "--via", "light"), 1.0, id="five-steps"),
+    ],
+)
+def test_results_are_right_and_as_fast_as_the_model(
+    home: Home, words: tuple[str, ...], light_share: float
+) -> None:
+    measure = partial(home.row, *words, "-b", "32M", "-e", "32M")
+    rows = measurements(measure, lambda row: abs(row["error"]) < 0.05)
+    assert -0.02 < rows[-1]["error"] < 0.05, [row["error"] for row in rows]
+    assert rows[-1]["light_share"] == pytest.approx(light_share, abs=0.01)
+
+
+def test_interrupted_measurement_leaves_nothing_at_the_agents(home: Home) -> None:
+    words = home.argv("perf", "allreduce", "-b", "32M", "-e", "32M", "-n", "1000", "-w", "0")
+    run_dir = RunDirectory(home.folder / "run" / "perfs")
+    channels = [connect_local(server, run_dir.agent_socket(server)) for server in ("s0", "s1")]
+    requests = dict.fromkeys(channels, ("stats", {}))
+
+    def programs() -> list[int]:
+        return [len(stats["programs"]) for stats in request_all(requests, 5).values()]
+
+    with subprocess.Popen(words, env=home.env, text=True, stderr=subprocess.PIPE) as process:
+        Deadline.after(30).wait_for(lambda: programs() == [1, 1], "a program is loaded")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130, errors
+    for stats in request_all(requests, 5).values():
+        assert stats["programs"] == stats["connections"] == stats["armed"] == []
+    for channel in channels:
+        channel.close()
+    assert home.row("barrier")["time_us"] > 0
