@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from moefabric.config.input_file import read_text, read_yaml
@@ -14,7 +16,9 @@ from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
 from moefabric.paper.job import GPUS_PER_SERVER, PaperJob
 from moefabric.workload.gating import add_noise, read_gating, repeat_for_servers
-from moefabric.workload.model import Training
+from moefabric.workload.gating_generator import GatingGenerator
+from moefabric.workload.gating_presets import preset as named_gating
+from moefabric.workload.model import Model, Training
 
 DEFAULT_UTILISATION: Final = 0.4
 """Utilisation of GPUs that aren't calibrated."""
@@ -53,12 +57,33 @@ class PaperTrainingSpec(Section):
 
 
 class GatingMatrixSpec(Section):
-    """A gating matrix: the one in a file, or that of a step and layer of a trace."""
+    """A gating matrix: that of a step and layer of a file, or of a generator's preset."""
 
-    file: str
+    file: str | None = None
+    generator: str | None = None
     step: int = 0
     layer: int = 0
     noise: float = 0.0
+
+    def generated(
+        self, model: Model, ranks: int, rank_tokens: int, layer: int
+    ) -> NDArray[np.int64] | None:
+        """Return the tokens [rank, expert] of the generator; None if a file has them.
+
+        Raises:
+            SpecError: If there is no such preset, or both or none of file and generator are given.
+        """
+        if (self.file is None) == (self.generator is None):
+            raise SpecError([("gating", "file or generator is needed, one of them")])
+        if self.generator is None:
+            return None
+        try:
+            parameters = named_gating(
+                self.generator, experts=model.experts, top_k=model.top_k, tokens=rank_tokens
+            )
+        except ValueError as error:
+            raise SpecError([("gating.generator", str(error))]) from error
+        return GatingGenerator(parameters, ranks, _SEED).tokens(self.step, layer)
 
 
 class JobSpec(Section):
@@ -78,17 +103,20 @@ class JobSpec(Section):
             experts=self.model.experts or model.experts,
             layers=self.model.layers or model.layers,
         )
-        matrix = read_gating(folder / gating.file).matrix(gating.step, gating.layer)
-        servers = sizes.ep * sizes.tp // GPUS_PER_SERVER
-        try:
-            tokens = repeat_for_servers(matrix, sizes.ep, model.experts, servers, _SEED)
-        except ValueError as error:
-            raise SpecError([(f"{gating.file}: {self.name}", str(error))]) from error
         group = (sizes.ep, sizes.tp, sizes.sequence, sizes.micro_batch)
+        training = Training(*group, gpu_flops, DEFAULT_UTILISATION, sizes.nvlink_rate / 8)
+        tokens = gating.generated(model, sizes.ep, training.rank_tokens, gating.layer)
+        if tokens is None:
+            matrix = read_gating(folder / str(gating.file)).matrix(gating.step, gating.layer)
+            servers = sizes.ep * sizes.tp // GPUS_PER_SERVER
+            try:
+                tokens = repeat_for_servers(matrix, sizes.ep, model.experts, servers, _SEED)
+            except ValueError as error:
+                raise SpecError([(f"{gating.file}: {self.name}", str(error))]) from error
         return PaperJob(
             name=self.name,
             model=model,
-            training=Training(*group, gpu_flops, DEFAULT_UTILISATION, sizes.nvlink_rate / 8),
+            training=training,
             pp=sizes.pp,
             dp=sizes.dp,
             micro_batches=sizes.micro_batches,

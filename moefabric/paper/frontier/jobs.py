@@ -62,7 +62,8 @@ def region_jobs(
     specs = loader.load_section(loader.JobsFile, folder / "jobs.yaml").jobs
     result = []
     for number, spec in enumerate(specs):
-        job, trace = jobs[spec.name], read_gating(folder / spec.gating.file)
+        job, file = jobs[spec.name], spec.gating.file
+        trace = None if file is None else read_gating(folder / file)
         for servers in sizes:
             layers = tuple(
                 _layer_job(job, trace, spec.gating, servers, (number, layer))
@@ -74,7 +75,7 @@ def region_jobs(
 
 def _layer_job(
     job: PaperJob,
-    trace: GatingTrace,
+    trace: GatingTrace | None,
     gating: loader.GatingMatrixSpec,
     servers: int,
     place: tuple[int, int],
@@ -85,14 +86,14 @@ def _layer_job(
         tp *= 2
     ranks = gpus // tp
     experts = max(job.model.experts, ranks)
-    recorded = trace.matrix(gating.step, gating.layer + place[1])
-    tokens = _repeated(recorded, ranks, experts, servers)
-    return replace(
-        job,
-        model=replace(job.model, experts=experts),
-        training=replace(job.training, ep=ranks, tp=tp),
-        gating=add_noise(tokens, _NOISE, place[0], (0, place[1], 0)),
-    )
+    model, training = replace(job.model, experts=experts), replace(job.training, ep=ranks, tp=tp)
+    tokens = gating.generated(model, ranks, training.rank_tokens, gating.layer + place[1])
+    if tokens is None:
+        assert trace is not None
+        recorded = trace.matrix(gating.step, gating.layer + place[1])
+        repeated = _repeated(recorded, ranks, experts, servers)
+        tokens = add_noise(repeated, _NOISE, place[0], (0, place[1], 0))
+    return replace(job, model=model, training=training, gating=tokens)
 
 
 def _repeated(recorded: Counts, ranks: int, experts: int, servers: int) -> Counts:

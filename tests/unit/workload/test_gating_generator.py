@@ -97,6 +97,15 @@ def test_systematic_counts_have_the_moments_of_distinct_choices() -> None:
     np.testing.assert_allclose(counts.var(axis=0), variance, rtol=5 * math.sqrt(2 / draws))
 
 
+def test_any_two_experts_are_chosen_together_alike() -> None:
+    inclusion, draws = np.full((4000, 6), 1 / 3), 4000
+    counts = systematic_counts(inclusion, 10, 2, np.random.default_rng(3))
+    matrix = np.asarray(np.corrcoef(counts.T))
+    correlations = matrix[np.triu_indices(6, 1)]
+    # Six counts of a constant sum; choices of a draw share an order, which widens the scatter.
+    assert np.abs(correlations + 1 / 5).max() < 8 / math.sqrt(draws)
+
+
 @pytest.mark.parametrize("overdispersion", [1.5, 8.0, 40.0])
 def test_counts_vary_more_than_independent_choices_by_the_overdispersion(
     overdispersion: float,

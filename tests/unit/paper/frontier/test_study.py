@@ -1,6 +1,7 @@
 """Jobs, results and pages of the frontier study."""
 
 import json
+import shutil
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +31,7 @@ from moefabric.paper.frontier.networks import (
 from moefabric.paper.frontier.page import page_text
 from moefabric.paper.frontier.pictures import pictures
 from moefabric.paper.frontier.results import FrontierResults, Limit, Measured, Point, efficient
+from moefabric.paper.loader import load_jobs
 from moefabric.paper.network import NETWORKS, nic_bytes_s
 from tests.support.paths import EXAMPLES
 
@@ -57,6 +59,27 @@ def test_paper_region_has_the_published_demand_but_for_noise() -> None:
     paper = evaluation.jobs["mixtral-8x22b"]
     assert replace(job.layers[0], gating=paper.gating) == paper
     assert job.demands[0] == pytest.approx(paper.dispatch_bytes, rel=0.5)
+
+
+def test_generated_gating_fills_regions_of_each_size(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / "paper", tmp_path / "paper")
+    (tmp_path / "data").symlink_to(EXAMPLES / "data")
+    file = tmp_path / "paper/jobs.yaml"
+    document = yaml.safe_load(file.read_text())
+    document["jobs"] = [job for job in document["jobs"] if job["name"] == "qwen-moe"]
+    document["jobs"][0]["gating"] = {"generator": "toy-training-aux"}
+    file.write_text(yaml.safe_dump(document))
+    jobs = load_jobs(file)
+    drawn = jobs["qwen-moe"]
+    assert (drawn.gating.sum(axis=1) == drawn.training.rank_tokens * drawn.model.top_k).all()
+    first, second, third = region_jobs(file.parent, jobs)
+    for job in (first, second, third):
+        assert all(layer.gating.shape[1] == layer.model.experts for layer in job.layers)
+    assert (first.layers[0].gating != first.layers[1].gating).any()
+    document["jobs"][0]["gating"] = {"generator": "toy", "file": "x.npz"}
+    file.write_text(yaml.safe_dump(document))
+    with pytest.raises(SpecError, match="gating: file or generator is needed, one of them"):
+        load_jobs(file)
 
 
 @pytest.mark.parametrize("servers", [4, 8, 16])
