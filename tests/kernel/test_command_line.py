@@ -312,6 +312,24 @@ def test_light_sets_circuits_for_demand(lab: Home) -> None:
     assert lab.call("light", "--demand", lab.write("bad.json", "[[0, -1], [1, 0]]")).returncode == 1
 
 
+def test_capture_ends_with_an_interrupt_and_says_what_it_has(lab: Home) -> None:
+    lab.must("light", "s0~s1")
+    file = lab.folder / "light.pcap"
+    argv = lab.argv("capture", "s0/o0", "-w", str(file), "--name", "cli")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, env=lab.env, text=True, stdout=pipe, stderr=pipe) as capture:
+        assert capture.stderr is not None
+        assert capture.stderr.readline() == f"s0/o0: to {file}\n"
+        lab.must("exec", "s0", "--", "ping", "-c", "4", "-i", "0.02", "10.0.1.1")
+        capture.send_signal(signal.SIGINT)
+        output, errors = capture.communicate(timeout=20)
+    assert (capture.returncode, errors) == (0, "")
+    assert output == f"s0/o0: 8 frames in {file}\n"
+    refused = lab.call("capture", "s0/o9")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("moefabric: s0/o9: cli has no such place; it has the NICs")
+
+
 def test_light_refuses_impossible_circuit_in_one_line(lab: Home) -> None:
     for circuit in ("s0/o9~s1/o0", "s0/e0~s1/o0", "s0/o0~s0/o1", "nonsense"):
         result = lab.call("light", circuit)
