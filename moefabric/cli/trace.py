@@ -9,7 +9,7 @@ import click
 from moefabric.cli.gating import generate
 from moefabric.cli.options import FILE, json_option, parse_option, positive_rate
 from moefabric.cli.output import STANDARD_OUTPUT, check_writable, print_result, write_output
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import SpecError, TraceError
 from moefabric.core.units import rate_text
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ def _read(path: Path, form: str, ranks: int | None) -> tuple[str, "ExecutionGrap
 
     reader = named_reader(form) if form else trace_reader(path)
     content = reader.read(path)
+    if isinstance(content, ExecutionGraph) and (fault := next(content.faults(), "")):
+        raise TraceError(path, "", fault)
     if ranks is None:
         return reader.name, content
     if not isinstance(content, ExecutionGraph):
@@ -160,8 +162,6 @@ def convert(file: Path, output: Path, form: str, to: str | None, ranks: int | No
         write_gating(content, output, form_to)
         click.echo(f"{file} ({name}) -> {output} ({form_to})")
         return
-    if fault := next(content.faults(), ""):
-        raise SpecError([(str(file), fault)])
     named_writer(form_to).write(content, output)
     click.echo(f"{file} ({name}) -> {output} ({form_to}), {len(content.ranks)} ranks")
     for note in (*content.notes, *_comments(output)):
@@ -210,8 +210,6 @@ def plot(file: Path, output: Path, form: str, ranks: int | None, rate: float) ->
     check_writable(output)
     _, content = _read(file, form, ranks)
     if isinstance(content, ExecutionGraph):
-        if fault := next(content.faults(), ""):
-            raise SpecError([(str(file), fault)])
         picture = graph_picture(content, timeline(content, rate / 8), pair_bytes(content), rate)
     else:
         picture = gating_picture(content, file.name)

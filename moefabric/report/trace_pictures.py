@@ -23,7 +23,7 @@ _LEFT, _RIGHT = 76.0, 24.0
 _LANE, _GAP = 7.0, 5.0
 """Height of a lane, and the space between rows."""
 _LANES: Final = (("compute",), ("send", "collective"), ("receive",))
-"""Kinds of operations in the lanes of a row; the last lane is there if a rank receives messages."""
+"""Kinds of operations in the lanes of a row. Lanes that no rank needs are left out."""
 _KINDS: Final[dict[str, tuple[str, str]]] = {
     "compute": ("t0", "computation"),
     "all_to_all": ("t1", "all-to-all"),
@@ -57,11 +57,11 @@ def graph_picture(
     end_s = max((interval.end_s for interval in shown), default=0.0)
     more = f", {count} of {len(graph.ranks)} ranks" if count < len(graph.ranks) else ""
     title = f"{graph.name}: ideal timeline with NICs of {rate_text(rate_bps)}{more}"
-    present = {_kind(interval.node) for interval in shown}
+    present = {_kind(interval.node) for interval in shown if interval.end_s > interval.start_s}
     drawn = [svg.label(16, 24, title, "strong")]
     drawn.append(svg.legend(20, 52, [one for one in (*_KINDS.values(), _OTHER) if one in present]))
-    receives = any(interval.node.kind == "receive" for interval in shown)
-    lanes = _LANES if receives else _LANES[:2]
+    drawn_kinds = {interval.node.kind for interval in shown}
+    lanes = [lane for lane in _LANES if drawn_kinds & set(lane)] or [_LANES[0]]
     top, row = 66.0, len(lanes) * _LANE + _GAP
     across = svg.LinearScale(0.0, end_s or 1.0, _LEFT, WIDTH - _RIGHT)
     bottom = top + count * row
@@ -243,5 +243,5 @@ def _token_map(tokens: NDArray[np.int64], top: float) -> tuple[list[Markup], flo
                 size = width - gap, height - min(1.0, height / 8)
                 drawn.append(svg.rect(x, y, *size, "t1", title=tip, opacity=shade))
     key = top + rows * height + 22
-    drawn.append(svg.label(_LEFT, key, f"darkest: {largest} tokens", "small"))
+    drawn.append(svg.label(_LEFT, key, f"darkest: {largest:,} tokens", "small"))
     return drawn, key - top + 20

@@ -181,3 +181,19 @@ def test_plot_draws_gating_and_many_ranks(tmp_path: Path) -> None:
     text = out.read_text()
     assert "16 of 130 ranks" in text
     assert "in blocks of 3 x 3 ranks" in text
+
+
+@pytest.mark.parametrize("command", ["info", "plot", "convert"])
+def test_graph_that_cannot_run_is_refused(command: str, flows: Path, tmp_path: Path) -> None:
+    outputs: dict[str, list[object]] = {
+        "info": [],
+        "plot": ["-o", tmp_path / "x.svg"],
+        "convert": [tmp_path / "x.goal"],
+    }
+    result = run(
+        command, flows, *outputs[command], "--from", "tests.support.trace_readers:ImpossibleReader"
+    )
+    assert result.exit_code == 1
+    assert result.output == (
+        f"moefabric: {flows}: rank 0, operation 1: it waits for operation 5, which is not there\n"
+    )
