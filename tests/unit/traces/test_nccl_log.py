@@ -39,7 +39,7 @@ def job(rank: int) -> list[str]:
         "a line of the training script",
         init(rank, "0xa0", rank, 4, "commId 0x11"),
         (f"{prefix(rank)} ncclCommSplit comm 0xb{rank} rank {rank // 2} nranks 2 cudaDev 0 "
-        f"nvmlDev 0 busId {rank}000 parent 0xa0 splitCount 1 color {rank % 2} key 0 - "
+        f"nvmlDev 0 busId {rank}000 parent 0xa0 splitCount 1 color {rank % 2} key 0- "
         "Init COMPLETE"),
         f"[2026-03-12 13:57:49] {call(rank, 'AllReduce', 10, '0xa0')}",
         call(rank, "ReduceScatter", 6, f"0xb{rank}", kind=9, ranks=2, stream="0xf1"),
