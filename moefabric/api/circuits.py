@@ -26,6 +26,8 @@ class LightChange(ResultPart):
     """Wall seconds of each phase."""
     plan: Json | None = None
     """The plan for the demand; None if circuits were given."""
+    policy_fault: str = ""
+    """Why a policy of another package failed, so that no circuits were lit."""
 
 
 def region_of_circuits(fabric: Fabric, names: Sequence[str]) -> Region:

@@ -99,7 +99,9 @@ def exec_(server: str, command: tuple[str, ...], name: str | None) -> None:
     "Set the circuits that --policy plans for it.",
 )
 @click.option(
-    "--policy", default="mixnet", help="With --demand: the policy, one of those of `plan`."
+    "--policy",
+    default="mixnet",
+    help="With --demand: the policy, by name (`moefabric policy list`) or package.module:Name.",
 )
 @click.option(
     "--region",
@@ -139,6 +141,8 @@ def light(
 
 def _change_lines(change: "LightChange") -> Iterator[str]:
     yield f"lit: {' '.join(change.circuits_after) or 'no circuits'}"
+    if change.policy_fault:
+        yield change.policy_fault
     if change.dark:
         yield f"dark: {' '.join(change.dark)}: no frame came through; removed, on the EPS"
     total_ms, settle_ms = change.phases.total_s * 1e3, change.phases.settle_s * 1e3

@@ -16,7 +16,7 @@ from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.controller.client import ControllerClient
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.errors import AgentError, FabricError
+from moefabric.core.errors import AgentError, ControlError, FabricError
 from moefabric.core.paths import dscp
 from moefabric.core.port_counts import SENT, PortReading, counted_nics
 from moefabric.core.protocols import PortCounters
@@ -108,6 +108,9 @@ class ProgramFabric:
     ) -> tuple[CircuitSet, dict[tuple[str, str], float]]:
         """Light the circuits that a demand deserves under a policy.
 
+        Raises:
+            ControlError: If the policy or the controller fails.
+
         Returns:
             The lit circuits, and for each pair of servers the part of its bytes that they carry
             according to the policy's split.
@@ -115,6 +118,8 @@ class ProgramFabric:
         lit, shares = [], dict[tuple[str, str], float]()
         for servers, client in self._region_clients():
             change = HttpRegionController(client, policy).reconfigure(demand.submatrix(servers))
+            if change.error:
+                raise ControlError(change.error)
             lit.append(change.after)
             for share in change.split or ():
                 total = share.light_bytes + share.eps_bytes

@@ -19,6 +19,7 @@ import pytest
 from moefabric.emulator.linux.processes import marked_pids
 from moefabric.emulator.linux.waiting import Deadline
 from moefabric.runner.fidelity import CPU_STEAL_LIMIT
+from tests.support import faulty_policies
 from tests.support.attempts import measurements
 from tests.support.fabrics import MESH
 from tests.support.namespaces import Island, must
@@ -138,7 +139,9 @@ class Home:
 
     @property
     def env(self) -> dict[str, str]:
-        return {**os.environ, "MOEFABRIC_RUN_DIR": str(self.folder / "run"), "COLUMNS": "120"}
+        path = os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")])
+        run = str(self.folder / "run")
+        return {**os.environ, "MOEFABRIC_RUN_DIR": run, "COLUMNS": "120", "PYTHONPATH": path}
 
     def call(self, *words: str, timeout_s: float = 60) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -230,6 +233,17 @@ def test_programs_use_eps_and_circuits(lab: Home) -> None:
     assert 0.75 < optical_bps / GOODPUT_BPS < 1.1
     assert sent_bytes(lab, "s0/o0") > 5e6, "the flow followed the light"
     assert sent_bytes(lab, "s0/e0") - before < 1e5
+
+
+def test_light_names_the_fault_of_a_policy(lab: Home) -> None:
+    demand = lab.write("some.json", "[[0, 9e9], [0, 0]]")
+    spill = lab.must("light", "--demand", demand, "--policy", "spill")
+    assert "lit: s0/o0~s1/o0" in spill
+    lab.write("failing.py", Path(faulty_policies.__file__).read_text())
+    reference = "failing:Raising"
+    refused = lab.must("light", "--demand", demand, "--policy", reference)
+    assert "lit: no circuits" in refused
+    assert f"policy {reference} failed: ValueError: no idea" in refused
 
 
 def rules_used(home: Home, forwarding: str) -> set[str]:
