@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from moefabric.workload.attention import GroupedAttention, LatentAttention
     from moefabric.workload.execution_graph import ExecutionGraph
     from moefabric.workload.gating import GatingTrace, read_gating
+    from moefabric.workload.gating_generator import GatingGenerator, GatingParameters
     from moefabric.workload.graph_folding import fold
     from moefabric.workload.iteration import Layer, moe_layer
     from moefabric.workload.model import Model, Training
@@ -75,7 +76,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Circuit", "CircuitSet", "ControlError", "DemandMatrix", "EmulatedFabric", "Eps", "EpsKind",
-    "ExecutionGraph", "Experiment", "Fabric", "FabricError", "Flow", "GatingTrace",
+    "ExecutionGraph", "Experiment", "Fabric", "FabricError", "Flow", "GatingGenerator",
+    "GatingParameters", "GatingTrace",
     "GroupedAttention", "Lab", "LatentAttention", "Layer", "Model", "ModelSummary",
     "MoefabricError", "Nic", "Ocs", "PairOrderPolicy", "Placement", "Plan", "Policy",
     "PolicyTraits", "Prediction", "Region", "Result", "Runs", "Scale", "Share", "SpecError",
@@ -119,6 +121,7 @@ _MODULES = {
     "workload.execution_graph": ("ExecutionGraph",),
     "workload.graph_folding": ("fold",),
     "workload.gating": ("GatingTrace", "read_gating"),
+    "workload.gating_generator": ("GatingGenerator", "GatingParameters"),
     "workload.iteration": ("Layer", "moe_layer"),
     "workload.model": ("Model", "Training"),
     "workload.model_summary": ("ModelSummary",),
