@@ -155,6 +155,7 @@ def test_copies_on_a_server_take_turns_at_its_ports(fleet: Fleet) -> None:
 def test_two_ranks_may_both_send_before_they_receive(
     fleet: Fleet, servers: tuple[str, str]
 ) -> None:
+    compute_ns = 20_000_000
     requests: dict[str, list[Message]] = {}
     for rank, server in enumerate(servers):
         peer = servers[1 - rank]
@@ -167,12 +168,13 @@ def test_two_ranks_may_both_send_before_they_receive(
                 "expected": [content(0, 4000, 8 - rank) | {"buffer": 1}],
                 "steps": [
                     message("send", peer, rank, 0, 4000, granted=True),
-                    {"kind": "compute", "after": [0], "wall_ns": 1_000_000 * rank},
+                    {"kind": "compute", "after": [0], "wall_ns": compute_ns * rank},
                     message("receive", peer, 1 - rank, 0, 4000, **place) | {"after": [1]},
                 ],
             }
         )
     with LoadedProgram(fleet, requests) as program:
         for _ in range(2):
-            program.run(5)
+            times = program.run(5)
             assert program.verify() == {0: 0, 1: 0}
+            assert times.ended_ns[1] - times.began_ns >= compute_ns
