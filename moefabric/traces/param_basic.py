@@ -14,6 +14,7 @@ from moefabric.core.errors import TraceError
 from moefabric.traces.files import rank_files, read_json
 from moefabric.traces.recorded_calls import (
     COMPUTE_STREAM,
+    MAX_RANKS,
     TYPE_BYTES,
     RecordedCall,
     call_kind,
@@ -24,7 +25,6 @@ from moefabric.workload.execution_graph import WORLD, ExecutionGraph, Node
 
 _UNTIMED: Final = "gemm and emb_lookup have sizes but no times: they take none"
 _COMPUTATIONS: Final = frozenset({"gemm", "emb_lookup"})
-_MAX_RANKS: Final = 1 << 20
 
 
 class ParamBasicReader:
@@ -166,7 +166,7 @@ class _Rank:
         ranks = entry.get("global_ranks")
         if ranks:
             counts = isinstance(ranks, list) and all(
-                isinstance(one, int) and 0 <= one < _MAX_RANKS for one in ranks
+                isinstance(one, int) and 0 <= one < MAX_RANKS for one in ranks
             )
             if not counts:
                 raise TraceError(self.path, f"[{number}].global_ranks", "is no list of ranks")
@@ -175,7 +175,7 @@ class _Rank:
         size = entry.get("world_size", len(ranks) if ranks else 0)
         if size is None:
             return group
-        if not isinstance(size, int) or not 0 <= size < _MAX_RANKS:
+        if not isinstance(size, int) or not 0 <= size < MAX_RANKS:
             raise TraceError(self.path, f"[{number}].world_size", f"{size!r} is no number of ranks")
         if size:
             self.sizes[group] = size

@@ -16,6 +16,7 @@ from moefabric.traces.files import file_families, parse_json, read_head, read_js
 from moefabric.traces.pytorch_profile import is_profile, read_profile, timed_nodes
 from moefabric.traces.recorded_calls import (
     DEFAULT_GROUP,
+    MAX_RANKS,
     TYPE_BYTES,
     RecordedCall,
     call_kind,
@@ -160,10 +161,10 @@ class _Rank:
             raise TraceError(self.path, entry.place, "a list of process groups is needed")
         for group in groups:
             ranks = group.get("ranks") if isinstance(group, dict) else None
-            if not isinstance(ranks, list) or not all(_is_count(rank) for rank in ranks):
+            if not isinstance(ranks, list) or not all(_is_rank(rank) for rank in ranks):
                 raise TraceError(self.path, entry.place, "a process group has no list of ranks")
             size = group.get("group_size", len(ranks))
-            if not _is_count(size) or size > 1 << 20:
+            if not _is_count(size) or size > MAX_RANKS:
                 raise TraceError(self.path, entry.place, f"a process group has {size!r} ranks")
             members = tuple(ranks) or tuple(range(size))
             name = str(group.get("pg_name", len(self.groups)))
@@ -209,7 +210,7 @@ class _Rank:
 
     def _remember_size(self, entry: "_Entry", group: str, splits: Any) -> None:
         size = entry.attributes.get("pg_size", len(splits) if isinstance(splits, list) else 0)
-        if not _is_count(size) or size > 1 << 20:
+        if not _is_count(size) or size > MAX_RANKS:
             raise TraceError(self.path, entry.place, f"a process group has {size!r} ranks")
         if size:
             self.sizes[group] = max(size, self.sizes.get(group, 0))
@@ -241,6 +242,10 @@ class _Rank:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+
+
+def _is_rank(value: object) -> bool:
+    return _is_count(value) and isinstance(value, int) and value < MAX_RANKS
 
 
 def _is_request(value: object) -> bool:

@@ -20,6 +20,7 @@ from moefabric.traces.files import rank_files, read_json
 from moefabric.traces.recorded_calls import (
     COMPUTE_STREAM,
     DEFAULT_GROUP,
+    MAX_RANKS,
     TYPE_BYTES,
     RecordedCall,
     call_kind,
@@ -125,7 +126,7 @@ def read_profile(path: Path) -> Profile:
 
 def _activities(path: Path, events: list[Any]) -> Iterator[Activity]:
     for n, event in enumerate(events):
-        if not isinstance(event, dict) or event.get("cat") not in _GPU_WORK:
+        if not isinstance(event, dict) or str(event.get("cat")) not in _GPU_WORK:
             continue
         facts = event.get("args", {})
         start, duration = _microseconds(event.get("ts")), _microseconds(event.get("dur"))
@@ -182,7 +183,7 @@ def _call(
     group = str(facts.get("Process Group Name", WORLD))
     if "Process Group Ranks" in facts:
         groups[group] = _ranks(facts["Process Group Ranks"], facts.get("Group size"))
-        if not groups[group]:
+        if not groups[group] or max(groups[group]) >= MAX_RANKS:
             raise fault("Process Group Ranks", facts["Process Group Ranks"])
     width = TYPE_BYTES.get(str(facts.get("dtype", "")).lower())
     if width is None:
@@ -206,7 +207,7 @@ def _ranks(literal: object, size: object) -> tuple[int, ...]:
     """Return numbers such as `[0, 1, 2, ...]`, whose end the profiler leaves out beyond 30."""
     text = str(literal).replace(" ", "").strip("[]").split(",")
     numbers = [int(one) for one in text if one.isdecimal() and len(one) < 19]
-    if "..." in text and len(numbers) > 1 and isinstance(size, int) and 0 < size <= 1 << 20:
+    if "..." in text and len(numbers) > 1 and isinstance(size, int) and 0 < size <= MAX_RANKS:
         step = numbers[1] - numbers[0]
         return tuple(numbers[0] + step * n for n in range(size))
     return tuple(numbers) if len(numbers) == len([one for one in text if one]) else ()

@@ -20,6 +20,9 @@ COMPUTE_STREAM: Final = 0
 DEFAULT_GROUP: Final = "0"
 """PyTorch's name of the group of all ranks."""
 
+MAX_RANKS: Final = 1 << 20
+"""Ranks of a job: more are a mistake in a file, and would take much memory."""
+
 Request = tuple[str, int]
 """Group and number by which a wait names the call that it waits for."""
 
