@@ -26,7 +26,9 @@ from moefabric.runner import fault_injection
 from moefabric.runner.inspection import inspect_fabric
 from moefabric.runner.perf import Perf, PerfKind, PerfOptions, PerfResult
 from moefabric.runner.programs import ProgramFabric, running_programs
+from moefabric.runner.replay import Replay, ReplayOptions, ReplayResult
 from moefabric.runner.result_parts import Json
+from moefabric.workload.execution_graph import ExecutionGraph
 
 T = TypeVar("T")
 Demand = Sequence[Sequence[float]]
@@ -374,6 +376,20 @@ class Lab:
         with self.programs() as programs:
             measurement = Perf(programs, PerfOptions(kind, listed, **options))
             return measurement.result(list(measurement.rows()))
+
+    def replay(self, trace: ExecutionGraph, options: ReplayOptions | None = None) -> ReplayResult:
+        """Replay a trace with real bytes, as `moefabric replay` does.
+
+        Args:
+            trace: The operations of all ranks; `traces.formats.read_trace` reads them from files.
+            options: How to replay it.
+
+        Raises:
+            SpecError: If the trace doesn't fit the fabric.
+            AgentError: If a step fails.
+        """
+        with self.programs() as programs:
+            return Replay(programs, trace, options or ReplayOptions()).run()
 
     # --- optical switches ------------------------------------------------------------------------
 

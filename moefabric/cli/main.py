@@ -24,6 +24,7 @@ from moefabric.cli import (
     perf,
     plan,
     policy,
+    replay,
     report,
     run,
     schema,
@@ -72,7 +73,8 @@ def main() -> None:
 for _command in (
     run.run, run.predict, report.report, plan.plan, policy.policy, cost.cost, paper.paper,
     doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.exec_, fabric.light,
-    fabric.capture, perf.perf, fault.fault, ocs.events, ocs.ocs, calibrate.calibrate, schema.schema,
+    fabric.capture, perf.perf, replay.replay, fault.fault, ocs.events, ocs.ocs, calibrate.calibrate,
+    schema.schema,
     model.model, oracle.oracle, trace.trace, frontier.frontier, compare.compare,
 ):  # fmt: skip
     main.add_command(_command)

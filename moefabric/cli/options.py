@@ -49,6 +49,23 @@ def positive_rate(text: str) -> float:
     return rate
 
 
+def lab_of(spec: Path | None, settings: tuple[str, ...], name: str | None) -> "Lab":
+    """Return a lab for a `with`: the fabric of a file, brought up, or one that is up.
+
+    Raises:
+        SpecError: if the file is wrong; if no fabric runs, or several do.
+    """
+    from moefabric.api.fabric import EmulatedFabric
+
+    if spec is not None and name is not None:
+        raise click.UsageError("give either --spec or --name")
+    if spec is not None:
+        return EmulatedFabric.load(spec, settings).up()
+    if settings:
+        raise click.UsageError("--set changes a --spec")
+    return running_lab(name)
+
+
 def running_lab(name: str | None) -> "Lab":
     """Return the running fabric with this name, or the only one that runs.
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from moefabric.cli.options import FILE, INVALID, name_option, running_lab, settings_option
+from moefabric.cli.options import FILE, INVALID, lab_of, name_option, settings_option
 from moefabric.cli.output import check_writable, write_output
 
 if TYPE_CHECKING:
-    from moefabric.api.lab import Lab
     from moefabric.runner.perf import Perf, PerfResult, PerfRow
 
 _KINDS: Final = (
@@ -97,8 +96,6 @@ def perf(
     """
     if minbytes < 1 or maxbytes < minbytes:
         raise click.UsageError("--maxbytes must be at least --minbytes, and that at least 1")
-    if spec is not None and name is not None:
-        raise click.UsageError("give either --spec or --name")
     if demand is not None and kind != "alltoallv":
         raise click.UsageError("--demand is for alltoallv")
     check_writable(json_file)
@@ -124,7 +121,7 @@ def perf(
         seconds,
     )
     quiet = str(json_file) == "-"
-    with _lab(spec, settings, name) as lab, lab.programs() as programs:
+    with lab_of(spec, settings, name) as lab, lab.programs() as programs:
         measurement = Perf(programs, options)
         rows = []
         for line in () if quiet else _head(measurement):
@@ -139,16 +136,6 @@ def perf(
     write_output(json_file, json.dumps(result.to_json(), indent=1) + "\n")
     if result.wrong:
         raise SystemExit(INVALID)
-
-
-def _lab(spec: Path | None, settings: tuple[str, ...], name: str | None) -> "Lab":
-    from moefabric.api.fabric import EmulatedFabric
-
-    if spec is not None:
-        return EmulatedFabric.load(spec, settings).up()
-    if settings:
-        raise click.UsageError("--set changes a --spec")
-    return running_lab(name)
 
 
 def _head(perf: "Perf") -> Iterator[str]:

@@ -22,7 +22,7 @@ from moefabric.runner.flow_pacing import pace_bps
 from moefabric.simulator.event_simulation import Step, simulate
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import Link, Route, goodput_bps, route
-from moefabric.workload.collectives.program import Program, ProgramStep, RankPlaces
+from moefabric.workload.collectives.program import NO_CALL, Program, ProgramStep, RankPlaces
 from moefabric.workload.collectives.schedule import (
     REDUCTIONS,
     BufferName,
@@ -189,6 +189,7 @@ class PlacedProgram:
         parts: The parts of each transfer.
         early: Transfers that may arrive before their receiver's step could start.
         ends: Source and target rank of each transfer.
+        call_of_transfer: Position of the call of each transfer.
     """
 
     def __init__(
@@ -205,6 +206,7 @@ class PlacedProgram:
         self.parts: dict[int, tuple[Part, ...]] = {}
         self.early = {t for steps in self.steps for t in _into_untouched_places(steps)}
         self.ends: dict[int, tuple[int, int]] = {}
+        self.call_of_transfer: dict[int, int] = {}
         chosen: dict[tuple[int, int, Via], list[tuple[str, float]]] = {}
         count = 0
         for rank, steps in enumerate(self.steps):
@@ -213,6 +215,7 @@ class PlacedProgram:
                     continue
                 assert step.extent is not None
                 self.ends[step.transfer] = rank, step.peer
+                self.call_of_transfer[step.transfer] = step.call
                 if self._server(rank) == self._server(step.peer):
                     parts = [Part(count, 0, step.extent.size)]
                 else:
@@ -426,11 +429,34 @@ class ProgramModel:
             for link in stream.links
         }
         times = simulate(simulated, links)
+        self._times = {key: times[position] for key, position in positions.items()}
         self.rank_ends_s = [
-            max((times[positions["step", rank, step.number]].end_s for step in steps), default=0.0)
+            max((self._times["step", rank, step.number].end_s for step in steps), default=0.0)
             for rank, steps in enumerate(placed.steps)
         ]
         self.seconds = max(self.rank_ends_s)
+
+    def operation_spans(self) -> dict[tuple[int, int], tuple[float, float]]:
+        """Return the first start and the last end of each operation's steps, in model seconds.
+
+        Keys are (-1, position of a call) and (rank, position of a computation).
+        """
+        spans: dict[tuple[int, int], tuple[float, float]] = {}
+        placed = self._placed
+        for rank, steps in enumerate(placed.steps):
+            for step in steps:
+                call = placed.program.operations[rank][step.operation].call
+                if call == NO_CALL and not step.duration_s:
+                    continue
+                key = (rank, step.operation) if call == NO_CALL else (-1, call)
+                own: list[_Key] = [("step", rank, step.number)]
+                if step.transfer >= 0:
+                    own = [("part", step.transfer, p.number) for p in placed.parts[step.transfer]]
+                for one in own:
+                    times = self._times[one]
+                    start_s, end_s = spans.get(key, (times.start_s, times.end_s))
+                    spans[key] = min(start_s, times.start_s), max(end_s, times.end_s)
+        return spans
 
     def _part_step(self, transfer: int, part: Part) -> Step:
         placed = self._placed

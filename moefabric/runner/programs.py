@@ -56,6 +56,8 @@ class ProgramResult:
         planned_bytes: Bytes of one run between servers, by light and by EPS.
         counted_bytes: Payload that optical and electrical NICs sent in all runs together.
         start_delay_s: Wall seconds by which the slowest server began late, in the worst run.
+        step_times: Begin and end of each step in the last run, by server, in nanoseconds, in the
+            order of ranks and steps with a step for each part of a message; empty unless asked for.
     """
 
     rank_s: tuple[tuple[float, ...], ...]
@@ -65,6 +67,7 @@ class ProgramResult:
     planned_bytes: tuple[float, float]
     counted_bytes: tuple[float, float]
     start_delay_s: float
+    step_times: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -158,6 +161,7 @@ class ProgramFabric:
         warm_up: int = 0,
         verify: bool = True,
         greedy: bool = False,
+        times: bool = False,
     ) -> ProgramResult:
         """Run a program some times, each from a common start of all ranks.
 
@@ -167,6 +171,7 @@ class ProgramFabric:
             warm_up: Number of runs before them.
             verify: Whether to verify the results of the last run.
             greedy: Whether congestion control alone sets the rates of connections.
+            times: Whether to report when each step of the last run began and ended.
 
         Raises:
             AgentError: If a step fails, or the program needs more memory than is free.
@@ -174,14 +179,15 @@ class ProgramFabric:
         self.connect(placed.connections)
         model, dilation = ProgramModel(placed, greedy=greedy), placed.scale.dilation
         deadline_s = 10 * model.seconds * dilation + RUN_SLACK_S
-        times: list[ProgramTimes] = []
+        measured: list[ProgramTimes] = []
         delay_ns = 0
         with LoadedProgram(self.fleet, placed.requests(placed.paces(greedy=greedy))) as loaded:
             for _ in range(warm_up):
                 loaded.run(deadline_s, fill=False)
             before = self.counters.read()
             for number in range(runs):
-                times.append(loaded.run(deadline_s, fill=verify and number == runs - 1))
+                last = number == runs - 1
+                measured.append(loaded.run(deadline_s, fill=verify and last, times=times and last))
                 delay_ns = max(delay_ns, *self.fleet.start_delay_ns.values())
             after = self.counters.read()
             found = loaded.verify() if verify else None
@@ -189,7 +195,7 @@ class ProgramFabric:
         return ProgramResult(
             tuple(
                 tuple((t.ended_ns[r] - t.began_ns) / NS_PER_S / dilation for r in ranks)
-                for t in times
+                for t in measured
             ),
             model.seconds,
             tuple(model.rank_ends_s),
@@ -197,6 +203,7 @@ class ProgramFabric:
             _planned_bytes(placed),
             self._counted_bytes(before, after, placed.scale.bytes),
             delay_ns / NS_PER_S,
+            measured[-1].steps_ns if times else {},
         )
 
     def connect(self, connections: Mapping[Connection, int] | Sequence[Connection]) -> None:
