@@ -18,7 +18,7 @@ from moefabric.runner.placed_programs import (
 )
 from moefabric.runner.programs import ProgramFabric, ProgramResult, server_demand
 from moefabric.workload.collectives.built_in import DEFAULTS
-from moefabric.workload.collectives.program import NO_CALL, Program, RankPlaces, lower
+from moefabric.workload.collectives.program import NO_CALL, Program, lower
 from moefabric.workload.collectives.schedule import CollectiveSchedule
 from moefabric.workload.execution_graph import COLLECTIVES, CollectiveKind, ExecutionGraph
 from moefabric.workload.graph_folding import fold
@@ -188,6 +188,7 @@ class Replay:
         self.placement = RankPlacement.spread(fabric, ranks)
         self.graph = fold(graph, ranks)
         self.algorithms = options.algorithms()
+        self.paths = PathChoice(fabric, self.placement)
         self.program = self._lowered(1.0)
         steps = sum(sum(1 for _ in self.program.steps(rank)) for rank in range(ranks))
         if steps > MOST_STEPS:
@@ -197,7 +198,9 @@ class Replay:
             )
             raise SpecError([(self.graph.name or "trace", fault)])
         self.steps_of_rank = steps / ranks
-        self.paths = self._paths()
+        if options.via != "eps":
+            self.paths = self._chosen_paths()
+            self.program = self._lowered(1.0)
 
     def run(self) -> ReplayResult:
         """Replay the trace and return its times."""
@@ -242,15 +245,12 @@ class Replay:
         )
 
     def _lowered(self, factor: float) -> Program:
-        places = RankPlaces(self.placement.server_numbers)
-        return lower(scaled(self.graph, factor), self.algorithms, places)
+        return lower(scaled(self.graph, factor), self.algorithms, self.paths.rank_places)
 
-    def _paths(self) -> PathChoice:
+    def _chosen_paths(self) -> PathChoice:
         options = self.options
-        demand = None
-        if options.via == "policy":
-            eps = PathChoice(self.programs.fabric, self.placement)
-            demand = server_demand(PlacedProgram(self.program, eps, ProgramScale(1.0, 1.0)))
+        placed = PlacedProgram(self.program, self.paths, ProgramScale(1.0, 1.0))
+        demand = server_demand(placed) if options.via == "policy" else None
         return self.programs.path_choice(self.placement, options.via, options.policy, demand)
 
     def _byte_factor(self, exact_s: float, memory: int, product: float) -> float:

@@ -43,8 +43,9 @@ def machine() -> Iterator[Machine]:
 
 
 @pytest.fixture(scope="module")
-def fabric(machine: Machine) -> Iterator[Fabric]:
-    small = small_fabric("small")
-    machine.up(small)
-    yield small
-    machine.down(small.name)
+def small(machine: Machine) -> Iterator[Fabric]:
+    """A small fabric that is up."""
+    fabric = small_fabric("small")
+    machine.up(fabric)
+    yield fabric
+    machine.down(fabric.name)

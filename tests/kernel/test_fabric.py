@@ -38,40 +38,40 @@ def nic_rate_shares(machine: Machine, fabric: Fabric) -> list[float]:
     return shares
 
 
-def test_switch_forwards_only_with_rules(machine: Machine, fabric: Fabric) -> None:
-    for switch in fabric.switches:
-        machine.set_rules(fabric, switch)
-    assert not ping(machine, fabric, within_s=1)
-    machine.route_by(fabric, "e0")
-    assert ping(machine, fabric)
+def test_switch_forwards_only_with_rules(machine: Machine, small: Fabric) -> None:
+    for switch in small.switches:
+        machine.set_rules(small, switch)
+    assert not ping(machine, small, within_s=1)
+    machine.route_by(small, "e0")
+    assert ping(machine, small)
 
 
-def test_eps_flow_gets_nic_rate(machine: Machine, fabric: Fabric) -> None:
-    machine.route_by(fabric, "e0")
-    assert max(nic_rate_shares(machine, fabric)) > 0.9
+def test_eps_flow_gets_nic_rate(machine: Machine, small: Fabric) -> None:
+    machine.route_by(small, "e0")
+    assert max(nic_rate_shares(machine, small)) > 0.9
 
 
 def test_circuit_carries_flow_at_nic_rate_and_dark_ocs_carries_nothing(
-    machine: Machine, fabric: Fabric
+    machine: Machine, small: Fabric
 ) -> None:
-    machine.route_by(fabric, "o0")
-    with connect(RunDirectory.of_fabric(fabric.name).ocs_socket(fabric.regions[0]), 5) as handoff:
+    machine.route_by(small, "o0")
+    with connect(RunDirectory.of_fabric(small.name).ocs_socket(small.regions[0]), 5) as handoff:
         facts, (crossbar_fd, *listeners) = receive_handoff(handoff)
         for listener in listeners:
             os.close(listener)
         crossbar = adopt_crossbar(facts, crossbar_fd)
-        assert not ping(machine, fabric, within_s=1)
+        assert not ping(machine, small, within_s=1)
         crossbar.load({1: CrossConnect(4, 0), 2: CrossConnect(3, 0)})
-        assert ping(machine, fabric)
-        assert max(nic_rate_shares(machine, fabric)) > 0.9
+        assert ping(machine, small)
+        assert max(nic_rate_shares(machine, small)) > 0.9
         crossbar.load({})
-        assert not ping(machine, fabric, within_s=1)
+        assert not ping(machine, small, within_s=1)
 
 
-def test_verify_names_link_without_shaping(machine: Machine, fabric: Fabric) -> None:
+def test_verify_names_link_without_shaping(machine: Machine, small: Fabric) -> None:
     switch_pid = next(
         process["pid"]
-        for process in lifecycle.inspect(fabric.name)["processes"]
+        for process in lifecycle.inspect(small.name)["processes"]
         if process["name"] in {"ovs-vswitchd", "switches"}
     )
     shape = shaping.Shape("s0/e0", "s0-e0", RATE_BPS)
@@ -84,8 +84,8 @@ def test_verify_names_link_without_shaping(machine: Machine, fabric: Fabric) -> 
     run_there(partial(shaping.verify_shapes, [shape]))
 
 
-def test_inspect_shows_servers_nics_and_ocs(machine: Machine, fabric: Fabric) -> None:
-    inspection = lifecycle.inspect(fabric.name)
+def test_inspect_shows_servers_nics_and_ocs(machine: Machine, small: Fabric) -> None:
+    inspection = lifecycle.inspect(small.name)
     assert inspection["servers"][1]["addresses"] == ["10.0.1.1", "10.0.1.2"]
     assert inspection["servers"][1]["nics"] == [
         {"name": "s1/o0", "kind": "optical", "rate_bps": 5e7, "carrier": True},

@@ -27,34 +27,34 @@ pytestmark = NEEDS
 FOLDER = Path(__file__).parent
 
 
-def test_second_up_is_no_op_and_refuses_other_spec(machine: Machine, fabric: Fabric) -> None:
-    pids = lifecycle.inspect(fabric.name)["processes"]
-    assert machine.up(fabric).fabric == fabric
-    assert lifecycle.inspect(fabric.name)["processes"] == pids
+def test_second_up_is_no_op_and_refuses_other_spec(machine: Machine, small: Fabric) -> None:
+    pids = lifecycle.inspect(small.name)["processes"]
+    assert machine.up(small).fabric == small
+    assert lifecycle.inspect(small.name)["processes"] == pids
     with pytest.raises(FabricError, match="small: a fabric of this name runs with another spec"):
         machine.up(small_fabric("small", rate_bps=20e6))
 
 
-def test_two_fabrics_run_side_by_side(machine: Machine, fabric: Fabric) -> None:
+def test_two_fabrics_run_side_by_side(machine: Machine, small: Fabric) -> None:
     other = small_fabric("other")
-    subnets = {machine.up(fabric).management.subnet, machine.up(other).management.subnet}
+    subnets = {machine.up(small).management.subnet, machine.up(other).management.subnet}
     assert len(subnets) == 2
     assert {"other", "small"} <= set(lifecycle.running_fabrics())
     assert machine.down("other")
     assert "other" not in lifecycle.running_fabrics()
-    machine.route_by(fabric, "e0")
-    assert ping(machine, fabric)
+    machine.route_by(small, "e0")
+    assert ping(machine, small)
 
 
-def test_down_spares_fabric_of_same_name_in_other_folder(machine: Machine, fabric: Fabric) -> None:
+def test_down_spares_fabric_of_same_name_in_other_folder(machine: Machine, small: Fabric) -> None:
     before = machine.links()
     os.environ["MOEFABRIC_RUN_DIR"] = str(machine.folder / "elsewhere")
     try:
-        assert not machine.down(fabric.name)
+        assert not machine.down(small.name)
     finally:
         os.environ["MOEFABRIC_RUN_DIR"] = str(machine.folder)
     assert machine.links() == before
-    assert lifecycle.inspect(fabric.name)["faults"] == []
+    assert lifecycle.inspect(small.name)["faults"] == []
 
 
 def test_up_avoids_subnet_with_listener(machine: Machine) -> None:
