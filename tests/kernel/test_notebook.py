@@ -14,12 +14,13 @@ pytestmark = [
     pytest.mark.kernel,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]
+SHORTER = {'"layers": 2': '"layers": 1', '"iterations": 3': '"iterations": 1'}
 NOTEBOOK = REPOSITORY / "docs/notebooks/first-steps.ipynb"
 
 
 def test_all_cells_run_and_leave_nothing() -> None:
     with own_machine():
-        outputs = run_notebook(NOTEBOOK, packets=True)
+        outputs = run_notebook(NOTEBOOK, packets=True, changes=SHORTER)
         assert [path.name for path in run_root().iterdir()] == []
     by_source = {output.source.splitlines()[0]: output for output in outputs}
     assert "<td>mixnet</td>" in by_source["result = experiment.run(flows=True)"].shown["text/html"]
