@@ -18,7 +18,7 @@ from moefabric.core.flows import Flow
 from moefabric.core.paths import eps_paths
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S, Scale
-from moefabric.runner.flow_pacing import pace_bps
+from moefabric.runner.flow_pacing import BURST_SEGMENTS, pace_bps
 from moefabric.simulator.event_simulation import Step, simulate
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import Link, Route, goodput_bps, route
@@ -39,6 +39,8 @@ Connection = tuple[str, str, str]
 
 LEAST_PART: Final = 16 * 1024
 """Emulated bytes below which a message isn't divided among more paths."""
+_LEAST_BURSTS: Final = 50
+"""Bursts of a connection from which on it is paced."""
 _STRIDE: Final = 7919
 """Distance of the seeds of two ranks: a prime, so that their patterns have little in common."""
 
@@ -266,14 +268,16 @@ class PlacedProgram:
         """Return the pace of each connection in wall bits per second; None for unlimited.
 
         If no step waits for another, all connections end together when the fullest link has
-        carried its bytes. Otherwise nothing is paced.
+        carried its bytes. Otherwise nothing is paced, nor are connections of a few bursts, which
+        would end up to a burst late.
         """
         paces: dict[Connection, float | None] = dict.fromkeys(self.connections)
         if greedy or not self.fluid_s:
             return paces
         wall_s = self.fluid_s * self.scale.dilation
+        least = _LEAST_BURSTS * BURST_SEGMENTS * self.fabric.mtu
         return {
-            connection: pace_bps(self.fabric, size, wall_s)
+            connection: pace_bps(self.fabric, size, wall_s) if size >= least else None
             for connection, size in self.connections.items()
         }
 

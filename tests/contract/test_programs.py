@@ -123,6 +123,34 @@ def test_program_that_needs_more_memory_than_is_free_is_refused(fleet: Fleet) ->
         LoadedProgram(fleet, request)
 
 
+def test_message_waits_for_its_place(fleet: Fleet) -> None:
+    """The receiver copies what was in the place before; it grants the message after that."""
+    copy: Message = {
+        "kind": "copy", "after": [0], "buffer": 0, "offset": 100, "bytes": 100,
+        "source_buffer": 0, "source_offset": 0,
+    }  # fmt: skip
+    receiver = {
+        "rank": 1,
+        "buffers": [200],
+        "inputs": [content(0, 100, 6)],
+        "expected": [content(0, 100, 5), {**content(0, 100, 6), "offset": 100}],
+        "steps": [
+            {"kind": "compute", "wall_ns": 50_000_000},
+            copy,
+            message("receive", "s0", 1, 0, 100, after=[1]),
+        ],
+    }
+    sender = {
+        "rank": 0,
+        "buffers": [100],
+        "inputs": [content(0, 100, 5)],
+        "steps": [message("send", "s1", 1, 0, 100)],
+    }
+    with LoadedProgram(fleet, {"s0": [sender], "s1": [receiver]}) as program:
+        assert program.run(5).seconds > 0.05
+        assert program.verify() == {0: 0, 1: 0}
+
+
 def test_copies_on_a_server_take_turns_at_its_ports(fleet: Fleet) -> None:
     copy_ns = 20_000_000
     ranks: list[Message] = [

@@ -8,9 +8,12 @@ from moefabric.runner.placed_programs import (
     ProgramModel,
     ProgramScale,
     RankPlacement,
+    _into_untouched_places,
 )
+from moefabric.simulator.fluid import goodput_bps
 from moefabric.workload.collectives.built_in import BUILT_IN, DEFAULTS
-from moefabric.workload.collectives.program import RankPlaces, lower
+from moefabric.workload.collectives.program import ProgramStep, RankPlaces, lower
+from moefabric.workload.collectives.schedule import Extent
 from moefabric.workload.collectives.timing import FabricNetwork, predict
 from moefabric.workload.execution_graph import ExecutionGraph, Node
 from tests.support.fabrics import MESH, fabric
@@ -93,3 +96,38 @@ def test_mixnet_sends_by_circuits_where_there_are_any_and_by_the_eps_elsewhere()
         if step.kind == "send" and step.peer // 8 != rank // 8
     }
     assert outside == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("extents", "untouched"),
+    [
+        pytest.param([(0, 10), (10, 10), (30, 5)], [0, 1, 2], id="side-by-side"),
+        pytest.param([(0, 100), (50, 10)], [0], id="within-an-earlier-one"),
+        pytest.param([(50, 10), (0, 100)], [0], id="around-an-earlier-one"),
+        pytest.param([(0, 10), (20, 10), (5, 20), (12, 3)], [0, 1], id="joins-two"),
+        pytest.param([(0, 10), (9, 2), (11, 1), (10, 1)], [0, 2], id="by-one-byte"),
+    ],
+)
+def test_place_is_free_if_no_earlier_step_touches_a_byte_of_it(
+    extents: list[tuple[int, int]], untouched: list[int]
+) -> None:
+    steps = [
+        ProgramStep(n, "receive", call=0, extent=Extent("output", *extent), transfer=n)
+        for n, extent in enumerate(extents)
+    ]
+    assert list(_into_untouched_places(steps)) == untouched
+
+
+def test_messages_of_a_connection_follow_one_another_in_the_model() -> None:
+    """The receiver computes as soon as it has the first of two messages."""
+    size = 100_000_000
+    sender = tuple(Node(n, "send", peer=1, size=size, tag=n) for n in range(2))
+    receiver = (
+        *(Node(n, "receive", peer=0, size=size, tag=n) for n in range(2)),
+        Node(2, "compute", duration_s=1.0, after=(0,)),
+    )
+    lab, placement = fabric(), RankPlacement(("s0", "s1"), (0, 0))
+    program = lower(ExecutionGraph({0: sender, 1: receiver}), {})
+    placed = PlacedProgram(program, PathChoice(lab, placement), ProgramScale.on(Scale(), 1.0))
+    first_s = 8 * size / goodput_bps(lab, ("s0/e0", "leaf0"))
+    assert ProgramModel(placed, greedy=True).seconds == pytest.approx(1.0 + first_s)

@@ -1,5 +1,6 @@
 """The event simulation shares links max-min fairly; 1F1B orders passes."""
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -117,6 +118,17 @@ def test_steps_start_after_their_predecessors_and_bytes_take_time() -> None:
 def test_streams_share_a_link(streams: list[Stream], ends: list[float]) -> None:
     times = simulate([Step(streams=(stream,)) for stream in streams], ROOM)
     assert [step.end_s for step in times] == pytest.approx(ends)
+
+
+def test_steps_of_a_lane_follow_one_another_in_the_order_in_which_they_could_start() -> None:
+    link = ("s0/e0", "leaf0")
+    late = Step(not_before_s=0.5, streams=(Stream(1e9, (link,)),), lane="connection")
+    early = Step(streams=(Stream(1e9, (link,)),), lane="connection")
+    last = Step(streams=(Stream(1e9, (link,)),), lane="connection", after=(1,))
+    times = simulate([late, early, last], {link: 8e9})
+    assert [(t.start_s, t.end_s) for t in times] == [(1.0, 2.0), (0.0, 1.0), (2.0, 3.0)]
+    free = [replace(step, lane=None) for step in (late, early)]
+    assert [t.end_s for t in simulate(free, {link: 8e9})] == [2.0, 1.5]
 
 
 def test_step_ends_with_its_last_stream() -> None:
