@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from moefabric.agents.fleet.channel import connect_local, request_all
+from moefabric.agents.fleet.channel import Channel, Message, connect_local, request_all
 from moefabric.config.run_directory import RunDirectory
 from moefabric.emulator.linux.waiting import Deadline
 from tests.support.attempts import measurements
@@ -96,7 +96,7 @@ def test_interrupted_measurement_leaves_nothing_at_the_agents(home: Home) -> Non
     words = home.argv("perf", "allreduce", "-b", "32M", "-e", "32M", "-n", "1000", "-w", "0")
     run_dir = RunDirectory(home.folder / "run" / "perfs")
     channels = [connect_local(server, run_dir.agent_socket(server)) for server in ("s0", "s1")]
-    requests = dict.fromkeys(channels, ("stats", {}))
+    requests: dict[Channel, tuple[str, Message]] = dict.fromkeys(channels, ("stats", {}))
 
     def programs() -> list[int]:
         return [len(stats["programs"]) for stats in request_all(requests, 5).values()]
