@@ -1,10 +1,12 @@
 """The testbed of a run: a running fabric with its controllers and its connected agents."""
 
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from itertools import permutations
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from moefabric.agents.fleet.channel import connect_local
@@ -14,7 +16,7 @@ from moefabric.config.run_directory import FabricWiring, ManagementNetwork, RunD
 from moefabric.controller.client import ControllerClient, wait_for_controllers
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.errors import AgentError, ControlError, ServerLossError
+from moefabric.core.errors import AgentError, ControlError, ServerLossError, UnsupportedError
 from moefabric.core.flows import PacedFlow, Share, Split
 from moefabric.core.paths import dscp, eps_paths, relay_paths, relay_root
 from moefabric.core.port_counts import counted_nics
@@ -38,6 +40,7 @@ T = TypeVar("T")
 CONNECT_S: Final = 10.0
 CONNECT_SERVER_S: Final = 0.3
 """Seconds that connections may take to open, plus a time for each server."""
+_CONGESTION_CONTROLS: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 CONTROLLER_TIMEOUT_S: Final = 10.0
 SILENCE_S: Final = 2.0
 SILENCE_SERVER_S: Final = 0.05
@@ -243,6 +246,20 @@ def port_counters(fabric: Fabric) -> Iterator[PortCounters]:
         yield counters
 
 
+def check_congestion_control(transport: Transport) -> None:
+    """Raise UnsupportedError if this kernel lacks a transport's congestion control."""
+    name = transport.congestion_control
+    with socket.socket() as probe:
+        try:  # a privileged process loads the module by this
+            probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except OSError as error:
+            has = _CONGESTION_CONTROLS.read_text().split()
+            missing = f"this kernel has no congestion control {name!r}, but {', '.join(has)}"
+            raise UnsupportedError(
+                f"transport {transport.name}: {missing}: load its module (modprobe tcp_{name})"
+            ) from error
+
+
 @contextmanager
 def running_testbed(
     fabric: Fabric,
@@ -267,6 +284,7 @@ def running_testbed(
     Yields:
         The fabric's wiring, its agents, connected to each other, and its regions' controllers.
     """
+    check_congestion_control(transport)
     with ExitStack() as undo:
         undo.callback(lifecycle.down, fabric.name)
         run_dir = RunDirectory.of_fabric(fabric.name)

@@ -8,10 +8,11 @@ import pytest
 from moefabric.config.loader import load_experiment
 from moefabric.config.ocs_profile import load_profile
 from moefabric.config.plugins import transport_named
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import SpecError, UnsupportedError
 from moefabric.core.ocs import DeviceProfile
 from moefabric.core.transport import PACED, TcpTransport
 from moefabric.runner.prediction import predict_experiment
+from moefabric.runner.testbed import check_congestion_control
 from tests.support.paths import EXAMPLES
 
 MODULE = """
@@ -78,6 +79,14 @@ def test_transport_of_another_module_is_taken() -> None:
     assert gentle == TcpTransport("gentle", "reno", send_buffer_bytes=65536)
     with pytest.raises(SpecError, match=r"transport: 'quic' is not one of bbr, paced, reno, tcp"):
         load_experiment(EXAMPLES / "prototype.yaml", ["transport=quic"])
+
+
+def test_congestion_control_that_the_kernel_lacks_is_named_with_the_remedy() -> None:
+    check_congestion_control(PACED)
+    with pytest.raises(
+        UnsupportedError, match=r"transport odd: .*'nonesuch', but .*reno.*modprobe"
+    ):
+        check_congestion_control(TcpTransport("odd", "nonesuch"))
 
 
 def test_profile_of_another_module_is_taken() -> None:
