@@ -159,6 +159,33 @@ def test_an_all_to_all_takes_what_the_other_ranks_send(tmp_path: Path) -> None:
     assert (facts["in_msg_nelems"], facts["out_msg_nelems"]) == (15, 15)
 
 
+def test_programs_have_what_the_parser_of_comm_replay_reads(tmp_path: Path) -> None:
+    # The rules are those of et_replay/execution_trace.py and et_replay/comm/commsTraceParser.py.
+    PytorchExecutionWriter().write(graph_of(DLRM), tmp_path)
+    document = json.loads((tmp_path / "rank-5.json").read_text())
+    assert document["schema"] == "1.1.1-chakra.0.0.4"
+    numbers = [node["id"] for node in document["nodes"]]
+    assert numbers == sorted(set(numbers))
+    for node in document["nodes"]:
+        assert isinstance(node["ctrl_deps"], int)
+        for side in ("inputs", "outputs"):
+            columns = [node[side][key] for key in ("values", "shapes", "types", "strides")]
+            assert len({len(column) for column in columns}) == 1
+        facts = {one["name"]: one["value"] for one in node["attrs"]}
+        assert {"rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema"} <= set(facts)
+        if node["name"] != "record_param_comms":
+            continue
+        assert facts["pg_name"].isdecimal()
+        values = node["inputs"]["values"]
+        first = 0 if facts["collective_name"] == "wait" else 1
+        (request, is_message), (group, _), rank = values[first : first + 3]
+        assert (type(request), is_message, group, rank) == (int, False, "0", 5)
+        if facts["collective_name"] == "all_to_allv":
+            splits = (json.loads(facts[key]) for key in ("in_split_size", "out_split_size"))
+            sizes = (facts["in_msg_nelems"], facts["out_msg_nelems"])
+            assert tuple(map(sum, splits)) == sizes
+
+
 def test_collectives_of_a_group_keep_their_order(tmp_path: Path) -> None:
     nodes = (
         Node(0, "collective", collective="all_reduce", size=4, after=(2,)),
