@@ -35,6 +35,9 @@ class Prediction(ExperimentPrediction):
         times = (f"{entry.fabric} {entry.iteration_s:.4g} s" for entry in self.fabrics)
         return f"Prediction({self.experiment!r}: {', '.join(times)})"
 
+    def __str__(self) -> str:
+        return repr(self)
+
     def __getitem__(self, fabric: str) -> FabricPrediction:
         """Return the prediction of the fabric with this name."""
         return _named(self.fabrics, fabric)
@@ -77,6 +80,9 @@ class Result(RunResult):
     def __repr__(self) -> str:
         verdicts = (f"{entry.fabric} {entry.fidelity.verdict}" for entry in self.results)
         return f"Result({self.experiment!r}: {', '.join(verdicts)})"
+
+    def __str__(self) -> str:
+        return repr(self)
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON."""

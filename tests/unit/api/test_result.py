@@ -29,6 +29,8 @@ def test_result_is_the_run_with_methods(result: Result, tmp_path: Path) -> None:
     run = read_run(SAMPLE)
     assert isinstance(result, RunResult)
     assert result.to_json() == run.to_json()
+    short = "Result('prototype': eps pass, mixnet pass, mixnet-spill pass, static pass)"
+    assert str(result) == repr(result) == short
     result.save(tmp_path / "again.json")
     assert json.loads((tmp_path / "again.json").read_text()) == json.loads(SAMPLE.read_text())
     assert result["mixnet"] == run.results[1]
