@@ -246,6 +246,8 @@ class Perf:
         if not 0 <= options.root < len(self.placement.servers):
             fault = f"{options.root} is not one of {len(self.placement.servers)} ranks"
             raise SpecError([("root", fault)])
+        # Whatever the algorithm can't do is reported before the first size.
+        schedule_call(self.algorithm, self.call(ELEMENT * len(self.placement.servers)))
 
     def rows(self) -> Iterator[PerfRow]:
         """Measure each size, and yield its row."""

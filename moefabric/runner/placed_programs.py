@@ -73,9 +73,10 @@ class RankPlacement:
         each = max(1, ceil(ranks / len(servers)))
         if ranks < 1 or ranks % each or each > fabric.gpus:
             most = len(servers) * fabric.gpus
+            more = f", or a multiple of that up to {most}" if fabric.gpus > 1 else ""
             fault = (
                 f"{ranks} ranks can't be spread evenly over {len(servers)} servers of "
-                f"{fabric.gpus} GPUs: use up to {len(servers)}, or a multiple of that up to {most}"
+                f"{fabric.gpus} GPUs: use up to {len(servers)}{more}"
             )
             raise SpecError([("ranks", fault)])
         return cls(

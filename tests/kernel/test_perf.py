@@ -111,3 +111,23 @@ def test_interrupted_measurement_leaves_nothing_at_the_agents(home: Home) -> Non
     for channel in channels:
         channel.close()
     assert home.row("barrier")["time_us"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("allreduce", "--algorithm", "pairwise"), "pairwise: it has no all_reduce, only all_to_"),
+        (("alltoall", "--ranks", "3"), "3 ranks can't be spread evenly over 2 servers of 2 GPUs"),
+        (("broadcast", "--root", "9"), "root: 9 is not one of 4 ranks"),
+        (("alltoall", "--name", "other"), "other is not up: start it with"),
+    ],
+)
+def test_impossible_measurement_is_an_error_of_one_line(
+    home: Home, words: tuple[str, ...], error: str
+) -> None:
+    result = subprocess.run(
+        home.argv("perf", *words), env=home.env, capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stdout) == (1, "")
+    assert error in result.stderr
+    assert len(result.stderr.splitlines()) == 1
