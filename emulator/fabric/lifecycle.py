@@ -271,6 +271,12 @@ def fabrics_in_use() -> dict[str, int]:
     return {name: pid for name, pid in holders.items() if pid is not None}
 
 
+def fabrics_left_by(pid: int) -> list[str]:
+    """Return the running fabrics that a process used, and had not removed when it ended."""
+    directories = map(named_run_directory, running_fabrics())
+    return [run.name for run in directories if run_directories.last_holder_pid(run) == pid]
+
+
 def _runs(name: str) -> bool:
     try:
         _request(name, "ping")

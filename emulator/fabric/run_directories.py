@@ -98,6 +98,16 @@ def holder_pid(run_dir: RunDirectory) -> int | None:
     return None
 
 
+def last_holder_pid(run_dir: RunDirectory) -> int | None:
+    """Return the process that used a fabric and has ended; None if one uses it, or none did."""
+    if holder_pid(run_dir) is not None:
+        return None
+    try:
+        return int((run_dir.path / _HOLDER).read_text())
+    except (OSError, ValueError):  # no process has used it
+        return None
+
+
 def clear(run_dir: RunDirectory) -> bool:
     """Remove everything in a run directory except the lock; return whether there was anything."""
     paths = (

@@ -32,7 +32,9 @@ class FabricUnderTest(Lab):
         """Return a capture of frames; without a path, only failed tests keep its file."""
         if path is None:
             self.artefacts.mkdir(parents=True, exist_ok=True)
-            path = self.artefacts / f"{place.replace('/', '-')}.pcap"
+            name = place.replace("/", "-")
+            number = len(self._captures)
+            path = self.artefacts / (f"{name}-{number}.pcap" if number else f"{name}.pcap")
             self._captures.append(path)
         return super().capture(place, path, length)
 
@@ -71,5 +73,6 @@ class FabricUnderTest(Lab):
         for path in self._captures:
             path.unlink(missing_ok=True)
         self._captures.clear()
-        with suppress(OSError):  # other tests keep something there, or the folder was never made
+        with suppress(OSError):  # something is kept there, or the folder was never made
             self.artefacts.rmdir()
+            self.artefacts.parent.rmdir()

@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,7 @@ _SESSION: Final = "_moefabric_reaper"
 """The fixture on which all others depend. Other fixtures may be called `fabric`, too."""
 _LABS: Final = pytest.StashKey[list["FabricUnderTest"]]()
 _LONGEST_NAME: Final = 31
+_LONGEST_FOLDER: Final = 200
 _NUMBERS: Final = itertools.count()
 
 
@@ -110,34 +111,54 @@ def fabric(
 ) -> "Iterator[FabricUnderTest]":
     """Yield a fabric for this test alone, from the marker `fabric` or the configured file."""
     described = _described_fabric(request, request.node.get_closest_marker("fabric"))
-    with _running(request, described, _moefabric_reaper) as lab:
-        request.node.stash.setdefault(_LABS, []).append(lab)
+    with _running(request, described, _moefabric_reaper) as lab, _keeping_artefacts(request, lab):
         yield lab
-        lab.drop_artefacts()
 
 
 @pytest.fixture(scope="session")
-def _moefabric_session_fabric(
+def _moefabric_shared_fabric(
     request: pytest.FixtureRequest, _moefabric_reaper: "Reaper"
-) -> "Iterator[FabricUnderTest]":
+) -> "Iterator[_SharedFabric]":
     described = _described_fabric(request, None)
-    with _running(request, described, _moefabric_reaper) as lab:
-        yield lab
+    shared = _SharedFabric(lambda: _running(request, described, _moefabric_reaper))
+    yield shared
+    shared.remove()
+
+
+class _SharedFabric:
+    """The fabric that tests share. It is brought up again after a test that has broken it."""
+
+    def __init__(self, running: "Callable[[], AbstractContextManager[FabricUnderTest]]") -> None:
+        self._running = running
+        self._undo = ExitStack()
+        self._lab: FabricUnderTest | None = None
+
+    def lab(self) -> "FabricUnderTest":
+        if self._lab is None:
+            self._lab = self._undo.enter_context(self._running())
+        return self._lab
+
+    def remove(self) -> None:
+        self._lab = None
+        self._undo.close()
 
 
 @pytest.fixture
 def shared_fabric(
-    request: pytest.FixtureRequest, _moefabric_session_fabric: "FabricUnderTest"
+    request: pytest.FixtureRequest, _moefabric_shared_fabric: "_SharedFabric"
 ) -> "Iterator[FabricUnderTest]":
     """Yield the fabric that all tests share, without circuits, failures or programs."""
-    lab = _moefabric_session_fabric
+    lab = _moefabric_shared_fabric.lab()
     lab.artefacts = _artefacts(request.config, request.node.nodeid)
-    request.node.stash.setdefault(_LABS, []).append(lab)
-    try:
-        yield lab
-    finally:
-        lab.reset()
-        lab.drop_artefacts()
+    with _keeping_artefacts(request, lab):
+        try:
+            yield lab
+        finally:
+            try:
+                lab.reset()
+            except BaseException:
+                _moefabric_shared_fabric.remove()
+                raise
 
 
 @pytest.fixture
@@ -200,19 +221,32 @@ def _worker_name(config: pytest.Config, name: str) -> str:
 
 def _artefacts(config: pytest.Config, nodeid: str) -> Path:
     """Return the folder of a test."""
-    return config.rootpath / _option(config, "artefacts") / re.sub(r"[^\w.-]+", "-", nodeid)
+    folder = re.sub(r"[^\w.-]+", "-", nodeid)[:_LONGEST_FOLDER]
+    return config.rootpath / _option(config, "artefacts") / folder
+
+
+@contextmanager
+def _keeping_artefacts(request: pytest.FixtureRequest, lab: "FabricUnderTest") -> Iterator[None]:
+    """Have `pytest_runtest_makereport` save the state of a fabric if the test fails meanwhile."""
+    labs = request.node.stash.setdefault(_LABS, [])
+    labs.append(lab)
+    try:
+        yield
+    finally:
+        labs.remove(lab)  # a test may run again, on another fabric
+        lab.drop_artefacts()
 
 
 @contextmanager
 def _running(
     request: pytest.FixtureRequest, described: "EmulatedFabric", reaper: "Reaper"
 ) -> "Iterator[FabricUnderTest]":
-    """Bring a fabric up, and remove it at the end, whatever happens in between."""
+    """Bring a fabric up, and remove it at the end. The reaper removes it if that fails."""
     from moefabric.testing.lab import FabricUnderTest
 
-    with ExitStack() as undo:
-        reaper.watch(described.name)
-        undo.callback(reaper.release, described.name)
-        described.up()
-        artefacts = _artefacts(request.config, request.node.nodeid)
-        yield undo.enter_context(FabricUnderTest(described.name, artefacts))
+    reaper.watch(described.name)
+    described.up()
+    artefacts = _artefacts(request.config, request.node.nodeid)
+    with FabricUnderTest(described.name, artefacts) as lab:
+        yield lab
+    reaper.release(described.name)

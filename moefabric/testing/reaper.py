@@ -1,9 +1,11 @@
 """Removes fabrics of a test session that ended without removing them, by SIGKILL for example.
 
 `python -m moefabric.testing.reaper` reads a line for each fabric, `up NAME` or `down NAME`. At the
-end of its input, which is the end of the session's process, it removes the fabrics that are up.
+end of its input, which is the end of the session's process, it removes the fabrics that are up,
+and those that the session's runs of experiments have left.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -56,12 +58,12 @@ class Reaper:
 
 def main() -> int:
     """Read lines to their end, and remove what is up."""
+    session = os.getppid()
     names = fabrics_left(sys.stdin)
-    if names:
-        from moefabric.emulator.fabric import lifecycle
+    from moefabric.emulator.fabric import lifecycle
 
-        for name in names:
-            lifecycle.down(name)
+    for name in [*names, *lifecycle.fabrics_left_by(session)]:
+        lifecycle.down(name)
     return 0
 
 

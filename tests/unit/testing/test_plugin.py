@@ -1,5 +1,6 @@
 """The options, the marker and the names of pytest's plugin, without a fabric."""
 
+import json
 import os
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 import moefabric.testing.lab  # noqa: F401 - pytester forgets modules, and numpy loads once only
 from moefabric.testing.reaper import fabrics_left
+from tests.support.paths import EXAMPLES
 
 pytest_plugins = ["pytester"]
 
@@ -35,6 +37,16 @@ def fabric():
 
 def test_of_another_fabric(fabric):
     assert fabric == 7
+"""
+RUNS = """
+from moefabric import Experiment, Result
+
+class Finished(Experiment):
+    def run(self):
+        return Result.load("run.json")
+
+def test_experiment(run_experiment):
+    assert run_experiment(Finished.__new__(Finished)).verdict == "degraded"
 """
 
 
@@ -102,6 +114,24 @@ def test_fault_of_a_fabric_file_is_named(
     result = outcome(pytester, "--moefabric", "-k", "marked")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*nic_rate*fast*"])
+
+
+@pytest.mark.parametrize("verdict", ["degraded", "invalid"])
+def test_run_with_an_invalid_verdict_fails_the_test(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, verdict: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    run = json.loads((EXAMPLES / "ci/before.json").read_text())
+    run["verdict"] = run["results"][0]["fidelity"]["verdict"] = verdict
+    run["results"][0]["fidelity"]["reasons"] = ["2 bytes are corrupt"]
+    Path("run.json").write_text(json.dumps(run))
+    pytester.makepyfile(RUNS)
+    result = outcome(pytester, "--moefabric")
+    if verdict == "invalid":
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(["the run's verdict is invalid", "mixnet: 2 bytes are corrupt"])
+    else:
+        result.assert_outcomes(passed=1)
 
 
 def test_options_are_described(pytester: pytest.Pytester) -> None:
