@@ -115,6 +115,7 @@ def test_failures_leave_artefacts_and_no_fabric(folder: Path) -> None:
         ("ERROR", "test_removes_the_fabric"),
         ("PASSED", "test_passes_on_a_new_fabric"),
     }, run.stdout
+    assert "E       RuntimeError: the program does not start" in run.stdout
     assert left_fabrics() == []
 
     assert f"state, events and logs: {folder}/kept/test_suite.py-test_fails" in run.stdout
