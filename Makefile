@@ -61,7 +61,7 @@ check: setup-test
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict
 
 unit: setup-test
-	$(bin)/python -m pytest --ignore tests/unit/agents $(wildcard tests/unit tests/golden)
+	$(bin)/python -m pytest -n 2 --ignore tests/unit/agents $(wildcard tests/unit tests/golden)
 	$(bin)/python -m pytest $(reruns) $(wildcard tests/unit/agents tests/contract)
 
 kernel: setup-test
