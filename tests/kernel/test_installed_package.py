@@ -35,10 +35,14 @@ class Installation:
     folder: Path
 
     def moefabric(self, *arguments: str, inside: tuple[str, ...] = ()) -> str:
-        """Run a command to success; return what it prints."""
+        """Run a command of moefabric to success; return what it prints."""
+        return self.run("moefabric", *arguments, inside=inside)
+
+    def run(self, program: str, *arguments: str, inside: tuple[str, ...] = ()) -> str:
+        """Run a program of the environment to success; return what it prints."""
         kept = (name for name in os.environ if not name.startswith(("PYTHON", "VIRTUAL")))
         environment = {name: os.environ[name] for name in kept}
-        command = [*inside, str(self.prefix / "bin/moefabric"), *arguments]
+        command = [*inside, str(self.prefix / "bin" / program), *arguments]
         run = subprocess.run(
             command, env=environment, cwd=self.folder, timeout=60,
             capture_output=True, text=True, check=False,
@@ -62,7 +66,14 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     subprocess.run([sys.executable, "-m", "venv", str(prefix)], check=True)
     constraints = ("-c", str(PACKAGING / "constraints.txt"))
     subprocess.run(
-        [str(prefix / "bin/python"), *pip[1:], "install", *constraints, f"{wheel}[fabric]"],
+        [
+            str(prefix / "bin/python"),
+            *pip[1:],
+            "install",
+            *constraints,
+            f"{wheel}[fabric]",
+            "pytest",
+        ],
         check=True,
     )
     return Installation(wheel, prefix, folder)
@@ -117,3 +128,12 @@ def test_fabric_goes_up_changes_light_and_goes_down(
         assert "1 received" in installation.moefabric(*ping, inside=inside)
     finally:
         assert f"{name}: down" in installation.moefabric("down", name, inside=inside)
+
+
+def test_suite_of_another_project_uses_the_fixtures(
+    installation: Installation, island: Island
+) -> None:
+    suite = shutil.copytree(REPOSITORY / "examples/pytest", installation.folder / "suite")
+    options = ("--moefabric", "--moefabric-no-root=fail", "-k", "bytes_use_the_circuit")
+    output = installation.run("pytest", *options, str(suite), inside=tuple(island.inside("home")))
+    assert "1 passed" in output
