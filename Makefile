@@ -65,7 +65,7 @@ unit: setup-test
 	$(bin)/python -m pytest $(reruns) $(wildcard tests/unit/agents tests/contract)
 
 kernel: setup-test
-	$(bin)/python -m pytest $(reruns) $(wildcard tests/kernel)
+	$(bin)/python -m pytest $(reruns) --durations 15 $(wildcard tests/kernel)
 
 system: setup-test
 	packaging/engine $(bin)/python -m pytest $(reruns) tests/system

@@ -53,7 +53,7 @@ def test_traces_take_what_the_model_says_and_give_right_results(fabric: FabricUn
     ):
         graph = graph_of(path)
         results = measurements(
-            partial(fabric.replay, graph, ReplayOptions(runs=1, wall_s=2.0)),
+            partial(fabric.replay, graph, ReplayOptions(runs=1, wall_s=1.0)),
             lambda result: abs(result.error) < 0.1,
             attempts=3,
         )
@@ -68,7 +68,7 @@ def sent_bytes(result: ReplayResult) -> float:
 
 def test_policy_chooses_circuits_for_the_bytes_of_a_trace(fabric: FabricUnderTest) -> None:
     graph = graph_of(CHAKRA / "mini_moe_ep4_dp2/m")
-    result = fabric.replay(graph, ReplayOptions(via="policy", runs=1, wall_s=2.0))
+    result = fabric.replay(graph, ReplayOptions(via="policy", runs=1, wall_s=1.0))
     assert result.wrong == 0
     assert fabric.circuits()
     assert result.bytes_by_light == pytest.approx(result.bytes_planned_by_light, rel=0.05)
@@ -79,8 +79,19 @@ def test_command_folds_a_large_job_and_says_so(fabric: FabricUnderTest, tmp_path
     """A job of 9,216 GPUs on four ranks."""
     output = tmp_path / "replay.json"
     command = ("replay", str(EXAMPLES / "data/simai-moe-9216.txt.gz"), "--name", fabric.name)
-    options = ("--ranks", "4", "--operations", "60", "--runs", "1", "--json", str(output))
-    run = CliRunner().invoke(main, [*command, *options])
+    options = (
+        "--ranks",
+        "4",
+        "--operations",
+        "60",
+        "--runs",
+        "1",
+        "--wall",
+        "2",
+        "--json",
+        str(output),
+    )
+    run = CliRunner().invoke(main, [*command, *options, "--json", str(output)])
     assert run.exit_code == 0, run.output
     assert "note: 9216 GPUs (tensor 2, expert 16, pipeline 12, data 384) are folded" in run.output
     result = json.loads(output.read_text())
