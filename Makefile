@@ -68,7 +68,7 @@ kernel: setup-test
 	$(bin)/python -m pytest $(reruns) --durations 15 $(wildcard tests/kernel)
 
 system: setup-test
-	packaging/engine $(bin)/python -m pytest $(reruns) tests/system
+	packaging/engine $(bin)/python -m pytest $(reruns) --durations 10 tests/system
 
 docs: setup-test
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^ *```bash\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 SET_UP = ("git clone", "cd ")
+PYTHON_FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE_ABOVE = re.compile(r"the file above as `(\w+\.py)`")
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/guides/*.md"))]
 
 
@@ -39,14 +42,47 @@ class Substitute:
 def substitute(command: str) -> Substitute:
     """Replace commands that take minutes by their dry run or their prediction."""
     words = shlex.split(command)
-    if words[0] == "make":
-        return Substitute(["make", "--dry-run", *words[1:]], "tests do not run tests or the demo")
-    if words[:2] == ["docker", "compose"]:
+    program, verb = Path(words[0]).name, " ".join(words[1:2])
+    argv, why = ["bash", "-c", command], ""
+    if command.startswith(("python3 -m venv ~", "~/moefabric/")):
+        argv, why = ["true"], "test_installed_package installs into an environment"
+    elif program == "make":
+        argv, why = ["make", "--dry-run", *words[1:]], "tests do not run tests or the demo"
+    elif (program, verb) == ("docker", "compose"):
         argv = ["docker", "compose", "--dry-run", "config", "--quiet"]
-        return Substitute(argv, "test_containers runs the services")
-    if words[0].endswith("moefabric") and words[1] == "run":
-        return Substitute([words[0], "predict", words[2]], "the kernel tests run experiments")
-    return Substitute(["bash", "-c", command])
+        why = "test_containers runs the services"
+    elif (program, verb) == ("pip", "install"):
+        argv = [*words, "--no-build-isolation", "--target", "site"]
+        why = "tests leave the environment as it is"
+    elif program == "moefabric" and verb in {"compare", "report"}:
+        argv, why = [words[0], verb, "--help"], "unit tests compare results of runs"
+    elif program == "moefabric" and verb == "run":
+        argv, why = [words[0], "predict", words[2]], "the kernel tests run experiments"
+    return Substitute(argv, why)
+
+
+def files_of(text: str) -> dict[str, str]:
+    """Return the Python files that a page has the reader write: name and content."""
+    files = {}
+    for match in FILE_ABOVE.finditer(text):
+        files[match[1]] = PYTHON_FENCE.findall(text[: match.start()])[-1]
+    return files
+
+
+def working_copy(folder: Path) -> Path:
+    """Return a folder like the repository in which commands may write files."""
+    folder.mkdir()
+    for entry in ROOT.iterdir():
+        if entry.name == "examples":
+            shutil.copytree(entry, folder / entry.name)
+        elif entry.name not in {"out", "build"}:
+            (folder / entry.name).symlink_to(entry)
+    return folder
+
+
+def test_file_of_a_page_is_the_last_one_above_its_name() -> None:
+    text = "```python\na\n```\n```python\nb\n```\nWith the file above as `x.py`:\n"
+    assert files_of(text) == {"x.py": "b\n"}
 
 
 def test_commands_skip_prompts_comments_and_cloning() -> None:
@@ -70,16 +106,21 @@ def test_readme_has_the_contract_commands() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_of_a_page_succeeds(page: str, tmp_path: Path) -> None:
     """Commands run in order, since `inspect` needs the `up` above it."""
+    text, work = (ROOT / page).read_text(), working_copy(tmp_path / "work")
+    for name, content in files_of(text).items():
+        (work / name).write_text(content)
     environment = {
         **os.environ,
-        "MOEFABRIC_RUN_DIR": str(tmp_path),
+        "HOME": str(tmp_path),
+        "MOEFABRIC_RUN_DIR": str(tmp_path / "run"),
         "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}",
+        "PYTHONPATH": str(work / "site"),
     }
     try:
         failures = [
             failure
-            for command in commands((ROOT / page).read_text())
-            if (failure := _failure(command, environment))
+            for command in commands(text)
+            if (failure := _failure(command, environment, work))
         ]
     finally:
         moefabric = ROOT / ".venv" / "bin" / "moefabric"
@@ -87,12 +128,12 @@ def test_every_command_of_a_page_succeeds(page: str, tmp_path: Path) -> None:
     assert failures == []
 
 
-def _failure(command: str, environment: dict[str, str]) -> str:
+def _failure(command: str, environment: dict[str, str], work: Path) -> str:
     """Run a command; return a message if it fails, else nothing."""
     completed = subprocess.run(
         substitute(command).argv,
         env=environment,
-        cwd=ROOT,
+        cwd=work,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
