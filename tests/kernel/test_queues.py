@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
+from statistics import median
 
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.core.flows import PacedFlow
@@ -31,12 +32,12 @@ def agents_of(fabric: Fabric) -> Iterator[Fleet]:
         yield fleet
 
 
-def incast(fabric: Fabric, fleet: Fleet, rate_bps: float | None = None) -> tuple[float, int]:
+def incast(fabric: Fabric, fleet: Fleet, rate_bps: float | None = None) -> tuple[list[float], int]:
     """Let four servers send to one, several times.
 
     Returns:
-        Least duration in seconds, because other work only delays packets, and the number of packets
-        dropped at the receiver's port. Every byte is compared by the receiver.
+        Durations in seconds, and the number of packets dropped at the receiver's port. The receiver
+        compares every byte.
     """
     flows = [PacedFlow(server, "s0", "e0", SIZE, rate_bps) for server in SENDERS]
     before, durations_s = receiver_drops(fabric), []
@@ -45,7 +46,7 @@ def incast(fabric: Fabric, fleet: Fleet, rate_bps: float | None = None) -> tuple
         assert all(record.ok for record in records), [record.why for record in records]
         end_ns = max(record.last_received_ns for record in records)
         durations_s.append((end_ns - min(record.first_sent_ns for record in records)) / 1e9)
-    return min(durations_s), receiver_drops(fabric) - before
+    return durations_s, receiver_drops(fabric) - before
 
 
 def receiver_drops(fabric: Fabric) -> int:
@@ -59,12 +60,18 @@ def limited(packets: int) -> Fabric:
 
 
 def test_tcp_incast_ends_later_in_queues_shorter_than_a_packet_per_sender() -> None:
-    """Round trips are short here, so windows of one packet already fill the receiver's link."""
+    """Round trips are short here, so windows of one packet already fill the receiver's link.
+
+    Other work only delays packets, so the least duration stands for queues without a limit. With
+    drops, few rounds end soon: those in which no sender has to wait for its retransmission timer.
+    """
     fabric = limited(len(SENDERS) - 1)
     with agents_of(UNLIMITED) as fleet:
-        long_s, none = incast(UNLIMITED, fleet)
+        durations_s, none = incast(UNLIMITED, fleet)
+        long_s = min(durations_s)
     with agents_of(fabric) as fleet:
-        short_s, drops = incast(fabric, fleet)
+        durations_s, drops = incast(fabric, fleet)
+        short_s = median(durations_s)
     print(
         f"\nfluid bound {BOUND_S * 1e3:.0f} ms, TCP {long_s * 1e3:.0f} ms, with queues of "
         f"{fabric.queue} {short_s * 1e3:.0f} ms and {drops} drops"
@@ -78,7 +85,8 @@ def test_incast_overflows_twenty_packets_under_tcp_and_not_if_paced() -> None:
     fabric = limited(20)
     with agents_of(fabric) as fleet:
         greedy_drops = receiver_drops(fabric)  # of the first bytes of new connections
-        paced_s, paced_drops = incast(fabric, fleet, pace_bps(fabric, SIZE, BOUND_S))
+        durations_s, paced_drops = incast(fabric, fleet, pace_bps(fabric, SIZE, BOUND_S))
+        paced_s = min(durations_s)
     print(f"\nfluid bound {BOUND_S * 1e3:.0f} ms, paced {paced_s * 1e3:.0f} ms")
     assert greedy_drops > 0
     assert paced_drops == 0
