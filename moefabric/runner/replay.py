@@ -239,7 +239,7 @@ class Replay:
             wrong,
             placed.scale.bytes,
             placed.scale.dilation,
-            program.notes,
+            (*program.notes, *self._memory_notes(placed, exact_s)),
             "invalid" if broken else "degraded" if reasons else "pass",
             reasons,
         )
@@ -261,10 +261,20 @@ class Replay:
             memory: Bytes of the buffers of all ranks with these sizes.
             product: Byte scale times dilation, which the fabric's links have.
         """
-        wall_s = self.options.wall_s
-        if wall_s is None:
-            wall_s = min(max(SHORTEST_WALL_S, self.steps_of_rank * STEP_WALL_S), LONGEST_WALL_S)
-        return max(exact_s * product / wall_s, memory / MOST_MEMORY)
+        return max(exact_s * product / self._wanted_wall_s(), memory / MOST_MEMORY)
+
+    def _wanted_wall_s(self) -> float:
+        if self.options.wall_s is not None:
+            return self.options.wall_s
+        return min(max(SHORTEST_WALL_S, self.steps_of_rank * STEP_WALL_S), LONGEST_WALL_S)
+
+    def _memory_notes(self, placed: PlacedProgram, exact_s: float) -> list[str]:
+        """Return a note if buffers would be too large for a run that takes as long as it should."""
+        wall_s, wanted_s = exact_s * placed.scale.dilation, self._wanted_wall_s()
+        if wall_s > 0.9 * wanted_s:
+            return []
+        limit = f"{MOST_MEMORY / 1e9:g} GB of buffers"
+        return [f"A run takes {wall_s:.1f} s instead of {wanted_s:.1f} s, because of {limit}."]
 
     def _reasons(self, placed: PlacedProgram, result: ProgramResult) -> list[str]:
         """Return why the verdict isn't `pass`."""
