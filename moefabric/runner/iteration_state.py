@@ -109,5 +109,5 @@ class IterationState:
         return freed
 
     def set_step(self, number: int, seconds: float = 0.0, streams: tuple[Stream, ...] = ()) -> None:
-        """Describe a task to the simulation, by its model seconds or by its streams."""
+        """Give the simulation a task: as seconds of computation, or as streams of bytes."""
         self.steps[number] = Step(self.tasks[number].after, seconds, streams)

@@ -17,7 +17,13 @@ import numpy as np
 
 from moefabric.config.plugins import SCHEDULES, load_plugin
 from moefabric.core.errors import SpecError
-from moefabric.runner.placed_programs import PathChoice, PlacedProgram, ProgramScale, RankPlacement
+from moefabric.runner.placed_programs import (
+    MOST_MEMORY,
+    PathChoice,
+    PlacedProgram,
+    ProgramScale,
+    RankPlacement,
+)
 from moefabric.runner.programs import ProgramFabric, ProgramResult, server_demand
 from moefabric.runner.scaling import shortest_wall_s
 from moefabric.simulator.fluid import goodput_share
@@ -57,8 +63,6 @@ _REDUCTIONS: Final = frozenset({"allreduce", "reducescatter", "reduce"})
 _ROOTED: Final = frozenset({"broadcast", "reduce"})
 ELEMENT: Final = 4
 """Bytes of a number; they are added as uint32, so that every bit can be verified."""
-MOST_MEMORY: Final = 2_000_000_000
-"""Bytes of all buffers together above which the byte scale is increased."""
 
 
 def perf_call(

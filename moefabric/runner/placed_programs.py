@@ -1,4 +1,4 @@
-"""Programs on servers: the paths of their messages, their model time, and the agents' requests.
+"""Programs on servers: where ranks are, which paths messages take, and how fast connections send.
 
 A program's sizes are those that agents really send; `ProgramScale` says what they stand for.
 """
@@ -6,10 +6,10 @@ A program's sizes are those that agents really send; `ProgramScale` says what th
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from math import ceil, inf
+from math import ceil
 from typing import Any, Final, Self
 
 from moefabric.core.circuits import CircuitSet
@@ -17,32 +17,23 @@ from moefabric.core.errors import SpecError
 from moefabric.core.flows import Flow
 from moefabric.core.paths import eps_paths
 from moefabric.core.topology import Fabric
-from moefabric.core.units import NS_PER_S, Scale
+from moefabric.core.units import Scale
 from moefabric.runner.flow_pacing import BURST_SEGMENTS, pace_bps
-from moefabric.simulator.event_simulation import Step, simulate
-from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import Link, Route, goodput_bps, route
-from moefabric.workload.collectives.program import NO_CALL, Program, ProgramStep, RankPlaces
-from moefabric.workload.collectives.schedule import (
-    REDUCTIONS,
-    BufferName,
-    Call,
-    Extent,
-    Via,
-    buffer_sizes,
-)
+from moefabric.workload.collectives.program import Program, ProgramStep, RankPlaces
+from moefabric.workload.collectives.schedule import BufferName, Extent, Via
 from moefabric.workload.collectives.timing import DEFAULT_NVSWITCH_BPS, FabricNetwork
 
 Json = dict[str, Any]
 Connection = tuple[str, str, str]
 """Sender, receiver and path."""
 
+MOST_MEMORY: Final = 2_000_000_000
+"""Bytes of all buffers together above which the byte scale is increased."""
 LEAST_PART: Final = 16 * 1024
 """Emulated bytes below which a message isn't divided among more paths."""
 _LEAST_BURSTS: Final = 50
 """Bursts of a connection from which on it is paced."""
-_STRIDE: Final = 7919
-"""Distance of the seeds of two ranks: a prime, so that their patterns have little in common."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +210,7 @@ class PlacedProgram:
                 assert step.extent is not None
                 self.ends[step.transfer] = rank, step.peer
                 self.call_of_transfer[step.transfer] = step.call
-                if self._server(rank) == self._server(step.peer):
+                if self.server(rank) == self.server(step.peer):
                     parts = [Part(count, 0, step.extent.size)]
                 else:
                     key = rank, step.peer, step.via
@@ -239,7 +230,7 @@ class PlacedProgram:
         for transfer, (source, target) in self.ends.items():
             for part in self.parts[transfer]:
                 if part.path:
-                    sizes[self._server(source), self._server(target), part.path] += part.size
+                    sizes[self.server(source), self.server(target), part.path] += part.size
         return dict(sizes)
 
     @cached_property
@@ -263,8 +254,6 @@ class PlacedProgram:
         """Bytes of the buffers of all ranks."""
         return sum(sum(b.values()) for call in self.program.calls for b in call.schedule.buffers)
 
-    # --- model ------------------------------------------------------------------------------------
-
     def paces(self, *, greedy: bool = False) -> dict[Connection, float | None]:
         """Return the pace of each connection in wall bits per second; None for unlimited.
 
@@ -282,253 +271,9 @@ class PlacedProgram:
             for connection, size in self.connections.items()
         }
 
-    # --- requests ---------------------------------------------------------------------------------
-
-    def requests(
-        self, paces: Mapping[Connection, float | None] | None = None
-    ) -> dict[str, list[Json]]:
-        """Return the ranks of each server, as its agent loads them."""
-        paces = self.paces() if paces is None else paces
-        by_server: dict[str, list[Json]] = {}
-        for rank in range(self.program.ranks):
-            request = self._rank_request(rank, paces)
-            by_server.setdefault(self._server(rank), []).append(request)
-        return by_server
-
-    def _rank_request(self, rank: int, paces: Mapping[Connection, float | None]) -> Json:
-        buffers: dict[tuple[int, BufferName], int] = {}
-        sizes: list[int] = []
-        inputs: list[Json] = []
-        expected: list[Json] = []
-        for number, call in enumerate(self.program.calls):
-            if rank not in call.ranks:
-                continue
-            index = call.ranks.index(rank)
-            for name, size in call.schedule.buffers[index].items():
-                buffers[number, name] = len(sizes)
-                sizes.append(size)
-            for found, contents in (
-                (inputs, call_inputs(call.call, index)),
-                (expected, call_results(call.call, index)),
-            ):
-                for extent, terms in contents:
-                    if extent.size:
-                        found.append(
-                            {
-                                "buffer": buffers[number, extent.buffer],
-                                "offset": extent.offset,
-                                "bytes": extent.size,
-                                "element": call.call.element,
-                                "terms": [[_seed(number, i), at] for i, at in terms],
-                            }
-                        )
-
-        def place(step: ProgramStep, extent: Extent, prefix: str = "") -> Json:
-            number = buffers[step.call, extent.buffer]
-            return {f"{prefix}buffer": number, f"{prefix}offset": extent.offset}
-
-        steps: list[Json] = []
-        positions: list[range] = []
-        for step in self.steps[rank]:
-            first = len(steps)
-            after = [position for other in step.after for position in positions[other]]
-            common: Json = {"kind": step.kind, "after": after}
-            if step.extent is None:
-                wall_ns = round(step.duration_s * self.scale.dilation * NS_PER_S)
-                steps.append({**common, "wall_ns": wall_ns})
-            elif step.source is not None:
-                own = {**place(step, step.extent), **place(step, step.source, "source_")}
-                steps.append({**common, **own, "bytes": step.extent.size})
-            else:
-                common |= place(step, step.extent)
-                common["element"] = self.program.calls[step.call].call.element
-                common["peer"] = self._server(step.peer)
-                common["granted"] = step.transfer in self.early
-                steps += [
-                    {**common, **self._part_request(rank, step, part, paces)}
-                    for part in self.parts[step.transfer]
-                ]
-            positions.append(range(first, len(steps)))
-        return {
-            "rank": rank,
-            "buffers": sizes,
-            "inputs": inputs,
-            "expected": expected,
-            "steps": steps,
-        }
-
-    def _part_request(
-        self, rank: int, step: ProgramStep, part: Part, paces: Mapping[Connection, float | None]
-    ) -> Json:
-        assert step.extent is not None
-        own: Json = {
-            "message": part.number,
-            "offset": step.extent.offset + part.offset,
-            "bytes": part.size,
-            "path": part.path,
-        }
-        if step.kind == "send" and part.path:
-            own["rate_bps"] = paces.get((self._server(rank), self._server(step.peer), part.path))
-        elif step.kind == "send":
-            seconds = 8 * part.size * self.scale.bytes / self.nvswitch_bps
-            own["wall_ns"] = round(seconds * self.scale.dilation * NS_PER_S)
-        return own
-
-    def _server(self, rank: int) -> str:
+    def server(self, rank: int) -> str:
+        """Return the server of a rank."""
         return self.placement.servers[rank]
-
-
-_Key = tuple[str, int, int]
-"""Something that is simulated: a `step` of a rank, or a `part` of a transfer."""
-
-
-class ProgramModel:
-    """The event simulation of a program: max-min fair links, dependencies, NVSwitch ports.
-
-    Messages of a connection follow one another. Connections that are paced keep to their pace.
-
-    Args:
-        placed: The program.
-        greedy: Whether no connection is paced.
-
-    Attributes:
-        seconds: Model seconds until the last step has ended.
-        rank_ends_s: When the last step of each rank ends.
-    """
-
-    def __init__(self, placed: PlacedProgram, *, greedy: bool = False) -> None:
-        self._placed = placed
-        self._fluid_s = None if greedy else placed.fluid_s
-        receives = {
-            step.transfer: [("step", rank, other) for other in step.after]
-            for rank, steps in enumerate(placed.steps)
-            for step in steps
-            if step.kind in {"receive", "receive_add"} and step.transfer not in placed.early
-        }
-        waits: dict[_Key, list[_Key]] = {}
-        steps_of: dict[_Key, Step] = {}
-        for rank, steps in enumerate(placed.steps):
-            for step in steps:
-                key = ("step", rank, step.number)
-                waits[key] = [("step", rank, other) for other in step.after]
-                steps_of[key] = Step(seconds=step.duration_s)
-                if step.transfer < 0:
-                    continue
-                parts = placed.parts[step.transfer]
-                keys: list[_Key] = [("part", step.transfer, part.number) for part in parts]
-                if step.kind == "send":
-                    for part, part_key in zip(parts, keys, strict=True):
-                        waits[part_key] = waits[key] + receives.get(step.transfer, [])
-                        steps_of[part_key] = self._part_step(step.transfer, part)
-                waits[key] = waits[key] + keys
-        positions: dict[_Key, int] = {}
-        simulated: list[Step] = []
-        for key in _in_order(waits):
-            positions[key] = len(simulated)
-            after = tuple(sorted({positions[other] for other in waits[key]}))
-            simulated.append(replace(steps_of[key], after=after))
-        links = {
-            link: placed.nvswitch_bps if _NVSWITCH in link else goodput_bps(placed.fabric, link)
-            for step in simulated
-            for stream in step.streams
-            for link in stream.links
-        }
-        times = simulate(simulated, links)
-        self._times = {key: times[position] for key, position in positions.items()}
-        self.rank_ends_s = [
-            max((self._times["step", rank, step.number].end_s for step in steps), default=0.0)
-            for rank, steps in enumerate(placed.steps)
-        ]
-        self.seconds = max(self.rank_ends_s)
-
-    def operation_spans(self) -> dict[tuple[int, int], tuple[float, float]]:
-        """Return the first start and the last end of each operation's steps, in model seconds.
-
-        Keys are (-1, position of a call) and (rank, position of a computation).
-        """
-        spans: dict[tuple[int, int], tuple[float, float]] = {}
-        placed = self._placed
-        for rank, steps in enumerate(placed.steps):
-            for step in steps:
-                call = placed.program.operations[rank][step.operation].call
-                if call == NO_CALL and not step.duration_s:
-                    continue
-                key = (rank, step.operation) if call == NO_CALL else (-1, call)
-                own: list[_Key] = [("step", rank, step.number)]
-                if step.transfer >= 0:
-                    own = [("part", step.transfer, p.number) for p in placed.parts[step.transfer]]
-                for one in own:
-                    times = self._times[one]
-                    start_s, end_s = spans.get(key, (times.start_s, times.end_s))
-                    spans[key] = min(start_s, times.start_s), max(end_s, times.end_s)
-        return spans
-
-    def _part_step(self, transfer: int, part: Part) -> Step:
-        placed = self._placed
-        source, target = placed.ends[transfer]
-        size = part.size * placed.scale.bytes
-        if not part.path:
-            links: Route = ((f"gpu{source}", _NVSWITCH), (_NVSWITCH, f"gpu{target}"))
-            return Step(streams=(Stream(size, links),), lane=("gpu", source))
-        servers = placed.placement.servers
-        connection = servers[source], servers[target], part.path
-        pace_bps = inf
-        if self._fluid_s:
-            pace_bps = 8 * placed.connections[connection] * placed.scale.bytes / self._fluid_s
-        streams = (Stream(size, placed.route(connection), pace_bps),)
-        return Step(streams=streams, lane=connection)
-
-
-_NVSWITCH: Final = "nvswitch"
-
-Terms = list[tuple[int, int]]
-"""Ranks whose patterns are added, each with an offset in its pattern."""
-
-
-def call_inputs(call: Call, rank: int) -> Iterator[tuple[Extent, Terms]]:
-    """Yield what a rank has before a collective."""
-    match call.kind:
-        case "all_to_all" | "gather":
-            yield Extent("input", 0, buffer_sizes(call, rank).get("input", 0)), [(rank, 0)]
-        case "all_gather":
-            yield call.shard(rank), [(rank, call.shard(rank).offset)]
-        case "broadcast" | "scatter" if rank == call.root:
-            name: BufferName = "output" if call.kind == "broadcast" else "input"
-            yield Extent(name, 0, call.size), [(rank, 0)]
-        case kind if kind in REDUCTIONS:
-            yield Extent("output", 0, call.size), [(rank, 0)]
-
-
-def call_results(call: Call, rank: int) -> Iterator[tuple[Extent, Terms]]:
-    """Yield what a rank has to have after a collective, from its meaning alone."""
-    ranks = range(call.ranks)
-    match call.kind:
-        case "all_to_all":
-            for source in ranks:
-                sent = call.input_part(source, rank)
-                yield call.output_part(rank, source), [(source, sent.offset)]
-        case "all_gather":
-            for shard in map(call.shard, ranks):
-                yield shard, [(shard.offset // max(1, call.size), shard.offset)]
-        case "gather" if rank == call.root:
-            for source in ranks:
-                yield Extent("output", source * call.size, call.size), [(source, 0)]
-        case "scatter":
-            shard = call.shard(rank)
-            yield Extent("output", 0, shard.size), [(call.root, shard.offset)]
-        case "broadcast":
-            yield Extent("output", 0, call.size), [(call.root, 0)]
-        case "reduce_scatter":
-            shard = call.shard(rank)
-            yield shard, [(other, shard.offset) for other in ranks]
-        case "all_reduce":
-            yield Extent("output", 0, call.size), [(other, 0) for other in ranks]
-        case "reduce" if rank == call.root:
-            yield Extent("output", 0, call.size), [(other, 0) for other in ranks]
-
-
-def _seed(call: int, rank: int) -> int:
-    return call + rank * _STRIDE
 
 
 def _cut(
@@ -582,22 +327,3 @@ def _merge(spans: list[tuple[int, int]], extent: Extent) -> None:
     last = bisect_left(spans, (extent.end, -1))
     start, end = min(spans[first][0], extent.offset), max(spans[last - 1][1], extent.end)
     spans[first:last] = [(start, end)]
-
-
-def _in_order(waits: Mapping[_Key, Sequence[_Key]]) -> Iterator[_Key]:
-    """Yield keys so that each follows those that it waits for."""
-    followers: defaultdict[_Key, list[_Key]] = defaultdict(list)
-    left = {key: len(before) for key, before in waits.items()}
-    for key, before in waits.items():
-        for other in before:
-            followers[other].append(key)
-    ready = [key for key, count in left.items() if not count]
-    for key in ready:
-        yield key
-        for follower in followers[key]:
-            left[follower] -= 1
-            if not left[follower]:
-                ready.append(follower)
-    if len(ready) < len(waits):
-        fault = f"{len(waits) - len(ready)} steps wait for each other and never start"
-        raise SpecError([("program", fault)])

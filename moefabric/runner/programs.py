@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from statistics import fmean
 from typing import Final, Literal
 
@@ -24,13 +25,9 @@ from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.emulator.fabric import lifecycle, run_directories
 from moefabric.runner.flow_pacing import merge_circuits
-from moefabric.runner.placed_programs import (
-    Connection,
-    PathChoice,
-    PlacedProgram,
-    ProgramModel,
-    RankPlacement,
-)
+from moefabric.runner.placed_programs import Connection, PathChoice, PlacedProgram, RankPlacement
+from moefabric.runner.program_model import ProgramModel
+from moefabric.runner.program_requests import program_requests
 from moefabric.runner.testbed import (
     CONNECT_S,
     CONNECT_SERVER_S,
@@ -56,8 +53,8 @@ class ProgramResult:
         planned_bytes: Bytes of one run between servers, by light and by EPS.
         counted_bytes: Payload that optical and electrical NICs sent in all runs together.
         start_delay_s: Wall seconds by which the slowest server began late, in the worst run.
-        step_times: Begin and end of each step in the last run, by server, in nanoseconds, in the
-            order of ranks and steps with a step for each part of a message; empty unless asked for.
+        step_ends_s: When each step ended in the last run, by rank; empty unless asked for.
+        predicted_step_ends_s: When each step ends in the model, by rank.
     """
 
     rank_s: tuple[tuple[float, ...], ...]
@@ -67,7 +64,8 @@ class ProgramResult:
     planned_bytes: tuple[float, float]
     counted_bytes: tuple[float, float]
     start_delay_s: float
-    step_times: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    step_ends_s: Sequence[Sequence[float]] = ()
+    predicted_step_ends_s: Sequence[Sequence[float]] = ()
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -171,7 +169,7 @@ class ProgramFabric:
             warm_up: Number of runs before them.
             verify: Whether to verify the results of the last run.
             greedy: Whether congestion control alone sets the rates of connections.
-            times: Whether to report when each step of the last run began and ended.
+            times: Whether to report when each step of the last run ended.
 
         Raises:
             AgentError: If a step fails, or the program needs more memory than is free.
@@ -181,7 +179,8 @@ class ProgramFabric:
         deadline_s = 10 * model.seconds * dilation + RUN_SLACK_S
         measured: list[ProgramTimes] = []
         delay_ns = 0
-        with LoadedProgram(self.fleet, placed.requests(placed.paces(greedy=greedy))) as loaded:
+        requests = program_requests(placed, placed.paces(greedy=greedy))
+        with LoadedProgram(self.fleet, requests) as loaded:
             for _ in range(warm_up):
                 loaded.run(deadline_s, fill=False)
             before = self.counters.read()
@@ -203,7 +202,8 @@ class ProgramFabric:
             _planned_bytes(placed),
             self._counted_bytes(before, after, placed.scale.bytes),
             delay_ns / NS_PER_S,
-            measured[-1].steps_ns if times else {},
+            _step_ends_s(placed, measured[-1]) if times else (),
+            model.step_ends_s,
         )
 
     def connect(self, connections: Mapping[Connection, int] | Sequence[Connection]) -> None:
@@ -248,6 +248,23 @@ def server_demand(placed: PlacedProgram) -> DemandMatrix:
             size = sum(part.size for part in placed.parts[transfer])
             demand[index[src], index[dst]] += size * placed.scale.bytes
     return DemandMatrix(servers, demand)
+
+
+def _step_ends_s(placed: PlacedProgram, times: ProgramTimes) -> list[list[float]]:
+    """Return when each step of a run ended, by rank, in model seconds from the start.
+
+    Agents have a step for each part of a message.
+    """
+    reported = {server: iter(own) for server, own in times.steps_ns.items()}
+    ends_s: list[list[float]] = []
+    for rank, steps in enumerate(placed.steps):
+        own = reported[placed.server(rank)]
+        ends_s.append([])
+        for step in steps:
+            count = len(placed.parts[step.transfer]) if step.transfer >= 0 else 1
+            last_ns = max((end for _, end in islice(own, count)), default=times.began_ns)
+            ends_s[-1].append((last_ns - times.began_ns) / NS_PER_S / placed.scale.dilation)
+    return ends_s
 
 
 def _planned_bytes(placed: PlacedProgram) -> tuple[float, float]:

@@ -8,14 +8,14 @@ from typing import Final, Literal
 
 from moefabric.config.plugins import SCHEDULES, load_plugin
 from moefabric.core.errors import SpecError
-from moefabric.core.units import NS_PER_S
 from moefabric.runner.placed_programs import (
+    MOST_MEMORY,
     PathChoice,
     PlacedProgram,
-    ProgramModel,
     ProgramScale,
     RankPlacement,
 )
+from moefabric.runner.program_model import ProgramModel
 from moefabric.runner.programs import ProgramFabric, ProgramResult, server_demand
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import NO_CALL, Program, lower
@@ -24,8 +24,6 @@ from moefabric.workload.execution_graph import COLLECTIVES, CollectiveKind, Exec
 from moefabric.workload.graph_folding import fold
 from moefabric.workload.graph_scaling import leading_operations, scaled
 
-MOST_MEMORY: Final = 2_000_000_000
-"""Bytes of all buffers together above which the byte scale is increased."""
 MOST_STEPS: Final = 400_000
 """Steps of all ranks together that agents can load in reasonable time."""
 STEP_WALL_S: Final = 1e-2
@@ -89,7 +87,7 @@ class ReplayOptions:
 class OperationTimes:
     """Durations of the operations of one kind, in model seconds.
 
-    An operation lasts from the start of its first step on any rank to the end of its last one.
+    An operation lasts from when the first of its ranks could start it to its end on the last one.
 
     Attributes:
         kind: A collective, `message` or `compute`.
@@ -232,7 +230,7 @@ class Replay:
             result.seconds,
             result.predicted_s,
             exact_s,
-            tuple(operation_times(placed, result, greedy=options.greedy)),
+            tuple(operation_times(placed, result)),
             light,
             eps,
             result.planned_bytes[0],
@@ -294,18 +292,16 @@ class Replay:
         return reasons
 
 
-def operation_times(
-    placed: PlacedProgram, result: ProgramResult, *, greedy: bool = False
-) -> list[OperationTimes]:
+def operation_times(placed: PlacedProgram, result: ProgramResult) -> list[OperationTimes]:
     """Return durations by kind of operation, of the last run and of the event simulation."""
-    measured = _spans_by_operation(placed, result)
-    simulated = ProgramModel(placed, greedy=greedy).operation_spans()
+    measured = operation_spans(placed, result.step_ends_s)
+    simulated = operation_spans(placed, result.predicted_step_ends_s)
     by_kind: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     sizes: defaultdict[str, float] = defaultdict(float)
     for key, (start_s, end_s) in measured.items():
-        kind = _kind(placed.program, key)
         model_start_s, model_end_s = simulated[key]
-        by_kind[kind].append((end_s - start_s, model_end_s - model_start_s))
+        durations = end_s - start_s, model_end_s - model_start_s
+        by_kind[_kind(placed.program, key)].append(durations)
     for transfer, call in placed.call_of_transfer.items():
         size = sum(part.size for part in placed.parts[transfer])
         sizes[_kind(placed.program, (-1, call))] += size * placed.scale.bytes
@@ -332,26 +328,29 @@ def _kind(program: Program, key: OperationKey) -> str:
     return "message" if call.schedule.name == "message" else call.call.kind
 
 
-def _spans_by_operation(
-    placed: PlacedProgram, result: ProgramResult
+def operation_spans(
+    placed: PlacedProgram, step_ends_s: Sequence[Sequence[float]]
 ) -> dict[OperationKey, tuple[float, float]]:
-    """Return the first start and the last end of each operation's steps, in model seconds."""
+    """Return when each operation could start and when it ended.
+
+    An operation could start when, on the first of its ranks, those that it waits for have ended.
+    Only ends of steps are needed, which a run and the event simulation define alike.
+
+    Args:
+        placed: The program.
+        step_ends_s: When each step ended, by rank.
+    """
     spans: dict[OperationKey, tuple[float, float]] = {}
-    positions: defaultdict[str, int] = defaultdict(int)
-    for rank, steps in enumerate(placed.steps):
-        server = placed.placement.servers[rank]
-        times: Sequence[tuple[int, int]] = result.step_times[server]
-        for step in steps:
-            count = len(placed.parts[step.transfer]) if step.transfer >= 0 else 1
-            own = times[positions[server] : positions[server] + count]
-            positions[server] += count
-            operation = placed.program.operations[rank][step.operation]
-            call = operation.call
-            if call == NO_CALL and not step.duration_s:
+    for rank, operations in enumerate(placed.program.operations):
+        ends_s = [0.0] * len(operations)
+        for step, end_s in zip(placed.steps[rank], step_ends_s[rank], strict=True):
+            ends_s[step.operation] = max(ends_s[step.operation], end_s)
+        for position, operation in enumerate(operations):
+            ready_s = max((ends_s[other] for other in operation.after), default=0.0)
+            ends_s[position] = max(ends_s[position], ready_s)
+            if operation.call == NO_CALL and not operation.duration_s:
                 continue
-            key = (rank, step.operation) if call == NO_CALL else (-1, call)
-            start = min((a for a, _ in own), default=0) / NS_PER_S / placed.scale.dilation
-            end = max((b for _, b in own), default=0) / NS_PER_S / placed.scale.dilation
-            known = spans.get(key)
-            spans[key] = (min(start, known[0]), max(end, known[1])) if known else (start, end)
+            key = (rank, position) if operation.call == NO_CALL else (-1, operation.call)
+            start_s, end_s = spans.get(key, (ready_s, ends_s[position]))
+            spans[key] = min(start_s, ready_s), max(end_s, ends_s[position])
     return spans

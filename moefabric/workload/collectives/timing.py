@@ -217,7 +217,7 @@ class ProgramTimes:
 
     @cached_property
     def phases(self) -> dict[tuple[int, str], Span]:
-        """The span of each (call, phase)."""
+        """Start and end of each phase over all ranks, by position of its call and its name."""
         groups: defaultdict[tuple[int, str], list[Span]] = defaultdict(list)
         for step, span in self._all():
             if step.call != NO_CALL:

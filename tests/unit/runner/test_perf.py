@@ -5,13 +5,8 @@ import pytest
 from moefabric.core.errors import SpecError
 from moefabric.core.units import Scale
 from moefabric.runner.perf import KINDS, PerfKind, perf_call, sizes_between, zipf_weights
-from moefabric.runner.placed_programs import (
-    PathChoice,
-    PlacedProgram,
-    ProgramModel,
-    ProgramScale,
-    RankPlacement,
-)
+from moefabric.runner.placed_programs import PathChoice, PlacedProgram, ProgramScale, RankPlacement
+from moefabric.runner.program_model import ProgramModel
 from moefabric.simulator.fluid import goodput_share
 from moefabric.workload.collectives.built_in import BUILT_IN, DEFAULTS
 from moefabric.workload.collectives.costs import bus_factor, counted_bytes

@@ -5,11 +5,12 @@ from moefabric.core.units import Scale
 from moefabric.runner.placed_programs import (
     PathChoice,
     PlacedProgram,
-    ProgramModel,
     ProgramScale,
     RankPlacement,
     _into_untouched_places,
 )
+from moefabric.runner.program_model import ProgramModel
+from moefabric.runner.program_requests import program_requests
 from moefabric.simulator.fluid import goodput_bps
 from moefabric.workload.collectives.built_in import BUILT_IN, DEFAULTS
 from moefabric.workload.collectives.program import ProgramStep, RankPlaces, lower
@@ -61,7 +62,7 @@ def test_messages_whose_place_is_free_are_granted_beforehand() -> None:
     placed = PlacedProgram(
         lower(graph, {}), PathChoice(fabric(), placement), ProgramScale.on(Scale(), 1.0)
     )
-    for [rank] in placed.requests().values():
+    for [rank] in program_requests(placed, placed.paces()).values():
         assert [step.get("granted") for step in rank["steps"]] == [True, None, True]
 
 
