@@ -1,7 +1,6 @@
 """Parts and scaled copies of execution graphs, so that a testbed can replay what is too large."""
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import replace
 
 from moefabric.workload.execution_graph import ExecutionGraph, Node
@@ -22,10 +21,12 @@ def leading_operations(graph: ExecutionGraph, count: int) -> ExecutionGraph:
     """
     if all(len(nodes) <= count for nodes in graph.ranks.values()):
         return graph
+    calls = _calls(graph)
     kept = {rank: nodes[:count] for rank, nodes in graph.ranks.items()}
     while True:
-        allowed = _calls_of_all(kept, graph.groups)
-        shorter = {rank: _runnable(nodes, allowed[rank]) for rank, nodes in kept.items()}
+        present = {(rank, node.number) for rank, nodes in kept.items() for node in nodes}
+        allowed = {one for members in calls if present >= members for one in members}
+        shorter = {rank: _runnable(rank, nodes, allowed) for rank, nodes in kept.items()}
         if shorter == kept:
             break
         kept = shorter
@@ -34,12 +35,14 @@ def leading_operations(graph: ExecutionGraph, count: int) -> ExecutionGraph:
     return ExecutionGraph(kept, graph.groups, graph.name, (*graph.notes, note))
 
 
-def _calls_of_all(
-    ranks: Mapping[int, tuple[Node, ...]], groups: Mapping[str, tuple[int, ...]]
-) -> dict[int, set[int]]:
-    """Return, by rank, the numbers of operations that all of their ranks have."""
-    calls: defaultdict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
-    for rank, nodes in ranks.items():
+Place = tuple[int, int]
+"""Rank and number of an operation."""
+
+
+def _calls(graph: ExecutionGraph) -> list[set[Place]]:
+    """Return the operations that belong together: collectives, messages, single computations."""
+    calls: defaultdict[tuple[object, ...], set[Place]] = defaultdict(set)
+    for rank, nodes in graph.ranks.items():
         counts: defaultdict[tuple[object, ...], int] = defaultdict(int)
         for node in nodes:
             if node.kind == "compute":
@@ -49,21 +52,14 @@ def _calls_of_all(
             else:
                 ends = (rank, node.peer) if node.kind == "send" else (node.peer, rank)
                 key = ("message", *ends, node.tag)
-            counted = (key, node.kind) if node.kind in {"send", "receive"} else (key,)
-            calls[*key, counts[counted]].append((rank, node.number))
-            counts[counted] += 1
-    allowed: dict[int, set[int]] = {rank: set() for rank in ranks}
-    for key, members in calls.items():
-        needed = {"group": len(groups.get(str(key[1]), ())), "message": 2}.get(str(key[0]), 1)
-        if len(members) >= needed:
-            for rank, number in members:
-                allowed[rank].add(number)
-    return allowed
+            calls[*key, counts[key]].add((rank, node.number))
+            counts[key] += 1
+    return list(calls.values())
 
 
-def _runnable(nodes: tuple[Node, ...], allowed: set[int]) -> tuple[Node, ...]:
+def _runnable(rank: int, nodes: tuple[Node, ...], allowed: set[Place]) -> tuple[Node, ...]:
     """Return the operations that are allowed and wait for no others than such."""
-    numbers = {node.number for node in nodes} & allowed
+    numbers = {node.number for node in nodes if (rank, node.number) in allowed}
     while True:
         fewer = {n.number for n in nodes if n.number in numbers and set(n.after) <= numbers}
         if fewer == numbers:

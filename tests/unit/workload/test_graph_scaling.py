@@ -33,6 +33,14 @@ def test_collective_that_a_rank_has_not_reached_is_left_out_with_its_followers()
     assert list(graph.faults()) == []
 
 
+def test_collectives_keep_their_partners_when_an_earlier_one_is_left_out() -> None:
+    """The first exchange waits for an operation that is cut off; the second one does not."""
+    waiting = (exchange(0, (4, 4), after=(9,)), exchange(1, (8, 8)), Node(9, "compute"))
+    other = (exchange(0, (4, 4)), exchange(1, (8, 8)))
+    graph = leading_operations(graph_of(waiting, other), 2)
+    assert [[node.size for node in own] for own in graph.ranks.values()] == [[16], [16]]
+
+
 def test_message_without_its_receive_is_left_out() -> None:
     sends = (Node(0, "send", peer=1, size=8), Node(1, "send", peer=1, size=8))
     receives = (Node(0, "receive", peer=0, size=8), Node(1, "compute"), Node(2, "receive", peer=0))
