@@ -23,7 +23,7 @@ bin := .venv/bin
 # Packets and processes share the cores with other work. A rerun is printed with its failure.
 reruns := --reruns 2 --rerun-show-tracebacks
 
-.PHONY: demo paper paper-emulated frontier frontier-emulated test check unit kernel system docs bench sabotage conformance base-image format clean setup-run setup-test
+.PHONY: demo paper paper-emulated frontier frontier-emulated test check unit kernel system docs bench sabotage conformance base-image format clean setup-run setup-training setup-test
 
 demo: setup-run
 	mkdir -p out
@@ -102,6 +102,9 @@ clean:
 
 setup-run:
 	@packaging/setup run
+
+setup-training:
+	@packaging/setup training
 
 setup-test:
 	@packaging/setup test
