@@ -98,6 +98,8 @@ class PacedFlow:
             relay tree (`r3`).
         bytes: Bytes really sent.
         rate_bps: Rate at which the bytes are paced; None means no pacing.
+        offset: Where the flow's bytes begin among those that the sender owes the receiver in an
+            exchange of ranks; -1 for behind those of the flow before.
     """
 
     src: str
@@ -105,6 +107,7 @@ class PacedFlow:
     path: str
     bytes: int
     rate_bps: float | None
+    offset: int = -1
 
 
 @dataclass(frozen=True)
