@@ -7,7 +7,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -333,21 +333,33 @@ def _wait_ended(pidfds: set[int], deadline: Deadline) -> set[int]:
     return alive
 
 
+Variables = Sequence[bytes]
+"""Environment of a process: `NAME=value` each."""
+
+
 def marked_pids(fabric: str) -> list[int]:
     """Return the pids of all processes that carry the mark of a fabric, except the caller's.
 
     Fabrics of the same name with another folder of run directories don't count.
     """
-    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
-    return sorted(pid for pid in pids if pid != os.getpid() and _is_marked(pid, fabric))
+    return _pids(lambda variables: _is_marked(variables, fabric))
 
 
-def _is_marked(pid: int, fabric: str) -> bool:
-    variables = _environment(Path(f"/proc/{pid}")).split(b"\0")
+def _is_marked(variables: Variables, fabric: str) -> bool:
     if f"{FABRIC_VARIABLE}={fabric}".encode() not in variables:
         return False
     run_dirs = [line for line in variables if line.startswith(f"{_RUN_DIR}=".encode())]
     return not run_dirs or run_dirs[0] == f"{_RUN_DIR}={run_root()}".encode()
+
+
+def _pids(is_chosen: Callable[[Variables], bool]) -> list[int]:
+    """Return the pids, except the caller's, of processes whose environment is chosen."""
+    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+    return sorted(pid for pid in pids if pid != os.getpid() and is_chosen(_variables(pid)))
+
+
+def _variables(pid: int) -> Variables:
+    return _environment(Path(f"/proc/{pid}")).split(b"\0")
 
 
 def _environment(process: Path) -> bytes:
@@ -372,12 +384,22 @@ def _environment(process: Path) -> bytes:
 
 
 def kill_marked(fabric: str) -> int:
-    """Kill every process that carries the mark of a fabric; return their number.
+    """Kill every process that carries the mark of a fabric; return their number."""
+    return _kill(lambda variables: _is_marked(variables, fabric))
+
+
+def kill_with_variable(name: str, value: str) -> int:
+    """Kill every process that has this variable in its environment; return their number."""
+    return _kill(lambda variables: f"{name}={value}".encode() in variables)
+
+
+def _kill(is_chosen: Callable[[Variables], bool]) -> int:
+    """Kill every process whose environment is chosen, except the caller; return their number.
 
     The search is repeated until it finds none: a process may start another before its end.
     """
     killed = 0
-    while pidfds := _open_marked(fabric):
+    while pidfds := _open(is_chosen):
         try:
             _end(pidfds, grace_s=0)
         finally:
@@ -387,13 +409,13 @@ def kill_marked(fabric: str) -> int:
     return killed
 
 
-def _open_marked(fabric: str) -> list[int]:
-    """Return a pidfd of each process that carries the mark of a fabric and still runs."""
+def _open(is_chosen: Callable[[Variables], bool]) -> list[int]:
+    """Return a pidfd of each process that still runs and whose environment is chosen."""
     pidfds: list[int] = []
-    for pid in marked_pids(fabric):
+    for pid in _pids(is_chosen):
         with suppress(ProcessLookupError):
             pidfds.append(os.pidfd_open(pid))
-            if not _is_marked(pid, fabric):  # another process may have got the pid meanwhile
+            if not is_chosen(_variables(pid)):  # another process may have got the pid meanwhile
                 os.close(pidfds.pop())
     return pidfds
 

@@ -8,6 +8,7 @@ MoefabricError
 │   └── CommandFailedError   a program exited with an error
 ├── ControlError             a controller or an OCS refused or did not answer
 │   └── UnconfirmedError     packet switches did not confirm a change of rules
+├── RankFailedError          a process of a job exited with an error
 └── AgentError               an agent is gone, or a transfer was lost or corrupted
     ├── LostBytesError       bytes of a collective did not arrive
     └── ServerLossError      servers or GPUs are lost to the job
@@ -84,6 +85,24 @@ class UnconfirmedError(ControlError):
     def __init__(self, message: str, switches: Iterable[str]) -> None:
         self.switches = frozenset(switches)
         super().__init__(message)
+
+
+class RankFailedError(MoefabricError):
+    """A rank of a job exited with an error, or was ended by a signal.
+
+    Attributes:
+        rank: Its number among all ranks.
+        server: Where it ran.
+        status: Its exit status, negative for a signal.
+        last_lines: Its last lines on standard error.
+    """
+
+    def __init__(self, rank: int, server: str, status: int, last_lines: Iterable[str]) -> None:
+        self.rank, self.server, self.status = rank, server, status
+        self.last_lines = tuple(last_lines)
+        end = f"exited {status}" if status > 0 else f"was ended by signal {-status}"
+        last = next((line.strip() for line in reversed(self.last_lines) if line.strip()), "nothing")
+        super().__init__(f"rank {rank} on {server} {end}, saying: {last}")
 
 
 class AgentError(MoefabricError):
