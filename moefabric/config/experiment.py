@@ -251,6 +251,7 @@ class ExperimentSpec(Document):
             self._gating_faults,
             self._shape_faults,
             lambda: self.wiring.size_faults("wiring."),
+            lambda: self.wiring.server_faults("wiring."),
             self._region_faults,
             self._fabric_faults,
             self._host_faults,
@@ -348,7 +349,9 @@ class ExperimentSpec(Document):
             yield f"{place}.hosts", "no real servers are given: fill `hosts:`"
 
     def _host_faults(self) -> Iterator[Fault]:
-        if self.hosts and len(self.hosts) != (servers := self.wiring.servers + self.wiring.backups):
+        if self.hosts and len(self.hosts) != (
+            servers := self.wiring.server_count + self.wiring.backups
+        ):
             yield "hosts", f"{servers} servers are wired, {len(self.hosts)} hosts given"
 
     def _scale_faults(self) -> Iterator[Fault]:

@@ -2,27 +2,25 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import fields, replace
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from moefabric.config.ocs_profile import OcsProfile
-from moefabric.config.references import OcsDriverReference
+from moefabric.config.ocs import OcsSpec
 from moefabric.config.section import (
     Document,
-    DurationNs,
     Fault,
     Name,
     QueueSize,
     Rate,
     Section,
-    Text,
     UnknownError,
     collect_faults,
 )
-from moefabric.core.ocs import CrossConnectMode, DeviceProfile, Ocs, OcsControl, Verification
+from moefabric.config.server import ServerSpec, server_containers, server_faults
+from moefabric.core.ocs import Ocs
 from moefabric.core.paths import MARKS, marks_needed, spine_paths
+from moefabric.core.server_container import ServerContainer
 from moefabric.core.topology import Eps, EpsKind, Fabric, Region
 from moefabric.core.units import Scale, rate_text
 
@@ -33,57 +31,6 @@ FASTEST_BPS: Final = 20e9
 _MAX_SERVERS: Final = 160
 _MAX_REGIONS: Final = 60
 _NEEDS_ELECTRICAL: Final = "give each server an electrical NIC"
-
-
-class OcsSpec(Section):
-    """Optical circuit switch (OCS) of a region, and how its controller reaches it."""
-
-    ports: int | None = Field(default=None, ge=2, le=4096)
-    """Inputs, and as many outputs. Default: the profile's, or as many as the region needs."""
-    profile: OcsProfile = Field(default_factory=DeviceProfile)
-    """Profile of the switch: the name of a shipped one, or the path of a YAML file."""
-    settle: DurationNs | None = None
-    """Time until a moved port has light. Default: the profile's."""
-    link_up: DurationNs = 0
-    """Time from light to a usable link."""
-    link_down: bool = False
-    """Whether the server switch's port is down while its NIC has no light, and until the link is
-    up."""
-    startup: Literal["preserve", "volatile"] | None = None
-    """Whether cross-connects survive a restart of the switch. Default: the profile's."""
-    driver: OcsDriverReference = "scpi"
-    """Protocol with which the controller commands the switch: `scpi`, `tl1`, `restconf`, or
-    `package.module:Name`."""
-    address: Text | None = None
-    """Address of a real switch. Default: the emulated one."""
-    port: int | None = Field(default=None, ge=1, le=65535)
-    """TCP port of the switch. Default: the protocol's."""
-    user: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$")] | None = None
-    """User name. Default: the factory account."""
-    password_env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = (
-        None
-    )
-    """Environment variable that holds the password. Default: the factory password."""
-    mode: Annotated[CrossConnectMode, Field(strict=False)] = CrossConnectMode.OVERWRITE
-    """What happens to existing cross-connects that are in the way of a change: `safe` refuses the
-    change, `update` removes them, `overwrite` removes all others of the region too."""
-    verify: Annotated[Verification, Field(strict=False)] = Verification.LIGHT
-    """When traffic may use a circuit: once frames have passed it (`light`), or once the switch
-    reports it (`read-back`)."""
-
-    def build(self, name: str, ports_needed: int, scale: Scale) -> Ocs:
-        """Return the OCS that this section describes, with times on the wall clock."""
-        settle = self.profile.settle.fixed_ns if self.settle is None else self.settle
-        profile = replace(self.profile, startup=self.startup or self.profile.startup)
-        return Ocs(
-            name=name,
-            ports=self.ports or profile.ports or ports_needed,
-            settle_ns=scale.wall_ns(settle),
-            link_up_ns=scale.wall_ns(self.link_up),
-            link_down=self.link_down,
-            profile=profile.scaled(scale.dilation),
-            control=OcsControl(**self.model_dump(include={f.name for f in fields(OcsControl)})),
-        )
 
 
 class RegionSpec(Section):
@@ -207,9 +154,11 @@ class WiringSpec(Section):
     packet that finds no room is dropped. Default: none is dropped."""
     switch: Literal["auto", "bpf", "ovs"] = "auto"
     """Datapath of the emulated packet switches."""
+    servers: dict[str, ServerSpec] = Field(default_factory=dict)
+    """Servers that are containers, by name: `s0`, `s1` and so on. Default: none."""
 
     @property
-    def servers(self) -> int:
+    def server_count(self) -> int:
         """Number of servers in all regions, without backup servers."""
         return sum(region.count * region.servers for region in self.regions)
 
@@ -241,7 +190,7 @@ class WiringSpec(Section):
             optical=nics.circuit_nics,
             electrical=nics.electrical,
             nic_rate_bps=self.nic_rate,
-            eps=eps.build(self.servers + self.backups) if nics.electrical else None,
+            eps=eps.build(self.server_count + self.backups) if nics.electrical else None,
             scale=scale,
             mtu=self.mtu,
             patch_panel=nics.patch_panel_nics > 0,
@@ -256,9 +205,19 @@ class WiringSpec(Section):
         regions = len(self.expanded_regions)
         if regions > _MAX_REGIONS:
             yield f"{place}regions", _too_many(regions, "regions", _MAX_REGIONS)
-        servers = self.servers + self.backups
+        servers = self.server_count + self.backups
         if servers > _MAX_SERVERS:
             yield f"{place}regions", _too_many(servers, "servers", _MAX_SERVERS)
+
+    def server_faults(self, place: str = "") -> Iterator[Fault]:
+        """Yield faults for special servers that there aren't, or that share a container."""
+        names = [f"s{number}" for number in range(self.server_count + self.backups)]
+        yield from server_faults(self.servers, names, f"{place}servers")
+
+    @property
+    def containers(self) -> dict[str, ServerContainer]:
+        """The servers that are containers."""
+        return server_containers(self.servers)
 
     def connection_faults(
         self, nics: NicsSpec, nics_place: str, place: str = ""
@@ -294,7 +253,7 @@ class WiringSpec(Section):
 
     def eps_faults(self, nics: NicsSpec, eps: EpsSpec, place: str) -> Iterator[Fault]:
         """Yield faults if an oversubscription has no effect or a rail's paths lack marks."""
-        servers = self.servers + self.backups
+        servers = self.server_count + self.backups
         names = tuple(f"s{i}" for i in range(servers))
         region, switches = Region("r0", 0, names, None), eps.build(servers)
         wired = Fabric(
@@ -347,6 +306,7 @@ class FabricSpec(WiringSpec, Document):
         """Yield the contradictions between values that are valid by themselves."""
         yield from collect_faults(
             self.size_faults,
+            self.server_faults,
             lambda: self.nics.nic_faults("nics"),
             lambda: self.forwarding_faults(self.nics, "nics"),
             lambda: self.connection_faults(self.nics, "nics"),

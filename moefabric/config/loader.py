@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moefabric.config.input_file import change_keys, document_value, read_yaml
+from moefabric.config.server import resolve_volumes
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
 
@@ -33,6 +34,7 @@ def load_fabric(
     if "experiment" in document and "fabric" not in document:
         message = "describes an experiment, which `moefabric run` takes; a fabric is needed"
         raise SpecError([(str(path), message)])
+    resolve_volumes(document.get("servers"), path.parent)
     return validate(FabricSpec, document, path)
 
 
@@ -59,6 +61,8 @@ def load_experiment(
         raise SpecError([(str(path), message)])
     if "model" in document:
         document["model"] = resolve_config(document["model"], path.parent)
+    if isinstance(wiring := document.get("wiring"), dict):
+        resolve_volumes(wiring.get("servers"), path.parent)
     return validate(ExperimentSpec, document, path)
 
 

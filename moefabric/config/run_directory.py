@@ -1,12 +1,14 @@
 """Run directory and management network of a running fabric: where its processes find each other."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from moefabric.core.server_container import ServerContainer
 from moefabric.core.topology import Fabric, Region
 
 if TYPE_CHECKING:
@@ -126,6 +128,7 @@ class FabricWiring:
         switch_why: reason why no better datapath is in use; empty if there is none.
         crossbar: mechanism that emulates the mirrors of the OCSes.
         remarks: what this machine lacks; a run with remarks is degraded.
+        containers: the servers that are containers.
     """
 
     fabric: Fabric
@@ -134,6 +137,7 @@ class FabricWiring:
     switch_why: str = ""
     crossbar: str = "tc-bpf"
     remarks: tuple[str, ...] = ()
+    containers: Mapping[str, ServerContainer] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the contents of the wiring file."""

@@ -57,6 +57,15 @@ def _duration(value: object) -> int:
     return duration
 
 
+def _size(value: object) -> int:
+    size = _quantity(value, "a size such as 2GB")
+    if isinstance(size, float) and not isfinite(size):
+        raise ValueError(f"{value!r} is not a size such as 2GB")
+    if (number := units.size_bytes(size)) < 1:
+        raise ValueError(f"{value!r} is not a size above zero")
+    return number
+
+
 def _quantity_schema(unit: str, pattern: str, example: str) -> WithJsonSchema:
     number = r"^\s*\+?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?\s*"
     branches = [
@@ -76,6 +85,10 @@ DurationNs = Annotated[
     int, BeforeValidator(_duration), _quantity_schema("seconds", "(ns|us|µs|μs|ms|s|min)?", "25ms")
 ]
 """Nanoseconds, written as `25ms`."""
+ByteSize = Annotated[
+    int, BeforeValidator(_size), _quantity_schema("bytes", "(B|[kMGT]i?B)?", "2GB")
+]
+"""Bytes, written as `2GB` or `512MiB`."""
 
 
 def quantity_field(default: str) -> Any:

@@ -27,6 +27,11 @@ _TIMES: Final = {
     "min": 60e9,
 }
 _QUEUES: Final = {"packet": 1.0, "packets": 1.0, "bytes": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6}
+_SIZES: Final = {"": 1.0, "B": 1.0} | {
+    f"{prefix}{unit}": base ** (exponent + 1)
+    for exponent, prefix in enumerate("kMGT")
+    for unit, base in (("B", 1e3), ("iB", 1024.0))
+}
 NS_PER_S: Final = 1_000_000_000
 
 
@@ -65,6 +70,21 @@ def duration_ns(text: str | float) -> int:
         ValueError: If the text is no duration.
     """
     return round(_quantity(text, _TIMES, "25ms") if isinstance(text, str) else text * NS_PER_S)
+
+
+def size_bytes(text: str | float) -> int:
+    """Parse a size.
+
+    Args:
+        text: `2GB`, `512MiB`, or a bare number of bytes.
+
+    Returns:
+        Bytes.
+
+    Raises:
+        ValueError: If the text is no size.
+    """
+    return round(_quantity(text, _SIZES, "2GB") if isinstance(text, str) else text)
 
 
 def rate_text(bps: float) -> str:

@@ -1,0 +1,127 @@
+"""Single servers of a fabric that are not plain namespaces of this machine."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, Discriminator, Field, Tag
+
+from moefabric.config.section import ByteSize, Fault, Section, Text
+from moefabric.core.server_container import ExistingContainer, NewContainer, ServerContainer
+
+_VOLUME: Final = r"^[^:]+:/[^:]*(:(ro|rw))?$"
+
+
+def _check_volume(text: str) -> str:
+    if not re.fullmatch(_VOLUME, text):
+        raise ValueError(f"{text!r} is not a mount such as ./data:/data or ./data:/data:ro")
+    return text
+
+
+Volume = Annotated[
+    str, AfterValidator(_check_volume), Field(json_schema_extra={"pattern": _VOLUME})
+]
+"""Mount, written as `./data:/data` or `./data:/data:ro`."""
+
+
+class ContainerSpec(Section):
+    """Container that `up` starts as a server and `down` removes."""
+
+    image: Text
+    """Image of the container. It is pulled if the engine doesn't have it."""
+    command: list[Text] = Field(default_factory=list)
+    """Command that runs as long as the server. Default: the image's own."""
+    cpus: float | None = Field(default=None, ge=0.01)
+    """CPUs that the server's programs and its agent may use together. Default: all."""
+    memory: ByteSize | None = None
+    """Memory that the server's programs and its agent may use together. Default: all."""
+    shared_memory: ByteSize | None = None
+    """Size of /dev/shm. Default: the engine's, 64 MB."""
+    volumes: list[Volume] = Field(default_factory=list)
+    """Mounts such as `./data:/data:ro`. A relative path starts at the folder of the file; a name
+    without a slash is that of a volume."""
+    environment: dict[Text, str] = Field(default_factory=dict)
+    """Environment variables."""
+    user: Text | None = None
+    """User of the server's programs, `name` or `uid:gid`. Default: the image's."""
+
+    def build(self) -> NewContainer:
+        """Return the container that this section describes."""
+        return NewContainer(
+            image=self.image,
+            command=tuple(self.command),
+            cpus=self.cpus,
+            memory_bytes=self.memory,
+            shared_memory_bytes=self.shared_memory,
+            volumes=tuple(self.volumes),
+            environment=tuple(self.environment.items()),
+            user=self.user or "",
+        )
+
+
+ContainerChoice = Annotated[
+    Annotated[Text, Tag("existing")] | Annotated[ContainerSpec, Tag("new")],
+    Discriminator(lambda value: "existing" if isinstance(value, str) else "new"),
+]
+"""Name or ID of a running container, or a container to start."""
+
+
+class ServerSpec(Section):
+    """Server that is more than a namespace of this machine."""
+
+    container: ContainerChoice
+    """Container that is this server: the name or ID of a running one, or what to start."""
+
+    def build_container(self) -> ServerContainer:
+        """Return the container that is this server."""
+        if isinstance(self.container, str):
+            return ExistingContainer(self.container)
+        return self.container.build()
+
+
+def server_containers(servers: Mapping[str, ServerSpec]) -> dict[str, ServerContainer]:
+    """Return the containers among special servers, by server."""
+    return {name: server.build_container() for name, server in servers.items()}
+
+
+def server_faults(
+    servers: Mapping[str, ServerSpec], names: Sequence[str], place: str
+) -> Iterator[Fault]:
+    """Yield faults for servers that the fabric lacks and containers that are several servers.
+
+    Args:
+        servers: the special servers, by name.
+        names: all servers of the fabric.
+        place: where the special servers are in the file.
+    """
+    known = f"{names[0]} to {names[-1]}" if names else "none"
+    for name in servers.keys() - {*names}:
+        yield f"{place}.{name}", f"no such server; there are {known}"
+    owner: dict[str, str] = {}
+    for name, server in servers.items():
+        container = server.container
+        if isinstance(container, str) and owner.setdefault(container, name) != name:
+            message = f"{container} is {owner[container]} already: a container is one server"
+            yield f"{place}.{name}.container", message
+
+
+def resolve_volumes(servers: Any, folder: Path) -> None:
+    """Make the relative paths in the volumes of a document's servers start at a folder.
+
+    Args:
+        servers: value of the key `servers`, changed in place; wrong values stay as they are.
+        folder: folder of the document.
+    """
+    for server in servers.values() if isinstance(servers, dict) else ():
+        container = server.get("container") if isinstance(server, dict) else None
+        volumes = container.get("volumes") if isinstance(container, dict) else None
+        if isinstance(volumes, list):
+            volumes[:] = [_resolved(volume, folder) for volume in volumes]
+
+
+def _resolved(volume: Any, folder: Path) -> Any:
+    if not isinstance(volume, str) or not volume.startswith((".", "~")):
+        return volume
+    source, _, rest = volume.partition(":")
+    return f"{(folder / Path(source).expanduser()).resolve()}:{rest}"
