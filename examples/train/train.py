@@ -121,7 +121,8 @@ class Experts(nn.Module):
         combined = Exchange.apply(computed, receives, sends)
 
         choices = combined[order.argsort()].unflatten(0, (-1, CHOICES))
-        balance = shares.mean(0) @ (counts / len(x)).to(shares.dtype) * shares.shape[1] / CHOICES
+        loads = counts / counts.sum()
+        balance = (loads * shares.mean(0)).sum() * len(loads)
         return (choices * weights[..., None]).sum(1), balance
 
     def compute(self, rows: Tensor, counts: Tensor) -> Tensor:
@@ -190,7 +191,8 @@ class Model(nn.Module):
         for layer in self.layers:
             x, balance = layer(x)
             balances.append(balance)
-        return self.head(self.norm(x)), torch.stack(balances).mean()
+        logits = self.head(self.norm(x)).to(x.dtype)
+        return logits, torch.stack(balances).mean()
 
 
 def is_expert(name: str) -> bool:
@@ -214,7 +216,7 @@ def train_step(
     bfloat = model.layers[0].experts.dtype == torch.bfloat16
     with torch.autocast("cpu", torch.bfloat16, enabled=bfloat):
         logits, balance = model(inputs)
-    loss = functional.cross_entropy(logits.flatten(0, 1).to(balance.dtype), targets.flatten())
+    loss = functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
     # The mean over ranks: experts get the gradients of all ranks' tokens by the all-to-alls.
     optimizer.zero_grad()
     ((loss + BALANCE * balance) / dist.get_world_size()).backward()
