@@ -12,8 +12,10 @@ from moefabric.agents.engine.clock import NOW, clock_identity
 from moefabric.agents.engine.collectives import Collectives
 from moefabric.agents.engine.connections import Connections, ConnectRequest
 from moefabric.agents.engine.control import ControlChannel
+from moefabric.agents.engine.exchanges import Exchanges
 from moefabric.agents.engine.outgoing import SNDBUF
 from moefabric.agents.engine.programs import Programs
+from moefabric.agents.engine.rank_port import RankPort
 from moefabric.agents.engine.requests import Fields, RefusedError, os_error_text, parse_request
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.tcp import Destination
@@ -28,10 +30,12 @@ class Agent:
         self.resources = Resources(name)
         self.loop = self.resources.loop
         self.connections = Connections(self.resources)
-        self.collectives = Collectives(self.resources, self.connections)
+        self.exchanges = Exchanges()
+        self.collectives = Collectives(self.resources, self.connections, self.exchanges)
         self.programs = Programs(self.resources, self.connections)
         self.dead_ranks: set[int] = set()
         self.subscribers: list[ControlChannel] = []
+        self.rank_port = RankPort(self.loop, self.exchanges, self._publish)
 
     def handle_line(self, control: ControlChannel, line: bytes) -> None:
         """Execute a request and reply."""
@@ -53,10 +57,17 @@ class Agent:
             raise RefusedError(f"op: does not know {op!r}; knows {', '.join(OPERATIONS)}")
         return OPERATIONS[op](self, control, request)
 
+    def _publish(self, event: dict[str, Any]) -> None:
+        """Send an event to all channels that said hello."""
+        for channel in self.subscribers:
+            channel.send(event)
+
     def hello(self, control: ControlChannel, _request: Fields) -> dict[str, Any]:
         """Identify this agent and subscribe the channel to rank events."""
         if control not in self.subscribers:
             self.subscribers = [channel for channel in self.subscribers if channel.open] + [control]
+        for event in self.rank_port.pending_events():
+            control.send(event)
         return {
             "name": self.name,
             "version": VERSION,
@@ -65,6 +76,7 @@ class Agent:
             "monotonic_ns": NOW(),
             "clock": clock_identity(),
             "dead": sorted(self.dead_ranks),
+            "ranks": self.rank_port.path,
         }
 
     def clock(self, _control: ControlChannel, _request: Fields) -> dict[str, Any]:
@@ -125,9 +137,18 @@ class Agent:
         if not isinstance(alive, bool):
             raise RefusedError(f"alive: {alive!r} is neither true nor false")
         (self.dead_ranks.discard if alive else self.dead_ranks.add)(gpu)
-        for channel in self.subscribers:
-            channel.send({"event": "rank", "gpu": gpu, "alive": alive})
+        self._publish({"event": "rank", "gpu": gpu, "alive": alive})
         return {"dead": sorted(self.dead_ranks)}
+
+    def finish(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
+        """End an exchange of ranks, with the error if there is one, and tell them."""
+        self.exchanges.finish(request)
+        return {}
+
+    def dismiss(self, _control: ControlChannel, _request: Fields) -> dict[str, Any]:
+        """Disconnect all ranks; those of the next job join again."""
+        self.rank_port.dismiss()
+        return {}
 
     def stats(self, _control: ControlChannel, _request: Fields) -> dict[str, Any]:
         """Return counters, armed collectives and connections."""
@@ -138,6 +159,7 @@ class Agent:
             "monotonic_ns": NOW(),
             "armed": list(self.collectives.armed),
             "programs": list(self.programs.programs),
+            "ranks": sorted(self.rank_port.ranks),
             "connections": [out.facts() for out in self.connections.outgoing.values()],
             "from": [{"peer": peer, "path": path} for peer, path in self.resources.incoming],
             "relays": [
@@ -164,6 +186,6 @@ OPERATIONS: dict[str, Callable[[Agent, ControlChannel, Fields], dict[str, Any] |
     operation.__name__: operation for operation in (
         Agent.hello, Agent.clock, Agent.listen, Agent.connect, Agent.collective, Agent.abandon,
         Agent.rank, Agent.stats, Agent.load, Agent.prepare, Agent.start, Agent.verify,
-        Agent.release, Agent.close, Agent.stop,
+        Agent.release, Agent.finish, Agent.dismiss, Agent.close, Agent.stop,
     )
 }  # fmt: skip

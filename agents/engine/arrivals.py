@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
+from moefabric.agents.engine.contents import ContentReceive
+from moefabric.agents.engine.pieces import Discarded
 from moefabric.agents.engine.transfers import Receive, TransferKey
 
 REMEMBERED = 1024  # number of ended collectives whose late transfers are recognised
 
 
 class Arrivals:
-    """The transfers that a server expects from its peers."""
+    """The transfers that a server expects from its peers.
+
+    Attributes:
+        held: By transfer of ranks' bytes that came too early, what reads it once it is expected.
+    """
 
     def __init__(self, counters: dict[str, int]) -> None:
         self.counters = counters
         self.expected: dict[TransferKey, Receive] = {}
         self.early: OrderedDict[TransferKey, Receive] = OrderedDict()
         self.ended: OrderedDict[int, None] = OrderedDict()
+        self.held: dict[TransferKey, Callable[[], object]] = {}
 
     def expect(self, receive: Receive) -> Receive:
         """Expect a transfer; return the one that has already begun, if any, else this one."""
@@ -28,6 +36,9 @@ class Arrivals:
             receive = early
         if receive.ok is None:
             self.expected[receive.key] = receive
+        held = self.held.pop(receive.key, None)
+        if held is not None:
+            held()
         return receive
 
     def begin(self, key: TransferKey, length: int) -> Receive:
@@ -42,6 +53,25 @@ class Arrivals:
         self.early[key] = receive
         while len(self.early) > 16 * REMEMBERED:
             self.early.popitem(last=False)
+        return receive
+
+    def is_early(self, key: TransferKey) -> bool:
+        """Return whether a transfer came before the request that says where its bytes belong."""
+        return key not in self.expected and key.collective not in self.ended
+
+    def begin_content(self, key: TransferKey, length: int) -> ContentReceive:
+        """Return the transfer of ranks' bytes that a header announces; an unexpected one is lost.
+
+        `why` of the result says what is wrong with it; its bytes are then discarded.
+        """
+        receive = self.expected.get(key)
+        if not isinstance(receive, ContentReceive) or receive.ok is not None or receive.first_ns:
+            self.counters["strays"] += 1
+            receive = ContentReceive(key, Discarded(length))
+            receive.why = "nobody expects it"
+        elif receive.bytes != length:
+            receive.content = Discarded(length)
+            receive.why = f"{length} bytes were sent where {receive.bytes} are expected"
         return receive
 
     def expected_from(self, peer: str, path: str) -> list[Receive]:

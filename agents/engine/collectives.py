@@ -10,6 +10,7 @@ from typing import Any
 
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.connections import Connections
+from moefabric.agents.engine.exchanges import Exchanges, ExchangeTransfers
 from moefabric.agents.engine.loop import Timer
 from moefabric.agents.engine.requests import Fields, RefusedError
 from moefabric.agents.engine.resources import Resources
@@ -23,6 +24,7 @@ class Collective:
         number: The collective's number.
         request: The fields `start_ns`, `deadline_ns`, `sends` and `receives`.
         send_event: Sends the event that reports the collective's end.
+        contents: Makes its transfers if they carry bytes of ranks; otherwise they are patterns.
 
     Attributes:
         timers: The timers of the start and the deadline.
@@ -34,15 +36,24 @@ class Collective:
     """
 
     def __init__(
-        self, number: int, request: Fields, send_event: Callable[[dict[str, Any]], None]
+        self,
+        number: int,
+        request: Fields,
+        send_event: Callable[[dict[str, Any]], None],
+        contents: ExchangeTransfers | None = None,
     ) -> None:
         self.number, self.send_event = number, send_event
         timed = request.values.get("start_ns") is not None
         self.start_ns = request.integer("start_ns", 0, 1 << 63) if timed else None
         self.deadline_ns = request.integer("deadline_ns", 0, 1 << 63)
         sends, receives = (_transfers(number, request, field) for field in ("sends", "receives"))
-        self.sends = [Send(key, size, fields.rate()) for key, size, fields in sends]
-        self.receives = [Receive(key, size) for key, size, _ in receives]
+        send, receive = (
+            (_pattern_send, _pattern_receive)
+            if contents is None
+            else (contents.send, contents.receive)
+        )
+        self.sends: list[Send] = [send(*one) for one in sends]
+        self.receives: list[Receive] = [receive(*one) for one in receives]
         self.timers: list[Timer] = []
         self.unfinished = 0
         self.began_ns = 0
@@ -57,6 +68,14 @@ class Collective:
             "sends": [send.to_json() for send in self.sends],
             "receives": [receive.to_json() for receive in self.receives],
         }
+
+
+def _pattern_send(key: TransferKey, size: int, fields: Fields) -> Send:
+    return Send(key, size, fields.rate())
+
+
+def _pattern_receive(key: TransferKey, size: int, _fields: Fields) -> Receive:
+    return Receive(key, size)
 
 
 def _transfers(
@@ -74,8 +93,10 @@ def _transfers(
 class Collectives:
     """The collectives of one server that have not ended."""
 
-    def __init__(self, resources: Resources, connections: Connections) -> None:
-        self.resources, self.connections = resources, connections
+    def __init__(
+        self, resources: Resources, connections: Connections, exchanges: Exchanges
+    ) -> None:
+        self.resources, self.connections, self.exchanges = resources, connections, exchanges
         self.armed: dict[int, Collective] = {}
 
     def arm(self, request: Fields, send_event: Callable[[dict[str, Any]], None]) -> int:
@@ -83,7 +104,8 @@ class Collectives:
         number = request.integer("collective", 0, (1 << 64) - 1)
         if number in self.armed:
             raise RefusedError(f"collective {number} is armed already")
-        collective = Collective(number, request, send_event)
+        contents = self.exchanges.transfers(request)
+        collective = Collective(number, request, send_event, contents)
         arrivals, call_at = self.resources.arrivals, self.resources.loop.call_at
         arrivals.collective_armed(number)
         collective.receives = [arrivals.expect(receive) for receive in collective.receives]

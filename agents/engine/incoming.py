@@ -10,15 +10,19 @@ from typing import Any
 
 from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
-from moefabric.agents.engine.loop import BROKEN, IN, OUT
+from moefabric.agents.engine.contents import ContentReceive
+from moefabric.agents.engine.loop import BROKEN, IN, OUT, Timer
 from moefabric.agents.engine.messages import MessageTarget
 from moefabric.agents.engine.payload import Payload, transfer_seed
+from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.relays import Relay
+from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.resources import DataConnection, Resources
 from moefabric.agents.engine.tcp import set_dscp
 from moefabric.agents.engine.transfers import Receive, TransferKey
 
 BATCH = 128 * 1024  # bytes that wake a receiver, unless the transfer ends earlier
+HOLD_NS = 10_000_000_000  # how long a transfer of ranks' bytes waits until it is expected
 
 
 class IncomingConnection(DataConnection):
@@ -32,6 +36,8 @@ class IncomingConnection(DataConnection):
         receive: The transfer that is under way.
         payload: The payload of this transfer, or of the one before, which is complete.
         wrong: What is wrong with the transfer; empty if nothing is.
+        hold: Ends the wait of a transfer that came before it was expected; None if none waits.
+        unread: Bytes that were read after that transfer's header.
     """
 
     def __init__(self, resources: Resources, sock: socket.socket) -> None:
@@ -45,8 +51,10 @@ class IncomingConnection(DataConnection):
         self.outbox = b""
         self.greeting_crc = 0
         self.receive: Receive | None = None
-        self.payload: Payload | MessageTarget = Payload(resources.pattern, 0, 0)
+        self.payload: Payload | MessageTarget | Pieces = Payload(resources.pattern, 0, 0)
         self.wrong = ""
+        self.hold: Timer | None = None
+        self.unread = bytearray()
         resources.unnamed.add(self)
         self.loop.watch(sock.fileno(), IN, self.ready)
 
@@ -54,7 +62,9 @@ class IncomingConnection(DataConnection):
         """Send unsent acknowledgements and read received data."""
         if mask & OUT:
             self._send(b"")
-        if mask & (IN | BROKEN):
+        if self.hold is not None and mask & BROKEN:
+            self.lose("closed by the peer")
+        elif self.hold is None and mask & (IN | BROKEN):
             self._read()
 
     def lose(self, why: str) -> None:
@@ -62,6 +72,8 @@ class IncomingConnection(DataConnection):
         if self.closed:
             return
         self.closed = True
+        if self.hold is not None:
+            self.hold.cancelled, self.hold = True, None
         self.loop.forget(self.sock.fileno())
         self.sock.close()
         resources, key = self.resources, (self.peer, self.path)
@@ -89,9 +101,15 @@ class IncomingConnection(DataConnection):
         if not count:
             self.lose("closed by the peer")
         self.phase = (self.phase + count) % wire.LINE
-        end = offset + count
-        while offset < end and not self.closed:
-            offset += self._take(buffer.bytes, offset, end, now_ns)
+        self._use(buffer.bytes, offset, offset + count, now_ns)
+
+    def _use(self, buffer: bytearray, offset: int, end: int, now_ns: int) -> None:
+        """Use received bytes, and keep those after the header of a transfer that has to wait."""
+        while offset < end and not self.closed and self.hold is None:
+            offset += self._take(buffer, offset, end, now_ns)
+        if self.hold is not None:
+            self.unread = buffer[offset:end]
+            return
         remaining = self.payload.remaining
         if not self.closed and (remaining < BATCH or self.batch < BATCH):
             self._wake_after(self.frame_size - len(self.frame) + remaining)
@@ -173,7 +191,7 @@ class IncomingConnection(DataConnection):
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
             return
         header = wire.HEADER.unpack(raw)
-        if header is None and self._message(raw, now_ns):
+        if header is None and (self._message(raw, now_ns) or self._content(raw, now_ns)):
             return
         if header is None:
             self.lose(_out_of_step("header is corrupt, so bytes before it were"))
@@ -184,7 +202,9 @@ class IncomingConnection(DataConnection):
         receive.first_ns = now_ns
         name, pattern = self.resources.name, self.resources.pattern
         self.wrong = ""
-        if length != receive.bytes:
+        if isinstance(receive, ContentReceive):
+            self.wrong = "a pattern was sent where bytes of ranks are expected"
+        elif length != receive.bytes:
             self.wrong = f"{length} bytes were sent where {receive.bytes} are expected"
         elif seed != transfer_seed(self.peer, name, self.path, collective, sequence):
             self.wrong = "its seed is another transfer's"
@@ -205,6 +225,47 @@ class IncomingConnection(DataConnection):
         self.receive, self.payload = receive, receive.target
         self._expect(wire.padding(length) + wire.TRAILER.size, self._trailer)
         return True
+
+    def _content(self, raw: bytes, now_ns: int) -> bool:
+        """Begin to receive bytes of ranks; return whether the header is theirs."""
+        header = wire.CONTENT.unpack(raw)
+        if header is None:
+            return False
+        collective, sequence, length = header
+        key = TransferKey(collective, self.peer, self.path, sequence)
+        arrivals = self.resources.arrivals
+        if not arrivals.is_early(key):
+            self._begin_content(key, length, now_ns)
+            return True
+
+        def resume() -> None:
+            if self.hold is hold:
+                self.hold = None
+                hold.cancelled = True
+                arrivals.held.pop(key, None)
+                self._begin_content(key, length, now_ns)
+                self._resume()
+
+        hold = self.hold = self.loop.call_at(now_ns + HOLD_NS, resume)
+        arrivals.held[key] = lambda: self.loop.call_at(NOW(), resume)
+        self._watch()
+        return True
+
+    def _resume(self) -> None:
+        """Use the bytes that were read after the header of a transfer that has waited."""
+        unread, self.unread = self.unread, bytearray()
+        try:
+            self._watch()
+            self._use(unread, 0, len(unread), NOW())
+        except OSError as error:
+            self.lose(os_error_text(error))
+
+    def _begin_content(self, key: TransferKey, length: int, now_ns: int) -> None:
+        receive = self.resources.arrivals.begin_content(key, length)
+        receive.first_ns = now_ns
+        self.wrong = receive.why
+        self.receive, self.payload = receive, receive.content
+        self._expect(wire.padding(length) + wire.TRAILER.size, self._trailer)
 
     def grant(self, run: int, number: int) -> None:
         """Let the peer send a message of a program's run."""
@@ -237,7 +298,12 @@ class IncomingConnection(DataConnection):
                 self.outbox = self.outbox[self.sock.send(self.outbox) :]
         except BlockingIOError:
             pass
-        self.loop.watch(self.sock.fileno(), IN | OUT if self.outbox else IN, self.ready)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Wait for what the peer sends, unless a transfer waits, and to send what is unsent."""
+        mask = (OUT if self.outbox else 0) | (IN if self.hold is None else 0)
+        self.loop.watch(self.sock.fileno(), mask, self.ready)
 
 
 def _out_of_step(fault: str) -> str:

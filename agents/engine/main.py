@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import socket
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.loop import IN
 from moefabric.agents.engine.payload import shared_pattern
 from moefabric.agents.engine.requests import RefusedError
+from moefabric.agents.engine.unix_sockets import listen_unix
 
 
 def open_control_socket(agent: Agent, path: str) -> socket.socket:
@@ -23,24 +24,7 @@ def open_control_socket(agent: Agent, path: str) -> socket.socket:
     Raises:
         RefusedError: if another agent listens there.
     """
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        probe.connect(path)
-    except (FileNotFoundError, ConnectionRefusedError):
-        Path(path).unlink(missing_ok=True)
-    else:
-        raise RefusedError(
-            f"{path}: an agent answers there already; stop it, or choose another path"
-        )
-    finally:
-        probe.close()
-    umask = os.umask(0o177)
-    try:
-        sock.bind(path)
-    finally:
-        os.umask(umask)
-    sock.listen(16)
+    sock = listen_unix(path)
 
     def accept(_mask: int) -> None:
         try:
@@ -60,7 +44,9 @@ def prepare() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run an agent: `--name s0 --control PATH` or `--name s0 --stdio`.
+    """Run an agent: `--name s0 --control PATH` or `--name s0 --stdio`, perhaps `--ranks PATH`.
+
+    Over standard input, it serves ranks in a private folder, which it removes at its end.
 
     Args:
         arguments: Command line; None for that of the process.
@@ -73,6 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--control", metavar="PATH", help="take commands at this unix socket")
     source.add_argument("--stdio", action="store_true", help="take commands from stdin")
+    parser.add_argument("--ranks", metavar="PATH", help="serve ranks at this unix socket")
     options = parser.parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
@@ -80,7 +67,14 @@ def main(arguments: list[str] | None = None) -> int:
         Path("/proc/self/timerslack_ns").write_text("1000")
     agent = Agent(options.name)
     sock: socket.socket | None = None
+    folder: tempfile.TemporaryDirectory[str] | None = None
     try:
+        if options.stdio and not options.ranks:
+            with suppress(OSError):  # without a writable folder, there can't be ranks
+                folder = tempfile.TemporaryDirectory(prefix="moefabric-")
+                options.ranks = f"{folder.name}/ranks.sock"
+        if options.ranks:
+            agent.rank_port.listen(options.ranks)
         if options.stdio:
             # The agent ends with its channel, so that nothing stays behind on a host.
             ControlChannel(agent.loop, 0, 1, agent.handle_line, agent.loop.stop)
@@ -91,6 +85,9 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"agent {options.name}: {error}\n")
         return 1
     finally:
+        agent.rank_port.close()
+        if folder is not None:
+            folder.cleanup()
         if sock is not None:
             sock.close()
             Path(options.control).unlink(missing_ok=True)

@@ -13,9 +13,11 @@ from typing import Any
 
 from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
+from moefabric.agents.engine.contents import ContentSend
 from moefabric.agents.engine.loop import BROKEN, IN, OUT
 from moefabric.agents.engine.messages import MessageSend
 from moefabric.agents.engine.payload import MessagePayload, Payload, transfer_seed
+from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.resources import DataConnection, Resources
 from moefabric.agents.engine.tcp import (
@@ -261,7 +263,7 @@ class OutgoingConnection(DataConnection):
             self._finish(send, payload)
         return count
 
-    def _send_payload(self, payload: Payload | MessagePayload, most: int) -> int:
+    def _send_payload(self, payload: Payload | MessagePayload | Pieces, most: int) -> int:
         """Give the kernel payload of one frame or, far from both ends, of several; return its size.
 
         The first and the last frame are small.
@@ -272,10 +274,12 @@ class OutgoingConnection(DataConnection):
             begin, size = payload.extent(most)
             return os.sendfile(self.sock.fileno(), payload.pattern.fd, begin, size)
         part = payload.view(most)
+        if isinstance(payload, Pieces) and len(part) < most:  # the next piece continues the frame
+            return self.sock.send(part, socket.MSG_MORE)
         ends_frame = payload.position + len(part) == end < payload.length
         return self.sock.send(part, socket.MSG_EOR if ends_frame else 0)
 
-    def _begin(self, send: Send) -> Payload | MessagePayload:
+    def _begin(self, send: Send) -> Payload | MessagePayload | Pieces:
         if send.rate_bps is not None or self.is_paced:
             pacing = pacing_option(send.rate_bps)
             self.sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pacing)
@@ -287,6 +291,11 @@ class OutgoingConnection(DataConnection):
             send.first_ns = NOW()
             send.payload = MessagePayload(send.content)
             return send.payload
+        if isinstance(send, ContentSend):
+            send.frame = wire.CONTENT.pack(send.collective, send.sequence, send.bytes)
+            send.first_ns = NOW()
+            send.payload = send.content
+            return send.payload
         name, pattern = self.resources.name, self.resources.pattern
         seed = transfer_seed(name, send.peer, send.path, send.collective, send.sequence)
         fields = send.collective, send.sequence, send.bytes, seed, pattern.identity
@@ -295,7 +304,7 @@ class OutgoingConnection(DataConnection):
         send.payload = Payload(pattern, seed, send.bytes)
         return send.payload
 
-    def _finish(self, send: Send, payload: Payload | MessagePayload) -> None:
+    def _finish(self, send: Send, payload: Payload | MessagePayload | Pieces) -> None:
         if not send.in_trailer:
             send.in_trailer = True
             trailer = wire.TRAILER.pack(send.bytes, send.sequence, payload.checksum)

@@ -222,7 +222,7 @@ class NearEnd(RelayEnd):
             # As where transfers end, or the sender would keep its old pace (incoming.py).
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
             return True
-        fields = wire.HEADER.unpack(raw)
+        fields = wire.HEADER.unpack(raw) or wire.CONTENT.unpack(raw)
         if fields is None:
             return False
         self.length = fields[2]

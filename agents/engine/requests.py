@@ -59,6 +59,22 @@ class Fields:
             raise RefusedError(f"{self.place}{name}: a list of objects is needed")
         return [Fields(item, f"{self.place}{name}[{i}].") for i, item in enumerate(value)]
 
+    def item(self, name: str) -> Fields:
+        """Return an object."""
+        value = self._value(name, _MISSING)
+        if not isinstance(value, dict):
+            raise RefusedError(f"{self.place}{name}: an object is needed")
+        return Fields(value, f"{self.place}{name}.")
+
+    def integers(self, name: str) -> list[int]:
+        """Return a list of whole numbers that are not negative."""
+        value = self._value(name, _MISSING)
+        if not isinstance(value, list) or not all(
+            type(item) is int and item >= 0 for item in value
+        ):
+            raise RefusedError(f"{self.place}{name}: a list of whole numbers is needed")
+        return value
+
     def _value(self, name: str, default: Any) -> Any:
         value = self.values.get(name, default)
         if value is _MISSING:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from moefabric.agents.engine.payload import MessagePayload, Payload
+from moefabric.agents.engine.pieces import Pieces
 
 
 class TransferKey(NamedTuple):
@@ -66,7 +67,7 @@ class Send(Transfer):
         self.acked_ns: int | None = None
         self.retransmits = 0
         self.frame = b""  # unsent bytes of the header or trailer
-        self.payload: Payload | MessagePayload | None = None
+        self.payload: Payload | MessagePayload | Pieces | None = None
         self.in_trailer = False
 
     def to_json(self) -> dict[str, Any]:

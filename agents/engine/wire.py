@@ -41,6 +41,7 @@ GREETING_MAGIC = b"mfGr"
 # collective, sequence, length, seed, crc32 of the block
 HEADER = Frame(b"mfTx", "QIQII28x")  # a payload follows
 MESSAGE = Frame(b"mfMs", "QIQ36x")  # run, number, length; a message of a program follows
+CONTENT = Frame(b"mfCo", "QIQ36x")  # collective, sequence, length; bytes of ranks follow
 IDLE = Frame(b"mfRe", "QIQII28x")  # a header that no payload follows
 # length, sequence, checksum; zeros before it fill the payload's line
 TRAILER = Frame(b"mfEn", "QII40x")

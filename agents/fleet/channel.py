@@ -9,12 +9,15 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from moefabric.core.errors import AgentError, ServerLossError
 
 Message = dict[str, Any]
 """A JSON object: the fields of a request, a reply or an event."""
+
+
+EXCHANGE_EVENTS: Final = ("exchange", "overdue", "rank_lost", "rank_left")
 
 
 class Stream(Protocol):
@@ -51,6 +54,7 @@ class Channel:
         replies: Replies by request number, until a caller removes them.
         reports: Reports on ended collectives by number, until a caller removes them.
         rank_events: Deaths and returns of ranks in order, until a caller removes them.
+        exchange_events: What ranks ask for, and losses of ranks, in order, until removed.
         gone: Why the channel has ended; empty while it is open.
     """
 
@@ -61,6 +65,7 @@ class Channel:
         self.replies: dict[int, Message] = {}
         self.reports: dict[int, Message] = {}
         self.rank_events: list[Message] = []
+        self.exchange_events: list[Message] = []
         self.gone = ""
         self._end_reason = end_reason
         self._inbox = b""
@@ -122,6 +127,8 @@ class Channel:
             self.reports[message["collective"]] = message
         elif event == "rank":
             self.rank_events.append(message)
+        elif event in EXCHANGE_EVENTS:
+            self.exchange_events.append(message)
         elif message.get("id") in self._forgotten:
             self._forgotten.discard(message["id"])
         elif event is None:

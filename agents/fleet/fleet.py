@@ -2,15 +2,19 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Self
 
 from moefabric.agents.engine.clock import clock_identity
 from moefabric.agents.fleet.channel import Channel, Message, request_all
+from moefabric.agents.fleet.exchanges import ExchangeBook, FailedExchange, exchange_key, flow_offsets
 from moefabric.agents.fleet.inflight import InflightCollective, InflightCollectives
 from moefabric.agents.fleet.liveness import LivenessMonitor
 from moefabric.agents.fleet.lost_agents import LostAgents, abandon
-from moefabric.core.errors import AgentError
+from moefabric.core.errors import AgentError, ServerLossError
+from moefabric.core.exchange import Exchange
 from moefabric.core.flows import FlowRecord, PacedFlow
 from moefabric.core.units import NS_PER_S, duration_ns
 
@@ -115,6 +119,8 @@ class Fleet:
         self.liveness, self._lost = liveness or LivenessMonitor(), LostAgents()
         self._dead = {f"{name}/{gpu}" for name, fact in self.facts.items() for gpu in fact["dead"]}
         self._inflight = InflightCollectives()
+        self._book = ExchangeBook()
+        self._serves_ranks = False
 
     def __enter__(self) -> Self:
         return self
@@ -214,14 +220,20 @@ class Fleet:
         return start_ns
 
     def _requests(
-        self, collective: int, flows: Sequence[PacedFlow], start_ns: int | None, until_ns: int
+        self,
+        collective: int,
+        flows: Sequence[PacedFlow],
+        start_ns: int | None,
+        until_ns: int,
+        exchange: Exchange | None = None,
     ) -> dict[Channel, tuple[str, Message]]:
         """Return the request to each agent of a collective; without a start it begins at once."""
         transfers: dict[str, dict[str, list[Message]]] = {
             name: {"sends": [], "receives": []} for name in _servers(flows)
         }
-        for flow in flows:
-            common = {"path": flow.path, "bytes": flow.bytes}
+        offsets = [0] * len(flows) if exchange is None else flow_offsets(exchange, flows)
+        for flow, offset in zip(flows, offsets, strict=True):
+            common = {"path": flow.path, "bytes": flow.bytes, "offset": offset}
             send = {"peer": flow.dst, "rate_bps": flow.rate_bps, **common}
             transfers[flow.src]["sends"].append(send)
             transfers[flow.dst]["receives"].append({"peer": flow.src, **common})
@@ -230,7 +242,9 @@ class Fleet:
             times = {"deadline_ns": self.their_time(name, until_ns)}
             if start_ns is not None:
                 times["start_ns"] = self.their_time(name, start_ns)
-            fields = {"collective": collective, **times, **sends_and_receives}
+            fields: Message = {"collective": collective, **times, **sends_and_receives}
+            if exchange is not None:
+                fields["exchange"] = {**exchange_key(exchange)._asdict(), "servers": exchange.servers}
             requests[self.channel(name)] = "collective", fields
         return requests
 
@@ -256,11 +270,29 @@ class Fleet:
         self.start_delay_ns = {name: report["start_late_ns"] for name, report in reports.items()}
         return self._records(collective, flows, reports)
 
-    def launch(self, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float) -> int:
+    def launch(
+        self,
+        flows: Sequence[PacedFlow],
+        start_ns: int | None,
+        deadline_s: float,
+        exchange: Exchange | None = None,
+    ) -> int:
         """Arm a collective without waiting for the agents' replies; return its number.
 
         Without a start, each server begins when it has the request, perhaps before its peer has it.
         So numbers are unique, and early bytes aren't mistaken for those of an older collective.
+
+        Args:
+            flows: The flows.
+            start_ns: When they start; None for as soon as each agent has its request.
+            deadline_s: Time after the start by which flows have to arrive to be ok.
+            exchange: The exchange whose bytes they carry. The flows of a pair of servers, in their
+                order, carry all bytes of the pair: the blocks from the sender's to the receiver's
+                ranks, ordered by sending and then by receiving member. Flows with offsets carry
+                parts of them.
+
+        Raises:
+            AgentError: if the flows don't fit the bytes of the exchange.
         """
         number = self._inflight.new_number()
         until_ns = (time.monotonic_ns() if start_ns is None else start_ns) + duration_ns(deadline_s)
@@ -269,7 +301,9 @@ class Fleet:
         forwarding = tuple(self.channel(relay) for relay in relays)
         requests = {
             channel: channel.post(op, **fields)
-            for channel, (op, fields) in self._requests(number, flows, start_ns, until_ns).items()
+            for channel, (op, fields) in self._requests(
+                number, flows, start_ns, until_ns, exchange
+            ).items()
         }
         deadline_ns = until_ns + duration_ns(REPORT_S)
         self._inflight.add(
@@ -280,6 +314,8 @@ class Fleet:
     def wait_ended(self, until_ns: int | None) -> dict[int, list[FlowRecord]]:
         """Wait until a launched collective ends, `wake` is called or `until_ns` has come.
 
+        While a job is prepared, the wait also ends when an exchange is new or a rank is lost.
+
         Args:
             until_ns: When the wait ends at the latest; None for no limit.
 
@@ -289,7 +325,12 @@ class Fleet:
         Raises:
             ServerLossError: if an agent or a rank of its server is lost.
         """
-        ended = self._inflight.wait_ended(until_ns, self.liveness)
+        others = self.channels.values() if self._serves_ranks else ()
+        try:
+            ended = self._inflight.wait_ended(until_ns, self.liveness, others, self._is_news)
+        except ServerLossError as error:
+            self._fail_exchanges_of(error.servers)
+            raise
         return {
             number: self._records(number, flows, reports)
             for number, (flows, reports) in ended.items()
@@ -302,6 +343,76 @@ class Fleet:
     def new_number(self) -> int:
         """Return a number that no collective, program or run has had before."""
         return self._inflight.new_number()
+
+    # --- exchanges of ranks ----------------------------------------------------------------------
+
+    def prepare_job(self) -> None:
+        """Serve the ranks of a new job; disconnect those of an earlier one."""
+        self.end_job()
+        self._serves_ranks = True
+
+    def end_job(self) -> None:
+        """Disconnect all ranks, and forget what they asked for."""
+        self._serves_ranks = False
+        self.request("dismiss")
+        for channel in self.channels.values():
+            channel.exchange_events.clear()
+        self._book = ExchangeBook()
+
+    def take_exchanges(self) -> list[Exchange]:
+        """Return the exchanges that all their members have asked for since the last call."""
+        self._poll()
+        return self._book.take()
+
+    def lost_ranks(self) -> dict[int, str]:
+        """Return the ranks that have ended without leaving, with server and reason."""
+        self._poll()
+        return self._book.see_losses()
+
+    def finish(self, exchange: Exchange, error: str = "") -> None:
+        """End an exchange, whose ranks go on, or raise the error; nothing if it has failed before.
+
+        Raises:
+            AgentError: if bytes of the exchange have not come; its ranks raise that, too.
+        """
+        if not self._book.end(exchange_key(exchange)):
+            return
+        if error:
+            self._tell(FailedExchange(exchange_key(exchange), frozenset(exchange.servers), error))
+            return
+        fields = {**exchange_key(exchange)._asdict(), "servers": exchange.servers}
+        channels = [self.channel(server) for server in dict.fromkeys(exchange.servers)]
+        request_all(dict.fromkeys(channels, ("finish", fields)), self.liveness.silence_s)
+
+    def _poll(self) -> None:
+        for channel in self.channels.values():
+            channel.read()
+        self._read_exchange_events()
+
+    def _is_news(self) -> bool:
+        self._read_exchange_events()
+        return self._serves_ranks and self._book.is_news
+
+    def _read_exchange_events(self) -> None:
+        for name, channel in self.channels.items():
+            events, channel.exchange_events = channel.exchange_events, []
+            for event in events if self._serves_ranks else ():
+                for failed in self._book.read(name, event, partial(self.our_time, name)):
+                    self._tell(failed)
+
+    def _fail_exchanges_of(self, servers: Iterable[str]) -> None:
+        for server in servers:
+            for failed in self._book.server_lost(server):
+                self._tell(failed)
+
+    def _tell(self, failed: FailedExchange) -> None:
+        """Have agents tell their ranks that an exchange has failed; skip agents that are gone."""
+        fields = {**failed.key._asdict(), "error": f"{failed.key}: {failed.error}"}
+        for server in failed.servers & self.channels.keys():
+            channel = self.channels[server]
+            if not channel.gone:
+                with suppress(AgentError):  # later requests report an agent that is gone
+                    channel.forget(channel.post("finish", **fields))
 
     # --- losses ----------------------------------------------------------------------------------
 
@@ -321,6 +432,8 @@ class Fleet:
 
     def drop(self, servers: Iterable[str]) -> None:
         """Continue without some servers."""
+        servers = list(servers)
+        self._fail_exchanges_of(servers)
         for server in servers:
             if server in self.channels:
                 self._lost.add(self.channels.pop(server))

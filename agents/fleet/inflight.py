@@ -3,7 +3,7 @@
 import selectors
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -61,7 +61,11 @@ class InflightCollectives:
                 channel.forget(request)
 
     def wait_ended(
-        self, until_ns: int | None, liveness: LivenessMonitor
+        self,
+        until_ns: int | None,
+        liveness: LivenessMonitor,
+        others: Collection[Channel] = (),
+        is_news: Callable[[], bool] = lambda: False,
     ) -> dict[int, tuple[tuple[PacedFlow, ...], dict[str, Message]]]:
         """Wait until a collective ends, `wake` is called or `until_ns` has come.
 
@@ -69,6 +73,8 @@ class InflightCollectives:
             until_ns: When the wait ends at the latest, CLOCK_MONOTONIC of this process; None for
                 no limit.
             liveness: Notices lost agents.
+            others: Channels that are read and watched besides those of collectives.
+            is_news: Returns whether something has arrived that ends the wait.
 
         Returns:
             By collective that has ended, its flows and the reports of its agents.
@@ -78,14 +84,14 @@ class InflightCollectives:
             ServerLossError: if an agent or a rank of its server is lost.
         """
         check_s = time.monotonic()
-        while not (ended := self._take_ended(liveness)):
+        while not (ended := self._take_ended(liveness)) and not is_news():
             deadlines = [collective.deadline_ns for collective in self._collectives.values()]
             end_ns = min([*deadlines, *([] if until_ns is None else [until_ns])], default=None)
             left_s = None if end_ns is None else (end_ns - time.monotonic_ns()) / 1e9
             if left_s is not None and left_s <= 0:
                 self._check_deadlines()
                 break
-            channels = {c for one in self._collectives.values() for c in one.channels}
+            channels = {c for one in self._collectives.values() for c in one.channels} | {*others}
             look_s = LOOK_S if left_s is None else min(LOOK_S, left_s)
             if self._read_ready(channels, look_s):
                 return self._take_ended(liveness)

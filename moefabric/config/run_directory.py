@@ -107,6 +107,10 @@ class RunDirectory:
         """Return the unix socket of a server's agent."""
         return self.path / "agents" / f"{server}.sock"
 
+    def rank_socket(self, server: str) -> Path:
+        """Return the unix socket by which ranks on a server reach its agent."""
+        return self.path / "agents" / f"{server}.ranks"
+
     def controller_pid_file(self, region: Region | None) -> Path:
         """Return the file with a controller's process id; None is the EPS controller.
 

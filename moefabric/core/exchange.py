@@ -19,6 +19,7 @@ class Exchange:
         tokens: Tokens [member][expert] that the gate counted; None if the program didn't exchange
             their number.
         asked_ns: When each member asked, on the clock of the experiment.
+        name: Name of the process group; several of them may have the same ranks.
     """
 
     group: tuple[int, ...]
@@ -28,6 +29,7 @@ class Exchange:
     dtype: str
     tokens: tuple[tuple[int, ...], ...] | None = None
     asked_ns: tuple[int, ...] = ()
+    name: str = ""
 
     @cached_property
     def owed(self) -> dict[tuple[str, str], int]:

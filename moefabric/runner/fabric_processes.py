@@ -26,7 +26,8 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
             name, handoff = region.ocs.name, ("--socket", str(run_dir.ocs_socket(region)))
             processes.append(ProcessSpec(name, name, handoff, role=ProcessRole.OCS, prefork=device))
     for server in fabric.servers:
-        argv = ("--name", server, "--control", str(run_dir.agent_socket(server)))
+        control, ranks = run_dir.agent_socket(server), run_dir.rank_socket(server)
+        argv = ("--name", server, "--control", str(control), "--ranks", str(ranks))
         processes.append(
             ProcessSpec(f"agent-{server}", server, argv, role=ProcessRole.AGENT, prefork=engine)
         )

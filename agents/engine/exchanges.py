@@ -1,0 +1,216 @@
+"""Exchanges: all-to-alls of a group of ranks, as one server sees them.
+
+The ranks of this server ask for an exchange and lay out their memory: blocks for all members of the
+group, in their order, in what they send and in what they receive. The bytes that a server owes
+another are all blocks from its ranks to the other's, ordered by sending and then by receiving
+member. Transfers carry parts of them. Blocks between ranks of this server are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from moefabric.agents.engine.contents import ContentReceive, ContentSend
+from moefabric.agents.engine.pieces import Pieces
+from moefabric.agents.engine.requests import Fields, RefusedError
+from moefabric.agents.engine.transfers import TransferKey
+
+
+class ExchangeKey(NamedTuple):
+    """Identity of an exchange: the group's name and ranks, and the exchange's number in it."""
+
+    name: str
+    group: tuple[int, ...]
+    number: int
+
+    def __str__(self) -> str:
+        return f"exchange {self.number} of ranks {', '.join(map(str, self.group))}"
+
+
+class Ask:
+    """What a rank has asked for.
+
+    Args:
+        sends: Bytes for each member of the group.
+        receives: Bytes from each member of the group.
+        input: The rank's memory with the blocks that it sends.
+        output: The rank's memory for the blocks that it receives.
+        reply: Called at the end with the reason of a failure, or an empty text.
+
+    Raises:
+        RefusedError: if the blocks are not as large as the memory.
+    """
+
+    def __init__(
+        self,
+        sends: Sequence[int],
+        receives: Sequence[int],
+        input: memoryview,  # noqa: A002 - the counterpart of output
+        output: memoryview,
+        reply: Callable[[str], None],
+    ) -> None:
+        for what, sizes, memory in (("sends", sends, input), ("receives", receives, output)):
+            if sum(sizes) != len(memory):
+                raise RefusedError(f"{what}: {sum(sizes)} bytes in blocks, {len(memory)} in memory")
+        self.sends, self.receives, self.reply = sends, receives, reply
+        self.blocks_out = list(_blocks(input, sends))
+        self.blocks_in = list(_blocks(output, receives))
+
+
+def _blocks(memory: memoryview, sizes: Sequence[int]) -> Iterator[memoryview]:
+    for begin, size in zip(accumulate(sizes, initial=0), sizes):
+        yield memory[begin : begin + size]
+
+
+class Exchange:
+    """An exchange that ranks of this server have asked for.
+
+    Attributes:
+        asks: What they have asked for, by member of the group.
+        received: Transfers of bytes from other servers, by server.
+    """
+
+    def __init__(self, key: ExchangeKey) -> None:
+        self.key = key
+        self.asks: dict[int, Ask] = {}
+        self.received: dict[str, list[ContentReceive]] = {}
+
+    def add(self, member: int, ask: Ask) -> None:
+        """Add what a member asks for, and copy its blocks to and from members of this server."""
+        if member in self.asks:
+            raise RefusedError(f"{self.key}: rank {self.key.group[member]} has asked already")
+        self.asks[member] = ask
+        for other, theirs in self.asks.items():
+            if other != member:
+                _copy(ask.blocks_out[other], theirs.blocks_in[member])
+                _copy(theirs.blocks_out[member], ask.blocks_in[other])
+
+    def owed(self, servers: Sequence[str], peer: str) -> Iterator[memoryview]:
+        """Yield the blocks for a peer, given the server of each member."""
+        there = [member for member, server in enumerate(servers) if server == peer]
+        for _, ask in sorted(self.asks.items()):
+            for member in there:
+                yield ask.blocks_out[member]
+
+    def due(self, servers: Sequence[str], peer: str) -> Iterator[memoryview]:
+        """Yield the places of the blocks from a peer, given the server of each member."""
+        for member, server in enumerate(servers):
+            if server == peer:
+                for _, ask in sorted(self.asks.items()):
+                    yield ask.blocks_in[member]
+
+    def missing(self, servers: Sequence[str]) -> str:
+        """Return which bytes have not come from other servers; empty if all have."""
+        here = {servers[member] for member in self.asks}
+        for peer in sorted({*servers} - here):
+            position, total = 0, sum(map(len, self.due(servers, peer)))
+            come = [r for r in self.received.get(peer, []) if r.ok]
+            for receive in sorted(come, key=lambda receive: receive.offset):
+                if receive.offset <= position:
+                    position = max(position, receive.offset + receive.bytes)
+            if position < total:
+                return f"byte {position} of {total} from {peer} has not come"
+        return ""
+
+
+def _copy(source: memoryview, target: memoryview) -> None:
+    if len(source) == len(target):  # the fleet reports ranks that disagree
+        target[:] = source
+
+
+def _part(pieces: Iterable[memoryview], offset: int, size: int, fields: Fields) -> Pieces:
+    """Return a part of pieces; raise RefusedError if it ends beyond them."""
+    part, begin = [], 0
+    for piece in pieces:
+        first, last = max(0, offset - begin), min(len(piece), offset + size - begin)
+        if first < last:
+            part.append(piece[first:last])
+        begin += len(piece)
+    if offset + size > begin:
+        raise RefusedError(
+            f"{fields.place}offset: {size} bytes at {offset} end beyond the {begin} of the pair"
+        )
+    return Pieces(part)
+
+
+class ExchangeTransfers:
+    """Makes the transfers of a collective that carries an exchange.
+
+    Args:
+        exchange: The exchange.
+        servers: The server of each member.
+    """
+
+    def __init__(self, exchange: Exchange, servers: Sequence[str]) -> None:
+        self.exchange, self.servers = exchange, servers
+
+    def send(self, key: TransferKey, size: int, fields: Fields) -> ContentSend:
+        """Return a transfer to a peer; `offset` is its place in the bytes of the pair."""
+        offset = fields.integer("offset", 0, 1 << 62)
+        pieces = self.exchange.owed(self.servers, key.peer)
+        return ContentSend(key, _part(pieces, offset, size, fields), fields.rate())
+
+    def receive(self, key: TransferKey, size: int, fields: Fields) -> ContentReceive:
+        """Return a transfer from a peer; `offset` is its place in the bytes of the pair."""
+        offset = fields.integer("offset", 0, 1 << 62)
+        pieces = self.exchange.due(self.servers, key.peer)
+        receive = ContentReceive(key, _part(pieces, offset, size, fields), offset)
+        self.exchange.received.setdefault(key.peer, []).append(receive)
+        return receive
+
+
+class Exchanges:
+    """The exchanges that ranks of this server have asked for and that have not ended."""
+
+    def __init__(self) -> None:
+        self.pending: dict[ExchangeKey, Exchange] = {}
+
+    def ask(self, key: ExchangeKey, member: int, ask: Ask) -> None:
+        """Add what a rank asks for."""
+        self.pending.setdefault(key, Exchange(key)).add(member, ask)
+
+    def transfers(self, request: Fields) -> ExchangeTransfers | None:
+        """Return what makes the transfers of a collective; None if it carries no exchange."""
+        if request.values.get("exchange") is None:
+            return None
+        fields = request.item("exchange")
+        return ExchangeTransfers(self._pending(exchange_key(fields)), servers_of(fields))
+
+    def finish(self, request: Fields) -> None:
+        """End an exchange and tell its ranks."""
+        key, error = exchange_key(request), request.text("error", "")
+        exchange = self._pending(key)
+        error = error or exchange.missing(servers_of(request))
+        del self.pending[key]
+        for ask in exchange.asks.values():
+            ask.reply(error)
+        if error and not request.text("error", ""):
+            raise RefusedError(f"{key}: {error}")
+
+    def fail_all(self, why: str) -> None:
+        """End all exchanges with an error."""
+        pending, self.pending = self.pending, {}
+        for exchange in pending.values():
+            for ask in exchange.asks.values():
+                ask.reply(why)
+
+    def _pending(self, key: ExchangeKey) -> Exchange:
+        if key not in self.pending:
+            raise RefusedError(f"{key}: no rank of this server has asked for it")
+        return self.pending[key]
+
+
+def exchange_key(fields: Fields) -> ExchangeKey:
+    """Return the exchange that a request names."""
+    group, number = fields.integers("group"), fields.integer("number", 0, 1 << 62)
+    return ExchangeKey(fields.text("name", ""), tuple(group), number)
+
+
+def servers_of(fields: Fields) -> list[str]:
+    """Return the server of each member of a request's exchange."""
+    servers = fields.values.get("servers")
+    if not isinstance(servers, list) or len(servers) != len(fields.integers("group")):
+        raise RefusedError(f"{fields.place}servers: one for each rank of the group is needed")
+    return servers

@@ -1,0 +1,268 @@
+"""The port of ranks: a Unix socket by which programs on this server have their tensors exchanged.
+
+Each packet of the socket is a JSON object, perhaps with the descriptor of shared memory. A rank
+joins, hands over memory, and asks for exchanges:
+
+    {"op": "join", "rank": 3}
+    {"op": "memory", "memory": 1}                     with a memfd that can't shrink
+    {"op": "exchange", "id": 7, "name": "0", "group": [0, 1, 2, 3], "number": 0,
+     "sends": [...], "receives": [...], "dtype": "float32", "tokens": null,
+     "input": [1, 0, 4096], "output": [1, 4096, 8192]}     memory, begin and end
+    {"op": "overdue", "id": 7, "seconds": 30}         the rank's time-out has passed
+    {"op": "forget", "memory": 1}
+    {"op": "leave"}
+
+The replies are `{"id": 7, "error": ""}` when an exchange has ended, and `{"id": null, "error":
+"..."}` for a packet that is refused. All channels that said hello learn what ranks ask for.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import json
+import mmap
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from moefabric.agents.engine.clock import NOW
+from moefabric.agents.engine.exchanges import Ask, ExchangeKey, Exchanges, exchange_key
+from moefabric.agents.engine.loop import BROKEN, IN, OUT, CallbackOwner, Loop
+from moefabric.agents.engine.requests import Fields, RefusedError, os_error_text, parse_request
+from moefabric.agents.engine.unix_sockets import listen_unix
+
+LONGEST_PACKET = 1 << 20
+SEALS = fcntl.F_SEAL_SHRINK  # shorter memory than was mapped would end the agent by SIGBUS
+
+
+class RankPort:
+    """The ranks of this server.
+
+    Args:
+        loop: The event loop.
+        exchanges: Where their exchanges are kept.
+        send_event: Sends an event to all channels that said hello.
+
+    Attributes:
+        path: Path of the socket; empty before `listen`.
+        ranks: The ranks that have joined, by number.
+    """
+
+    def __init__(
+        self, loop: Loop, exchanges: Exchanges, send_event: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self.loop, self.exchanges, self.send_event = loop, exchanges, send_event
+        self.path = ""
+        self.ranks: dict[int, RankConnection] = {}
+        self.connections: set[RankConnection] = set()
+
+    def listen(self, path: str) -> None:
+        """Accept ranks at a Unix socket that only its owner may open.
+
+        Raises:
+            RefusedError: if another agent listens there.
+        """
+        self.listener = listen_unix(path, socket.SOCK_SEQPACKET)
+        self.path = path
+        self.loop.watch(self.listener.fileno(), IN, self._accept)
+
+    def dismiss(self) -> None:
+        """Disconnect all ranks, and forget what they asked for."""
+        self.exchanges.fail_all("the job has ended")
+        for connection in list(self.connections):
+            connection.close()
+
+    def close(self) -> None:
+        """Disconnect all ranks and remove the socket."""
+        self.dismiss()
+        if self.path:
+            self.loop.forget(self.listener.fileno())
+            self.listener.close()
+            Path(self.path).unlink(missing_ok=True)
+            self.path = ""
+
+    def pending_events(self) -> list[dict[str, Any]]:
+        """Return the events of the exchanges that are pending, for a channel that says hello."""
+        asked = (connection.asked for connection in self.ranks.values())
+        return [event for asks in asked for event, _ in asks.values()]
+
+    def _accept(self, _mask: int) -> None:
+        try:
+            sock, _ = self.listener.accept()
+        except BlockingIOError:
+            return
+        RankConnection(self, sock)
+
+
+class RankConnection(CallbackOwner):
+    """The connection of one rank.
+
+    Attributes:
+        rank: The rank's number; -1 before it has joined.
+        memories: Shared memory of the rank, by its number.
+        asked: Event and key of each pending exchange, by request number.
+    """
+
+    def __init__(self, port: RankPort, sock: socket.socket) -> None:
+        self.port, self.loop, self.sock = port, port.loop, sock
+        self.rank = -1
+        self.memories: dict[int, memoryview] = {}
+        self.asked: dict[int, tuple[dict[str, Any], ExchangeKey]] = {}
+        self.outbox: deque[bytes] = deque()
+        self.open = True
+        sock.setblocking(False)
+        port.connections.add(self)
+        self.loop.watch(sock.fileno(), IN, self.ready)
+
+    def ready(self, mask: int) -> None:
+        """Read and write packets, as far as the socket is ready for it."""
+        try:
+            if mask & OUT:
+                self._flush()
+            while mask & (IN | BROKEN) and self.open:
+                self._read()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lost(os_error_text(error))
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one packet."""
+        if self.open:
+            self.outbox.append(json.dumps(message).encode())
+            with suppress(OSError):  # the loop reports the end of a rank
+                self._flush()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self.open:
+            self.open = False
+            self.loop.forget(self.sock.fileno())
+            self.sock.close()
+            self.port.connections.discard(self)
+            if self.port.ranks.get(self.rank) is self:
+                del self.port.ranks[self.rank]
+
+    def callback_failed(self, error: Exception) -> None:
+        """Close this connection only."""
+        self._lost(f"a fault of the agent: {error!r}")
+
+    def _flush(self) -> None:
+        try:
+            while self.outbox:
+                self.sock.send(self.outbox[0])
+                self.outbox.popleft()
+        except BlockingIOError:
+            pass
+        self.loop.watch(self.sock.fileno(), IN | OUT if self.outbox else IN, self.ready)
+
+    def _read(self) -> None:
+        descriptors = array.array("i")
+        room = socket.CMSG_SPACE(descriptors.itemsize)
+        packet, ancillary, _, _ = self.sock.recvmsg(LONGEST_PACKET, room, socket.MSG_CMSG_CLOEXEC)
+        for level, kind, data in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                descriptors.frombytes(data)
+        try:
+            if not packet:
+                self._lost("")
+                return
+            self._execute(parse_request(packet), descriptors)
+        except (RefusedError, ValueError) as error:
+            self.send({"id": None, "error": str(error)})
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _execute(self, request: Fields, descriptors: array.array[int]) -> None:
+        op = request.text("op")
+        if op == "join":
+            self._join(request)
+        elif self.rank < 0:
+            raise RefusedError(f"{op}: join first")
+        elif op == "memory":
+            self._map(request, descriptors)
+        elif op == "exchange":
+            self._exchange(request)
+        elif op == "overdue":
+            self._overdue(request)
+        elif op == "forget":
+            self.memories.pop(request.integer("memory", 0, 1 << 62), None)
+        elif op == "leave":
+            self._leave()
+        else:
+            raise RefusedError(f"op: does not know {op!r}")
+
+    def _join(self, request: Fields) -> None:
+        rank = request.integer("rank", 0, 1 << 32)
+        if rank in self.port.ranks:
+            raise RefusedError(f"rank {rank} has joined already")
+        self.rank = rank
+        self.port.ranks[rank] = self
+
+    def _map(self, request: Fields, descriptors: array.array[int]) -> None:
+        number = request.integer("memory", 0, 1 << 62)
+        if len(descriptors) != 1:
+            raise RefusedError(f"memory {number} needs one descriptor")
+        if not fcntl.fcntl(descriptors[0], fcntl.F_GET_SEALS) & SEALS:
+            raise RefusedError(f"memory {number} could shrink; seal it with F_SEAL_SHRINK")
+        size = os.fstat(descriptors[0]).st_size
+        self.memories[number] = memoryview(mmap.mmap(descriptors[0], size))
+
+    def _exchange(self, request: Fields) -> None:
+        number = request.integer("id", 0, 1 << 62)
+        key = exchange_key(request)
+        sends, receives = request.integers("sends"), request.integers("receives")
+        if self.rank not in key.group or not len(key.group) == len(sends) == len(receives):
+            raise RefusedError(f"{key}: rank {self.rank} asks for blocks of other ranks")
+        places = [self._place(request, field) for field in ("input", "output")]
+        reply = partial(self._ended, number)
+        asked_ns = NOW()
+        event = {
+            "event": "exchange", "rank": self.rank, "name": key.name, "group": key.group,
+            "number": key.number, "sends": sends, "receives": receives,
+            "dtype": request.text("dtype"), "tokens": request.values.get("tokens"),
+            "asked_ns": asked_ns,
+        }  # fmt: skip
+        self.port.exchanges.ask(
+            key, key.group.index(self.rank), Ask(sends, receives, places[0], places[1], reply)
+        )
+        self.asked[number] = event, key
+        self.port.send_event(event)
+
+    def _place(self, request: Fields, field: str) -> memoryview:
+        place = request.integers(field)
+        memory = self.memories.get(place[0]) if len(place) == 3 else None
+        if memory is None or not place[1] <= place[2] <= len(memory):
+            raise RefusedError(f"{field}: {place} is not a place in memory that was handed over")
+        return memory[place[1] : place[2]]
+
+    def _overdue(self, request: Fields) -> None:
+        number = request.integer("id", 0, 1 << 62)
+        if number in self.asked:
+            _, key = self.asked[number]
+            self.port.send_event({
+                "event": "overdue", "rank": self.rank, "name": key.name, "group": key.group,
+                "number": key.number, "seconds": request.values.get("seconds"),
+            })  # fmt: skip
+
+    def _ended(self, number: int, error: str) -> None:
+        del self.asked[number]
+        self.send({"id": number, "error": error})
+
+    def _leave(self) -> None:
+        self.close()
+        self.port.send_event({"event": "rank_left", "rank": self.rank})
+
+    def _lost(self, why: str) -> None:
+        """Report that the rank has ended without leaving."""
+        joined = self.port.ranks.get(self.rank) is self
+        self.close()
+        if joined:
+            self.port.send_event({"event": "rank_lost", "rank": self.rank, "why": why})

@@ -1,0 +1,231 @@
+"""Exchanges: all-to-alls that ranks have asked their agents for."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from moefabric.agents.engine.exchanges import ExchangeKey
+from moefabric.agents.fleet.channel import Message
+from moefabric.core.errors import AgentError
+from moefabric.core.exchange import Exchange
+from moefabric.core.flows import PacedFlow
+
+
+def exchange_key(exchange: Exchange) -> ExchangeKey:
+    """Return the identity by which agents know an exchange."""
+    return ExchangeKey(exchange.name, exchange.group, exchange.number)
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """What one rank has asked for."""
+
+    server: str
+    sends: tuple[int, ...]
+    receives: tuple[int, ...]
+    dtype: str
+    tokens: tuple[int, ...] | None
+    asked_ns: int
+
+
+@dataclass(frozen=True)
+class FailedExchange:
+    """An exchange that can't take place; the agents of `servers` have to tell their ranks."""
+
+    key: ExchangeKey
+    servers: frozenset[str]
+    error: str
+
+
+@dataclass
+class _Pending:
+    """An exchange that has not ended."""
+
+    asks: dict[int, _Ask] = field(default_factory=dict)  # by member
+
+    @property
+    def servers(self) -> frozenset[str]:
+        return frozenset(ask.server for ask in self.asks.values())
+
+
+class ExchangeBook:
+    """What ranks have asked for, by the agents' events; without effects.
+
+    Attributes:
+        lost: Ranks that have ended without leaving, with server and reason.
+        is_news: Whether exchanges or lost ranks have come that no caller has seen.
+    """
+
+    def __init__(self) -> None:
+        self.lost: dict[int, str] = {}
+        self._left: dict[int, str] = {}
+        self._pending: dict[ExchangeKey, _Pending] = {}
+        self._complete: list[Exchange] = []
+        self._unseen_losses = False
+
+    @property
+    def is_news(self) -> bool:
+        """Whether exchanges or lost ranks have come that no caller has seen."""
+        return bool(self._complete) or self._unseen_losses
+
+    def take(self) -> list[Exchange]:
+        """Return the exchanges that all members have asked for since the last call."""
+        complete, self._complete = self._complete, []
+        return complete
+
+    def see_losses(self) -> dict[int, str]:
+        """Return the lost ranks; they are no news any more."""
+        self._unseen_losses = False
+        return dict(self.lost)
+
+    def end(self, key: ExchangeKey) -> bool:
+        """Forget an exchange that ends; return whether it was pending."""
+        return self._pending.pop(key, None) is not None
+
+    def read(
+        self, server: str, event: Message, our_time: Callable[[int], int]
+    ) -> list[FailedExchange]:
+        """Take an event of an agent in.
+
+        Args:
+            server: The agent's server.
+            event: The event: `exchange`, `overdue`, `rank_lost` or `rank_left`.
+            our_time: Converts an instant of the agent to our clock.
+
+        Returns:
+            The exchanges that fail by it.
+        """
+        rank, kind = event["rank"], event["event"]
+        if kind == "rank_lost":
+            reason = f": {event['why']}" if event["why"] else ""
+            return self._rank_lost(rank, f"rank {rank} on {server} has ended{reason}")
+        if kind == "rank_left":
+            self._left[rank] = why = f"rank {rank} on {server} has left"
+            return [
+                self._fail(key, why)
+                for key, pending in list(self._pending.items())
+                if rank in key.group and key.group.index(rank) not in pending.asks
+            ]
+        key = ExchangeKey(event["name"], tuple(event["group"]), event["number"])
+        if kind == "overdue":
+            return self._overdue(key, event["seconds"])
+        tokens = event["tokens"]
+        ask = _Ask(
+            server,
+            tuple(event["sends"]),
+            tuple(event["receives"]),
+            event["dtype"],
+            None if tokens is None else tuple(tokens),
+            our_time(event["asked_ns"]),
+        )
+        return self._ask(key, key.group.index(rank), ask)
+
+    def server_lost(self, server: str) -> list[FailedExchange]:
+        """Return the exchanges that fail because the agent of a server is lost."""
+        failed = []
+        for key, pending in list(self._pending.items()):
+            if server in pending.servers:
+                failed.append(self._fail(key, f"the agent of {server} is lost"))
+        return failed
+
+    def _ask(self, key: ExchangeKey, member: int, ask: _Ask) -> list[FailedExchange]:
+        pending = self._pending.setdefault(key, _Pending())
+        pending.asks[member] = ask
+        absent = self.lost | {r: why for r, why in self._left.items() if r not in self.lost}
+        for other in key.group:
+            if other in absent and key.group.index(other) not in pending.asks:
+                return [self._fail(key, absent[other])]
+        if len(pending.asks) < len(key.group):
+            return []
+        asks = [pending.asks[number] for number in range(len(key.group))]
+        if disagreement := _disagreement(key, asks):
+            return [self._fail(key, disagreement)]
+        self._complete.append(_exchange(key, asks))
+        return []
+
+    def _overdue(self, key: ExchangeKey, seconds: float) -> list[FailedExchange]:
+        pending = self._pending.get(key)
+        if pending is None:
+            return []
+        missing = [rank for member, rank in enumerate(key.group) if member not in pending.asks]
+        names = ", ".join(map(str, missing))
+        why = f"rank {names} has" if len(missing) == 1 else f"ranks {names} have"
+        why = f"{why} not called it" if missing else "its bytes were under way"
+        return [self._fail(key, f"timed out after {seconds:g} s: {why}")]
+
+    def _rank_lost(self, rank: int, why: str) -> list[FailedExchange]:
+        self.lost[rank] = why
+        self._unseen_losses = True
+        return [self._fail(key, why) for key in list(self._pending) if rank in key.group]
+
+    def _fail(self, key: ExchangeKey, error: str) -> FailedExchange:
+        pending = self._pending.pop(key)
+        self._complete = [exchange for exchange in self._complete if exchange_key(exchange) != key]
+        return FailedExchange(key, pending.servers, error)
+
+
+def _exchange(key: ExchangeKey, asks: Sequence[_Ask]) -> Exchange:
+    tokens = tuple(ask.tokens for ask in asks if ask.tokens is not None)
+    return Exchange(
+        key.group,
+        key.number,
+        tuple(ask.server for ask in asks),
+        tuple(ask.sends for ask in asks),
+        asks[0].dtype,
+        tokens if len(tokens) == len(asks) else None,
+        tuple(ask.asked_ns for ask in asks),
+        key.name,
+    )
+
+
+def _disagreement(key: ExchangeKey, asks: Sequence[_Ask]) -> str:
+    """Return what two members expect differently; empty if they agree."""
+    for sender, ask in enumerate(asks):
+        if ask.dtype != asks[0].dtype:
+            first, other = key.group[0], key.group[sender]
+            return f"rank {first} exchanges {asks[0].dtype}, rank {other} {ask.dtype}"
+        for receiver, size in enumerate(ask.sends):
+            expected = asks[receiver].receives[sender]
+            if size != expected:
+                src, dst = key.group[sender], key.group[receiver]
+                return (
+                    f"rank {src} sends {size} bytes to rank {dst}, which expects {expected}; "
+                    "compare their split sizes"
+                )
+    return ""
+
+
+def flow_offsets(exchange: Exchange, flows: Iterable[PacedFlow]) -> list[int]:
+    """Return where each flow's bytes begin among those of its pair of servers.
+
+    Args:
+        exchange: What the flows carry.
+        flows: The flows of one launch.
+
+    Raises:
+        AgentError: if flows without explicit offsets don't add up to the bytes of a pair, or a flow
+            ends beyond them.
+    """
+    ends: dict[tuple[str, str], int] = {}
+    explicit: set[tuple[str, str]] = set()
+    offsets = []
+    for flow in flows:
+        pair = flow.src, flow.dst
+        offset = ends.get(pair, 0) if flow.offset < 0 else flow.offset
+        if flow.offset >= 0:
+            explicit.add(pair)
+        offsets.append(offset)
+        ends[pair] = offset + flow.bytes
+        if ends[pair] > exchange.owed.get(pair, 0):
+            raise AgentError(_wrong_sum(exchange, pair, ends[pair]))
+    for pair, end in ends.items():
+        if pair not in explicit and end != exchange.owed.get(pair, 0):
+            raise AgentError(_wrong_sum(exchange, pair, end))
+    return offsets
+
+
+def _wrong_sum(exchange: Exchange, pair: tuple[str, str], planned: int) -> str:
+    owed = exchange.owed.get(pair, 0)
+    return (
+        f"{exchange_key(exchange)}: {pair[0]} owes {pair[1]} {owed} bytes, and the flows carry {planned}; "
+        "plan exactly the bytes of each pair"
+    )

@@ -1,0 +1,202 @@
+"""The link of a rank to the agent of its server: shared memory, requests and their replies.
+
+`moefabric.agents.engine.rank_port` describes the packets.
+"""
+
+import fcntl
+import json
+import mmap
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+LONGEST_PACKET: Final = 1 << 20
+SMALLEST_MEMORY: Final = 1 << 16
+
+Ended = Callable[[str], None]
+"""Is called when an exchange has ended, with the error or an empty text."""
+
+
+class SharedMemory:
+    """Memory that a rank shares with its agent.
+
+    Args:
+        number: Its number on the link.
+        size: Its size in bytes.
+
+    Attributes:
+        fd: Descriptor of the memory, until `handed_over`.
+        bytes: The memory.
+    """
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number, self.size = number, size
+        self.fd = os.memfd_create("moefabric-exchange", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, size)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        self.bytes = mmap.mmap(self.fd, size)
+
+    def handed_over(self) -> None:
+        """Close the descriptor, which the agent has mapped."""
+        os.close(self.fd)
+
+
+@dataclass(frozen=True)
+class ExchangeRequest:
+    """An exchange that a rank asks for.
+
+    Attributes:
+        name: Name of the process group.
+        group: Global ranks of the group, in its order.
+        number: Counts the exchanges of the group.
+        sends: Bytes for each member.
+        receives: Bytes from each member.
+        dtype: Type of the elements.
+        tokens: How many tokens the gate counted for each expert; None if unknown.
+    """
+
+    name: str
+    group: Sequence[int]
+    number: int
+    sends: Sequence[int]
+    receives: Sequence[int]
+    dtype: str
+    tokens: Sequence[int] | None = None
+
+
+class AgentLink:
+    """A rank's connection to its agent. A thread of its own calls back when exchanges end.
+
+    Args:
+        path: The agent's socket of ranks.
+        rank: The global rank.
+
+    Raises:
+        OSError: if nobody listens there.
+    """
+
+    def __init__(self, path: str, rank: int) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._socket.connect(path)
+        except OSError:
+            self._socket.close()
+            raise
+        self._lock = threading.Lock()
+        self._pending: dict[int, Ended] = {}
+        self._free: list[SharedMemory] = []
+        self._last = 0
+        self._gone = ""
+        self._send({"op": "join", "rank": rank})
+        self._reader = threading.Thread(target=self._read, name="moefabric", daemon=True)
+        self._reader.start()
+
+    def memory(self, size: int) -> SharedMemory:
+        """Return shared memory of at least this size; `give_back` makes it free again."""
+        with self._lock:
+            fitting = [memory for memory in self._free if size <= memory.size <= 4 * size]
+            if fitting:
+                memory = min(fitting, key=lambda memory: memory.size)
+                self._free.remove(memory)
+                return memory
+            self._last += 1
+            number = self._last
+        memory = SharedMemory(number, max(SMALLEST_MEMORY, 1 << max(0, size - 1).bit_length()))
+        self._send({"op": "memory", "memory": memory.number}, [memory.fd])
+        memory.handed_over()
+        return memory
+
+    def give_back(self, memory: SharedMemory) -> None:
+        """Keep memory for the next exchange."""
+        with self._lock:
+            self._free.append(memory)
+
+    def drop(self, memory: SharedMemory) -> None:
+        """Give memory up that a failed exchange may still write to."""
+        self._send({"op": "forget", "memory": memory.number})
+
+    def ask(
+        self, request: ExchangeRequest, memory: SharedMemory, boundary: int, ended: Ended
+    ) -> int:
+        """Ask for an exchange; return its number on this link.
+
+        Args:
+            request: The exchange.
+            memory: Memory with the bytes to send, and room for those to receive.
+            boundary: Where the room begins.
+            ended: Is called at the end, by another thread.
+        """
+        with self._lock:
+            self._last += 1
+            number = self._last
+            self._pending[number] = ended
+        self._send({
+            "op": "exchange", "id": number, "name": request.name, "group": list(request.group),
+            "number": request.number, "sends": list(request.sends),
+            "receives": list(request.receives), "dtype": request.dtype,
+            "tokens": None if request.tokens is None else list(request.tokens),
+            "input": [memory.number, 0, sum(request.sends)],
+            "output": [memory.number, boundary, boundary + sum(request.receives)],
+        })  # fmt: skip
+        if self._gone:
+            self._end(number, self._gone)
+        return number
+
+    def overdue(self, number: int, seconds: float) -> None:
+        """Tell the agent that an exchange takes longer than the rank waits."""
+        self._send({"op": "overdue", "id": number, "seconds": seconds})
+
+    def give_up(self, number: int, error: str) -> None:
+        """End an exchange here, with an error, unless it has ended."""
+        self._end(number, error)
+
+    def close(self) -> None:
+        """Leave, and close the connection."""
+        self._send({"op": "leave"})
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if threading.current_thread() is not self._reader:
+            self._reader.join()
+        self._socket.close()
+
+    def _send(self, packet: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        """Send a packet; the reader reports an agent that is gone."""
+        data = json.dumps(packet).encode()
+        with suppress(OSError):
+            if descriptors:
+                socket.send_fds(self._socket, [data], list(descriptors))
+            else:
+                self._socket.send(data)
+
+    def _read(self) -> None:
+        while True:
+            try:
+                packet = self._socket.recv(LONGEST_PACKET)
+            except OSError:
+                packet = b""
+            if not packet:
+                break
+            reply = json.loads(packet)
+            if reply["id"] is None:
+                self._fail(f"the agent refused a request: {reply['error']}")
+            else:
+                self._end(reply["id"], reply["error"])
+        self._fail("the agent of this server has ended")
+
+    def _end(self, number: int, error: str) -> None:
+        with self._lock:
+            ended = self._pending.pop(number, None)
+        if ended is not None:
+            ended(error)
+
+    def _fail(self, why: str) -> None:
+        """End all exchanges, and those that are asked for from now on."""
+        self._gone = self._gone or why
+        with self._lock:
+            numbers = list(self._pending)
+        for number in numbers:
+            self._end(number, self._gone)
