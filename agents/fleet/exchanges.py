@@ -226,6 +226,6 @@ def flow_offsets(exchange: Exchange, flows: Iterable[PacedFlow]) -> list[int]:
 def _wrong_sum(exchange: Exchange, pair: tuple[str, str], planned: int) -> str:
     owed = exchange.owed.get(pair, 0)
     return (
-        f"{exchange_key(exchange)}: {pair[0]} owes {pair[1]} {owed} bytes, and the flows carry {planned}; "
-        "plan exactly the bytes of each pair"
+        f"{exchange_key(exchange)}: {pair[0]} owes {pair[1]} {owed} bytes, and the flows "
+        f"carry {planned}; plan exactly the bytes of each pair"
     )

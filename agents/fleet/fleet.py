@@ -9,7 +9,12 @@ from typing import Any, Final, Self
 
 from moefabric.agents.engine.clock import clock_identity
 from moefabric.agents.fleet.channel import Channel, Message, request_all
-from moefabric.agents.fleet.exchanges import ExchangeBook, FailedExchange, exchange_key, flow_offsets
+from moefabric.agents.fleet.exchanges import (
+    ExchangeBook,
+    FailedExchange,
+    exchange_key,
+    flow_offsets,
+)
 from moefabric.agents.fleet.inflight import InflightCollective, InflightCollectives
 from moefabric.agents.fleet.liveness import LivenessMonitor
 from moefabric.agents.fleet.lost_agents import LostAgents, abandon
@@ -244,7 +249,10 @@ class Fleet:
                 times["start_ns"] = self.their_time(name, start_ns)
             fields: Message = {"collective": collective, **times, **sends_and_receives}
             if exchange is not None:
-                fields["exchange"] = {**exchange_key(exchange)._asdict(), "servers": exchange.servers}
+                fields["exchange"] = {
+                    **exchange_key(exchange)._asdict(),
+                    "servers": exchange.servers,
+                }
             requests[self.channel(name)] = "collective", fields
         return requests
 
