@@ -77,6 +77,7 @@ class Agent:
             "clock": clock_identity(),
             "dead": sorted(self.dead_ranks),
             "ranks": self.rank_port.path,
+            "address": ssh_address(),
         }
 
     def clock(self, _control: ControlChannel, _request: Fields) -> dict[str, Any]:
@@ -180,6 +181,12 @@ class Agent:
         self.close(control, request)
         self.loop.stop()
         return {}
+
+
+def ssh_address() -> str:
+    """Return the address of this host that its SSH client has connected to; empty without one."""
+    words = os.environ.get("SSH_CONNECTION", "").split()  # client, port, server, port
+    return words[2] if len(words) == 4 else ""
 
 
 OPERATIONS: dict[str, Callable[[Agent, ControlChannel, Fields], dict[str, Any] | None]] = {

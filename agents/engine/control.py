@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
 from collections.abc import Callable
 from typing import Any
 
+from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.loop import BROKEN, IN, OUT, CallbackOwner, Loop
 
 LONGEST_LINE = 64 * 1024 * 1024
@@ -36,6 +38,7 @@ class ControlChannel(CallbackOwner):
         self.on_line, self.on_end = on_line, on_end
         self.inbox, self.outbox = bytearray(), bytearray()
         self.open = True
+        self.heard_ns = NOW()
         for fd in (reads, writes):
             fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_NONBLOCK)
         loop.watch(reads, IN, self.ready)
@@ -50,6 +53,7 @@ class ControlChannel(CallbackOwner):
                 if not data:
                     self._close()
                 self.inbox += data
+                self.heard_ns = NOW()
         except BlockingIOError:
             return
         except OSError:
@@ -61,6 +65,23 @@ class ControlChannel(CallbackOwner):
         for line in lines:
             if line.strip():
                 self.on_line(self, bytes(line))
+
+    def end_in_silence(self, silence_ns: int) -> None:
+        """End the channel once nothing has arrived for a time: the other side is gone.
+
+        A cut cable leaves the connection open at this end. What has arrived but wasn't read, while
+        the agent was busy or stopped, counts.
+        """
+        if not self.open:
+            return
+        if NOW() - self.heard_ns < silence_ns:
+            due_ns = self.heard_ns + silence_ns
+        elif select.select([self.reads], [], [], 0)[0]:
+            due_ns = NOW() + silence_ns
+        else:
+            self._close()
+            return
+        self.loop.call_at(due_ns, lambda: self.end_in_silence(silence_ns))
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one line."""

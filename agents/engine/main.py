@@ -60,6 +60,12 @@ def main(arguments: list[str] | None = None) -> int:
     source.add_argument("--control", metavar="PATH", help="take commands at this unix socket")
     source.add_argument("--stdio", action="store_true", help="take commands from stdin")
     parser.add_argument("--ranks", metavar="PATH", help="serve ranks at this unix socket")
+    parser.add_argument(
+        "--silence",
+        type=float,
+        metavar="SECONDS",
+        help="with --stdio: end after this time without a line, even an empty one",
+    )
     options = parser.parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
@@ -77,7 +83,9 @@ def main(arguments: list[str] | None = None) -> int:
             agent.rank_port.listen(options.ranks)
         if options.stdio:
             # The agent ends with its channel, so that nothing stays behind on a host.
-            ControlChannel(agent.loop, 0, 1, agent.handle_line, agent.loop.stop)
+            channel = ControlChannel(agent.loop, 0, 1, agent.handle_line, agent.loop.stop)
+            if options.silence is not None:
+                channel.end_in_silence(int(options.silence * 1e9))
         else:
             sock = open_control_socket(agent, options.control)
         agent.loop.run()

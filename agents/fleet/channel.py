@@ -21,7 +21,7 @@ EXCHANGE_EVENTS: Final = ("exchange", "overdue", "rank_lost", "rank_left")
 
 
 class Stream(Protocol):
-    """A byte stream: a connected socket or a paramiko channel.
+    """A byte stream: a connected socket or an SSH session.
 
     `recv` returns b"" at the end and raises TimeoutError where nothing has arrived.
     """
@@ -84,7 +84,7 @@ class Channel:
             self.stream.settimeout(10.0)
             self.stream.sendall(json.dumps(request).encode() + b"\n")
         except OSError as error:
-            self._end(f"its control channel broke: {error.strerror or error}")
+            self._end_by(f"its control channel broke: {error.strerror or error}")
         check_open([self])
         return self._last_number
 
@@ -96,10 +96,10 @@ class Channel:
         except (BlockingIOError, TimeoutError):
             return
         except OSError as error:
-            self._end(f"its control channel broke: {error.strerror or error}")
+            self._end_by(f"its control channel broke: {error.strerror or error}")
             return
         if not data:
-            self._end(self._end_reason() if self._end_reason else "its control channel closed")
+            self._end_by("its control channel closed")
             return
         *lines, self._inbox = (self._inbox + data).split(b"\n")
         for line in lines:
@@ -133,6 +133,10 @@ class Channel:
             self._forgotten.discard(message["id"])
         elif event is None:
             self.replies[message.get("id")] = message
+
+    def _end_by(self, symptom: str) -> None:
+        """End the channel for the reason that its stream knows, or else for the symptom."""
+        self._end(self.gone or (self._end_reason() if self._end_reason else symptom))
 
     def _end(self, why: str) -> None:
         self.gone = self.gone or why

@@ -1,24 +1,30 @@
-"""Agents on real servers, started over SSH on hosts that need no more than Python."""
+"""Agents on real servers, started by OpenSSH's client on hosts that need no more than Python."""
 
 import shlex
-import socket
-from collections.abc import Callable
-from contextlib import suppress
+import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Never
+from typing import Final
 
-import paramiko
-
-from moefabric.agents.fleet.channel import Channel
+from moefabric.agents.fleet.channel import Channel, wait
 from moefabric.agents.remote.bundle import bundle
-from moefabric.core.errors import AgentError
+from moefabric.agents.remote.session import Session
+from moefabric.agents.remote.ssh_errors import Destination, failure
+from moefabric.core.errors import AgentError, ServerLossError
 
-GLOBAL_KNOWN_HOSTS: Final = "/etc/ssh/ssh_known_hosts"
+DEPLOY_S: Final = 20.0
+"""Timeout for all hosts together to log in, receive the agent and start it."""
+KEEPALIVE_S: Final = 2
+KEEPALIVES: Final = 3
+"""ssh gives a connection up when so many keepalives, one every `KEEPALIVE_S`, have no answer."""
+SILENCE_S: Final = 45.0
+"""What runs on a host ends itself when it has heard nothing from here for this time."""
 
-# The agent is sent over the SSH session that becomes its control channel, and stays in memory. So
-# nothing has to be removed afterwards, and the host needs neither SFTP nor a writable folder. The
-# command has no line breaks outside quotes and no "!", because the login shell is unknown.
+# What runs on a host is sent over the SSH session that becomes its control channel, and stays in
+# memory. So nothing has to be removed afterwards, and the host needs neither SFTP nor a writable
+# folder. The command has no line breaks outside quotes and no "!", because the login shell is
+# unknown.
 _RECEIVE: Final = """
 import os, sys
 if sys.version_info < (3, 8):
@@ -31,182 +37,162 @@ from moefabric.agents.engine.main import main
 sys.exit(main())
 """
 _BOOT: Final = f"exec({_RECEIVE!r})"
-
-
-def dial_tcp(hostname: str, port: int, deadline_s: float) -> socket.socket:
-    """Open a TCP connection from this process; raise OSError if that fails or takes too long."""
-    return socket.create_connection((hostname, port), deadline_s)
+# What the user's configuration may not change: nobody can answer questions, unknown host keys are
+# refused, a lost connection is noticed, and the session is this process's alone.
+_OPTIONS: Final = (
+    "BatchMode=yes",
+    "StrictHostKeyChecking=yes",
+    "UpdateHostKeys=no",
+    f"ServerAliveInterval={KEEPALIVE_S}",
+    f"ServerAliveCountMax={KEEPALIVES}",
+    f"ConnectTimeout={DEPLOY_S:.0f}",
+    "ControlMaster=no",
+    "ControlPath=none",
+)
+_SESSION_OPTIONS: Final = (
+    "ClearAllForwardings=yes",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "PermitLocalCommand=no",
+    "RemoteCommand=none",
+    "RequestTTY=no",
+    "LogLevel=INFO",
+)
 
 
 @dataclass(frozen=True)
 class SshHost:
-    """A host to start agents on.
+    """A host that OpenSSH's client reaches. Its configuration applies to whatever isn't given.
 
     Attributes:
-        host: Argument of `ssh`: an alias in the SSH configuration, or `user@name`.
-        config: The SSH configuration file.
+        host: Argument of `ssh`: an alias in the SSH configuration, a name, or `user@name`.
+        port: Port of the SSH server.
+        user: User to log in as.
+        identity_file: Private key, besides those of ssh-agent.
+        jump: Hosts to go through, in order, each written as `host`, `user@host` or
+            `user@host:port`.
         python: Name or path of Python on the host.
-        dial: Opens the TCP connection.
+        config: SSH configuration file instead of the user's.
+        through: Command that runs ssh, such as `ip netns exec NAME`.
+        silence_s: Seconds without a sign of life after which what runs there ends itself.
     """
 
     host: str
-    config: Path = Path("~/.ssh/config")
+    port: int | None = None
+    user: str | None = None
+    identity_file: Path | None = None
+    jump: tuple[str, ...] = ()
     python: str = "python3"
-    dial: Callable[[str, int, float], socket.socket] = dial_tcp
+    config: Path | None = None
+    through: tuple[str, ...] = ()
+    silence_s: float = SILENCE_S
 
-    def agent(self, name: str, deadline_s: float = 20.0) -> Channel:
-        """Start a server's agent on the host.
+    def argv(self, command: str) -> list[str]:
+        """Return the argv that runs a command of the login shell there."""
+        options = _option_words(_SESSION_OPTIONS)
+        return [*self.through, *self._ssh(self.jump), *options, *self._destination(), "--", command]
 
-        Args:
-            name: The server.
-            deadline_s: How long each step may take.
+    def start(self, words: list[str], source: bytes) -> Session:
+        """Send a program there and run it: `words` are its arguments, `source` is its file."""
+        command = shlex.join([self.python, "-c", _BOOT, str(len(source)), *words])
+        return Session(self.argv(command), source, heartbeat_s=self.silence_s / 4)
 
-        Returns:
-            The agent's control channel; the agent ends with it.
+    def failure(self, session: Session) -> str:
+        """Return why a session ended, with the remedy, in one line."""
+        status, output = session.outcome()
+        return failure(self.target(), self.python, status, output)
 
-        Raises:
-            AgentError: if the host is unreachable, its key is unknown or has changed, it accepts
-                none of our keys, or Python is missing; one line with the remedy.
-        """
-        client = self._connect(deadline_s)
-        try:
-            transport = client.get_transport()
-            assert transport is not None
-            transport.set_keepalive(15)
-            session = transport.open_session(timeout=deadline_s)
-            source = bundle()
-            argv = [self.python, "-c", _BOOT, str(len(source)), "--name", name, "--stdio"]
-            session.exec_command(shlex.join(argv))
-            session.settimeout(deadline_s)
-            with suppress(OSError):  # without Python the session ends, and its status says why
-                session.sendall(source)
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            client.close()
-            raise AgentError(f"host {self.host}: the SSH session ended: {error}") from error
-        return Channel(name, _SessionStream(client, session), lambda: self._end_reason(session))
-
-    def _connect(self, deadline_s: float) -> paramiko.SSHClient:
-        options = self._options()
-        hostname, port = str(options["hostname"]), int(options.get("port", 22))
-        where = f"host {self.host} ({hostname} port {port})"
-        if {options.get("proxyjump", "none"), options.get("proxycommand", "none")} != {"none"}:
-            raise AgentError(
-                f"{where}: its SSH configuration names a jump host, which is not supported; "
-                "give a direct address"
-            )
-        client = paramiko.SSHClient()
-        user = str(options["user"]) if "user" in options else None
-        try:
-            for file in _known_hosts(options):
-                client.load_system_host_keys(str(file))
-            client.set_missing_host_key_policy(_RefuseUnknown(where, hostname, port, self.host))
-            client.connect(
-                hostname,
-                port,
-                user,
-                sock=self.dial(hostname, port, deadline_s),
-                timeout=deadline_s,
-                banner_timeout=deadline_s,
-                auth_timeout=deadline_s,
-                key_filename=_identities(options),  # type: ignore[arg-type] # paramiko takes lists
-                allow_agent=options.get("identitiesonly", "no") != "yes",
-                look_for_keys="identityfile" not in options,
-            )
-        except AgentError:
-            client.close()
-            raise
-        except (paramiko.SSHException, OSError, EOFError, ValueError) as error:
-            client.close()
-            raise AgentError(f"{where}: {_explain(error, hostname, port, user)}") from error
-        return client
-
-    def _options(self) -> dict[str, Any]:
-        """Return the options of the SSH configuration for this host."""
-        user, _, alias = self.host.rpartition("@")
-        path = self.config.expanduser()
-        try:
-            config = paramiko.SSHConfig()
-            if path.exists():
-                config = paramiko.SSHConfig.from_path(str(path))
-            options: dict[str, Any] = dict(config.lookup(alias))
-        except (paramiko.SSHException, OSError) as error:
-            raise AgentError(f"host {self.host}: {path}: {error}") from error
-        return options | ({"user": user} if user else {})
-
-    def _end_reason(self, session: paramiko.Channel) -> str:
-        """Return why a session ended, by its error output and exit status."""
-        session.settimeout(2.0)
-        output = ""
-        with suppress(OSError):
-            while data := session.recv_stderr(1 << 16):
-                output += data.decode(errors="replace")
-        session.status_event.wait(2.0)  # the status may follow the end of the output
-        status = session.exit_status
-        last_line = output.strip().rpartition("\n")[2]
-        if status == 127:
-            problem = f"there is no {self.python} on {self.host} ({last_line})"
-            return f"{problem}; install it there: apt install python3"
-        reason = last_line or "no output"
-        return f"the agent on {self.host} ended with status {status}: {reason}"
-
-
-class _SessionStream:
-    """A paramiko session as a `Stream`; closing it also closes the SSH client."""
-
-    def __init__(self, client: paramiko.SSHClient, session: paramiko.Channel) -> None:
-        self.client, self.session = client, session
-        self.fileno, self.recv = session.fileno, session.recv
-        self.sendall, self.settimeout = session.sendall, session.settimeout
-
-    def close(self) -> None:
-        self.session.close()
-        self.client.close()
-
-
-class _RefuseUnknown(paramiko.MissingHostKeyPolicy):
-    """Refuses unknown host keys, because no user is present to compare the fingerprint."""
-
-    def __init__(self, where: str, hostname: str, port: int, host: str) -> None:
-        self.where, self.hostname, self.port, self.host = where, hostname, port, host
-
-    def missing_host_key(
-        self, _client: paramiko.SSHClient, _hostname: str, key: paramiko.PKey
-    ) -> Never:
-        scan = f"ssh-keyscan -p {self.port} {self.hostname} >> ~/.ssh/known_hosts"
-        raise AgentError(
-            f"{self.where}: its host key is unknown ({key.get_name()} {key.fingerprint}); "
-            f"if it is the right one, log in once with `ssh {self.host}`, or `{scan}`"
+    def target(self) -> Destination:
+        """Return user, address and port as the SSH configuration completes them."""
+        asked = subprocess.run(
+            [*self._ssh(()), "-G", *self._destination()],
+            capture_output=True, text=True, check=False, timeout=DEPLOY_S,
+        )  # fmt: skip
+        pairs = (line.split(" ", 1) for line in asked.stdout.splitlines() if " " in line)
+        options = {key: value for key, value in pairs if key in {"user", "hostname", "port"}}
+        return Destination(
+            self.host,
+            options.get("hostname", self.host.rpartition("@")[2]),
+            int(options.get("port", self.port or 22)),
+            options.get("user", self.user or ""),
         )
 
+    def _destination(self) -> list[str]:
+        port = ["-p", str(self.port)] if self.port else []
+        return [*port, *(["-l", self.user] if self.user else []), self.host]
 
-def _known_hosts(options: dict[str, Any]) -> list[Path]:
-    user_files = options.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")
-    global_files = options.get("globalknownhostsfile", GLOBAL_KNOWN_HOSTS)
-    files = (Path(file).expanduser() for file in f"{user_files} {global_files}".split())
-    return [file for file in files if file.exists()]
+    def _ssh(self, jump: tuple[str, ...]) -> list[str]:
+        """Return ssh with the options of every connection, the way through jump hosts included.
+
+        `ssh -J` would give the jump hosts neither our options nor our key.
+        """
+        words = ["ssh", *(["-F", str(self.config)] if self.config else [])]
+        words += _option_words(_OPTIONS)
+        if self.identity_file is not None:
+            identity = str(self.identity_file.expanduser())
+            words += ["-i", identity, *_option_words(["IdentitiesOnly=yes"])]
+        if jump:
+            *before, last = jump
+            hop = map(_quoted, [*self._ssh(tuple(before)), f"ssh://{last}"])
+            words += _option_words([f"ProxyCommand={' '.join(hop)} -W '[%h]:%p'"])
+        return words
 
 
-def _identities(options: dict[str, Any]) -> list[str] | None:
-    """Return the configured key files that exist; None, for the default ones, if none exists."""
-    files = [Path(file).expanduser() for file in options.get("identityfile", [])]
-    return [str(file) for file in files if file.exists()] or None
+def _option_words(options: list[str] | tuple[str, ...]) -> list[str]:
+    return [word for option in options for word in ("-o", option)]
 
 
-def _explain(error: Exception, hostname: str, port: int, user: str | None) -> str:
-    """Return why a connection failed, with the remedy."""
-    name = hostname if port == 22 else f"[{hostname}]:{port}"
-    match error:
-        case paramiko.BadHostKeyException():
-            return (
-                f"its host key has changed: {error.key.get_name()} {error.key.fingerprint} is not "
-                "the known one; the connection may be intercepted. If the change is right, "
-                f"`ssh-keygen -R '{name}'` and log in once with ssh"
+def _quoted(word: str) -> str:
+    """Return a word for a ProxyCommand: quoted for the shell, without tokens of ssh."""
+    return shlex.quote(word.replace("%", "%%"))
+
+
+def agents_on(hosts: Mapping[str, SshHost], deadline_s: float = DEPLOY_S) -> list[Channel]:
+    """Start the agents of servers on their hosts, all at the same time.
+
+    Args:
+        hosts: The host of each server.
+        deadline_s: How long all of it may take.
+
+    Returns:
+        The agents' control channels, in the order of `hosts`; an agent ends with its channel.
+
+    Raises:
+        AgentError: If hosts are unreachable, their keys are unknown or have changed, they accept
+            none of our keys, or Python is missing; a line with the remedy for each of them.
+    """
+    source, channels = bundle(), list[Channel]()
+    try:
+        for server, host in hosts.items():
+            words = ["--name", server, "--stdio", "--silence", f"{host.silence_s:g}"]
+            session = host.start(words, source)
+            channels.append(
+                Channel(server, session, lambda host=host, s=session: host.failure(s))  # type: ignore[misc]
             )
-        case paramiko.PasswordRequiredException():
-            return "the private key has a passphrase; give it to an agent with `ssh-add` first"
-        case paramiko.AuthenticationException():
-            whom = user or "of this name"
-            return f"no key of ours is accepted for user {whom}; send one with `ssh-copy-id`"
-        case paramiko.ssh_exception.NoValidConnectionsError() | OSError():
-            return f"no connection: {error.strerror or error}; is its SSH server up?"
-    return str(error)
+        _await_agents(hosts, channels, deadline_s)
+    except BaseException:
+        for channel in channels:
+            channel.close()
+        raise
+    return channels
+
+
+def _await_agents(hosts: Mapping[str, SshHost], channels: list[Channel], deadline_s: float) -> None:
+    """Wait until all agents answer; raise AgentError with all hosts that failed."""
+    asked: dict[Channel, int] = {}
+    for channel in channels:
+        try:
+            asked[channel] = channel.post("clock")
+        except ServerLossError:  # its session has ended, for the reason in `gone`
+            continue
+    silent = wait(asked, lambda channel: asked[channel] in channel.replies, deadline_s)
+    for channel, number in asked.items():
+        channel.forget(number)
+    faults = {channel.name: channel.gone for channel in channels if channel.gone}
+    for channel in silent:
+        where = hosts[channel.name].target().place
+        faults[channel.name] = (
+            f"{where}: no agent answers after {deadline_s:g} s; is it overloaded?"
+        )
+    if faults:
+        raise AgentError("\n".join(faults[server] for server in hosts if server in faults))

@@ -48,12 +48,20 @@ class Experiment:
         self.spec, self.folder = experiment_of(keys), Path()
 
     @classmethod
-    def load(cls, path: str | Path, settings: Sequence[str] = (), **changes: Any) -> Self:
+    def load(
+        cls,
+        path: str | Path,
+        settings: Sequence[str] = (),
+        *,
+        hosts_file: str | Path | None = None,
+        **changes: Any,
+    ) -> Self:
         """Return the experiment that a file describes.
 
         Args:
             path: The YAML file.
             settings: Changes as text, such as `training.iterations=1`.
+            hosts_file: A file of real servers, on which all fabrics run.
             **changes: Keys with other values than in the file. A mapping changes the keys that it
                 names: `training={"iterations": 1}`. `**{"fabrics[0].policy": "joint"}` changes one
                 place.
@@ -61,7 +69,8 @@ class Experiment:
         Raises:
             SpecError: With all faults of the file and the changes.
         """
-        return cls.of(load_experiment(Path(path), settings, changes), Path(path).parent)
+        hosts = Path(hosts_file) if hosts_file is not None else None
+        return cls.of(load_experiment(Path(path), settings, changes, hosts), Path(path).parent)
 
     @classmethod
     def of(cls, spec: ExperimentSpec, folder: str | Path = ".") -> Self:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     show_default=False,
     help="Processes that something else starts: ocs, controller, or ocs,controller.",
 )
+@click.option("--hosts", type=FILE, help="Run on the real servers that this file lists.")
 @click.option("--flows", is_flag=True, help="Keep the record of every flow in the JSON.")
 @settings_option
 def run(
@@ -43,6 +44,7 @@ def run(
     json_file: Path | None,
     report: Path | None,
     external: str,
+    hosts: Path | None,
     flows: bool,
     settings: tuple[str, ...],
 ) -> None:
@@ -53,7 +55,7 @@ def run(
     """
     from moefabric.api.experiment import Experiment
 
-    loaded = Experiment.load(experiment, settings)
+    loaded = Experiment.load(experiment, settings, hosts_file=hosts)
     external_processes = _external_processes(external)
     check_writable(json_file, report)
     with progress_reporter(loaded.operations) as reporter:

@@ -12,6 +12,7 @@ from pydantic_core import core_schema
 SCHEMAS: Final = {
     "experiment": ("moefabric.config.experiment", "ExperimentSpec"),
     "fabric": ("moefabric.config.fabric", "FabricSpec"),
+    "hosts": ("moefabric.config.hosts", "HostsSpec"),
     "model": ("moefabric.config.model", "ModelSpec"),
     "ocs-profile": ("moefabric.config.ocs_profile", "ProfileSpec"),
     "run": ("moefabric.runner.result_model", "RunResult"),
@@ -40,8 +41,8 @@ class _SchemaGenerator(GenerateJsonSchema):
 def schema(kind: str) -> None:
     """Print the JSON Schema of KIND.
 
-    `experiment`, `fabric`, `model` and `ocs-profile` are YAML files that users write, `run` is the
-    JSON that `run --json` writes.
+    `experiment`, `fabric`, `hosts`, `model` and `ocs-profile` are YAML files that users write,
+    `run` is the JSON that `run --json` writes.
     """
     click.echo(schema_text(kind))
 

@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, Tag
 from moefabric.config.fabric import EpsSpec, NicsSpec, ScaleSpec, WiringSpec
 from moefabric.config.failure_schedule import FailureSpec
 from moefabric.config.gating import GatingSpec
+from moefabric.config.hosts import HostList
 from moefabric.config.model import ModelSpec
 from moefabric.config.plugins import PAYLOAD_TRANSFORMS, load_plugin, transport_named
 from moefabric.config.policies import patch_panel_policies, policy_named
@@ -20,7 +21,6 @@ from moefabric.config.section import (
     Name,
     Rate,
     Section,
-    Text,
     UnknownError,
     collect_faults,
     quantity_field,
@@ -117,17 +117,6 @@ class TrainingSpec(Section):
         return Training(*sizes, *speeds, self.recomputation, payloads)
 
 
-class HostSpec(Section):
-    """A real server."""
-
-    ssh: Text
-    """Name of the server in ~/.ssh/config, or its address."""
-    address: str
-    """Address that the server's traffic uses."""
-    python: str = "python3"
-    """Python interpreter on the server."""
-
-
 class FabricChoice(NicsSpec):
     """A fabric to compare: its NICs, and the policy that plans its circuits."""
 
@@ -207,8 +196,9 @@ class ExperimentSpec(Document):
     """Wiring that all fabrics share."""
     fabrics: list[FabricChoice] = Field(min_length=1)
     """Fabrics to compare."""
-    hosts: list[HostSpec] = Field(default_factory=list)
-    """Real servers, in the order of the wiring's servers."""
+    hosts: HostList = Field(default_factory=list)
+    """Real servers, in the order of the wiring's servers, or a file with `hosts:`; further ones
+    stay unused."""
     scale: ScaleChoice = "auto"
     """Scale of the emulation. `auto` chooses one that this machine can carry."""
     transport: TransportReference = "paced"
@@ -349,9 +339,8 @@ class ExperimentSpec(Document):
             yield f"{place}.hosts", "no real servers are given: fill `hosts:`"
 
     def _host_faults(self) -> Iterator[Fault]:
-        if self.hosts and len(self.hosts) != (
-            servers := self.wiring.server_count + self.wiring.backups
-        ):
+        servers = self.wiring.server_count + self.wiring.backups
+        if self.hosts and len(self.hosts) < servers:
             yield "hosts", f"{servers} servers are wired, {len(self.hosts)} hosts given"
 
     def _scale_faults(self) -> Iterator[Fault]:

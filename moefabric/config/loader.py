@@ -39,7 +39,10 @@ def load_fabric(
 
 
 def load_experiment(
-    path: Path, settings: Sequence[str] = (), changes: Mapping[str, Any] | None = None
+    path: Path,
+    settings: Sequence[str] = (),
+    changes: Mapping[str, Any] | None = None,
+    hosts: Path | None = None,
 ) -> "ExperimentSpec":
     """Return the experiment that a file describes.
 
@@ -47,11 +50,13 @@ def load_experiment(
         path: the YAML file.
         settings: changes such as `training.iterations=1`.
         changes: changes as values of Python (`moefabric.config.input_file.change_keys`).
+        hosts: a file of real servers, on which all fabrics run.
 
     Raises:
         SpecError: with all faults of the file.
     """
     from moefabric.config.experiment import ExperimentSpec
+    from moefabric.config.hosts import resolve_hosts
     from moefabric.config.model import resolve_config
 
     document = read_yaml(path, settings)
@@ -63,6 +68,14 @@ def load_experiment(
         document["model"] = resolve_config(document["model"], path.parent)
     if isinstance(wiring := document.get("wiring"), dict):
         resolve_volumes(wiring.get("servers"), path.parent)
+    if hosts is not None:
+        document["hosts"] = str(hosts.absolute())
+        fabrics = document.get("fabrics")
+        for fabric in fabrics if isinstance(fabrics, list) else []:
+            if isinstance(fabric, dict):
+                fabric["hosts"] = True
+    if "hosts" in document:
+        document["hosts"] = resolve_hosts(document["hosts"], path.parent)
     return validate(ExperimentSpec, document, path)
 
 
@@ -84,5 +97,9 @@ def experiment_of(document: Mapping[str, Any]) -> "ExperimentSpec":
         SpecError: with all faults of the values.
     """
     from moefabric.config.experiment import ExperimentSpec
+    from moefabric.config.hosts import resolve_hosts
 
-    return validate(ExperimentSpec, document_value(document))
+    values = document_value(document)
+    if "hosts" in values:
+        values["hosts"] = resolve_hosts(values["hosts"], Path())
+    return validate(ExperimentSpec, values)

@@ -2,13 +2,28 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from moefabric.agents.fleet.fleet import Fleet
-from moefabric.agents.remote.ssh import SshHost
+from moefabric.agents.remote.ssh import SshHost, agents_on
 from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.hosts import HostSpec
 from moefabric.config.plugins import transport_named
 from moefabric.core.topology import Fabric
 from moefabric.runner.testbed import data_paths, liveness_monitor
+
+
+def ssh_host(host: HostSpec) -> SshHost:
+    """Return a host that SSH reaches."""
+    return SshHost(
+        host.ssh,
+        host.port,
+        host.user,
+        Path(host.identity_file) if host.identity_file else None,
+        tuple(host.jump),
+        host.python,
+        Path(host.ssh_config) if host.ssh_config else None,
+    )
 
 
 @contextmanager
@@ -20,15 +35,13 @@ def host_fleet(
     Raises:
         AgentError: A host can't be reached or refuses; the message names it.
     """
-    hosts = dict(zip(fabric.servers, spec.hosts, strict=True))
+    hosts = dict(zip(fabric.servers, spec.hosts, strict=False))  # further hosts stay unused
     with ExitStack() as cleanup:
-        channels = []
-        for server, host in hosts.items():
-            channel = SshHost(host.ssh, python=host.python).agent(server)
-            cleanup.callback(channel.close)
-            channels.append(channel)
+        channels = agents_on({server: ssh_host(host) for server, host in hosts.items()})
         fleet = cleanup.enter_context(Fleet(channels, liveness=liveness_monitor(fabric)))
-        addresses = {server: host.address for server, host in hosts.items()}
+        addresses = {
+            server: host.address or fleet.facts[server]["address"] for server, host in hosts.items()
+        }
         transport = transport_named(spec.transport)
         fleet.connect(
             data_paths(fabric, pairs_between_regions, addresses),

@@ -1,30 +1,22 @@
 """Agents on hosts reached over SSH: OpenSSH servers with their own keys in network namespaces."""
 
-import ctypes
 import json
 import os
-import shutil
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from moefabric.agents.fleet.channel import request_all
 from moefabric.agents.fleet.fleet import DataPath, Fleet
-from moefabric.agents.remote.ssh import SshHost
+from moefabric.agents.remote.ssh import SshHost, agents_on
 from moefabric.core.errors import AgentError
 from tests.support.agents_lab import paced_flow
-from tests.support.namespaces import Island, island, must
+from tests.support.namespaces import must
 from tests.support.paths import EXAMPLES, REPOSITORY
-
-SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin") or ""
-PORT = 2222
+from tests.support.ssh_lab import PORT, SSHD, USER, SshLab, ssh_lab
 
 pytestmark = [
     pytest.mark.kernel,
@@ -34,127 +26,25 @@ pytestmark = [
 ]
 
 
-@contextmanager
-def within(netns: str) -> Iterator[None]:
-    """Move this thread into a network namespace; sockets opened meanwhile stay there."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    with (
-        Path("/proc/thread-self/ns/net").open() as home,
-        Path(f"/run/netns/{netns}").open() as target,
-    ):
-        assert libc.setns(target.fileno(), 0) == 0
-        try:
-            yield
-        finally:
-            assert libc.setns(home.fileno(), 0) == 0
-
-
-@dataclass
-class Lab:
-    """Two hosts, and a third namespace in which the experiment runs."""
-
-    where: Island
-    folder: Path
-
-    @property
-    def config(self) -> Path:
-        return self.folder / "config"
-
-    @property
-    def known(self) -> Path:
-        return self.folder / "known_hosts"
-
-    def dial(self, hostname: str, port: int, deadline_s: float) -> socket.socket:
-        with within(self.where.netns("me")):
-            return socket.create_connection((hostname, port), deadline_s)
-
-    def host(self, name: str, python: str = "/usr/bin/python3") -> SshHost:
-        return SshHost(name, self.config, python, self.dial)
-
-    def agents(self, name: str) -> list[int]:
-        """Return the agents on a host that communicate over stdin and stdout."""
-        pids = []
-        for pid in must("ip", "netns", "pids", self.where.netns(name)).split():
-            with suppress(FileNotFoundError, ProcessLookupError):
-                if b"--stdio" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    pids.append(int(pid))
-        return pids
-
-
-def key(path: Path) -> str:
-    """Create a key pair at a path and return the public key."""
-    must("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path))
-    return Path(f"{path}.pub").read_text().strip()
-
-
-def serve(lab: Lab, name: str) -> "subprocess.Popen[bytes]":
-    """Start an SSH server in a namespace that accepts public keys only."""
-    host_key = lab.folder / f"{name}.host"
-    config = f"""
-Port {PORT}
-HostKey {host_key}
-AuthorizedKeysFile {lab.folder}/authorized_keys
-PermitRootLogin prohibit-password
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-PubkeyAuthentication yes
-StrictModes no
-UsePAM no
-PidFile none
-"""
-    public = key(host_key)
-    with lab.known.open("a") as known:
-        known.write(f"[{lab.where.addresses[name]}]:{PORT} {public}\n")
-    (lab.folder / f"{name}.sshd").write_text(config)
-    return subprocess.Popen(
-        lab.where.inside(name, SSHD, "-D", "-e", "-f", str(lab.folder / f"{name}.sshd")),
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def wait_for_server(lab: Lab, name: str) -> None:
-    """Wait until a host's SSH server accepts connections."""
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            lab.dial(lab.where.addresses[name], PORT, 1).close()
-        except (ConnectionRefusedError, TimeoutError):
-            assert time.monotonic() < deadline
-        else:
-            return
-
-
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where sshd drops its privileges
-    with ExitStack() as cleanup:
-        lab = Lab(cleanup.enter_context(island("s0", "s1", "me")), tmp_path_factory.mktemp("ssh"))
-        (lab.folder / "authorized_keys").write_text(key(lab.folder / "id") + "\n")
-        key(lab.folder / "other")
-        config = ""
-        for name in ("s0", "s1"):
-            server = serve(lab, name)
-            cleanup.callback(server.wait, 5)
-            cleanup.callback(server.terminate)
-            config += f"Host {name}\n  HostName {lab.where.addresses[name]}\n"
-        options = (
-            f"Port {PORT}\n  User root\n  IdentitiesOnly yes\n  UserKnownHostsFile {lab.known}\n"
-        )
-        config += f"Host bad-key\n  HostName {lab.where.addresses['s0']}\n"
-        config += f"  IdentityFile {lab.folder}/other\n"
-        config += f"Host !bad-key *\n  IdentityFile {lab.folder}/id\nHost *\n  {options}"
-        lab.config.write_text(config)
-        for name in ("s0", "s1"):
-            wait_for_server(lab, name)
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshLab]:
+    with ssh_lab(tmp_path_factory.mktemp("ssh"), ("s0", "s1", "gate")) as lab:
         yield lab
 
 
-def test_agents_over_ssh_exchange_verified_bytes_and_end_with_their_session(lab: Lab) -> None:
-    with Fleet([lab.host(name).agent(name) for name in ("s0", "s1")]) as fleet:
+def await_end_of_agents(lab: SshLab, *names: str, within_s: float = 10) -> None:
+    deadline = time.monotonic() + within_s
+    while any(lab.agents(name) for name in names):
+        assert time.monotonic() < deadline, "an agent outlives its session"
+        time.sleep(0.02)  # the end of another session's process is announced by nothing
+
+
+def test_agents_over_ssh_exchange_verified_bytes_and_end_with_their_session(lab: SshLab) -> None:
+    with Fleet(agents_on({name: lab.host(name) for name in ("s0", "s1")})) as fleet:
         fleet.connect(
             [
-                DataPath("s0", "s1", "o0", lab.where.addresses["s1"]),
-                DataPath("s1", "s0", "o0", lab.where.addresses["s0"]),
+                DataPath("s0", "s1", "o0", lab.address("s1")),
+                DataPath("s1", "s0", "o0", lab.address("s0")),
             ]
         )
         records = fleet.run(
@@ -164,44 +54,90 @@ def test_agents_over_ssh_exchange_verified_bytes_and_end_with_their_session(lab:
         duration_s = (records[0].last_received_ns - records[0].first_sent_ns) / 1e9
         assert 0.18 <= duration_s < 2
         assert fleet.facts["s0"]["pid"] in lab.agents("s0")
-    deadline = time.monotonic() + 10
-    while lab.agents("s0") or lab.agents("s1"):
-        assert time.monotonic() < deadline, "an agent outlives its session"
+    await_end_of_agents(lab, "s0", "s1")
 
 
-def test_clock_offset_error_is_within_half_the_round_trip(lab: Lab) -> None:
+def test_clock_offset_error_is_within_half_the_round_trip(lab: SshLab) -> None:
     """The hosts share this kernel, so the true offset is 0."""
-    with Fleet([lab.host("s0").agent("s0")], clock="somebody else's") as fleet:
+    with Fleet(agents_on({"s0": lab.host("s0")}), clock="somebody else's") as fleet:
         clock = fleet.clocks["s0"]
         assert 0 < clock.round_trip_ns < 1_000_000_000
         assert abs(clock.offset_ns) <= clock.round_trip_ns / 2
 
 
+def user_and_ssh_client(pid: int) -> tuple[int, str]:
+    """Return the user id of a process, and the address that its SSH session came from."""
+    environment = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    (origin,) = (entry for entry in environment if entry.startswith("SSH_CLIENT="))
+    return Path(f"/proc/{pid}").stat().st_uid, origin.removeprefix("SSH_CLIENT=").split()[0]
+
+
+def test_jump_hosts_keys_ports_and_users_may_be_given(lab: SshLab, tmp_path: Path) -> None:
+    """The agent of s0 runs without privileges, behind two hosts, by a key and a port of ours."""
+    config = tmp_path / "config"
+    config.write_text(f"Host *\n  User root\n  UserKnownHostsFile {lab.known}\n")
+    host = SshHost(
+        lab.address("s0"),
+        PORT,
+        USER,
+        lab.folder / "id",
+        (f"root@{lab.address('gate')}:{PORT}", f"{lab.address('s1')}:{PORT}"),
+        "/usr/bin/python3",
+        config,
+        tuple(lab.where.inside("me")),
+    )
+    with Fleet(agents_on({"s0": host})) as fleet:
+        pid = fleet.facts["s0"]["pid"]
+        assert user_and_ssh_client(pid) == (54321, lab.address("s1"))
+    await_end_of_agents(lab, "s0")
+
+
+def test_jump_host_of_the_ssh_configuration_is_used(lab: SshLab, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(f"Host s0\n  ProxyJump gate\n{lab.config.read_text()}")
+    with Fleet(agents_on({"s0": lab.host("s0", config=config)})) as fleet:
+        assert user_and_ssh_client(fleet.facts["s0"]["pid"]) == (0, lab.address("gate"))
+
+
+def test_keys_of_ssh_agent_are_used(lab: SshLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = lab.folder / "agent.sock"
+    keeper = subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 5
+        while not path.exists():
+            assert time.monotonic() < deadline
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+        must("ssh-add", "-q", str(lab.folder / "id"))
+        for channel in agents_on({"s0": lab.host("no-key")}):
+            channel.close()
+    finally:
+        keeper.terminate()
+        keeper.wait(5)
+
+
 @pytest.fixture
-def known(lab: Lab) -> Iterator[Path]:
+def known(lab: SshLab) -> Iterator[Path]:
     """Restore the known hosts after the test."""
     text = lab.known.read_text()
     yield lab.known
     lab.known.write_text(text)
 
 
-def test_unknown_host_key_is_refused_with_a_remedy(lab: Lab, known: Path) -> None:
+def test_unknown_host_key_is_refused_with_a_remedy(lab: SshLab, known: Path) -> None:
     known.write_text("")
     with pytest.raises(AgentError) as error:
-        lab.host("s0").agent("s0")
+        agents_on({"s0": lab.host("s0")})
     message = str(error.value)
-    host = f"host s0 ({lab.where.addresses['s0']} port {PORT})"
-    assert message.startswith(f"{host}: its host key is unknown (ssh-ed25519 SHA256:")
-    assert f"ssh-keyscan -p {PORT} {lab.where.addresses['s0']}" in message
+    host = f"host s0 ({lab.address('s0')} port {PORT})"
+    assert message.startswith(f"{host}: its host key is unknown")
+    assert f"ssh-keyscan -p {PORT} {lab.address('s0')}" in message
     assert "\n" not in message
 
 
-def test_changed_host_key_is_refused(lab: Lab, known: Path) -> None:
-    known.write_text(
-        f"[{lab.where.addresses['s0']}]:{PORT} {(lab.folder / 'other.pub').read_text()}"
-    )
-    with pytest.raises(AgentError, match=r"its host key has changed: .* `ssh-keygen -R "):
-        lab.host("s0").agent("s0")
+def test_changed_host_key_is_refused(lab: SshLab, known: Path) -> None:
+    known.write_text(f"[{lab.address('s0')}]:{PORT} {(lab.folder / 'other.pub').read_text()}")
+    with pytest.raises(AgentError, match=r"its host key has changed: SHA256:.* `ssh-keygen -R '\["):
+        agents_on({"s0": lab.host("s0")})
 
 
 @pytest.mark.parametrize(
@@ -209,7 +145,7 @@ def test_changed_host_key_is_refused(lab: Lab, known: Path) -> None:
     [
         pytest.param(
             lambda lab: lab.host("bad-key"),
-            "no key of ours is accepted for user root",
+            "no key of ours is accepted for user root; send one with `ssh-copy-id`",
             id="wrong-key",
         ),
         pytest.param(
@@ -217,34 +153,60 @@ def test_changed_host_key_is_refused(lab: Lab, known: Path) -> None:
             "no key of ours is accepted for user nobody",
             id="wrong-user",
         ),
-        pytest.param(lambda lab: lab.host("10.99.0.200"), "no connection: ", id="no-such-host"),
+        pytest.param(
+            lambda lab: lab.host("s0", jump=(f"root@{lab.address('gate')}:{PORT + 1}",)),
+            f"port {PORT + 1}: Connection refused; is its SSH server up?",
+            id="jump-host-without-server",
+        ),
+        pytest.param(
+            lambda lab: lab.host("s0", jump=(f"nobody@{lab.address('gate')}:{PORT}",)),
+            "no key of ours is accepted for user nobody at 10.99.0.3, on the way",
+            id="jump-host-refuses",
+        ),
+        pytest.param(
+            lambda lab: lab.host("10.99.0.200", jump=("gate",)),
+            "the jump host gets no connection to it: ",
+            id="nothing-behind-jump-host",
+        ),
     ],
 )
 def test_failed_login_is_reported_with_its_reason(
-    lab: Lab, host: Callable[[Lab], SshHost], message: str
+    lab: SshLab, host: Callable[[SshLab], SshHost], message: str
 ) -> None:
     with pytest.raises(AgentError) as error:
-        host(lab).agent("s0", deadline_s=5)
+        agents_on({"s0": host(lab)})
     assert message in str(error.value)
+    assert "\n" not in str(error.value)
 
 
-def test_missing_python_is_reported_with_a_remedy(lab: Lab) -> None:
-    channel = lab.host("s0", python="python3-that-is-not").agent("s0")
-    with pytest.raises(
-        AgentError,
-        match=r"there is no python3-that-is-not on s0 .*; install it there: apt install python3",
-    ):
-        request_all({channel: ("hello", {})}, 10)
-    channel.close()
+def test_faults_of_all_hosts_are_reported_at_once(lab: SshLab) -> None:
+    hosts = {
+        "s0": lab.host("s0"),
+        "s1": lab.host("bad-key"),
+        "s2": lab.host("s0", python="python3-that-is-not"),
+        "s3": lab.host("no-such-host.invalid"),
+    }
+    with pytest.raises(AgentError) as error:
+        agents_on(hosts)
+    key, python, name = str(error.value).splitlines()
+    assert key.startswith("host bad-key (")
+    assert "there is no python3-that-is-not" in python
+    assert python.endswith("install it there: apt install python3")
+    assert "host no-such-host.invalid (" in name
+    await_end_of_agents(lab, "s0")
 
 
-def test_jump_host_in_the_ssh_configuration_is_refused(lab: Lab) -> None:
-    config = lab.folder / "jump"
-    config.write_text("Host s0\n  HostName 10.99.0.1\n  ProxyJump gate\n")
-    with pytest.raises(
-        AgentError, match="its SSH configuration names a jump host, which is not supported"
-    ):
-        SshHost("s0", config, dial=lab.dial).agent("s0")
+def test_agent_ends_after_silence_though_its_connection_stays_open(lab: SshLab) -> None:
+    """A cut cable ends no connection; signs of life keep the agent of s1, whose cable is whole."""
+    channels = agents_on({name: lab.host(name, silence_s=3) for name in ("s0", "s1")})
+    try:
+        lab.plug("s0", "down")
+        await_end_of_agents(lab, "s0", within_s=15)
+        assert lab.agents("s1")
+    finally:
+        lab.plug("s0", "up")
+        for channel in channels:
+            channel.close()
 
 
 EXPERIMENT = """
@@ -253,36 +215,36 @@ model: {{name: mixtral-8x7b, layers: 1}}
 training: {{ep: 8, tp: 2, sequence: 4096, micro_batch: 8, iterations: 1, schedule: {schedule}}}
 gating: {{matrix: {gating}}}
 wiring: {{nic_rate: 100Gb/s, regions: [{{servers: 2}}]}}
-hosts:
-  - {{ssh: s0, address: {s0}, python: /usr/bin/python3}}
-  - {{ssh: {second}, address: {s1}, python: /usr/bin/python3}}
+hosts: hosts.yaml
 fabrics:
   - {{name: real, optical: 0, electrical: 2, policy: eps, hosts: true}}
 scale: {{bytes: 500, dilation: 2}}
 """
+HOSTS = """
+defaults: {{python: /usr/bin/python3, ssh_config: config}}
+hosts:
+  - {{ssh: s0}}
+  - {{ssh: {second}, address: {s1}}}
+"""
 
 
 def run_on_hosts(
-    lab: Lab, second: str, schedule: str = "lockstep"
+    lab: SshLab, second: str, schedule: str = "lockstep"
 ) -> "subprocess.CompletedProcess[str]":
-    home = lab.folder / "home" / ".ssh"
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "config").write_text(lab.config.read_text())
+    (lab.folder / "hosts.yaml").write_text(HOSTS.format(second=second, **lab.where.addresses))
     spec = lab.folder / "real.yaml"
     gating = EXAMPLES / "data/gating-8x8.json"
-    spec.write_text(
-        EXPERIMENT.format(gating=gating, second=second, schedule=schedule, **lab.where.addresses)
-    )
+    spec.write_text(EXPERIMENT.format(gating=gating, schedule=schedule))
     command = [sys.executable, "-c", "from moefabric.cli.main import main; main()"]
     return subprocess.run(
         lab.where.inside("me", *command, "run", str(spec), "--json", str(lab.folder / "real.json")),
-        env={**os.environ, "HOME": str(home.parent), "PYTHONPATH": str(REPOSITORY)},
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", "independent"])
-def test_run_on_real_hosts_has_results(lab: Lab, schedule: str) -> None:
+def test_run_on_real_hosts_has_results(lab: SshLab, schedule: str) -> None:
     completed = run_on_hosts(lab, "s1", schedule)
     assert completed.returncode in (0, 3), completed.stderr
     (result,) = json.loads((lab.folder / "real.json").read_text())["results"]
@@ -292,7 +254,7 @@ def test_run_on_real_hosts_has_results(lab: Lab, schedule: str) -> None:
     assert result["integrity"]["corrupt"] == 0
 
 
-def test_run_reports_a_failed_login_in_one_line(lab: Lab) -> None:
+def test_run_reports_a_failed_login_in_one_line(lab: SshLab) -> None:
     completed = run_on_hosts(lab, "bad-key")
     assert completed.returncode == 1
     (line,) = [line for line in completed.stderr.splitlines() if line.startswith("moefabric:")]

@@ -1,0 +1,60 @@
+"""Files of real servers, and experiments that name one."""
+
+from pathlib import Path
+
+import pytest
+
+from moefabric.config.loader import load_experiment
+from moefabric.core.errors import SpecError
+from tests.support.paths import EXAMPLES
+
+EXPERIMENT = f"""
+experiment: lab
+model: {{name: mixtral-8x7b, layers: 1}}
+training: {{ep: 8, tp: 2, sequence: 4096, micro_batch: 8}}
+gating: {{matrix: {EXAMPLES}/data/gating-8x8.json}}
+wiring: {{nic_rate: 100Gb/s, regions: [{{servers: 2}}]}}
+fabrics:
+  - {{name: eps, electrical: 2, policy: eps}}
+"""
+HOSTS = """
+defaults: {user: lab, identity_file: keys/lab, jump: [gate]}
+hosts:
+  - {ssh: gpu1}
+  - {ssh: gpu2, user: root, jump: [], identity_file: /keys/gpu2}
+  - {ssh: spare}
+"""
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def test_hosts_of_a_file_take_its_defaults_and_paths(tmp_path: Path) -> None:
+    write(tmp_path, "lab/hosts.yaml", HOSTS)
+    experiment = write(tmp_path, "experiment.yaml", f"{EXPERIMENT}hosts: lab/hosts.yaml\n")
+    first, second, _spare = load_experiment(experiment).hosts
+    assert (first.user, first.jump) == ("lab", ["gate"])
+    assert first.identity_file == str(tmp_path / "lab/keys/lab")
+    assert (second.user, second.jump, second.identity_file) == ("root", [], "/keys/gpu2")
+
+
+def test_all_fabrics_run_on_the_hosts_of_an_option(tmp_path: Path) -> None:
+    experiment = write(tmp_path, "experiment.yaml", EXPERIMENT)
+    hosts = write(tmp_path, "hosts.yaml", HOSTS)
+    spec = load_experiment(experiment, hosts=hosts)
+    assert [host.ssh for host in spec.hosts] == ["gpu1", "gpu2", "spare"]
+    assert spec.fabrics[0].hosts
+
+
+def test_faults_of_a_hosts_file_name_that_file(tmp_path: Path) -> None:
+    hosts = write(tmp_path, "hosts.yaml", "defaults: {usr: lab}\nhosts: [{address: 192.0.2.1}]\n")
+    experiment = write(tmp_path, "experiment.yaml", EXPERIMENT)
+    with pytest.raises(SpecError) as error:
+        load_experiment(experiment, hosts=hosts)
+    assert str(error.value).splitlines() == [
+        f"{hosts}: defaults.usr: is not a key here",
+        f"{hosts}: hosts[0].ssh: is missing",
+    ]
