@@ -19,6 +19,7 @@ from moefabric.emulator.fabric.bpf_switches import BpfSwitches
 from moefabric.emulator.fabric.daemon_protocol import NODES, UpRequest
 from moefabric.emulator.fabric.datapath import ElectricalSwitches, datapath_named
 from moefabric.emulator.fabric.hardware_failures import HardwareFailures
+from moefabric.emulator.fabric.host_names import hosts_text
 from moefabric.emulator.fabric.optics import OcsHardware
 from moefabric.emulator.fabric.ovs import OvsSwitches
 from moefabric.emulator.fabric.plan import FabricPlan, OcsPlan, SwitchPlan, plan_fabric
@@ -143,7 +144,9 @@ class Hardware:
 
     def _make_nodes(self) -> None:
         """Make servers, OCS nodes and unshaped links; start the processes of the nodes."""
-        holders = NamespaceHolders(self.plan.nodes, self.run_dir.name)
+        hosts = self.run_dir.hosts_file
+        hosts.write_text(hosts_text(self.wiring.fabric, self.wiring.management))
+        holders = NamespaceHolders(self.plan.nodes, self.run_dir.name, hosts)
         self._undo.enter_context(holders)
         self.switches = self._make_switches()
         links.disable_ipv6()

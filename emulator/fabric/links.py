@@ -99,10 +99,15 @@ def _configure_node(node: str, ends: list[tuple[Link, Interface]]) -> None:
 def _configure_interfaces(node: str, ends: list[tuple[Link, Interface]]) -> None:
     """Set addresses and neighbours of a node's interfaces, in its namespace; switch them on."""
     index_of = {name: index for index, name in socket.if_nameindex()}
-    requests = [netlink.link_up(node, index_of["lo"])]
+    loopback = index_of["lo"]
+    requests = [netlink.link_up(node, loopback)]
     for link, end in ends:
         index = index_of[end.name]
         requests += [netlink.address(link.name, index, address) for address in end.addresses]
+        requests += [
+            netlink.address(link.name, loopback, f"{address}/32")
+            for address in end.further_addresses
+        ]
         requests.append(netlink.link_up(link.name, index))
         requests += [netlink.neighbour(link.name, index, *entry) for entry in end.neighbours]
     netlink.execute(requests)

@@ -31,6 +31,8 @@ class Interface:
         port: OpenFlow or OCS port number, or 0.
         mac: MAC address; empty leaves the choice to the kernel.
         addresses: IPv4 addresses with prefix length.
+        further_addresses: IPv4 addresses of its node that are reached through it. They are on the
+            node's loopback interface, so that programs know the interface by one address.
         neighbours: addresses and MACs of its permanent neighbours.
     """
 
@@ -39,6 +41,7 @@ class Interface:
     port: int = 0
     mac: str = ""
     addresses: tuple[str, ...] = ()
+    further_addresses: tuple[str, ...] = ()
     neighbours: tuple[tuple[str, str], ...] = ()
 
 
@@ -171,11 +174,13 @@ def _host_links(fabric: Fabric) -> Iterator[Link]:
         for server in fabric.servers
     }
     for server in fabric.servers:
+        first, *further = fabric.addresses(server)
         host = Interface(
             server,
             HOST_INTERFACE,
             mac=fabric.mac(server),
-            addresses=tuple(f"{address}/8" for address in fabric.addresses(server)),
+            addresses=(f"{first}/8",),
+            further_addresses=tuple(further),
             neighbours=tuple(
                 entry
                 for peer in fabric.region_of[server].servers

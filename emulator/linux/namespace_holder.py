@@ -1,9 +1,11 @@
-"""Namespace holders: processes that only keep the network and mount namespaces of nodes open.
+"""Namespace holders: processes that only keep the namespaces of nodes open.
 
-`python -S -E emulator/linux/namespace_holder.py N` forks N holders and exits, so that the nearest
-subreaper inherits them (`processes.adopt_orphans`). Each holder prints its pid, or the reason why
-it has no namespaces. A holder takes as much memory as its parent, so this module imports little,
-and the prefork server, which has imported much, doesn't fork the holders.
+`python -S -E emulator/linux/namespace_holder.py HOSTS NODE...` forks a holder for each node and
+exits, so that the nearest subreaper inherits them (`processes.adopt_orphans`). A holder has a
+network, a mount and a UTS namespace: the node's name is its host name, and the file HOSTS, unless
+that is empty, its /etc/hosts. It prints its pid, or the reason why it has no namespaces. A holder
+takes as much memory as its parent, so this module imports little, and the prefork server, which has
+imported much, doesn't fork the holders.
 """
 
 import ctypes
@@ -11,25 +13,28 @@ import os
 import signal
 import sys
 
-_CLONE_NEWNS, _CLONE_NEWNET = 0x00020000, 0x40000000
-_MS_REC, _MS_PRIVATE = 1 << 14, 1 << 18
-_SYS = b"/sys"
+_CLONE_NEWNS, _CLONE_NEWUTS, _CLONE_NEWNET = 0x00020000, 0x04000000, 0x40000000
+_MS_BIND, _MS_REC, _MS_PRIVATE = 1 << 12, 1 << 14, 1 << 18
+_SYS, _HOSTS = b"/sys", b"/etc/hosts"
 
 
-def main(count: int) -> int:
+def main(hosts: str, nodes: list[str]) -> int:
     """Fork the holders."""
-    for _ in range(count):
+    for node in nodes:
         if os.fork() == 0:
-            _hold()
+            _hold(os.fsencode(node), os.fsencode(hosts))
     return 0
 
 
-def _hold() -> None:
+def _hold(node: bytes, hosts: bytes) -> None:
     """Unshare the namespaces, report, and sleep; never returns."""
     libc = ctypes.CDLL(None, use_errno=True)
-    failed = libc.unshare(_CLONE_NEWNET | _CLONE_NEWNS) < 0
+    failed = libc.unshare(_CLONE_NEWNET | _CLONE_NEWNS | _CLONE_NEWUTS) < 0
     # Private mounts: a /sys that shows this namespace's interfaces, where that is allowed.
     failed = failed or libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None) < 0
+    failed = failed or libc.sethostname(node, len(node)) < 0
+    if hosts and os.access(_HOSTS, os.F_OK):
+        failed = failed or libc.mount(hosts, _HOSTS, None, _MS_BIND, None) < 0
     line = os.strerror(ctypes.get_errno()) if failed else str(os.getpid())
     if not failed:
         libc.mount(b"sysfs", _SYS, b"sysfs", 0, None)
@@ -44,4 +49,4 @@ def _hold() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""Network and mount namespaces of nodes; a process per node holds them open."""
+"""Network, mount and UTS namespaces of nodes; a process per node holds them open."""
 
 import os
 import signal
@@ -19,12 +19,18 @@ _PROGRAM: Final = str(Path(__file__).with_name("namespace_holder.py"))
 class NamespaceHolders:
     """Namespaces of nodes, made in the background; `close` removes them and all they contain."""
 
-    def __init__(self, nodes: Sequence[str], fabric: str) -> None:
-        """Start a holder for each node, with the fabric's mark in its environment."""
+    def __init__(self, nodes: Sequence[str], fabric: str, hosts: Path | None = None) -> None:
+        """Start a holder for each node.
+
+        Args:
+            nodes: names of the nodes, which become their host names.
+            fabric: the fabric whose mark the holders have in their environment.
+            hosts: a file that all nodes see as /etc/hosts.
+        """
         self._nodes, self._closed = tuple(nodes), False
         adopt_orphans()
         self._starter = subprocess.Popen(
-            [sys.executable, "-S", "-E", _PROGRAM, str(len(self._nodes))],
+            [sys.executable, "-S", "-E", _PROGRAM, str(hosts or ""), *self._nodes],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,

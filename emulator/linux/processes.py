@@ -66,13 +66,13 @@ def nsenter_argv(namespaces: str | int, argv: Sequence[str]) -> list[str]:
     """Return the argv that runs a command in other namespaces.
 
     Args:
-        namespaces: the path of a network namespace, or the pid of a process whose network and mount
-            namespace the command enters.
+        namespaces: the path of a network namespace, or the pid of a process whose network, mount
+            and UTS namespace the command enters.
         argv: the command.
     """
     if isinstance(namespaces, str):
         return ["nsenter", f"--net={namespaces}", "--", *argv]
-    return ["nsenter", "-t", str(namespaces), "-n", "-m", f"--wdns={Path.cwd()}", "--", *argv]
+    return ["nsenter", "-t", str(namespaces), "-n", "-m", "-u", f"--wdns={Path.cwd()}", "--", *argv]
 
 
 def prefork_argv(module: str, *, bare: bool = False) -> tuple[str, ...]:

@@ -89,6 +89,11 @@ class RunDirectory:
         return self.path / "fabric.json"
 
     @property
+    def hosts_file(self) -> Path:
+        """Names and addresses of the fabric: /etc/hosts of its servers and OCSes."""
+        return self.path / "hosts"
+
+    @property
     def control_socket(self) -> Path:
         """Unix socket of the fabric process."""
         return self.path / "control.sock"

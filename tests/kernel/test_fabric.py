@@ -1,5 +1,6 @@
 """Small fabric with real packets: two servers with an optical and an electrical NIC each."""
 
+import json
 import os
 import subprocess
 import sys
@@ -123,3 +124,18 @@ def test_scpi_client_on_management_network_lights_circuit(machine: Machine) -> N
     assert (replies[-2], replies[-1].split(",")[0].lstrip("+")) == ("1", "0")
     assert ping(machine, fabric)
     assert machine.down("lit")
+
+
+def test_servers_have_names_and_interfaces_one_address(machine: Machine, small: Fabric) -> None:
+    def printed(*command: str) -> str:
+        result = machine.run_on(small.name, "s1", *command)
+        assert result.returncode == 0, (command, result.stderr)
+        return result.stdout
+
+    assert printed("hostname") == "s1\n"
+    assert printed("getent", "hosts", "s0.r0").split()[0] == "10.0.0.1"
+    assert printed("getent", "hosts", "10.0.0.2").split() == ["10.0.0.2", "s0-gpu1"]
+    shown = json.loads(printed("ip", "-4", "-j", "address", "show", "dev", "eth0"))
+    assert [entry["local"] for entry in shown[0]["addr_info"]] == ["10.0.1.1"]
+    machine.route_by(small, "e0")
+    assert "1 received" in printed("ping", "-c", "1", "-w", "5", "s0-gpu1")

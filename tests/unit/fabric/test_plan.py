@@ -39,14 +39,15 @@ def link_named(plan: FabricPlan, name: str) -> Link:
     return next(link for link in plan.links if link.name == name)
 
 
-def test_host_link_is_unshaped_and_has_all_gpu_addresses() -> None:
+def test_host_link_is_unshaped_and_leads_to_all_gpu_addresses() -> None:
     assert link_named(plan_fabric(fabric(), MANAGEMENT), "s1/host") == Link(
         "s1/host",
         Interface(
             "s1",
             "eth0",
             mac="02:00:0a:00:01:01",
-            addresses=("10.0.1.1/8", "10.0.1.2/8"),
+            addresses=("10.0.1.1/8",),
+            further_addresses=("10.0.1.2",),
             neighbours=(("10.0.0.1", "02:00:0a:00:00:01"), ("10.0.0.2", "02:00:0a:00:00:01")),
         ),
         Interface(FABRIC, "s1-host", 1),

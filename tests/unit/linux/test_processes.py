@@ -33,7 +33,7 @@ def run_dir(tmp_path: Path) -> Iterator[RunDirectory]:
 def test_nsenter_argv_takes_path_or_pid() -> None:
     assert nsenter_argv("/proc/7/fd/3", ["x"]) == ["nsenter", "--net=/proc/7/fd/3", "--", "x"]
     folder = f"--wdns={Path.cwd()}"
-    expected = ["nsenter", "-t", "7", "-n", "-m", folder, "--", "x", "y"]
+    expected = ["nsenter", "-t", "7", "-n", "-m", "-u", folder, "--", "x", "y"]
     assert nsenter_argv(7, ["x", "y"]) == expected
 
 
