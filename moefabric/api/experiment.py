@@ -118,6 +118,28 @@ class Experiment:
             MoefabricError: If the experiment can't run here. An experiment that ran but can't be
                 believed raises nothing: its `verdict` is `invalid`.
         """
+        return self._run(reporter, external, flows=flows)
+
+    def train(self, *, reporter: ProgressReporter | None = None, flows: bool = False) -> Result:
+        """Train the experiment's program on the fabrics, one after the other, as `run` replays.
+
+        Args:
+            reporter: Shows progress. Default: plain lines on standard error.
+            flows: Whether the result keeps the record of every flow.
+
+        Raises:
+            MoefabricError: If the program can't train here, or one of its ranks fails for good.
+        """
+        return self._run(reporter, (), flows=flows, trains=True)
+
+    def _run(
+        self,
+        reporter: ProgressReporter | None,
+        external: Collection[str],
+        *,
+        flows: bool,
+        trains: bool = False,
+    ) -> Result:
         from moefabric.runner import run as runner
 
         if unknown := set(external).difference(EXTERNAL_PROCESSES):
@@ -130,5 +152,6 @@ class Experiment:
                 reporter or PlainProgressReporter(),
                 frozenset(external),
                 flows=flows,
+                trains=trains,
             )
         return Result.of(result)

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+import numpy as np
+
 from moefabric.core.errors import SpecError
 from moefabric.report.pictures import Picture, picture
 from moefabric.report.run_changes import THRESHOLD, RunChanges, run_changes
@@ -16,6 +18,8 @@ from moefabric.runner.result_model import (
     RunResult,
     read_run,
 )
+from moefabric.traces.gating_files import write_gating
+from moefabric.workload.gating import GatingTrace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,6 +136,19 @@ class Result(RunResult):
     def report(self, path: str | Path) -> None:
         """Write the result as one self-contained HTML page."""
         Path(path).write_text(self.page())
+
+    def write_gating(self, path: str | Path) -> None:
+        """Write what the gates of the program chose, as a NumPy archive of tokens.
+
+        `gating: {trace: FILE}` of an experiment replays it.
+
+        Raises:
+            SpecError: If no program trained.
+        """
+        trained = [entry.training for entry in self.results if entry.training is not None]
+        if not trained:
+            raise SpecError([("gating", f"{self.experiment} trained nothing: use `train`")])
+        write_gating(GatingTrace(np.array(trained[0].tokens, np.int64)), Path(path), "npz")
 
     def page(self) -> str:
         """Return the HTML of `report`."""

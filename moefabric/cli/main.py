@@ -29,6 +29,7 @@ from moefabric.cli import (
     run,
     schema,
     trace,
+    train,
 )
 from moefabric.core.errors import MoefabricError
 
@@ -72,7 +73,7 @@ def main() -> None:
 
 for _command in (
     run.run, run.predict, report.report, plan.plan, policy.policy, cost.cost, paper.paper,
-    doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.exec_, fabric.light,
+    train.train, doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.exec_, fabric.light,
     fabric.capture, perf.perf, replay.replay, fault.fault, ocs.events, ocs.ocs, calibrate.calibrate,
     schema.schema,
     model.model, oracle.oracle, trace.trace, frontier.frontier, compare.compare,

@@ -25,6 +25,7 @@ from moefabric.config.section import (
     collect_faults,
     quantity_field,
 )
+from moefabric.config.training_program import TrainSpec
 from moefabric.core.errors import SpecError
 from moefabric.core.failures import FailureKind, has_component
 from moefabric.core.topology import Fabric
@@ -190,8 +191,10 @@ class ExperimentSpec(Document):
     """Model that is trained."""
     training: TrainingSpec
     """Parallelism, batch, and GPUs."""
-    gating: GatingSpec
-    """Tokens that ranks send to experts."""
+    gating: GatingSpec = Field(default_factory=GatingSpec)
+    """Tokens that ranks send to experts. A program that trains chooses them by its gates."""
+    train: TrainSpec | None = None
+    """Program that trains, for `moefabric train`."""
     wiring: WiringSpec
     """Wiring that all fabrics share."""
     fabrics: list[FabricChoice] = Field(min_length=1)
@@ -239,6 +242,7 @@ class ExperimentSpec(Document):
             self._gpu_faults,
             self._rank_faults,
             self._gating_faults,
+            self._train_faults,
             self._shape_faults,
             lambda: self.wiring.size_faults("wiring."),
             lambda: self.wiring.server_faults("wiring."),
@@ -297,7 +301,21 @@ class ExperimentSpec(Document):
             yield "training.pp", message
 
     def _gating_faults(self) -> Iterator[Fault]:
-        yield from self.gating.faults()
+        if "gating" not in self.model_fields_set:
+            if self.train is None:
+                yield "gating", "is missing"
+        elif self.train is None or self.gating.is_given:
+            yield from self.gating.faults()
+
+    def _train_faults(self) -> Iterator[Fault]:
+        if self.train is None:
+            return
+        yield from self.train.faults(self._known_model(), self.training.build())
+        if len(self.wiring.expanded_regions) > 1 or self.training.independent:
+            message = "a program trains in one region: one stage, one replica, one micro-batch"
+            yield "train", message
+        if self.scale != "auto" and "bytes" in self.scale.model_fields_set:
+            yield "scale.bytes", "the sizes of the program and of the model give it: leave it out"
 
     def _region_faults(self) -> Iterator[Fault]:
         first = self.servers_per_region

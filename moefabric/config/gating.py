@@ -91,6 +91,11 @@ class GatingSpec(Section):
         return self.matrix or self.trace or self.fit
 
     @property
+    def is_given(self) -> bool:
+        """Whether there is any gating."""
+        return any(getattr(self, name) is not None for name in _SOURCES)
+
+    @property
     def is_generated(self) -> bool:
         """Whether gating is random."""
         return self.generator is not None or self.fit is not None

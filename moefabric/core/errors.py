@@ -11,7 +11,9 @@ MoefabricError
 ├── RankFailedError          a process of a job exited with an error
 └── AgentError               an agent is gone, or a transfer was lost or corrupted
     ├── LostBytesError       bytes of a collective did not arrive
-    └── ServerLossError      servers or GPUs are lost to the job
+    ├── ServerLossError      servers or GPUs are lost to the job
+    ├── RanksLostError       processes of a training program have ended
+    └── TrainingProgramError a training program doesn't call as its experiment says
 """
 
 from collections.abc import Iterable, Sequence
@@ -133,3 +135,19 @@ class ServerLossError(AgentError):
         self.servers, self.gpus = frozenset(servers), frozenset(gpus)
         self.silent_s = silent_s
         super().__init__(message)
+
+
+class RanksLostError(AgentError):
+    """Ranks of a training program have ended before it was done.
+
+    Attributes:
+        ranks: Their numbers.
+    """
+
+    def __init__(self, message: str, ranks: Sequence[int]) -> None:
+        self.ranks = tuple(ranks)
+        super().__init__(message)
+
+
+class TrainingProgramError(AgentError):
+    """The all-to-alls of a training program are not those that its experiment describes."""

@@ -1,9 +1,13 @@
 """All-to-alls that programs ask for: who sends how many bytes to whom."""
 
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from moefabric.core.flows import PacedFlow
+
+Pair = tuple[str, str]
+"""A sending and a receiving server."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,9 @@ class Exchange:
     name: str = ""
 
     @cached_property
-    def owed(self) -> dict[tuple[str, str], int]:
+    def owed(self) -> dict[Pair, int]:
         """Bytes of each pair of different servers that have any."""
-        total: dict[tuple[str, str], int] = {}
+        total: dict[Pair, int] = {}
         for src, row in zip(self.servers, self.sends, strict=True):
             for dst, size in zip(self.servers, row, strict=True):
                 if src != dst and size:
@@ -43,29 +47,30 @@ class Exchange:
 
 
 def assigned_parts(
-    flows: list[PacedFlow],
-    owed: dict[tuple[str, str], int],
-    taken: dict[tuple[str, str], int],
-    *,
-    last: bool,
+    flows: Sequence[PacedFlow],
+    exchange: Exchange,
+    taken: dict[Pair, int],
+    complete: Collection[Pair],
 ) -> list[PacedFlow]:
     """Return flows that carry successive parts of the bytes of their pair of servers.
 
-    The sizes of planned flows are rounded one by one. A pair's last flow takes what is left.
+    The sizes of planned flows are rounded one by one. So the last flow of a pair takes what is left
+    of its bytes.
 
     Args:
         flows: The flows, as planned.
-        owed: Bytes of each pair.
-        taken: Bytes of each pair that other flows carry already; the flows' bytes are added.
-        last: Whether no other flows follow, so that these carry all the rest.
+        exchange: The exchange.
+        taken: Bytes of each pair that earlier flows carry; those of the flows are added.
+        complete: The pairs of which no later flows carry a part.
     """
-    final = {(flow.src, flow.dst): number for number, flow in enumerate(flows)} if last else {}
+    final = {(flow.src, flow.dst): number for number, flow in enumerate(flows)}
     assigned = []
     for number, flow in enumerate(flows):
         pair = flow.src, flow.dst
         offset = taken.get(pair, 0)
-        left = owed.get(pair, 0) - offset
-        size = left if final.get(pair) == number else min(flow.bytes, left)
+        left = exchange.owed.get(pair, 0) - offset
+        is_last = pair in complete and final[pair] == number
+        size = left if is_last else min(flow.bytes, left)
         taken[pair] = offset + size
-        assigned.append(PacedFlow(flow.src, flow.dst, flow.path, size, flow.rate_bps, offset))
+        assigned.append(replace(flow, bytes=size, offset=offset))
     return assigned

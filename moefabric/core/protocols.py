@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from moefabric.core.circuits import CircuitSet, Transition
+from moefabric.core.exchange import Exchange
 from moefabric.core.flows import FlowRecord, PacedFlow
 from moefabric.core.ocs import CrossConnectMode
 from moefabric.core.port_counts import PortReading
@@ -103,13 +104,20 @@ class PortCounters(Protocol):
 class Agents(Protocol):
     """The agents of all servers. Instants are CLOCK_MONOTONIC."""
 
-    def launch(self, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float) -> int:
+    def launch(
+        self,
+        flows: Sequence[PacedFlow],
+        start_ns: int | None,
+        deadline_s: float,
+        exchange: Exchange | None = None,
+    ) -> int:
         """Order transfers from the agents without waiting for them.
 
         Args:
             flows: The transfers.
             start_ns: When all start; None lets each sender start when it receives the order.
             deadline_s: How long after the start they may take.
+            exchange: The exchange whose bytes the flows carry; None for bytes of the agents' own.
 
         Returns:
             The number of the order.
@@ -131,6 +139,15 @@ class Agents(Protocol):
 
     def wake(self) -> None:
         """Let `wait_ended` return. Any thread may call it."""
+
+    def take_exchanges(self) -> list[Exchange]:
+        """Return the exchanges that all of their ranks have asked for since the last call."""
+
+    def finish(self, exchange: Exchange, error: str = "") -> None:
+        """Let the ranks of an exchange go on: all bytes have arrived, or an error ends it."""
+
+    def lost_ranks(self) -> dict[int, str]:
+        """Return the ranks that ended without saying so, each with the reason."""
 
     def losses(self) -> tuple[frozenset[str], frozenset[str]]:
         """Return the servers and GPUs (`s1/3`) that are lost now."""

@@ -34,6 +34,7 @@ from moefabric.runner.fault_schedule import FaultSchedule
 from moefabric.runner.flow_pacing import Policy
 from moefabric.runner.iteration_state import IterationState
 from moefabric.runner.jobs import Programme
+from moefabric.runner.rank_calls import RankCalls
 from moefabric.runner.recovery import LogFailure, Recovery, lost_components
 from moefabric.runner.run_records import IterationRun, Span
 from moefabric.runner.task_runner import TaskRunner
@@ -106,6 +107,8 @@ class Executor:
         counters: PortCounters | None = None,
         progress: Callable[[str], None] = lambda _: None,
         reported_circuits: Callable[[], Mapping[str, CircuitSet]] = dict,
+        calls: RankCalls | None = None,
+        check_ranks: Callable[[], object] = lambda: None,
     ) -> None:
         """Start with `circuits` lit.
 
@@ -132,6 +135,9 @@ class Executor:
             progress: Receives a description of each collective that has ended.
             reported_circuits: Returns the circuits that regions without a controller use, as far
                 as they were reported since the last call.
+            calls: The calls of the ranks whose bytes collectives carry; None if they carry bytes of
+                the agents' own.
+            check_ranks: Raises RanksLostError if a process of these ranks has failed.
         """
         self.fabric, self.agents = fabric, agents
         self.clock = SkippingClock(clock or MonotonicClock())
@@ -172,7 +178,9 @@ class Executor:
             self._timers,
             on_collective=self._begin_collective,
             progress=progress,
+            calls=calls,
         )
+        self._calls, self._check_ranks = calls, check_ranks
         self._restore_s = restore_s
         self._restore_ns = fabric.scale.wall_ns(restore_s * NS_PER_S)
         self._faults, self._on_iteration_end = faults, on_iteration_end
@@ -245,6 +253,15 @@ class Executor:
         add_predictions(self.fabric, states, self.transfers.sent)
         return [state.run for state in states]
 
+    def give_up(self) -> list[IterationRun]:
+        """End the iterations under way, and return those that have ended since the last `run`."""
+        for job in self._jobs:
+            if job.state is not None and not job.finished:
+                job.state.cancelled = True
+                self.transfers.abandon(job.state)
+        self._timers.clear()
+        return self.finished_runs()
+
     def close(self) -> None:
         """End the background threads; wait for them unless a controller owes a reply."""
         self._background.shutdown(wait=not self._reconfigurator.pending)
@@ -265,7 +282,8 @@ class Executor:
 
     def _wait(self) -> None:
         until = self._timers.next_ns
-        if not self._tasks.busy:
+        ranks_compute = self._calls is not None and self._calls.pending
+        if not self._tasks.busy and not ranks_compute:
             if until is None:
                 raise AssertionError("every task waits for another one")
             self.clock.skip_towards(until)
@@ -277,6 +295,11 @@ class Executor:
         for number, records in reports.items():
             self._tasks.receive(number, records)
         self._reconfigurator.process_replies()
+        if self._calls is not None:
+            for exchange in self.agents.take_exchanges():
+                self._calls.receive(exchange)
+            self._calls.refuse_losses(self.agents.lost_ranks())
+            self._check_ranks()
 
     # --- iterations ------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from moefabric.core.units import NS_PER_S
 from moefabric.planner.outlook import Outlook
@@ -11,7 +11,7 @@ from moefabric.runner.run_records import IterationRun
 from moefabric.runner.task_flows import Groups
 from moefabric.simulator.event_simulation import Step
 from moefabric.simulator.fair_sharing import Stream
-from moefabric.workload.iteration import Reconfigure
+from moefabric.workload.iteration import Compute, Reconfigure
 from moefabric.workload.job import Job
 from moefabric.workload.tasks import Task, runs_during
 
@@ -107,6 +107,25 @@ class IterationState:
             if not self._waits[follower]:
                 freed.append(follower)
         return freed
+
+    def replace_tasks(self, tasks: Sequence[Task], *, keep_computation: bool = False) -> None:
+        """Take tasks with more of their demand known; they wait for each other as before.
+
+        Args:
+            tasks: The tasks.
+            keep_computation: Whether computation stays as it is.
+        """
+        assert [task.after for task in tasks] == [task.after for task in self.tasks]
+        self.tasks = [
+            old if keep_computation and isinstance(old.work, Compute) else new
+            for old, new in zip(self.tasks, tasks, strict=True)
+        ]
+
+    def replace_work(self, number: int, work: Compute) -> None:
+        """Take another computation for a task."""
+        tasks = list(self.tasks)
+        tasks[number] = replace(tasks[number], work=work)
+        self.tasks = tasks
 
     def set_step(self, number: int, seconds: float = 0.0, streams: tuple[Stream, ...] = ()) -> None:
         """Give the simulation a task: as seconds of computation, or as streams of bytes."""

@@ -11,6 +11,7 @@ from moefabric.agents.engine.wire import framed_size
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ServerLossError
+from moefabric.core.exchange import Exchange
 from moefabric.core.flows import Flow, FlowRecord, PacedFlow
 from moefabric.core.paths import relay_root
 from moefabric.core.port_counts import (
@@ -185,6 +186,9 @@ class MemoryAgents:
 
     Faults: `broken` holds, by (from, to), the reason for which flows between two servers don't
     arrive. `die` and `live` take names of servers (`s3`) and of GPUs (`s1/3`).
+
+    Ranks: `ask` makes an exchange, and `on_finish` is called with each exchange that ends and the
+    error that ended it.
     """
 
     def __init__(
@@ -196,6 +200,12 @@ class MemoryAgents:
         self.dead: set[str] = set()
         self.reconnected = 0
         """Number of times that the connections of the remaining servers were reopened."""
+        self.on_finish: Callable[[Exchange, str], None] = lambda _exchange, _error: None
+        self.ended_ranks: dict[int, str] = {}
+        """Ranks that ended early, with the reason."""
+        self.sent_parts: list[tuple[Exchange, PacedFlow]] = []
+        """The flows of exchanges."""
+        self._asked: list[Exchange] = []
         self._orders: dict[int, list[FlowRecord]] = {}
         self._woken, self._last = False, 0
         self._dropped: set[str] = set()
@@ -205,7 +215,13 @@ class MemoryAgents:
 
     # --- transfers -------------------------------------------------------------------------------
 
-    def launch(self, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float) -> int:
+    def launch(
+        self,
+        flows: Sequence[PacedFlow],
+        start_ns: int | None,
+        deadline_s: float,
+        exchange: Exchange | None = None,
+    ) -> int:
         """Start flows over the circuits that are lit now.
 
         Orders under way don't slow each other down. Raises AgentError for dropped servers.
@@ -216,6 +232,8 @@ class MemoryAgents:
         start = now if start_ns is None else max(start_ns, now)
         for flow in flows:
             self.counters.count(flow, self._circuits())
+        if exchange is not None:
+            self.sent_parts += [(exchange, flow) for flow in flows]
         took_s = self._seconds(flows)
         late = {name: _late(seconds, deadline_s) for name, seconds in took_s.items()}
         self._orders[self._last] = [
@@ -283,6 +301,26 @@ class MemoryAgents:
             ok=not why,
             why=why,
         )
+
+    # --- ranks -----------------------------------------------------------------------------------
+
+    def ask(self, exchange: Exchange) -> None:
+        """Let the ranks ask for an exchange now."""
+        self._asked.append(exchange)
+        self.wake()
+
+    def take_exchanges(self) -> list[Exchange]:
+        """Return the exchanges that were asked for since the last call."""
+        asked, self._asked = self._asked, []
+        return asked
+
+    def finish(self, exchange: Exchange, error: str = "") -> None:
+        """End an exchange."""
+        self.on_finish(exchange, error)
+
+    def lost_ranks(self) -> dict[int, str]:
+        """Return the ranks that ended early."""
+        return dict(self.ended_ranks)
 
     # --- losses ----------------------------------------------------------------------------------
 

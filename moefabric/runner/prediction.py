@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import chain
+from math import ceil
 from pathlib import Path
 from statistics import fmean, median
 
@@ -122,6 +123,13 @@ def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> tuple[S
         scale = Scale(spec.scale.bytes, spec.scale.dilation)
     else:
         scale = propose_scale(emulated, shortest, datapath, together=together)
+    if spec.train is not None:
+        factor = spec.train.byte_scale(spec.model.build(), spec.training.build())
+        if spec.scale == "auto":
+            needed = scale.bytes * scale.dilation / factor
+            scale = Scale(factor, max(scale.dilation, ceil(needed)))
+        else:
+            scale = Scale(factor, scale.dilation)
     return scale, scale_remarks(emulated, scale, shortest, datapath, together=together)
 
 

@@ -281,6 +281,8 @@ class FabricResult(result_parts.ResultPart):
     """Packets dropped by queues of limited room; null if room is unlimited."""
     ratios: BaselineRatios = BaselineRatios()
     """All-to-alls relative to the baseline's."""
+    training: result_parts.TrainingResult | None = None
+    """What a program learned; null without one."""
 
 
 class RunResult(result_parts.ResultPart):

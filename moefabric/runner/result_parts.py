@@ -341,3 +341,64 @@ class QueueDrops(ResultPart):
     """Packets that all queues dropped."""
     ports: list[DroppingPort]
     """Ports that dropped packets, the worst first."""
+
+
+class TrainingLoss(ResultPart):
+    """The loss of an iteration of a program that trains."""
+
+    iteration: int = 0
+    """Number of the iteration, from 0."""
+    model_s: float = 0.0
+    """End of the iteration, from the start of the first one, with all that was lost before."""
+    loss: float = 0.0
+    """The loss."""
+    text: str = ""
+    """The loss as the program printed it."""
+
+
+class TrainingRestart(ResultPart):
+    """All ranks started again after some had ended."""
+
+    iteration: int = 0
+    """Iteration that was under way."""
+    resumed: int = 0
+    """Iteration that ran next, from the last checkpoint."""
+    reason: str = ""
+    """Which ranks ended, and why."""
+    lost_s: float = 0.0
+    """Duration of the iterations that were run again."""
+
+
+class RankComputation(ResultPart):
+    """Computation of the program's processes between all-to-alls, which stands for the model's."""
+
+    count: int = 0
+    """Number of computations of all ranks together."""
+    late: int = 0
+    """Number of them in which a process took longer than the model's computation, dilated. The run
+    waits for it, at no model time."""
+    worst_rank: int | None = None
+    """Rank that was latest."""
+    worst_wall_s: float | None = None
+    """Its wall seconds."""
+    worst_modelled_wall_s: float | None = None
+    """Wall seconds of the model's computation."""
+
+
+class TrainingResult(ResultPart):
+    """What a program learned on a fabric."""
+
+    program: str = ""
+    """File of the program."""
+    compute: str = "modelled"
+    """`compute` of the experiment."""
+    byte_scale: float = 1.0
+    """Bytes of the full-size model that a byte of the program stands for."""
+    losses: list[TrainingLoss] = Field(default_factory=list)
+    """Loss of every iteration."""
+    tokens: list[list[list[list[int]]]] = Field(default_factory=list)
+    """Tokens that ranks sent to experts: by iteration, layer, rank and expert."""
+    computation: RankComputation = RankComputation()
+    """Computation of the program's processes."""
+    restarts: list[TrainingRestart] = Field(default_factory=list)
+    """Restarts from checkpoints."""

@@ -20,7 +20,7 @@ from moefabric.config.plugins import transport_named
 from moefabric.config.policies import policy_named
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.circuits import CircuitSet
-from moefabric.core.errors import LostBytesError
+from moefabric.core.errors import LostBytesError, SpecError
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import datapath, lifecycle
@@ -53,7 +53,9 @@ from moefabric.runner.results import (
 from moefabric.runner.run_records import IterationRun, RunFailures
 from moefabric.runner.spine_traffic import spine_traffic, uplink_payload
 from moefabric.runner.testbed import Controllers, port_counters, running_testbed
-from moefabric.runner.workload_loader import workload_of, workload_on
+from moefabric.runner.training import Training
+from moefabric.runner.workload_loader import training_workload, workload_of, workload_on
+from moefabric.workload.recorded_gating import RecordedGating
 from moefabric.workload.workload import Workload
 
 _MOST_DEVIATIONS = 3
@@ -67,6 +69,7 @@ def run(
     external: frozenset[str] = frozenset(),
     *,
     flows: bool = False,
+    trains: bool = False,
 ) -> result_model.RunResult:
     """Run an experiment.
 
@@ -76,10 +79,12 @@ def run(
         reporter: Shows progress.
         external: The roles, `ocs` and `controller`, whose processes are started by others.
         flows: Whether the result keeps the record of every flow.
+        trains: Whether all-to-alls are those of the experiment's program instead of its gating.
 
     Raises:
         MoefabricError: The experiment can't run.
     """
+    _check_workload(spec, trains=trains)
     started = datetime.now(UTC)
     switches = datapath.choose_datapath(spec.wiring.switch).datapath.name
     scale, scale_faults = proposed_scale(spec, folder, switches)
@@ -87,7 +92,7 @@ def run(
         reporter.show_message(f"warning: {fault}")
     results: list[result_model.FabricResult] = []
     wiring: FabricWiring | None = None
-    setup = _GroupSetup(spec, folder, scale, tuple(scale_faults), reporter, external, flows)
+    setup = _GroupSetup(spec, folder, scale, tuple(scale_faults), reporter, external, flows, trains)
     for choices in _groups(spec):
         remaining = choices
         while remaining:  # after a loss of bytes the others get a testbed of their own
@@ -117,6 +122,16 @@ class _GroupSetup:
     reporter: ProgressReporter
     external: frozenset[str]
     flows: bool
+    trains: bool
+
+
+def _check_workload(spec: ExperimentSpec, *, trains: bool) -> None:
+    """Raise SpecError unless the experiment has a program to train, or gating to replay."""
+    if trains and spec.train is None:
+        raise SpecError([("train", "is missing: it names the program that trains")])
+    if not trains and not spec.gating.is_given:
+        message = "is missing; `moefabric train` runs the program of this experiment"
+        raise SpecError([("gating", message)])
 
 
 def _run_group(
@@ -152,8 +167,11 @@ def _run_group(
             wiring, fleet, controllers = undo.enter_context(testbed)
             remarks = (*wiring.remarks, *setup.scale_faults)
         for choice in choices:
-            lit = workload_of(choice, work)
-            context = RunContext(spec, choice, fabric, lit, fleet, controllers, remarks, reporter)
+            context = RunContext(spec, choice, fabric, work, fleet, controllers, remarks, reporter)
+            if setup.trains and wiring is not None:
+                context = _training_context(context, setup.folder, wiring)
+            else:
+                context = replace(context, work=workload_of(choice, work))
             replay = _replay(context)
             result = _judged(context, replay)
             if setup.flows:
@@ -188,7 +206,10 @@ def _name(spec: ExperimentSpec, choice: FabricChoice) -> str:
 
 @dataclass(frozen=True)
 class RunContext:
-    """A fabric of an experiment, up and connected; `controllers` is None on real servers."""
+    """A fabric of an experiment, up and connected; `controllers` is None on real servers.
+
+    `training` is the program whose all-to-alls run; None if gating is replayed.
+    """
 
     spec: ExperimentSpec
     choice: FabricChoice
@@ -198,6 +219,7 @@ class RunContext:
     controllers: Controllers | None
     remarks: tuple[str, ...]
     reporter: ProgressReporter
+    training: Training | None = None
 
     @property
     def run_dir(self) -> RunDirectory | None:
@@ -280,6 +302,7 @@ class RunContext:
         demand = work.layers(work.iterations - 1)[0].demand.submatrix(region.servers)
         label = f"dispatch of layer 0{place}, bytes from row's server to column's ({work.label})"
         shape = result_model.PipelineShape(**asdict(self.spec.training.shape))
+        training = None if self.training is None else self.training.result(result)
         return result.model_copy(
             update={
                 "split_demand": choice.split_demand,
@@ -289,8 +312,19 @@ class RunContext:
                 "demand_label": label,
                 "circuits": [(str(c.a), str(c.b)) for c in circuits],
                 **({"shape": shape} if self.spec.training.independent else {}),
+                **({"training": training} if training is not None else {}),
             }
         )
+
+
+def _training_context(context: RunContext, folder: Path, wiring: FabricWiring) -> RunContext:
+    """Return the context of a program that trains."""
+    spec, work = context.spec, context.work
+    gating = RecordedGating(work.training.ep, work.model.experts)
+    work = workload_of(context.choice, training_workload(work, gating))
+    jobs = Jobs.of(spec, context.fabric, work)
+    training = Training(spec, folder, jobs, gating, wiring, context.reporter.show_message)
+    return replace(context, work=work, training=training)
 
 
 @dataclass(frozen=True)
@@ -335,6 +369,8 @@ def _replay(context: RunContext) -> _Replay:
                 "log_failure": monitor.log,
                 "on_iteration_end": monitor.start_collecting,
             }
+        if context.training is not None:
+            hooks |= {"calls": context.training.calls, "check_ranks": context.training.check}
         restore_s = spec.training.checkpoint_load / NS_PER_S
         executor = undo.enter_context(
             closing(context.executor(restore_s=restore_s, progress=_progress(context), **hooks))
@@ -346,7 +382,10 @@ def _replay(context: RunContext) -> _Replay:
         readings = undo.enter_context(queue_readings(fabric.name, enabled=enabled))
         with CpuSampler() as cpu:
             try:
-                runs = executor.run(jobs.programmes, context.work.iterations)
+                if context.training is not None:
+                    runs = context.training.run(executor)
+                else:
+                    runs = executor.run(jobs.programmes, context.work.iterations)
             except LostBytesError as error:
                 lost, runs = str(error), executor.finished_runs()
         if monitor is not None:

@@ -14,6 +14,7 @@ from moefabric.runner.controller_splits import ControllerSplits
 from moefabric.runner.flow_pacing import Policy
 from moefabric.runner.iteration_state import IterationState
 from moefabric.runner.partial_offload import PartialOffload, plan_partial_offload
+from moefabric.runner.rank_calls import RankCalls
 from moefabric.runner.reconfiguration import Reconfigurator, Reply
 from moefabric.runner.task_flows import task_flows
 from moefabric.runner.transfers import StartTimes, TaskTransfer, Transfers, description
@@ -39,6 +40,7 @@ class TaskRunner:
         *,
         on_collective: Callable[[IterationState, int], object],
         progress: Callable[[str], object],
+        calls: RankCalls | None = None,
     ) -> None:
         """Connect the runner to the agents, controllers and clock of a run.
 
@@ -51,10 +53,12 @@ class TaskRunner:
             timers: The actions that are due on `clock`.
             on_collective: Receives the iteration and the start (wall clock) of each collective.
             progress: Receives a description of each collective that has ended.
+            calls: The calls of the ranks whose bytes collectives carry; None if they carry bytes of
+                the agents' own.
         """
         self.fabric, self.policy, self.clock = fabric, policy, clock
         self.transfers, self._reconfigurator, self._timers = transfers, reconfigurator, timers
-        self._on_collective, self._progress = on_collective, progress
+        self._on_collective, self._progress, self._calls = on_collective, progress, calls
         self.losses: list[ServerLossError] = []
 
     @property
@@ -77,10 +81,15 @@ class TaskRunner:
 
     def _ready(self, state: IterationState, number: int) -> None:
         """Schedule a task once all tasks that it waits for have ended, or have a known end."""
+        if self._calls is not None and (call := self._calls.awaited(state, number)) is not None:
+            self._calls.when_made(call, lambda: self._ready(state, number))
+            return
         at, task = state.ready_ns(number), state.tasks[number]
         match task.work:
             case Compute():
-                self._compute(state, number, task.work, at)
+                if self._calls is not None:
+                    state.replace_work(number, self._calls.measured(state, number))
+                self._compute(state, number, at)
             case Reconfigure():
                 regions = self._reconfigurator.controlled(state.unlit_regions(number))
                 if regions:
@@ -99,8 +108,9 @@ class TaskRunner:
             state.run.end_ns = max(end for end in state.ends if end is not None)
             state.on_end()
 
-    def _compute(self, state: IterationState, number: int, work: Compute, start_ns: int) -> None:
-        wall_ns = self.fabric.scale.wall_ns
+    def _compute(self, state: IterationState, number: int, start_ns: int) -> None:
+        wall_ns, work = self.fabric.scale.wall_ns, state.tasks[number].work
+        assert isinstance(work, Compute)
         ends = [start_ns + wall_ns(seconds * NS_PER_S) for seconds in work.seconds]
         place, micro_batch = (work.direction, work.layer), state.tasks[number].micro_batch
         state.run.spans += [
@@ -132,8 +142,11 @@ class TaskRunner:
         )
         if not self.busy:
             self.clock.skip_towards(ready_ns - self.transfers.arming_ns(task, len(flows.flows)))
+        exchange = None
+        if self._calls is not None and isinstance(task.work, Collective):
+            exchange = self._calls.exchange(state, task.work)
         try:
-            transfer = self.transfers.start(state, number, flows, times, offload)
+            transfer = self.transfers.start(state, number, flows, times, offload, exchange)
         except ServerLossError as loss:
             self.losses.append(loss)
             return
@@ -175,6 +188,8 @@ class TaskRunner:
             return
         state, number = transfer.state, transfer.number
         runs = self.transfers.finish(transfer, self._reconfigurator.take_dark_ns)
+        if self._calls is not None and transfer.exchange is not None:
+            self._calls.released(self.clock.wall_ns(self.clock.now_ns()))
         for run in runs:
             state.run.spans += run_records.sending_spans(self.fabric, run)
         if isinstance(transfer.task.work, Collective):

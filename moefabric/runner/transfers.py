@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from moefabric.core.errors import LostBytesError, ServerLossError
+from moefabric.core.exchange import Exchange, Pair, assigned_parts
 from moefabric.core.flows import Flow, FlowRecord, PacedFlow
 from moefabric.core.protocols import Agents, PortCounters
 from moefabric.core.topology import Fabric
@@ -31,6 +32,8 @@ ARMING_NS: Final = 20_000_000
 ARMING_FLOW_NS: Final = 100_000
 ARMING_SERVER_NS: Final = 1_000_000
 """Time for each flow and for each server, if their sum exceeds `ARMING_NS`."""
+_PLANNED_SHARE: Final = 1e-6
+"""Part of a pair's bytes that planned flows may miss by rounding."""
 _SLACK_S: Final = 20.0
 """Timeout of a transfer in addition to ten times its predicted duration."""
 
@@ -54,6 +57,8 @@ class TaskTransfer:
     Attributes:
         number: The task's position among the tasks of its iteration.
         orders: How many orders are under way or still to come.
+        exchange: The exchange whose bytes are sent; None if they are the agents' own.
+        taken: Bytes of the exchange that were ordered, by pair of servers.
     """
 
     state: IterationState
@@ -67,6 +72,8 @@ class TaskTransfer:
     offload: PartialOffload | None = None
     count: TransferCount | None = None
     orders: int = 1
+    exchange: Exchange | None = None
+    taken: dict[Pair, int] = field(default_factory=dict)
     planned: list[Flow] = field(default_factory=list)
     records: list[FlowRecord] = field(default_factory=list)
 
@@ -124,11 +131,13 @@ class Transfers:
         flows: TaskFlows,
         times: StartTimes,
         offload: PartialOffload | None = None,
+        exchange: Exchange | None = None,
     ) -> TaskTransfer:
         """Order a task's flows for `times.ready_ns`, or for as soon as the agents can.
 
         A collective starts on all servers at one instant. Transfers between pairs of servers need
-        no common instant: each sender may start when it receives its order.
+        no common instant: each sender may start when it receives its order. The flows carry the
+        bytes of `exchange`, if there is one.
         """
         task, greedy = state.tasks[number], self.greedy
         paced = paced_flows(
@@ -148,6 +157,7 @@ class Transfers:
             self.clock.skipped_ns,
             ordered_streams(self.fabric, flows.circuits, paced),
             offload,
+            exchange=exchange,
         )
         if self._windows is not None:
             transfer.count = self._windows.begin(self._port_groups(transfer))
@@ -197,9 +207,12 @@ class Transfers:
     ) -> None:
         deadline_s = 10 * seconds * self.fabric.scale.dilation + _SLACK_S
         wall_ns = None if start_ns is None else self.clock.wall_ns(start_ns)
+        if transfer.exchange is not None:
+            complete = _complete_pairs(transfer, flows.flows)
+            paced = assigned_parts(paced, transfer.exchange, transfer.taken, complete)
         # An agent starts the largest first, so that the fullest link isn't idle meanwhile.
         largest_first = sorted(paced, key=lambda flow: -flow.bytes)
-        number = self.agents.launch(largest_first, wall_ns, deadline_s)
+        number = self.agents.launch(largest_first, wall_ns, deadline_s, transfer.exchange)
         self.orders[number] = transfer, len(paced)
         transfer.planned += flows.flows
         if transfer.count is not None:
@@ -226,6 +239,25 @@ class Transfers:
             self._end_count(transfer, complete=False)
         return cut_off
 
+    def _give_up(self, transfer: TaskTransfer, why: str) -> str:
+        """End the exchange of a transfer with an error, if it has one; return the error."""
+        if transfer.exchange is not None:
+            self.agents.finish(transfer.exchange, why)
+        return why
+
+    def _release_ranks(self, transfer: TaskTransfer) -> None:
+        """Let the ranks of an exchange go on; raises LostBytesError unless they have its bytes."""
+        exchange = transfer.exchange
+        assert exchange is not None
+        where = description(transfer.task)
+        if corrupt := [record for record in transfer.records if record.corrupt]:
+            raise LostBytesError(self._give_up(transfer, _loss_message(where, corrupt)))
+        unsent = sum(exchange.owed.values()) - sum(transfer.taken.values())
+        if unsent:
+            why = f"{where}: the policy sends {unsent:,} bytes of the ranks too few"
+            raise LostBytesError(self._give_up(transfer, why))
+        self.agents.finish(exchange)
+
     def finish(self, transfer: TaskTransfer, dark_ns: Callable[[str], int]) -> list[CollectiveRun]:
         """Return the runs of a done transfer, by region for a collective.
 
@@ -237,7 +269,9 @@ class Transfers:
         task, work = transfer.task, transfer.task.work
         assert isinstance(work, (Collective, Transfer, AllReduce))
         if lost := [record for record in transfer.records if not (record.ok or record.corrupt)]:
-            raise LostBytesError(_loss_message(description(task), lost))
+            raise LostBytesError(self._give_up(transfer, _loss_message(description(task), lost)))
+        if transfer.exchange is not None:
+            self._release_ranks(transfer)
         steal, total = (
             now - before for now, before in zip(self._cpu_steal(), transfer.cpu_steal, strict=True)
         )
@@ -280,6 +314,21 @@ class Transfers:
         end_ns = max(run.end_ns for run in runs) + harness_ns
         self.windows.append((transfer.start_ns - transfer.skipped_ns, end_ns - transfer.skipped_ns))
         return runs
+
+
+def _complete_pairs(transfer: TaskTransfer, flows: Sequence[Flow]) -> set[Pair]:
+    """Return the pairs of an exchange of which no flow is planned after these."""
+    work = transfer.task.work
+    assert isinstance(work, Collective)
+    sizes: defaultdict[Pair, float] = defaultdict(float)
+    for flow in (*transfer.planned, *flows):
+        sizes[flow.src, flow.dst] += flow.bytes
+    index = {server: number for number, server in enumerate(work.demand.servers)}
+    return {
+        (src, dst)
+        for (src, dst), size in sizes.items()
+        if size >= work.demand.array[index[src], index[dst]] * (1 - _PLANNED_SHARE)
+    }
 
 
 def description(task: Task) -> str:

@@ -1,6 +1,7 @@
 """Loads the workload that an experiment's specification describes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from moefabric.workload.gating_fit import fit
 from moefabric.workload.gating_generator import GatingGenerator
 from moefabric.workload.model import Model, Training
 from moefabric.workload.placements import ExpertPlacement
+from moefabric.workload.recorded_gating import RecordedGating
 from moefabric.workload.split_demand import SplitDemand
 from moefabric.workload.workload import Workload
 
@@ -33,9 +35,12 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
         SpecError: The gating can't be read or doesn't fit.
     """
     model, training = spec.model.build(), spec.training.build()
-    gating: NDArray[np.int64] | GatingGenerator
+    gating: NDArray[np.int64] | GatingGenerator | RecordedGating
     history: NDArray[np.int64] | int | None
-    if spec.gating.is_generated:
+    if spec.train is not None and not spec.gating.is_given:
+        gating = np.ones((1, 1, training.ep, model.experts), np.int64)
+        label, history = "even gating", None
+    elif spec.gating.is_generated:
         gating, label = _generator(spec, folder, model, training)
         history = spec.gating.history
     else:
@@ -68,6 +73,11 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
 def workload_on(spec: ExperimentSpec, fabric: Fabric, folder: Path) -> Workload:
     """Return the workload of an experiment on one of its fabrics."""
     return workload(spec, list(fabric.ep_groups.values()), folder)
+
+
+def training_workload(work: Workload, gating: RecordedGating) -> Workload:
+    """Return a workload whose gating is what a program's gates choose."""
+    return replace(work, gating=gating, label="gates of the program", history=None, noise=0.0)
 
 
 def workload_of(choice: FabricChoice, work: Workload) -> Workload:

@@ -50,15 +50,13 @@ class GatingPredictor:
         self._tokens, self._layers = tokens, layers
         self._copilots = [Copilot(layers) for _ in range(regions)]
         self._first = self._learnt = first
-        self._predictions: dict[int, tuple[GatingPrediction | None, ...]] = {}
+        self._predicted: dict[tuple[int, int], tuple[Array, ...] | None] = {}
 
     def predictions(self, iteration: int) -> tuple[GatingPrediction | None, ...]:
-        """Predict each layer of an iteration from all iterations before it.
-
-        The first layer is predicted to be what it was an iteration ago.
+        """Predict each layer of an iteration, and compare with what its gates chose.
 
         Args:
-            iteration: Number of the iteration. Iterations are predicted in ascending order.
+            iteration: Number of the iteration.
 
         Returns:
             The prediction of each layer; None for all layers of the first iteration.
@@ -66,7 +64,24 @@ class GatingPredictor:
         Raises:
             ValueError: If later iterations have been learnt already.
         """
-        if iteration not in self._predictions:
+        return tuple(self._prediction(iteration, number) for number in range(self._layers))
+
+    def predicted_tokens(self, iteration: int, layer: int) -> tuple[Array, ...] | None:
+        """Predict a layer from all iterations before, and from the gates of the layer before.
+
+        The first layer is predicted to be what it was an iteration ago.
+
+        Args:
+            iteration: Number of the iteration. Iterations are predicted in ascending order.
+            layer: Number of the layer.
+
+        Returns:
+            Tokens [rank, expert] of each region; None in the first iteration.
+
+        Raises:
+            ValueError: If later iterations have been learnt already.
+        """
+        if (iteration, layer) not in self._predicted:
             if iteration < self._learnt:
                 raise ValueError(
                     f"iteration {iteration}: the predictor has learned {self._learnt} iterations"
@@ -74,10 +89,15 @@ class GatingPredictor:
             while self._learnt < iteration:
                 self._learn(self._learnt)
                 self._learnt += 1
-            self._predictions[iteration] = tuple(
-                self._prediction(iteration, number) for number in range(self._layers)
+            self._predicted[iteration, layer] = (
+                None
+                if iteration == self._first
+                else tuple(
+                    self._expected_tokens(iteration, layer, region)
+                    for region in range(len(self._copilots))
+                )
             )
-        return self._predictions[iteration]
+        return self._predicted[iteration, layer]
 
     def _learn(self, iteration: int) -> None:
         for region, copilot in enumerate(self._copilots):
@@ -85,23 +105,27 @@ class GatingPredictor:
             loads = [expert_loads(self._tokens(iteration, layer, region)) for layer in layers]
             copilot.learn(np.array(loads))
 
+    def _expected_tokens(self, iteration: int, layer: int, region: int) -> Array:
+        last = self._tokens(iteration - 1, layer, region)
+        if not layer:
+            return last
+        before = expert_loads(self._tokens(iteration, layer - 1, region))
+        load = self._copilots[region].next_load(layer - 1, before)
+        assert load is not None
+        rank_tokens = self._tokens(iteration, layer, region).sum(axis=1)
+        return expand_load(load, rank_tokens, last)
+
     def _prediction(self, iteration: int, layer: int) -> GatingPrediction | None:
-        if iteration == self._first:
+        predicted = self.predicted_tokens(iteration, layer)
+        if predicted is None:
             return None
-        tokens, hits, persistence_hits, k, experts = [], [], [], 1, 1
-        for region, copilot in enumerate(self._copilots):
-            measured = self._tokens(iteration, layer, region)
-            last = self._tokens(iteration - 1, layer, region)
-            if layer:
-                before = expert_loads(self._tokens(iteration, layer - 1, region))
-                load = copilot.next_load(layer - 1, before)
-                assert load is not None
-                tokens.append(expand_load(load, measured.sum(axis=1), last))
-            else:
-                before = load = expert_loads(last)
-                tokens.append(last)
+        hits, persistence_hits, k, experts = [], [], 1, 1
+        for region, tokens in enumerate(predicted):
+            measured = expert_loads(self._tokens(iteration, layer, region))
+            unchanged = (iteration, layer - 1) if layer else (iteration - 1, layer)
+            before, load = expert_loads(self._tokens(*unchanged, region)), expert_loads(tokens)
             experts = len(load)
             k = max(1, experts // 4)
-            hits.append(top_k_hits(load, expert_loads(measured), k))
-            persistence_hits.append(top_k_hits(before, expert_loads(measured), k))
-        return GatingPrediction(tuple(tokens), k, fmean(hits), fmean(persistence_hits), k / experts)
+            hits.append(top_k_hits(load, measured, k))
+            persistence_hits.append(top_k_hits(before, measured, k))
+        return GatingPrediction(predicted, k, fmean(hits), fmean(persistence_hits), k / experts)

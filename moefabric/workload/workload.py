@@ -1,5 +1,6 @@
 """The workload of an experiment: its gating, placed on servers, as the layers of each iteration."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +24,7 @@ from moefabric.workload.iteration import (
 from moefabric.workload.job import stage_layers
 from moefabric.workload.model import Model, Training
 from moefabric.workload.placements import ExpertPlacement, expert_order
+from moefabric.workload.recorded_gating import RecordedGating
 from moefabric.workload.split_demand import KNOWN, RECENT_ITERATIONS, SplitDemand, with_error
 
 
@@ -34,7 +36,8 @@ class Workload:
         model: The model.
         training: How it is trained.
         placements: Placement of each region, which is one EP group.
-        gating: Tokens [iteration, layer, rank, expert]; shorter traces repeat. Or a generator.
+        gating: Tokens [iteration, layer, rank, expert]; shorter traces repeat. Or a generator, or
+            the gating of a program that trains.
         iterations: Number of iterations.
         label: Name of the gating, for reports.
         noise: Standard deviation by which regions, layers and iterations differ from the tokens.
@@ -53,7 +56,7 @@ class Workload:
     model: Model
     training: Training
     placements: tuple[Placement, ...]
-    gating: NDArray[np.int64] | GatingGenerator
+    gating: NDArray[np.int64] | GatingGenerator | RecordedGating
     iterations: int
     label: str
     noise: float = 0.0
@@ -85,7 +88,7 @@ class Workload:
         Raises:
             ValueError: If the placement doesn't return each expert once.
         """
-        known, seed = range(self._first, 0) or range(1), self.seed * self.model.layers
+        known, seed = range(self.first, 0) or range(1), self.seed * self.model.layers
         orders = [
             expert_order(placement, self._known_tokens(known, number), seed + number)
             for number in range(self.model.layers)
@@ -105,13 +108,13 @@ class Workload:
         predictor = None
         if dispatch_light == "predict" or split_demand.source == "predicted":
             layers, regions = self.model.layers, len(self.placements)
-            predictor = GatingPredictor(self._tokens, layers, regions, self._first)
+            predictor = GatingPredictor(self._tokens, layers, regions, self.first)
         return replace(
             self, dispatch_light=dispatch_light, split_demand=split_demand, predictor=predictor
         )
 
     @property
-    def _first(self) -> int:
+    def first(self) -> int:
         """The number of the first iteration whose gating is known: that of the history's."""
         if self.history is None or isinstance(self.history, int):
             return -(self.history or 0)
@@ -155,7 +158,7 @@ class Workload:
             before = range(iteration, iteration + 1)
         else:
             iterations = {"last": 1, "recent": RECENT_ITERATIONS}.get(source, 0)
-            before = range(max(self._first, iteration - iterations), iteration)
+            before = range(max(self.first, iteration - iterations), iteration)
         if not before:
             return [np.ones((self.training.ep, self.model.experts))]
         return [self._gating(earlier, number, region, micro_batch) for earlier in before]
@@ -171,8 +174,8 @@ class Workload:
     ) -> NDArray[np.int64]:
         """Return tokens [rank, expert] in the order of the experts' numbers."""
         gating = self.gating
-        if isinstance(gating, GatingGenerator):
-            return gating.tokens(iteration - self._first, number, region, micro_batch)
+        if not isinstance(gating, np.ndarray):
+            return gating.tokens(iteration - self.first, number, region, micro_batch)
         if iteration < 0 and isinstance(self.history, np.ndarray):
             gating = self.history
         iterations, layers = gating.shape[:2]
@@ -192,14 +195,25 @@ class Workload:
     def predicted_demands(self, iteration: int) -> tuple[DemandMatrix | None, ...]:
         """Return the predicted demand of each layer's dispatch, of all regions."""
         return tuple(
-            None if prediction is None else self._predicted_demand(prediction)
+            None if prediction is None else self._demand_of(prediction.tokens)
             for prediction in self.predictions(iteration)
         )
 
-    def _predicted_demand(self, prediction: GatingPrediction) -> DemandMatrix:
-        pairs = zip(self.placements, prediction.tokens, strict=True)
+    def predicted_demand(self, iteration: int, number: int) -> DemandMatrix | None:
+        """Return the predicted demand of a layer's dispatch; None in the first iteration.
+
+        The prediction uses the gates of the layer before.
+        """
+        if self.predictor is None:
+            return None
+        tokens = self.predictor.predicted_tokens(iteration, number)
+        return None if tokens is None else self._demand_of(tokens)
+
+    def _demand_of(self, tokens: Sequence[Tokens]) -> DemandMatrix:
+        """Return the demand of tokens [rank, expert] of each region."""
+        pairs = zip(self.placements, tokens, strict=True)
         return merge_layers(
-            [moe_layer(self.model, self.training, placement, tokens) for placement, tokens in pairs]
+            [moe_layer(self.model, self.training, placement, gating) for placement, gating in pairs]
         ).demand
 
     def operations(self, iteration: int) -> tuple[Operation, ...]:

@@ -75,7 +75,5 @@ def test_relative_volumes_start_at_the_folder_of_the_file(
 
 def test_wiring_file_keeps_containers() -> None:
     containers = spec(s0={"container": NEW}, s3={"container": "gpu-node"}).containers
-    wiring = FabricWiring(
-        spec().build(), ManagementNetwork("198.18.0.0/24"), containers=containers
-    )
+    wiring = FabricWiring(spec().build(), ManagementNetwork("198.18.0.0/24"), containers=containers)
     assert FabricWiring.from_json(wiring.to_json()) == wiring

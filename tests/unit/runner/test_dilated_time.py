@@ -6,6 +6,7 @@ import pytest
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.exchange import Exchange
 from moefabric.core.flows import PacedFlow
 from moefabric.core.units import Scale
 from moefabric.planner.mixnet import MIXNET
@@ -144,9 +145,15 @@ def test_orders_to_agents_cost_no_model_time(dilation: float) -> None:
 class LateAgents(MemoryAgents):
     """Agents that start 3 ms after the ordered instant."""
 
-    def launch(self, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float) -> int:
+    def launch(
+        self,
+        flows: Sequence[PacedFlow],
+        start_ns: int | None,
+        deadline_s: float,
+        exchange: Exchange | None = None,
+    ) -> int:
         start_ns = self.clock.now_ns() if start_ns is None else start_ns
-        return super().launch(flows, start_ns + 3 * MS, deadline_s)
+        return super().launch(flows, start_ns + 3 * MS, deadline_s, exchange)
 
 
 @pytest.mark.parametrize("dilation", DILATIONS)

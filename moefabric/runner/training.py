@@ -1,0 +1,270 @@
+"""A program that trains on a fabric: its ranks, their all-to-alls, and what it learns."""
+
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.config.training_program import TrainSpec
+from moefabric.core.errors import RanksLostError, TrainingProgramError
+from moefabric.core.units import NS_PER_S
+from moefabric.runner.executor import Executor
+from moefabric.runner.jobs import Jobs
+from moefabric.runner.rank_calls import RankCalls
+from moefabric.runner.rank_environment import Rank, RankJob
+from moefabric.runner.rank_processes import FabricLauncher, Launcher, RankProcesses
+from moefabric.runner.result_model import FabricResult
+from moefabric.runner.result_parts import (
+    RankComputation,
+    TrainingLoss,
+    TrainingRestart,
+    TrainingResult,
+)
+from moefabric.runner.run_records import IterationRun
+from moefabric.runner.training_tasks import TrainingTasks
+from moefabric.workload.recorded_gating import RecordedGating
+
+_END_S: Final = 120.0
+"""How long ranks may take to end after their last all-to-all."""
+_MANAGEMENT: Final = "mgmt0"
+"""Interface of the ranks' rendezvous and of collectives that the fabric doesn't carry."""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """All ranks started again after some had ended.
+
+    Attributes:
+        iteration: The iteration that was under way.
+        resumed: The iteration that ran next, from the last checkpoint.
+        reason: Which ranks ended, and why.
+        lost_ns: Time of the iterations that are run again, and of the one under way.
+    """
+
+    iteration: int
+    resumed: int
+    reason: str
+    lost_ns: int
+
+
+class Losses:
+    """The losses that rank 0 prints.
+
+    Attributes:
+        texts: The loss of each iteration, as it was printed.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = re.compile(pattern)
+        self.texts: dict[int, str] = {}
+
+    def take(self, rank: Rank, line: str) -> bool:
+        """Keep the loss that a line reports; return whether it reports one."""
+        match = self._pattern.search(line) if rank.number == 0 else None
+        if match is None:
+            return False
+        self.texts[int(match["step"])] = match["loss"]
+        return True
+
+
+class Training:
+    """A program that trains on one fabric of an experiment.
+
+    Args:
+        spec: The experiment.
+        folder: Folder of its file.
+        jobs: The job, whose gating is `gating`.
+        gating: What the gates of the program choose.
+        wiring: The fabric that is up.
+        show: Shows a line that the program printed.
+        launcher: Where ranks run.
+    """
+
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        folder: Path,
+        jobs: Jobs,
+        gating: RecordedGating,
+        wiring: FabricWiring,
+        show: Callable[[str], object],
+        launcher: Launcher | None = None,
+    ) -> None:
+        assert spec.train is not None
+        self.program: TrainSpec = spec.train
+        self._spec, self._folder, self._wiring, self._show = spec, folder, wiring, show
+        self._launcher = launcher or FabricLauncher(wiring.fabric.name)
+        self.gating = gating
+        self._tasks = TrainingTasks(jobs, gating, wall=self.program.compute == "wall")
+        rows = self.program.rank_tokens * jobs.work.model.top_k
+        self.calls = RankCalls(self._tasks, self.program.token_bytes, rows)
+        self._losses = Losses(self.program.loss)
+        self._restarts: list[Restart] = []
+        self._processes: RankProcesses | None = None
+
+    def run(self, executor: Executor) -> list[IterationRun]:
+        """Start the ranks, and run all iterations; start them again after a loss.
+
+        Raises:
+            RankFailedError: If a rank ends early for good.
+            TrainingProgramError: If the program doesn't train as the experiment says.
+        """
+        iterations, runs, first = self._spec.training.iterations, list[IterationRun](), 0
+        with tempfile.TemporaryDirectory(prefix="moefabric-train-") as folder:
+            while True:
+                try:
+                    with self._start(Path(folder), executor.agents.wake) as self._processes:
+                        left = iterations - first
+                        programmes = {self._tasks.job: self._tasks.programme}
+                        runs += executor.run(programmes, left, first=first)
+                        self._wait(self._processes)
+                except RanksLostError as loss:
+                    self._processes = None
+                    runs += executor.give_up()
+                    reached = runs[-1].number + 1 if runs else 0
+                    first = self._resume(reached, loss, runs)
+                    runs = [run for run in runs if run.number < first]
+                else:
+                    return runs
+
+    def check(self) -> None:
+        """Check that the ranks still run.
+
+        Raises:
+            RanksLostError: If a process has failed.
+            TrainingProgramError: If all have ended before the last iteration.
+        """
+        processes = self._processes
+        if processes is None:
+            return
+        if processes.failure is not None:
+            failure = processes.failure
+            raise RanksLostError(str(failure), [failure.rank]) from failure
+        if processes.ended and self.calls.pending:
+            raise TrainingProgramError(
+                f"the program ended after {len(self._losses.texts)} iterations of "
+                f"{self._spec.training.iterations}: let its arguments contain {{iterations}}"
+            )
+
+    def result(self, result: FabricResult) -> TrainingResult:
+        """Return losses over model time, loads of experts, and the ranks' computation.
+
+        Args:
+            result: The fabric's result, with the model time of iterations.
+        """
+        work, dilation = self._tasks.jobs.work, self._tasks.jobs.fabric.scale.dilation
+        losses, elapsed_s = list[TrainingLoss](), 0.0
+        restarts = {restart.resumed: restart for restart in self._restarts}
+        for iteration in result.iterations:
+            restart = restarts.get(iteration.iteration)
+            if restart is not None:
+                elapsed_s += restart.lost_ns / NS_PER_S / dilation
+                elapsed_s += self._spec.training.checkpoint_load / NS_PER_S
+            elapsed_s += iteration.measured_s or 0.0
+            text = self._losses.texts.get(iteration.iteration)
+            if text is not None:
+                losses.append(
+                    TrainingLoss(
+                        iteration=iteration.iteration,
+                        model_s=elapsed_s,
+                        loss=float(text),
+                        text=text,
+                    )
+                )
+        return TrainingResult(
+            program=self.program.program.name,
+            compute=self.program.compute,
+            byte_scale=self._tasks.jobs.fabric.scale.bytes,
+            losses=losses,
+            tokens=self.gating.array(len(result.iterations), work.model.layers).tolist(),
+            computation=self._computation(dilation),
+            restarts=[
+                TrainingRestart(
+                    iteration=restart.iteration,
+                    resumed=restart.resumed,
+                    reason=restart.reason,
+                    lost_s=restart.lost_ns / NS_PER_S / dilation,
+                )
+                for restart in self._restarts
+            ],
+        )
+
+    def _computation(self, dilation: float) -> RankComputation:
+        """Return how the processes' computation compares with the one that it stands for."""
+        work = [one for one in self.calls.work if one.modelled_s]
+        late = [one for one in work if one.took_s > one.modelled_s * dilation]
+        if self.program.compute == "wall":
+            late = []
+        worst = max(late, key=lambda one: one.took_s - one.modelled_s * dilation, default=None)
+        return RankComputation(
+            count=len(work),
+            late=len(late),
+            worst_rank=None if worst is None else worst.rank,
+            worst_wall_s=None if worst is None else worst.took_s,
+            worst_modelled_wall_s=None if worst is None else worst.modelled_s * dilation,
+        )
+
+    # --- ranks -----------------------------------------------------------------------------------
+
+    def _start(self, checkpoints: Path, wake: Callable[[], None]) -> RankProcesses:
+        fabric, run_dir = self._wiring.fabric, RunDirectory.of_fabric(self._wiring.fabric.name)
+        work = self._tasks.jobs.work
+        ranks = work.training.ep
+        values = {
+            "iterations": self._spec.training.iterations,
+            "layers": work.model.layers,
+            "experts": work.model.experts,
+            "ranks": ranks,
+            "seed": self._spec.seed,
+            "checkpoint": checkpoints / "rank",
+        }
+        servers = work.placements[0].servers
+        job = RankJob(
+            command=(
+                sys.executable,
+                str((self._folder / self.program.program).resolve()),
+                *self.program.command(values),
+            ),
+            servers=servers,
+            ranks_per_server=ranks // len(servers),
+            master_address=self._wiring.management.server_address(fabric, servers[0]),
+            interface=_MANAGEMENT,
+            environment=self.program.environment,
+            server_environment={
+                server: {"MOEFABRIC_AGENT": str(run_dir.rank_socket(server))} for server in servers
+            },
+        )
+        return RankProcesses(job, self._launcher, self._take_line, on_end=wake)
+
+    def _take_line(self, rank: Rank, stream: str, line: str) -> None:
+        if not self._losses.take(rank, line) or stream == "stderr":
+            self._show(f"{rank}: {line}")
+
+    def _wait(self, processes: RankProcesses) -> None:
+        """Wait for the ranks' end.
+
+        Raises:
+            TrainingProgramError: If they go on.
+        """
+        if not processes.wait(_END_S):
+            raise TrainingProgramError(
+                f"the program runs on {_END_S:g} s after {self._spec.training.iterations} "
+                "iterations: let its arguments contain {iterations}"
+            )
+
+    def _resume(self, reached: int, loss: RanksLostError, runs: list[IterationRun]) -> int:
+        """Return the iteration from which to go on after a loss; raise the loss if none is left."""
+        every = self.program.checkpoint_every
+        if not every or len(self._restarts) == self.program.restarts:
+            raise loss
+        first = reached // every * every
+        lost_ns = sum(run.end_ns - run.start_ns for run in runs if run.number >= first)
+        self._restarts.append(Restart(reached, first, str(loss), lost_ns))
+        self._show(f"{loss}; all ranks start again from iteration {first}")
+        self.calls.restart(first)
+        return first
