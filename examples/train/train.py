@@ -304,7 +304,8 @@ def main() -> None:
     text = torch.frombuffer(bytearray(args.text.read_bytes()), dtype=torch.uint8).long()
     model = Model(args)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.rate, betas=(0.9, 0.95))
-    checkpoint = Checkpoint(args.checkpoint) if args.checkpoint else None
+    saves = args.checkpoint and args.checkpoint_every
+    checkpoint = Checkpoint(args.checkpoint) if saves else None
     first = checkpoint.load(model, optimizer) if checkpoint else 0
     for step in range(first, args.steps):
         for group in optimizer.param_groups:

@@ -103,8 +103,7 @@ def _draw(
 
 
 def _summary(requests: Sequence[ReconfigurationResult]) -> str:
-    changed = sum(changes_circuits(one) for one in requests)
-    return (
-        f"circuits moved for {changed} of {formatting.counted(len(requests), 'request')}, "
-        f"{_moved(requests):.1f} of them in the mean"
-    )
+    changed = [one for one in requests if changes_circuits(one)]
+    total = formatting.counted(len(requests), "request")
+    each = f", {_moved(changed):.1f} each" if changed else ""
+    return f"{len(changed)} of {total} moved circuits{each}"

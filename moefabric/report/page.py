@@ -26,6 +26,7 @@ from moefabric.report.summary import (
     summaries,
     with_first_all_to_alls,
 )
+from moefabric.report.training_section import TrainingSection
 from moefabric.report.wiring_diagram import wiring_diagrams
 from moefabric.runner.result_model import Manifest, RunResult
 
@@ -43,6 +44,7 @@ def page(run: RunResult) -> str:
         version=printable(run.version),
         verdict=overall_verdict(run),
         fabrics=fabrics,
+        training=TrainingSection.of(fabrics),
         settings=list(_settings(run.manifest, fabrics)),
         scale=_scale(fabrics),
         wiring=[text for fabric in fabrics if (text := _wiring(fabric))],

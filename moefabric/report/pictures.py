@@ -18,11 +18,13 @@ from moefabric.report.completion_cdf import completion_cdf
 from moefabric.report.demand_heatmap import demand_heatmap
 from moefabric.report.error_cdf import error_cdf
 from moefabric.report.failure_timeline import failure_timeline
+from moefabric.report.light_over_time import light_over_time
 from moefabric.report.pipeline_timeline import is_pipelined, pipeline_timeline
 from moefabric.report.reconfiguration_phases import reconfiguration_phases
 from moefabric.report.regions import first_region
 from moefabric.report.server_timeline import iteration_timeline, layer_timeline
 from moefabric.report.summary import FabricSummary, with_first_all_to_alls
+from moefabric.report.training_section import exposed_picture, loads_picture, loss_picture
 from moefabric.report.wiring_diagram import wiring_diagrams
 
 _CLASS: Final = "moefabric-picture"
@@ -81,6 +83,10 @@ _DRAWINGS: Final[dict[str, Callable[[Sequence[FabricSummary]], Markup]]] = {
     "failures": _failures,
     "wiring": lambda fabrics: next((d.picture for d in wiring_diagrams(fabrics)), Markup()),
     "demand": _demand,
+    "loss": loss_picture,
+    "expert_loads": loads_picture,
+    "light": light_over_time,
+    "exposed": exposed_picture,
     "circuits": lambda fabrics: circuit_chords(first_region(fabrics[0])),
 }
 
@@ -90,8 +96,8 @@ def picture(kind: str, fabrics: Sequence[FabricSummary]) -> Picture:
 
     Args:
         kind: `comparison`, `timeline`, `layer`, `completion`, `errors`, `reconfigurations`,
-            `first_all_to_alls`, `failures`, or, of the first fabric, `wiring`, `demand` and
-            `circuits`.
+            `first_all_to_alls`, `failures`, `light`, `exposed`, of a program that trained `loss`
+            and `expert_loads`, or, of the first fabric, `wiring`, `demand` and `circuits`.
         fabrics: The fabrics.
 
     Raises:

@@ -10,7 +10,8 @@ from moefabric.report import formatting, svg
 
 COLOURS: Final = 8
 """Fabrics of different colours: CSS classes `f0` to `f7` of lines and `d0` to `d7` of areas."""
-_LEFT, _TOP, _HEIGHT, _FOOT = 62.0, 34.0, 340.0, 48.0
+_LEFT, _TOP, _FOOT = 62.0, 34.0, 48.0
+_LOSS_HEIGHT, _TIME_HEIGHT = 340.0, 220.0
 _LINE = 20.0
 """Distance of labels."""
 
@@ -39,7 +40,7 @@ def loss_curves(curves: Sequence[Curve]) -> Markup:
     shown = [(number % COLOURS, curve) for number, curve in enumerate(curves) if curve.points]
     if not shown:
         return Markup()
-    scales = _scales([curve for _, curve in shown], svg.WIDTH - 16)
+    scales = _scales([curve for _, curve in shown], svg.WIDTH - 16, _LOSS_HEIGHT)
     across, up = scales
     drawn = [*svg.time_axis(across, up.end, up.start), *_vertical_axis(up, str)]
     drawn.append(svg.label(_LEFT, 16, "loss: cross entropy per token, in nats", "small"))
@@ -74,7 +75,8 @@ def iteration_curves(curves: Sequence[Curve], name: str) -> Markup:
     if not shown:
         return Markup()
     room = max(svg.text_width(f"{c.name}  {c.figure}", 14) for _, c in shown)
-    scales = _scales([curve for _, curve in shown], svg.WIDTH - room - 24, least=0.0)
+    right = svg.WIDTH - room - 40
+    scales = _scales([curve for _, curve in shown], right, _TIME_HEIGHT, least=0.0)
     across, up = scales
     factor, unit = formatting.time_unit(up.high)
     drawn = _vertical_axis(up, lambda text: f"{text} {unit}", factor)
@@ -95,7 +97,7 @@ def iteration_curves(curves: Sequence[Curve], name: str) -> Markup:
 
 
 def _scales(
-    curves: Sequence[Curve], right: float, least: float | None = None
+    curves: Sequence[Curve], right: float, height: float, least: float | None = None
 ) -> tuple[svg.LinearScale, svg.LinearScale]:
     """Return the scales of all points; `least` is the low end of the vertical one."""
     xs = [x for curve in curves for x, _ in curve.points]
@@ -104,7 +106,7 @@ def _scales(
     high = max(ys) * 1.02
     return (
         svg.LinearScale(0.0, max(xs), _LEFT, right),
-        svg.LinearScale(low, high, _TOP + _HEIGHT, _TOP),
+        svg.LinearScale(low, high, _TOP + height, _TOP),
     )
 
 

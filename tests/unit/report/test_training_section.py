@@ -1,0 +1,126 @@
+"""Report of a program that trained: pictures are true to their figures, differences are named."""
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from markupsafe import Markup
+
+from moefabric.core.errors import SpecError
+from moefabric.report.page import page
+from moefabric.report.pictures import picture
+from moefabric.report.training_section import TrainingSection
+from moefabric.runner.result_model import RunResult
+from tests.support.report_sample import fabrics_of, sample
+from tests.support.training_sample import EXPERTS, ITERATION_S, tokens, training_sample
+from tests.unit.report.test_charts import boxes, marked, read, title
+
+
+@pytest.fixture
+def run() -> dict[str, Any]:
+    return training_sample()
+
+
+def section(run: dict[str, Any]) -> TrainingSection:
+    found = TrainingSection.of(fabrics_of(run))
+    assert found is not None
+    return found
+
+
+def points(path: str) -> list[tuple[float, float]]:
+    return [(float(x), float(y)) for x, y in re.findall(r"([\d.]+) ([\d.]+)", path)]
+
+
+def test_losses_of_fabrics_end_at_equal_heights_after_their_times(run: dict[str, Any]) -> None:
+    drawn = read(section(run).loss)
+    lines = [e for e in drawn.iter() if (e.get("class") or "").startswith("curve")]
+    ends = [points(line.get("d") or "")[-1] for line in lines]
+    assert len({y for _, y in ends}) == 1
+    starts = [points(line.get("d") or "")[0] for line in lines]
+    # An iteration's width is proportional to its duration: five of them lie between the points.
+    widths = [(end[0] - start[0]) / 5 for start, end in zip(starts, ends, strict=True)]
+    per_second = widths[0] / ITERATION_S["eps"]
+    assert widths == [pytest.approx(s * per_second, abs=0.01) for s in ITERATION_S.values()]
+    names = [e.text for e in drawn.iter() if "strong" in (e.get("class") or "")]
+    assert sorted(map(str, names)) == sorted(ITERATION_S)
+
+
+def test_labels_of_curves_are_apart(run: dict[str, Any]) -> None:
+    for result in run["results"]:  # all curves end together
+        for one in result["training"]["losses"]:
+            one["model_s"] = one["iteration"] + 1.0
+        for one in result["iterations"]:
+            one["exposed_comm_s"] = 0.1
+    shown = section(run)
+    for drawn in (shown.loss, shown.exposed):
+        labels = [e for e in read(drawn).iter() if e.tag.endswith("text") and len(e)]
+        heights = sorted(float(e.get("y") or 0) for e in labels)
+        assert len(heights) == 4
+        assert min(b - a for a, b in pairwise(heights)) >= 16
+
+
+def test_cells_are_loads_of_experts(run: dict[str, Any]) -> None:
+    cells = marked(read(section(run).loads), "cell")
+    counts = np.array(tokens(6)).sum(axis=2)
+    loads = counts / counts.mean(axis=-1, keepdims=True)
+    assert len(cells) == loads.size
+    hottest = max(cells, key=lambda cell: float(cell.get("fill-opacity") or 0))
+    iteration, _, expert = np.unravel_index(int(loads.argmax()), loads.shape)
+    assert title(hottest) == f"iteration {iteration}, expert {expert}: {loads.max():.2f} x"
+    assert expert == 5
+
+
+def test_long_jobs_have_means_of_several_iterations(run: dict[str, Any]) -> None:
+    run["results"][0]["training"]["tokens"] = tokens(400)
+    titles = [title(cell) for cell in marked(read(section(run).loads), "cell")]
+    assert len(titles) == 80 * 3 * EXPERTS
+    assert titles[-1].startswith("iterations 395 to 399, expert 7: ")
+
+
+def test_light_is_drawn_for_fabrics_whose_circuits_move(run: dict[str, Any]) -> None:
+    drawn = read(section(run).light)
+    names = [e.text for e in drawn.iter() if "strong" in (e.get("class") or "")]
+    assert names == ["mixnet", "mixnet-spill"]
+    lit = [title(cell) for cell in marked(drawn, "lit")]
+    # Layers 0 and 2 light s0 and s1, layer 1 lights s0 and s3.
+    assert lit[:7] == [f"s0 - s1, iteration {n}: 0.67 circuits" for n in range(6)] + [
+        "s0 - s3, iteration 0: 0.33 circuits"
+    ]
+    moved = {title(bar).partition(": ")[2] for bar in marked(drawn, "moved")}
+    assert moved == {"1.3 circuits moved for a request"}
+    assert "12 of 18 requests moved circuits, 2.0 each" in "".join(drawn.itertext())
+
+
+def test_pictures_stay_inside_their_frames(run: dict[str, Any]) -> None:
+    shown = section(run)
+    for drawn in map(read, (shown.loss, shown.loads, shown.light, shown.exposed)):
+        _, _, width, height = map(float, (drawn.get("viewBox") or "").split())
+        for left, top, right, bottom in boxes(drawn):
+            assert min(left, top) >= -0.5, drawn.get("aria-label")
+            assert right <= width + 0.5, drawn.get("aria-label")
+            assert bottom <= height + 0.5, drawn.get("aria-label")
+
+
+def test_page_says_that_losses_are_equal(run: dict[str, Any]) -> None:
+    html = page(RunResult.model_validate(run))
+    assert "All 4 fabrics have equal losses in all of 6 iterations" in html
+    assert "Training</h2>" not in page(RunResult.model_validate(sample()))
+
+
+def test_page_names_first_loss_that_differs(run: dict[str, Any]) -> None:
+    losses = run["results"][2]["training"]["losses"]
+    losses[4]["text"] = "3.1000000000000005"
+    assert not section(run).equal
+    expected = "Losses differ from iteration 4 on: eps 3.1, mixnet-spill 3.1000000000000005."
+    assert expected in page(RunResult.model_validate(run))
+    del losses[3:]
+    assert section(run).agreement.endswith("iteration 3 on: eps 3.375, mixnet-spill none.")
+
+
+def test_pictures_can_be_drawn_alone(run: dict[str, Any]) -> None:
+    for kind in ("loss", "expert_loads", "light", "exposed"):
+        assert read(Markup(picture(kind, fabrics_of(run)).svg)).get("aria-label")
+    with pytest.raises(SpecError, match=r"loss: .*: the run has no such data to draw"):
+        picture("loss", fabrics_of(sample()))
