@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from moefabric.core.circuits import CircuitSet
-from moefabric.core.errors import AgentError, ServerLossError
+from moefabric.core.errors import AgentError, RanksLostError, ServerLossError
 from moefabric.core.failures import IterationWindow
 from moefabric.core.protocols import Agents, PortCounters
 from moefabric.core.topology import Fabric
@@ -34,7 +34,7 @@ from moefabric.runner.fault_schedule import FaultSchedule
 from moefabric.runner.flow_pacing import Policy
 from moefabric.runner.iteration_state import IterationState
 from moefabric.runner.jobs import Programme
-from moefabric.runner.rank_calls import RankCalls
+from moefabric.runner.rank_calls import Calls
 from moefabric.runner.recovery import LogFailure, Recovery, lost_components
 from moefabric.runner.run_records import IterationRun, Span
 from moefabric.runner.task_runner import TaskRunner
@@ -107,7 +107,7 @@ class Executor:
         counters: PortCounters | None = None,
         progress: Callable[[str], None] = lambda _: None,
         reported_circuits: Callable[[], Mapping[str, CircuitSet]] = dict,
-        calls: RankCalls | None = None,
+        calls: Calls | None = None,
         check_ranks: Callable[[], object] = lambda: None,
     ) -> None:
         """Start with `circuits` lit.
@@ -298,7 +298,8 @@ class Executor:
         if self._calls is not None:
             for exchange in self.agents.take_exchanges():
                 self._calls.receive(exchange)
-            self._calls.refuse_losses(self.agents.lost_ranks())
+            if lost := self.agents.lost_ranks():
+                raise RanksLostError("; ".join(lost[rank] for rank in sorted(lost)), sorted(lost))
             self._check_ranks()
 
     # --- iterations ------------------------------------------------------------------------------

@@ -7,10 +7,11 @@ chosen: from then on, the demand of all tasks of the layer is known.
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
-from moefabric.core.errors import RanksLostError, TrainingProgramError
+from moefabric.core.errors import TrainingProgramError
 from moefabric.core.exchange import Exchange
 from moefabric.core.units import NS_PER_S
 from moefabric.runner.iteration_state import IterationState
@@ -41,8 +42,34 @@ class RankWork:
     modelled_s: float = 0.0
 
 
+class Calls(Protocol):
+    """Calls of ranks whose bytes the collectives of iterations carry."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether tasks wait for calls."""
+
+    def awaited(self, state: IterationState, number: int) -> CallKey | None:
+        """Return the call for which a task has to wait; None if it was made, or none is needed."""
+
+    def when_made(self, key: CallKey, action: Callable[[], None]) -> None:
+        """Take an action when a call is made."""
+
+    def measured(self, state: IterationState, number: int) -> Compute:
+        """Return a task's computation, with the time that ranks needed if that is what counts."""
+
+    def receive(self, exchange: Exchange) -> None:
+        """Take the next exchange that all of its ranks have asked for."""
+
+    def exchange(self, state: IterationState, work: Collective) -> Exchange:
+        """Return the exchange of a collective."""
+
+    def released(self, instant_ns: int) -> None:
+        """Note when ranks went on, on the wall clock."""
+
+
 class RankCalls:
-    """Connects the calls of ranks with the tasks of an iteration.
+    """Connects the calls of a training program with the tasks of an iteration.
 
     Args:
         tasks: The tasks of iterations, which depend on what gates choose.
@@ -157,11 +184,6 @@ class RankCalls:
     def released(self, instant_ns: int) -> None:
         """Note when ranks went on, on the wall clock."""
         self._released_ns = instant_ns
-
-    def refuse_losses(self, lost: dict[int, str]) -> None:
-        """Raise RanksLostError if ranks have ended."""
-        if lost:
-            raise RanksLostError("; ".join(lost[rank] for rank in sorted(lost)), sorted(lost))
 
     def _dispatch(self, layer: int | None) -> int:
         return 2 * (layer or 0)

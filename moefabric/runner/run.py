@@ -323,7 +323,8 @@ def _training_context(context: RunContext, folder: Path, wiring: FabricWiring) -
     gating = RecordedGating(work.training.ep, work.model.experts)
     work = workload_of(context.choice, training_workload(work, gating))
     jobs = Jobs.of(spec, context.fabric, work)
-    training = Training(spec, folder, jobs, gating, wiring, context.reporter.show_message)
+    show = context.reporter.show_message
+    training = Training(spec, folder, jobs, gating, wiring, context.fleet, show)
     return replace(context, work=work, training=training)
 
 

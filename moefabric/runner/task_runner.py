@@ -14,7 +14,7 @@ from moefabric.runner.controller_splits import ControllerSplits
 from moefabric.runner.flow_pacing import Policy
 from moefabric.runner.iteration_state import IterationState
 from moefabric.runner.partial_offload import PartialOffload, plan_partial_offload
-from moefabric.runner.rank_calls import RankCalls
+from moefabric.runner.rank_calls import Calls
 from moefabric.runner.reconfiguration import Reconfigurator, Reply
 from moefabric.runner.task_flows import task_flows
 from moefabric.runner.transfers import StartTimes, TaskTransfer, Transfers, description
@@ -40,7 +40,7 @@ class TaskRunner:
         *,
         on_collective: Callable[[IterationState, int], object],
         progress: Callable[[str], object],
-        calls: RankCalls | None = None,
+        calls: Calls | None = None,
     ) -> None:
         """Connect the runner to the agents, controllers and clock of a run.
 

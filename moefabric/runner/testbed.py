@@ -232,6 +232,21 @@ class Controllers:
         return list(self._threads.map(call, self.clients.keys(), self.clients.values()))
 
 
+def region_controllers(
+    wiring: FabricWiring, timeout_s: float = CONTROLLER_TIMEOUT_S
+) -> Controllers:
+    """Return the controllers of the regions of a running fabric, without those of backups."""
+    return Controllers(
+        {
+            region.name: ControllerClient(
+                wiring.management.northbound_endpoint(region), _client_timeout_s(region, timeout_s)
+            )
+            for region in wiring.fabric.regions
+            if not region.backup
+        }
+    )
+
+
 def _client_timeout_s(region: Region, timeout_s: float) -> float:
     """Return the reply timeout, which includes settling, since dilation stretches it."""
     ocs = region.ocs
@@ -298,17 +313,7 @@ def running_testbed(
             connect_local(server, run_dir.agent_socket(server)) for server in fabric.servers
         ]
         fleet = undo.enter_context(Fleet(channels, liveness=liveness_monitor(fabric)))
-        controllers = Controllers(
-            {
-                region.name: ControllerClient(
-                    wiring.management.northbound_endpoint(region),
-                    _client_timeout_s(region, timeout_s),
-                )
-                for region in fabric.regions
-                if not region.backup
-            }
-        )
-        undo.callback(controllers.close)
+        controllers = undo.enter_context(closing(region_controllers(wiring, timeout_s)))
         wait_for_controllers(wiring, UP_TIMEOUT_S)
         if prepare is not None:
             prepare(controllers)

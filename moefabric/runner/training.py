@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.config.training_program import TrainSpec
@@ -81,6 +82,7 @@ class Training:
         jobs: The job, whose gating is `gating`.
         gating: What the gates of the program choose.
         wiring: The fabric that is up.
+        fleet: Its agents.
         show: Shows a line that the program printed.
         launcher: Where ranks run.
     """
@@ -92,12 +94,14 @@ class Training:
         jobs: Jobs,
         gating: RecordedGating,
         wiring: FabricWiring,
+        fleet: Fleet,
         show: Callable[[str], object],
         launcher: Launcher | None = None,
     ) -> None:
         assert spec.train is not None
         self.program: TrainSpec = spec.train
         self._spec, self._folder, self._wiring, self._show = spec, folder, wiring, show
+        self._fleet = fleet
         self._launcher = launcher or FabricLauncher(wiring.fabric.name)
         self.gating = gating
         self._tasks = TrainingTasks(jobs, gating, wall=self.program.compute == "wall")
@@ -117,8 +121,9 @@ class Training:
         iterations, runs, first = self._spec.training.iterations, list[IterationRun](), 0
         with tempfile.TemporaryDirectory(prefix="moefabric-train-") as folder:
             while True:
+                self._fleet.prepare_job()
                 try:
-                    with self._start(Path(folder), executor.agents.wake) as self._processes:
+                    with self._start(Path(folder)) as self._processes:
                         left = iterations - first
                         programmes = {self._tasks.job: self._tasks.programme}
                         runs += executor.run(programmes, left, first=first)
@@ -131,6 +136,8 @@ class Training:
                     runs = [run for run in runs if run.number < first]
                 else:
                     return runs
+                finally:
+                    self._fleet.end_job()
 
     def check(self) -> None:
         """Check that the ranks still run.
@@ -211,7 +218,7 @@ class Training:
 
     # --- ranks -----------------------------------------------------------------------------------
 
-    def _start(self, checkpoints: Path, wake: Callable[[], None]) -> RankProcesses:
+    def _start(self, checkpoints: Path) -> RankProcesses:
         fabric, run_dir = self._wiring.fabric, RunDirectory.of_fabric(self._wiring.fabric.name)
         work = self._tasks.jobs.work
         ranks = work.training.ep
@@ -239,7 +246,7 @@ class Training:
                 server: {"MOEFABRIC_AGENT": str(run_dir.rank_socket(server))} for server in servers
             },
         )
-        return RankProcesses(job, self._launcher, self._take_line, on_end=wake)
+        return RankProcesses(job, self._launcher, self._take_line, on_end=self._fleet.wake)
 
     def _take_line(self, rank: Rank, stream: str, line: str) -> None:
         if not self._losses.take(rank, line) or stream == "stderr":
