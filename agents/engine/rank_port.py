@@ -205,6 +205,7 @@ class RankConnection(CallbackOwner):
             raise RefusedError(f"rank {rank} has joined already")
         self.rank = rank
         self.port.ranks[rank] = self
+        self.port.send_event({"event": "rank_joined", "rank": rank})
 
     def _map(self, request: Fields, descriptors: array.array[int]) -> None:
         number = request.integer("memory", 0, 1 << 62)

@@ -17,7 +17,7 @@ Message = dict[str, Any]
 """A JSON object: the fields of a request, a reply or an event."""
 
 
-EXCHANGE_EVENTS: Final = ("exchange", "overdue", "rank_lost", "rank_left")
+EXCHANGE_EVENTS: Final = ("exchange", "overdue", "rank_joined", "rank_lost", "rank_left")
 
 
 class Stream(Protocol):

@@ -1,7 +1,9 @@
 """Exchanges: all-to-alls that ranks have asked their agents for."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from moefabric.agents.engine.exchanges import ExchangeKey
 from moefabric.agents.fleet.channel import Message
@@ -13,6 +15,10 @@ from moefabric.core.flows import PacedFlow
 def exchange_key(exchange: Exchange) -> ExchangeKey:
     """Return the identity by which agents know an exchange."""
     return ExchangeKey(exchange.name, exchange.group, exchange.number)
+
+
+REMEMBERED: Final = 1024
+"""Number of failed exchanges whose late ranks learn the error at once."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,7 @@ class ExchangeBook:
         self._left: dict[int, str] = {}
         self._pending: dict[ExchangeKey, _Pending] = {}
         self._complete: list[Exchange] = []
+        self._failed: OrderedDict[ExchangeKey, str] = OrderedDict()
         self._unseen_losses = False
 
     @property
@@ -88,23 +95,20 @@ class ExchangeBook:
 
         Args:
             server: The agent's server.
-            event: The event: `exchange`, `overdue`, `rank_lost` or `rank_left`.
+            event: The event, one of `EXCHANGE_EVENTS`.
             our_time: Converts an instant of the agent to our clock.
 
         Returns:
             The exchanges that fail by it.
         """
         rank, kind = event["rank"], event["event"]
+        if kind == "rank_joined":
+            return self._rank_joined(rank)
         if kind == "rank_lost":
             reason = f": {event['why']}" if event["why"] else ""
             return self._rank_lost(rank, f"rank {rank} on {server} has ended{reason}")
         if kind == "rank_left":
-            self._left[rank] = why = f"rank {rank} on {server} has left"
-            return [
-                self._fail(key, why)
-                for key, pending in list(self._pending.items())
-                if rank in key.group and key.group.index(rank) not in pending.asks
-            ]
+            return self._rank_left(rank, f"rank {rank} on {server} has left")
         key = ExchangeKey(event["name"], tuple(event["group"]), event["number"])
         if kind == "overdue":
             return self._overdue(key, event["seconds"])
@@ -130,9 +134,11 @@ class ExchangeBook:
     def _ask(self, key: ExchangeKey, member: int, ask: _Ask) -> list[FailedExchange]:
         pending = self._pending.setdefault(key, _Pending())
         pending.asks[member] = ask
-        absent = self.lost | {r: why for r, why in self._left.items() if r not in self.lost}
-        for other in key.group:
-            if other in absent and key.group.index(other) not in pending.asks:
+        if key in self._failed:
+            return [self._fail(key, self._failed[key])]
+        absent = self._left | self.lost
+        for number, other in enumerate(key.group):
+            if other in absent and number not in pending.asks:
                 return [self._fail(key, absent[other])]
         if len(pending.asks) < len(key.group):
             return []
@@ -152,6 +158,22 @@ class ExchangeBook:
         why = f"{why} not called it" if missing else "its bytes were under way"
         return [self._fail(key, f"timed out after {seconds:g} s: {why}")]
 
+    def _rank_joined(self, rank: int) -> list[FailedExchange]:
+        """Forget what an earlier process of the rank did; its exchanges count from 0 again."""
+        self.lost.pop(rank, None)
+        self._left.pop(rank, None)
+        for key in [key for key in self._failed if rank in key.group]:
+            del self._failed[key]
+        return []
+
+    def _rank_left(self, rank: int, why: str) -> list[FailedExchange]:
+        self._left[rank] = why
+        return [
+            self._fail(key, why)
+            for key, pending in list(self._pending.items())
+            if rank in key.group and key.group.index(rank) not in pending.asks
+        ]
+
     def _rank_lost(self, rank: int, why: str) -> list[FailedExchange]:
         self.lost[rank] = why
         self._unseen_losses = True
@@ -159,6 +181,9 @@ class ExchangeBook:
 
     def _fail(self, key: ExchangeKey, error: str) -> FailedExchange:
         pending = self._pending.pop(key)
+        self._failed[key] = error
+        while len(self._failed) > REMEMBERED:
+            self._failed.popitem(last=False)
         self._complete = [exchange for exchange in self._complete if exchange_key(exchange) != key]
         return FailedExchange(key, pending.servers, error)
 

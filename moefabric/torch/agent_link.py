@@ -16,6 +16,7 @@ from typing import Any, Final
 
 LONGEST_PACKET: Final = 1 << 20
 SMALLEST_MEMORY: Final = 1 << 16
+LEAVE_S: Final = 2.0
 
 Ended = Callable[[str], None]
 """Is called when an exchange has ended, with the error or an empty text."""
@@ -156,11 +157,11 @@ class AgentLink:
 
     def close(self) -> None:
         """Leave, and close the connection."""
-        self._send({"op": "leave"})
+        self._send({"op": "leave"})  # the agent closes its end, which ends the thread
+        self._reader.join(LEAVE_S)
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        if threading.current_thread() is not self._reader:
-            self._reader.join()
+        self._reader.join()
         self._socket.close()
 
     def _send(self, packet: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
