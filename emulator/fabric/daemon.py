@@ -97,7 +97,11 @@ def _serve(path: Path, request_line: str, output: Any) -> None:
         threading.Thread(target=_watch_up, name="up", daemon=True).start()
         hardware.make()
         with _listen(run_dir) as listener:
-            report = {"crossbar": hardware.crossbar, "remarks": hardware.remarks}
+            report = {
+                "crossbar": hardware.crossbar,
+                "remarks": hardware.remarks,
+                "host_interfaces": hardware.containers.host_interfaces,
+            }
             _write(output, {"ready": True, **report})
             output.close()
             _answer_clients(listener, hardware)
@@ -123,19 +127,30 @@ def _listen(run_dir: "RunDirectory") -> socket.socket:
 
 
 def _answer_clients(listener: socket.socket, hardware: "Hardware") -> None:
-    """Answer one client after the other until `stop`; a client has 2 s for its request."""
+    """Answer one client after the other until `stop`, and lose servers whose containers end."""
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
+        for fd, server in hardware.containers.end_fds().items():
+            selector.register(fd, selectors.EVENT_READ, data=server)
         while True:
-            selector.select()
-            client, _ = listener.accept()
-            with client, suppress(OSError, ValueError), client.makefile("rw") as lines:
-                client.settimeout(_CLIENT_S)
-                request = json.loads(lines.readline(_REQUEST_BYTES))
-                if request == {"do": "counters"}:
-                    hardware.hand_counters(client)
+            for key, _ in selector.select():
+                if key.data is None:
+                    _answer_client(listener, hardware)
                 else:
-                    lines.write(json.dumps(_reply(request, hardware)) + "\n")
+                    selector.unregister(key.fileobj)
+                    hardware.lose_container(key.data)
+
+
+def _answer_client(listener: socket.socket, hardware: "Hardware") -> None:
+    """Answer the next client, which has 2 s for its request."""
+    client, _ = listener.accept()
+    with client, suppress(OSError, ValueError), client.makefile("rw") as lines:
+        client.settimeout(_CLIENT_S)
+        request = json.loads(lines.readline(_REQUEST_BYTES))
+        if request == {"do": "counters"}:
+            hardware.hand_counters(client)
+        else:
+            lines.write(json.dumps(_reply(request, hardware)) + "\n")
 
 
 def _reply(  # noqa: PLR0911 - one for each request

@@ -5,25 +5,28 @@ import os
 import signal
 import socket
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.config.run_directory import SCPI_PORT, FabricWiring, RunDirectory
+from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
+from moefabric.core.failures import FailureKind
 from moefabric.emulator.crossbar.selection import choose_crossbar
 from moefabric.emulator.fabric import links, management_uplink, run_directories
 from moefabric.emulator.fabric.bpf_switches import BpfSwitches
 from moefabric.emulator.fabric.daemon_protocol import NODES, UpRequest
 from moefabric.emulator.fabric.datapath import ElectricalSwitches, datapath_named
+from moefabric.emulator.fabric.hardware_description import counter_facts, describe_plan
 from moefabric.emulator.fabric.hardware_failures import HardwareFailures
 from moefabric.emulator.fabric.host_names import hosts_text
 from moefabric.emulator.fabric.optics import OcsHardware
 from moefabric.emulator.fabric.ovs import OvsSwitches
-from moefabric.emulator.fabric.plan import FabricPlan, OcsPlan, SwitchPlan, plan_fabric
+from moefabric.emulator.fabric.plan import HOST_INTERFACE, MANAGEMENT_INTERFACE, plan_fabric
 from moefabric.emulator.fabric.queues import QueueCounts, read_queues
+from moefabric.emulator.fabric.server_containers import ServerContainers
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.namespace_holders import NamespaceHolders
@@ -39,6 +42,7 @@ from moefabric.emulator.linux.processes import (
 from moefabric.emulator.linux.waiting import BackgroundTask, Deadline
 from moefabric.emulator.ocs.fd_handoff import send_handoff
 
+_CONTAINERS_S: Final = 60.0
 _GRACE_S: Final = 0.3
 """Time between SIGTERM and SIGKILL."""
 
@@ -70,6 +74,8 @@ class Hardware:
         self._undo.callback(self._remove_uplink)
         # Callbacks run in reverse: processes end before another fabric can get their addresses.
         self._undo.callback(self._kill_rest)
+        self.containers = ServerContainers(run_dir, self.wiring)
+        self._undo.callback(self.containers.close)
 
     def enter_namespace(self) -> None:
         """Enter a new network namespace and adopt orphans.
@@ -86,12 +92,15 @@ class Hardware:
             FabricError: names the place of the failure. The caller has to call `close`.
         """
         self._on_stage("management network")
+        start_containers = partial(self.containers.start, links.TCP_SYSCTLS)
+        containers = BackgroundTask("containers", start_containers)
+        self._undo.callback(self._wait_containers, containers)
         self._make_management_network()
         self._undo.callback(self.processes.stop, _GRACE_S)
         self._undo.callback(self.failures.continue_agents)
         self._start_processes(OUTER)  # controllers take longest to start
         self._on_stage("servers")
-        self._make_nodes()
+        self._make_nodes(containers)
         switches = BackgroundTask(
             "switches", partial(self.switches.make, self.plan.switches, self.deadline)
         )
@@ -142,12 +151,18 @@ class Hardware:
         """Specifications of the processes that the fabric process starts itself."""
         return [spec for spec in self.request.processes if spec.name not in self.request.external]
 
-    def _make_nodes(self) -> None:
+    @staticmethod
+    def _wait_containers(containers: BackgroundTask[None]) -> None:
+        """Wait until no container is being started any more, also if one failed to start."""
+        with suppress(FabricError):
+            containers.result(Deadline.after(_CONTAINERS_S))
+
+    def _make_nodes(self, containers: BackgroundTask[None]) -> None:
         """Make servers, OCS nodes and unshaped links; start the processes of the nodes."""
         hosts = self.run_dir.hosts_file
         hosts.write_text(hosts_text(self.wiring.fabric, self.wiring.management))
-        holders = NamespaceHolders(self.plan.nodes, self.run_dir.name, hosts)
-        self._undo.enter_context(holders)
+        own = [node for node in self.plan.nodes if node not in self.wiring.containers]
+        holders = self._undo.enter_context(NamespaceHolders(own, self.run_dir.name, hosts))
         self.switches = self._make_switches()
         links.disable_ipv6()
         self.switches.start(self.deadline)
@@ -156,12 +171,39 @@ class Hardware:
         from moefabric.emulator.fabric import mininet_nodes
 
         self.pids = holders.pids(self.deadline)
+        containers.result(self.deadline)
+        guests = self._join_containers()
         self.net = mininet_nodes.make_network(self.plan, self.pids)
         self._undo.callback(mininet_nodes.kill_shells, self.net)
-        links.make_links(self.plan, self.pids)
+        links.make_links(self.plan, self.pids, guests)
         mininet_nodes.add_links(self.net)
         self._start_processes(*self.plan.nodes)
         (self.run_dir.path / NODES).write_text(json.dumps(self.pids))
+
+    def _join_containers(self) -> dict[str, str]:
+        """Hold the namespaces of containers; return the alias of interfaces in existing ones."""
+        joined = self.containers.joined
+        if not joined:
+            return {}
+        networks = {server: container.network for server, container in joined.items()}
+        hosts = self.run_dir.hosts_file
+        holders = NamespaceHolders(list(joined), self.run_dir.name, hosts, networks)
+        self.pids |= self._undo.enter_context(holders).pids(self.deadline)
+        for server, container in joined.items():
+            names = {HOST_INTERFACE: container.interface}
+            names[MANAGEMENT_INTERFACE] = container.management
+            changes = {(server, old): new for old, new in names.items()}
+            self.plan = self.plan.with_interfaces(changes)
+        alias = management_uplink.interface_alias(self.run_dir.name)
+        return dict.fromkeys(self.containers.guests, alias)
+
+    def _share_limits(self) -> None:
+        """Give agents the limits of their servers' containers."""
+        for agent in self.request.with_role(ProcessRole.AGENT):
+            running = self.processes.running.get(agent.name)
+            if agent.node in self.containers.joined and running is not None:
+                remark = self.containers.share_limits(agent.node, running.pid)
+                self.remarks += [remark] if remark else []
 
     def _make_switches(self) -> ElectricalSwitches:
         datapath, folder = datapath_named(self.wiring.switch), self.run_dir.switches
@@ -184,6 +226,7 @@ class Hardware:
     def _wait_processes(self) -> None:
         """Wait until OCS devices serve and agents listen."""
         self.processes.wait_forked(self.deadline)
+        self._share_limits()
         for agent in self.request.with_role(ProcessRole.AGENT):
             path = self.run_dir.agent_socket(agent.node)
             self.deadline.wait_for(partial(self._is_socket, path), agent.name)
@@ -191,6 +234,8 @@ class Hardware:
             for name, ocs in self.ocses.items():
                 self.deadline.wait_for(partial(self._is_served, ocs), f"the process of {name}")
         self.processes.check_alive()
+        if faults := self.containers.faults():
+            raise FabricError("\n".join(faults))
 
     def _is_socket(self, path: Path) -> bool:
         return self.processes.check_alive() and path.is_socket()
@@ -226,9 +271,17 @@ class Hardware:
             if agent.node == server and agent.name in self.processes.running:
                 self.processes.running[agent.name].signal(number)
 
+    def lose_container(self, server: str) -> None:
+        """Lose a server whose container has ended: its NICs go down, and its agent ends.
+
+        The agent ends at once because the engine waits until nothing has the container's limits.
+        """
+        self._signal_agent(server, signal.SIGKILL)
+        self.failures.inject(FailureKind.SERVER, [server])
+
     def faults(self) -> list[str]:
-        """Describe the processes that have ended but should run."""
-        return [
+        """Describe the containers and processes that have ended but should run."""
+        return self.containers.faults() + [
             process.exit_description
             for process in self.processes.running.values()
             if process.exit_status is not None
@@ -243,7 +296,10 @@ class Hardware:
             for process in self.processes.running.values()
             if process.exit_status is None
         ]
-        return describe_plan(self.wiring, self.plan, carrier) | {
+        described = describe_plan(self.wiring, self.plan, carrier)
+        for server in described["servers"]:
+            server.update(self.containers.describe(server["name"]))
+        return described | {
             "processes": processes,
             "crossbar": self.crossbar,
             "remarks": self.remarks,
@@ -284,89 +340,3 @@ class Hardware:
     def close(self) -> None:
         """Remove everything."""
         self._undo.close()
-
-
-def counter_facts(
-    plan: FabricPlan, index_of: Mapping[str, int], crossbars: Sequence[str]
-) -> dict[str, Any]:
-    """Return where the counters of each NIC and its OCS port are (module `port_counters`).
-
-    Args:
-        plan: the fabric.
-        index_of: index of each interface of the fabric's own namespace.
-        crossbars: the OCSes whose crossbars count frames.
-    """
-    nics = [link for link in plan.links if link.rate_bps is not None and "/" in link.name]
-    return {
-        "nics": [link.name for link in nics],
-        "interfaces": [index_of[link.a.name] for link in nics],
-        "crossbars": [
-            {
-                "ports": ocs.spec.ports,
-                "inputs": {link.name: link.b.port for link in nics if link.b.node == ocs.name},
-            }
-            for name in crossbars
-            for ocs in plan.ocses
-            if ocs.name == name
-        ],
-        "counts_light": len(crossbars) == len(plan.ocses),
-    }
-
-
-def describe_plan(
-    wiring: FabricWiring, plan: FabricPlan, carrier: Mapping[str, bool]
-) -> dict[str, Any]:
-    """Return servers, OCSes and switches as JSON values.
-
-    Args:
-        wiring: the wiring of the fabric.
-        plan: its plan.
-        carrier: whether an interface has a carrier, by the interface's name.
-    """
-    rates = {link.name: link.rate_bps for link in plan.links}
-    near_ends = {link.name: link.a.name for link in plan.links}
-    fabric = wiring.fabric
-    servers = [
-        {
-            "name": server,
-            "region": fabric.region_of[server].name,
-            "addresses": list(fabric.addresses(server)),
-            "nics": [
-                {
-                    "name": str(nic),
-                    "kind": nic.kind.value,
-                    "rate_bps": rates[str(nic)],
-                    "carrier": carrier.get(near_ends[str(nic)], False),
-                }
-                for nic in fabric.nics(server)
-            ],
-            "management": wiring.management.server_address(fabric, server),
-        }
-        for server in plan.servers
-    ]
-    return {
-        "fabric": fabric.name,
-        "servers": servers,
-        "ocs": [_describe_ocs(ocs) for ocs in plan.ocses],
-        "switches": [_describe_switch(switch, wiring.switch) for switch in plan.switches],
-    }
-
-
-def _describe_ocs(ocs: OcsPlan) -> dict[str, Any]:
-    return {
-        "name": ocs.name,
-        "region": ocs.region.name,
-        "management": ocs.address,
-        "scpi_port": SCPI_PORT,
-        "ports": ocs.spec.ports,
-        "circuits": [],
-    }
-
-
-def _describe_switch(switch: SwitchPlan, datapath: str) -> dict[str, Any]:
-    return {
-        "name": switch.name,
-        "bridge": switch.bridge,
-        "datapath_id": switch.datapath_id,
-        "datapath": datapath,
-    }

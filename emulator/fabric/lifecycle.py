@@ -13,7 +13,9 @@ from typing import Any, Final
 
 from moefabric.config.run_directory import FabricWiring, ManagementNetwork, RunDirectory, run_root
 from moefabric.core.errors import FabricError, UnsupportedError
+from moefabric.core.server_container import ServerContainer
 from moefabric.core.topology import Fabric
+from moefabric.emulator.containers.execution import execution_argv
 from moefabric.emulator.fabric import management_uplink, run_directories
 from moefabric.emulator.fabric.daemon_protocol import (
     KEEP,
@@ -28,6 +30,7 @@ from moefabric.emulator.fabric.datapath import DatapathChoice, choose_datapath
 from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.emulator.fabric.queues import QueueCounts
 from moefabric.emulator.fabric.run_directories import named_run_directory
+from moefabric.emulator.fabric.server_containers import container_of, pull_images, remove_leftovers
 from moefabric.emulator.linux.processes import (
     OUTER,
     ProcessSpec,
@@ -62,6 +65,7 @@ def up(
     external: frozenset[str] = frozenset(),
     on_stage: Callable[[str], None] = lambda _stage: None,
     switch: str = "auto",
+    containers: Mapping[str, ServerContainer] | None = None,
 ) -> FabricWiring:
     """Start a fabric, or find it running with the same specification.
 
@@ -74,6 +78,7 @@ def up(
         external: names of processes that others start; `up` only waits for them.
         on_stage: called at the start of each stage.
         switch: datapath of the electrical switches: auto, bpf or ovs (`datapath.choose_datapath`).
+        containers: the servers that are containers.
 
     Returns:
         The wiring of the running fabric.
@@ -82,11 +87,12 @@ def up(
         FabricError: if the fabric can't be made, or another one has its name.
         UnsupportedError: if the machine or the user lacks something; names the remedy.
     """
-    run_dir = named_run_directory(fabric.name)
+    run_dir, wanted = named_run_directory(fabric.name), dict(containers or {})
     _check_prerequisites(fabric, run_dir)
     with run_directories.lock(run_dir):
         if wiring := _read_working(run_dir):
-            if wiring.fabric == fabric and switch in {"auto", wiring.switch.split("-")[0]}:
+            same_switch = switch in {"auto", wiring.switch.split("-")[0]}
+            if wiring.fabric == fabric and wiring.containers == wanted and same_switch:
                 return wiring
             raise FabricError(
                 f"{fabric.name}: a fabric of this name runs with another spec; "
@@ -94,7 +100,8 @@ def up(
             )
         _clear(fabric.name)
         try:
-            return _make(fabric, processes, timeout_s, external, on_stage, switch)
+            pull_images(wanted, on_stage)
+            return _make(fabric, processes, timeout_s, external, on_stage, switch, wanted)
         except BaseException:
             _clear(fabric.name)
             run_directories.remove(run_dir)
@@ -143,6 +150,7 @@ def _make(
     external: frozenset[str],
     on_stage: Callable[[str], None],
     switch: str,
+    containers: Mapping[str, ServerContainer],
 ) -> FabricWiring:
     run_dir = named_run_directory(fabric.name)
     for folder in (run_dir.log_file("any").parent, run_dir.agent_socket("any").parent):
@@ -152,7 +160,11 @@ def _make(
     with _start_daemon(run_dir) as daemon:  # its modules load during the following lines
         choice = _choose_datapath(switch)
         wiring = FabricWiring(
-            fabric, management, switch=choice.datapath.name, switch_why=choice.reason or ""
+            fabric,
+            management,
+            switch=choice.datapath.name,
+            switch_why=choice.reason or "",
+            containers=containers,
         )
         run_dir.wiring_file.write_text(wiring.to_json())
         specs = tuple(processes(wiring, run_dir))
@@ -160,7 +172,12 @@ def _make(
             raise FabricError(f"{', '.join(misplaced)}: processes run on {', '.join(nodes)}")
         up_request = UpRequest(wiring, outer, specs, external, timeout_s)
         report = _wait_ready(run_dir, daemon, up_request, on_stage)
-    wiring = replace(wiring, crossbar=report["crossbar"], remarks=tuple(report["remarks"]))
+    wiring = replace(
+        wiring,
+        crossbar=report["crossbar"],
+        remarks=tuple(report["remarks"]),
+        host_interfaces=report["host_interfaces"],
+    )
     run_dir.wiring_file.write_text(wiring.to_json())
     return wiring
 
@@ -227,8 +244,9 @@ def _clear(name: str) -> bool:
     killed = kill_marked(name)
     uplinks = management_uplink.leftovers(name)
     management_uplink.remove(uplinks)
+    removed = remove_leftovers(run_dir)
     cleared = run_directories.clear(run_dir)
-    return bool(stopped or killed or uplinks or cleared)
+    return bool(stopped or killed or uplinks or removed or cleared)
 
 
 def _stop(run_dir: RunDirectory) -> bool:
@@ -317,6 +335,8 @@ def deviations(name: str) -> list[str]:
 def exec_argv(name: str, node: str, command: Sequence[str]) -> list[str]:
     """Return the argv that runs a command on a server (`s0`) or OCS (`ocs0`).
 
+    On a server that is a container, the command has the container's files, user and variables.
+
     Raises:
         FabricError: if no fabric of that name runs, or it has no such node.
     """
@@ -326,6 +346,8 @@ def exec_argv(name: str, node: str, command: Sequence[str]) -> list[str]:
     pids = json.loads((run_dir.path / NODES).read_text())
     if node not in pids:
         raise FabricError(f"{node}: {name} has no such server; it has {', '.join(pids)}")
+    if container := container_of(run_dir, node):
+        return execution_argv(container, _marks(name), command)
     return _marked_argv(name, int(pids[node]), command)
 
 
@@ -356,11 +378,16 @@ def capture_argv(name: str, place: str, file: Path, length: int) -> list[str]:
         pid = int(json.loads((run_dir.path / NODES).read_text())[end.node])
     else:
         pid = process_id(run_dir)
-    program = [sys.executable, "-S", "-I", _CAPTURE, end.name, str(file.absolute()), str(length)]
+    interface = wiring.host_interfaces.get(end.node, end.name)
+    program = [sys.executable, "-S", "-I", _CAPTURE, interface, str(file.absolute()), str(length)]
     return _marked_argv(name, pid, program)
 
 
 def _marked_argv(name: str, pid: int, command: Sequence[str]) -> list[str]:
     """Return the argv that runs a command in a process's namespaces, marked as the fabric's."""
-    marks = [f"{key}={value}" for key, value in mark_environment(name).items()]
-    return nsenter_argv(pid, ["env", *marks, *command])
+    return nsenter_argv(pid, ["env", *_marks(name), *command])
+
+
+def _marks(name: str) -> list[str]:
+    """Return the variables, each `NAME=VALUE`, that mark a process as the fabric's."""
+    return [f"{key}={value}" for key, value in mark_environment(name).items()]

@@ -6,14 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from moefabric.emulator.fabric.plan import (
-    BRIDGE,
-    FABRIC,
-    HOST_INTERFACE,
-    FabricPlan,
-    Interface,
-    Link,
-)
+from moefabric.emulator.fabric.plan import BRIDGE, FABRIC, FabricPlan, Interface, Link
 from moefabric.emulator.fabric.shaping import Shape, apply_shapes, verify_shapes
 from moefabric.emulator.linux import namespaces, netlink
 from moefabric.emulator.linux.command import BatchLine, run_batch
@@ -35,10 +28,16 @@ which would take 0.2 s at 3 Mb/s.
 _FRAME_S: Final = 0.01
 """Minimum duration of a frame; at scaled rates the kernel would send frames of two segments."""
 _MIN_SEGMENTS, _MAX_SEGMENTS = 8, 44
-_NEIGHBOURS: Final = {f"net.ipv4.neigh.{HOST_INTERFACE}.base_reachable_time_ms": "3600000"}
+_REACHABLE: Final = "net.ipv4.neigh.{}.base_reachable_time_ms"
+_REACHABLE_MS: Final = "3600000"
 """ARP entries live as long as an experiment, so that no flow waits for a busy controller."""
+_MIN_SEGMENTS_NAME: Final = "net.ipv4.tcp_min_tso_segs"
 _CUBIC: Final = {"net.ipv4.tcp_congestion_control": "cubic"}
 """Congestion control of programs that don't choose one; the machine's default may be bbr."""
+
+
+TCP_SYSCTLS: Final = (*_TCP, _MIN_SEGMENTS_NAME, *_CUBIC)
+"""Sysctls that a fabric changes in the whole network namespace of a server."""
 
 
 def disable_ipv6() -> None:
@@ -60,12 +59,20 @@ def min_tso_segments(plan: FabricPlan) -> int:
 
 
 def _configure_tcp(min_segments: int) -> None:
-    namespaces.set_sysctls(_NO_IPV6 | _TCP | {"net.ipv4.tcp_min_tso_segs": str(min_segments)})
+    namespaces.set_sysctls(_TCP | {_MIN_SEGMENTS_NAME: str(min_segments)})
     with suppress(OSError):  # the machine may forbid it (net.ipv4.tcp_allowed_congestion_control)
         namespaces.set_sysctls(_CUBIC)
 
 
-def make_links(plan: FabricPlan, pids: Mapping[str, int]) -> None:
+def _configure_own(min_segments: int) -> None:
+    """Configure a namespace that has nothing but the fabric's interfaces."""
+    disable_ipv6()
+    _configure_tcp(min_segments)
+
+
+def make_links(
+    plan: FabricPlan, pids: Mapping[str, int], guests: Mapping[str, str] | None = None
+) -> None:
     """Make every link of the plan, set the addresses of its ends and switch them on.
 
     Call it in the fabric's own namespace.
@@ -73,12 +80,20 @@ def make_links(plan: FabricPlan, pids: Mapping[str, int]) -> None:
     Args:
         plan: the fabric.
         pids: by node, the pid of a process in the node's namespace.
+        guests: nodes whose namespaces have other interfaces too, with the alias that marks the
+            fabric's interfaces there.
 
     Raises:
         FabricError: names the link that failed.
     """
-    configure = partial(_configure_tcp, min_tso_segments(plan))
-    namespaces.run_in_each((namespaces.path_of(pid), configure) for pid in pids.values())
+    aliases, min_segments = guests or {}, min_tso_segments(plan)
+    namespaces.run_in_each(
+        (
+            namespaces.path_of(pid),
+            partial(_configure_tcp if node in aliases else _configure_own, min_segments),
+        )
+        for node, pid in pids.items()
+    )
     run_batch(["ip"], [BatchLine(link.name, _add_command(link, pids, plan)) for link in plan.links])
     ends: dict[str, list[tuple[Link, Interface]]] = {}
     for link in plan.links:
@@ -86,14 +101,28 @@ def make_links(plan: FabricPlan, pids: Mapping[str, int]) -> None:
             ends.setdefault(end.node, []).append((link, end))
     _configure_interfaces(FABRIC, ends.get(FABRIC, []))
     namespaces.run_in_each(
-        (namespaces.path_of(pid), partial(_configure_node, node, ends.get(node, [])))
+        (
+            namespaces.path_of(pid),
+            partial(_configure_node, node, ends.get(node, []), aliases.get(node, "")),
+        )
         for node, pid in pids.items()
     )
 
 
-def _configure_node(node: str, ends: list[tuple[Link, Interface]]) -> None:
+def _configure_node(node: str, ends: list[tuple[Link, Interface]], alias: str) -> None:
+    """Configure a node's interfaces; with an alias, its others stay as they are."""
+    if alias:
+        _mark_interfaces([end.name for _, end in ends], alias)
     _configure_interfaces(node, ends)
-    namespaces.set_sysctls(_NEIGHBOURS)
+    hosts = [end.name for link, end in ends if link.is_host_link]
+    namespaces.set_sysctls({_REACHABLE.format(name): _REACHABLE_MS for name in hosts})
+
+
+def _mark_interfaces(names: list[str], alias: str) -> None:
+    """Mark interfaces as the fabric's, and disable IPv6 on them alone."""
+    lines = [BatchLine(name, f'link set dev {name} alias "{alias}"') for name in names]
+    run_batch(["ip"], lines)
+    namespaces.set_sysctls({f"net.ipv6.conf.{name}.disable_ipv6": "1" for name in names})
 
 
 def _configure_interfaces(node: str, ends: list[tuple[Link, Interface]]) -> None:
@@ -125,7 +154,8 @@ def _end_words(end: Interface, link: Link, pids: Mapping[str, int], plan: Fabric
     """Return the words for one end; hosts send frames of one packet into queues with a limit."""
     namespace = f" netns {pids[end.node]}" if end.node != FABRIC else ""
     mac = f" address {end.mac}" if end.mac else ""
-    single = " gso_max_segs 1" if plan.queue and end.name == HOST_INTERFACE else ""
+    is_host = link.is_host_link and end == link.a
+    single = " gso_max_segs 1" if plan.queue and is_host else ""
     return f"name {end.name}{namespace} mtu {link.mtu}{mac}{single}"
 
 

@@ -19,8 +19,8 @@ _INNER_NAME: Final = "outer"
 """Name of the inner end in the fabric's namespace."""
 
 
-def _alias(fabric: str) -> str:
-    """Return the interface alias that marks an outer end as the fabric's."""
+def interface_alias(fabric: str) -> str:
+    """Return the interface alias that marks an interface outside as the fabric's."""
     return f"moefabric:{fabric}@{run_root()}"
 
 
@@ -47,7 +47,7 @@ def claim_subnet(fabric: str) -> tuple[ManagementNetwork, str]:
             raise
         management = ManagementNetwork(str(subnet))
         _run_ip(
-            f'link set dev {outer} alias "{_alias(fabric)}"',
+            f'link set dev {outer} alias "{interface_alias(fabric)}"',
             f"address add {management.host_address}/24 dev {outer}",
             f"link set dev {outer} addrgenmode none",
             f"link set dev {outer} up",
@@ -64,14 +64,19 @@ def _run_ip(*commands: str) -> None:
 
 def _used_networks() -> list[IPv4Network]:
     """Return the networks of the calling namespace's addresses, routes and listeners."""
+    # Processes that a dead fabric has left may still listen.
+    listeners = [address for address, _ in namespaces.listening_addresses()]
+    return [*routed_networks(), *map(IPv4Network, listeners)]
+
+
+def routed_networks() -> list[IPv4Network]:
+    """Return the networks of the calling namespace's addresses and routes."""
     texts = [
         f"{address['local']}/{address['prefixlen']}"
         for link in _show("address")
         for address in link.get("addr_info", ())
     ]
     texts += [route["dst"] for route in _show("route") if route["dst"] != "default"]
-    # Processes that a dead fabric has left may still listen.
-    texts += [f"{address}/32" for address, _ in namespaces.listening_addresses()]
     networks = [ip_network(text, strict=False) for text in texts]
     return [network for network in networks if isinstance(network, IPv4Network)]
 
@@ -97,9 +102,9 @@ def make_bridge(address: str) -> None:
 
 
 def leftovers(fabric: str) -> list[str]:
-    """Return the outer interfaces in the calling namespace whose alias names the fabric."""
+    """Return the interfaces in the calling namespace whose alias names the fabric."""
     links = json.loads(run(["ip", "-j", "link", "show"]))
-    return [link["ifname"] for link in links if link.get("ifalias") == _alias(fabric)]
+    return [link["ifname"] for link in links if link.get("ifalias") == interface_alias(fabric)]
 
 
 def remove(interfaces: Iterable[str]) -> None:

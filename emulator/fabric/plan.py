@@ -1,8 +1,8 @@
 """Plan of a fabric: every node, link, interface, rate and address as data."""
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from moefabric.config.run_directory import ManagementNetwork
@@ -54,6 +54,11 @@ class Link:
     b: Interface
     mtu: int
     rate_bps: float | None = None
+
+    @property
+    def is_host_link(self) -> bool:
+        """Whether the link joins a server and its server switch."""
+        return self.name.endswith("/host")
 
     @property
     def ends(self) -> tuple[Interface, Interface]:
@@ -112,6 +117,15 @@ class FabricPlan:
     links: tuple[Link, ...]
     bridge_address: str
     queue: QueueLimit | None = None
+
+    def with_interfaces(self, names: Mapping[tuple[str, str], str]) -> "FabricPlan":
+        """Return the plan with other names of interfaces, by node and planned name."""
+
+        def renamed(end: Interface) -> Interface:
+            return replace(end, name=names.get((end.node, end.name), end.name))
+
+        links = tuple(replace(link, a=renamed(link.a), b=renamed(link.b)) for link in self.links)
+        return replace(self, links=links) if names else self
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
@@ -19,18 +19,33 @@ _PROGRAM: Final = str(Path(__file__).with_name("namespace_holder.py"))
 class NamespaceHolders:
     """Namespaces of nodes, made in the background; `close` removes them and all they contain."""
 
-    def __init__(self, nodes: Sequence[str], fabric: str, hosts: Path | None = None) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        fabric: str,
+        hosts: Path | None = None,
+        networks: Mapping[str, str] | None = None,
+    ) -> None:
         """Start a holder for each node.
 
         Args:
             nodes: names of the nodes, which become their host names.
             fabric: the fabric whose mark the holders have in their environment.
             hosts: a file that all nodes see as /etc/hosts.
+            networks: paths of existing network namespaces, by node; the others get new ones.
         """
         self._nodes, self._closed = tuple(nodes), False
+        paths = {node: f"={path}" for node, path in (networks or {}).items()}
         adopt_orphans()
         self._starter = subprocess.Popen(
-            [sys.executable, "-S", "-E", _PROGRAM, str(hosts or ""), *self._nodes],
+            [
+                sys.executable,
+                "-S",
+                "-E",
+                _PROGRAM,
+                str(hosts or ""),
+                *(node + paths.get(node, "") for node in nodes),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
@@ -48,14 +63,13 @@ class NamespaceHolders:
             output, _ = self._starter.communicate(timeout=deadline.remaining_s)
         except subprocess.TimeoutExpired:
             raise FabricError("the nodes' namespaces were not ready in time") from None
-        lines = output.splitlines()
-        if refusals := [line for line in lines if not line.isdecimal()]:
-            raise FabricError(f"no namespaces: {refusals[0]}; run as root (CAP_SYS_ADMIN)")
-        if len(lines) != len(self._nodes):
-            raise FabricError(
-                f"{len(lines)} of {len(self._nodes)} namespaces were made; see the fabric's log"
-            )
-        return dict(zip(self._nodes, map(int, lines), strict=True))
+        reports = dict(line.split(" ", 1) for line in output.splitlines())
+        for node, report in reports.items():
+            if not report.isdecimal():
+                raise FabricError(f"{node}: no namespaces: {report}; run as root (CAP_SYS_ADMIN)")
+        if missing := [node for node in self._nodes if node not in reports]:
+            raise FabricError(f"{', '.join(missing)}: no namespaces; see the fabric's log")
+        return {node: int(reports[node]) for node in self._nodes}
 
     def close(self) -> None:
         """End the holders and wait for their end; the kernel then removes their namespaces."""

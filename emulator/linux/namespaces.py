@@ -126,6 +126,12 @@ def set_sysctls(values: dict[str, str]) -> None:
         _run_in_thread("/proc/sys", lambda: _write_sysctls_in_container(values))
 
 
+def read_sysctls(names: Iterable[str]) -> dict[str, str]:
+    """Return sysctls of the calling thread's namespace by dotted name; skip unknown ones."""
+    paths = {name: Path("/proc/sys", *name.split(".")) for name in names}
+    return {name: path.read_text().strip() for name, path in paths.items() if path.exists()}
+
+
 def _write_sysctls(values: dict[str, str]) -> None:
     for key, value in values.items():
         path = Path("/proc/sys", *key.split("."))

@@ -86,7 +86,11 @@ class EmulatedFabric:
         lab = Lab(self.name, was_up=self.name in lifecycle.running_fabrics())
         with graceful_shutdown(), ExitStack() as undo:
             wiring = lifecycle.up(
-                self.spec.build(), fabric_processes, UP_TIMEOUT_S, switch=self.spec.switch
+                self.spec.build(),
+                fabric_processes,
+                UP_TIMEOUT_S,
+                switch=self.spec.switch,
+                containers=self.spec.containers,
             )
             if not lab.was_up:
                 undo.callback(lab.down)

@@ -138,6 +138,7 @@ class FabricWiring:
         crossbar: mechanism that emulates the mirrors of the OCSes.
         remarks: what this machine lacks; a run with remarks is degraded.
         containers: the servers that are containers.
+        host_interfaces: their interfaces in the fabric, by server; all others have eth0.
     """
 
     fabric: Fabric
@@ -147,6 +148,7 @@ class FabricWiring:
     crossbar: str = "tc-bpf"
     remarks: tuple[str, ...] = ()
     containers: Mapping[str, ServerContainer] = field(default_factory=dict)
+    host_interfaces: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the contents of the wiring file."""

@@ -163,6 +163,7 @@ def _run_group(
                 prepare if fabric.patch_panel else None,
                 spec.controller_timeout / NS_PER_S,
                 pairs,
+                spec.wiring.containers,
             )
             wiring, fleet, controllers = undo.enter_context(testbed)
             remarks = (*wiring.remarks, *setup.scale_faults)

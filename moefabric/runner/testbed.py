@@ -21,6 +21,7 @@ from moefabric.core.flows import PacedFlow, Share, Split
 from moefabric.core.paths import dscp, eps_paths, relay_paths, relay_root
 from moefabric.core.port_counts import counted_nics
 from moefabric.core.protocols import PortCounters
+from moefabric.core.server_container import ServerContainer
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.transport import TCP, Transport
@@ -284,6 +285,7 @@ def running_testbed(
     prepare: Callable[[Controllers], object] | None = None,
     timeout_s: float = CONTROLLER_TIMEOUT_S,
     pairs_between_regions: Iterable[tuple[str, str]] = (),
+    containers: Mapping[str, ServerContainer] | None = None,
 ) -> Iterator[tuple[FabricWiring, Fleet, Controllers]]:
     """Bring a fabric up, and take it down at the end of the `with`.
 
@@ -295,6 +297,7 @@ def running_testbed(
         prepare: Called before connections open, to light their circuits if there is no EPS.
         timeout_s: Seconds that a controller may take to reply, plus the settling of its circuits.
         pairs_between_regions: Servers of different regions that are connected too.
+        containers: The servers that are containers.
 
     Yields:
         The fabric's wiring, its agents, connected to each other, and its regions' controllers.
@@ -306,7 +309,12 @@ def running_testbed(
         own = fabric_processes(FabricWiring(fabric, ManagementNetwork("198.18.0.0/24")), run_dir)
         outside = frozenset(process.name for process in own if process.role in external)
         wiring = lifecycle.up(
-            fabric, fabric_processes, UP_TIMEOUT_S, external=outside, switch=switch
+            fabric,
+            fabric_processes,
+            UP_TIMEOUT_S,
+            external=outside,
+            switch=switch,
+            containers=containers,
         )
         undo.enter_context(hold(run_dir))
         channels = [

@@ -1,0 +1,229 @@
+"""Life of a container that is a server: started or found, described, and removed."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from moefabric.core.errors import FabricError
+from moefabric.core.server_container import ExistingContainer, NewContainer
+
+_LABEL: Final = "moefabric"
+_PARALLEL: Final = 8
+
+
+@dataclass(frozen=True)
+class RunningContainer:
+    """Container that runs.
+
+    Attributes:
+        id: its ID.
+        name: its name.
+        image: name of its image.
+        pid: its first process, as this machine numbers it.
+        is_new: whether it was started for the fabric.
+    """
+
+    id: str
+    name: str
+    image: str
+    pid: int
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class FabricIdentity:
+    """What marks containers as a fabric's.
+
+    Attributes:
+        fabric: its name.
+        run_root: folder of its run directory.
+        environment: the variables that mark its processes.
+    """
+
+    fabric: str
+    run_root: str
+    environment: Mapping[str, str]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of its containers, besides the server's."""
+        return {f"{_LABEL}.fabric": self.fabric, f"{_LABEL}.run-directory": self.run_root}
+
+    def container_name(self, server: str) -> str:
+        """Return the name of a server's container."""
+        return f"{_LABEL}-{self.fabric}-{server}"
+
+
+def has_image(engine: Any, image: str) -> bool:
+    """Whether the engine has an image."""
+    from docker.errors import ImageNotFound
+
+    try:
+        engine.images.get(image)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def pull_image(engine: Any, image: str) -> None:
+    """Pull an image from its registry.
+
+    Raises:
+        FabricError: if there is no such image or registry.
+    """
+    from docker.errors import APIError
+
+    try:
+        engine.images.pull(image)
+    except APIError as error:
+        remedy = f"`docker pull {image}`, or build it"
+        raise FabricError(f"no image {image} ({_explanation(error)}): {remedy}") from error
+
+
+def start_container(
+    engine: Any,
+    identity: FabricIdentity,
+    server: str,
+    container: NewContainer,
+    hosts: Mapping[str, str],
+) -> RunningContainer:
+    """Start the container of a server, without a network.
+
+    Args:
+        engine: client of the engine.
+        identity: the fabric.
+        server: the server, which becomes the container's host name.
+        container: what to start; the engine has its image.
+        hosts: addresses of servers by name, for the container's /etc/hosts.
+
+    Raises:
+        FabricError: names the server and what the engine objects to.
+    """
+    from docker.errors import APIError, ImageNotFound
+
+    name = identity.container_name(server)
+    try:
+        started = engine.containers.run(
+            container.image,
+            list(container.command) or None,
+            name=name,
+            hostname=server,
+            detach=True,
+            init=True,  # reaps the orphans of programs
+            network_mode="none",
+            labels=identity.labels | {f"{_LABEL}.server": server},
+            environment={**dict(container.environment), **identity.environment},
+            nano_cpus=None if container.cpus is None else round(container.cpus * 1e9),
+            mem_limit=container.memory_bytes,
+            shm_size=container.shared_memory_bytes,
+            volumes=list(container.volumes),
+            user=container.user or None,
+            extra_hosts=dict(hosts),
+        )
+        started.reload()
+    except ImageNotFound as error:
+        remedy = f"`docker pull {container.image}`, or build it"
+        raise FabricError(f"{server}: no image {container.image}: {remedy}") from error
+    except APIError as error:
+        raise FabricError(f"{server}: {_explanation(error)}") from error
+    return _running(server, started, is_new=True)
+
+
+def find_container(engine: Any, server: str, container: ExistingContainer) -> RunningContainer:
+    """Return a container that the user has started.
+
+    Raises:
+        FabricError: if it doesn't run, or shares the network of others.
+    """
+    from docker.errors import APIError, NotFound
+
+    try:
+        found = engine.containers.get(container.name)
+    except NotFound as error:
+        remedy = "start it before the fabric; `docker ps` lists those that run"
+        raise FabricError(f"{server}: no container {container.name}: {remedy}") from error
+    except APIError as error:
+        raise FabricError(f"{server}: {_explanation(error)}") from error
+    mode = found.attrs["HostConfig"]["NetworkMode"]
+    if mode == "host" or mode.startswith("container:"):
+        shared = "this machine's" if mode == "host" else "another container's"
+        remedy = "start it with a network of its own (--network none or bridge)"
+        raise FabricError(f"{server}: {container.name} is in {shared} network: {remedy}")
+    return _running(server, found, is_new=False)
+
+
+def _running(server: str, container: Any, *, is_new: bool) -> RunningContainer:
+    """Return a container that the engine describes, if it runs and its process is visible."""
+    state = container.attrs["State"]
+    if state["Status"] != "running":
+        raise FabricError(f"{server}: {_end_description(container, is_new=is_new)}")
+    pid = int(state["Pid"])
+    try:
+        is_visible = container.id in Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        is_visible = False
+    if not is_visible:
+        raise FabricError(
+            f"{server}: the process of {container.name} is not to be seen from here: run moefabric "
+            "on the engine's machine, or in a container with `pid: host`"
+        )
+    image = container.attrs["Config"]["Image"]
+    return RunningContainer(container.id, container.name, image, pid, is_new)
+
+
+def _end_description(container: Any, *, is_new: bool) -> str:
+    state = container.attrs["State"]
+    if state["Status"] in {"created", "paused", "restarting"}:
+        return f"{container.name} is {state['Status']}; a server's container has to run"
+    ended = f"{container.name} has ended with status {state['ExitCode']}"
+    if not is_new:
+        return f"{ended}: start it before the fabric (`docker start {container.name}`)"
+    last = container.logs(tail=1).decode(errors="replace").strip()
+    said = f", saying: {last}" if last else ""
+    return f"{ended}{said}; give it a command that lasts, such as [sleep, infinity]"
+
+
+def end_description(engine: Any, server: str, container: RunningContainer) -> str:
+    """Describe the end of a server's container: its status and the last line of its log."""
+    from docker.errors import APIError
+
+    with suppress(APIError):
+        found = engine.containers.get(container.id)
+        if found.attrs["State"]["Status"] != "running":
+            return f"{server}: {_end_description(found, is_new=container.is_new)}"
+    return f"{server}: its container {container.name} has ended"
+
+
+def leftover_containers(engine: Any, identity: FabricIdentity) -> list[Any]:
+    """Return all containers that were started for a fabric, also ended ones."""
+    labels = [f"{name}={value}" for name, value in identity.labels.items()]
+    return list(engine.containers.list(all=True, filters={"label": labels}, sparse=True))
+
+
+def remove_containers(containers: Sequence[Any]) -> list[str]:
+    """Kill and remove containers; return what the engine objects to."""
+    if not containers:
+        return []
+    with ThreadPoolExecutor(_PARALLEL) as threads:
+        return [fault for fault in threads.map(_remove, containers) if fault]
+
+
+def _remove(container: Any) -> str:
+    from docker.errors import APIError, NotFound
+
+    try:
+        container.remove(force=True, v=True)
+    except NotFound:
+        return ""
+    except APIError as error:
+        if "is already in progress" not in str(error):
+            return f"{container.id[:12]}: {_explanation(error)}"
+    return ""
+
+
+def _explanation(error: Any) -> str:
+    """Return what the engine says, in one line."""
+    return " ".join(str(error.explanation or error).split())

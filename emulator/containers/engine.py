@@ -1,0 +1,50 @@
+"""Connection to this machine's container engine: Docker, or another one with Docker's API."""
+
+from contextlib import closing
+from typing import Any, Final
+
+from moefabric.core.errors import UnsupportedError
+
+_TIMEOUT_S: Final = 60.0
+_PACKAGE_REMEDY: Final = "pip install 'moefabric[containers]'"
+
+
+def connect() -> Any:
+    """Return a client of the engine that DOCKER_HOST or the usual socket leads to.
+
+    Raises:
+        UnsupportedError: without the docker package, or if no engine of this machine answers.
+    """
+    try:
+        import docker
+    except ImportError as error:
+        raise UnsupportedError(
+            f"containers as servers need Python's docker package: {_PACKAGE_REMEDY}"
+        ) from error
+    try:
+        client = docker.DockerClient.from_env(timeout=_TIMEOUT_S)
+    except docker.errors.DockerException as error:
+        raise UnsupportedError(
+            "containers as servers need a container engine, and none answers: start Docker, or set "
+            "DOCKER_HOST to the socket of an engine (unix:///run/podman/podman.sock)"
+        ) from error
+    if not client.api.base_url.startswith("http+docker://"):
+        address = client.api.base_url
+        client.close()
+        raise UnsupportedError(
+            f"the container engine at {address} is another machine's: unset DOCKER_HOST, or give "
+            "it a socket of this machine"
+        )
+    return client
+
+
+def engine_description() -> str:
+    """Return name and version of the engine.
+
+    Raises:
+        UnsupportedError: as `connect`.
+    """
+    with closing(connect()) as client:
+        version = client.version()
+    platform = version.get("Platform", {}).get("Name") or "Docker Engine"
+    return f"{platform} {version['Version']}"

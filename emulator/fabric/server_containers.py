@@ -1,0 +1,314 @@
+"""Containers of a fabric's servers: started or joined, watched, and given back or removed."""
+
+import json
+import os
+import select
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from ipaddress import IPv4Network
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from moefabric.config.run_directory import FabricWiring, RunDirectory, run_root
+from moefabric.core.errors import FabricError
+from moefabric.core.server_container import NewContainer, ServerContainer
+from moefabric.emulator.containers import container, engine
+from moefabric.emulator.containers.container import FabricIdentity, RunningContainer
+from moefabric.emulator.fabric import management_uplink
+from moefabric.emulator.fabric.host_names import host_names
+from moefabric.emulator.linux import cgroups, namespaces
+from moefabric.emulator.linux.command import run
+from moefabric.emulator.linux.processes import mark_environment
+
+CONTAINERS: Final = "containers.json"
+"""File of the run directory with the containers that are servers."""
+_PARALLEL: Final = 8
+
+
+@dataclass(frozen=True)
+class JoinedServer:
+    """Server that is a container.
+
+    Attributes:
+        container: the container.
+        interface: name of its interface in the fabric.
+        management: name of its interface in the management network.
+        sysctls: values, before the fabric, of the sysctls that the fabric changes.
+        loopback: addresses that it gets on its loopback interface.
+    """
+
+    container: RunningContainer
+    interface: str
+    management: str
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    loopback: tuple[str, ...] = ()
+
+    @property
+    def network(self) -> str:
+        """Path of its network namespace."""
+        return namespaces.path_of(self.container.pid)
+
+
+def pull_images(containers: Mapping[str, ServerContainer], on_stage: Callable[[str], None]) -> None:
+    """Pull the images that the engine lacks.
+
+    Raises:
+        FabricError: names an image that can't be pulled.
+        UnsupportedError: if there is no engine.
+    """
+    if not containers:
+        return
+    new = [wanted for wanted in containers.values() if isinstance(wanted, NewContainer)]
+    with closing(engine.connect()) as client:
+        for image in dict.fromkeys(wanted.image for wanted in new):
+            if not container.has_image(client, image):
+                on_stage(f"image {image}")
+                container.pull_image(client, image)
+
+
+class ServerContainers:
+    """The containers of one fabric. `close` removes those that it has started."""
+
+    def __init__(self, run_dir: RunDirectory, wiring: FabricWiring) -> None:
+        """Start nothing yet."""
+        self.joined: dict[str, JoinedServer] = {}
+        self._run_dir, self._wiring = run_dir, wiring
+        self._ends: dict[str, int] = {}
+        """Pidfd of each server's first process."""
+        self._engine: Any = None
+
+    def start(self, sysctls: Iterable[str]) -> None:
+        """Start or find all containers, and note what the fabric changes in existing ones.
+
+        Args:
+            sysctls: names of the sysctls that the fabric changes.
+
+        Raises:
+            FabricError: lists the servers whose containers can't be used.
+            UnsupportedError: if there is no engine.
+        """
+        wanted = self._wiring.containers
+        if not wanted:
+            return
+        self._write_record()  # from now on, there may be containers
+        self._engine = engine.connect()
+        identity = _identity(self._run_dir.name)
+        container.remove_containers(container.leftover_containers(self._engine, identity))
+        names = list(sysctls)
+        with ThreadPoolExecutor(_PARALLEL) as threads:
+            join = partial(self._try_join, identity, names)
+            results = threads.map(join, wanted.keys(), wanted.values())
+        if faults := [fault for fault in results if fault]:
+            raise FabricError("\n".join(faults))
+        self._check_shared()
+        self._write_record()
+
+    def _try_join(
+        self, identity: FabricIdentity, sysctls: list[str], server: str, wanted: ServerContainer
+    ) -> str:
+        """Join a server's container to the fabric; return what is wrong with it."""
+        try:
+            if isinstance(wanted, NewContainer):
+                hosts = _server_names(self._wiring)
+                running = container.start_container(self._engine, identity, server, wanted, hosts)
+            else:
+                running = container.find_container(self._engine, server, wanted)
+            self._ends[server] = os.pidfd_open(running.pid)
+            loopback = self._wiring.fabric.addresses(server)[1:]
+            visit = partial(_join, running, sysctls, self._networks(), loopback)
+            self.joined[server] = namespaces.run_in(namespaces.path_of(running.pid), visit)
+        except (FabricError, OSError) as error:
+            text = str(error)
+            return text if text.startswith(f"{server}: ") else f"{server}: {text}"
+        return ""
+
+    def _networks(self) -> list[IPv4Network]:
+        """Return the networks that servers reach through the fabric."""
+        regions = [self._wiring.fabric.prefix(r.name) for r in self._wiring.fabric.regions]
+        return [*regions, IPv4Network(self._wiring.management.subnet)]
+
+    def _check_shared(self) -> None:
+        """Raise an error if two servers are in the same network namespace."""
+        owner: dict[int, str] = {}
+        for server, joined in self.joined.items():
+            other = owner.setdefault(Path(joined.network).stat().st_ino, server)
+            if other != server:
+                raise FabricError(f"{server}: its container is in the network of {other}'s")
+
+    def _write_record(self) -> None:
+        record = {server: asdict(joined) for server, joined in self.joined.items()}
+        (self._run_dir.path / CONTAINERS).write_text(json.dumps(record))
+
+    @property
+    def guests(self) -> frozenset[str]:
+        """The servers whose containers existed before the fabric."""
+        return frozenset(s for s, joined in self.joined.items() if not joined.container.is_new)
+
+    @property
+    def host_interfaces(self) -> dict[str, str]:
+        """The interfaces in the fabric of the servers that are containers."""
+        return {server: joined.interface for server, joined in self.joined.items()}
+
+    def share_limits(self, server: str, pid: int) -> str:
+        """Give a process the limits of a server's container; return why that is impossible."""
+        try:
+            cgroups.join(pid, self.joined[server].container.pid)
+        except FabricError as error:
+            return (
+                f"{server}: its agent is outside its container's limits of CPU and memory: {error}"
+            )
+        return ""
+
+    def end_fds(self) -> dict[int, str]:
+        """Return descriptors that become readable when a server's container ends."""
+        return {fd: server for server, fd in self._ends.items()}
+
+    def faults(self) -> list[str]:
+        """Describe the containers that have ended."""
+        poll = select.poll()
+        for fd in self._ends.values():
+            poll.register(fd, select.POLLIN)
+        servers = self.end_fds()
+        return [
+            container.end_description(self._engine, servers[fd], self.joined[servers[fd]].container)
+            for fd, _ in poll.poll(0)
+            if servers[fd] in self.joined
+        ]
+
+    def describe(self, server: str) -> dict[str, Any]:
+        """Return a server's container for `inspect --json`; nothing if it isn't a container."""
+        if server not in self.joined:
+            return {}
+        joined = self.joined[server]
+        running = joined.container
+        facts = {"name": running.name, "id": running.id, "image": running.image}
+        return {
+            "interface": joined.interface,
+            "container": {**facts, "pid": running.pid, "started_by_fabric": running.is_new},
+        }
+
+    def close(self) -> None:
+        """Remove what was started, and leave existing containers as they were."""
+        for fd in self._ends.values():
+            os.close(fd)
+        self._ends.clear()
+        if self._engine is not None:
+            with closing(self._engine):
+                _give_back(self._run_dir.name, self.joined)
+                _remove_all(self._engine, self._run_dir.name)
+            self._engine = None
+
+
+def _join(
+    running: RunningContainer,
+    sysctls: list[str],
+    networks: list[IPv4Network],
+    loopback: tuple[str, ...],
+) -> JoinedServer:
+    """Choose names for the interfaces of a container; the caller is in its network namespace.
+
+    Raises:
+        FabricError: if the container has a network that the fabric needs.
+    """
+    if running.is_new:
+        return JoinedServer(running, "eth0", "mgmt0")
+    for network in management_uplink.routed_networks():
+        if any(network.overlaps(needed) for needed in networks):
+            raise FabricError(
+                f"{running.name} has the network {network} already, which the fabric needs: take "
+                "it out of that network"
+            )
+    taken = {name for _, name in socket.if_nameindex()}
+    interface, management = (
+        next(name for number in count() if (name := f"{kind}{number}") not in taken)
+        for kind in ("eth", "mgmt")
+    )
+    former = namespaces.read_sysctls(sysctls)
+    return JoinedServer(running, interface, management, former, loopback)
+
+
+def _server_names(wiring: FabricWiring) -> dict[str, str]:
+    """Return the addresses of the fabric by name."""
+    entries = host_names(wiring.fabric, wiring.management)
+    return {name: address for address, names in entries for name in names}
+
+
+def _identity(fabric: str) -> FabricIdentity:
+    return FabricIdentity(fabric, str(run_root()), mark_environment(fabric))
+
+
+def _give_back(fabric: str, joined: Mapping[str, JoinedServer]) -> None:
+    """Remove a fabric's interfaces and settings from containers that existed before it."""
+    for server in joined.values():
+        if not server.container.is_new:
+            with suppress(FabricError):  # the container has ended, and its network with it
+                namespaces.run_in(server.network, partial(_restore, fabric, server))
+
+
+def _restore(fabric: str, server: JoinedServer) -> None:
+    """Restore the network of a container; the caller is in its network namespace."""
+    management_uplink.remove(management_uplink.leftovers(fabric))
+    for address in server.loopback:
+        with suppress(FabricError):  # it has not got that address
+            run(["ip", "address", "delete", f"{address}/32", "dev", "lo"])
+    namespaces.set_sysctls(dict(server.sysctls))
+
+
+def _remove_all(client: Any, fabric: str) -> int:
+    """Remove the containers that were started for a fabric; return their number."""
+    found = container.leftover_containers(client, _identity(fabric))
+    if faults := container.remove_containers(found):
+        raise FabricError("\n".join(f"{fabric}: container {fault}" for fault in faults))
+    return len(found)
+
+
+def container_of(run_dir: RunDirectory, server: str) -> str | None:
+    """Return the ID of the container that is a server of a running fabric, if it is one."""
+    entry = _read_record(run_dir).get(server)
+    return None if entry is None else entry.container.id
+
+
+def remove_leftovers(run_dir: RunDirectory) -> bool:
+    """Remove the containers of a fabric whose process has died, and give existing ones back.
+
+    Returns:
+        Whether there was a container of it.
+
+    Raises:
+        FabricError: if the engine can't remove one.
+        UnsupportedError: if the engine doesn't answer.
+    """
+    if not (run_dir.path / CONTAINERS).exists():
+        return False
+    joined = _read_record(run_dir)
+    with closing(engine.connect()) as client:
+        _give_back(run_dir.name, {s: j for s, j in joined.items() if _still_runs(client, j)})
+        return bool(_remove_all(client, run_dir.name))
+
+
+def _read_record(run_dir: RunDirectory) -> dict[str, JoinedServer]:
+    """Return the servers of a run directory that are containers."""
+    try:
+        record = json.loads((run_dir.path / CONTAINERS).read_text())
+    except (OSError, ValueError):
+        return {}
+    return {
+        server: JoinedServer(**{**entry, "container": RunningContainer(**entry["container"])})
+        for server, entry in record.items()
+    }
+
+
+def _still_runs(client: Any, joined: JoinedServer) -> bool:
+    """Whether a container is the same process as when it was joined."""
+    from docker.errors import APIError
+
+    try:
+        state = client.containers.get(joined.container.id).attrs["State"]
+    except APIError:
+        return False
+    return state["Status"] == "running" and int(state["Pid"]) == joined.container.pid
