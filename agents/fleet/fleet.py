@@ -69,10 +69,18 @@ class DataPath:
 
 @dataclass(frozen=True)
 class ClockOffset:
-    """An agent's CLOCK_MONOTONIC minus ours, and the round-trip time of the measurement."""
+    """An agent's CLOCK_MONOTONIC minus ours, and the round-trip time of the measurement.
+
+    Both are 0 if the agent's clock is ours.
+    """
 
     offset_ns: int = 0
     round_trip_ns: int = 0
+
+    @property
+    def uncertainty_ns(self) -> int:
+        """Half the round trip: the offset's error is at most that."""
+        return -(-self.round_trip_ns // 2)
 
 
 def clock_offset(exchanges: Iterable[tuple[int, int, int]]) -> ClockOffset:
@@ -99,7 +107,8 @@ class Fleet:
     Attributes:
         channels: The channels of agents that are not lost, by server.
         facts: Each agent's reply to `hello`.
-        clocks: Each agent's clock offset.
+        clocks: Each agent's clock offset, as measured last.
+        first_clocks: Each agent's clock offset, as measured first.
         ports: Each agent's data port.
         start_delay_ns: How late each agent began the last collective that was collected.
     """
@@ -118,6 +127,7 @@ class Fleet:
             name: ClockOffset() if clock and fact["clock"] == clock else self._measure_clock(name)
             for name, fact in self.facts.items()
         }
+        self.first_clocks = dict(self.clocks)
         self.ports: dict[str, int] = {}
         self._paths: dict[tuple[str, str, str], DataPath] = {}
         self._options: Message = {}
@@ -533,6 +543,16 @@ class Fleet:
             their_ns = request_all({channel: ("clock", {})}, 5.0)[name]["monotonic_ns"]
             exchanges.append((sent_ns, their_ns, time.monotonic_ns()))
         return clock_offset(exchanges)
+
+    def measure_clocks(self) -> None:
+        """Measure again the clocks that aren't ours, since they drift; use the results from now on.
+
+        Raises:
+            ServerLossError: If an agent is gone.
+        """
+        for name in self.channels:
+            if self.clocks[name].round_trip_ns:
+                self.clocks[name] = self._measure_clock(name)
 
     def their_time(self, name: str, our_ns: int) -> int:
         """Return an instant on an agent's clock."""

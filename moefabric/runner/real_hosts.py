@@ -1,16 +1,39 @@
 """Agents on real hosts, reached over SSH and connected over the hosts' own network."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
+from typing import Any, Final
 
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.remote.ssh import SshHost, agents_on
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.hosts import HostSpec
 from moefabric.config.plugins import transport_named
+from moefabric.core.errors import AgentError, LostBytesError
+from moefabric.core.failures import FailurePhase
 from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S
+from moefabric.runner.result_model import HostRecord
+from moefabric.runner.run_records import IterationRun
 from moefabric.runner.testbed import data_paths, liveness_monitor
+from moefabric.workload.substitution import NoBackupError
+
+CLOCK_LIMIT: Final = 0.02
+"""Error of a clock, as a share of the median collective, above which a run is degraded; completion
+times may be wrong by as much in the median before a run is degraded."""
+
+
+def in_turn(*hooks: Callable[..., object]) -> Callable[..., None]:
+    """Return a function that calls others in turn with its arguments."""
+
+    def call(*arguments: Any) -> None:
+        for hook in hooks:
+            hook(*arguments)
+
+    return call
 
 
 def ssh_host(host: HostSpec) -> SshHost:
@@ -26,11 +49,92 @@ def ssh_host(host: HostSpec) -> SshHost:
     )
 
 
+@dataclass
+class RealHosts:
+    """The real servers of a fabric: their clocks, and those that were lost.
+
+    Attributes:
+        fleet: The agents of all servers.
+        hosts: The host of each real server, as SSH names it; empty if all servers are emulated.
+        losses: Why servers were lost, by server.
+    """
+
+    fleet: Fleet
+    hosts: Mapping[str, str]
+    losses: dict[str, str] = field(default_factory=dict)
+
+    def log(self, phase: FailurePhase, kind: str, names: Sequence[str], why: str) -> None:
+        """Take note of lost hosts (`moefabric.runner.recovery.LogFailure`)."""
+        if phase == "detected" and kind == "server":
+            for server in self.hosts.keys() & set(names):
+                self.losses.setdefault(server, why)
+
+    @property
+    def fatal_errors(self) -> tuple[type[Exception], ...]:
+        """Errors that end a replay and leave what was measured before as an invalid result.
+
+        The loss of an emulated server without a backup is an error of the experiment.
+        """
+        return (LostBytesError, NoBackupError) if self.hosts else (LostBytesError,)
+
+    def cause(self, error: Exception) -> str:
+        """Return what a fatal error came from."""
+        return "; ".join(self.losses.values()) if self.losses else str(error)
+
+    def measure_clocks(self) -> None:
+        """Measure the clocks again; one that can't be reached is lost, and noticed elsewhere."""
+        with suppress(AgentError):
+            self.fleet.measure_clocks()
+
+    def remarks(self, runs: Sequence[IterationRun]) -> list[str]:
+        """Return reasons why a run is degraded: hosts that were lost, and uncertain clocks."""
+        lost = [f"{server} ({self.hosts[server]}) was lost" for server in sorted(self.losses)]
+        wall_ns = [run.end_ns - run.start_ns for one in runs for run in one.collectives]
+        return [*lost, *(self._clock_remarks(median(wall_ns), len(runs)) if wall_ns else ())]
+
+    def _clock_remarks(self, collective_ns: float, iterations: int) -> Iterator[str]:
+        """Yield the clocks whose error is a large part of the median collective.
+
+        A clock is measured once an iteration, so that it may have drifted for one.
+        """
+        for server, host in self.hosts.items():
+            clock = self.fleet.clocks[server]
+            drift_ns = abs(clock.offset_ns - self.fleet.first_clocks[server].offset_ns)
+            error_ns = clock.uncertainty_ns + drift_ns / iterations
+            if (share := error_ns / collective_ns) > CLOCK_LIMIT:
+                known = f"the clock of {server} ({host}) is known to {error_ns / 1e6:.2f} ms only"
+                remedy = "raise the dilation, or bring the host closer"
+                yield f"{known}, {share:.1%} of a collective, over {CLOCK_LIMIT:.0%}: {remedy}"
+
+    def records(self, fabric: str) -> list[HostRecord]:
+        """Return the hosts for the manifest."""
+        return [self._record(fabric, server, host) for server, host in self.hosts.items()]
+
+    def _record(self, fabric: str, server: str, host: str) -> HostRecord:
+        first, last = self.fleet.first_clocks[server], self.fleet.clocks[server]
+        facts = self.fleet.facts[server]
+        again = last is not first or not first.round_trip_ns
+        return HostRecord(
+            fabric=fabric,
+            server=server,
+            host=host,
+            address=facts["address"],
+            python=facts["python"],
+            clock_offset_s=first.offset_ns / NS_PER_S,
+            clock_uncertainty_s=max(first.uncertainty_ns, last.uncertainty_ns) / NS_PER_S,
+            clock_drift_s=(last.offset_ns - first.offset_ns) / NS_PER_S if again else None,
+            lost=self.losses.get(server, ""),
+        )
+
+
 @contextmanager
 def host_fleet(
     spec: ExperimentSpec, fabric: Fabric, pairs_between_regions: Iterable[tuple[str, str]] = ()
-) -> Iterator[Fleet]:
+) -> Iterator[tuple[Fleet, RealHosts]]:
     """Start agents on the hosts of an experiment, and stop them at the end of the context.
+
+    Yields:
+        The agents, connected to each other, and their hosts.
 
     Raises:
         AgentError: A host can't be reached or refuses; the message names it.
@@ -48,4 +152,4 @@ def host_fleet(
             congestion=transport.congestion_control,
             sndbuf=transport.send_buffer_bytes,
         )
-        yield fleet
+        yield fleet, RealHosts(fleet, {server: host.ssh for server, host in hosts.items()})

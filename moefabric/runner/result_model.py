@@ -36,6 +36,30 @@ class ScaleFactors(result_parts.ResultPart):
     """Factor by which times are stretched."""
 
 
+class HostRecord(result_parts.ResultPart):
+    """A real server of a fabric, and its clock. Times are wall seconds."""
+
+    fabric: str
+    """Name of the fabric."""
+    server: str
+    """Name of the server in the fabric."""
+    host: str
+    """The host as SSH names it."""
+    address: str = ""
+    """Address that its traffic uses."""
+    python: str = ""
+    """Version of its Python."""
+    clock_offset_s: float = 0.0
+    """Its CLOCK_MONOTONIC minus that of the machine that ran the experiment, at the start."""
+    clock_uncertainty_s: float = 0.0
+    """Bound of the error of the offset, half the round trip of the best measurement; 0 if both
+    clocks are one."""
+    clock_drift_s: float | None = None
+    """Change of the offset until the end; null if it wasn't measured again."""
+    lost: str = ""
+    """Why the host was lost; empty if it wasn't."""
+
+
 class Manifest(result_parts.ResultPart):
     """Circumstances of a run."""
 
@@ -61,6 +85,8 @@ class Manifest(result_parts.ResultPart):
     """TCP congestion control of the agents."""
     cores: int | None = None
     """Number of CPU cores."""
+    hosts: list[HostRecord] | None = None
+    """Real servers; null without any."""
 
 
 class EpsSummary(result_parts.ResultPart):

@@ -20,7 +20,7 @@ from moefabric.config.plugins import transport_named
 from moefabric.config.policies import policy_named
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.circuits import CircuitSet
-from moefabric.core.errors import LostBytesError, SpecError
+from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import datapath, lifecycle
@@ -42,7 +42,7 @@ from moefabric.runner.jobs import Jobs
 from moefabric.runner.prediction import proposed_scale
 from moefabric.runner.progress import ProgressReporter
 from moefabric.runner.queue_drops import Counts, queue_drops, queue_readings
-from moefabric.runner.real_hosts import host_fleet
+from moefabric.runner.real_hosts import RealHosts, host_fleet, in_turn
 from moefabric.runner.results import (
     control_time_remarks,
     empty_result,
@@ -92,12 +92,17 @@ def run(
         reporter.show_message(f"warning: {fault}")
     results: list[result_model.FabricResult] = []
     wiring: FabricWiring | None = None
+    hosts: list[result_model.HostRecord] = []
     setup = _GroupSetup(spec, folder, scale, tuple(scale_faults), reporter, external, flows, trains)
     for choices in _groups(spec):
         remaining = choices
         while remaining:  # after a loss of bytes the others get a testbed of their own
-            finished, group_wiring = _run_group(setup, remaining)
+            if lost := [f"{one.server} ({one.host}) was lost before" for one in hosts if one.lost]:
+                results += [_result_without_hosts(setup, choice, lost) for choice in remaining]
+                break
+            finished, group_wiring, group_hosts = _run_group(setup, remaining)
             results += finished
+            hosts += group_hosts
             wiring = group_wiring or wiring
             remaining = remaining[len(finished) :]
     order = [choice.name for choice in spec.fabrics]
@@ -105,7 +110,7 @@ def run(
     return result_model.RunResult(
         experiment=spec.experiment,
         version=version("moefabric"),
-        manifest=_manifest(spec, scale, wiring, started),
+        manifest=_manifest(spec, scale, wiring, started, hosts),
         results=with_cost_ratios(with_ratios(results)),
         verdict=worst_verdict(result.fidelity.verdict for result in results),
     )
@@ -136,11 +141,12 @@ def _check_workload(spec: ExperimentSpec, *, trains: bool) -> None:
 
 def _run_group(
     setup: _GroupSetup, choices: Sequence[FabricChoice]
-) -> tuple[list[result_model.FabricResult], FabricWiring | None]:
+) -> tuple[list[result_model.FabricResult], FabricWiring | None, list[result_model.HostRecord]]:
     """Run fabrics of the same wiring on one testbed, until bytes are lost on one of them.
 
     Returns:
-        The results so far, of one fabric at least, and the wiring of an emulated testbed.
+        The results so far, of one fabric at least; the wiring of an emulated testbed; and the real
+        servers.
     """
     spec, reporter = setup.spec, setup.reporter
     fabric = spec.build_fabric(choices[0], _name(spec, choices[0]), setup.scale)
@@ -150,7 +156,7 @@ def _run_group(
     with ExitStack() as undo:
         wiring, controllers, remarks = None, None, tuple[str, ...]()
         if choices[0].hosts:
-            fleet = undo.enter_context(host_fleet(spec, fabric, pairs))
+            fleet, hosts = undo.enter_context(host_fleet(spec, fabric, pairs))
         else:
             names = "/".join(choice.name for choice in choices)
             reporter.show_message(f"{names}: bringing {fabric.name} up")
@@ -166,9 +172,12 @@ def _run_group(
                 spec.wiring.containers,
             )
             wiring, fleet, controllers = undo.enter_context(testbed)
+            hosts = RealHosts(fleet, {})
             remarks = (*wiring.remarks, *setup.scale_faults)
         for choice in choices:
-            context = RunContext(spec, choice, fabric, work, fleet, controllers, remarks, reporter)
+            context = RunContext(
+                spec, choice, fabric, work, fleet, controllers, remarks, reporter, hosts
+            )
             if setup.trains and wiring is not None:
                 context = _training_context(context, setup.folder, wiring)
             else:
@@ -181,7 +190,17 @@ def _run_group(
             results.append(result)
             if replay.lost:
                 break
-    return results, wiring
+        hosts.measure_clocks()
+        host_records = hosts.records("/".join(choice.name for choice in choices[: len(results)]))
+    return results, wiring, host_records
+
+
+def _result_without_hosts(
+    setup: _GroupSetup, choice: FabricChoice, reasons: Sequence[str]
+) -> result_model.FabricResult:
+    """Return the invalid result of a fabric that can't be tried, as its hosts are lost."""
+    fabric = setup.spec.build_fabric(choice, _name(setup.spec, choice), setup.scale)
+    return invalidated(empty_result(fabric, choice.name, choice.policy), reasons)
 
 
 def _groups(spec: ExperimentSpec) -> Iterator[list[FabricChoice]]:
@@ -220,6 +239,7 @@ class RunContext:
     controllers: Controllers | None
     remarks: tuple[str, ...]
     reporter: ProgressReporter
+    hosts: RealHosts
     training: Training | None = None
 
     @property
@@ -285,6 +305,7 @@ class RunContext:
                 *policy_faults(self.policy),
                 *(self.controllers.faults.get(choice.policy, ()) if self.controllers else ()),
                 *control_time_remarks(runs, self.spec.control_s),
+                *self.hosts.remarks(runs),
             ),
             failures=failures,
             paced=transport_named(self.spec.transport).paced,
@@ -353,14 +374,19 @@ def _replay(context: RunContext) -> _Replay:
     """Replay all iterations on one fabric, after one that isn't measured."""
     spec, choice, fabric, jobs = context.spec, context.choice, context.fabric, context.jobs
     lost, failures = "", RunFailures()
+    hosts = context.hosts
     try:
-        with closing(context.executor()) as warm_up:
+        with closing(context.executor(log_failure=hosts.log)) as warm_up:
             warm_up.run(jobs.warm_up, 1)
-    except LostBytesError as error:
-        return _Replay((), str(error), (), failures, CircuitSet(), ())
+    except hosts.fatal_errors as error:
+        return _Replay((), hosts.cause(error), (), failures, CircuitSet(), ())
     reports = CircuitReports(context.fleet.wake)
     with ExitStack() as undo:
-        hooks: dict[str, Any] = {"reported_circuits": reports.take}
+        hooks: dict[str, Any] = {
+            "reported_circuits": reports.take,
+            "log_failure": hosts.log,
+            "on_iteration_end": hosts.measure_clocks,
+        }
         monitor = None
         if context.run_dir is not None:
             schedule = scheduled_failures(spec, choice, fabric, context.run_dir, context.fleet)
@@ -368,8 +394,8 @@ def _replay(context: RunContext) -> _Replay:
             hooks |= {
                 "counters": undo.enter_context(port_counters(fabric)),
                 "faults": undo.enter_context(schedule),
-                "log_failure": monitor.log,
-                "on_iteration_end": monitor.start_collecting,
+                "log_failure": in_turn(hosts.log, monitor.log),
+                "on_iteration_end": in_turn(hosts.measure_clocks, monitor.start_collecting),
             }
         if context.training is not None:
             hooks |= {"calls": context.training.calls, "check_ranks": context.training.check}
@@ -388,8 +414,8 @@ def _replay(context: RunContext) -> _Replay:
                     runs = context.training.run(executor)
                 else:
                     runs = executor.run(jobs.programmes, context.work.iterations)
-            except LostBytesError as error:
-                lost, runs = str(error), executor.finished_runs()
+            except hosts.fatal_errors as error:
+                lost, runs = hosts.cause(error), executor.finished_runs()
         if monitor is not None:
             failures = monitor.failures_during(executor.iteration_windows, executor.clock)
             replanned_ns = map(failures.wall_ns, executor.replanned_ns)
@@ -434,7 +460,11 @@ def _light_for_job(
 
 
 def _manifest(
-    spec: ExperimentSpec, scale: Scale, wiring: FabricWiring | None, started: datetime
+    spec: ExperimentSpec,
+    scale: Scale,
+    wiring: FabricWiring | None,
+    started: datetime,
+    hosts: list[result_model.HostRecord],
 ) -> result_model.Manifest:
     return result_model.Manifest(
         kernel=platform.release(),
@@ -448,6 +478,7 @@ def _manifest(
         cores=os.cpu_count(),
         started=started.isoformat(timespec="seconds"),
         host=platform.node(),
+        hosts=hosts or None,
     )
 
 

@@ -25,10 +25,13 @@ pytestmark = [
     pytest.mark.skipif(not SSHD, reason="needs an OpenSSH server: apt install openssh-server"),
 ]
 
+AHEAD_S = 5000
+"""The clock of s1 is ahead by this."""
+
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshLab]:
-    with ssh_lab(tmp_path_factory.mktemp("ssh"), ("s0", "s1", "gate")) as lab:
+    with ssh_lab(tmp_path_factory.mktemp("ssh"), ("s0", "s1", "gate"), {"s1": AHEAD_S}) as lab:
         yield lab
 
 
@@ -58,11 +61,13 @@ def test_agents_over_ssh_exchange_verified_bytes_and_end_with_their_session(lab:
 
 
 def test_clock_offset_error_is_within_half_the_round_trip(lab: SshLab) -> None:
-    """The hosts share this kernel, so the true offset is 0."""
-    with Fleet(agents_on({"s0": lab.host("s0")}), clock="somebody else's") as fleet:
-        clock = fleet.clocks["s0"]
-        assert 0 < clock.round_trip_ns < 1_000_000_000
-        assert abs(clock.offset_ns) <= clock.round_trip_ns / 2
+    with Fleet(agents_on({name: lab.host(name) for name in ("s0", "s1")})) as fleet:
+        assert fleet.clocks["s0"].round_trip_ns == 0, "the clock of s0 is ours"
+        for _ in range(3):
+            clock = fleet.clocks["s1"]
+            assert 0 < clock.round_trip_ns < 1_000_000_000
+            assert abs(clock.offset_ns - AHEAD_S * 10**9) <= clock.uncertainty_ns
+            fleet.measure_clocks()
 
 
 def user_and_ssh_client(pid: int) -> tuple[int, str]:
@@ -212,7 +217,8 @@ def test_agent_ends_after_silence_though_its_connection_stays_open(lab: SshLab) 
 EXPERIMENT = """
 experiment: real
 model: {{name: mixtral-8x7b, layers: 1}}
-training: {{ep: 8, tp: 2, sequence: 4096, micro_batch: 8, iterations: 1, schedule: {schedule}}}
+training:
+  {{ep: 8, tp: 2, sequence: 4096, micro_batch: 8, iterations: {iterations}, schedule: {schedule}}}
 gating: {{matrix: {gating}}}
 wiring: {{nic_rate: 100Gb/s, regions: [{{servers: 2}}]}}
 hosts: hosts.yaml
@@ -228,30 +234,46 @@ hosts:
 """
 
 
+def start_on_hosts(
+    lab: SshLab, second: str, schedule: str = "lockstep", iterations: int = 1
+) -> "subprocess.Popen[bytes]":
+    """Start a run on s0 and another host; its output is in the lab's folder."""
+    folder = lab.folder
+    (folder / "hosts.yaml").write_text(HOSTS.format(second=second, **lab.where.addresses))
+    spec, gating = folder / "real.yaml", EXAMPLES / "data/gating-8x8.json"
+    spec.write_text(EXPERIMENT.format(gating=gating, schedule=schedule, iterations=iterations))
+    command = [sys.executable, "-c", "from moefabric.cli.main import main; main()"]
+    with (folder / "stderr").open("wb") as errors:
+        return subprocess.Popen(
+            lab.where.inside("me", *command, "run", str(spec), "--json", str(folder / "real.json")),
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            stdout=subprocess.DEVNULL, stderr=errors,
+        )  # fmt: skip
+
+
 def run_on_hosts(
     lab: SshLab, second: str, schedule: str = "lockstep"
 ) -> "subprocess.CompletedProcess[str]":
-    (lab.folder / "hosts.yaml").write_text(HOSTS.format(second=second, **lab.where.addresses))
-    spec = lab.folder / "real.yaml"
-    gating = EXAMPLES / "data/gating-8x8.json"
-    spec.write_text(EXPERIMENT.format(gating=gating, schedule=schedule))
-    command = [sys.executable, "-c", "from moefabric.cli.main import main; main()"]
-    return subprocess.run(
-        lab.where.inside("me", *command, "run", str(spec), "--json", str(lab.folder / "real.json")),
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    run = start_on_hosts(lab, second, schedule)
+    status = run.wait(60)
+    return subprocess.CompletedProcess(run.args, status, "", (lab.folder / "stderr").read_text())
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", "independent"])
 def test_run_on_real_hosts_has_results(lab: SshLab, schedule: str) -> None:
     completed = run_on_hosts(lab, "s1", schedule)
     assert completed.returncode in (0, 3), completed.stderr
-    (result,) = json.loads((lab.folder / "real.json").read_text())["results"]
+    results = json.loads((lab.folder / "real.json").read_text())
+    (result,) = results["results"]
     assert result["fabric"] == "real"
     assert len(result["collectives"]) == 4
     assert result["integrity"]["bytes_sent"] == result["integrity"]["bytes_received"] > 0
     assert result["integrity"]["corrupt"] == 0
+    same, ahead = results["manifest"]["hosts"]
+    assert (same["server"], same["host"], same["address"]) == ("s0", "s0", lab.address("s0"))
+    assert same["clock_offset_s"] == same["clock_uncertainty_s"] == 0
+    assert abs(ahead["clock_offset_s"] - AHEAD_S) <= ahead["clock_uncertainty_s"] < 1
+    assert abs(ahead["clock_drift_s"]) <= 2 * ahead["clock_uncertainty_s"]
 
 
 def test_run_reports_a_failed_login_in_one_line(lab: SshLab) -> None:
@@ -259,3 +281,28 @@ def test_run_reports_a_failed_login_in_one_line(lab: SshLab) -> None:
     assert completed.returncode == 1
     (line,) = [line for line in completed.stderr.splitlines() if line.startswith("moefabric:")]
     assert "bad-key" in line
+
+
+def test_cut_cable_is_reported_and_leaves_an_invalid_run(lab: SshLab) -> None:
+    """Nothing ends the connections: no FIN, no RST, no ICMP."""
+    run = start_on_hosts(lab, "s1", iterations=1000)
+    try:
+        deadline = time.monotonic() + 20
+        while lab.received_bytes("s1") < 40e6:  # several iterations
+            assert time.monotonic() < deadline, (lab.folder / "stderr").read_text()
+            assert run.poll() is None, (lab.folder / "stderr").read_text()
+            time.sleep(0.05)  # traffic of another process is announced by nothing
+        lab.plug("s1", "down")
+        cut_s = time.monotonic()
+        assert run.wait(30) == 3, (lab.folder / "stderr").read_text()
+        assert time.monotonic() - cut_s < 20
+    finally:
+        lab.plug("s1", "up")
+        run.kill()
+        run.wait(5)
+    results = json.loads((lab.folder / "real.json").read_text())
+    assert results["verdict"] == "invalid"
+    reasons = " ".join(results["results"][0]["fidelity"]["reasons"])
+    assert f"host s1 ({lab.address('s1')} port {PORT}): its SSH connection is lost" in reasons
+    assert results["results"][0]["iterations"]
+    assert "its SSH connection is lost" in results["manifest"]["hosts"][1]["lost"]

@@ -1,13 +1,15 @@
 """Real OpenSSH servers with their own keys in network namespaces, and hosts to reach them by."""
 
+import json
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from moefabric.agents.remote.ssh import SshHost
@@ -58,6 +60,11 @@ class SshLab:
                     pids.append(int(pid))
         return pids
 
+    def received_bytes(self, name: str) -> int:
+        """Return the bytes that a host has received."""
+        statistics = must("ip", "-n", self.where.netns(name), "-s", "-j", "link", "show", "o0")
+        return int(json.loads(statistics)[0]["stats64"]["rx"]["bytes"])
+
     def plug(self, name: str, state: str) -> None:
         """Switch a host's cable `down` or `up`: nothing is sent that would end connections."""
         must("ip", "-n", self.where.netns("wire"), "link", "set", name, state)
@@ -69,8 +76,11 @@ def key(path: Path) -> str:
     return Path(f"{path}.pub").read_text().strip()
 
 
-def _serve(lab: SshLab, name: str) -> "subprocess.Popen[bytes]":
-    """Start an SSH server in a namespace that accepts public keys only, also for `USER`."""
+def _serve(lab: SshLab, name: str, ahead_s: int) -> "subprocess.Popen[bytes]":
+    """Start an SSH server in a namespace that accepts public keys only, also for `USER`.
+
+    Its clock is so many seconds ahead.
+    """
     host_key, folder = lab.folder / f"{name}.host", lab.folder
     public = key(host_key)
     (folder / f"{name}.sshd").write_text(
@@ -83,7 +93,8 @@ def _serve(lab: SshLab, name: str) -> "subprocess.Popen[bytes]":
         known.write(f"[{lab.address(name)}]:{PORT} {public}\n")
     places = {"passwd": "/etc/passwd", "shadow": "/etc/shadow", "open": "/mnt"}
     mounts = [f"mount --bind {folder}/{name} {place}" for name, place in places.items()]
-    serve = f"exec {SSHD} -D -e -f {folder}/{name}.sshd"
+    clock = f"unshare --time --monotonic {ahead_s}" if ahead_s else ""
+    serve = f"exec {clock} {SSHD} -D -e -f {folder}/{name}.sshd"
     return subprocess.Popen(
         lab.where.inside(name, "sh", "-c", " && ".join([*mounts, serve])), stderr=subprocess.DEVNULL
     )
@@ -108,8 +119,13 @@ def _write_users(folder: Path) -> None:
 
 
 @contextmanager
-def ssh_lab(folder: Path, names: Sequence[str]) -> Iterator[SshLab]:
-    """Yield hosts of these names; `id` in the folder is the private key that they accept."""
+def ssh_lab(
+    folder: Path, names: Sequence[str], clocks_ahead_s: Mapping[str, int] = MappingProxyType({})
+) -> Iterator[SshLab]:
+    """Yield hosts of these names; `id` in the folder is the private key that they accept.
+
+    Hosts have the clock of this machine, unless theirs are so many seconds ahead.
+    """
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where sshd drops its privileges
     with ExitStack() as cleanup:
         lab = SshLab(cleanup.enter_context(island(*names, "me")), folder)
@@ -118,7 +134,7 @@ def ssh_lab(folder: Path, names: Sequence[str]) -> Iterator[SshLab]:
         key(folder / "other")
         config = ""
         for name in names:
-            server = lab.servers[name] = _serve(lab, name)
+            server = lab.servers[name] = _serve(lab, name, clocks_ahead_s.get(name, 0))
             cleanup.callback(server.wait, 5)
             cleanup.callback(server.terminate)
             config += f"Host {name}\n  HostName {lab.address(name)}\n"

@@ -1,0 +1,67 @@
+"""Clocks and losses of real hosts, as a run's verdict and manifest show them."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from moefabric.agents.fleet.fleet import ClockOffset
+from moefabric.core.errors import LostBytesError
+from moefabric.runner.real_hosts import RealHosts
+from moefabric.workload.substitution import NoBackupError
+
+MS = 1_000_000
+
+
+def hosts(first: ClockOffset, last: ClockOffset) -> RealHosts:
+    fact = {"address": "192.0.2.7", "python": "3.11.2"}
+    fleet: Any = SimpleNamespace(
+        facts={"s1": fact}, first_clocks={"s1": first}, clocks={"s1": last}
+    )
+    return RealHosts(fleet, {"s1": "gpu2"})
+
+
+def runs_of_collectives(wall_ns: int, iterations: int) -> Any:
+    collective = SimpleNamespace(start_ns=0, end_ns=wall_ns)
+    return [SimpleNamespace(collectives=[collective])] * iterations
+
+
+@pytest.mark.parametrize(
+    ("last", "iterations", "error"),
+    [
+        (ClockOffset(0, MS), 1, ""),
+        (ClockOffset(0, 6 * MS), 1, "3.00 ms only, 3.0% of a collective"),
+        (ClockOffset(4 * MS, MS), 1, "4.50 ms only, 4.5% of a collective"),
+        (ClockOffset(4 * MS, MS), 4, ""),
+    ],
+    ids=["certain", "uncertain", "drifts", "drifts-slowly"],
+)
+def test_clock_is_remarked_if_its_error_is_a_large_part_of_a_collective(
+    last: ClockOffset, iterations: int, error: str
+) -> None:
+    remarks = hosts(ClockOffset(0, MS), last).remarks(runs_of_collectives(100 * MS, iterations))
+    if not error:
+        assert remarks == []
+        return
+    [remark] = remarks
+    assert remark.startswith(f"the clock of s1 (gpu2) is known to {error}")
+
+
+def test_lost_host_is_in_remarks_and_manifest_with_its_reason() -> None:
+    real = hosts(ClockOffset(5, 10), ClockOffset(7, 8))
+    real.log("detected", "server", ["s0"], "an emulated server")
+    real.log("detected", "server", ["s1"], "its SSH connection is lost")
+    real.log("detected", "server", ["s1"], "seen again")
+    assert real.remarks([]) == ["s1 (gpu2) was lost"]
+    assert real.cause(NoBackupError("no backup")) == "its SSH connection is lost"
+    [record] = real.records("lab")
+    assert (record.fabric, record.server, record.host) == ("lab", "s1", "gpu2")
+    assert record.lost == "its SSH connection is lost"
+    assert (record.clock_offset_s, record.clock_uncertainty_s) == (5e-9, 5e-9)
+    assert record.clock_drift_s == 2e-9
+
+
+def test_loss_of_an_emulated_server_stays_an_error_of_the_experiment() -> None:
+    emulated = RealHosts(hosts(ClockOffset(), ClockOffset()).fleet, {})
+    assert emulated.fatal_errors == (LostBytesError,)
+    assert NoBackupError in hosts(ClockOffset(), ClockOffset()).fatal_errors
