@@ -33,7 +33,13 @@ def host_names(fabric: Fabric, management: ManagementNetwork) -> Iterator[tuple[
 
 
 def hosts_text(fabric: Fabric, management: ManagementNetwork, machine: Path = _MACHINES) -> str:
-    """Return hosts(5): the names of the fabric, then those of the machine."""
-    lines = [f"{address} {' '.join(names)}\n" for address, names in host_names(fabric, management)]
+    """Return hosts(5): the names of the fabric, then those of the machine.
+
+    Programs that serve IPv4 and IPv6 by one socket see peers' addresses in their mapped form, and
+    look up the names of these: glibc finds them only if they are listed.
+    """
+    named = list(host_names(fabric, management))
+    lines = [f"{address} {' '.join(names)}\n" for address, names in named]
+    lines += [f"::ffff:{address} {names[0]}\n" for address, names in named]
     rest = machine.read_text() if machine.exists() else "127.0.0.1 localhost\n"
     return "".join(lines) + rest

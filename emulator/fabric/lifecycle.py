@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,7 @@ from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.emulator.fabric.queues import QueueCounts
 from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.emulator.fabric.server_containers import container_of, pull_images, remove_leftovers
+from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.processes import (
     OUTER,
     ProcessSpec,
@@ -340,15 +342,39 @@ def exec_argv(name: str, node: str, command: Sequence[str]) -> list[str]:
     Raises:
         FabricError: if no fabric of that name runs, or it has no such node.
     """
+    pid = _node_pid(name, node)
+    if container := container_of(named_run_directory(name), node):
+        return execution_argv(container, _marks(name), command)
+    return _marked_argv(name, pid, command)
+
+
+def free_port(name: str, node: str) -> int:
+    """Return a TCP port that no program uses on a server or OCS now.
+
+    Raises:
+        FabricError: if no fabric of that name runs, or it has no such node.
+    """
+    return namespaces.run_in(namespaces.path_of(_node_pid(name, node)), _free_port)
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _node_pid(name: str, node: str) -> int:
+    """Return the pid of a process in a node's namespaces.
+
+    Raises:
+        FabricError: if no fabric of that name runs, or it has no such node.
+    """
     run_dir = named_run_directory(name)
     if not _runs(name):
         raise not_running_error(run_dir)
     pids = json.loads((run_dir.path / NODES).read_text())
     if node not in pids:
         raise FabricError(f"{node}: {name} has no such server; it has {', '.join(pids)}")
-    if container := container_of(run_dir, node):
-        return execution_argv(container, _marks(name), command)
-    return _marked_argv(name, int(pids[node]), command)
+    return int(pids[node])
 
 
 def capture_argv(name: str, place: str, file: Path, length: int) -> list[str]:

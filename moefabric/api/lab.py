@@ -23,9 +23,12 @@ from moefabric.emulator.fabric import hardware_injection, lifecycle
 from moefabric.emulator.fabric.run_directories import hold
 from moefabric.emulator.ocs import client as ocs_client
 from moefabric.runner import fault_injection
+from moefabric.runner.fabric_job import chosen_servers, fabric_job, print_line
 from moefabric.runner.inspection import inspect_fabric
+from moefabric.runner.mpi import hostfile, mpi_launch
 from moefabric.runner.perf import Perf, PerfKind, PerfOptions, PerfResult
 from moefabric.runner.programs import ProgramFabric, running_programs
+from moefabric.runner.rank_processes import FabricLauncher, LineCallback, RankProcesses
 from moefabric.runner.replay import Replay, ReplayOptions, ReplayResult
 from moefabric.runner.result_parts import Json
 from moefabric.workload.execution_graph import ExecutionGraph
@@ -282,6 +285,76 @@ class Lab:
     def exec_argv(self, node: str, command: str | Sequence[str]) -> list[str]:
         """Return the argv that runs a command on a server or OCS, for other process libraries."""
         return lifecycle.exec_argv(self.name, node, _words(command))
+
+    def launch(
+        self,
+        command: str | Sequence[str],
+        *,
+        ranks_per_server: int = 1,
+        servers: Sequence[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        on_line: LineCallback | None = None,
+    ) -> RankProcesses:
+        """Start ranks on servers with torchrun's environment. In a `with`, they end with it::
+
+            with lab.launch("python train.py", ranks_per_server=2) as ranks:
+                ranks.wait()
+
+        Args:
+            command: Program and arguments of every rank; text is split as a shell does.
+            ranks_per_server: Ranks on each server.
+            servers: The servers, in the order of their ranks. Default: all.
+            environment: Variables of all ranks.
+            on_line: Called with each rank, stream and line that it prints. Default: print them.
+
+        Raises:
+            SpecError: If the fabric lacks one of the servers.
+            FabricError: If a rank can't be started.
+        """
+        chosen = chosen_servers(self.servers, servers)
+        job = fabric_job(self.wiring, _words(command), chosen, ranks_per_server, environment or {})
+        return RankProcesses(job, FabricLauncher(self.name), on_line or print_line)
+
+    def hostfile(self, *, slots: int = 1, servers: Sequence[str] | None = None) -> str:
+        """Return a hostfile of OpenMPI.
+
+        Args:
+            slots: Ranks that each server has room for.
+            servers: The servers, in the order of their ranks. Default: all.
+
+        Raises:
+            SpecError: If the fabric lacks one of the servers.
+        """
+        return hostfile(chosen_servers(self.servers, servers), slots)
+
+    def mpirun(
+        self,
+        command: str | Sequence[str],
+        *,
+        ranks: int | None = None,
+        slots: int = 1,
+        servers: Sequence[str] | None = None,
+        **options: Any,
+    ) -> "subprocess.CompletedProcess[Any]":
+        """Run an MPI program with OpenMPI's `mpirun`, and return its status and output.
+
+        Args:
+            command: The program and its arguments, after options of mpirun, if any; text is split
+                as a shell does.
+            ranks: Ranks of the program. Default: all slots.
+            slots: Ranks that each server has room for.
+            servers: The servers, in the order of their ranks. Default: all.
+            **options: Options of `subprocess.run`, such as `capture_output=True`.
+
+        Raises:
+            SpecError: If the fabric lacks one of the servers.
+            UnsupportedError: If OpenMPI isn't installed.
+        """
+        chosen = chosen_servers(self.servers, servers)
+        count = slots * len(chosen) if ranks is None else ranks
+        with mpi_launch(self.wiring, chosen, slots) as launch:
+            argv = [*launch.argv, "-n", str(count), *_words(command)]
+            return subprocess.run(argv, env=launch.environment, check=False, **options)
 
     def capture(self, place: str, path: str | Path | None = None, length: int = 256) -> Capture:
         """Return a capture of frames, which runs in a `with`::

@@ -17,6 +17,7 @@ from moefabric.cli import (
     fabric,
     fault,
     frontier,
+    launch,
     model,
     ocs,
     oracle,
@@ -74,7 +75,8 @@ def main() -> None:
 for _command in (
     run.run, run.predict, report.report, plan.plan, policy.policy, cost.cost, paper.paper,
     train.train, doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.exec_, fabric.light,
-    fabric.capture, perf.perf, replay.replay, fault.fault, ocs.events, ocs.ocs, calibrate.calibrate,
+    fabric.capture, launch.hostfile, launch.mpirun, launch.torchrun,
+    perf.perf, replay.replay, fault.fault, ocs.events, ocs.ocs, calibrate.calibrate,
     schema.schema,
     model.model, oracle.oracle, trace.trace, frontier.frontier, compare.compare,
 ):  # fmt: skip

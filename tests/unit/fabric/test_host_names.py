@@ -32,6 +32,15 @@ def test_servers_gpus_and_management_have_names(tmp_path: Path) -> None:
         "198.18.7.2 ocs0",
         "198.18.7.3 ocs1",
         "198.18.7.1 management",
+        "::ffff:10.0.0.1 s0",
+        "::ffff:10.0.0.2 s0-gpu1",
+        "::ffff:198.18.7.64 s0-management",
+        "::ffff:10.1.0.1 s1",
+        "::ffff:10.1.0.2 s1-gpu1",
+        "::ffff:198.18.7.65 s1-management",
+        "::ffff:198.18.7.2 ocs0",
+        "::ffff:198.18.7.3 ocs1",
+        "::ffff:198.18.7.1 management",
         "127.0.0.1 localhost",
     ]
 
