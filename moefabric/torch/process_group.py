@@ -40,7 +40,7 @@ class AgentProcessGroup(dist.ProcessGroup):
         self._counts = TokenCounts(size)
         self._link: AgentLink | None = open_link(self._ranks[rank]) if size > 1 else None
 
-    def alltoall_base(
+    def all_to_all_single(
         self,
         output: torch.Tensor,
         input: torch.Tensor,  # noqa: A002 - PyTorch's name
@@ -53,7 +53,7 @@ class AgentProcessGroup(dist.ProcessGroup):
         if self._link is None or not input.is_floating_point():
             if not input.is_floating_point():
                 self._counts.announce(input, input_split_sizes)
-            return super().alltoall_base(
+            return super().all_to_all_single(
                 output, input, list(output_split_sizes), list(input_split_sizes), opts
             )
         sends = _blocks(input, input_split_sizes, self.size())

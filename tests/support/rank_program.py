@@ -24,7 +24,7 @@ def main(descriptor: int) -> None:
     while True:
         try:
             file, name, arguments = connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             return
         try:
             reply = True, getattr(module_of(file), name)(*arguments)
