@@ -378,7 +378,9 @@ class ExperimentSpec(Document):
         if unknown := [name for name in failure.fabrics if name not in names]:
             message = f"{', '.join(unknown)}: not a fabric here; there are {', '.join(names)}"
             yield f"{place}.fabrics", message
-        if failure.kind in ("gpu", "server") and not self.wiring.backups:
+        restarts = self.train is not None and bool(self.train.checkpoint_every)
+        replaced = bool(self.wiring.backups) or (failure.kind == "gpu" and restarts)
+        if failure.kind in ("gpu", "server") and not replaced:
             yield f"{place}.kind", "nothing can replace it: give wiring.backup: {servers: 1}"
         kind, scale = FailureKind(failure.kind), Scale()
         fabrics = [self.build_fabric(choice, "lab", scale) for choice in self.fabrics]

@@ -141,11 +141,14 @@ class RanksLostError(AgentError):
     """Ranks of a training program have ended before it was done.
 
     Attributes:
-        ranks: Their numbers.
+        ranks: Their numbers, as far as they are known.
+        gpus: Names of their GPUs (`s1/3`), if their servers reported these.
     """
 
-    def __init__(self, message: str, ranks: Sequence[int]) -> None:
-        self.ranks = tuple(ranks)
+    def __init__(
+        self, message: str, ranks: Iterable[int] = (), *, gpus: Iterable[str] = ()
+    ) -> None:
+        self.ranks, self.gpus = tuple(ranks), frozenset(gpus)
         super().__init__(message)
 
 

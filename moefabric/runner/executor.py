@@ -253,14 +253,21 @@ class Executor:
         add_predictions(self.fabric, states, self.transfers.sent)
         return [state.run for state in states]
 
-    def give_up(self) -> list[IterationRun]:
-        """End the iterations under way, and return those that have ended since the last `run`."""
+    def give_up(self) -> tuple[list[IterationRun], int]:
+        """End the iterations under way.
+
+        Returns:
+            The iterations that have ended since the last `run`, and the nanoseconds of the present
+            one of the first job.
+        """
+        lost_ns = self.clock.now_ns() - self._jobs[0].start_ns
         for job in self._jobs:
             if job.state is not None and not job.finished:
                 job.state.cancelled = True
                 self.transfers.abandon(job.state)
         self._timers.clear()
-        return self.finished_runs()
+        self._tasks.losses.clear()
+        return self.finished_runs(), lost_ns
 
     def close(self) -> None:
         """End the background threads; wait for them unless a controller owes a reply."""
@@ -278,6 +285,7 @@ class Executor:
         if not self._tasks.losses and not all(job.finished for job in self._jobs):
             self._wait()
         while self._tasks.losses:
+            self._refuse_rank_losses()
             self._recover(self._tasks.losses.pop(0))
 
     def _wait(self) -> None:
@@ -291,6 +299,7 @@ class Executor:
             reports = self.agents.wait_ended(None if until is None else self.clock.wall_ns(until))
         except ServerLossError as loss:
             self._tasks.losses.append(loss)
+            self._refuse_rank_losses()
             return
         for number, records in reports.items():
             self._tasks.receive(number, records)
@@ -298,9 +307,22 @@ class Executor:
         if self._calls is not None:
             for exchange in self.agents.take_exchanges():
                 self._calls.receive(exchange)
-            if lost := self.agents.lost_ranks():
-                raise RanksLostError("; ".join(lost[rank] for rank in sorted(lost)), sorted(lost))
-            self._check_ranks()
+            self._refuse_rank_losses()
+
+    def _refuse_rank_losses(self) -> None:
+        """Raise RanksLostError if ranks of a program have ended, or the GPUs of ranks are lost.
+
+        No backup can replace them: what they computed is lost.
+        """
+        if self._calls is None:
+            return
+        for loss in self._tasks.losses:
+            if loss.servers:
+                raise loss
+            raise RanksLostError(str(loss), gpus=loss.gpus) from loss
+        self._check_ranks()
+        if lost := self.agents.lost_ranks():
+            raise RanksLostError("; ".join(lost[rank] for rank in sorted(lost)), sorted(lost))
 
     # --- iterations ------------------------------------------------------------------------------
 

@@ -73,10 +73,12 @@ class FaultSchedule:
     def _due(self, collective: int | None) -> list[PlannedFailure]:
         """Return the failures of this collective, or without one those of the iteration's start.
 
-        A restarted iteration continues the count of collectives.
+        A restarted iteration continues the count of collectives. An iteration that runs again, from
+        a checkpoint, has no failures again.
         """
         place = self._iteration, collective
         due = [p for p in self._planned if (p.iteration, p.collective) == place]
+        self._planned = [p for p in self._planned if p not in due]
         self._injected += due
         return due
 

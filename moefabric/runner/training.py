@@ -13,12 +13,15 @@ from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.config.training_program import TrainSpec
 from moefabric.core.errors import RanksLostError, TrainingProgramError
+from moefabric.core.failures import Failure, FailureKind
 from moefabric.core.units import NS_PER_S
+from moefabric.runner import fault_injection
 from moefabric.runner.executor import Executor
 from moefabric.runner.jobs import Jobs
 from moefabric.runner.rank_calls import RankCalls
 from moefabric.runner.rank_environment import Rank, RankJob
 from moefabric.runner.rank_processes import FabricLauncher, Launcher, RankProcesses
+from moefabric.runner.recovery import Recovery
 from moefabric.runner.result_model import FabricResult
 from moefabric.runner.result_parts import (
     RankComputation,
@@ -29,6 +32,7 @@ from moefabric.runner.result_parts import (
 from moefabric.runner.run_records import IterationRun
 from moefabric.runner.training_tasks import TrainingTasks
 from moefabric.workload.recorded_gating import RecordedGating
+from moefabric.workload.substitution import Gpu, Losses
 
 _END_S: Final = 120.0
 """How long ranks may take to end after their last all-to-all."""
@@ -53,7 +57,7 @@ class Restart:
     lost_ns: int
 
 
-class Losses:
+class LossLines:
     """The losses that rank 0 prints.
 
     Attributes:
@@ -107,7 +111,7 @@ class Training:
         self._tasks = TrainingTasks(jobs, gating, wall=self.program.compute == "wall")
         rows = self.program.rank_tokens * jobs.work.model.top_k
         self.calls = RankCalls(self._tasks, self.program.token_bytes, rows)
-        self._losses = Losses(self.program.loss)
+        self._losses = LossLines(self.program.loss)
         self._restarts: list[Restart] = []
         self._processes: RankProcesses | None = None
 
@@ -130,10 +134,9 @@ class Training:
                         self._wait(self._processes)
                 except RanksLostError as loss:
                     self._processes = None
-                    runs += executor.give_up()
-                    reached = runs[-1].number + 1 if runs else 0
-                    first = self._resume(reached, loss, runs)
-                    runs = [run for run in runs if run.number < first]
+                    finished, lost_ns = executor.give_up()
+                    first, runs = self._resume(loss, [*runs, *finished], lost_ns)
+                    self._revive(loss, executor.recovery, first)
                 else:
                     return runs
                 finally:
@@ -238,7 +241,7 @@ class Training:
                 *self.program.command(values),
             ),
             servers=servers,
-            ranks_per_server=ranks // len(servers),
+            ranks_per_server=self._ranks_per_server,
             master_address=self._wiring.management.server_address(fabric, servers[0]),
             interface=_MANAGEMENT,
             environment=self.program.environment,
@@ -264,14 +267,40 @@ class Training:
                 "iterations: let its arguments contain {iterations}"
             )
 
-    def _resume(self, reached: int, loss: RanksLostError, runs: list[IterationRun]) -> int:
-        """Return the iteration from which to go on after a loss; raise the loss if none is left."""
+    def _resume(
+        self, loss: RanksLostError, runs: list[IterationRun], lost_ns: int
+    ) -> tuple[int, list[IterationRun]]:
+        """Return the iteration from which to go on after a loss, and the iterations before it.
+
+        Raises:
+            RanksLostError: If there is no checkpoint, or no restart is left.
+        """
         every = self.program.checkpoint_every
         if not every or len(self._restarts) == self.program.restarts:
             raise loss
+        reached = runs[-1].number + 1 if runs else 0
         first = reached // every * every
-        lost_ns = sum(run.end_ns - run.start_ns for run in runs if run.number >= first)
+        lost_ns += sum(run.end_ns - run.start_ns for run in runs if run.number >= first)
         self._restarts.append(Restart(reached, first, str(loss), lost_ns))
         self._show(f"{loss}; all ranks start again from iteration {first}")
         self.calls.restart(first)
-        return first
+        return first, [run for run in runs if run.number < first]
+
+    def _revive(self, loss: RanksLostError, recovery: Recovery, first: int) -> None:
+        """Let lost GPUs have processes again, and log the loss and the restart."""
+        per_server, tp = self._ranks_per_server, self._tasks.jobs.work.training.tp
+        servers = self._tasks.jobs.work.placements[0].servers
+        gpus = {Gpu.parse(name) for name in loss.gpus}
+        gpus |= {Gpu(servers[r // per_server], r % per_server * tp) for r in loss.ranks}
+        lost = Losses(frozenset(gpus), frozenset())
+        recovery.log("detected", lost, str(loss))
+        recovery.log("recovered", lost, f"all ranks start again from iteration {first}")
+        if loss.gpus:
+            failure = Failure(FailureKind.GPU, tuple(sorted(loss.gpus)))
+            fault_injection.clear(RunDirectory.of_fabric(self._wiring.fabric.name), failure)
+            self._fleet.losses()  # takes the returned GPUs in
+
+    @property
+    def _ranks_per_server(self) -> int:
+        work = self._tasks.jobs.work
+        return work.training.ep // len(work.placements[0].servers)

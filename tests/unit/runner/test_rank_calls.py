@@ -190,7 +190,9 @@ def test_lost_rank_ends_the_run() -> None:
     bench.clock.at(30 * MS, lambda: bench.agents.ended_ranks.update({3: "rank 3 on s1: ended"}))
     with pytest.raises(RanksLostError, match="rank 3 on s1"):
         bench.run()
-    assert [run.number for run in bench.executor.give_up()] == []
+    finished, lost_ns = bench.executor.give_up()
+    assert finished == []
+    assert lost_ns == 30 * MS
 
 
 def test_counts_by_expert_are_taken_from_the_program() -> None:
