@@ -23,6 +23,7 @@ from moefabric.emulator.fabric import hardware_injection, lifecycle
 from moefabric.emulator.fabric.run_directories import hold
 from moefabric.emulator.ocs import client as ocs_client
 from moefabric.runner import fault_injection
+from moefabric.runner.exchange_loop import CarriedExchange, exchange_loop
 from moefabric.runner.fabric_job import chosen_servers, fabric_job, print_line
 from moefabric.runner.inspection import inspect_fabric
 from moefabric.runner.mpi import hostfile, mpi_launch
@@ -314,6 +315,45 @@ class Lab:
         chosen = chosen_servers(self.servers, servers)
         job = fabric_job(self.wiring, _words(command), chosen, ranks_per_server, environment or {})
         return RankProcesses(job, FabricLauncher(self.name), on_line or print_line)
+
+    def torchrun(
+        self,
+        command: str | Sequence[str],
+        policy: str,
+        *,
+        ranks_per_server: int = 1,
+        servers: Sequence[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        on_line: LineCallback | None = None,
+    ) -> list[CarriedExchange]:
+        """Run a program of PyTorch, and carry the all-to-alls of its backend `moefabric`.
+
+        Circuits follow each all-to-all before its bytes leave, as the policy says.
+
+        Args:
+            command: Program and arguments of every rank; text is split as a shell does.
+            policy: The policy.
+            ranks_per_server: Ranks on each server.
+            servers: The servers, in the order of their ranks. Default: all.
+            environment: Variables of all ranks.
+            on_line: Called with each rank, stream and line that it prints. Default: print them.
+
+        Returns:
+            The all-to-alls.
+
+        Raises:
+            SpecError: If the fabric lacks one of the servers, or there is no such policy.
+            RankFailedError: If a rank fails.
+        """
+        words, chosen = _words(command), chosen_servers(self.servers, servers)
+        variables, carried = environment or {}, list[CarriedExchange]()
+        job = fabric_job(self.wiring, words, chosen, ranks_per_server, variables, by_agents=True)
+        with exchange_loop(self.name, policy) as (loop, wake):
+            launcher = FabricLauncher(self.name)
+            with RankProcesses(job, launcher, on_line or print_line, on_end=wake) as ranks:
+                loop.run(lambda: ranks.ended or ranks.failure is not None, carried.append)
+                ranks.wait()
+        return carried
 
     def hostfile(self, *, slots: int = 1, servers: Sequence[str] | None = None) -> str:
         """Return a hostfile of OpenMPI.

@@ -57,6 +57,11 @@ def mpirun(
 @click.option("-m", "--module", is_flag=True, help="PROGRAM is a module, as in `python -m`.")
 @click.option("--no-python", is_flag=True, help="PROGRAM is executable; start it without Python.")
 @click.option("--tag", is_flag=True, help="Print the rank before each line of output.")
+@click.option(
+    "--policy",
+    help="Carry the all-to-alls of the backend `moefabric`, on circuits that this policy chooses "
+    "for each. Default: that backend works as gloo does.",
+)
 @servers_option
 @name_option
 @click.argument("program")
@@ -66,6 +71,7 @@ def torchrun(
     module: bool,
     no_python: bool,
     tag: bool,
+    policy: str | None,
     servers: list[str] | None,
     name: str | None,
     program: str,
@@ -83,10 +89,22 @@ def torchrun(
     if not module and not no_python and not Path(program).exists():
         raise click.UsageError(f"{program}: no such file")
     python = [] if no_python else [sys.executable, *(["-m"] if module else [])]
-    with running_lab(name).launch(
-        [*python, program, *arguments],
-        ranks_per_server=nproc_per_node,
-        servers=servers,
-        on_line=print_tagged_line if tag else print_line,
-    ) as ranks:
-        ranks.wait()
+    command = [*python, program, *arguments]
+    lab, on_line = running_lab(name), print_tagged_line if tag else print_line
+    if policy is None:
+        with lab.launch(
+            command, ranks_per_server=nproc_per_node, servers=servers, on_line=on_line
+        ) as ranks:
+            ranks.wait()
+        return
+    exchanges = lab.torchrun(
+        command, policy, ranks_per_server=nproc_per_node, servers=servers, on_line=on_line
+    )
+    sent = sum(sum(exchange.exchange.owed.values()) for exchange in exchanges)
+    optical = sum(exchange.optical_bytes for exchange in exchanges)
+    seconds = sum(exchange.seconds for exchange in exchanges)
+    click.echo(
+        f"{len(exchanges)} all-to-alls of {sent:,} bytes between servers in {seconds:.3f} s, "
+        f"{optical / max(1, sent):.0%} by light",
+        err=True,
+    )

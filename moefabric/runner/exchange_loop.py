@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -32,8 +31,6 @@ from moefabric.runner.testbed import (
     region_controllers,
 )
 from moefabric.workload.iteration import Collective, Compute, Operation, Reconfigure
-
-DEFAULT_POLICY: Final = "mixnet-spill"
 
 
 @dataclass(frozen=True)
@@ -170,12 +167,15 @@ class ExchangeLoop:
 
 
 @contextmanager
-def exchange_loop(name: str, policy: str = DEFAULT_POLICY) -> Iterator[tuple[ExchangeLoop, Fleet]]:
+def exchange_loop(name: str, policy: str) -> Iterator[tuple[ExchangeLoop, Callable[[], None]]]:
     """Prepare the agents of a fabric that is up for the exchanges of a program.
 
     Args:
         name: The fabric.
         policy: The policy.
+
+    Yields:
+        The loop, and a function that makes it ask whether the program has ended.
 
     Raises:
         FabricError: If the fabric isn't up, or another process uses it.
@@ -191,4 +191,4 @@ def exchange_loop(name: str, policy: str = DEFAULT_POLICY) -> Iterator[tuple[Exc
         loop = undo.enter_context(closing(ExchangeLoop(fabric, fleet, controllers, policy, lit)))
         fleet.prepare_job()
         undo.callback(fleet.end_job)
-        yield loop, fleet
+        yield loop, fleet.wake

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 
-from moefabric.config.run_directory import FabricWiring
+from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.errors import SpecError
 from moefabric.emulator.fabric import lifecycle
 from moefabric.runner.rank_environment import Rank, RankJob
@@ -31,6 +31,8 @@ def fabric_job(
     servers: Sequence[str],
     ranks_per_server: int,
     environment: Mapping[str, str],
+    *,
+    by_agents: bool = False,
 ) -> RankJob:
     """Return a job whose ranks meet over the management network and talk over the fabric.
 
@@ -40,7 +42,13 @@ def fabric_job(
         servers: In the order of their ranks.
         ranks_per_server: Ranks of each server.
         environment: Variables of all ranks.
+        by_agents: Whether ranks that use the backend `moefabric` reach the agents of their servers.
     """
+    run_dir = RunDirectory.of_fabric(wiring.fabric.name)
+    agents = {
+        server: {"MOEFABRIC_AGENT": str(run_dir.rank_socket(server))}
+        for server in (servers if by_agents else ())
+    }
     fabric, first = wiring.fabric, servers[0]
     return RankJob(
         tuple(command),
@@ -49,6 +57,7 @@ def fabric_job(
         wiring.management.server_address(fabric, first),
         lifecycle.free_port(fabric.name, first),
         environment=environment,
+        server_environment=agents,
         run_id=fabric.name,
     )
 

@@ -24,7 +24,7 @@ class FaultSchedule:
         scale: Scale,
         background: Executor,
     ) -> None:
-        self._planned = tuple(planned)
+        self._planned = list(planned)
         self._injected: list[PlannedFailure] = []
         self._inject, self._clear = inject, clear
         self._clock, self._scale, self._background = clock, scale, background
