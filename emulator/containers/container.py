@@ -122,6 +122,7 @@ def start_container(
             volumes=list(container.volumes),
             user=container.user or None,
             extra_hosts=dict(hosts),
+            dns_opt=["timeout:1", "attempts:1"],  # no server of names is reachable
         )
         started.reload()
     except ImageNotFound as error:
@@ -157,15 +158,13 @@ def find_container(engine: Any, server: str, container: ExistingContainer) -> Ru
 
 def _running(server: str, container: Any, *, is_new: bool) -> RunningContainer:
     """Return a container that the engine describes, if it runs and its process is visible."""
+    pid = int(container.attrs["State"]["Pid"])
+    if pid and not _is_visible(container.id, pid):
+        container.reload()
     state = container.attrs["State"]
     if state["Status"] != "running":
-        raise FabricError(f"{server}: {_end_description(container, is_new=is_new)}")
-    pid = int(state["Pid"])
-    try:
-        is_visible = container.id in Path(f"/proc/{pid}/cgroup").read_text()
-    except OSError:
-        is_visible = False
-    if not is_visible:
+        raise FabricError(f"{server}: {_end_text(container, is_new=is_new)}")
+    if not _is_visible(container.id, pid):
         raise FabricError(
             f"{server}: the process of {container.name} is not to be seen from here: run moefabric "
             "on the engine's machine, or in a container with `pid: host`"
@@ -174,16 +173,12 @@ def _running(server: str, container: Any, *, is_new: bool) -> RunningContainer:
     return RunningContainer(container.id, container.name, image, pid, is_new)
 
 
-def _end_description(container: Any, *, is_new: bool) -> str:
-    state = container.attrs["State"]
-    if state["Status"] in {"created", "paused", "restarting"}:
-        return f"{container.name} is {state['Status']}; a server's container has to run"
-    ended = f"{container.name} has ended with status {state['ExitCode']}"
-    if not is_new:
-        return f"{ended}: start it before the fabric (`docker start {container.name}`)"
-    last = container.logs(tail=1).decode(errors="replace").strip()
-    said = f", saying: {last}" if last else ""
-    return f"{ended}{said}; give it a command that lasts, such as [sleep, infinity]"
+def _is_visible(container: str, pid: int) -> bool:
+    """Whether a process of this machine belongs to a container, by its control groups."""
+    try:
+        return container in Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return False
 
 
 def end_description(engine: Any, server: str, container: RunningContainer) -> str:
@@ -193,8 +188,22 @@ def end_description(engine: Any, server: str, container: RunningContainer) -> st
     with suppress(APIError):
         found = engine.containers.get(container.id)
         if found.attrs["State"]["Status"] != "running":
-            return f"{server}: {_end_description(found, is_new=container.is_new)}"
+            return f"{server}: {_end_text(found, is_new=container.is_new)}"
     return f"{server}: its container {container.name} has ended"
+
+
+def _end_text(container: Any, *, is_new: bool) -> str:
+    """Describe why a container doesn't run, and what to do."""
+    state = container.attrs["State"]
+    remedy = "a server's container has to run as long as the fabric"
+    if is_new:
+        remedy += ", by a command such as [sleep, infinity]"
+    if state["Status"] in {"created", "paused", "restarting"}:
+        return f"its container {container.name} is {state['Status']}; {remedy}"
+    last = " ".join(container.logs(tail=1).decode(errors="replace").split())
+    said = f", saying: {last}" if last else ""
+    status = state["ExitCode"]
+    return f"its container {container.name} has ended with status {status}{said}; {remedy}"
 
 
 def leftover_containers(engine: Any, identity: FabricIdentity) -> list[Any]:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -12,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.config.run_directory import FabricWiring, ManagementNetwork, RunDirectory, run_root
-from moefabric.core.errors import FabricError, UnsupportedError
+from moefabric.config.run_directory import FabricWiring, RunDirectory, run_root
+from moefabric.core.errors import FabricError
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.topology import Fabric
 from moefabric.emulator.containers.execution import execution_argv
@@ -27,8 +26,8 @@ from moefabric.emulator.fabric.daemon_protocol import (
     process_id,
     request,
 )
-from moefabric.emulator.fabric.datapath import DatapathChoice, choose_datapath
 from moefabric.emulator.fabric.plan import plan_fabric
+from moefabric.emulator.fabric.prerequisites import check_prerequisites, usable_datapath
 from moefabric.emulator.fabric.queues import QueueCounts
 from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.emulator.fabric.server_containers import container_of, pull_images, remove_leftovers
@@ -46,16 +45,7 @@ ProcessList = Callable[[FabricWiring, RunDirectory], Sequence[ProcessSpec]]
 """Function that returns the processes of a fabric."""
 _STDLIB: Final = {"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3, 12) else {}
 """Mininet 2.3 needs a function of distutils, and setuptools' copy takes 0.2 s to import."""
-_PROGRAMS: Final = {
-    "ip": "iproute2",
-    "tc": "iproute2",
-    "nsenter": "util-linux",
-    "mnexec": "mininet",
-}
-_OVS_PROGRAMS: Final = dict.fromkeys(("ovsdb-server", "ovs-vswitchd"), "openvswitch-switch")
 _STOP_S: Final = 5.0
-_MAX_PATH_LETTERS: Final = 80
-"""unix(7) allows 107 bytes for a socket's path; the longest file name needs the rest."""
 _CAPTURE: Final = str(Path(__file__).parents[1] / "linux" / "packet_capture.py")
 _SOURCES: Final = str(Path(__file__).absolute().parents[3])
 
@@ -90,7 +80,7 @@ def up(
         UnsupportedError: if the machine or the user lacks something; names the remedy.
     """
     run_dir, wanted = named_run_directory(fabric.name), dict(containers or {})
-    _check_prerequisites(fabric, run_dir)
+    check_prerequisites(fabric, run_dir)
     with run_directories.lock(run_dir):
         if wiring := _read_working(run_dir):
             same_switch = switch in {"auto", wiring.switch.split("-")[0]}
@@ -110,41 +100,6 @@ def up(
             raise
 
 
-def _check_prerequisites(fabric: Fabric, run_dir: RunDirectory) -> None:
-    """Raise an error if the fabric is impossible here, before anything is made."""
-    if os.geteuid() != 0:
-        raise UnsupportedError(
-            "a fabric needs root: network namespaces and shaping "
-            "(CAP_NET_ADMIN, CAP_SYS_ADMIN); run with sudo"
-        )
-    _require_programs(_PROGRAMS, "a fabric")
-    if len(str(run_dir.path)) > _MAX_PATH_LETTERS:
-        raise FabricError(
-            f"{run_dir.path}: too long for the sockets in it; "
-            "set MOEFABRIC_RUN_DIR to a shorter one"
-        )
-    plan_fabric(fabric, ManagementNetwork("198.18.0.0/24"))
-
-
-def _require_programs(programs: Mapping[str, str], user: str) -> None:
-    """Raise UnsupportedError unless all programs are installed; the values are their packages."""
-    if missing := [
-        f"{name} (apt install {package})"
-        for name, package in programs.items()
-        if shutil.which(name) is None
-    ]:
-        raise UnsupportedError(f"{user} needs {', '.join(missing)}; see `moefabric doctor`")
-
-
-def _choose_datapath(switch: str) -> DatapathChoice:
-    choice = choose_datapath(switch)
-    if choice.datapath.is_ovs:
-        name = choice.datapath.name
-        user = f"{name} ({choice.reason})" if choice.reason else "`switch: ovs`"
-        _require_programs(_OVS_PROGRAMS, user)
-    return choice
-
-
 def _make(
     fabric: Fabric,
     processes: ProcessList,
@@ -160,7 +115,7 @@ def _make(
     management, outer = management_uplink.claim_subnet(fabric.name)
     nodes = {OUTER: None, **dict.fromkeys(plan_fabric(fabric, management).nodes)}
     with _start_daemon(run_dir) as daemon:  # its modules load during the following lines
-        choice = _choose_datapath(switch)
+        choice = usable_datapath(switch)
         wiring = FabricWiring(
             fabric,
             management,
@@ -344,7 +299,8 @@ def exec_argv(name: str, node: str, command: Sequence[str]) -> list[str]:
     """
     pid = _node_pid(name, node)
     if container := container_of(named_run_directory(name), node):
-        return execution_argv(container, _marks(name), command)
+        marks = _marks(name)
+        return ["env", *marks, *execution_argv(container, marks, command)]
     return _marked_argv(name, pid, command)
 
 

@@ -10,7 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from moefabric.core.errors import CommandFailedError, FabricError
+from moefabric.core.errors import CommandFailedError, FabricError, UnsupportedError
+from moefabric.emulator.containers.engine import engine_description
 from moefabric.emulator.crossbar.selection import choose_crossbar
 from moefabric.emulator.fabric import datapath, ovs
 from moefabric.emulator.fabric.mininet_package import mininet_spec
@@ -164,11 +165,11 @@ def _framework() -> tuple[bool, str]:
     return False, "neither Ryu nor os-ken is installed"
 
 
-def _docker() -> tuple[bool, str]:
-    engine = ""
-    with suppress(CommandFailedError):
-        engine = run(["docker", "version", "--format", "{{.Server.Version}}"], timeout_s=5).strip()
-    return bool(engine), f"engine {engine}" if engine else "no Docker engine answers"
+def _containers() -> tuple[bool, str]:
+    try:
+        return True, engine_description()
+    except UnsupportedError as error:
+        return False, str(error)
 
 
 def _cgroups() -> tuple[bool, str]:
@@ -254,6 +255,10 @@ _CHECKS: Final = (
         needs_root=True,
     ),
     _Check("iperf3", _programs("iperf3"), "apt install iperf3"),
-    _Check("Docker", _docker, "only for `docker compose up testbed`: install docker.io"),
+    _Check(
+        "containers",
+        _containers,
+        "only for servers that are containers, and for `docker compose up testbed`",
+    ),
     _Check("cgroups", _cgroups),
 )

@@ -15,13 +15,21 @@ from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.command import BatchLine, run, run_batch
 
 _RANGE: Final = IPv4Network("198.18.0.0/15")
+_MARK: Final = "moefabric:"
 _INNER_NAME: Final = "outer"
 """Name of the inner end in the fabric's namespace."""
 
 
 def interface_alias(fabric: str) -> str:
     """Return the interface alias that marks an interface outside as the fabric's."""
-    return f"moefabric:{fabric}@{run_root()}"
+    return f"{_MARK}{fabric}@{run_root()}"
+
+
+def marked_fabrics() -> list[str]:
+    """Return the fabrics that have an interface in the calling namespace."""
+    aliases = [link.get("ifalias", "") for link in _show("link")]
+    marked = [alias.removeprefix(_MARK) for alias in aliases if alias.startswith(_MARK)]
+    return list(dict.fromkeys(alias.partition("@")[0] for alias in marked))
 
 
 def claim_subnet(fabric: str) -> tuple[ManagementNetwork, str]:

@@ -122,7 +122,7 @@ class ServerContainers:
             loopback = self._wiring.fabric.addresses(server)[1:]
             visit = partial(_join, running, sysctls, self._networks(), loopback)
             self.joined[server] = namespaces.run_in(namespaces.path_of(running.pid), visit)
-        except (FabricError, OSError) as error:
+        except FabricError as error:
             text = str(error)
             return text if text.startswith(f"{server}: ") else f"{server}: {text}"
         return ""
@@ -213,10 +213,13 @@ def _join(
     """Choose names for the interfaces of a container; the caller is in its network namespace.
 
     Raises:
-        FabricError: if the container has a network that the fabric needs.
+        FabricError: if the container is a server of another fabric, or has a network that the
+            fabric needs.
     """
     if running.is_new:
         return JoinedServer(running, "eth0", "mgmt0")
+    if owners := management_uplink.marked_fabrics():
+        raise FabricError(f"{running.name} is a server of fabric {owners[0]} already")
     for network in management_uplink.routed_networks():
         if any(network.overlaps(needed) for needed in networks):
             raise FabricError(

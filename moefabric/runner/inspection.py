@@ -67,7 +67,8 @@ def _server_line(server: Json) -> str:
         for nic in server["nics"]
     )
     addresses = f"{server['addresses'][0]}..{server['addresses'][-1].rsplit('.', 1)[1]}"
-    return f"  {server['name']}  {addresses}  management {server['management']}  {nics}"
+    place = f"  container {container['name']}" if (container := server.get("container")) else ""
+    return f"  {server['name']}  {addresses}  management {server['management']}  {nics}{place}"
 
 
 def _ocs_line(ocs: Json) -> str:

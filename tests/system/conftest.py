@@ -87,9 +87,15 @@ def _shorten(folder: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def image(engine: docker.DockerClient, project: Project) -> str:
-    """Build the image by Compose, on a base image of a registry or of Debian's archive."""
+def base(engine: docker.DockerClient) -> str:
+    """Return Debian's image, of a registry or made from Debian's archive."""
     _ensure_base(engine)
+    return BASE
+
+
+@pytest.fixture(scope="session")
+def image(engine: docker.DockerClient, base: str, project: Project) -> str:
+    """Build the image by Compose, on Debian's image."""
     built = project.compose("build", "testbed", timeout_s=1200)
     assert built.status == 0, built.text
     return IMAGE
