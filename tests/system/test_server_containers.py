@@ -151,6 +151,7 @@ def sent_by(lab: Lab, sender: str, receiver: str) -> Mapping[str, int]:
         before = counters.read()
         arguments: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True}
         with lab.popen(receiver, ["perl", "-e", RECEIVER], **arguments) as receiving:
+            assert receiving.stdout is not None
             assert receiving.stdout.readline() == "ready\n"
             to = f"/dev/tcp/{lab.address(receiver)}/5000"
             send = ["bash", "-c", f"head -c {SIZE} /dev/zero > {to}"]
@@ -209,6 +210,7 @@ def test_much_output_arrives_in_full(lab: Lab) -> None:
 def test_signal_ends_the_command_in_the_container(lab: Lab) -> None:
     trap = "trap 'echo ending; exit 9' TERM; echo ready; while :; do sleep 0.1; done"
     with lab.popen("s1", ["sh", "-c", trap], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
         program.terminate()
         assert program.communicate(timeout=20)[0] == "ending\n"
