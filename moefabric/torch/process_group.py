@@ -1,6 +1,6 @@
 """The process group: gloo for all collectives but all-to-alls, which agents carry out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -14,11 +14,25 @@ from moefabric.torch.token_counts import TokenCounts
 CPU: Final = torch.device("cpu")
 
 
+def _of_gloo(name: str) -> Callable[..., Any]:
+    """Return the method of a process group that calls gloo's method of this name.
+
+    The base class would call gloo, too. But for the methods that a subclass may override, it holds
+    the interpreter's lock meanwhile (PyTorch 2.13, PyProcessGroup.hpp, `WORK_OVERRIDE`). A thread
+    of gloo that frees the tensors of an earlier collective then waits for this lock, and the caller
+    for that thread.
+    """
+
+    def collective(self: "AgentProcessGroup", *arguments: Any, **options: Any) -> Any:
+        return getattr(self._gloo, name)(*arguments, **options)
+
+    return collective
+
+
 class AgentProcessGroup(dist.ProcessGroup):
     """A group of ranks.
 
-    The base class hands every collective that is not overridden here to gloo, which is registered
-    as its backend.
+    Gloo has all collectives but all-to-alls. It is registered as the backend of the base class.
 
     Args:
         options: What PyTorch hands over: store, rank, size, time-out, name and global ranks.
@@ -40,6 +54,17 @@ class AgentProcessGroup(dist.ProcessGroup):
         self._counts = TokenCounts(size)
         self._link: AgentLink | None = open_link(self._ranks[rank]) if size > 1 else None
 
+    _gloo_all_to_all = _of_gloo("alltoall")
+    _gloo_all_to_all_single = _of_gloo("alltoall_base")
+    allgather = _of_gloo("allgather")
+    allreduce = _of_gloo("allreduce")
+    allreduce_coalesced = _of_gloo("allreduce_coalesced")
+    barrier = _of_gloo("barrier")
+    broadcast = _of_gloo("broadcast")
+    recv = _of_gloo("recv")
+    reduce_scatter = _of_gloo("reduce_scatter")
+    send = _of_gloo("send")
+
     def all_to_all_single(
         self,
         output: torch.Tensor,
@@ -53,7 +78,7 @@ class AgentProcessGroup(dist.ProcessGroup):
         if self._link is None or not input.is_floating_point():
             if not input.is_floating_point():
                 self._counts.announce(input, input_split_sizes)
-            return super().all_to_all_single(
+            return self._gloo_all_to_all_single(
                 output, input, list(output_split_sizes), list(input_split_sizes), opts
             )
         sends = _blocks(input, input_split_sizes, self.size())
@@ -70,7 +95,7 @@ class AgentProcessGroup(dist.ProcessGroup):
         opts = dist.AllToAllOptions() if opts is None else opts
         counts = {len(output_tensors), len(input_tensors)}
         if self._link is None or counts != {self.size()} or not _are_floating(input_tensors):
-            return super().alltoall(output_tensors, input_tensors, opts)
+            return self._gloo_all_to_all(output_tensors, input_tensors, opts)
         for tensor in (*output_tensors, *input_tensors):
             _check_contiguous(tensor)
         return self._exchange(self._link, output_tensors, output_tensors, input_tensors, opts)

@@ -60,6 +60,10 @@ def test_groups_of_some_ranks_equal_gloo(job: Job) -> None:
             assert [exchange.owed for exchange in came] == [{}] * 8
 
 
+def test_many_collectives_never_lock_each_other(job: Job) -> None:
+    job.ranks.run(functions.many_collectives, 600)
+
+
 def test_bytes_and_servers_of_an_exchange(job: Job) -> None:
     job.ranks.run(functions.exchange, 2)
     last = job.loop.exchanges[-1]

@@ -162,6 +162,14 @@ def other_collectives() -> None:
     dist.barrier()
 
 
+def many_collectives(count: int) -> None:
+    """Collectives whose tensors gloo frees while the next one begins."""
+    for number in range(count):
+        known: list[list[int] | None] = [None] * dist.get_world_size()
+        dist.all_gather_object(known, [number] * 50)
+        assert known == [[number] * 50] * dist.get_world_size()
+
+
 def announced_tokens(experts: int, columns: int) -> list[int]:
     """Exchange token counts and then tokens as mixture-of-experts programs do; return counts."""
     rank, size = dist.get_rank(), dist.get_world_size()

@@ -1,0 +1,192 @@
+"""A model trains on fabrics: equal losses, times that a replay of its gates has, and restarts."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from moefabric.emulator.linux.waiting import Deadline
+from tests.support.namespaces import Island, island
+from tests.support.paths import EXAMPLES, REPOSITORY
+
+MOEFABRIC = shutil.which("moefabric", path=str(REPOSITORY / ".venv/bin")) or ""
+PROGRAM = EXAMPLES / "train/train.py"
+SIZES = ("--layers=1", "--experts=4", "--hidden=64", "--sequence=64", "--batch=8", "--seed=1")
+ITERATIONS = 4
+JOB = f"""
+experiment: learns
+model: {{name: mixtral-8x7b, layers: 1, experts: 4}}
+training: {{ep: 4, tp: 8, sequence: 4096, micro_batch: 4, iterations: {ITERATIONS}}}
+wiring:
+  nic_rate: 100Gb/s
+  regions: [{{servers: 4, ocs: {{settle: 10ms}}}}]
+scale: {{dilation: 5}}
+"""
+TRAINS = f"""
+train:
+  program: {PROGRAM}
+  hidden: 64
+  sequence: 64
+  batch: 8
+  checkpoint_every: 2
+  arguments: [--backend=moefabric, "--steps={{iterations}}", {", ".join(SIZES)},
+              "--checkpoint={{checkpoint}}", "--checkpoint-every={{checkpoint_every}}"]
+"""
+SPILL = "{name: spill, optical: 3, electrical: 1, policy: spill}"
+EPS = "{name: eps, optical: 0, electrical: 4, policy: eps}"
+FAILURES = """
+failures:
+  - {kind: nic, targets: [s0/o0], iteration: 1, collective: 0}
+  - {kind: controller, targets: [r0], iteration: 1, collective: 2}
+  - {kind: ocs, targets: [ocs0], iteration: 2, collective: 0, clear: {iteration: 3}}
+"""
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
+    pytest.mark.skipif(not MOEFABRIC, reason="needs the command: packaging/setup run"),
+]
+pytest.importorskip("torch", reason="needs PyTorch: packaging/setup test")
+
+
+class Home:
+    """A namespace in which the command runs, and a folder for its files."""
+
+    def __init__(self, where: Island, folder: Path) -> None:
+        self.where, self.folder = where, folder
+        self.env = {**os.environ, "MOEFABRIC_RUN_DIR": str(folder / "run")}
+
+    def start(self, text: str, *words: str) -> "subprocess.Popen[str]":
+        file = self.folder / "experiment.yaml"
+        file.write_text(text)
+        argv = self.where.inside(
+            "home", MOEFABRIC, words[0], str(file), "--json", str(self.folder / "result.json"),
+            *words[1:],
+        )  # fmt: skip
+        return subprocess.Popen(
+            argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def finish(self, process: "subprocess.Popen[str]") -> dict[str, Any]:
+        output, _ = process.communicate(timeout=110)
+        assert process.returncode in {0, 3}, output  # a busy machine spoils times, not losses
+        result: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
+        return result
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    with island("home", "away") as where:
+        yield Home(where, tmp_path_factory.mktemp("training"))
+
+
+@pytest.fixture(scope="module")
+def trained(home: Home) -> dict[str, Any]:
+    """The result of a training on two fabrics; its gating is in `gating.npz`."""
+    gating = str(home.folder / "gating.npz")
+    process = home.start(f"{JOB}{TRAINS}fabrics: [{EPS}, {SPILL}]", "train", "--gating", gating)
+    return home.finish(process)
+
+
+def losses(fabric: dict[str, Any]) -> list[str]:
+    return [entry["text"] for entry in fabric["training"]["losses"]]
+
+
+@pytest.fixture(scope="module")
+def gloo_losses() -> list[str]:
+    """The losses of plain gloo on the loopback interface."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4",
+        str(PROGRAM), f"--steps={ITERATIONS}", *SIZES,
+    ]  # fmt: skip
+    output = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=100, check=True
+    ).stdout
+    return [line.split()[3] for line in output.splitlines() if line.startswith("step ")]
+
+
+def test_losses_are_those_of_plain_gloo_to_the_last_bit(
+    trained: dict[str, Any], gloo_losses: list[str]
+) -> None:
+    assert len(gloo_losses) == ITERATIONS
+    for fabric in trained["results"]:
+        assert losses(fabric) == gloo_losses
+        assert fabric["integrity"]["lost_transfers"] == fabric["integrity"]["corrupt"] == 0
+
+
+def test_each_byte_of_ranks_crosses_the_fabric(trained: dict[str, Any]) -> None:
+    for fabric in trained["results"]:
+        tokens = fabric["training"]["tokens"]
+        leaving = sum(
+            count
+            for iteration in tokens
+            for layer in iteration
+            for rank, row in enumerate(layer)
+            for expert, count in enumerate(row)
+            if expert != rank
+        )
+        assert fabric["integrity"]["bytes_sent"] == 4 * leaving * 64 * 4
+    eps, spill = trained["results"]
+    assert sum(part["bytes_by_light"] for part in eps["collectives"]) == 0
+    shares = sum(p["bytes_by_light"] for p in spill["collectives"]) / sum(
+        p["bytes"] for p in spill["collectives"]
+    )
+    assert 0.5 < shares < 0.9
+    assert len(spill["reconfigurations"]) >= ITERATIONS
+
+
+def test_replay_of_the_gates_takes_as_long(home: Home, trained: dict[str, Any]) -> None:
+    text = f"{JOB}gating: {{trace: gating.npz}}\nfabrics: [{EPS}, {SPILL}]"
+    text = text.replace("scale: {", "scale: {bytes: 1024, ")  # that of the training
+    replayed = home.finish(home.start(text, "run"))
+    for fabric, other in zip(trained["results"], replayed["results"], strict=True):
+        expected, found = (
+            fmean(entry["predicted_s"] for entry in one["iterations"]) for one in (fabric, other)
+        )
+        assert found == pytest.approx(expected, rel=0.03)
+
+
+def test_failures_change_no_loss(home: Home, trained: dict[str, Any]) -> None:
+    result = home.finish(home.start(f"{JOB}{TRAINS}{FAILURES}fabrics: [{SPILL}]", "train"))
+    [fabric] = result["results"]
+    assert losses(fabric) == losses(trained["results"][1])
+    assert {failure["kind"] for failure in fabric["failures"]} == {"nic", "controller", "ocs"}
+
+
+def test_killed_rank_starts_again_from_the_checkpoint(home: Home, trained: dict[str, Any]) -> None:
+    process = home.start(f"{JOB}{TRAINS}fabrics: [{SPILL}]", "train")
+    Deadline.after(90).wait_for(
+        lambda: bool(ranks_with_checkpoint(home)) or process.poll() is not None, "a checkpoint"
+    )
+    os.kill(ranks_with_checkpoint(home)[-1], signal.SIGKILL)
+    [fabric] = home.finish(process)["results"]
+    [restart] = fabric["training"]["restarts"]
+    assert "signal 9" in restart["reason"] or "has ended" in restart["reason"]
+    assert restart["resumed"] == 2
+    assert losses(fabric) == losses(trained["results"][1])
+
+
+def ranks_with_checkpoint(home: Home) -> list[int]:
+    """Processes of ranks of this home that have written their first checkpoint."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (entry / "environ").read_bytes().split(b"\0")
+            argv = (entry / "cmdline").read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        mine = f"MOEFABRIC_AGENT={home.folder}".encode()
+        if any(line.startswith(mine) for line in environment) and str(PROGRAM) in argv:
+            prefix = next(word for word in argv if word.startswith("--checkpoint=")).split("=")[1]
+            if list(Path(prefix).parent.glob("*")):
+                found.append(int(entry.name))
+    return sorted(found)
