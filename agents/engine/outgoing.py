@@ -253,31 +253,50 @@ class OutgoingConnection(DataConnection):
             count = self.sock.send(send.frame, 0 if send.in_trailer else socket.MSG_MORE)
             send.frame = send.frame[count:]
         elif payload.remaining:
-            count = self._send_payload(payload, most)
-            payload.advance(count)
-            send.moved = payload.position
-            self.resources.counters["bytes_sent"] += count
+            before = payload.position
+            try:
+                self._send_payload(payload, most)
+            finally:
+                send.moved = payload.position
+                count = send.moved - before
+                self.resources.counters["bytes_sent"] += count
         else:
             count = 0
         if not send.frame and not payload.remaining:
             self._finish(send, payload)
         return count
 
-    def _send_payload(self, payload: Payload | MessagePayload | Pieces, most: int) -> int:
-        """Give the kernel payload of one frame or, far from both ends, of several; return its size.
+    def _send_payload(self, payload: Payload | MessagePayload | Pieces, most: int) -> None:
+        """Give the kernel payload of one frame or, far from both ends, of several.
 
         The first and the last frame are small.
         """
-        end = frame_end(payload.position, payload.length, self.segment)
-        most = min(most, end - payload.position)
-        if isinstance(payload, Payload) and payload.position and payload.remaining > TAIL:
-            begin, size = payload.extent(most)
-            return os.sendfile(self.sock.fileno(), payload.pattern.fd, begin, size)
+        position = payload.position
+        end = frame_end(position, payload.length, self.segment)
+        most = min(most, end - position)
+        if isinstance(payload, Payload) and position and payload.remaining > TAIL:
+            self._send_chunks(payload, most)
+            return
         part = payload.view(most)
         if isinstance(payload, Pieces) and len(part) < most:  # the next piece continues the frame
-            return self.sock.send(part, socket.MSG_MORE)
-        ends_frame = payload.position + len(part) == end < payload.length
-        return self.sock.send(part, socket.MSG_EOR if ends_frame else 0)
+            flags = socket.MSG_MORE
+        else:
+            flags = socket.MSG_EOR if position + len(part) == end < payload.length else 0
+        payload.advance(self.sock.send(part, flags))
+
+    def _send_chunks(self, payload: Payload, most: int) -> None:
+        """Give the kernel payload from the block's file.
+
+        Raises:
+            BlockingIOError: as soon as the kernel takes no more.
+        """
+        out, block, end = self.sock.fileno(), payload.pattern.fd, payload.position + most
+        while payload.position < end:
+            begin, size = payload.extent(end - payload.position)
+            count = os.sendfile(out, block, begin, size)
+            payload.advance(count)
+            if count < size:
+                raise BlockingIOError
 
     def _begin(self, send: Send) -> Payload | MessagePayload | Pieces:
         if send.rate_bps is not None or self.is_paced:

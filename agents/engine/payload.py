@@ -8,6 +8,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 
 CHUNK = 128 * 1024
@@ -16,13 +17,33 @@ STEP = 64
 KEY = b"moefabric transfer payload 1"
 
 
+def unnamed_file(content: bytes) -> int:
+    """Return the descriptor of a file without a name that holds some bytes.
+
+    Linux sends pages of a disk's file with a fifth less CPU time than those of a file in memory,
+    since it locks each page of the latter. A file in memory serves where there is no room on a
+    disk, or its file system has no files without names.
+    """
+    for folder in ("/var/tmp", "/tmp"):  # noqa: S108 - nobody else can open a file without a name
+        try:
+            fd = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError:
+            continue
+        with suppress(OSError):
+            if os.write(fd, content) == len(content):
+                return fd
+        os.close(fd)
+    fd = os.memfd_create("pattern")
+    os.write(fd, content)
+    return fd
+
+
 class Pattern:
     """The block: the same on every host, and without repetitions, which could hide a corruption."""
 
     def __init__(self, key: bytes = KEY) -> None:
         block = hashlib.shake_256(key).digest(STARTS * STEP + CHUNK)
-        self.fd = os.memfd_create("pattern")
-        os.write(self.fd, block)
+        self.fd = unnamed_file(block)
         self.pages = mmap.mmap(self.fd, len(block), access=mmap.ACCESS_READ)
         self.view = memoryview(self.pages)
         self.identity = zlib.crc32(block)
@@ -42,35 +63,43 @@ def shared_pattern() -> Pattern:
 class Payload:
     """Position in one transfer's payload, and the checksum up to there."""
 
-    def __init__(self, pattern: Pattern, seed: int, length: int) -> None:
+    def __init__(self, pattern: Pattern, seed: int, length: int, position: int = 0) -> None:
         self.pattern, self.length = pattern, length
         self.first, self.stride = seed % STARTS, 1 + seed // STARTS % (STARTS - 1)
-        self.position = 0
+        self.position = position
         self.checksum = 0
+        self._enter_chunk()
 
     @property
     def remaining(self) -> int:
         """Number of bytes after the position."""
         return self.length - self.position
 
-    def start(self, chunk: int) -> int:
-        """Return the number of a chunk's start in the block."""
-        return (self.first + chunk * self.stride) % STARTS
+    def _enter_chunk(self) -> None:
+        """Compute the place of the position's chunk in the block and its end in the payload."""
+        number = self.position // CHUNK
+        self.start = (self.first + number * self.stride) % STARTS
+        self.shift = self.start * STEP - number * CHUNK
+        self.chunk_end = min((number + 1) * CHUNK, self.length)
 
     def extent(self, most: int) -> tuple[int, int]:
         """Return offset in the block and number of the next bytes: up to `most`, of one chunk."""
-        number, within = divmod(self.position, CHUNK)
-        return self.start(number) * STEP + within, min(most, CHUNK - within, self.remaining)
+        position = self.position
+        rest = self.chunk_end - position
+        return position + self.shift, min(rest, most)
 
     def advance(self, count: int) -> None:
-        """Advance by `count` bytes and add chunks that are now complete to the checksum."""
-        before, self.position = self.position, self.position + count
-        for number in range(before // CHUNK, self.position // CHUNK):
-            self.checksum = zlib.crc32(self.pattern.crcs[self.start(number)], self.checksum)
-        rest = self.length % CHUNK
-        if count and rest and self.position == self.length:
-            tail = zlib.crc32(self.pattern.chunk(self.start(self.length // CHUNK))[:rest])
-            self.checksum = zlib.crc32(struct.pack("!I", tail), self.checksum)
+        """Advance by `count` bytes, of one chunk, and add it to the checksum if it is complete."""
+        self.position += count
+        if count and self.position == self.chunk_end:
+            rest = self.length % CHUNK
+            is_whole = not rest or self.position != self.length
+            crc = self.pattern.crcs[self.start] if is_whole else self._tail_crc(rest)
+            self.checksum = zlib.crc32(crc, self.checksum)
+            self._enter_chunk()
+
+    def _tail_crc(self, size: int) -> bytes:
+        return struct.pack("!I", zlib.crc32(self.pattern.chunk(self.start)[:size]))
 
     def view(self, most: int) -> memoryview:
         """Return the next bytes: up to `most`, of one chunk."""
@@ -129,9 +158,9 @@ class MessagePayload:
 
 def pattern_parts(pattern: Pattern, seed: int, offset: int, size: int) -> Iterator[memoryview]:
     """Yield `size` bytes of a seed's endless payload from an offset, in parts of one chunk each."""
-    payload = Payload(pattern, seed, offset + size)
-    while offset < payload.length:
-        payload.position = offset
+    end = offset + size
+    while offset < end:
+        payload = Payload(pattern, seed, end, offset)
         part = payload.view(payload.remaining)
         offset += len(part)
         yield part

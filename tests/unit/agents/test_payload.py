@@ -1,10 +1,13 @@
 """Payloads: no byte can be changed, lost, doubled or moved unnoticed."""
 
+import errno
+import os
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moefabric.agents.engine.payload import CHUNK, Pattern, Payload, transfer_seed
+from moefabric.agents.engine.payload import CHUNK, Pattern, Payload, transfer_seed, unnamed_file
 from moefabric.agents.engine.tcp import pacing_option
 from moefabric.agents.engine.wire import HEADER
 
@@ -101,3 +104,19 @@ def test_unpack_refuses_a_wrong_bit(place: int) -> None:
 )
 def test_pacing_option_is_in_bytes_per_second(rate_bps: float | None, expected: bytes) -> None:
     assert pacing_option(rate_bps) == expected
+
+
+def test_file_of_the_block_is_in_memory_where_there_is_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EOPNOTSUPP, "no files without names")
+
+    files = [unnamed_file(b"content")]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        files.append(unnamed_file(b"content"))
+    for fd in files:
+        assert os.pread(fd, 100, 0) == b"content"
+        assert os.fstat(fd).st_nlink == 0
+        os.close(fd)
