@@ -160,7 +160,7 @@ def test_lookup_time_per_mask() -> None:
     frame = ipv4(dst=0x0A090002)
     with closing(SharedProgram(1)) as one, closing(BpfDatapath(one, 0)) as switch:
         maps = MapDescriptors(3, 4, 5)
-        length = len(bpf.assemble(switch_program(one.layout, maps))) // 8
+        length = len(bpf.assemble(switch_program(one.layout, maps, cache_fd=6))) // 8
         durations = {}
         for masks in (2, 4, 8, 16):
             switch.load(routed(masks, 1, 2))

@@ -17,7 +17,8 @@ def gigabits_per_second(network: HostNetwork) -> float:
     try:
         while "listening" not in server.stdout.readline():
             assert server.poll() is None, "iperf3 does not listen"
-        command = network.argv(1, "iperf3", "--client", "10.9.0.2", "--time", "1", "--json")
+        flow = "--client", "10.9.0.2", "--time", "1", "--congestion", "cubic"
+        command = network.argv(1, "iperf3", *flow, "--json")
         client = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
         server.wait(timeout=10)
     finally:

@@ -59,7 +59,7 @@ def test_program_with_barriers_is_accepted(program: SharedProgram) -> None:
     with closing(SharedProgram(1)) as other, closing(BpfDatapath(other, 0)) as switch:
         switch.load([Flow(Match(), 0, (Output(CONTROLLER),))])
         descriptor = bpf_calls.load_classifier(
-            "ordered", switch_program(other.layout, other.maps, barriers=True)
+            "ordered", switch_program(other.layout, other.maps, other.cache, barriers=True)
         )
         try:
             bpf_calls.run_classifier(descriptor, lldp(), 1)

@@ -40,7 +40,7 @@ class Stack(IntEnum):
     MASKED_KEY = KEY - KEY_BYTES
     FLOW = MASKED_KEY - VALUE_BYTES  # a copy of the flow's value
     BEST_RANK = FLOW - 8
-    EPOCH = FLOW - 16  # `select` when the search began
+    SELECT = FLOW - 16  # `select` when the search began
     ATTEMPTS = FLOW - 24
     IPV4_HEADER = FLOW - 48
     SAVED = FLOW - 56  # a register during an inner loop
@@ -48,6 +48,8 @@ class Stack(IntEnum):
     TABLE = FLOW - 72  # map of the switch's flows
     NUMBER = FLOW - 80  # the switch's number, and a zero at NUMBER + 4
     BARRIER = FLOW - 88
+    SLOT = FLOW - 96  # address of the packet's slot in the flow cache
+    FOUND_BY = FLOW - 104  # index of the mask under which a search found the flow
 
 
 class MapDescriptors(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
-from moefabric.emulator.openflow_switch.datapath import map_layout
+from moefabric.emulator.openflow_switch.datapath import flow_cache, map_layout
 from moefabric.emulator.openflow_switch.datapath.program_context import MapDescriptors
 from moefabric.emulator.openflow_switch.datapath.ring_buffer import create_ring
 from moefabric.emulator.openflow_switch.datapath.switch_program import switch_program
@@ -53,7 +53,10 @@ class SharedProgram:
             names = ("memories", "tables", "rings")
             columns = zip(names, zip(*self._unclaimed.values(), strict=True), strict=True)
             self.maps = MapDescriptors(*(_create_array(undo, *column) for column in columns))
-            code = switch_program(self.layout, self.maps)
+            sizes = 4, flow_cache.SLOT.size, flow_cache.SLOTS
+            self.cache = bpf_calls.create_map(bpf_calls.MAP_TYPE_PERCPU_ARRAY, "flow_cache", *sizes)
+            undo.callback(os.close, self.cache)
+            code = switch_program(self.layout, self.maps, self.cache)
             self.program = bpf_calls.load_classifier("switch", code)
             undo.callback(os.close, self.program)
             self._resources = undo.pop_all()

@@ -7,14 +7,15 @@ passes with the frame (tc-bpf(8)).
 Each change of the table increments `select`. The program reads `select`, copies the flow that it
 finds to its stack, and reads `select` again. If `select` has not changed, the copy is consistent,
 because the owner writes to the inactive generation only; otherwise the program searches again. x86
-keeps the order of these loads; barriers keep it on other processors.
+keeps the order of these loads; barriers keep it on other processors. The flow cache tells by which
+mask an earlier packet with the same key was found (`flow_cache`).
 """
 
 from collections.abc import Iterator
 
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux.bpf_assembler import Jump, Label, Reg, Size
-from moefabric.emulator.openflow_switch.datapath import emissions, map_layout
+from moefabric.emulator.openflow_switch.datapath import emissions, flow_cache, map_layout
 from moefabric.emulator.openflow_switch.datapath.action_program import execute_steps
 from moefabric.emulator.openflow_switch.datapath.map_layout import KeyOffset, MemoryLayout
 from moefabric.emulator.openflow_switch.datapath.program_context import (
@@ -40,19 +41,24 @@ ATTEMPTS = 4
 """Number of searches, each interrupted by a change of the table, before a packet is dropped."""
 
 
-def switch_program(layout: MemoryLayout, maps: MapDescriptors, *, barriers: bool = False) -> Code:
+def switch_program(
+    layout: MemoryLayout, maps: MapDescriptors, cache_fd: int, *, barriers: bool = False
+) -> Code:
     """Return the program of all switches.
 
     Args:
         layout: The layout of the switches' memory.
         maps: Descriptors of the maps.
+        cache_fd: Descriptor of the flow cache (`flow_cache`).
         barriers: Whether to emit barriers also where the processor keeps the order of loads.
     """
     yield bpf.move(SKB, Reg.R1)
     yield from _find_maps(layout, maps)
     yield from _build_key(layout)
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.ATTEMPTS, 0)
+    yield from flow_cache.find_slot(cache_fd)
     yield from _search(layout, barriers=barriers)
+    yield from flow_cache.remember_mask()
     yield from _count(layout)
     yield from _select_slot()
     yield from execute_steps(layout, maps)
@@ -135,13 +141,39 @@ def _search(layout: MemoryLayout, *, barriers: bool) -> Code:
     yield Label("search")
     yield from memory_address(Reg.R1, layout.SELECT)
     yield bpf.load(Size.WORD, Reg.R1, Reg.R1)
-    yield bpf.store(Size.DOUBLE, Reg.R10, Stack.EPOCH, Reg.R1)
+    yield bpf.store(Size.DOUBLE, Reg.R10, Stack.SELECT, Reg.R1)
     yield from load_barrier(always=barriers)
-    yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.EPOCH)
+    yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.SELECT)
     yield bpf.bit_and(Reg.R1, 1)
     yield bpf.multiply(Reg.R1, layout.generation_bytes)
     yield from memory_address(mask, layout.masks(0))
     yield bpf.add(mask, Reg.R1)
+    yield from flow_cache.load_cached_mask(index, otherwise="search all masks")
+    yield bpf.store(Size.DOUBLE, Reg.R10, Stack.FOUND_BY, index)
+    yield bpf.multiply(index, map_layout.MASK.size)
+    yield bpf.add(index, mask)
+    yield from _look_up(index)
+    yield bpf.move(best, Reg.R0)
+    yield bpf.jump_if(Jump.NOT_EQUAL, best, 0, "searched")
+    yield Label("search all masks")
+    yield from _search_all_masks(mask, best, index)
+    yield Label("searched")
+    yield from _copy_flow(layout, best, barriers=barriers)
+
+
+def _look_up(mask: Reg) -> Code:
+    """Set R0 to the flow that takes the packet among those of a mask, or to 0."""
+    for part in range(0, map_layout.KEY_BYTES, 8):
+        yield bpf.load(Size.DOUBLE, Reg.R1, mask, part)
+        yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R10, Stack.KEY + part)
+        yield bpf.bit_and(Reg.R1, Reg.R2)
+        yield bpf.store(Size.DOUBLE, Reg.R10, Stack.MASKED_KEY + part, Reg.R1)
+    yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.TABLE)
+    yield from call(bpf.MAP_LOOKUP, Reg.R1, on_stack(Stack.MASKED_KEY))
+
+
+def _search_all_masks(mask: Reg, best: Reg, index: Reg) -> Code:
+    """Set `best` to the flow of the highest rank, or to 0, and Stack.FOUND_BY to its mask."""
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.BEST_RANK, 0)
     yield bpf.move(best, 0)
     yield bpf.move(index, 0)
@@ -150,25 +182,18 @@ def _search(layout: MemoryLayout, *, barriers: bool) -> Code:
     yield bpf.load(Size.DOUBLE, Reg.R1, mask, map_layout.KEY_BYTES)
     yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R10, Stack.BEST_RANK)
     yield bpf.jump_if(Jump.GREATER_OR_EQUAL, Reg.R2, Reg.R1, "searched")  # no better rank follows
-    for part in range(0, map_layout.KEY_BYTES, 8):
-        yield bpf.load(Size.DOUBLE, Reg.R1, mask, part)
-        yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R10, Stack.KEY + part)
-        yield bpf.bit_and(Reg.R1, Reg.R2)
-        yield bpf.store(Size.DOUBLE, Reg.R10, Stack.MASKED_KEY + part, Reg.R1)
-    yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.TABLE)
-    yield from call(bpf.MAP_LOOKUP, Reg.R1, on_stack(Stack.MASKED_KEY))
+    yield from _look_up(mask)
     yield bpf.jump_if(Jump.EQUAL, Reg.R0, 0, "next mask")
     yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R0)
     yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R10, Stack.BEST_RANK)
     yield bpf.jump_if(Jump.GREATER_OR_EQUAL, Reg.R2, Reg.R1, "next mask")
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.BEST_RANK, Reg.R1)
+    yield bpf.store(Size.DOUBLE, Reg.R10, Stack.FOUND_BY, index)
     yield bpf.move(best, Reg.R0)
     yield Label("next mask")
     yield bpf.add(mask, map_layout.MASK.size)
     yield bpf.add(index, 1)
     yield bpf.jump("mask")
-    yield Label("searched")
-    yield from _copy_flow(layout, best, barriers=barriers)
 
 
 def _copy_flow(layout: MemoryLayout, best: Reg, *, barriers: bool) -> Code:
@@ -181,7 +206,7 @@ def _copy_flow(layout: MemoryLayout, best: Reg, *, barriers: bool) -> Code:
     yield from load_barrier(always=barriers)
     yield from memory_address(Reg.R1, layout.SELECT)
     yield bpf.load(Size.WORD, Reg.R1, Reg.R1)
-    yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R10, Stack.EPOCH)
+    yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R10, Stack.SELECT)
     yield bpf.jump_if(Jump.EQUAL, Reg.R1, Reg.R2, "unchanged")
     yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.ATTEMPTS)
     yield bpf.add(Reg.R1, 1)

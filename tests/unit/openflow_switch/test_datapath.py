@@ -214,9 +214,9 @@ def test_flow_index_keeps_last_flow_of_a_key() -> None:
 
 
 def test_program_is_short_and_fits_the_stack() -> None:
-    code = bpf.assemble(switch_program(LAYOUT, MapDescriptors(3, 4, 5)))
-    assert len(code) // 8 < 600
-    assert Stack.NUMBER >= -512
+    code = bpf.assemble(switch_program(LAYOUT, MapDescriptors(3, 4, 5), cache_fd=6))
+    assert len(code) // 8 < 700
+    assert min(Stack) >= -512
 
 
 @pytest.mark.parametrize(
