@@ -1,4 +1,5 @@
 # make demo            installs everything and replays the paper's prototype: out/prototype.json, out/prototype.html
+# make demo-training   trains a model on four fabrics, 10 minutes: out/training.json, .html, out/gating.npz
 # make paper           predicts the MixNet paper's tables: out/paper.json, out/paper.html, docs/paper.md
 # make paper-emulated  measures one region of each table with packets, 15 minutes: out/paper-emulated.json, .html
 # make frontier        predicts cost and speed of fabrics with forwarding, 5 minutes: docs/frontier.md, out/frontier.json
@@ -23,11 +24,16 @@ bin := .venv/bin
 # Packets and processes share the cores with other work. A rerun is printed with its failure.
 reruns := --reruns 2 --rerun-show-tracebacks
 
-.PHONY: demo paper paper-emulated frontier frontier-emulated test check unit kernel system docs bench sabotage conformance base-image format clean setup-run setup-training setup-test
+.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated test check unit kernel system docs bench sabotage conformance base-image format clean setup-run setup-training setup-test
 
 demo: setup-run
 	mkdir -p out
 	$(bin)/moefabric run examples/prototype.yaml --json out/prototype.json --report out/prototype.html
+
+demo-training: setup-training
+	mkdir -p out
+	$(bin)/moefabric train examples/train/prototype.yaml \
+		--json out/training.json --report out/training.html --gating out/gating.npz
 
 paper: setup-run
 	mkdir -p out
