@@ -62,6 +62,13 @@ class Agent:
         for channel in self.subscribers:
             channel.send(event)
 
+    def channel_ended(self) -> None:
+        """End the exchanges of ranks if nobody is left who could carry them out."""
+        listened = bool(self.subscribers)
+        self.subscribers = [channel for channel in self.subscribers if channel.open]
+        if listened and not self.subscribers:
+            self.exchanges.fail_all("the program that carries exchanges out has ended")
+
     def hello(self, control: ControlChannel, _request: Fields) -> dict[str, Any]:
         """Identify this agent and subscribe the channel to rank events."""
         if control not in self.subscribers:

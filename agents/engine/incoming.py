@@ -17,11 +17,12 @@ from moefabric.agents.engine.payload import Payload, transfer_seed
 from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.relays import Relay
 from moefabric.agents.engine.requests import os_error_text
-from moefabric.agents.engine.resources import DataConnection, Resources
+from moefabric.agents.engine.resources import READ, DataConnection, Resources
 from moefabric.agents.engine.tcp import set_dscp
 from moefabric.agents.engine.transfers import Receive, TransferKey
 
 BATCH = 128 * 1024  # bytes that wake a receiver, unless the transfer ends earlier
+DIRECT = 16 * 1024  # bytes of one piece of ranks' memory that are worth a read of their own
 HOLD_NS = 10_000_000_000  # how long a transfer of ranks' bytes waits until it is expected
 
 
@@ -94,6 +95,9 @@ class IncomingConnection(DataConnection):
             receive.end(f"connection from {way}: {why}; {progress}")
 
     def _read(self) -> None:
+        if isinstance(self.payload, Pieces) and self.payload.room >= DIRECT:
+            self._read_in_place(self.payload)
+            return
         buffer = self.resources.buffer
         offset, place = buffer.places[self.phase]
         count = self.sock.recv_into(place)
@@ -109,7 +113,24 @@ class IncomingConnection(DataConnection):
             offset += self._take(buffer, offset, end, now_ns)
         if self.hold is not None:
             self.unread = buffer[offset:end]
+        else:
+            self._wake_for_rest()
+
+    def _read_in_place(self, pieces: Pieces) -> None:
+        """Read bytes of ranks straight into their memory."""
+        count = self.sock.recv_into(pieces.view(READ))
+        if not count:
+            self.lose("closed by the peer")
             return
+        self.phase = (self.phase + count) % wire.LINE
+        pieces.advance(count)
+        assert self.receive is not None
+        self.receive.moved = pieces.position
+        self.resources.counters["bytes_received"] += count
+        self._wake_for_rest()
+
+    def _wake_for_rest(self) -> None:
+        """Have the kernel wake this process for a batch, or for what is left of a transfer."""
         remaining = self.payload.remaining
         if not self.closed and (remaining < BATCH or self.batch < BATCH):
             self._wake_after(self.frame_size - len(self.frame) + remaining)

@@ -32,7 +32,12 @@ def open_control_socket(agent: Agent, path: str) -> socket.socket:
         except BlockingIOError:
             return
         fd = channel.fileno()
-        ControlChannel(agent.loop, fd, fd, agent.handle_line, channel.close)
+
+        def end() -> None:
+            channel.close()
+            agent.channel_ended()
+
+        ControlChannel(agent.loop, fd, fd, agent.handle_line, end)
 
     agent.loop.watch(sock.fileno(), IN, accept)
     return sock

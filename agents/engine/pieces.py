@@ -29,6 +29,11 @@ class Pieces:
         """Number of bytes after the position."""
         return self.length - self.position
 
+    @property
+    def room(self) -> int:
+        """Number of bytes after the position in the piece there; 0 if there is none."""
+        return len(self.pieces[self.index]) - self.within if self.index < len(self.pieces) else 0
+
     def view(self, most: int) -> memoryview:
         """Return the next bytes: up to `most`, of one piece."""
         return self.pieces[self.index][self.within : self.within + most]

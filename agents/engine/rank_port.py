@@ -74,6 +74,8 @@ class RankPort:
 
     def dismiss(self) -> None:
         """Disconnect all ranks, and forget what they asked for."""
+        if self.path:
+            self._accept(IN)
         self.exchanges.fail_all("the job has ended")
         for connection in list(self.connections):
             connection.close()
@@ -93,11 +95,10 @@ class RankPort:
         return [event for asks in asked for event, _ in asks.values()]
 
     def _accept(self, _mask: int) -> None:
-        try:
-            sock, _ = self.listener.accept()
-        except BlockingIOError:
-            return
-        RankConnection(self, sock)
+        with suppress(BlockingIOError):
+            while True:
+                sock, _ = self.listener.accept()
+                RankConnection(self, sock)
 
 
 class RankConnection(CallbackOwner):

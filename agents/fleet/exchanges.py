@@ -64,6 +64,7 @@ class ExchangeBook:
     def __init__(self) -> None:
         self.lost: dict[int, str] = {}
         self._left: dict[int, str] = {}
+        self._servers: dict[int, str] = {}  # of the ranks that have joined
         self._pending: dict[ExchangeKey, _Pending] = {}
         self._complete: list[Exchange] = []
         self._failed: OrderedDict[ExchangeKey, str] = OrderedDict()
@@ -103,7 +104,7 @@ class ExchangeBook:
         """
         rank, kind = event["rank"], event["event"]
         if kind == "rank_joined":
-            return self._rank_joined(rank)
+            return self._rank_joined(rank, server)
         if kind == "rank_lost":
             reason = f": {event['why']}" if event["why"] else ""
             return self._rank_lost(rank, f"rank {rank} on {server} has ended{reason}")
@@ -124,12 +125,10 @@ class ExchangeBook:
         return self._ask(key, key.group.index(rank), ask)
 
     def server_lost(self, server: str) -> list[FailedExchange]:
-        """Return the exchanges that fail because the agent of a server is lost."""
-        failed = []
-        for key, pending in list(self._pending.items()):
-            if server in pending.servers:
-                failed.append(self._fail(key, f"the agent of {server} is lost"))
-        return failed
+        """Count the ranks of a server without an agent as lost; return the exchanges that fail."""
+        ranks = [rank for rank, place in self._servers.items() if place == server]
+        why = f"the agent of {server} is lost"
+        return [failed for rank in ranks for failed in self._rank_lost(rank, why)]
 
     def _ask(self, key: ExchangeKey, member: int, ask: _Ask) -> list[FailedExchange]:
         pending = self._pending.setdefault(key, _Pending())
@@ -158,8 +157,9 @@ class ExchangeBook:
         why = f"{why} not called it" if missing else "its bytes were under way"
         return [self._fail(key, f"timed out after {seconds:g} s: {why}")]
 
-    def _rank_joined(self, rank: int) -> list[FailedExchange]:
+    def _rank_joined(self, rank: int, server: str) -> list[FailedExchange]:
         """Forget what an earlier process of the rank did; its exchanges count from 0 again."""
+        self._servers[rank] = server
         self.lost.pop(rank, None)
         self._left.pop(rank, None)
         for key in [key for key in self._failed if rank in key.group]:
@@ -167,6 +167,7 @@ class ExchangeBook:
         return []
 
     def _rank_left(self, rank: int, why: str) -> list[FailedExchange]:
+        self._servers.pop(rank, None)
         self._left[rank] = why
         return [
             self._fail(key, why)
@@ -175,6 +176,7 @@ class ExchangeBook:
         ]
 
     def _rank_lost(self, rank: int, why: str) -> list[FailedExchange]:
+        self._servers.pop(rank, None)
         self.lost[rank] = why
         self._unseen_losses = True
         return [self._fail(key, why) for key in list(self._pending) if rank in key.group]

@@ -419,6 +419,7 @@ class Fleet:
                     self._tell(failed)
 
     def _fail_exchanges_of(self, servers: Iterable[str]) -> None:
+        self._read_exchange_events()
         for server in servers:
             for failed in self._book.server_lost(server):
                 self._tell(failed)

@@ -37,9 +37,10 @@ def agent(
 ) -> Iterator[tuple[Channel, "subprocess.Popen[bytes]"]]:
     """Yield an agent's channel and process; `before` is the argv it is started through."""
     sock = folder / f"{name}.sock"
-    process = subprocess.Popen(
-        [*before, python, str(program), "--name", name, "--control", str(sock)]
-    )
+    ranks = str(folder / f"{name}.ranks")
+    process = subprocess.Popen([
+        *before, python, str(program), "--name", name, "--control", str(sock), "--ranks", ranks
+    ])  # fmt: skip
     try:
         channel = connect_local(name, sock)
         yield channel, process

@@ -228,3 +228,19 @@ def wrong_arguments(kind: str, name: str = "") -> None:
         dist.all_to_all([output], [flat], group=group)
     elif kind == "different types":
         dist.all_to_all_single(output.double(), flat, group=group)
+
+
+def timed_exchanges(size_bytes: int, rounds: int) -> tuple[list[float], list[float]]:
+    """Exchange some bytes by both backends in turn; return the seconds of each exchange."""
+    size = dist.get_world_size()
+    source = torch.randn(size_bytes // 4 // size * size)
+    result = torch.empty_like(source)
+    times: tuple[list[float], list[float]] = ([], [])
+    for number in range(rounds + 2):
+        for taken, group in zip(times, (None, GROUPS["gloo"]), strict=True):
+            dist.barrier(GROUPS["gloo"])
+            began = time.monotonic()
+            dist.all_to_all_single(result, source, group=group)
+            if number >= 2:  # the first ones make memory and connections
+                taken.append(time.monotonic() - began)
+    return times

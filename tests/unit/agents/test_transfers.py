@@ -5,10 +5,9 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,50 +20,10 @@ from moefabric.agents.remote.bundle import AGENT
 from moefabric.core.errors import AgentError
 from moefabric.core.flows import FlowRecord, PacedFlow
 from tests.support.agents_lab import agent, bundled, paced_flow
+from tests.support.editing_relay import Edit, EditingRelay
 
 SIZE = 700_001  # not a multiple of anything
-Edit = Callable[[bytes], bytes]
 numbers = itertools.count(1)
-
-
-class Relay:
-    """A relay that edits 16 bytes at one place, counted from the first transfer's header."""
-
-    def __init__(self, to_port: int, place: int, edit: Edit) -> None:
-        self.place, self.edit = place, edit
-        self.listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listening.getsockname()[1]
-        self.far = socket.create_connection(("127.0.0.1", to_port))
-        threading.Thread(target=self._forth, daemon=True).start()
-
-    def _forth(self) -> None:
-        self.near, _ = self.listening.accept()
-        threading.Thread(target=self._back, daemon=True).start()
-        with suppress(OSError):
-            greeting = self._exactly(64)
-            self.far.sendall(greeting + self._exactly(int.from_bytes(greeting[4:8], "big")))
-            self.far.sendall(self._exactly(self.place))
-            self.far.sendall(self.edit(self._exactly(16)))
-            while came := self.near.recv(65536):
-                self.far.sendall(came)
-
-    def _back(self) -> None:
-        with suppress(OSError):
-            while came := self.far.recv(65536):
-                self.near.sendall(came)
-            self.near.shutdown(socket.SHUT_RDWR)
-
-    def _exactly(self, count: int) -> bytes:
-        whole = b""
-        while len(whole) < count:
-            if not (came := self.near.recv(count - len(whole))):
-                raise OSError("closed")
-            whole += came
-        return whole
-
-    def close(self) -> None:
-        for sock in (self.listening, self.far, getattr(self, "near", self.far)):
-            sock.close()
 
 
 @dataclass
@@ -84,7 +43,7 @@ class Pair:
     def wire_through(self, place: int, edit: Edit) -> None:
         """Connect s0 to s1 through a relay that edits."""
         self.wire()
-        relay = Relay(self.fleet.ports["s1"], place, edit)
+        relay = EditingRelay(self.fleet.ports["s1"], place, edit)
         self.undo.callback(relay.close)
         path = {"peer": "s1", "path": "o0", "address": "127.0.0.1", "port": relay.port}
         request_all({self.channel("s0"): ("connect", {"paths": [path]})}, 5)
