@@ -88,6 +88,8 @@ class Reconciler:
         mode: What happens to cross-connects that were not requested.
         link_up_s: How long links may stay down after light is back.
         rules: Returns the rules that put traffic on circuits.
+        rules_without: Returns the function of these rules if some NICs carry nothing. Default: the
+            rules depend on circuits only.
 
     Attributes:
         lit: The circuits that carry traffic.
@@ -107,10 +109,12 @@ class Reconciler:
         mode: CrossConnectMode = CrossConnectMode.OVERWRITE,
         link_up_s: float = 0.0,
         rules: transition.CircuitRules = direct_rules,
+        rules_without: Callable[[frozenset[Nic]], transition.CircuitRules] | None = None,
     ) -> None:
         self.ocs, self.switches, self._clock = ocs, switches, clock
         self._settle_deadline_s, self._probe, self._mode = settle_deadline_s, probe, mode
         self._probe_timeout_s, self._rules = _PROBE_TIMEOUT_S + link_up_s, rules
+        self._rules_without = rules_without
         self.lit, self.dark = CircuitSet(), CircuitSet()
         self.excluded: frozenset[Nic] = frozenset()
         self.drop, self._device_gone = False, False
@@ -138,9 +142,12 @@ class Reconciler:
         Returns:
             The changes of rules that take traffic off these circuits, for `apply_changes`.
         """
+        before = self._rules(self.lit)
         self.excluded, self._device_gone = nics, device_gone
-        before, self.lit = self.lit, self.lit.without_nics(nics)
-        return rule_changes(self._rules(before), self._rules(self.lit), drop=self.drop)
+        self.lit = self.lit.without_nics(nics)
+        if self._rules_without:
+            self._rules = self._rules_without(nics)
+        return rule_changes(before, self._rules(self.lit), drop=self.drop)
 
     def reconcile(self, target: CircuitSet) -> Reconfiguration:
         """Light the target circuits and put traffic on those that carry light.

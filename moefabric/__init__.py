@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         ControlError,
         FabricError,
         MoefabricError,
+        RankFailedError,
         SpecError,
         UnsupportedError,
     )
@@ -80,9 +81,9 @@ __all__ = [
     "GatingParameters", "GatingTrace",
     "GroupedAttention", "Lab", "LatentAttention", "Layer", "Model", "ModelSummary",
     "MoefabricError", "Nic", "Ocs", "PairOrderPolicy", "Placement", "Plan", "Policy",
-    "PolicyTraits", "Prediction", "Region", "Result", "Runs", "Scale", "Share", "SpecError",
-    "Split", "Step", "StepTimes", "Stream", "Training", "Transition", "UnsupportedError", "bound_s",
-    "check_policy", "flows", "fold", "inventory", "load_fabric", "load_model", "moe_layer",
+    "PolicyTraits", "Prediction", "RankFailedError", "Region", "Result", "Runs", "Scale", "Share",
+    "SpecError", "Split", "Step", "StepTimes", "Stream", "Training", "Transition",
+    "UnsupportedError", "bound_s", "check_policy", "flows", "fold", "inventory", "load_fabric", "load_model", "moe_layer",
     "network_usd", "plan", "policy_named", "predict", "read_gating", "read_trace", "route",
     "simulate", "simulate_streams",
 ]  # fmt: skip
@@ -101,6 +102,7 @@ _MODULES = {
         "ControlError",
         "FabricError",
         "MoefabricError",
+        "RankFailedError",
         "SpecError",
         "UnsupportedError",
     ),

@@ -143,6 +143,7 @@ def _reconciler(wiring: FabricWiring, region: Region, switches: RyuSwitches) -> 
         mode=device.control.mode,
         link_up_s=device.link_up_ns / 1e9,
         rules=partial(circuit_rules, wiring.fabric),
+        rules_without=lambda nics: partial(circuit_rules, wiring.fabric, unusable=nics),
     )
 
 

@@ -152,6 +152,10 @@ class WiringSpec(Section):
     queue: QueueSize | None = None
     """Room of the queue of each NIC and switch port: `100 packets`, or `400 kB` with headers. A
     packet that finds no room is dropped. Default: none is dropped."""
+    unmarked: Literal["light", "spread"] = "light"
+    """How flows without a mark travel, such as those of unmodified programs, between servers with
+    circuits: `light`, all by the pair's first circuit; `spread`, each by one of its circuits or by
+    the EPS, as the switch chooses by addresses and ports."""
     switch: Literal["auto", "bpf", "ovs"] = "auto"
     """Datapath of the emulated packet switches."""
     servers: dict[str, ServerSpec] = Field(default_factory=dict)
@@ -198,6 +202,7 @@ class WiringSpec(Section):
             forwarding_by_hosts=nics.forwarding == "host",
             forwarding_rate_bps=nics.forwarding_rate,
             queue=self.queue,
+            spreads_unmarked=self.unmarked == "spread",
         )
 
     def size_faults(self, place: str = "") -> Iterator[Fault]:

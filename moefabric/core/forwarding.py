@@ -26,6 +26,7 @@ from types import MappingProxyType
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.paths import relay_path
 from moefabric.core.rules import DROP, Rule, RuleChange, direct_rules
+from moefabric.core.spread_rules import spread_rules
 from moefabric.core.topology import Fabric, Nic
 
 NextHops = Mapping[tuple[str, str], tuple[Nic, ...]]
@@ -99,18 +100,24 @@ def _far_ends(circuits: CircuitSet) -> Mapping[Nic, Nic]:
     return MappingProxyType({near: far for c in circuits for near, far in c.directions})
 
 
-def circuit_rules(fabric: Fabric, circuits: CircuitSet) -> frozenset[Rule]:
+def circuit_rules(
+    fabric: Fabric, circuits: CircuitSet, unusable: frozenset[Nic] = frozenset()
+) -> frozenset[Rule]:
     """Return the rules that put traffic on circuits.
 
     Args:
         fabric: The wired fabric.
         circuits: Circuits that are lit.
+        unusable: NICs that carry nothing.
 
     Returns:
         Rules for the pairs with a circuit; without an EPS, of all connected pairs. They include the
         rules of relay trees if servers forward.
     """
     rules = direct_rules(circuits)
+    if fabric.spreads_unmarked:
+        marked = frozenset(rule for rule in rules if rule.path)
+        rules = marked | spread_rules(fabric, circuits, unusable)
     if fabric.has_circuits_only:
         rules |= _transit_rules(fabric, circuits)
     if fabric.forwarding and not fabric.forwarding_by_hosts:

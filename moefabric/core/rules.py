@@ -32,6 +32,8 @@ class Rule:
         path: Only packets that their sender marked for this path (its NIC, `o1` or `e0`). Without
             a path, a light rule takes packets without a mark, and another rule all packets.
         light: Whether the rule sends packets over a circuit.
+        spread: Ports with weights over which flows are spread, `out` the first of them; empty if
+            all packets take `out`.
     """
 
     switch: str
@@ -39,6 +41,7 @@ class Rule:
     out: str
     path: str | None = None
     light: bool = False
+    spread: tuple[tuple[str, int], ...] = ()
 
     @property
     def match(self) -> tuple[str, str, str, bool]:
@@ -48,7 +51,8 @@ class Rule:
     def __str__(self) -> str:
         mark = f" on {self.path}" if self.path else ""
         light = " (light)" if self.light else ""
-        return f"{self.switch}: to {self.to}{mark} by {self.out}{light}"
+        ports = " or ".join(port for port, _ in self.spread) or self.out
+        return f"{self.switch}: to {self.to}{mark} by {ports}{light}"
 
 
 def direct_rules(circuits: CircuitSet) -> frozenset[Rule]:
@@ -201,7 +205,7 @@ def server_rules(
     for server in region.servers:
         own = {Rule(server, server, "host")}
         if fabric.usable_electrical(server):
-            own |= _eps_bound_rules(fabric, region, server)
+            own |= eps_bound_rules(fabric, region, server)
         elif server in relays:
             own |= transit_rules(fabric, server, "*", str(relays[server].end_at(server)))
         rules |= {rule.match: rule for rule in own}
@@ -212,8 +216,8 @@ def server_rules(
     return frozenset(rules.values())
 
 
-def _eps_bound_rules(fabric: Fabric, region: Region, server: str) -> set[Rule]:
-    """Return the rules from a server to the EPS.
+def eps_bound_rules(fabric: Fabric, region: Region, server: str) -> set[Rule]:
+    """Return the rules from a server of a region to the EPS.
 
     Marked packets take the NIC of their number, others the NIC of their destination's number.
     """

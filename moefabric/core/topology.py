@@ -134,6 +134,8 @@ class Fabric:
         forwarding_rate_bps: Rate in the model at which a server forwards for all others together,
             in bits per second; None if its NICs alone limit it.
         queue: Room of each NIC's and switch port's queue; None if no packet is dropped.
+        spreads_unmarked: Whether unmarked flows of a pair are spread over its circuits and the EPS;
+            otherwise they take its first circuit.
         unusable_nics: NICs that carry nothing. They stay wired: no name, port or address changes.
     """
 
@@ -151,6 +153,7 @@ class Fabric:
     forwarding_by_hosts: bool = False
     forwarding_rate_bps: float | None = None
     queue: QueueLimit | None = None
+    spreads_unmarked: bool = False
     unusable_nics: frozenset[Nic] = frozenset()
 
     @cached_property

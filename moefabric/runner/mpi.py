@@ -28,6 +28,10 @@ _RANKS: Final = {
     "btl_tcp_if_include": RENDEZVOUS_INTERFACE,
     # ob1 uses the transports above; without it, UCX and PSM would look for their own hardware.
     "pml": "ob1",
+    # All peers at once: each has circuits of its own. OpenMPI would exchange with one at a time.
+    "coll_tuned_use_dynamic_rules": "1",
+    "coll_tuned_alltoall_algorithm": "1",
+    "coll_tuned_alltoallv_algorithm": "1",
     # Ranks of all servers share the machine's cores.
     "mpi_yield_when_idle": "1",
     "hwloc_base_binding_policy": "none",

@@ -69,7 +69,14 @@ class Bench:
         if region.ocs is not None:
             ocs = self.ocs[name] = MemoryOcs(self.fabric, region)
             rules = partial(circuit_rules, self.fabric)
-            reconciler = Reconciler(ocs, self.switches, ocs.clock.now_s, probe=ocs, rules=rules)
+            reconciler = Reconciler(
+                ocs,
+                self.switches,
+                ocs.clock.now_s,
+                probe=ocs,
+                rules=rules,
+                rules_without=lambda nics: partial(circuit_rules, self.fabric, unusable=nics),
+            )
         recovery = RegionRecovery(
             self.fabric,
             region,

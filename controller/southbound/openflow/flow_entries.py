@@ -24,6 +24,7 @@ class FlowEntry:
         length: Its prefix length in bits.
         dscp: The DSCP of matching packets; None for any.
         port: Number of the output port; None drops packets.
+        buckets: Ports with weights over which flows are spread by a group; empty without one.
     """
 
     priority: int
@@ -31,6 +32,7 @@ class FlowEntry:
     length: int
     dscp: int | None
     port: int | None
+    buckets: tuple[tuple[int, int], ...] = ()
 
     @property
     def match(self) -> tuple[int, int, int, int | None]:
@@ -66,12 +68,14 @@ def flow_entry(fabric: Fabric, rule: Rule) -> FlowEntry:
     circuit = _CIRCUIT if rule.light else 0
     marked = _MARKED if rule.path else 0
     unmarked = 0 if rule.light else None
+    ports = fabric.ports(rule.switch)
     return FlowEntry(
         priority=_BASE + own + circuit + marked + network.prefixlen,
         network=int(network.network_address),
         length=network.prefixlen,
         dscp=dscp(fabric, rule.path) if rule.path else unmarked,
-        port=None if rule.out == DROP else fabric.ports(rule.switch)[rule.out],
+        port=None if rule.out == DROP else ports[rule.out],
+        buckets=tuple((ports[port], weight) for port, weight in rule.spread),
     )
 
 

@@ -11,6 +11,7 @@ from moefabric.controller.southbound.openflow.flow_entries import (
     PROBE_PRIORITY,
     FlowEntry,
 )
+from moefabric.controller.southbound.openflow.spread_groups import Buckets
 from moefabric.core.topology import HOST_PORT
 
 of = framework.module("ofproto.ofproto_v1_3")
@@ -29,15 +30,35 @@ def with_xid(message: bytes, xid: int) -> bytes:
     return message[:4] + xid.to_bytes(4, "big") + message[8:]
 
 
-def addition(entry: FlowEntry, cookie: int) -> bytes:
-    """Return a flow-mod that adds an entry, in place of one with the same match."""
-    match = _match(entry)
-    return _flow_mod(of.OFPFC_ADD, match, entry.port, cookie=cookie, priority=entry.priority)
+def addition(entry: FlowEntry, cookie: int, group: int | None = None) -> bytes:
+    """Return a flow-mod that adds an entry, in place of one with the same match.
+
+    Args:
+        entry: The entry.
+        cookie: Its cookie.
+        group: The group that packets are sent to instead of the entry's port.
+    """
+    output = entry.port if group is None else parser.OFPActionGroup(group)
+    return _flow_mod(of.OFPFC_ADD, _match(entry), output, cookie=cookie, priority=entry.priority)
 
 
 def deletion(entry: FlowEntry) -> bytes:
     """Return a flow-mod that deletes exactly this entry."""
     return _flow_mod(of.OFPFC_DELETE_STRICT, _match(entry), priority=entry.priority)
+
+
+def group_addition(number: int, buckets: Buckets) -> bytes:
+    """Return a group-mod that adds a select group, which spreads flows over ports."""
+    parts = [
+        parser.OFPBucket(weight, of.OFPP_ANY, of.OFPG_ANY, [parser.OFPActionOutput(port)])
+        for port, weight in buckets
+    ]
+    return _group_mod(of.OFPGC_ADD, number, parts)
+
+
+def group_deletion(number: int | None = None) -> bytes:
+    """Return a group-mod that deletes a group, or all, with the entries that use it."""
+    return _group_mod(of.OFPGC_DELETE, of.OFPG_ALL if number is None else number, [])
 
 
 def arp_to_controller(cookie: int) -> bytes:
@@ -97,9 +118,15 @@ def match_of_flow(flow: Any) -> tuple[int, int, int, int | None]:
     return flow.priority, _number(address or mask), _number(mask).bit_count(), fields.get("ip_dscp")
 
 
-def _flow_mod(command: int, match: Any, port: int | None = None, **fields: int) -> bytes:
-    """Return a flow-mod whose entry sends packets out of a port, if any."""
-    outputs = [] if port is None else [parser.OFPActionOutput(port, of.OFPCML_NO_BUFFER)]
+def _group_mod(command: int, number: int, buckets: list[Any]) -> bytes:
+    return _serialised(parser.OFPGroupMod(_ANY_SWITCH, command, of.OFPGT_SELECT, number, buckets))
+
+
+def _flow_mod(command: int, match: Any, output: Any = None, **fields: int) -> bytes:
+    """Return a flow-mod whose entry sends packets out of a port or to a group, if any."""
+    if isinstance(output, int):
+        output = parser.OFPActionOutput(output, of.OFPCML_NO_BUFFER)
+    outputs = [] if output is None else [output]
     apply = [parser.OFPInstructionActions(of.OFPIT_APPLY_ACTIONS, outputs)] if outputs else []
     fields |= {"command": command, "out_port": of.OFPP_ANY, "out_group": of.OFPG_ANY}
     return _serialised(parser.OFPFlowMod(_ANY_SWITCH, match=match, instructions=apply, **fields))

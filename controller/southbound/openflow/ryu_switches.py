@@ -19,6 +19,7 @@ from moefabric.controller.southbound.openflow.flow_entries import (
     flow_entry,
     ordered_rules,
 )
+from moefabric.controller.southbound.openflow.spread_groups import Buckets, SpreadGroups
 from moefabric.core.errors import ControlError, UnconfirmedError
 from moefabric.core.rules import Rule, RuleChange
 from moefabric.core.topology import Fabric
@@ -119,6 +120,7 @@ class RyuSwitches:
         self._flow_mods: dict[tuple[Rule, bool], bytes] = {}
         self._statistics: dict[tuple[str, int], list[Any]] = {}
         self._packet_outs: dict[tuple[int, int], bytes] = {}
+        self._groups = SpreadGroups()
         self.probe = light_probe.OpenFlowProbe(fabric, self._send_frames, green.GreenEvent)
         self.on_port: Callable[[str, str, bool], None] = lambda _switch, _peer, _up: None
 
@@ -211,7 +213,13 @@ class RyuSwitches:
             datapath.close()
             return
         self._datapaths[switch] = datapath
-        mods = [
+        self._groups.forget(switch)
+        groups = [
+            (messages.group_deletion(), "deletion of all groups"),
+            *self._missing_groups(switch, self._rules.values()),
+        ]
+        mods = groups if self.fabric.spreads_unmarked else []
+        mods += [
             (self._flow_mod(rule, add=True), str(rule))
             for rule in self._rules.values()
             if rule.switch == switch
@@ -325,13 +333,41 @@ class RyuSwitches:
     def _changes(self, switch: str, change: RuleChange) -> list[tuple[bytes, str]]:
         """Return the flow-mods of a change on one switch."""
         ordered = ordered_rules(self.fabric, switch, change)
-        return [(self._flow_mod(rule, add=add), str(rule)) for rule, add in ordered]
+        flow_mods = [(self._flow_mod(rule, add=add), str(rule)) for rule, add in ordered]
+        added = self._missing_groups(switch, change.add)
+        return [*added, *flow_mods, *self._unneeded_groups(switch)]
+
+    def _missing_groups(self, switch: str, rules: Iterable[Rule]) -> list[tuple[bytes, str]]:
+        """Return the group-mods that add the groups of rules on a switch."""
+        missing = self._groups.add_missing(switch, self._buckets(switch, rules))
+        return [
+            (messages.group_addition(self._groups.number(buckets), buckets), f"{switch}: a group")
+            for buckets in missing
+        ]
+
+    def _unneeded_groups(self, switch: str) -> list[tuple[bytes, str]]:
+        """Return the group-mods that delete the groups which no rule of a switch needs any more."""
+        if not self._groups.has_any(switch):
+            return []
+        unneeded = self._groups.remove_unneeded(switch, self._buckets(switch, self._rules.values()))
+        return [
+            (messages.group_deletion(self._groups.number(buckets)), f"{switch}: end of a group")
+            for buckets in unneeded
+        ]
+
+    def _buckets(self, switch: str, rules: Iterable[Rule]) -> set[Buckets]:
+        spread = (rule for rule in rules if rule.spread and rule.switch == switch)
+        return {flow_entry(self.fabric, rule).buckets for rule in spread}
 
     def _flow_mod(self, rule: Rule, *, add: bool) -> bytes:
         """Return a rule's flow-mod, from a cache because Ryu takes 0.25 ms to serialise one."""
         flow_mod = self._flow_mods.get((rule, add))
         if flow_mod is None:
             entry = flow_entry(self.fabric, rule)
-            flow_mod = messages.addition(entry, self.cookie) if add else messages.deletion(entry)
+            group = self._groups.number(entry.buckets) if entry.buckets else None
+            if add:
+                flow_mod = messages.addition(entry, self.cookie, group)
+            else:
+                flow_mod = messages.deletion(entry)
             self._flow_mods[rule, add] = flow_mod
         return flow_mod

@@ -164,6 +164,7 @@ def test_rules_lists_the_rules_of_switches(bench: Bench) -> None:
         "out": "s0/o0",
         "path": None,
         "light": True,
+        "spread": [],
     }
 
 

@@ -168,6 +168,24 @@ def test_failed_electrical_nic_moves_only_its_own_traffic() -> None:
     assert bench.route("s3", "s0", "e0") == (("s3/e0", "leaf0"), ("leaf0", "s0/e1"))
 
 
+def test_spread_flows_leave_failed_nics_and_return() -> None:
+    wired = replace(fabric(2, 1), spreads_unmarked=True)
+    bench = lit(Bench(wired), "s0/o0~s1/o0", "s0/o1~s1/o1")
+
+    def ports() -> set[int]:
+        entries = bench.switches.entries()["s0"]
+        (spread,) = [entry.buckets for entry in entries if entry.buckets]
+        return {port for port, _ in spread}
+
+    whole = {wired.ports("s0")[name] for name in ("s0/o0", "s0/o1", "s0/e0")}
+    assert ports() == whole
+    for nic in ("s0/e0", "s0/o1"):
+        bench.deliver([nic], up=False)
+        assert ports() == whole - {wired.ports("s0")[nic]}
+        bench.deliver([nic], up=True)
+        assert ports() == whole
+
+
 def test_relay_carries_traffic_both_ways() -> None:
     bench = lit(Bench(FOUR), *RING)
     bench.deliver(["s0/e0", "s0/e1"], up=False)
