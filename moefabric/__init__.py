@@ -78,14 +78,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Circuit", "CircuitSet", "ControlError", "DemandMatrix", "EmulatedFabric", "Eps", "EpsKind",
     "ExecutionGraph", "Experiment", "Fabric", "FabricError", "Flow", "GatingGenerator",
-    "GatingParameters", "GatingTrace",
-    "GroupedAttention", "Lab", "LatentAttention", "Layer", "Model", "ModelSummary",
-    "MoefabricError", "Nic", "Ocs", "PairOrderPolicy", "Placement", "Plan", "Policy",
-    "PolicyTraits", "Prediction", "RankFailedError", "Region", "Result", "Runs", "Scale", "Share",
-    "SpecError", "Split", "Step", "StepTimes", "Stream", "Training", "Transition",
-    "UnsupportedError", "bound_s", "check_policy", "flows", "fold", "inventory", "load_fabric", "load_model", "moe_layer",
-    "network_usd", "plan", "policy_named", "predict", "read_gating", "read_trace", "route",
-    "simulate", "simulate_streams",
+    "GatingParameters", "GatingTrace", "GroupedAttention", "Lab", "LatentAttention", "Layer",
+    "Model", "ModelSummary", "MoefabricError", "Nic", "Ocs", "PairOrderPolicy", "Placement", "Plan",
+    "Policy", "PolicyTraits", "Prediction", "RankFailedError", "Region", "Result", "Runs", "Scale",
+    "Share", "SpecError", "Split", "Step", "StepTimes", "Stream", "Training", "Transition",
+    "UnsupportedError", "bound_s", "check_policy", "flows", "fold", "inventory", "load_fabric",
+    "load_model", "moe_layer", "network_usd", "plan", "policy_named", "predict", "read_gating",
+    "read_trace", "route", "simulate", "simulate_streams",
 ]  # fmt: skip
 
 _MODULES = {
