@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import socket
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from moefabric.agents.engine.agent import Agent
 from moefabric.agents.engine.control import ControlChannel
+from moefabric.agents.engine.host_link import HostLink
 from moefabric.agents.engine.loop import IN
 from moefabric.agents.engine.payload import shared_pattern
 from moefabric.agents.engine.requests import RefusedError
@@ -61,9 +63,8 @@ def main(arguments: list[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="agent", description="the agent of one server")
     parser.add_argument("--name", required=True, help="the server's name, such as s0")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--control", metavar="PATH", help="take commands at this unix socket")
-    source.add_argument("--stdio", action="store_true", help="take commands from stdin")
+    parser.add_argument("--control", metavar="PATH", help="take commands at this unix socket")
+    parser.add_argument("--stdio", action="store_true", help="take commands from stdin")
     parser.add_argument("--ranks", metavar="PATH", help="serve ranks at this unix socket")
     parser.add_argument(
         "--silence",
@@ -71,37 +72,50 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="SECONDS",
         help="with --stdio: end after this time without a line, even an empty one",
     )
+    parser.add_argument(
+        "--link", type=json.loads, metavar="JSON", help="configure an interface (host_link.py)"
+    )
     options = parser.parse_args(arguments)
+    if not (options.control or options.stdio):
+        parser.error("--control or --stdio is needed")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     with suppress(OSError):  # an older kernel wakes it up to 50 µs late, which SPIN_NS covers
         Path("/proc/self/timerslack_ns").write_text("1000")
-    agent = Agent(options.name)
-    sock: socket.socket | None = None
-    folder: tempfile.TemporaryDirectory[str] | None = None
     try:
-        if options.stdio and not options.ranks:
-            with suppress(OSError):  # without a writable folder, there can't be ranks
-                folder = tempfile.TemporaryDirectory(prefix="moefabric-")
-                options.ranks = f"{folder.name}/ranks.sock"
-        if options.ranks:
-            agent.rank_port.listen(options.ranks)
-        if options.stdio:
-            # The agent ends with its channel, so that nothing stays behind on a host.
-            channel = ControlChannel(agent.loop, 0, 1, agent.handle_line, agent.loop.stop)
-            if options.silence is not None:
-                channel.end_in_silence(int(options.silence * 1e9))
-        else:
-            sock = open_control_socket(agent, options.control)
-        agent.loop.run()
+        with ExitStack() as cleanup:
+            serve(options, cleanup)
     except (RefusedError, OSError) as error:
         sys.stderr.write(f"agent {options.name}: {error}\n")
         return 1
-    finally:
-        agent.rank_port.close()
-        if folder is not None:
-            folder.cleanup()
-        if sock is not None:
-            sock.close()
-            Path(options.control).unlink(missing_ok=True)
     return 0
+
+
+def serve(options: argparse.Namespace, cleanup: ExitStack) -> None:
+    """Serve the control channels and ranks until the end; `cleanup` then removes what was made.
+
+    Raises:
+        RefusedError: if the interface or a socket can't be had.
+    """
+    if options.link:
+        link = HostLink(options.link)
+        cleanup.callback(link.close)
+        link.configure()
+    agent = Agent(options.name)
+    cleanup.callback(agent.rank_port.close)
+    if options.stdio and not options.ranks:
+        with suppress(OSError):  # without a writable folder, there can't be ranks
+            folder = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="moefabric-"))
+            options.ranks = f"{folder}/ranks.sock"
+    if options.ranks:
+        agent.rank_port.listen(options.ranks)
+    if options.stdio:
+        # The agent ends with its channel, so that nothing stays behind on a host.
+        channel = ControlChannel(agent.loop, 0, 1, agent.handle_line, agent.loop.stop)
+        if options.silence is not None:
+            channel.end_in_silence(int(options.silence * 1e9))
+    if options.control:
+        sock = open_control_socket(agent, options.control)
+        cleanup.callback(Path(options.control).unlink)
+        cleanup.callback(sock.close)
+    agent.loop.run()

@@ -2,7 +2,7 @@
 
 import shlex
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,6 +12,7 @@ from moefabric.agents.remote.bundle import bundle
 from moefabric.agents.remote.session import Session
 from moefabric.agents.remote.ssh_errors import Destination, failure
 from moefabric.core.errors import AgentError, ServerLossError
+from moefabric.core.server_host import HostLogin
 
 DEPLOY_S: Final = 20.0
 """Timeout for all hosts together to log in, receive the agent and start it."""
@@ -50,7 +51,6 @@ _OPTIONS: Final = (
     "ControlPath=none",
 )
 _SESSION_OPTIONS: Final = (
-    "ClearAllForwardings=yes",
     "ForwardAgent=no",
     "ForwardX11=no",
     "PermitLocalCommand=no",
@@ -87,15 +87,38 @@ class SshHost:
     through: tuple[str, ...] = ()
     silence_s: float = SILENCE_S
 
-    def argv(self, command: str) -> list[str]:
+    def argv(self, command: str, forwarding: Sequence[str] = ()) -> list[str]:
         """Return the argv that runs a command of the login shell there."""
-        options = _option_words(_SESSION_OPTIONS)
-        return [*self.through, *self._ssh(self.jump), *options, *self._destination(), "--", command]
+        clear = "ClearAllForwardings=" + ("no" if forwarding else "yes")
+        words = [*_option_words([*_SESSION_OPTIONS, clear]), *forwarding, *self._destination()]
+        return [*self.through, *self._ssh(self.jump), *words, "--", command]
 
-    def start(self, words: list[str], source: bytes) -> Session:
-        """Send a program there and run it: `words` are its arguments, `source` is its file."""
+    @classmethod
+    def of(cls, login: HostLogin) -> "SshHost":
+        """Return the host that a login leads to."""
+        return cls(
+            login.host,
+            login.port,
+            login.user,
+            Path(login.identity_file) if login.identity_file else None,
+            login.jump,
+            login.python,
+            Path(login.ssh_config) if login.ssh_config else None,
+        )
+
+    def start(
+        self, words: list[str], source: bytes, forward: tuple[str, str] | None = None
+    ) -> Session:
+        """Send a program there and run it.
+
+        Args:
+            words: Its arguments.
+            source: Its file.
+            forward: A Unix socket here, and the one there that answers its connections.
+        """
         command = shlex.join([self.python, "-c", _BOOT, str(len(source)), *words])
-        return Session(self.argv(command), source, heartbeat_s=self.silence_s / 4)
+        argv = self.argv(command, ["-L", ":".join(forward)] if forward else [])
+        return Session(argv, source, heartbeat_s=self.silence_s / 4)
 
     def failure(self, session: Session) -> str:
         """Return why a session ended, with the remedy, in one line."""

@@ -25,6 +25,7 @@ from moefabric.emulator.fabric.host_names import hosts_text
 from moefabric.emulator.fabric.optics import OcsHardware
 from moefabric.emulator.fabric.ovs import OvsSwitches
 from moefabric.emulator.fabric.plan import HOST_INTERFACE, MANAGEMENT_INTERFACE, plan_fabric
+from moefabric.emulator.fabric.plugged_hosts import plug_hosts, return_devices
 from moefabric.emulator.fabric.queues import QueueCounts, read_queues
 from moefabric.emulator.fabric.server_containers import ServerContainers
 from moefabric.emulator.linux import namespaces
@@ -176,9 +177,16 @@ class Hardware:
         self.net = mininet_nodes.make_network(self.plan, self.pids)
         self._undo.callback(mininet_nodes.kill_shells, self.net)
         links.make_links(self.plan, self.pids, guests)
+        self._plug_hosts()
         mininet_nodes.add_links(self.net)
         self._start_processes(*self.plan.nodes)
         (self.run_dir.path / NODES).write_text(json.dumps(self.pids))
+
+    def _plug_hosts(self) -> None:
+        """Plug in the interfaces that lead to real hosts; they return before the nodes end."""
+        run_dir, outer = self.run_dir, self._outer
+        self._undo.callback(namespaces.run_in, outer, lambda: return_devices(run_dir))
+        plug_hosts(self.wiring.hosts, self.pids, outer, self.wiring.fabric, run_dir)
 
     def _join_containers(self) -> dict[str, str]:
         """Hold the namespaces of containers; return the alias of interfaces in existing ones."""
@@ -228,7 +236,7 @@ class Hardware:
         self.processes.wait_forked(self.deadline)
         self._share_limits()
         for agent in self.request.with_role(ProcessRole.AGENT):
-            path = self.run_dir.agent_socket(agent.node)
+            path = self.run_dir.agent_socket(agent.name.removeprefix("agent-"))
             self.deadline.wait_for(partial(self._is_socket, path), agent.name)
         if self.request.with_role(ProcessRole.OCS):
             for name, ocs in self.ocses.items():

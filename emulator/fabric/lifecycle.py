@@ -14,6 +14,7 @@ from typing import Any, Final
 from moefabric.config.run_directory import FabricWiring, RunDirectory, run_root
 from moefabric.core.errors import FabricError
 from moefabric.core.server_container import ServerContainer
+from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric
 from moefabric.emulator.containers.execution import execution_argv
 from moefabric.emulator.fabric import management_uplink, run_directories
@@ -27,6 +28,7 @@ from moefabric.emulator.fabric.daemon_protocol import (
     request,
 )
 from moefabric.emulator.fabric.plan import plan_fabric
+from moefabric.emulator.fabric.plugged_hosts import return_devices, shell_of
 from moefabric.emulator.fabric.prerequisites import check_prerequisites, usable_datapath
 from moefabric.emulator.fabric.queues import QueueCounts
 from moefabric.emulator.fabric.run_directories import named_run_directory
@@ -58,6 +60,7 @@ def up(
     on_stage: Callable[[str], None] = lambda _stage: None,
     switch: str = "auto",
     containers: Mapping[str, ServerContainer] | None = None,
+    hosts: Mapping[str, ServerHost] | None = None,
 ) -> FabricWiring:
     """Start a fabric, or find it running with the same specification.
 
@@ -71,6 +74,7 @@ def up(
         on_stage: called at the start of each stage.
         switch: datapath of the electrical switches: auto, bpf or ovs (`datapath.choose_datapath`).
         containers: the servers that are containers.
+        hosts: the servers that are real hosts.
 
     Returns:
         The wiring of the running fabric.
@@ -80,11 +84,13 @@ def up(
         UnsupportedError: if the machine or the user lacks something; names the remedy.
     """
     run_dir, wanted = named_run_directory(fabric.name), dict(containers or {})
+    real = dict(hosts or {})
     check_prerequisites(fabric, run_dir)
     with run_directories.lock(run_dir):
         if wiring := _read_working(run_dir):
             same_switch = switch in {"auto", wiring.switch.split("-")[0]}
-            if wiring.fabric == fabric and wiring.containers == wanted and same_switch:
+            same_servers = wiring.containers == wanted and wiring.hosts == real
+            if wiring.fabric == fabric and same_servers and same_switch:
                 return wiring
             raise FabricError(
                 f"{fabric.name}: a fabric of this name runs with another spec; "
@@ -93,7 +99,7 @@ def up(
         _clear(fabric.name)
         try:
             pull_images(wanted, on_stage)
-            return _make(fabric, processes, timeout_s, external, on_stage, switch, wanted)
+            return _make(fabric, processes, timeout_s, external, on_stage, switch, wanted, real)
         except BaseException:
             _clear(fabric.name)
             run_directories.remove(run_dir)
@@ -108,6 +114,7 @@ def _make(
     on_stage: Callable[[str], None],
     switch: str,
     containers: Mapping[str, ServerContainer],
+    hosts: Mapping[str, ServerHost],
 ) -> FabricWiring:
     run_dir = named_run_directory(fabric.name)
     for folder in (run_dir.log_file("any").parent, run_dir.agent_socket("any").parent):
@@ -122,6 +129,7 @@ def _make(
             switch=choice.datapath.name,
             switch_why=choice.reason or "",
             containers=containers,
+            hosts=hosts,
         )
         run_dir.wiring_file.write_text(wiring.to_json())
         specs = tuple(processes(wiring, run_dir))
@@ -198,12 +206,13 @@ def _clear(name: str) -> bool:
     """Remove everything of a fabric except the lock; return whether there was anything."""
     run_dir = named_run_directory(name)
     stopped = _stop(run_dir)
+    returned = return_devices(run_dir)
     killed = kill_marked(name)
     uplinks = management_uplink.leftovers(name)
     management_uplink.remove(uplinks)
     removed = remove_leftovers(run_dir)
     cleared = run_directories.clear(run_dir)
-    return bool(stopped or killed or uplinks or removed or cleared)
+    return bool(stopped or returned or killed or uplinks or removed or cleared)
 
 
 def _stop(run_dir: RunDirectory) -> bool:
@@ -292,12 +301,15 @@ def deviations(name: str) -> list[str]:
 def exec_argv(name: str, node: str, command: Sequence[str]) -> list[str]:
     """Return the argv that runs a command on a server (`s0`) or OCS (`ocs0`).
 
-    On a server that is a container, the command has the container's files, user and variables.
+    On a server that is a container, the command has the container's files, user and variables; on
+    one that is a real host, it runs there.
 
     Raises:
         FabricError: if no fabric of that name runs, or it has no such node.
     """
     pid = _node_pid(name, node)
+    if shell := shell_of(named_run_directory(name), node):
+        return [*shell, "--", *command]
     if container := container_of(named_run_directory(name), node):
         marks = _marks(name)
         return ["env", *marks, *execution_argv(container, marks, command)]

@@ -58,6 +58,11 @@ def min_tso_segments(plan: FabricPlan) -> int:
     return max(_MIN_SEGMENTS, min(segments, _MAX_SEGMENTS * 1500 // mtu))
 
 
+def tcp_sysctls(plan: FabricPlan) -> dict[str, str]:
+    """Return the sysctls of a server's TCP."""
+    return _TCP | {_MIN_SEGMENTS_NAME: str(min_tso_segments(plan))}
+
+
 def _configure_tcp(min_segments: int) -> None:
     namespaces.set_sysctls(_TCP | {_MIN_SEGMENTS_NAME: str(min_segments)})
     with suppress(OSError):  # the machine may forbid it (net.ipv4.tcp_allowed_congestion_control)

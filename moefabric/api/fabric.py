@@ -12,6 +12,7 @@ from moefabric.config.fabric import FabricSpec
 from moefabric.controller.client import wait_for_controllers
 from moefabric.emulator.fabric import lifecycle
 from moefabric.runner.fabric_processes import UP_TIMEOUT_S, fabric_processes
+from moefabric.runner.host_servers import with_shells
 
 
 class EmulatedFabric:
@@ -91,6 +92,7 @@ class EmulatedFabric:
                 UP_TIMEOUT_S,
                 switch=self.spec.switch,
                 containers=self.spec.containers,
+                hosts=with_shells(self.name, self.spec.real_hosts),
             )
             if not lab.was_up:
                 undo.callback(lab.down)

@@ -17,10 +17,11 @@ from moefabric.config.section import (
     UnknownError,
     collect_faults,
 )
-from moefabric.config.server import ServerSpec, server_containers, server_faults
+from moefabric.config.server import ServerSpec, server_containers, server_faults, server_hosts
 from moefabric.core.ocs import Ocs
 from moefabric.core.paths import MARKS, marks_needed, spine_paths
 from moefabric.core.server_container import ServerContainer
+from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Eps, EpsKind, Fabric, Region
 from moefabric.core.units import Scale, rate_text
 
@@ -159,7 +160,7 @@ class WiringSpec(Section):
     switch: Literal["auto", "bpf", "ovs"] = "auto"
     """Datapath of the emulated packet switches."""
     servers: dict[str, ServerSpec] = Field(default_factory=dict)
-    """Servers that are containers, by name: `s0`, `s1` and so on. Default: none."""
+    """Servers that are containers or real hosts, by name: `s0`, `s1` and so on. Default: none."""
 
     @property
     def server_count(self) -> int:
@@ -223,6 +224,11 @@ class WiringSpec(Section):
     def containers(self) -> dict[str, ServerContainer]:
         """The servers that are containers."""
         return server_containers(self.servers)
+
+    @property
+    def real_hosts(self) -> dict[str, ServerHost]:
+        """The servers that are real hosts."""
+        return server_hosts(self.servers)
 
     def connection_faults(
         self, nics: NicsSpec, nics_place: str, place: str = ""

@@ -10,6 +10,7 @@ from pydantic_core import CoreSchema
 from moefabric.config.input_file import read_yaml
 from moefabric.config.section import Document, Fault, Section, Text
 from moefabric.config.validation import validate
+from moefabric.core.server_host import HostLogin, Plug, ServerHost
 
 _PATHS = "identity_file", "ssh_config"
 
@@ -39,6 +40,75 @@ class HostSpec(LoginSpec):
     """Name of the server in the SSH configuration, or its address."""
     address: Text | None = None
     """Address that the server's traffic uses. Default: the one at which SSH reached it."""
+
+
+class VxlanSpec(Section):
+    """VXLAN tunnel to a host."""
+
+    remote: Text
+    """Address of the host."""
+    id: int = Field(ge=1, lt=1 << 24)
+    """Network identifier, a different one for each server."""
+    port: int = Field(default=4789, ge=1, le=65535)
+    """UDP port."""
+    device: Text | None = None
+    """Interface of this machine that carries the tunnel. Default: what the routes say."""
+
+
+class PlugSpec(Section):
+    """Interface of this machine that leads to a real server: one of three."""
+
+    device: Text | None = None
+    """Interface that moves into the fabric while it is up."""
+    macvlan: Text | None = None
+    """Interface that gets a macvlan, and stays where it is."""
+    vxlan: VxlanSpec | None = None
+    """Tunnel over a network that both machines have."""
+
+    def faults(self, place: str) -> Iterator[Fault]:
+        """Yield a fault unless one way is given."""
+        given = [key for key in ("device", "macvlan", "vxlan") if getattr(self, key) is not None]
+        if len(given) != 1:
+            what = " and ".join(given) or "nothing"
+            yield place, f"one of device, macvlan and vxlan is needed, {what} given"
+
+    def build(self) -> Plug:
+        """Return the interface that this section describes."""
+        if self.vxlan is not None:
+            tunnel = self.vxlan
+            return Plug("vxlan", tunnel.device or "", tunnel.remote, tunnel.id, tunnel.port)
+        if self.macvlan is not None:
+            return Plug("macvlan", self.macvlan)
+        return Plug("device", self.device or "")
+
+
+class PluggedHostSpec(LoginSpec):
+    """A real server whose NICs are the fabric's."""
+
+    ssh: Text
+    """Name of the server in the SSH configuration, or its address."""
+    plug: PlugSpec
+    """Interface of this machine that leads to the server."""
+    interface: Text | None = None
+    """The server's interface at the other end. It gets the addresses of the server while the fabric
+    is up, which needs root there. Default: the other end of a `vxlan`, or one that has them."""
+
+    def build(self) -> ServerHost:
+        """Return the host that this section describes."""
+        return ServerHost(login_of(self), self.plug.build(), self.interface or "")
+
+
+def login_of(host: "HostSpec | PluggedHostSpec") -> HostLogin:
+    """Return how to log in to a host."""
+    return HostLogin(
+        host.ssh,
+        host.port,
+        host.user,
+        host.identity_file,
+        tuple(host.jump),
+        host.ssh_config,
+        host.python,
+    )
 
 
 class HostsSpec(Document):
@@ -90,6 +160,18 @@ def resolve_hosts(hosts: Any, folder: Path) -> Any:
     if isinstance(hosts, list):
         return [_with_paths(host, folder) if isinstance(host, dict) else host for host in hosts]
     return hosts
+
+
+def resolve_server_hosts(servers: Any, folder: Path) -> None:
+    """Make the relative paths of a document's real servers start at a folder.
+
+    Args:
+        servers: Value of the key `servers`, changed in place; wrong values stay as they are.
+        folder: Folder of the document.
+    """
+    for server in servers.values() if isinstance(servers, dict) else ():
+        if isinstance(server, dict) and isinstance(host := server.get("host"), dict):
+            server["host"] = _with_paths(host, folder)
 
 
 def _with_paths(host: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -28,6 +28,7 @@ def load_fabric(
         SpecError: with all faults of the file.
     """
     from moefabric.config.fabric import FabricSpec
+    from moefabric.config.hosts import resolve_server_hosts
 
     document = read_yaml(path, settings)
     change_keys(document, changes or {})
@@ -35,6 +36,7 @@ def load_fabric(
         message = "describes an experiment, which `moefabric run` takes; a fabric is needed"
         raise SpecError([(str(path), message)])
     resolve_volumes(document.get("servers"), path.parent)
+    resolve_server_hosts(document.get("servers"), path.parent)
     return validate(FabricSpec, document, path)
 
 
@@ -56,7 +58,7 @@ def load_experiment(
         SpecError: with all faults of the file.
     """
     from moefabric.config.experiment import ExperimentSpec
-    from moefabric.config.hosts import resolve_hosts
+    from moefabric.config.hosts import resolve_hosts, resolve_server_hosts
     from moefabric.config.model import resolve_config
 
     document = read_yaml(path, settings)
@@ -68,6 +70,7 @@ def load_experiment(
         document["model"] = resolve_config(document["model"], path.parent)
     if isinstance(wiring := document.get("wiring"), dict):
         resolve_volumes(wiring.get("servers"), path.parent)
+        resolve_server_hosts(wiring.get("servers"), path.parent)
     if hosts is not None:
         document["hosts"] = str(hosts.absolute())
         fabrics = document.get("fabrics")

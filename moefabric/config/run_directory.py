@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from moefabric.core.server_container import ServerContainer
+from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric, Region
 
 if TYPE_CHECKING:
@@ -138,7 +139,9 @@ class FabricWiring:
         crossbar: mechanism that emulates the mirrors of the OCSes.
         remarks: what this machine lacks; a run with remarks is degraded.
         containers: the servers that are containers.
-        host_interfaces: their interfaces in the fabric, by server; all others have eth0.
+        hosts: the servers that are real hosts.
+        host_interfaces: interfaces in the fabric of containers and real hosts, by server; all
+            others have eth0.
     """
 
     fabric: Fabric
@@ -148,6 +151,7 @@ class FabricWiring:
     crossbar: str = "tc-bpf"
     remarks: tuple[str, ...] = ()
     containers: Mapping[str, ServerContainer] = field(default_factory=dict)
+    hosts: Mapping[str, ServerHost] = field(default_factory=dict)
     host_interfaces: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:

@@ -7,8 +7,10 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
+from moefabric.config.hosts import PluggedHostSpec
 from moefabric.config.section import ByteSize, Fault, Section, Text
 from moefabric.core.server_container import ExistingContainer, NewContainer, ServerContainer
+from moefabric.core.server_host import ServerHost
 
 _VOLUME: Final = r"^[^:]+:/[^:]*(:(ro|rw))?$"
 
@@ -70,11 +72,15 @@ ContainerChoice = Annotated[
 class ServerSpec(Section):
     """Server that is more than a namespace of this machine."""
 
-    container: ContainerChoice
+    container: ContainerChoice | None = None
     """Container that is this server: the name or ID of a running one, or what to start."""
+    host: PluggedHostSpec | None = None
+    """Real host that is this server."""
 
-    def build_container(self) -> ServerContainer:
-        """Return the container that is this server."""
+    def build_container(self) -> ServerContainer | None:
+        """Return the container that is this server, if it is one."""
+        if self.container is None:
+            return None
         if isinstance(self.container, str):
             return ExistingContainer(self.container)
         return self.container.build()
@@ -82,7 +88,13 @@ class ServerSpec(Section):
 
 def server_containers(servers: Mapping[str, ServerSpec]) -> dict[str, ServerContainer]:
     """Return the containers among special servers, by server."""
-    return {name: server.build_container() for name, server in servers.items()}
+    built = {name: server.build_container() for name, server in servers.items()}
+    return {name: container for name, container in built.items() if container is not None}
+
+
+def server_hosts(servers: Mapping[str, ServerSpec]) -> dict[str, ServerHost]:
+    """Return the real hosts among special servers, by server."""
+    return {name: one.host.build() for name, one in servers.items() if one.host is not None}
 
 
 def server_faults(
@@ -98,6 +110,12 @@ def server_faults(
     known = f"{names[0]} to {names[-1]}" if names else "none"
     for name in servers.keys() - {*names}:
         yield f"{place}.{name}", f"no such server; there are {known}"
+    for name, server in servers.items():
+        if (server.container is None) == (server.host is None):
+            what = "nothing" if server.host is None else "both"
+            yield f"{place}.{name}", f"one of container and host is needed, {what} given"
+        if server.host is not None:
+            yield from server.host.plug.faults(f"{place}.{name}.host.plug")
     owner: dict[str, str] = {}
     for name, server in servers.items():
         container = server.container

@@ -5,6 +5,7 @@ from typing import Final
 
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.emulator.linux.processes import OUTER, ProcessRole, ProcessSpec, prefork_argv
+from moefabric.runner.host_servers import gateway
 
 UP_TIMEOUT_S: Final = 60.0
 """Time in which the processes of a fabric must be ready."""
@@ -25,7 +26,10 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
         if region.ocs is not None:
             name, handoff = region.ocs.name, ("--socket", str(run_dir.ocs_socket(region)))
             processes.append(ProcessSpec(name, name, handoff, role=ProcessRole.OCS, prefork=device))
+    processes += [gateway(wiring, run_dir, server) for server in wiring.hosts]
     for server in fabric.servers:
+        if server in wiring.hosts:
+            continue
         control, ranks = run_dir.agent_socket(server), run_dir.rank_socket(server)
         argv = ("--name", server, "--control", str(control), "--ranks", str(ranks))
         processes.append(

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.remote.ssh import SshHost, agents_on
 from moefabric.config.experiment import ExperimentSpec
-from moefabric.config.hosts import HostSpec
+from moefabric.config.hosts import login_of
 from moefabric.config.plugins import transport_named
 from moefabric.core.errors import AgentError, LostBytesError
 from moefabric.core.failures import FailurePhase
@@ -34,19 +33,6 @@ def in_turn(*hooks: Callable[..., object]) -> Callable[..., None]:
             hook(*arguments)
 
     return call
-
-
-def ssh_host(host: HostSpec) -> SshHost:
-    """Return a host that SSH reaches."""
-    return SshHost(
-        host.ssh,
-        host.port,
-        host.user,
-        Path(host.identity_file) if host.identity_file else None,
-        tuple(host.jump),
-        host.python,
-        Path(host.ssh_config) if host.ssh_config else None,
-    )
 
 
 @dataclass
@@ -141,7 +127,7 @@ def host_fleet(
     """
     hosts = dict(zip(fabric.servers, spec.hosts, strict=False))  # further hosts stay unused
     with ExitStack() as cleanup:
-        channels = agents_on({server: ssh_host(host) for server, host in hosts.items()})
+        channels = agents_on({server: SshHost.of(login_of(host)) for server, host in hosts.items()})
         fleet = cleanup.enter_context(Fleet(channels, liveness=liveness_monitor(fabric)))
         addresses = {
             server: host.address or fleet.facts[server]["address"] for server, host in hosts.items()

@@ -170,9 +170,11 @@ def _run_group(
                 spec.controller_timeout / NS_PER_S,
                 pairs,
                 spec.wiring.containers,
+                spec.wiring.real_hosts,
             )
             wiring, fleet, controllers = undo.enter_context(testbed)
-            hosts = RealHosts(fleet, {})
+            plugged = spec.wiring.real_hosts
+            hosts = RealHosts(fleet, {server: one.login.host for server, one in plugged.items()})
             remarks = (*wiring.remarks, *setup.scale_faults)
         for choice in choices:
             context = RunContext(

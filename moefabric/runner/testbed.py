@@ -22,6 +22,7 @@ from moefabric.core.paths import dscp, eps_paths, relay_paths, relay_root
 from moefabric.core.port_counts import counted_nics
 from moefabric.core.protocols import PortCounters
 from moefabric.core.server_container import ServerContainer
+from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.transport import TCP, Transport
@@ -34,6 +35,7 @@ from moefabric.planner.policy import circuit_matrix
 from moefabric.runner.controller_retry import PROBE_S
 from moefabric.runner.fabric_processes import UP_TIMEOUT_S, fabric_processes
 from moefabric.runner.flow_pacing import merge_circuits
+from moefabric.runner.host_servers import with_shells
 from moefabric.runner.run_records import CircuitChange
 
 T = TypeVar("T")
@@ -286,6 +288,7 @@ def running_testbed(
     timeout_s: float = CONTROLLER_TIMEOUT_S,
     pairs_between_regions: Iterable[tuple[str, str]] = (),
     containers: Mapping[str, ServerContainer] | None = None,
+    hosts: Mapping[str, ServerHost] | None = None,
 ) -> Iterator[tuple[FabricWiring, Fleet, Controllers]]:
     """Bring a fabric up, and take it down at the end of the `with`.
 
@@ -298,6 +301,7 @@ def running_testbed(
         timeout_s: Seconds that a controller may take to reply, plus the settling of its circuits.
         pairs_between_regions: Servers of different regions that are connected too.
         containers: The servers that are containers.
+        hosts: The servers that are real hosts.
 
     Yields:
         The fabric's wiring, its agents, connected to each other, and its regions' controllers.
@@ -315,6 +319,7 @@ def running_testbed(
             external=outside,
             switch=switch,
             containers=containers,
+            hosts=with_shells(fabric.name, hosts or {}),
         )
         undo.enter_context(hold(run_dir))
         channels = [

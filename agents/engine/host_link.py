@@ -1,0 +1,155 @@
+"""The interface of a real host that leads into a fabric, configured while its agent runs."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from moefabric.agents.engine.requests import RefusedError
+
+TUNNEL = "mf-fabric"
+MANAGEMENT = "mgmt0"
+_CLASS = Path("/sys/class/net")
+_SYSCTLS = Path("/proc/sys")
+
+
+class HostLink:
+    """Gives an interface the MAC, addresses and neighbours of a server. `close` takes them away.
+
+    Args:
+        facts: `interface`, or `tunnel` with `remote`, `id` and `port`; `mac`, `mtu`, `addresses`,
+            `networks`, `neighbours` (pairs of address and MAC), `management` (its address and
+            the tunnel that carries it), and `sysctls`; `moefabric.runner.host_servers` gives them.
+    """
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.facts = facts
+        self.interface: str = facts["interface"] or TUNNEL
+        self._undo: list[Callable[[], object]] = []
+
+    def configure(self) -> None:
+        """Configure the interface.
+
+        Raises:
+            RefusedError: if that is impossible; nothing is changed then.
+        """
+        if os.geteuid() != 0:
+            raise RefusedError(
+                f"only root can configure {self.interface}: log in as root, "
+                "or configure it beforehand and leave `interface` out"
+            )
+        try:
+            self._make_tunnel()
+            self._check()
+            self._configure_link()
+            self._add_addresses()
+            self._add_management()
+            for name, value in self.facts["sysctls"].items():
+                self._set(_SYSCTLS / name.replace(".", "/"), value)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Restore what was changed, last change first."""
+        while self._undo:
+            try:
+                self._undo.pop()()
+            except (OSError, RefusedError):  # it is gone already
+                continue
+
+    def _make_tunnel(self) -> None:
+        if self.facts["interface"]:
+            return
+        tunnel = self.facts["tunnel"]
+        where = ("remote", tunnel["remote"], "dstport", str(tunnel["port"]))
+        _ip("link", "add", TUNNEL, "type", "vxlan", "id", str(tunnel["id"]), *where)
+        self._undo.append(lambda: _ip("link", "delete", TUNNEL))
+
+    def _check(self) -> None:
+        """Raise RefusedError if there is no such interface, or a route is in the way."""
+        if not (_CLASS / self.interface).exists():
+            others = ", ".join(sorted(path.name for path in _CLASS.iterdir()))
+            raise RefusedError(f"it has no interface {self.interface}; it has {others}")
+        networks = [ipaddress.ip_network(text) for text in self.facts["networks"]]
+        for route in json.loads(_ip("-4", "-j", "route", "show") or "[]"):
+            if route["dst"] == "default" or route.get("dev") == self.interface:
+                continue
+            present = ipaddress.ip_network(route["dst"])
+            for network in networks:
+                if network.overlaps(present):
+                    raise RefusedError(
+                        f"its route to {present} by {route.get('dev')} overlaps {network} of the "
+                        "fabric: give that network another prefix"
+                    )
+
+    def _configure_link(self) -> None:
+        folder, name = _CLASS / self.interface, self.interface
+        former = (folder / "address").read_text().strip(), (folder / "mtu").read_text().strip()
+        state = "up" if int((folder / "flags").read_text(), 16) & 1 else "down"
+
+        def restore() -> None:
+            _ip("link", "set", name, "down", "address", former[0], "mtu", former[1])
+            _ip("link", "set", name, state)
+
+        self._undo.append(restore)
+        ipv6 = _SYSCTLS / f"net/ipv6/conf/{name}/disable_ipv6"
+        if ipv6.exists():
+            self._set(ipv6, "1")
+        mac, mtu = self.facts["mac"], str(self.facts["mtu"])
+        _ip("link", "set", name, "down", "address", mac, "mtu", mtu)
+        _ip("link", "set", name, "up")
+
+    def _add_addresses(self) -> None:
+        """Add the first address to the interface and the others, as emulated servers do, to lo."""
+        name = self.interface
+        first, *further = self.facts["addresses"]
+        places = [(first, name), *((address, "lo") for address in further)]
+        for address, device in places:
+            words = (f"{address}/32", "dev", device)
+            _ip("address", "add", *words)
+            self._undo.append(partial(_ip, "address", "delete", *words))
+        for network in self.facts["networks"]:
+            _ip("route", "add", network, "dev", name, "src", first)
+            route = (network, "dev", name)
+            self._undo.append(partial(_ip, "route", "delete", *route))
+        for address, mac in self.facts["neighbours"]:
+            entry = (address, "lladdr", mac, "dev", name)
+            _ip("neighbour", "replace", *entry, "nud", "permanent")
+            self._undo.append(partial(_ip, "neighbour", "delete", *entry))
+
+    def _add_management(self) -> None:
+        """Make the interface of the management network, a tunnel on the link."""
+        facts, name = self.facts["management"], self.interface
+        _ip("address", "add", f"{facts['far']}/30", "dev", name)
+        self._undo.append(partial(_ip, "address", "delete", f"{facts['far']}/30", "dev", name))
+        near = (facts["near"], "lladdr", facts["near_mac"], "dev", name)
+        _ip("neighbour", "replace", *near, "nud", "permanent")
+        ends = ("local", facts["far"], "remote", facts["near"], "dstport", str(facts["port"]))
+        mtu = ("mtu", str(facts["mtu"]))
+        _ip("link", "add", MANAGEMENT, *mtu, "type", "vxlan", "id", str(facts["id"]), *ends)
+        self._undo.append(partial(_ip, "link", "delete", MANAGEMENT))
+        _ip("address", "add", facts["address"], "dev", MANAGEMENT)
+        _ip("link", "set", MANAGEMENT, "up")
+
+    def _set(self, path: Path, value: str) -> None:
+        former = path.read_text()
+        path.write_text(value)
+        self._undo.append(lambda: path.write_text(former))
+
+
+def _ip(*words: str) -> str:
+    """Run `ip` and return its output; raise RefusedError if it fails or isn't there."""
+    try:
+        done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise RefusedError("it has no program `ip`: apt install iproute2") from error
+    if done.returncode:
+        raise RefusedError(f"`ip {' '.join(words)}` there: {done.stderr.strip()}")
+    return done.stdout

@@ -1,0 +1,95 @@
+"""Runs a command on a real host, with its output and exit status here.
+
+The command ends with this process or the connection, and its input is empty. It starts in the
+folder of this name, if the host has one.
+"""
+
+import argparse
+import json
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from moefabric.agents.engine import guarded_process
+from moefabric.agents.remote.ssh import SshHost
+from moefabric.core.server_host import HostLogin
+
+_END_S: Final = guarded_process.GRACE_S + 3.0
+"""Time for a host to end a command."""
+_INTERFACE: Final = "eth0"
+"""Interface of an emulated server."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run `python -m moefabric.agents.remote.command --login JSON -- COMMAND...`.
+
+    Args:
+        arguments: Command line; None for that of the process.
+
+    Returns:
+        The command's exit status; 255 if SSH failed.
+    """
+    parser = argparse.ArgumentParser(prog="command", description=__doc__)
+    parser.add_argument("--login", required=True, type=json.loads, help="a HostLogin as JSON")
+    parser.add_argument("--interface", default="", help="its interface in the fabric")
+    parser.add_argument("--facts", type=Path, help="JSON file with the agent's reply to hello")
+    parser.add_argument("command", nargs="+")
+    options = parser.parse_args(arguments)
+    host = SshHost.of(HostLogin(**{**options.login, "jump": tuple(options.login["jump"])}))
+    words = [*_words_there(options.command, host, options.interface, options.facts)]
+    source = Path(guarded_process.__file__).read_text()
+    silence = f"{host.silence_s:g}"
+    guarded = [host.python, "-c", source, silence, str(Path.cwd()), *words]
+    return _run(host.argv(shlex.join(guarded)), host.silence_s / 4)
+
+
+def _words_there(
+    command: Iterable[str], host: SshHost, interface: str, facts: Path | None
+) -> Iterator[str]:
+    """Yield a command's words with what the host calls differently: Python, interface, agent."""
+    for word in command:
+        if word == sys.executable:
+            yield host.python
+        elif word == f"GLOO_SOCKET_IFNAME={_INTERFACE}" and interface:
+            yield f"GLOO_SOCKET_IFNAME={interface}"
+        elif word.startswith("MOEFABRIC_AGENT=") and facts is not None:
+            yield f"MOEFABRIC_AGENT={json.loads(facts.read_text())['ranks']}"
+        else:
+            yield word
+
+
+def _run(argv: list[str], heartbeat_s: float) -> int:
+    """Run ssh, send signs of life, and return its exit status."""
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)
+    assert process.stdin is not None
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, end)
+    try:
+        while True:
+            try:
+                return process.wait(heartbeat_s)
+            except subprocess.TimeoutExpired:
+                with suppress(BrokenPipeError):
+                    process.stdin.write(b"\n")
+    finally:
+        with suppress(BrokenPipeError):
+            process.stdin.close()  # the host ends the command
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
