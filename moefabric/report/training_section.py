@@ -10,7 +10,7 @@ from markupsafe import Markup
 from moefabric.report.expert_loads import expert_loads
 from moefabric.report.formatting import counted, printable, seconds
 from moefabric.report.light_over_time import light_over_time
-from moefabric.report.summary import FabricSummary
+from moefabric.report.summary import FabricSummary, changes_circuits
 from moefabric.report.training_curves import Curve, iteration_curves, loss_curves
 from moefabric.runner.result_parts import TrainingResult
 
@@ -55,6 +55,14 @@ class TrainingSection:
             light_over_time(shown),
             exposed_picture(shown),
         )
+
+    @staticmethod
+    def changes_a_layer(fabric: FabricSummary) -> float | None:
+        """Return how often circuits moved for a layer in both passes; None without requests."""
+        requests = fabric.result.reconfigurations
+        layers = {(one.iteration, one.layer) for one in requests if one.layer is not None}
+        moved = sum(changes_circuits(one) for one in requests)
+        return moved / len(layers) if layers else None
 
 
 def loss_picture(fabrics: Sequence[FabricSummary]) -> Markup:

@@ -56,7 +56,7 @@ def substitute(command: str) -> Substitute:
         why = "tests leave the environment as it is"
     elif program == "moefabric" and verb in {"compare", "report"}:
         argv, why = [words[0], verb, "--help"], "unit tests compare results of runs"
-    elif program == "moefabric" and verb == "run":
+    elif program == "moefabric" and verb in {"run", "train"}:
         argv, why = [words[0], "predict", words[2]], "the kernel tests run experiments"
     return Substitute(argv, why)
 

@@ -90,6 +90,7 @@ def test_light_is_drawn_for_fabrics_whose_circuits_move(run: dict[str, Any]) -> 
     ]
     moved = {title(bar).partition(": ")[2] for bar in marked(drawn, "moved")}
     assert moved == {"1.3 circuits moved for a request"}
+    assert [section(run).changes_a_layer(f) for f in fabrics_of(run)] == [None, 2 / 3, 2 / 3, None]
     assert "12 of 18 requests moved circuits, 2.0 each" in "".join(drawn.itertext())
 
 
