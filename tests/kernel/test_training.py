@@ -29,6 +29,7 @@ wiring:
   nic_rate: 100Gb/s
   regions: [{{servers: 4, ocs: {{settle: 10ms}}}}]
 scale: {{dilation: 5}}
+control_time: 5ms
 """
 TRAINS = f"""
 train:
@@ -45,8 +46,8 @@ EPS = "{name: eps, optical: 0, electrical: 4, policy: eps}"
 FAILURES = """
 failures:
   - {kind: nic, targets: [s0/o0], iteration: 1, collective: 0}
-  - {kind: controller, targets: [r0], iteration: 1, collective: 2}
-  - {kind: ocs, targets: [ocs0], iteration: 2, collective: 0, clear: {iteration: 3}}
+  - {kind: controller, targets: [r0], iteration: 2, collective: 0}
+  - {kind: ocs, targets: [ocs0], iteration: 3, collective: 0}
 """
 
 pytestmark = [
