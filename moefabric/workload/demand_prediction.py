@@ -50,7 +50,7 @@ class GatingPredictor:
         self._tokens, self._layers = tokens, layers
         self._copilots = [Copilot(layers) for _ in range(regions)]
         self._first = self._learnt = first
-        self._predicted: dict[tuple[int, int], tuple[Array, ...] | None] = {}
+        self._predicted: dict[tuple[int, int], tuple[Array, ...]] = {}
 
     def predictions(self, iteration: int) -> tuple[GatingPrediction | None, ...]:
         """Predict each layer of an iteration, and compare with what its gates chose.
@@ -81,6 +81,8 @@ class GatingPredictor:
         Raises:
             ValueError: If later iterations have been learnt already.
         """
+        if iteration == self._first:
+            return None
         if (iteration, layer) not in self._predicted:
             if iteration < self._learnt:
                 raise ValueError(
@@ -89,13 +91,9 @@ class GatingPredictor:
             while self._learnt < iteration:
                 self._learn(self._learnt)
                 self._learnt += 1
-            self._predicted[iteration, layer] = (
-                None
-                if iteration == self._first
-                else tuple(
-                    self._expected_tokens(iteration, layer, region)
-                    for region in range(len(self._copilots))
-                )
+            self._predicted[iteration, layer] = tuple(
+                self._expected_tokens(iteration, layer, region)
+                for region in range(len(self._copilots))
             )
         return self._predicted[iteration, layer]
 

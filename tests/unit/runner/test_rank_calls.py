@@ -158,6 +158,14 @@ def test_training_lasts_as_long_as_a_replay_of_its_gates(light: str) -> None:
     assert measured == pytest.approx([run.end_ns - run.start_ns for run in runs], rel=2e-3)
 
 
+def test_predictions_are_compared_with_the_gates() -> None:
+    bench = Bench("predict")
+    bench.run()
+    assert bench.work.predictions(0) == (None,) * LAYERS
+    predictions = [p for n in (1, 2) for p in bench.work.predictions(n)]
+    assert all(prediction is not None and 0 <= prediction.hits <= 1 for prediction in predictions)
+
+
 def test_late_ranks_cost_no_model_time_and_are_reported() -> None:
     in_time, late = Bench(), Bench(late_ms=400)
     expected = [run.end_ns - run.start_ns for run in in_time.run()]
