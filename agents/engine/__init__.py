@@ -6,8 +6,9 @@ It needs only Python 3.8 and its standard library, because it is copied to real 
 Control: each line is a JSON object. A request `{"id": 1, "op": "hello"}` gets the reply
 `{"id": 1, "ok": true, ...}` or `{"id": 1, "ok": false, "error": "..."}`. The event
 `{"event": "done", ...}` reports the end of an armed collective, and `{"event": "rank", ...}` the
-death or return of a rank. Instants are CLOCK_MONOTONIC nanoseconds of the agent's host, rates are
-payload bits per second.
+death or return of a rank. What programs of PyTorch ask for by the port of ranks
+(`moefabric.agents.engine.rank_port`) is reported by events, too. Instants are CLOCK_MONOTONIC
+nanoseconds of the agent's host, rates are payload bits per second.
 
 Data: there is one TCP connection per peer and path. Its opener sends transfers and the other end
 acknowledges them. A transfer is a header, a payload and a trailer. Payloads are slices of one
@@ -20,6 +21,9 @@ all chunks; the checksum in the header identifies the block.
 Programs (`moefabric.agents.engine.programs`) send other payloads by the same connections: messages,
 whose bytes come from the memory of ranks. The receiver grants a message before it leaves, and
 results are verified at the end.
+
+Exchanges of ranks (`moefabric.agents.engine.exchanges`) send the bytes of their shared memory; the
+trailer has the crc32 of all of them. A transfer that comes too early waits in its connection.
 
 A connection may lead over a relay: the agent of another server, which receives and sends it on
 (`moefabric.agents.engine.relays`). Its two ends see a connection as any other.

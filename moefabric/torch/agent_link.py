@@ -3,6 +3,7 @@
 `moefabric.agents.engine.rank_port` describes the packets.
 """
 
+import errno
 import fcntl
 import json
 import mmap
@@ -165,13 +166,23 @@ class AgentLink:
         self._socket.close()
 
     def _send(self, packet: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Send a packet; the reader reports an agent that is gone."""
+        """Send a packet; the reader reports an agent that is gone.
+
+        Raises:
+            RuntimeError: if the packet is larger than the kernel's `net.core.wmem_max` allows.
+        """
         data = json.dumps(packet).encode()
-        with suppress(OSError):
+        try:
             if descriptors:
                 socket.send_fds(self._socket, [data], list(descriptors))
             else:
                 self._socket.send(data)
+        except OSError as error:
+            if error.errno == errno.EMSGSIZE:
+                raise RuntimeError(
+                    f"a request of {len(data)} bytes to the agent is too large: "
+                    "raise net.core.wmem_max, or use smaller groups"
+                ) from error
 
     def _read(self) -> None:
         while True:
