@@ -234,6 +234,18 @@ class ExperimentSpec(Document):
         """Return the fabric of one of the choices."""
         return self.wiring.build_fabric(name, choice, scale, choice.eps or self.wiring.eps)
 
+    def given_scale(self) -> Scale | None:
+        """Return the scale of the file; None if it is chosen for the machine.
+
+        The sizes of a program that trains give the factor of bytes.
+        """
+        if self.scale == "auto":
+            return None
+        if self.train is None:
+            return self.scale.build()
+        factor = self.train.byte_scale(self._known_model(), self.training.build())
+        return Scale(max(1.0, factor), self.scale.dilation)
+
     def faults(self) -> Iterator[Fault]:
         """Yield the contradictions between values that are valid by themselves."""
         yield from collect_faults(
@@ -362,8 +374,9 @@ class ExperimentSpec(Document):
             yield "hosts", f"{servers} servers are wired, {len(self.hosts)} hosts given"
 
     def _scale_faults(self) -> Iterator[Fault]:
-        if self.scale != "auto":
-            yield from self.wiring.rate_faults(self.scale.build(), "scale.bytes")
+        if (scale := self.given_scale()) is not None:
+            place = "scale.bytes" if self.train is None else "scale.dilation"
+            yield from self.wiring.rate_faults(scale, place)
 
     def _failure_faults(self) -> Iterator[Fault]:
         for number, failure in enumerate(self.failures):

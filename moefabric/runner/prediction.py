@@ -119,17 +119,13 @@ def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> tuple[S
     )
     together = spec.servers_per_region if spec.training.independent else None
     emulated = [fabric for choice, fabric in fabrics.items() if not choice.hosts]
-    if spec.scale != "auto":
-        scale = Scale(spec.scale.bytes, spec.scale.dilation)
-    else:
+    scale = spec.given_scale()
+    if scale is None:
         scale = propose_scale(emulated, shortest, datapath, together=together)
-    if spec.train is not None:
-        factor = spec.train.byte_scale(spec.model.build(), spec.training.build())
-        if spec.scale == "auto":
-            needed = scale.bytes * scale.dilation / factor
-            scale = Scale(factor, max(scale.dilation, ceil(needed)))
-        else:
-            scale = Scale(factor, scale.dilation)
+        if spec.train is not None:
+            factor = spec.train.byte_scale(spec.model.build(), spec.training.build())
+            needed = ceil(scale.bytes * scale.dilation / factor)
+            scale = Scale(factor, max(scale.dilation, needed))
     return scale, scale_remarks(emulated, scale, shortest, datapath, together=together)
 
 
