@@ -17,6 +17,7 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -100,7 +101,7 @@ def _serve(path: Path, request_line: str, output: Any) -> None:
             report = {
                 "crossbar": hardware.crossbar,
                 "remarks": hardware.remarks,
-                "host_interfaces": hardware.containers.host_interfaces,
+                "interfaces": {s: asdict(i) for s, i in hardware.containers.interfaces.items()},
             }
             _write(output, {"ready": True, **report})
             output.close()

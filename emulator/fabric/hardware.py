@@ -198,9 +198,9 @@ class Hardware:
         holders = NamespaceHolders(list(joined), self.run_dir.name, hosts, networks)
         self.pids |= self._undo.enter_context(holders).pids(self.deadline)
         for server, container in joined.items():
-            names = {HOST_INTERFACE: container.interface}
-            names[MANAGEMENT_INTERFACE] = container.management
-            changes = {(server, old): new for old, new in names.items()}
+            names = container.interfaces
+            planned = {HOST_INTERFACE: names.host, MANAGEMENT_INTERFACE: names.management}
+            changes = {(server, old): new for old, new in planned.items()}
             self.plan = self.plan.with_interfaces(changes)
         alias = management_uplink.interface_alias(self.run_dir.name)
         return dict.fromkeys(self.containers.guests, alias)

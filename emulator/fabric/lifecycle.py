@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory, run_root
+from moefabric.config.run_directory import FabricWiring, RunDirectory, ServerInterfaces, run_root
 from moefabric.core.errors import FabricError
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
@@ -141,7 +141,7 @@ def _make(
         wiring,
         crossbar=report["crossbar"],
         remarks=tuple(report["remarks"]),
-        host_interfaces=report["host_interfaces"],
+        interfaces={s: ServerInterfaces(**i) for s, i in report["interfaces"].items()},
     )
     run_dir.wiring_file.write_text(wiring.to_json())
     return wiring
@@ -301,8 +301,8 @@ def deviations(name: str) -> list[str]:
 def exec_argv(name: str, node: str, command: Sequence[str]) -> list[str]:
     """Return the argv that runs a command on a server (`s0`) or OCS (`ocs0`).
 
-    On a server that is a container, the command has the container's files, user and variables; on
-    one that is a real host, it runs there.
+    On a server that is a container, the command has the container's files, user and variables, and
+    the container's `python3` takes the place of this Python. On a real host, it runs there.
 
     Raises:
         FabricError: if no fabric of that name runs, or it has no such node.
@@ -312,7 +312,8 @@ def exec_argv(name: str, node: str, command: Sequence[str]) -> list[str]:
         return [*shell, "--", *command]
     if container := container_of(named_run_directory(name), node):
         marks = _marks(name)
-        return ["env", *marks, *execution_argv(container, marks, command)]
+        there = ["python3" if word == sys.executable else word for word in command]
+        return ["env", *marks, *execution_argv(container, marks, there)]
     return _marked_argv(name, pid, command)
 
 
@@ -372,7 +373,8 @@ def capture_argv(name: str, place: str, file: Path, length: int) -> list[str]:
         pid = int(json.loads((run_dir.path / NODES).read_text())[end.node])
     else:
         pid = process_id(run_dir)
-    interface = wiring.host_interfaces.get(end.node, end.name)
+    interfaces = wiring.interfaces_of(place)
+    interface = interfaces.host if end.node == place else end.name
     program = [sys.executable, "-S", "-I", _CAPTURE, interface, str(file.absolute()), str(length)]
     return _marked_argv(name, pid, program)
 

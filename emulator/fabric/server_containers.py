@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory, run_root
+from moefabric.config.run_directory import FabricWiring, RunDirectory, ServerInterfaces, run_root
 from moefabric.core.errors import FabricError
 from moefabric.core.server_container import NewContainer, ServerContainer
 from moefabric.emulator.containers import container, engine
@@ -36,15 +36,13 @@ class JoinedServer:
 
     Attributes:
         container: the container.
-        interface: name of its interface in the fabric.
-        management: name of its interface in the management network.
+        interfaces: names of its interfaces.
         sysctls: values, before the fabric, of the sysctls that the fabric changes.
         loopback: addresses that it gets on its loopback interface.
     """
 
     container: RunningContainer
-    interface: str
-    management: str
+    interfaces: ServerInterfaces
     sysctls: Mapping[str, str] = field(default_factory=dict)
     loopback: tuple[str, ...] = ()
 
@@ -150,9 +148,9 @@ class ServerContainers:
         return frozenset(s for s, joined in self.joined.items() if not joined.container.is_new)
 
     @property
-    def host_interfaces(self) -> dict[str, str]:
-        """The interfaces in the fabric of the servers that are containers."""
-        return {server: joined.interface for server, joined in self.joined.items()}
+    def interfaces(self) -> dict[str, ServerInterfaces]:
+        """The interfaces of the servers that are containers."""
+        return {server: joined.interfaces for server, joined in self.joined.items()}
 
     def share_limits(self, server: str, pid: int) -> str:
         """Give a process the limits of a server's container; return why that is impossible."""
@@ -188,7 +186,7 @@ class ServerContainers:
         running = joined.container
         facts = {"name": running.name, "id": running.id, "image": running.image}
         return {
-            "interface": joined.interface,
+            "interface": joined.interfaces.host,
             "container": {**facts, "pid": running.pid, "started_by_fabric": running.is_new},
         }
 
@@ -217,7 +215,7 @@ def _join(
             fabric needs.
     """
     if running.is_new:
-        return JoinedServer(running, "eth0", "mgmt0")
+        return JoinedServer(running, ServerInterfaces())
     if owners := management_uplink.marked_fabrics():
         raise FabricError(f"{running.name} is a server of fabric {owners[0]} already")
     for network in management_uplink.routed_networks():
@@ -227,12 +225,12 @@ def _join(
                 "it out of that network"
             )
     taken = {name for _, name in socket.if_nameindex()}
-    interface, management = (
+    free = (
         next(name for number in count() if (name := f"{kind}{number}") not in taken)
         for kind in ("eth", "mgmt")
     )
     former = namespaces.read_sysctls(sysctls)
-    return JoinedServer(running, interface, management, former, loopback)
+    return JoinedServer(running, ServerInterfaces(*free), former, loopback)
 
 
 def _server_names(wiring: FabricWiring) -> dict[str, str]:
@@ -300,10 +298,16 @@ def _read_record(run_dir: RunDirectory) -> dict[str, JoinedServer]:
         record = json.loads((run_dir.path / CONTAINERS).read_text())
     except (OSError, ValueError):
         return {}
-    return {
-        server: JoinedServer(**{**entry, "container": RunningContainer(**entry["container"])})
-        for server, entry in record.items()
-    }
+    return {server: _parse_joined(entry) for server, entry in record.items()}
+
+
+def _parse_joined(entry: dict[str, Any]) -> JoinedServer:
+    return JoinedServer(
+        RunningContainer(**entry["container"]),
+        ServerInterfaces(**entry["interfaces"]),
+        entry["sysctls"],
+        tuple(entry["loopback"]),
+    )
 
 
 def _still_runs(client: Any, joined: JoinedServer) -> bool:

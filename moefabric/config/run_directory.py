@@ -23,6 +23,7 @@ _OPENFLOW_PORT: Final = 6653
 _NORTHBOUND_PORT: Final = 8080
 _FIRST_OCS: Final = 2
 _FIRST_SERVER: Final = 64
+_RANK_NAME: Final = "@moefabric-ranks"
 FABRIC_VARIABLE: Final = "MOEFABRIC_FABRIC"
 """Environment variable with the fabric's name, set in every process of the fabric."""
 
@@ -130,6 +131,14 @@ class RunDirectory:
 
 
 @dataclass(frozen=True)
+class ServerInterfaces:
+    """Names of a server's interfaces in the fabric and in the management network."""
+
+    host: str = "eth0"
+    management: str = "mgmt0"
+
+
+@dataclass(frozen=True)
 class FabricWiring:
     """A running fabric as its controllers, agents and commands know it.
 
@@ -140,8 +149,7 @@ class FabricWiring:
         remarks: what this machine lacks; a run with remarks is degraded.
         containers: the servers that are containers.
         hosts: the servers that are real hosts.
-        host_interfaces: interfaces in the fabric of containers and real hosts, by server; all
-            others have eth0.
+        interfaces: names of the interfaces of containers, by server.
     """
 
     fabric: Fabric
@@ -152,7 +160,24 @@ class FabricWiring:
     remarks: tuple[str, ...] = ()
     containers: Mapping[str, ServerContainer] = field(default_factory=dict)
     hosts: Mapping[str, ServerHost] = field(default_factory=dict)
-    host_interfaces: Mapping[str, str] = field(default_factory=dict)
+    interfaces: Mapping[str, ServerInterfaces] = field(default_factory=dict)
+
+    def interfaces_of(self, server: str) -> ServerInterfaces:
+        """Return the names of a server's interfaces."""
+        return self.interfaces.get(server, ServerInterfaces())
+
+    def rank_address(self, server: str, run_dir: RunDirectory | None = None) -> str:
+        """Return the address at which ranks on a server reach its agent, for MOEFABRIC_AGENT.
+
+        A container doesn't see the run directory, but has the agent's network namespace.
+
+        Args:
+            server: the server.
+            run_dir: the fabric's run directory. Default: the one of its name.
+        """
+        if server in self.containers:
+            return _RANK_NAME
+        return str((run_dir or RunDirectory.of_fabric(self.fabric.name)).rank_socket(server))
 
     def to_json(self) -> str:
         """Return the contents of the wiring file."""

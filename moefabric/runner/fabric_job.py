@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.config.run_directory import FabricWiring
 from moefabric.core.errors import SpecError
 from moefabric.emulator.fabric import lifecycle
 from moefabric.runner.rank_environment import Rank, RankJob
@@ -44,11 +44,9 @@ def fabric_job(
         environment: Variables of all ranks.
         by_agents: Whether ranks that use the backend `moefabric` reach the agents of their servers.
     """
-    run_dir = RunDirectory.of_fabric(wiring.fabric.name)
-    agents = {
-        server: {"MOEFABRIC_AGENT": str(run_dir.rank_socket(server))}
-        for server in (servers if by_agents else ())
-    }
+    own = {server: {"GLOO_SOCKET_IFNAME": wiring.interfaces_of(server).host} for server in servers}
+    for server in servers if by_agents else ():
+        own[server]["MOEFABRIC_AGENT"] = wiring.rank_address(server)
     fabric, first = wiring.fabric, servers[0]
     return RankJob(
         tuple(command),
@@ -57,7 +55,7 @@ def fabric_job(
         wiring.management.server_address(fabric, first),
         lifecycle.free_port(fabric.name, first),
         environment=environment,
-        server_environment=agents,
+        server_environment=own,
         run_id=fabric.name,
     )
 

@@ -30,8 +30,8 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
     for server in fabric.servers:
         if server in wiring.hosts:
             continue
-        control, ranks = run_dir.agent_socket(server), run_dir.rank_socket(server)
-        argv = ("--name", server, "--control", str(control), "--ranks", str(ranks))
+        control, ranks = run_dir.agent_socket(server), wiring.rank_address(server, run_dir)
+        argv = ("--name", server, "--control", str(control), "--ranks", ranks)
         processes.append(
             ProcessSpec(f"agent-{server}", server, argv, role=ProcessRole.AGENT, prefork=engine)
         )

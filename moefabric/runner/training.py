@@ -36,7 +36,6 @@ from moefabric.workload.substitution import Gpu, Losses
 
 _END_S: Final = 120.0
 """How long ranks may take to end after their last all-to-all."""
-_MANAGEMENT: Final = "mgmt0"
 """Interface of the ranks' rendezvous and of collectives that the fabric doesn't carry."""
 
 
@@ -222,7 +221,7 @@ class Training:
     # --- ranks -----------------------------------------------------------------------------------
 
     def _start(self, checkpoints: Path) -> RankProcesses:
-        fabric, run_dir = self._wiring.fabric, RunDirectory.of_fabric(self._wiring.fabric.name)
+        fabric = self._wiring.fabric
         work = self._tasks.jobs.work
         ranks = work.training.ep
         values = {
@@ -243,10 +242,13 @@ class Training:
             servers=servers,
             ranks_per_server=self._ranks_per_server,
             master_address=self._wiring.management.server_address(fabric, servers[0]),
-            interface=_MANAGEMENT,
             environment=self.program.environment,
             server_environment={
-                server: {"MOEFABRIC_AGENT": str(run_dir.rank_socket(server))} for server in servers
+                server: {
+                    "MOEFABRIC_AGENT": self._wiring.rank_address(server),
+                    "GLOO_SOCKET_IFNAME": self._wiring.interfaces_of(server).management,
+                }
+                for server in servers
             },
         )
         return RankProcesses(job, self._launcher, self._take_line, on_end=self._fleet.wake)

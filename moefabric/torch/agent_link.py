@@ -84,7 +84,8 @@ class AgentLink:
     def __init__(self, path: str, rank: int) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self._socket.connect(path)
+            # unix(7): a name in the network namespace, written with @, begins with a zero byte.
+            self._socket.connect(f"\0{path[1:]}" if path.startswith("@") else path)
         except OSError:
             self._socket.close()
             raise

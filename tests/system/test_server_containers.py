@@ -235,6 +235,21 @@ def test_ranks_run_in_containers_and_end_together(lab: Lab) -> None:
         assert sorted(lines) == ["0 blue", "1"]
 
 
+REACH_AGENT = """
+use Socket;
+socket(my $link, AF_UNIX, SOCK_SEQPACKET, 0) or die $!;
+connect($link, pack_sockaddr_un("\\0" . substr $ARGV[0], 1)) or die $!;
+print "connected\n";
+"""
+
+
+@pytest.mark.parametrize("server", ["s0", "s1"])
+def test_ranks_in_containers_reach_the_agent_by_name(lab: Lab, server: str) -> None:
+    address = lab.wiring.rank_address(server)
+    completed = lab.exec(server, ["perl", "-e", REACH_AGENT, address])
+    assert (completed.stdout, completed.stderr) == ("connected\n", "")
+
+
 def test_limits_hold_for_programs_and_the_agent(lab: Lab) -> None:
     agent = next(p["pid"] for p in lab.inspect()["processes"] if p["name"] == "agent-s0")
     container = next(s for s in lab.inspect()["servers"] if s["name"] == "s0")["container"]
