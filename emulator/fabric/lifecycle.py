@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moefabric.config.run_directory import FabricWiring, RunDirectory, ServerInterfaces, run_root
-from moefabric.core.errors import FabricError
+from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric
@@ -32,7 +32,12 @@ from moefabric.emulator.fabric.plugged_hosts import return_devices, shell_of
 from moefabric.emulator.fabric.prerequisites import check_prerequisites, usable_datapath
 from moefabric.emulator.fabric.queues import QueueCounts
 from moefabric.emulator.fabric.run_directories import named_run_directory
-from moefabric.emulator.fabric.server_containers import container_of, pull_images, remove_leftovers
+from moefabric.emulator.fabric.server_containers import (
+    container_of,
+    pull_images,
+    recorded_containers,
+    remove_leftovers,
+)
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.processes import (
     OUTER,
@@ -195,22 +200,31 @@ def down(name: str) -> bool:
     """Remove a fabric or the remains of a crashed one; return whether there was anything."""
     run_dir = named_run_directory(name)
     if not run_dir.path.exists():
-        return _clear(name)
+        return _clear(name) or _remove_lost_containers(name)
     with run_directories.lock(run_dir):
         _clear(name)
         run_directories.remove(run_dir)
     return True
 
 
+def _remove_lost_containers(name: str) -> bool:
+    """Remove ended containers of a fabric whose run directory is gone, after a restart perhaps."""
+    try:
+        return remove_leftovers(name, {})
+    except UnsupportedError:  # this machine has no containers
+        return False
+
+
 def _clear(name: str) -> bool:
     """Remove everything of a fabric except the lock; return whether there was anything."""
     run_dir = named_run_directory(name)
+    containers = recorded_containers(run_dir)
     stopped = _stop(run_dir)
     returned = return_devices(run_dir)
     killed = kill_marked(name)
     uplinks = management_uplink.leftovers(name)
     management_uplink.remove(uplinks)
-    removed = remove_leftovers(run_dir)
+    removed = containers is not None and remove_leftovers(name, containers)
     cleared = run_directories.clear(run_dir)
     return bool(stopped or returned or killed or uplinks or removed or cleared)
 

@@ -274,8 +274,17 @@ def container_of(run_dir: RunDirectory, server: str) -> str | None:
     return None if entry is None else entry.container.id
 
 
-def remove_leftovers(run_dir: RunDirectory) -> bool:
-    """Remove the containers of a fabric whose process has died, and give existing ones back.
+def recorded_containers(run_dir: RunDirectory) -> dict[str, JoinedServer] | None:
+    """Return the servers of a fabric that are containers; None if it has had none."""
+    return _read_record(run_dir) if (run_dir.path / CONTAINERS).exists() else None
+
+
+def remove_leftovers(fabric: str, joined: Mapping[str, JoinedServer]) -> bool:
+    """Remove the containers of a fabric whose process has ended, and give existing ones back.
+
+    Args:
+        fabric: its name.
+        joined: the servers that were containers.
 
     Returns:
         Whether there was a container of it.
@@ -284,12 +293,11 @@ def remove_leftovers(run_dir: RunDirectory) -> bool:
         FabricError: if the engine can't remove one.
         UnsupportedError: if the engine doesn't answer.
     """
-    if not (run_dir.path / CONTAINERS).exists():
-        return False
-    joined = _read_record(run_dir)
     with closing(engine.connect()) as client:
-        _give_back(run_dir.name, {s: j for s, j in joined.items() if _still_runs(client, j)})
-        return bool(_remove_all(client, run_dir.name))
+        _give_back(
+            fabric, {s: server for s, server in joined.items() if _still_runs(client, server)}
+        )
+        return bool(_remove_all(client, fabric))
 
 
 def _read_record(run_dir: RunDirectory) -> dict[str, JoinedServer]:
