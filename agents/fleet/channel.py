@@ -142,8 +142,19 @@ class Channel:
         self.gone = self.gone or why
 
 
-def connect_local(name: str, socket_path: Path, deadline_s: float = 5.0) -> Channel:
+def connect_local(
+    name: str,
+    socket_path: Path,
+    deadline_s: float = 5.0,
+    end_reason: Callable[[], str] | None = None,
+) -> Channel:
     """Return a channel to the agent at a Unix socket, as soon as it listens.
+
+    Args:
+        name: The agent's server.
+        socket_path: The socket.
+        deadline_s: How long the agent may take to listen.
+        end_reason: Returns why the channel ended; None if the reason can't be known.
 
     Raises:
         AgentError: after `deadline_s`, or if the socket can't be used.
@@ -165,7 +176,7 @@ def connect_local(name: str, socket_path: Path, deadline_s: float = 5.0) -> Chan
             sock.close()
             raise AgentError(f"agent {name}: {socket_path}: {error.strerror}") from error
         else:
-            return Channel(name, sock)
+            return Channel(name, sock, end_reason)
 
 
 def wait(

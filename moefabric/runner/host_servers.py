@@ -2,11 +2,14 @@
 
 import json
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from moefabric.agents.engine.host_link import TUNNEL
+from moefabric.agents.fleet.channel import Channel, connect_local
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.server_host import ServerHost
 from moefabric.emulator.fabric.links import tcp_sysctls
@@ -19,7 +22,10 @@ from moefabric.emulator.fabric.plugged_hosts import (
     NEAR_MAC,
     TUNNEL_HEADERS,
 )
-from moefabric.emulator.linux.processes import OUTER, ProcessRole, ProcessSpec
+from moefabric.emulator.linux.processes import OUTER, ProcessRole, ProcessSpec, last_line
+
+_REASON_S: Final = 4.0
+"""How long a gateway may take to print why it ended."""
 
 
 def with_shells(fabric: str, hosts: Mapping[str, ServerHost]) -> dict[str, ServerHost]:
@@ -33,6 +39,22 @@ def _shell(fabric: str, server: str, host: ServerHost) -> tuple[str, ...]:
     interface = host.interface or (TUNNEL if host.plug.kind == "vxlan" else "")
     words += ["--interface", interface] if interface else []
     return (sys.executable, "-m", "moefabric.agents.remote.command", *words)
+
+
+def connect_agent(wiring: FabricWiring, run_dir: RunDirectory, server: str) -> Channel:
+    """Return the control channel of a server's agent, wherever it runs."""
+    end_reason = partial(_gateway_end, run_dir, server) if server in wiring.hosts else None
+    return connect_local(server, run_dir.agent_socket(server), end_reason=end_reason)
+
+
+def _gateway_end(run_dir: RunDirectory, server: str) -> str:
+    """Return why a gateway has ended; it prints that just after its connections end."""
+    log, deadline = run_dir.log_file(f"agent-{server}"), time.monotonic() + _REASON_S
+    while not (log.exists() and log.stat().st_size):
+        if time.monotonic() > deadline:
+            return "its control channel closed"
+        time.sleep(0.02)  # nothing announces a line of a log
+    return last_line(log)
 
 
 def gateway(wiring: FabricWiring, run_dir: RunDirectory, server: str) -> ProcessSpec:

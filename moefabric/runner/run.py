@@ -134,6 +134,9 @@ def _check_workload(spec: ExperimentSpec, *, trains: bool) -> None:
     """Raise SpecError unless the experiment has a program to train, or gating to replay."""
     if trains and spec.train is None:
         raise SpecError([("train", "is missing: it names the program that trains")])
+    if trains and (own := [f"fabrics[{i}]" for i, one in enumerate(spec.fabrics) if one.hosts]):
+        message = "ranks train on emulated fabrics: plug the hosts into one (wiring.servers)"
+        raise SpecError([(f"{place}.hosts", message) for place in own])
     if not trains and not spec.gating.is_given:
         message = "is missing; `moefabric train` runs the program of this experiment"
         raise SpecError([("gating", message)])

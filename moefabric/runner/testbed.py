@@ -9,7 +9,6 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from moefabric.agents.fleet.channel import connect_local
 from moefabric.agents.fleet.fleet import DataPath, Fleet
 from moefabric.agents.fleet.liveness import LivenessMonitor
 from moefabric.config.run_directory import FabricWiring, ManagementNetwork, RunDirectory
@@ -35,7 +34,7 @@ from moefabric.planner.policy import circuit_matrix
 from moefabric.runner.controller_retry import PROBE_S
 from moefabric.runner.fabric_processes import UP_TIMEOUT_S, fabric_processes
 from moefabric.runner.flow_pacing import merge_circuits
-from moefabric.runner.host_servers import with_shells
+from moefabric.runner.host_servers import connect_agent, with_shells
 from moefabric.runner.run_records import CircuitChange
 
 T = TypeVar("T")
@@ -322,9 +321,7 @@ def running_testbed(
             hosts=with_shells(fabric.name, hosts or {}),
         )
         undo.enter_context(hold(run_dir))
-        channels = [
-            connect_local(server, run_dir.agent_socket(server)) for server in fabric.servers
-        ]
+        channels = [connect_agent(wiring, run_dir, server) for server in fabric.servers]
         fleet = undo.enter_context(Fleet(channels, liveness=liveness_monitor(fabric)))
         controllers = undo.enter_context(closing(region_controllers(wiring, timeout_s)))
         wait_for_controllers(wiring, UP_TIMEOUT_S)

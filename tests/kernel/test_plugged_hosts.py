@@ -73,9 +73,9 @@ class PluggedLab:
         ping = self.ssh.where.inside(host, "ping", "-c", "1", "-W", "5", address)
         return subprocess.run(ping, capture_output=True, check=False).returncode == 0
 
-    def servers(self) -> str:
+    def servers(self, python: str = PYTHON) -> str:
         tunnelled = self.ssh.address("tunnelled")
-        return SERVERS.format(folder=self.ssh.folder, python=PYTHON, tunnelled=tunnelled)
+        return SERVERS.format(folder=self.ssh.folder, python=python, tunnelled=tunnelled)
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +148,44 @@ def test_real_hosts_are_servers_until_down(
     assert_nothing_left(lab, before)
 
 
+PROGRAM = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("moefabric")
+rank, world = dist.get_rank(), dist.get_world_size()
+sent = torch.arange(world * 1000, dtype=torch.float32) + 1e6 * rank
+received = torch.empty_like(sent)
+dist.all_to_all_single(received, sent)
+parts = [torch.arange(rank * 1000, rank * 1000 + 1000) + 1e6 * other for other in range(world)]
+assert torch.equal(received, torch.cat(parts))
+dist.barrier()
+print(f"rank {rank} is content", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_ranks_on_real_hosts_exchange_tensors_over_circuits(
+    lab: PluggedLab, before: dict[str, dict[str, str]], tmp_path: Path
+) -> None:
+    fabric, program = tmp_path / "mixed.yaml", tmp_path / "program.py"
+    fabric.write_text(FABRIC.format(servers=lab.servers(sys.executable)))
+    program.write_text(PROGRAM)
+    up = lab.moefabric("up", str(fabric))
+    assert up.returncode == 0, up.stderr
+    try:
+        ran = lab.moefabric("torchrun", "--policy", "mixnet", str(program))
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert sorted(ran.stdout.splitlines()) == [f"rank {rank} is content" for rank in range(3)]
+        assert "1 all-to-alls of 24,000 bytes" in ran.stderr
+        failing = lab.moefabric("torchrun", "--no-python", "false")
+        assert failing.returncode == 1
+    finally:
+        down = lab.moefabric("down")
+    assert down.returncode == 0, down.stderr
+    assert_nothing_left(lab, before)
+
+
 EXPERIMENT = """
 experiment: mixed
 model: {{name: mixtral-8x7b, layers: 1}}
@@ -181,6 +219,38 @@ def test_experiment_with_circuits_runs_on_a_mix_of_servers(
     assert sum(one["bytes_by_light"] for one in result["collectives"]) > 0
     hosts = [(host["server"], host["host"]) for host in report["manifest"]["hosts"]]
     assert hosts == [("s1", "cabled"), ("s2", "tunnelled")]
+    assert_nothing_left(lab, before)
+
+
+def test_lost_host_leaves_an_invalid_run_with_its_name(
+    lab: PluggedLab, before: dict[str, dict[str, str]], tmp_path: Path
+) -> None:
+    spec, results = tmp_path / "mixed.yaml", tmp_path / "results.json"
+    text = EXPERIMENT.replace("iterations: 2", "iterations: 1000")
+    servers = lab.servers().replace("\n", "\n  ")
+    spec.write_text(text.format(gating=EXAMPLES / "data/gating-8x8.json", servers=servers))
+    with (tmp_path / "stderr").open("wb") as errors:
+        command = lab.argv("run", str(spec), "--json", str(results))
+        run = subprocess.Popen(
+            command, env=lab.environment, stdout=subprocess.DEVNULL, stderr=errors
+        )
+    try:
+        deadline, first = time.monotonic() + 40, lab.ssh.received_bytes("cabled", "nic0")
+        while lab.ssh.received_bytes("cabled", "nic0") < first + 20e6:  # several iterations
+            assert time.monotonic() < deadline, (tmp_path / "stderr").read_text()
+            assert run.poll() is None, (tmp_path / "stderr").read_text()
+            time.sleep(0.05)  # traffic of another process is announced by nothing
+        lab.ssh.plug("cabled", "down")
+        assert run.wait(40) == 3, (tmp_path / "stderr").read_text()
+    finally:
+        lab.ssh.plug("cabled", "up")
+        run.terminate()
+        run.wait(20)
+    report = json.loads(results.read_text())
+    assert report["verdict"] == "invalid"
+    [reason, *_] = report["results"][0]["fidelity"]["reasons"]
+    assert reason.startswith("agent s1: host cabled (")
+    assert "its SSH connection is lost" in reason
     assert_nothing_left(lab, before)
 
 

@@ -60,9 +60,9 @@ class SshLab:
                     pids.append(int(pid))
         return pids
 
-    def received_bytes(self, name: str) -> int:
-        """Return the bytes that a host has received."""
-        statistics = must("ip", "-n", self.where.netns(name), "-s", "-j", "link", "show", "o0")
+    def received_bytes(self, name: str, interface: str = "o0") -> int:
+        """Return the bytes that a host has received by an interface."""
+        statistics = must("ip", "-n", self.where.netns(name), "-s", "-j", "link", "show", interface)
         return int(json.loads(statistics)[0]["stats64"]["rx"]["bytes"])
 
     def plug(self, name: str, state: str) -> None:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.config.loader import load_experiment
+from moefabric.config.loader import load_experiment, load_fabric
 from moefabric.core.errors import SpecError
+from moefabric.core.server_host import HostLogin, Plug
 from tests.support.paths import EXAMPLES
 
 EXPERIMENT = f"""
@@ -58,3 +59,40 @@ def test_faults_of_a_hosts_file_name_that_file(tmp_path: Path) -> None:
         f"{hosts}: defaults.usr: is not a key here",
         f"{hosts}: hosts[0].ssh: is missing",
     ]
+
+
+FABRIC = """
+fabric: lab
+nic_rate: 100Gb/s
+regions: [{servers: 2}]
+nics: {optical: 1, electrical: 1}
+scale: {bytes: 1000}
+servers:
+  s1: {host: {ssh: gpu1, ssh_config: ssh/config, plug: PLUG}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("plug", "built"),
+    [
+        ("{device: enp1s0}", Plug("device", "enp1s0")),
+        ("{macvlan: enp1s0}", Plug("macvlan", "enp1s0")),
+        ("{vxlan: {remote: 192.0.2.7, id: 12}}", Plug("vxlan", "", "192.0.2.7", 12)),
+    ],
+)
+def test_real_host_of_a_fabric_is_plugged_in(tmp_path: Path, plug: str, built: Plug) -> None:
+    fabric = load_fabric(write(tmp_path, "fabric.yaml", FABRIC.replace("PLUG", plug)))
+    [(server, host)] = fabric.real_hosts.items()
+    assert (server, host.plug, host.interface) == ("s1", built, "")
+    assert host.login == HostLogin("gpu1", ssh_config=str(tmp_path / "ssh/config"))
+
+
+@pytest.mark.parametrize(
+    ("plug", "given"), [("{}", "nothing"), ("{device: a0, macvlan: b0}", "device and macvlan")]
+)
+def test_plug_is_one_of_three(tmp_path: Path, plug: str, given: str) -> None:
+    file = write(tmp_path, "fabric.yaml", FABRIC.replace("PLUG", plug))
+    with pytest.raises(SpecError) as error:
+        load_fabric(file)
+    message = f"one of device, macvlan and vxlan is needed, {given} given"
+    assert str(error.value) == f"{file}: servers.s1.host.plug: {message}"
