@@ -307,6 +307,8 @@ class Hardware:
         described = describe_plan(self.wiring, self.plan, carrier)
         for server in described["servers"]:
             server.update(self.containers.describe(server["name"]))
+            if host := self.wiring.hosts.get(server["name"]):
+                server["host"] = host.login.host
         return described | {
             "processes": processes,
             "crossbar": self.crossbar,

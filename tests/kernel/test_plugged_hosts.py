@@ -132,6 +132,8 @@ def test_real_hosts_are_servers_until_down(
         lit = lab.moefabric("light", "s1~s2")
         assert lit.returncode == 0, lit.stderr
         assert lab.pings("tunnelled", "10.0.1.2")
+        servers = json.loads(lab.moefabric("inspect", "--json").stdout)["servers"]
+        assert [server.get("host") for server in servers] == [None, "cabled", "tunnelled"]
         executed = lab.moefabric("exec", "s2", "--", "sh", "-c", "echo $SSH_CONNECTION; exit 7")
         assert executed.returncode == 7, executed.stderr
         assert lab.ssh.address("tunnelled") in executed.stdout
