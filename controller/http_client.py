@@ -50,13 +50,17 @@ class HttpClient(HTTPConnection):
         self._address, self._timeout_s, self._dial = address, timeout_s, dial
         self.place = f"{name} at {address[0]}:{address[1]}"
         self._headers = headers or {}
+        self._request_bytes = bytearray()
 
     def connect(self) -> None:
         """Open the TCP connection."""
         self.sock = self._dial(self._address, self._timeout_s)
         self.sock.settimeout(self._timeout_s)
-        # The request line and headers are sent before the body.
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, data: Any) -> None:
+        """Keep a part of a request: its headers and body are sent together, to be read at once."""
+        self._request_bytes += data
 
     def exchange(self, method: str, path: str, document: Any = None) -> tuple[int, bytes]:
         """Send a request and return the status and body of the response.
@@ -72,7 +76,9 @@ class HttpClient(HTTPConnection):
         """
         body = None if document is None else json.dumps(document).encode()
         try:
+            self._request_bytes.clear()
             self.request(method, path, body, dict(self._headers))
+            super().send(bytes(self._request_bytes))
             response = self.getresponse()
             return response.status, response.read()
         except TimeoutError as error:

@@ -10,17 +10,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Final
 
+from moefabric.controller.background import Background, call_at_once
+from moefabric.controller.rule_changes import apply_changes
 from moefabric.core import transition
 from moefabric.core.circuits import Circuit, CircuitSet
-from moefabric.core.errors import ControlError, UnconfirmedError
-from moefabric.core.forwarding import rule_changes, tree_marks
+from moefabric.core.errors import ControlError
+from moefabric.core.forwarding import rule_changes
 from moefabric.core.ocs import CrossConnectMode
 from moefabric.core.protocols import LightProbe, OpticalSwitch, PacketSwitches
 from moefabric.core.rules import Rule, RuleChange, direct_rules
 from moefabric.core.topology import Nic
-from moefabric.core.transition import ReconfigurationPhases
+from moefabric.core.transition import ReconfigurationPhases, VerifyStep
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +33,8 @@ _PROBE_TIMEOUT_S: Final = 1.5
 frames are late on a busy machine, and tearing down a lit circuit costs more than waiting."""
 _DARK_PROBE_TIMEOUT_S: Final = 0.1
 """The same timeout for circuits that were dark at the last probe."""
+_CACHED_RULES: Final = 8
+"""Number of sets of circuits whose rules are kept: a reconfiguration needs three of them."""
 
 
 @dataclass(frozen=True)
@@ -50,28 +55,17 @@ class Reconfiguration:
     phases: ReconfigurationPhases
 
 
-def apply_changes(switches: PacketSwitches, changes: Sequence[RuleChange]) -> None:
-    """Apply changes one after the other, as `moefabric.core.forwarding.rule_changes` requires.
+@dataclass(frozen=True)
+class _ExpectedAdmission:
+    """What follows a verification if all new circuits carry frames, prepared in advance."""
 
-    A switch that doesn't confirm may still forward by a tree's old rules. No other switch gets new
-    rules of that tree then, unless the switch is no longer part of it.
+    rules: transition.CircuitRules
+    drop: bool
+    steps: tuple[transition.ReconfigurationStep, ...]
 
-    Raises:
-        ControlError: if a switch doesn't confirm; the others have their rules by then.
-    """
-    errors, unsafe = list[str](), frozenset[str]()
-    for number, change in enumerate(changes):
-        safe = frozenset(r for r in change.add if r.path not in unsafe) if unsafe else change.add
-        try:
-            switches.apply(RuleChange(change.delete, safe))
-        except UnconfirmedError as error:
-            errors.append(str(error))
-            absent = error.switches
-            old = (rule for rule in change.delete if rule.switch in absent)
-            new = (r for later in changes[number + 1 :] for r in later.add if r.switch in absent)
-            unsafe |= tree_marks(old) & tree_marks(new)
-    if errors:
-        raise ControlError("; ".join(dict.fromkeys(errors)))
+
+def _cached(rules: transition.CircuitRules) -> transition.CircuitRules:
+    return lru_cache(maxsize=_CACHED_RULES)(rules)
 
 
 class Reconciler:
@@ -90,6 +84,7 @@ class Reconciler:
         rules: Returns the rules that put traffic on circuits.
         rules_without: Returns the function of these rules if some NICs carry nothing. Default: the
             rules depend on circuits only.
+        background: Calls functions while the reconciler waits for devices.
 
     Attributes:
         lit: The circuits that carry traffic.
@@ -110,11 +105,16 @@ class Reconciler:
         link_up_s: float = 0.0,
         rules: transition.CircuitRules = direct_rules,
         rules_without: Callable[[frozenset[Nic]], transition.CircuitRules] | None = None,
+        background: Background = call_at_once,
     ) -> None:
         self.ocs, self.switches, self._clock = ocs, switches, clock
         self._settle_deadline_s, self._probe, self._mode = settle_deadline_s, probe, mode
-        self._probe_timeout_s, self._rules = _PROBE_TIMEOUT_S + link_up_s, rules
-        self._rules_without = rules_without
+        self._probe_timeout_s, self._background = _PROBE_TIMEOUT_S + link_up_s, background
+        self._rules, self._rules_without = _cached(rules), rules_without
+        self._expected: Callable[[], _ExpectedAdmission] | None = None
+        self._shown: CircuitSet | None = None
+        """What the OCS reported when the last command had settled, until it is verified."""
+        self._meanwhile: Callable[[], object] | None = None
         self.lit, self.dark = CircuitSet(), CircuitSet()
         self.excluded: frozenset[Nic] = frozenset()
         self.drop, self._device_gone = False, False
@@ -146,11 +146,17 @@ class Reconciler:
         self.excluded, self._device_gone = nics, device_gone
         self.lit = self.lit.without_nics(nics)
         if self._rules_without:
-            self._rules = self._rules_without(nics)
+            self._rules = _cached(self._rules_without(nics))
         return rule_changes(before, self._rules(self.lit), drop=self.drop)
 
-    def reconcile(self, target: CircuitSet) -> Reconfiguration:
+    def reconcile(
+        self, target: CircuitSet, meanwhile: Callable[[], object] | None = None
+    ) -> Reconfiguration:
         """Light the target circuits and put traffic on those that carry light.
+
+        Args:
+            target: The circuits.
+            meanwhile: Called while light settles, if any does.
 
         Raises:
             ControlError: if a device refuses, or the OCS ends up with other circuits. Traffic is
@@ -158,43 +164,64 @@ class Reconciler:
         """
         started_s, before, seconds = self._clock(), self.lit, dict[str, float]()
         target = target.without_nics(self.excluded)
-        kept = self.lit.transition_to(target).kept
+        kept = CircuitSet(self.lit.circuits & target.circuits)
+        self._expected = self._shown = None
+        self._meanwhile = meanwhile
         try:
-            with self._timed(seconds, "command_s"):
-                shown = self.ocs.circuits()
+            shown = self._divert_and_read(kept, seconds)
             todo = list(
                 transition.reconfiguration_steps(
                     self.lit, shown, target, self._mode, self._rules, drop=self.drop
                 )
             )
             self.lit = CircuitSet(self.lit.circuits & shown.circuits & target.circuits)
-            for step in todo:
-                todo += self._execute(step, seconds)
+            for place, step in enumerate(todo):
+                todo += self._execute(step, todo[place + 1 :], seconds)
         except ControlError as error:
             raise ControlError(f"{error}; {self._fall_back(kept, before)}") from error
         phases = replace(ReconfigurationPhases(), **seconds, total_s=self._clock() - started_s)
         dark = CircuitSet(target.circuits - self.lit.circuits)
         return Reconfiguration(before, self.lit, dark, phases)
 
+    def _divert_and_read(self, kept: CircuitSet, seconds: dict[str, float]) -> CircuitSet:
+        """Take traffic off all circuits but `kept`; return what the OCS reports meanwhile."""
+        reading = self._background(self.ocs.circuits)
+        try:
+            if kept != self.lit:
+                lit, self.lit = self.lit, kept
+                divert = rule_changes(self._rules(lit), self._rules(kept), drop=self.drop)
+                self._execute(transition.DivertStep(divert), (), seconds)
+        finally:
+            with self._timed(seconds, "command_s"):
+                shown = reading()
+        return shown
+
     def _execute(
-        self, step: transition.ReconfigurationStep, seconds: dict[str, float]
+        self,
+        step: transition.ReconfigurationStep,
+        following: Sequence[transition.ReconfigurationStep],
+        seconds: dict[str, float],
     ) -> tuple[transition.ReconfigurationStep, ...]:
         """Execute a step and add up its time; return the steps that follow from its outcome."""
         match step:
             case transition.DivertStep(changes):
                 with self._timed(seconds, "divert_s"):
-                    apply_changes(self.switches, changes)
+                    apply_changes(self.switches, [c for c in changes if not c.is_empty])
             case transition.CommandStep(change):
                 with self._timed(seconds, "command_s"):
                     self.ocs.reconfigure(change, self._mode)
+                verification = next((s for s in following if isinstance(s, VerifyStep)), None)
+                if verification:
+                    prepare = partial(self._prepare_admission, verification)
+                    self._expected = self._background(prepare)
                 with self._timed(seconds, "settle_s"):
-                    self.ocs.wait_settled(self._settle_deadline_s)
-            case transition.VerifyStep():
+                    self._shown = self.ocs.settled_circuits(self._settle_deadline_s)
+            case VerifyStep():
                 with self._timed(seconds, "verify_s"):
                     carrying, waited_s = self._verify(step)
                 seconds["verify_s"] -= waited_s
                 seconds["settle_s"] = seconds.get("settle_s", 0.0) + waited_s
-                return transition.admission_steps(step, carrying, self._rules, drop=self.drop)
+                return self._admission(step, carrying)
             case transition.AdmitStep(changes, carrying):
                 self.lit = carrying.without_nics(self.excluded)
                 with self._timed(seconds, "admit_s"):
@@ -203,7 +230,30 @@ class Reconciler:
                     apply_changes(self.switches, changes)
         return ()
 
-    def _verify(self, step: transition.VerifyStep) -> tuple[CircuitSet, float]:
+    def _prepare_admission(self, step: VerifyStep) -> _ExpectedAdmission:
+        """Compute and encode the admission of all new circuits, while they settle."""
+        if self._probe:
+            self._probe.prepare(step.added)
+        rules, drop = self._rules, self.drop
+        steps = transition.admission_steps(step, step.added, rules, drop=drop)
+        for admission in steps:
+            if isinstance(admission, transition.AdmitStep) and admission.changes:
+                self.switches.prepare(admission.changes[0])
+        if self._meanwhile:
+            self._meanwhile()
+        return _ExpectedAdmission(rules, drop, steps)
+
+    def _admission(
+        self, step: VerifyStep, carrying: CircuitSet
+    ) -> tuple[transition.ReconfigurationStep, ...]:
+        """Return the steps after a verification, prepared or not."""
+        expected = self._expected() if self._expected else None
+        current = self._rules, self.drop
+        if expected and carrying == step.added and (expected.rules, expected.drop) == current:
+            return expected.steps
+        return transition.admission_steps(step, carrying, self._rules, drop=self.drop)
+
+    def _verify(self, step: VerifyStep) -> tuple[CircuitSet, float]:
         """Compare the OCS with the target and probe new circuits.
 
         Returns:
@@ -212,7 +262,7 @@ class Reconciler:
         Raises:
             ControlError: if the device shows other circuits.
         """
-        shown = self.ocs.circuits()
+        shown = self.ocs.circuits() if self._shown is None else self._shown
         missing = CircuitSet(step.target.circuits - shown.circuits)
         unexpected = CircuitSet(step.removed.circuits & shown.circuits)
         faults = [f"lacks {missing}"] if missing else []
@@ -226,7 +276,7 @@ class Reconciler:
         if self._probe is None or not circuits.circuits:
             return circuits, 0.0
         suspects = CircuitSet(circuits.circuits & self.dark.circuits)
-        others = CircuitSet(circuits.circuits - suspects.circuits)
+        others = CircuitSet(circuits.circuits - suspects.circuits) if suspects else circuits
         carrying, waited_s = set[Circuit](), 0.0
         timeouts_s = self._probe_timeout_s, _DARK_PROBE_TIMEOUT_S
         for probed, timeout_s in zip((others, suspects), timeouts_s, strict=True):

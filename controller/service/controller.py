@@ -180,7 +180,7 @@ class Controller:
                 self._target = lambda *state: plan_circuits(*state).circuits
             else:
                 self._target = partial(_usable, planned.circuits)
-            outcome = self._light(reconciler, recovery, planned.circuits)
+            outcome = self._light(reconciler, recovery, planned.circuits, planned.to_json)
         reply = _reply(outcome, planned, received_s - started_s, planned_s - received_s)
         return reply | {"policy_fault": "; ".join(policy_faults(policy))}
 
@@ -205,14 +205,21 @@ class Controller:
         return _reply(outcome, None, received_s - started_s)
 
     def _light(
-        self, reconciler: Reconciler, recovery: RegionRecovery, target: CircuitSet
+        self,
+        reconciler: Reconciler,
+        recovery: RegionRecovery,
+        target: CircuitSet,
+        meanwhile: Callable[[], object] | None = None,
     ) -> Reconfiguration:
-        """Light circuits and update relays; without working optical NICs, leave the OCS alone."""
+        """Light circuits and update relays; without working optical NICs, leave the OCS alone.
+
+        `meanwhile` is called while light settles, to prepare the reply.
+        """
         if not recovery.has_light:
             dark = CircuitSet()
             return Reconfiguration(reconciler.lit, dark, dark, ReconfigurationPhases())
         try:
-            return reconciler.reconcile(target)
+            return reconciler.reconcile(target, meanwhile)
         finally:  # relays use lit circuits, even after a failed reconfiguration
             try:
                 recovery.relay()

@@ -1,5 +1,6 @@
 """The process of one controller: OpenFlow, OCS commands and HTTP in green threads of one thread."""
 
+import gc
 import logging
 import signal
 import socket
@@ -38,6 +39,8 @@ from moefabric.planner.relay_program import load_solver
 
 log = logging.getLogger(__name__)
 
+_COLLECTION_THRESHOLDS: Final = 50_000, 20, 100
+"""Rare garbage collections: rules, circuits and messages are many objects without cycles."""
 _ADOPT_RETRY_S: Final = 0.02
 _START_TIMEOUT_S: Final = 0.1
 """Timeout for the OCS's answer at the start, which determines the first rules."""
@@ -60,6 +63,8 @@ def serve(wiring: FabricWiring, region: Region | None) -> None:
         ControlError: if an address is in use.
     """
     green.start_hub()
+    gc.freeze()  # what is loaded by now stays, and collections take milliseconds
+    gc.set_threshold(*_COLLECTION_THRESHOLDS)
     if region and wiring.fabric.forwarding:
         load_solver()
     stop_receiver, stop_sender = socket.socketpair()
@@ -144,6 +149,7 @@ def _reconciler(wiring: FabricWiring, region: Region, switches: RyuSwitches) -> 
         link_up_s=device.link_up_ns / 1e9,
         rules=partial(circuit_rules, wiring.fabric),
         rules_without=lambda nics: partial(circuit_rules, wiring.fabric, unusable=nics),
+        background=green.start,
     )
 
 

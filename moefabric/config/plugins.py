@@ -56,6 +56,7 @@ def plugin_names(group: str) -> tuple[str, ...]:
     return tuple(_registered(group))
 
 
+@cache
 def built_in_names(group: str) -> tuple[str, ...]:
     """Return the names of moefabric's own parts of a group."""
     return tuple(name for name, entry in _registered(group).items() if _is_built_in(entry))
@@ -144,6 +145,11 @@ def _current_folder_on_path() -> Iterator[None]:
 
 
 def _missing_members(part: object, protocol: type) -> list[str]:
+    return [name for name in _members(protocol) if not hasattr(part, name)]
+
+
+@cache
+def _members(protocol: type) -> tuple[str, ...]:
     members = {
         name
         for base in protocol.__mro__
@@ -151,4 +157,4 @@ def _missing_members(part: object, protocol: type) -> list[str]:
         for name in (*vars(base), *getattr(base, "__annotations__", ()))
         if not name.startswith("_")
     }
-    return sorted(name for name in members if not hasattr(part, name))
+    return tuple(sorted(members))

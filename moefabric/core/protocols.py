@@ -46,6 +46,13 @@ class OpticalSwitch(Protocol):
             ControlError: If they haven't after `deadline_s` seconds.
         """
 
+    def settled_circuits(self, deadline_s: float) -> CircuitSet:
+        """Return what the device reports when all commanded circuits have light.
+
+        Raises:
+            ControlError: If they haven't after `deadline_s` seconds.
+        """
+
 
 @dataclass(frozen=True)
 class ProbeResult:
@@ -64,6 +71,9 @@ class ProbeResult:
 class LightProbe(Protocol):
     """Sends frames through circuits, to find out whether they have light."""
 
+    def prepare(self, circuits: CircuitSet) -> None:
+        """Do what `probe` can do in advance for circuits that it will probably get next."""
+
     def probe(self, circuits: CircuitSet, timeout_s: float) -> ProbeResult:
         """Send frames until one came through every circuit in each direction.
 
@@ -78,6 +88,9 @@ class LightProbe(Protocol):
 
 class PacketSwitches(Protocol):
     """The OpenFlow switches of one controller."""
+
+    def prepare(self, change: RuleChange) -> None:
+        """Do what `apply` can do in advance for a change that may follow. No rule changes."""
 
     def apply(self, change: RuleChange) -> None:
         """Change the rules of all switches concerned; return when each has confirmed.

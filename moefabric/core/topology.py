@@ -4,7 +4,7 @@ All of these are functions of a `Fabric`, so that the emulator, the controllers 
 without exchanging messages.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -29,6 +29,8 @@ class NicKind(StrEnum):
     OPTICAL = "optical"
     ELECTRICAL = "electrical"
 
+    __hash__ = str.__hash__  # Enum's is not in C, and every set of NICs calls it
+
 
 @dataclass(frozen=True, order=True)
 class Nic:
@@ -44,7 +46,7 @@ class Nic:
     @property
     def path(self) -> str:
         """The NIC within its server (`o1`, `e0`), which also names the path that leaves by it."""
-        return f"{self.kind.value[0]}{self.index}"
+        return f"{self.kind[0]}{self.index}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -380,19 +382,27 @@ class Fabric:
             return _DPID_LEAF + int(switch.removeprefix("leaf"))
         return _DPID_SPINE + int(switch.removeprefix("spine"))
 
-    def ports(self, switch: str) -> dict[str, int]:
+    def ports(self, switch: str) -> Mapping[str, int]:
         """Return a switch's OpenFlow port numbers.
 
         Returns:
             Numbers by what is plugged in: `host`, a NIC (`s0/o1`) or a switch (`spine0`).
         """
+        if (known := self._ports.get(switch)) is not None:
+            return known
         if switch in self.server_index:
             names = ["host", *map(str, self.nics(switch))]
         elif switch in self.leaves:
             names = [*map(str, self.nics_under(switch)), *self.spines]
         else:
             names = list(self.leaves)
-        return {name: number for number, name in enumerate(names, start=HOST_PORT)}
+        numbers = {name: number for number, name in enumerate(names, start=HOST_PORT)}
+        return self._ports.setdefault(switch, numbers)
+
+    @cached_property
+    def _ports(self) -> dict[str, Mapping[str, int]]:
+        """The port numbers of the switches that were asked for."""
+        return {}
 
 
 def fabric_description(fabric: Fabric) -> str:

@@ -105,6 +105,10 @@ class Plan:
 
         An infinite prediction is null.
         """
+        return dict(self._document)
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
         predicted_s = self.predicted_s
         return {
             "policy": self.policy.name,

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 from statistics import median, quantiles
@@ -105,29 +107,38 @@ PROOF_S = 0.005
 """What a light probe may add: two frames per new circuit through the fabric's switches."""
 
 
-@pytest.mark.parametrize("verify", ["read-back", "light"])
-def test_light_probe_is_cheap(
-    verify: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proof: dict[str, float]
-) -> None:
-    """Measure eight servers of three optical NICs on a fabric that `up` makes."""
-    monkeypatch.setenv("MOEFABRIC_RUN_DIR", str(tmp_path / "run"))
-    spec = tmp_path / "fabric.yaml"
-    spec.write_text(FABRIC.format(verify=verify))
-    moefabric = str(Path(sys.executable).with_name("moefabric"))
-    subprocess.run([moefabric, "up", str(spec)], check=True, timeout=60, stdout=subprocess.DEVNULL)
+@contextmanager
+def running(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControllerClient]:
+    """Run a fabric called `moves`; yield a client of its region's controller."""
+    monkeypatch.setenv("MOEFABRIC_RUN_DIR", str(folder / "run"))
+    spec = folder / "fabric.yaml"
+    spec.write_text(text)
+    _moefabric("up", str(spec))
     try:
         wiring = FabricWiring.from_json(RunDirectory.of_fabric("moves").wiring_file.read_text())
         with ControllerClient(
             wiring.management.northbound_endpoint(wiring.fabric.regions[0])
         ) as client:
             client.wait_ready(30)
-            proof[verify] = median(
-                round_of_changes(client, np.random.default_rng(seed), f"{verify}, 8")
-                for seed in range(ROUNDS)
-            )
+            yield client
     finally:
-        subprocess.run(
-            [moefabric, "down", "moves"], check=True, timeout=60, stdout=subprocess.DEVNULL
+        _moefabric("down", "moves")
+
+
+def _moefabric(*words: str) -> None:
+    command = str(Path(sys.executable).with_name("moefabric"))
+    subprocess.run([command, *words], check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("verify", ["read-back", "light"])
+def test_light_probe_is_cheap(
+    verify: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proof: dict[str, float]
+) -> None:
+    """Measure eight servers of three optical NICs on a fabric that `up` makes."""
+    with running(FABRIC.format(verify=verify), tmp_path, monkeypatch) as client:
+        proof[verify] = median(
+            round_of_changes(client, np.random.default_rng(seed), f"{verify}, 8")
+            for seed in range(ROUNDS)
         )
     if len(proof) == 2:
         added_s = proof["light"] - proof["read-back"]
@@ -135,6 +146,73 @@ def test_light_probe_is_cheap(
             f"\na proof of light adds {1e3 * added_s:.2f} ms to {1e3 * proof['read-back']:.2f} ms"
         )
         assert added_s <= PROOF_S
+
+
+MANY = """
+fabric: moves
+gpus_per_server: 1
+nic_rate: 100Mb/s
+nics: {optical: 6, electrical: 1}
+regions:
+  - servers: 8
+    ocs: {settle: 1ms, verify: light}
+scale: {bytes: 1}
+"""
+SETTLE_S = 0.001
+MANY_CHANGES = 100
+DARK_BOUND_S, DARK_P95_S, FEW_BOUND_S = 0.005, 0.008, 0.003
+
+
+def test_many_circuits_carry_traffic_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure from the request to the reply, with a proof of light, without settling.
+
+    All 24 circuits of eight servers come out of the dark; then two of them move.
+    """
+    draw = np.random.default_rng(1)
+    with running(MANY, tmp_path, monkeypatch) as client:
+        dark = [_from_the_dark(client, draw) for _ in range(ROUNDS)]
+        few = [_two_moves(client) for _ in range(ROUNDS)]
+    assert median(p50 for p50, _ in dark) <= DARK_BOUND_S
+    assert min(p95 for _, p95 in dark) <= DARK_P95_S
+    assert median(p50 for p50, _ in few) <= FEW_BOUND_S
+
+
+def _from_the_dark(client: ControllerClient, draw: np.random.Generator) -> tuple[float, float]:
+    """Light 24 circuits for demands, all of which are dark before; return p50 and p95 in s."""
+    seconds: list[float] = []
+    for _ in range(MANY_CHANGES):
+        client.light([])
+        rows = draw.random((8, 8)) * 4e9
+        np.fill_diagonal(rows, 0)
+        started = perf_counter()
+        answer = client.demand(rows.tolist())
+        seconds.append(perf_counter() - started - SETTLE_S)
+        assert not answer["dark"]
+        assert len(answer["circuits_after"]) >= 21
+    _row("24 circuits from the dark, as the asker sees it", seconds)
+    return median(seconds), quantiles(seconds, n=20)[-1]
+
+
+def _two_moves(client: ControllerClient) -> tuple[float, float]:
+    """Let two of 24 circuits exchange their ends; return p50 and p95 in s."""
+    rest = [f"s{a}/o{k}~s{b}/o{k}" for k in range(1, 6) for a, b in _rotation(k)]
+    (a, b), (c, d), *others = _rotation(0)
+    rest += [f"s{e}/o0~s{f}/o0" for e, f in others]
+    alternatives = [(a, b), (c, d)], [(a, c), (b, d)]
+    seconds: list[float] = []
+    for number in range(MANY_CHANGES + 1):
+        moved = [f"s{e}/o0~s{f}/o0" for e, f in alternatives[number % 2]]
+        started = perf_counter()
+        answer = client.light(rest + moved)
+        seconds.append(perf_counter() - started - SETTLE_S)
+        assert len(answer["circuits_after"]) == 24
+    _row("two circuits of 24, as the asker sees it", seconds[1:])
+    return median(seconds[1:]), quantiles(seconds[1:], n=20)[-1]
+
+
+def _rotation(number: int) -> list[tuple[int, int]]:
+    """Return pairs of eight servers, others for each number below 7."""
+    return [(7, number)] + [((number + i) % 7, (number - i) % 7) for i in (1, 2, 3)]
 
 
 @pytest.fixture(scope="module")

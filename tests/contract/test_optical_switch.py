@@ -109,6 +109,15 @@ def test_reconfigure_reaches_another_matching(
     assert ocs.circuits() == after
 
 
+def test_settled_circuits_show_when_they_have_light(ocs: OpticalSwitch) -> None:
+    started = _now(ocs)
+    ocs.reconfigure(NOTHING.transition_to(A))
+    assert ocs.settled_circuits(2) == A
+    assert _now(ocs) - started >= SETTLE_S * 0.8
+    ocs.reconfigure(A.transition_to(B))
+    assert ocs.settled_circuits(2) == ocs.circuits() == B
+
+
 def test_wait_settled_takes_the_settling_time_once(ocs: OpticalSwitch) -> None:
     """Some languages acknowledge a change when accepted, others when settled."""
     started = _now(ocs)

@@ -69,6 +69,11 @@ class MemoryOcs:
             raise ControlError(f"{self.name}: not settled within {deadline_s:g} s")
         self.clock.wait_until(lit_at_s)
 
+    def settled_circuits(self, deadline_s: float) -> CircuitSet:
+        """Let the settling time pass as `wait_settled` does; return the circuits."""
+        self.wait_settled(deadline_s)
+        return self.circuits()
+
     def dark(self) -> frozenset[Circuit]:
         """Return the circuits that are connected but have not settled."""
         now_s = self.clock.now_s()
@@ -77,6 +82,9 @@ class MemoryOcs:
             self.circuits().circuits
             - circuits_from_cross_connects(self.fabric, self.region, settled).circuits
         )
+
+    def prepare(self, circuits: CircuitSet) -> None:
+        """Do nothing: a probe in memory sends no frames."""
 
     def probe(self, circuits: CircuitSet, timeout_s: float) -> ProbeResult:
         """Return which circuits have light; advance the clock by `timeout_s` if one has none."""

@@ -6,7 +6,7 @@ and only the missing changes are commanded again.
 
 import logging
 import time
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, Self, runtime_checkable
 
 from moefabric.controller.http_client import NoResponseError, ResponseTimeoutError
 from moefabric.controller.southbound.ocs.cross_connects import (
@@ -55,6 +55,18 @@ class DeviceDriver(Protocol):
 
     def close(self) -> None:
         """Close the connection."""
+
+
+@runtime_checkable
+class PipeliningDriver(DeviceDriver, Protocol):
+    """A driver that can ask for the cross-connects while it waits for light."""
+
+    def settled_cross_connects(self, deadline_s: float) -> tuple[CrossConnect, ...]:
+        """Return the cross-connects of the moment when all have light.
+
+        Raises:
+            ControlError: As `wait_settled` and `cross_connects`.
+        """
 
 
 def requested_change(fabric: Fabric, region: Region, transition: Transition) -> RequestedChange:
@@ -122,6 +134,14 @@ class RemoteOcs:
     def wait_settled(self, deadline_s: float) -> None:
         """Return when all commanded circuits have light; raise ControlError after `deadline_s`."""
         self._driver.wait_settled(deadline_s)
+
+    def settled_circuits(self, deadline_s: float) -> CircuitSet:
+        """Return the circuits when all have light; raise ControlError after `deadline_s`."""
+        if isinstance(self._driver, PipeliningDriver):
+            current = self._driver.settled_cross_connects(deadline_s)
+            return circuits.circuits_from_cross_connects(self.fabric, self.region, current)
+        self.wait_settled(deadline_s)
+        return self.circuits()
 
     def _read(self) -> tuple[CrossConnect, ...]:
         """Read the cross-connects; reconnect once, because a restarted device has hung up."""

@@ -14,6 +14,7 @@ from moefabric.core.errors import ControlError
 
 _STATE: Final = ":oxc:swit:conn:stat?"
 _OPERATION_COMPLETE: Final = "*opc?"
+_STATE_WHEN_COMPLETE: Final = f"*wai;{_STATE}"
 _CLEAR_ERRORS: Final = b"*cls\n"
 _ADD, _SUB, _ERROR = ":oxc:swit:conn:add", ":oxc:swit:conn:sub", ":syst:err?"
 _LISTS = re.compile(r"\(@([\d, ]*)\)\s*,\s*\(@([\d, ]*)\)")
@@ -54,7 +55,9 @@ class ScpiDriver:
 
     def cross_connects(self) -> tuple[CrossConnect, ...]:
         """Return what `conn:stat?` lists; raise ControlError for a malformed answer."""
-        answer = self._query(_STATE)
+        return self._parsed(self._query(_STATE))
+
+    def _parsed(self, answer: str) -> tuple[CrossConnect, ...]:
         try:
             return parse_port_lists(answer)
         except ValueError as error:
@@ -81,13 +84,34 @@ class ScpiDriver:
 
     def wait_settled(self, deadline_s: float) -> None:
         """Wait until `*opc?` answers 1; raise ControlError for any other answer."""
-        answer = self._query(_OPERATION_COMPLETE, Deadline.after(deadline_s))
+        self._send(_OPERATION_COMPLETE)
+        self._read_completion(Deadline.after(deadline_s))
+
+    def settled_cross_connects(self, deadline_s: float) -> tuple[CrossConnect, ...]:
+        """Ask for the state in a line behind `*opc?`, and return both answers' outcome."""
+        self._send(f"{_OPERATION_COMPLETE}\n{_STATE_WHEN_COMPLETE}")
+        deadline = Deadline.after(deadline_s)
+        try:
+            self._read_completion(deadline)
+        except ControlError:
+            self.close()  # or the answer to the second line would count as the next one
+            raise
+        return self._parsed(self._read(_STATE, Deadline.after(self._connection.timeout_s)))
+
+    def _read_completion(self, deadline: Deadline) -> None:
+        answer = self._read(_OPERATION_COMPLETE, deadline)
         if answer != "1":
             raise ControlError(f"{self.name}: *opc? says {answer!r} instead of 1")
 
-    def _query(self, line: str, deadline: Deadline | None = None) -> str:
+    def _query(self, line: str) -> str:
+        self._send(line)
+        return self._read(line)
+
+    def _send(self, lines: str) -> None:
         # The device has one error queue for all sessions, so it may hold errors of others.
         prefix = b"" if self._connection.is_open else _CLEAR_ERRORS
-        self._connection.send(prefix + line.encode("ascii") + b"\n")
+        self._connection.send(prefix + lines.encode("ascii") + b"\n")
+
+    def _read(self, line: str, deadline: Deadline | None = None) -> str:
         answer = self._connection.read_until(_END, line, deadline)
         return answer.decode("ascii", "replace").strip()

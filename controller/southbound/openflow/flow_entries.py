@@ -79,18 +79,19 @@ def flow_entry(fabric: Fabric, rule: Rule) -> FlowEntry:
     )
 
 
-def ordered_rules(fabric: Fabric, switch: str, change: RuleChange) -> list[tuple[Rule, bool]]:
-    """Return the rules of a change on one switch in their order, each with whether it is added.
+def ordered_rules(fabric: Fabric, change: RuleChange) -> dict[str, list[tuple[Rule, bool]]]:
+    """Return the rules of a change by switch, in their order, each with whether it is added.
 
     Deletions come first, so that a full table has room. A rule for many destinations is deleted
     before and added after the rules for some of them, so that it never takes their packets.
     """
 
-    def prefix_length(rule: Rule) -> tuple[int, str]:
-        return fabric.prefix(rule.to).prefixlen, str(rule)
+    def by_prefix_length(rule: Rule) -> tuple[int, tuple[str, str, str, bool]]:
+        return fabric.prefix(rule.to).prefixlen, rule.match
 
-    delete, add = (
-        [r for r in rules if r.switch == switch] for rules in (change.delete, change.add)
-    )
-    deletions = [(rule, False) for rule in sorted(delete, key=prefix_length)]
-    return deletions + [(rule, True) for rule in sorted(add, key=prefix_length, reverse=True)]
+    ordered: dict[str, list[tuple[Rule, bool]]] = {}
+    for rule in sorted(change.delete, key=by_prefix_length):
+        ordered.setdefault(rule.switch, []).append((rule, False))
+    for rule in sorted(change.add, key=by_prefix_length, reverse=True):
+        ordered.setdefault(rule.switch, []).append((rule, True))
+    return ordered

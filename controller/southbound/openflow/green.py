@@ -32,6 +32,25 @@ def spawn(function: Callable[..., object], *arguments: object) -> None:
     eventlet.spawn(function, *arguments)
 
 
+def start(function: Callable[[], T]) -> Callable[[], T]:
+    """Call a function in a green thread; return what waits for its result or error."""
+    outcome = eventlet.Event()
+
+    def run() -> None:
+        try:
+            outcome.send(function())
+        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+            outcome.send_exception(error)
+
+    eventlet.spawn(run)
+
+    def result() -> T:
+        value: T = outcome.wait()
+        return value
+
+    return result
+
+
 def sleep(seconds: float) -> None:
     """Let other green threads run for so many seconds."""
     eventlet.sleep(seconds)

@@ -79,6 +79,11 @@ class ProbeState:
     arrived: set[int] = field(default_factory=set)
     misdirected: set[int] = field(default_factory=set)
 
+    @property
+    def complete(self) -> bool:
+        """Whether the frames of all fibres have arrived."""
+        return len(self.arrived) == len(self.fibres)
+
     def frame_received(self, fibre: int, port: Port) -> None:
         """Record at which port the frame of a fibre has arrived."""
         if fibre < len(self.fibres):
@@ -93,6 +98,8 @@ class ProbeState:
     @property
     def carrying(self) -> CircuitSet:
         """The circuits that carry frames in both directions, and to no other port."""
+        if self.complete and not self.misdirected:
+            return CircuitSet(frozenset(fibre.circuit for fibre in self.fibres))
         bad = {self.fibres[number].circuit for number in (*self.missing, *self.misdirected)}
         return CircuitSet(frozenset(fibre.circuit for fibre in self.fibres) - bad)
 
@@ -118,6 +125,7 @@ class OpenFlowProbe:
         self._event, self._clock = event, clock
         self._random = SystemRandom()
         self._state: ProbeState | None = None
+        self._prepared: tuple[CircuitSet, tuple[Fibre, ...]] | None = None
         self._all_arrived: Any = None
 
     def frame_received(self, switch: str, port: int, frame: bytes) -> bool:
@@ -127,9 +135,13 @@ class OpenFlowProbe:
         nonce, fibre = parsed
         if self._state and nonce == self._state.nonce:
             self._state.frame_received(fibre, (switch, port))
-            if not self._state.missing:
+            if self._state.complete:
                 self._all_arrived.set()
         return True
+
+    def prepare(self, circuits: CircuitSet) -> None:
+        """Look up the ports of circuits that will probably be probed next."""
+        self._prepared = circuits, fibres(self._fabric, circuits)
 
     def probe(self, circuits: CircuitSet, timeout_s: float) -> ProbeResult:
         """Probe circuits until each carries frames, or none has arrived for `timeout_s`.
@@ -139,7 +151,10 @@ class OpenFlowProbe:
         Raises:
             ControlError: if a packet switch is absent.
         """
-        state = ProbeState(self._random.getrandbits(64), fibres(self._fabric, circuits))
+        if self._prepared is None or self._prepared[0] != circuits:
+            self.prepare(circuits)
+        known, self._prepared = self._prepared, None
+        state = ProbeState(self._random.getrandbits(64), known[1] if known else ())
         self._state, self._all_arrived = state, self._event()
         started_s, waited_s, last_arrival_s = self._clock(), 0.0, 0.0
         round_s = _FIRST_ROUND_S + len(state.fibres) * _FRAME_S

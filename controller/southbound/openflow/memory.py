@@ -33,6 +33,9 @@ class MemorySwitches:
         for rule in frozenset[Rule]().union(*base):
             self._add(rule)
 
+    def prepare(self, change: RuleChange) -> None:
+        """Do nothing: a change in memory needs no messages."""
+
     def apply(self, change: RuleChange) -> None:
         """Change rules on all switches that answer.
 

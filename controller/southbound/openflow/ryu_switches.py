@@ -9,17 +9,21 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from random import SystemRandom
 from typing import Any
 
-from moefabric.controller.southbound.openflow import arp, framework, green, light_probe, messages
-from moefabric.controller.southbound.openflow.flow_entries import (
-    RuleCounter,
-    flow_entry,
-    ordered_rules,
+from moefabric.controller.southbound.openflow import (
+    arp,
+    framework,
+    green,
+    light_probe,
+    messages,
+    switch_connection,
 )
-from moefabric.controller.southbound.openflow.spread_groups import Buckets, SpreadGroups
+from moefabric.controller.southbound.openflow.flow_entries import RuleCounter, flow_entry
+from moefabric.controller.southbound.openflow.rule_messages import Request, RuleMessages
 from moefabric.core.errors import ControlError, UnconfirmedError
 from moefabric.core.rules import Rule, RuleChange
 from moefabric.core.topology import Fabric
@@ -30,7 +34,7 @@ ofp_event = framework.module("controller.ofp_event")
 handler = framework.module("controller.handler")
 app_manager = framework.module("base.app_manager")
 Application: Any = app_manager.RyuApp if framework.NAME == "ryu" else app_manager.OSKenApp
-IN_USE, DEAD = handler.MAIN_DISPATCHER, handler.DEAD_DISPATCHER  # states of a connection
+IN_USE, DEAD = switch_connection.IN_USE, switch_connection.DEAD
 
 logging.getLogger(framework.NAME).setLevel(logging.WARNING)  # its INFO messages name its own parts
 
@@ -42,14 +46,14 @@ class _Batch:
     Attributes:
         switch: The switch.
         barrier: Transaction number of the barrier.
-        descriptions: What each message is about, by transaction number.
+        subjects: What each message is about, by transaction number.
         ended: Set when the barrier is confirmed or the switch disconnects.
         errors: What went wrong.
     """
 
     switch: str
     barrier: int
-    descriptions: dict[int, str]
+    subjects: Mapping[int, Rule | str]
     ended: green.GreenEvent = field(default_factory=green.GreenEvent)
     errors: list[str] = field(default_factory=list)
 
@@ -73,7 +77,6 @@ class RyuEventHandler(Application):
 
     @handler.set_ev_cls(
         [
-            ofp_event.EventOFPBarrierReply,
             ofp_event.EventOFPErrorMsg,
             ofp_event.EventOFPFlowStatsReply,
             ofp_event.EventOFPPacketIn,
@@ -117,10 +120,8 @@ class RyuSwitches:
         self._datapaths: dict[str, Any] = {}
         self._ready: set[str] = set()
         self._batches: dict[tuple[str, int], _Batch] = {}
-        self._flow_mods: dict[tuple[Rule, bool], bytes] = {}
+        self._messages = RuleMessages(fabric, self.cookie)
         self._statistics: dict[tuple[str, int], list[Any]] = {}
-        self._packet_outs: dict[tuple[int, int], bytes] = {}
-        self._groups = SpreadGroups()
         self.probe = light_probe.OpenFlowProbe(fabric, self._send_frames, green.GreenEvent)
         self.on_port: Callable[[str, str, bool], None] = lambda _switch, _peer, _up: None
 
@@ -134,8 +135,8 @@ class RyuSwitches:
         ofp_handler = framework.module("controller.ofp_handler").OFPHandler
         for app in (manager.instantiate(RyuEventHandler, self), manager.instantiate(ofp_handler)):
             Application.start(app)  # OFPHandler.start would listen by itself and hide its errors
-        connections = framework.module("controller.controller")
-        green.serve_connections(address, "switches", connections.datapath_connection_factory)
+        serve = partial(switch_connection.serve, handle=self.bytes_received)
+        green.serve_connections(address, "switches", serve)
 
     @property
     def ready(self) -> tuple[str, ...]:
@@ -160,18 +161,26 @@ class RyuSwitches:
             self._rules.pop(rule.match, None)
         self._rules |= {rule.match: rule for rule in change.add}
         batches, errors = list[_Batch](), dict[str, list[str]]()
-        for switch in change.switches:
+        for switch, flow_mods in self._messages.of_change(change).items():
             if datapath := self._datapaths.get(switch):
-                batches.append(self._send(switch, datapath, self._changes(switch, change)))
+                requests = flow_mods
+                if self.fabric.spreads_unmarked:
+                    rules = self._rules.values()
+                    requests = self._messages.with_groups(switch, flow_mods, change.add, rules)
+                batches.append(self._send(switch, datapath, requests))
             else:
                 errors[switch] = [f"{switch}: not connected"]
         errors |= self._wait(batches)
         if errors:
             raise UnconfirmedError("; ".join(chain.from_iterable(errors.values())), errors)
 
+    def prepare(self, change: RuleChange) -> None:
+        """Encode a change that `apply` will probably get next; no switch is concerned yet."""
+        self._messages.prepare(change)
+
     def counters(self) -> dict[str, list[RuleCounter]]:
         """Return each rule's counters, by switch; raise ControlError if one doesn't answer."""
-        request = [(messages.statistics_request(), "flow statistics")]
+        request: list[Request] = [(messages.statistics_request(), "flow statistics")]
         batches = [
             self._send(switch, datapath, request) for switch, datapath in self._datapaths.items()
         ]
@@ -198,7 +207,7 @@ class RyuSwitches:
         }
         counters = [
             RuleCounter(rule, flow.packet_count, flow.byte_count)
-            for xid in batch.descriptions
+            for xid in batch.subjects
             for flow in self._statistics.pop((batch.switch, xid), [])
             if (rule := by_match.get(messages.match_of_flow(flow)))
         ]
@@ -213,14 +222,14 @@ class RyuSwitches:
             datapath.close()
             return
         self._datapaths[switch] = datapath
-        self._groups.forget(switch)
-        groups = [
+        self._messages.forget_groups(switch)
+        groups: list[Request] = [
             (messages.group_deletion(), "deletion of all groups"),
-            *self._missing_groups(switch, self._rules.values()),
+            *self._messages.missing_groups(switch, self._rules.values()),
         ]
         mods = groups if self.fabric.spreads_unmarked else []
         mods += [
-            (self._flow_mod(rule, add=True), str(rule))
+            (self._messages.of_rule(rule, add=True), rule)
             for rule in self._rules.values()
             if rule.switch == switch
         ]
@@ -255,19 +264,29 @@ class RyuSwitches:
                 batch.errors.append(f"{switch}: disconnected")
                 batch.ended.set()
 
+    def bytes_received(self, datapath: Any, kind: int, xid: int, message: bytes) -> bool:
+        """Handle a barrier reply or a packet-in; return False for all other messages."""
+        switch = self._by_dpid.get(datapath.id, "")
+        if kind == of.OFPT_BARRIER_REPLY:
+            if batch := self._batches.get((switch, xid)):
+                batch.ended.set()
+            return True
+        if kind == of.OFPT_PACKET_IN and (packet := messages.packet_in(message)):
+            self._packet_received(switch, datapath, *packet)
+            return True
+        return False
+
     def message_received(self, datapath: Any, message: Any) -> None:
-        """Handle a message of a switch by its type."""
+        """Handle any other message of a switch by its type."""
         switch = self._by_dpid.get(datapath.id, "")
         match message:
-            case parser.OFPBarrierReply():
-                if batch := self._batches.get((switch, message.xid)):
-                    batch.ended.set()
             case parser.OFPErrorMsg():
                 self._refused(switch, message)
             case parser.OFPFlowStatsReply():  # statistics may come in parts
                 self._statistics.setdefault((switch, message.xid), []).extend(message.body)
             case parser.OFPPacketIn():
-                self._packet_received(switch, datapath, message)
+                port, frame = message.match["in_port"], bytes(message.data)
+                self._packet_received(switch, datapath, port, frame)
             case parser.OFPPortStatus():
                 self._report_ports(switch, [message.desc])
 
@@ -275,17 +294,16 @@ class RyuSwitches:
         """Record an error in its batch, which ends when its barrier is confirmed."""
         xid = int.from_bytes(bytes(error.data[4:8]), "big")
         for batch in self._batches.values():
-            if batch.switch == switch and xid in batch.descriptions:
+            if batch.switch == switch and xid in batch.subjects:
                 why = of.ofp_error_code_to_str(error.type, error.code)
-                batch.errors.append(f"{switch} refuses {batch.descriptions[xid]}: {why}")
+                batch.errors.append(f"{switch} refuses {batch.subjects[xid]}: {why}")
 
-    def _packet_received(self, switch: str, datapath: Any, message: Any) -> None:
+    def _packet_received(self, switch: str, datapath: Any, port: int, frame: bytes) -> None:
         """Hand a frame to the light probe, or answer an ARP request by the port it came from."""
-        port, frame = message.match["in_port"], bytes(message.data)
         if self.probe.frame_received(switch, port, frame):
             return
         if reply := arp.reply_to(self._addresses, switch, frame):
-            datapath.send(self._packet_out(port, reply))
+            datapath.send(messages.packet_out(port, reply))
 
     def _report_ports(self, switch: str, ports: Iterable[Any]) -> None:
         """Report the link of each port that has a peer."""
@@ -302,72 +320,18 @@ class RyuSwitches:
         if absent := sorted(switch for switch in frames if switch not in self._datapaths):
             raise ControlError("; ".join(f"{switch}: not connected" for switch in absent))
         for switch, by_port in frames.items():
-            packet_outs = b"".join(self._packet_out(port, frame) for port, frame in by_port)
+            packet_outs = b"".join(messages.packet_out(port, frame) for port, frame in by_port)
             self._datapaths[switch].send(packet_outs)
 
-    def _send(self, switch: str, datapath: Any, requests: Iterable[tuple[bytes, str]]) -> _Batch:
-        """Send messages and a barrier by one system call, so that no other change interleaves.
-
-        Args:
-            switch: The switch.
-            datapath: Its connection.
-            requests: Messages, and what each is about.
-        """
-        descriptions, data = dict[int, str](), bytearray()
-        for message, description in (*requests, (messages.BARRIER, "barrier")):
-            datapath.xid = (datapath.xid + 1) & of.MAX_XID
-            descriptions[datapath.xid] = description
-            data += messages.with_xid(message, datapath.xid)
-        batch = _Batch(switch, datapath.xid, descriptions)
-        self._batches[switch, batch.barrier] = batch
+    def _send(self, switch: str, datapath: Any, requests: Iterable[Request]) -> _Batch:
+        """Send messages and a barrier by one system call, so that no other change interleaves."""
+        subjects, data, xid = dict[int, Rule | str](), bytearray(), datapath.xid
+        for message, subject in (*requests, (messages.BARRIER, "barrier")):
+            xid = (xid + 1) & of.MAX_XID
+            subjects[xid] = subject
+            data += messages.with_xid(message, xid)
+        datapath.xid = xid
+        batch = _Batch(switch, xid, subjects)
+        self._batches[switch, xid] = batch
         datapath.send(bytes(data))
         return batch
-
-    def _packet_out(self, port: int, frame: bytes) -> bytes:
-        """Return a packet-out. All but the frame at its end is cached by port and length."""
-        key = port, len(frame)
-        if key not in self._packet_outs:
-            self._packet_outs[key] = messages.packet_out(port, bytes(len(frame)))
-        return self._packet_outs[key][: -len(frame)] + frame
-
-    def _changes(self, switch: str, change: RuleChange) -> list[tuple[bytes, str]]:
-        """Return the flow-mods of a change on one switch."""
-        ordered = ordered_rules(self.fabric, switch, change)
-        flow_mods = [(self._flow_mod(rule, add=add), str(rule)) for rule, add in ordered]
-        added = self._missing_groups(switch, change.add)
-        return [*added, *flow_mods, *self._unneeded_groups(switch)]
-
-    def _missing_groups(self, switch: str, rules: Iterable[Rule]) -> list[tuple[bytes, str]]:
-        """Return the group-mods that add the groups of rules on a switch."""
-        missing = self._groups.add_missing(switch, self._buckets(switch, rules))
-        return [
-            (messages.group_addition(self._groups.number(buckets), buckets), f"{switch}: a group")
-            for buckets in missing
-        ]
-
-    def _unneeded_groups(self, switch: str) -> list[tuple[bytes, str]]:
-        """Return the group-mods that delete the groups which no rule of a switch needs any more."""
-        if not self._groups.has_any(switch):
-            return []
-        unneeded = self._groups.remove_unneeded(switch, self._buckets(switch, self._rules.values()))
-        return [
-            (messages.group_deletion(self._groups.number(buckets)), f"{switch}: end of a group")
-            for buckets in unneeded
-        ]
-
-    def _buckets(self, switch: str, rules: Iterable[Rule]) -> set[Buckets]:
-        spread = (rule for rule in rules if rule.spread and rule.switch == switch)
-        return {flow_entry(self.fabric, rule).buckets for rule in spread}
-
-    def _flow_mod(self, rule: Rule, *, add: bool) -> bytes:
-        """Return a rule's flow-mod, from a cache because Ryu takes 0.25 ms to serialise one."""
-        flow_mod = self._flow_mods.get((rule, add))
-        if flow_mod is None:
-            entry = flow_entry(self.fabric, rule)
-            group = self._groups.number(entry.buckets) if entry.buckets else None
-            if add:
-                flow_mod = messages.addition(entry, self.cookie, group)
-            else:
-                flow_mod = messages.deletion(entry)
-            self._flow_mods[rule, add] = flow_mod
-        return flow_mod

@@ -10,6 +10,7 @@ import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from moefabric.emulator.ocs.cross_connects import Refusal, RefusedError, pair_up
 from moefabric.emulator.ocs.device import OcsDevice
@@ -225,6 +226,7 @@ COMMANDS: tuple[tuple[re.Pattern[str], Execute], ...] = tuple(
 )
 
 
+@lru_cache(maxsize=256)
 def find_command(spelling: str) -> Execute | None:
     """Return the command of a header without its leading colon."""
     return next((command for pattern, command in COMMANDS if pattern.fullmatch(spelling)), None)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.openflow_switch.agent.connection import (
@@ -34,6 +35,9 @@ from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 
 log = logging.getLogger(__name__)
 
+_MOST_POSTPONED: Final = 16
+"""Turns of the loop for which packets wait for controllers' messages, so that they go together."""
+
 
 class OpenFlowAgent:
     """Serves switches until it is stopped."""
@@ -48,6 +52,7 @@ class OpenFlowAgent:
         self._due_ns = dict[str, int]()
         self._ports = dict[str, tuple[SwitchConnections, int]]()
         self._listeners = list[socket.socket]()
+        self._packet_descriptors, self._postponed = set[int](), 0
         self.watch(interfaces.fileno(), self._read_carrier)
 
     def add(self, name: str, switch: OpenFlowSwitch, management: Path | None = None) -> None:
@@ -69,6 +74,7 @@ class OpenFlowAgent:
         self._switches[name] = connections
         for port in switch.ports.values():
             self._ports[port.name] = (connections, port.number)
+        self._packet_descriptors.add(switch.datapath.fileno())
         self.watch(switch.datapath.fileno(), lambda: self._read_packets(connections))
         self._due_ns[name] = connections.due_ns
 
@@ -111,11 +117,20 @@ class OpenFlowAgent:
         ready = self._selector.select(min(waits_s, default=None))
         # Silence is judged by the time of the wake-up, so that slow processing doesn't count as it.
         now_ns = self._clock_ns()
-        for key, _ in ready:
+        for key in self._due([key for key, _ in ready]):
             key.data()
         for name, due_ns in list(self._due_ns.items()):
             if due_ns <= now_ns:
                 self._tick(self._switches[name], now_ns)
+
+    def _due(self, ready: list[selectors.SelectorKey]) -> list[selectors.SelectorKey]:
+        """Return what to process now: messages first, since they make more packets arrive."""
+        messages = [key for key in ready if key.fd not in self._packet_descriptors]
+        if messages and self._postponed < _MOST_POSTPONED:
+            self._postponed += len(messages) < len(ready)
+            return messages
+        self._postponed = 0
+        return ready
 
     def close(self) -> None:
         """Close all connections and listeners. The datapaths continue to forward."""

@@ -4,15 +4,22 @@ A switch outlives the connections of its controllers.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.openflow_switch.agent.interfaces import Interface, Interfaces
 from moefabric.emulator.openflow_switch.datapath.emissions import emissions, select_slot
 from moefabric.emulator.openflow_switch.datapath.interface import Datapath, Port
-from moefabric.emulator.openflow_switch.flows.flow import CONTROLLER, Flow, FlowKey, SetField
+from moefabric.emulator.openflow_switch.flows.flow import (
+    CONTROLLER,
+    Flow,
+    FlowKey,
+    Group,
+    Output,
+    SetField,
+)
 from moefabric.emulator.openflow_switch.flows.match import Match
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
 from moefabric.emulator.openflow_switch.protocol import constants as ofp
@@ -42,6 +49,7 @@ from moefabric.emulator.openflow_switch.tables.pipeline import Pipeline, pipelin
 log = logging.getLogger(__name__)
 
 Mod = FlowMod | GroupMod
+_ANY: Final = Match()
 
 
 @dataclass(frozen=True)
@@ -156,12 +164,13 @@ class OpenFlowSwitch:
         )
         old, new = self.tables.groups, update.tables.groups
         groups = [n for n in old if n not in new or new[n].created_ns != old[n].created_ns]
-        flows: Iterable[FlowKey] = (
+        flows: Collection[FlowKey] = (
             set(self._pipeline.entries) - set(after.entries)
             if is_multi_table
             else [entry.flow.key for entry in removed if entry.key not in update.tables.entries]
         )
-        self._counters = self._counters.without(removed, flows, groups)
+        if removed or flows or groups:
+            self._counters = self._counters.without(removed, flows, groups)
         self.tables, self._pipeline = update.tables, after
         entries = self.tables.entries.values()
         self.has_timeouts = any(entry.idle_s or entry.hard_s for entry in entries)
@@ -215,10 +224,13 @@ class OpenFlowSwitch:
             raise OpenFlowError(ErrorCode.BUFFER_UNKNOWN, f"no buffer {out.buffer:#x}")
         if out.in_port not in self.ports and out.in_port != ofp.PortNumber.CONTROLLER:
             raise OpenFlowError(ErrorCode.BAD_PORT, f"port {out.in_port:#x}")
+        if (port := _only_port(out.actions)) in self.ports and port != out.in_port:
+            self._send(port, out.frame)
+            return []
         actions = tuple(action for action in out.actions if not isinstance(action, ToTable))
         check_ports(actions, self.ports.keys())
         check_groups(actions, self.tables.groups)
-        packets = self._emit(Flow(Match(), 0, actions), None, out.in_port, out.frame)
+        packets = self._emit(Flow(_ANY, 0, actions), None, out.in_port, out.frame)
         for place, action in enumerate(out.actions):
             if isinstance(action, ToTable):
                 fields = (before for before in out.actions[:place] if isinstance(before, SetField))
@@ -236,8 +248,10 @@ class OpenFlowSwitch:
     def _emit(
         self, flow: Flow, entry: FlowEntry | None, in_port: int, frame: bytes
     ) -> list[ControllerPacket]:
-        groups = {number: group.group for number, group in self.tables.groups.items()}
-        packets, slot = list[ControllerPacket](), select_slot(packet_fields(frame, in_port))
+        packets, groups, slot = list[ControllerPacket](), dict[int, Group](), 0
+        if flow.uses_groups:
+            groups = {number: group.group for number, group in self.tables.groups.items()}
+            slot = select_slot(packet_fields(frame, in_port))
         for emission in emissions(flow, groups, slot, self.ports):
             emitted = rewritten_frame(frame, emission.rewrites)
             if emission.port is CONTROLLER:
@@ -288,6 +302,13 @@ class OpenFlowSwitch:
         """Report removed entries to all controllers."""
         for listener in self.listeners:
             listener.send_flows_removed(removals, now_ns)
+
+
+def _only_port(actions: Sequence[object]) -> int:
+    """Return the port of a packet-out that only sends its frame out of one port; else 0."""
+    if len(actions) == 1 and isinstance(only := actions[0], Output) and isinstance(only.port, int):
+        return only.port
+    return 0
 
 
 def _refusal(mod: Mod, fault: FabricError | OpenFlowError) -> OpenFlowError:

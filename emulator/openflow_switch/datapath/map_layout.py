@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 from moefabric.emulator.openflow_switch.datapath.emissions import (
@@ -147,6 +148,7 @@ class MemoryLayout:
         return self.counter(self.counters)
 
 
+@lru_cache(maxsize=16384)  # reconfigurations reuse earlier circuits, and so earlier matches
 def match_key(match: Match) -> bytes:
     """Return the values of a match as a key without its last word."""
     number = 0

@@ -132,6 +132,7 @@ def decode_actions(wire: bytes) -> Actions:
     return tuple(listed)
 
 
+@lru_cache(maxsize=4096)
 def decode_packet_out_actions(wire: bytes) -> tuple[Action | ToTable, ...]:
     """Decode the actions of a packet-out, which may include an output to the tables.
 

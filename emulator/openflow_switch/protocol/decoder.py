@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from moefabric.emulator.openflow_switch.flows.flow import Action
 from moefabric.emulator.openflow_switch.flows.match import Match
@@ -28,6 +28,8 @@ from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, Ope
 HEADER: Final = struct.Struct("!BBHI")  # version, type, length, xid
 _FLOW_MOD: Final = struct.Struct("!QQBBHHHIIIH2x")
 _FLOW_MOD_BYTES: Final = HEADER.size + _FLOW_MOD.size
+_PACKET_OUT: Final = struct.Struct("!IIH6x")
+_PACKET_OUT_BYTES: Final = HEADER.size + _PACKET_OUT.size
 _BUCKET: Final = struct.Struct("!HHII4x")
 _FLOW_STATS: Final = struct.Struct("!B3xII4xQQ")
 VERSION_BITMAP: Final = 1  # OFPHET_VERSIONBITMAP
@@ -35,8 +37,7 @@ MULTIPART: Final = "HH4x"
 MORE: Final = 1  # OFPMPF_REQ_MORE, OFPMPF_REPLY_MORE
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """A message whose body isn't decoded yet; `wire` is the whole message."""
 
     version: int
@@ -136,11 +137,14 @@ def flow_mod(message: Message) -> FlowMod:
     Raises:
         OpenFlowError: With the code of the first error.
     """
-    wire = message.wire
-    _require_length(wire, _FLOW_MOD_BYTES + 8)
-    match, at = _padded_match(wire, _FLOW_MOD_BYTES)
-    instructions = decode_instructions(wire[at:])
-    return FlowMod(match, instructions, *_FLOW_MOD.unpack_from(wire, HEADER.size))
+    _require_length(message.wire, _FLOW_MOD_BYTES + 8)
+    return _flow_mod(message.body)
+
+
+@lru_cache(maxsize=16384)  # reconfigurations reuse earlier circuits, and so earlier flow-mods
+def _flow_mod(body: bytes) -> FlowMod:
+    match, at = _padded_match(body, _FLOW_MOD.size)
+    return FlowMod(match, decode_instructions(body[at:]), *_FLOW_MOD.unpack_from(body))
 
 
 def _padded_match(wire: bytes, at: int) -> tuple[Match, int]:
@@ -216,12 +220,14 @@ def packet_out(message: Message) -> PacketOut:
     Raises:
         OpenFlowError: With the code of the first error.
     """
-    buffer, in_port, length = message.fields("IIH6x")
-    payload = message.tail("IIH6x")
-    if length > len(payload):
+    wire = message.wire
+    _require_length(wire, _PACKET_OUT_BYTES)
+    buffer, in_port, length = _PACKET_OUT.unpack_from(wire, HEADER.size)
+    end = _PACKET_OUT_BYTES + length
+    if end > len(wire):
         raise OpenFlowError(ErrorCode.BAD_LEN, "actions longer than their message")
-    actions = decode_packet_out_actions(payload[:length])
-    return PacketOut(buffer, in_port, actions, payload[length:])
+    actions = decode_packet_out_actions(wire[_PACKET_OUT_BYTES:end])
+    return PacketOut(buffer, in_port, actions, wire[end:])
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from moefabric.emulator.openflow_switch.flows.match import Match
@@ -10,6 +11,7 @@ from moefabric.emulator.openflow_switch.protocol import decoder
 from moefabric.emulator.openflow_switch.protocol.oxm import encode_match
 
 _ERROR_DATA_BYTES: Final = 256  # of the refused request; OpenFlow requires at least 64
+_PACKET_IN: Final = struct.Struct("!IHBBQ")
 _MULTIPART: Final = struct.Struct("!" + decoder.MULTIPART)
 
 
@@ -45,9 +47,14 @@ def packet_in(
     reason: int, table: int, cookie: int, in_port: int, frame: bytes, length: int
 ) -> bytes:
     """Encode a packet-in (7.4.1); `length` is the length of the whole frame in bytes."""
-    head = struct.pack("!IHBBQ", ofp.NO_BUFFER, length, reason, table, cookie)
-    match = encode_match(Match.of(in_port=in_port))
-    return message(ofp.MessageType.PACKET_IN, 0, head + match + bytes(2) + frame)
+    head = _PACKET_IN.pack(ofp.NO_BUFFER, length, reason, table, cookie)
+    return message(ofp.MessageType.PACKET_IN, 0, head + _port_match(in_port) + frame)
+
+
+@lru_cache(maxsize=1024)
+def _port_match(in_port: int) -> bytes:
+    """Encode the match of a packet-in, and the padding behind it."""
+    return encode_match(Match.of(in_port=in_port)) + bytes(2)
 
 
 def multipart_replies(kind: ofp.MultipartType, xid: int, bodies: Iterable[bytes]) -> list[bytes]:

@@ -1,7 +1,7 @@
 """Flow entries: flows with cookie, flags and timeouts (OpenFlow 1.3.5, 5.2)."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final
 
 from moefabric.emulator.openflow_switch.flows.flow import Flow, Output, group_ids
@@ -12,6 +12,7 @@ from moefabric.emulator.openflow_switch.protocol.constants import RemovedReason
 from moefabric.emulator.openflow_switch.tables.group_entry import ordered_actions
 
 _SECOND_NS: Final = 1_000_000_000
+_flow = lru_cache(maxsize=16384)(Flow)  # reconfigurations add earlier entries again
 
 EntryKey = tuple[int, int, Match]
 """Identity of a flow entry: table, priority and match."""
@@ -55,7 +56,7 @@ class FlowEntry:
         """The flow of the entry if the packet visits no other table."""
         apply, write = self.instructions.apply, self.instructions.write
         actions = (*apply, *ordered_actions(write)) if write else apply
-        return Flow(self.match, self.priority, actions, self.cookie)
+        return _flow(self.match, self.priority, actions, self.cookie)
 
     def outputs_to(self, port: int, group: int) -> bool:
         """Whether the entry outputs to the port and the group, each of which may be ANY (6.4)."""

@@ -156,25 +156,29 @@ class _Draft:
         A strict command selects the entry with the match and priority, another command all entries
         whose packets the match covers.
         """
+        deletes = mod.command in _DELETES
+        outputs = (mod.out_port, mod.out_group) if deletes else _ANY_OUTPUT
         among: Iterable[FlowEntry] = self.entries.values()
         if mod.command in _STRICT:
             tables = range(TABLE_COUNT) if mod.table == ofp.ALL_TABLES else (mod.table,)
             keys = ((table, mod.priority, mod.match) for table in tables)
             among = [entry for key in keys if (entry := self.entries.get(key))]
-        deletes = mod.command in _DELETES
-        outputs = (mod.out_port, mod.out_group) if deletes else _ANY_OUTPUT
+            if not mod.cookie_mask and outputs == _ANY_OUTPUT:
+                return list(among)
         request = FlowStatsRequest(mod.table, *outputs, mod.cookie, mod.cookie_mask, mod.match)
         return list(_selected(among, request))
 
     def _add(self, mod: FlowMod) -> None:
         key = mod.table, mod.priority, mod.match
         old = self.entries.get(key)
-        if mod.flags & ofp.FlowFlag.CHECK_OVERLAP and self._overlaps(mod):
+        if mod.flags and mod.flags & ofp.FlowFlag.CHECK_OVERLAP and self._overlaps(mod):
             raise OpenFlowError(ErrorCode.FLOW_OVERLAP, str(mod.match))
         if old is None and len(self.entries) >= MAX_ENTRIES:
             raise OpenFlowError(ErrorCode.FLOW_TABLE_FULL, f"{MAX_ENTRIES} entries")
         serial = (
-            old.serial if old and not mod.flags & ofp.FlowFlag.RESET_COUNTS else self._new_serial()
+            old.serial
+            if old and not (mod.flags and mod.flags & ofp.FlowFlag.RESET_COUNTS)
+            else self._new_serial()
         )
         self.resets_counters |= key in self._removed_keys or bool(old and old.serial != serial)
         self.is_changed = True

@@ -1,6 +1,7 @@
 """The northbound interface: responses, errors and its client."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from moefabric.controller.client import ControllerClient
+from moefabric.controller.http_client import HttpClient
 from moefabric.controller.reconfiguration import Reconciler
 from moefabric.controller.service.controller import Controller
 from moefabric.controller.service.northbound import NorthboundHandler, respond
@@ -422,3 +424,34 @@ def test_wait_ready_ends_at_its_deadline() -> None:
         pytest.raises(ControlError, match=r"127.0.0.1:1: not ready within 0.1 s: (?i:.*refused)"),
     ):
         client.wait_ready(0.1)
+
+
+def test_request_leaves_in_one_piece() -> None:
+    """A controller that has the headers would otherwise wait for the body."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = HttpClient("peer", listener.getsockname()[:2], 5.0)
+        sent: list[bytes] = []
+        client.connect()
+        assert client.sock is not None
+        client.sock = RecordingSocket(client.sock, sent)
+        peer, _ = listener.accept()
+        with peer:
+            peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            assert client.exchange("POST", "/light", {"circuits": []}) == (200, b"{}")
+        client.close()
+    assert len(sent) == 1
+    assert sent[0].endswith(b'\r\n\r\n{"circuits": []}')
+
+
+class RecordingSocket:
+    """A socket that records what is sent."""
+
+    def __init__(self, real: socket.socket, sent: list[bytes]) -> None:
+        self._real, self._sent = real, sent
+
+    def sendall(self, data: bytes) -> None:
+        self._sent.append(bytes(data))
+        self._real.sendall(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)

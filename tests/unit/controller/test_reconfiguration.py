@@ -1,5 +1,6 @@
 """The reconciler: order and phases of a reconfiguration, and traffic after faults in the middle."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -67,6 +68,11 @@ class JournalledSwitches(MemorySwitches):
     def __init__(self, bench: Bench) -> None:
         super().__init__(FABRIC)
         self.bench = bench
+        self.prepared: list[RuleChange] = []
+        self.applied: list[RuleChange] = []
+
+    def prepare(self, change: RuleChange) -> None:
+        self.prepared.append(change)
 
     def apply(self, change: RuleChange) -> None:
         line = " ".join(
@@ -78,6 +84,7 @@ class JournalledSwitches(MemorySwitches):
         )
         self.bench.journal.append(line)
         self.bench.clock.seconds += 0.002
+        self.applied.append(change)
         super().apply(change)
 
 
@@ -94,6 +101,60 @@ def test_reconciler_diverts_then_commands_then_admits(bench: Bench) -> None:
     assert bench.journal == ["s0 s1 |", "out s0/o0~s1/o0, in s0/o0~s2/o1", "| s0 s2"]
     assert bench.reconciler.lit == bench.ocs.circuits() == B
     assert bench.switches.circuit_rules == direct_rules(B)
+
+
+def test_admission_is_prepared_while_light_settles(bench: Bench) -> None:
+    bench.reconciler.reconcile(B)
+    assert bench.switches.prepared[-1] is bench.switches.applied[-1]
+
+
+def test_prepared_admission_is_dropped_for_circuits_without_light(bench: Bench) -> None:
+    bench.reconciler = Reconciler(bench.ocs, bench.switches, bench.clock.now_s, probe=bench.ocs)
+    bench.reconciler.adopt()
+    new = next(iter(B.circuits - A.circuits))
+    bench.ocs.opaque = frozenset({bench.fabric.ocs_port(new.a)})
+    bench.reconciler.reconcile(B)
+    assert bench.switches.prepared[-1] not in bench.switches.applied
+    assert bench.switches.circuit_rules == direct_rules(CircuitSet(A.circuits & B.circuits))
+
+
+def test_rules_meet_no_work_in_the_background(bench: Bench) -> None:
+    """What is begun in the background has ended when rules or circuits need its outcome."""
+    begun: list[str] = []
+
+    def later(function: Callable[[], Any]) -> Callable[[], Any]:
+        begun.append("begun")
+
+        def result() -> Any:
+            begun.append("ended")
+            return function()
+
+        return result
+
+    bench.reconciler = Reconciler(bench.ocs, bench.switches, bench.clock.now_s, background=later)
+    bench.reconciler.adopt()
+    bench.journal.clear()
+    bench.reconciler.reconcile(B)
+    assert begun == ["begun", "ended"] * 2
+    assert bench.journal == ["s0 s1 |", "out s0/o0~s1/o0, in s0/o0~s2/o1", "| s0 s2"]
+
+
+def test_failed_divert_leaves_no_query_behind(bench: Bench) -> None:
+    ended: list[bool] = []
+
+    def later(function: Callable[[], Any]) -> Callable[[], Any]:
+        def result() -> Any:
+            ended.append(True)
+            return function()
+
+        return result
+
+    bench.reconciler = Reconciler(bench.ocs, bench.switches, bench.clock.now_s, background=later)
+    bench.reconciler.adopt()
+    bench.switches.gone = {"s1"}
+    with pytest.raises(ControlError, match="s1: not connected"):
+        bench.reconciler.reconcile(B)
+    assert ended == [True]
 
 
 def test_phases_are_timed_separately(bench: Bench) -> None:

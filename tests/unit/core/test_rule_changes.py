@@ -110,7 +110,7 @@ class Region:
                 for entry in [flow_entry(self.fabric, rule)]
             }
             result[switch] = [dict(table)]
-            for rule, added in ordered_rules(self.fabric, switch, change):
+            for rule, added in ordered_rules(self.fabric, change).get(switch, ()):
                 entry = flow_entry(self.fabric, rule)
                 table.pop(entry.match, None)
                 table |= {entry.match: entry} if added else {}

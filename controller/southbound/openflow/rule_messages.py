@@ -1,0 +1,99 @@
+"""The flow-mods of rules, which are encoded once and sent many times."""
+
+from collections.abc import Iterable
+
+from moefabric.controller.southbound.openflow import messages
+from moefabric.controller.southbound.openflow.flow_entries import flow_entry, ordered_rules
+from moefabric.controller.southbound.openflow.spread_groups import Buckets, SpreadGroups
+from moefabric.core.rules import Rule, RuleChange
+from moefabric.core.topology import Fabric
+
+Request = tuple[bytes, Rule | str]
+"""A message to a switch, and what it is about."""
+
+
+class RuleMessages:
+    """Encodes rules and changes of rules for the switches of a fabric.
+
+    Args:
+        fabric: The fabric.
+        cookie: Marks the entries of this controller.
+    """
+
+    def __init__(self, fabric: Fabric, cookie: int) -> None:
+        self._fabric, self._cookie = fabric, cookie
+        self._groups = SpreadGroups()
+        self._flow_mods: dict[tuple[Rule, bool], bytes] = {}
+        self._prepared: tuple[RuleChange, dict[str, list[Request]]] | None = None
+
+    def prepare(self, change: RuleChange) -> None:
+        """Encode a change for the next call of `of_change`."""
+        self._prepared = change, self._encode(change)
+
+    def of_change(self, change: RuleChange) -> dict[str, list[Request]]:
+        """Return the flow-mods of a change by switch, in the order of `ordered_rules`."""
+        prepared, self._prepared = self._prepared, None
+        if prepared and prepared[0] is change:
+            return prepared[1]
+        return self._encode(change)
+
+    def _encode(self, change: RuleChange) -> dict[str, list[Request]]:
+        return {
+            switch: [(self.of_rule(rule, add=add), rule) for rule, add in rules]
+            for switch, rules in sorted(ordered_rules(self._fabric, change).items())
+        }
+
+    def of_rule(self, rule: Rule, *, add: bool) -> bytes:
+        """Return the flow-mod that adds or deletes a rule's entry."""
+        flow_mod = self._flow_mods.get((rule, add))
+        if flow_mod is None:
+            entry = flow_entry(self._fabric, rule)
+            group = self._groups.number(entry.buckets) if entry.buckets else None
+            if add:
+                flow_mod = messages.addition(entry, self._cookie, group)
+            else:
+                flow_mod = messages.deletion(entry)
+            self._flow_mods[rule, add] = flow_mod
+        return flow_mod
+
+    # --- groups that flows are spread by ---------------------------------------------------------
+
+    def forget_groups(self, switch: str) -> None:
+        """Start anew with a switch that has no groups."""
+        self._groups.forget(switch)
+
+    def with_groups(
+        self, switch: str, requests: Iterable[Request], added: Iterable[Rule], rules: Iterable[Rule]
+    ) -> list[Request]:
+        """Return requests between the additions and deletions of groups that they make necessary.
+
+        Args:
+            switch: The switch.
+            requests: The flow-mods of a change.
+            added: The rules that it adds.
+            rules: All rules after it.
+        """
+        missing = self.missing_groups(switch, added)
+        return [*missing, *requests, *self._unneeded_groups(switch, rules)]
+
+    def missing_groups(self, switch: str, rules: Iterable[Rule]) -> list[Request]:
+        """Return the group-mods that add the groups of rules on a switch."""
+        missing = self._groups.add_missing(switch, self._buckets(switch, rules))
+        return [
+            (messages.group_addition(self._groups.number(buckets), buckets), f"{switch}: a group")
+            for buckets in missing
+        ]
+
+    def _unneeded_groups(self, switch: str, rules: Iterable[Rule]) -> list[Request]:
+        """Return the group-mods that delete the groups which no rule of a switch needs any more."""
+        if not self._groups.has_any(switch):
+            return []
+        unneeded = self._groups.remove_unneeded(switch, self._buckets(switch, rules))
+        return [
+            (messages.group_deletion(self._groups.number(buckets)), f"{switch}: end of a group")
+            for buckets in unneeded
+        ]
+
+    def _buckets(self, switch: str, rules: Iterable[Rule]) -> set[Buckets]:
+        spread = (rule for rule in rules if rule.spread and rule.switch == switch)
+        return {flow_entry(self._fabric, rule).buckets for rule in spread}
