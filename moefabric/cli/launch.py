@@ -48,8 +48,8 @@ def mpirun(
     mpirun starts ranks on the servers without ssh, and has them talk over the fabric. Options
     before the program are mpirun's: `moefabric mpirun -- --tag-output ./program`.
     """
-    lab = running_lab(name)
-    sys.exit(lab.mpirun(command, ranks=ranks, slots=slots, servers=servers).returncode)
+    with running_lab(name) as lab:
+        sys.exit(lab.mpirun(command, ranks=ranks, slots=slots, servers=servers).returncode)
 
 
 @click.command(short_help="Run a PyTorch program on the servers.", context_settings=_PROGRAM)
@@ -90,16 +90,17 @@ def torchrun(
         raise click.UsageError(f"{program}: no such file")
     python = [] if no_python else [sys.executable, *(["-m"] if module else [])]
     command = [*python, program, *arguments]
-    lab, on_line = running_lab(name), print_tagged_line if tag else print_line
-    if policy is None:
-        with lab.launch(
-            command, ranks_per_server=nproc_per_node, servers=servers, on_line=on_line
-        ) as ranks:
-            ranks.wait()
-        return
-    exchanges = lab.torchrun(
-        command, policy, ranks_per_server=nproc_per_node, servers=servers, on_line=on_line
-    )
+    on_line = print_tagged_line if tag else print_line
+    with running_lab(name) as lab:
+        if policy is None:
+            with lab.launch(
+                command, ranks_per_server=nproc_per_node, servers=servers, on_line=on_line
+            ) as ranks:
+                ranks.wait()
+            return
+        exchanges = lab.torchrun(
+            command, policy, ranks_per_server=nproc_per_node, servers=servers, on_line=on_line
+        )
     sent = sum(sum(exchange.exchange.owed.values()) for exchange in exchanges)
     optical = sum(exchange.optical_bytes for exchange in exchanges)
     seconds = sum(exchange.seconds for exchange in exchanges)

@@ -108,13 +108,23 @@ def seconds(output: str) -> float:
 
 def iperf(lab: Lab, servers: list[str], *options: str) -> list[dict[str, object]]:
     """Return the reports of iperf3 from s0 to some servers at once."""
-    for server in servers:
-        lab.exec(server.partition(".")[0], "iperf3 -s -D -1", check=True)
+    receivers = [
+        lab.popen(
+            server.partition(".")[0], "iperf3 -s -1 --forceflush", stdout=subprocess.PIPE, text=True
+        )
+        for server in servers
+    ]
+    for receiver in receivers:
+        assert receiver.stdout
+        while "listening" not in receiver.stdout.readline():
+            assert receiver.poll() is None, "iperf3 does not listen"
     clients = [
         lab.popen("s0", ["iperf3", "-J", "-c", server, *options], stdout=subprocess.PIPE)
         for server in servers
     ]
     reports = [json.loads(client.communicate(timeout=60)[0]) for client in clients]
+    for receiver in receivers:
+        receiver.communicate(timeout=10)
     assert not [report["error"] for report in reports if "error" in report]
     return [report["end"] for report in reports]
 
