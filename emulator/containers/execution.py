@@ -15,7 +15,7 @@ import sys
 import termios
 import threading
 import tty
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -125,7 +125,7 @@ class Execution:
 
     def _pass_on(self, stream: socket.socket, wake: int, pending: list[int]) -> None:
         """Pass input, output and signals on until the output ends."""
-        write = _write_all if self._has_terminal else _OutputFrames().write
+        frames = OutputFrames()
         threading.Thread(target=_send_input, args=(stream,), name="input", daemon=True).start()
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
@@ -135,8 +135,13 @@ class Execution:
                 if wake in ready:
                     os.read(wake, _PART_BYTES)
                     self._signal(pending)
-                if stream.fileno() in ready and not _receive(stream, write):
+                if stream.fileno() not in ready:
+                    continue
+                if not (received := _receive(stream)):
                     return
+                parts = [(1, received)] if self._has_terminal else frames.parts(received)
+                for fd, data in parts:
+                    _write_all(fd, data)
 
     def _signal(self, pending: list[int]) -> None:
         """Send the received signals to the command."""
@@ -156,14 +161,12 @@ def _send_input(stream: socket.socket) -> None:
         stream.shutdown(socket.SHUT_WR)
 
 
-def _receive(stream: socket.socket, write: Callable[[int, bytes], None]) -> bool:
-    """Write what the command has printed; return False at the end."""
+def _receive(stream: socket.socket) -> bytes:
+    """Return what the command has printed; nothing at the end."""
     try:
-        part = stream.recv(_PART_BYTES)
+        return stream.recv(_PART_BYTES)
     except ConnectionResetError:
-        part = b""
-    write(1, part)
-    return bool(part)
+        return b""
 
 
 def _write_all(fd: int, data: bytes) -> None:
@@ -171,22 +174,23 @@ def _write_all(fd: int, data: bytes) -> None:
         data = data[os.write(fd, data) :]
 
 
-class _OutputFrames:
+class OutputFrames:
     """Output that arrives in frames, each of standard output or standard error."""
 
     def __init__(self) -> None:
+        """Start with nothing received."""
         self._received = b""
 
-    def write(self, _fd: int, part: bytes) -> None:
-        """Write the frames that a part completes."""
-        self._received += part
+    def parts(self, received: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield the frames that received bytes complete: 1 or 2, and what was written there."""
+        self._received += received
         while len(self._received) >= _FRAME.size:
             number, length = _FRAME.unpack_from(self._received)
             end = _FRAME.size + length
             if len(self._received) < end:
                 return
-            _write_all(2 if number == 2 else 1, self._received[_FRAME.size : end])
-            self._received = self._received[end:]
+            data, self._received = self._received[_FRAME.size : end], self._received[end:]
+            yield (2 if number == 2 else 1), data
 
 
 if __name__ == "__main__":

@@ -21,13 +21,13 @@ def join(pid: int, member: int) -> None:
         FabricError: if a group can't be found or written.
     """
     try:
-        for group in _groups(member):
+        for group in limiting_groups(member):
             (group / "cgroup.procs").write_text(str(pid))
     except OSError as error:
         raise FabricError(f"control group {error.filename}: {error.strerror}") from error
 
 
-def _groups(pid: int) -> Iterator[Path]:
+def limiting_groups(pid: int) -> Iterator[Path]:
     """Yield the folders of the groups that limit a process (cgroups(7))."""
     mounts = dict(_mounts())
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():

@@ -217,3 +217,12 @@ def test_frame_lasts_ten_milliseconds_within_limits(rate_bps: float, segments: i
         "f", (Region("r0", 0, ("s0", "s1"), Ocs("ocs0", 2)),), 2, 1, 1, rate_bps, Eps(4)
     )
     assert min_tso_segments(plan_fabric(fabric, ManagementNetwork("198.18.0.0/24"))) == segments
+
+
+def test_interfaces_of_one_node_take_other_names() -> None:
+    plan = plan_fabric(fabric(), MANAGEMENT)
+    renamed = plan.with_interfaces({("s1", "eth0"): "eth1", ("s1", "mgmt0"): "mgmt1"})
+    names = {link.name: link.a.name for link in renamed.links}
+    assert (names["s1/host"], names["s1/management"]) == ("eth1", "mgmt1")
+    assert (names["s0/host"], names["s0/management"]) == ("eth0", "mgmt0")
+    assert renamed.with_interfaces({("s1", "eth1"): "eth0", ("s1", "mgmt1"): "mgmt0"}) == plan
