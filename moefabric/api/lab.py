@@ -24,12 +24,12 @@ from moefabric.emulator.fabric.run_directories import hold
 from moefabric.emulator.ocs import client as ocs_client
 from moefabric.runner import fault_injection
 from moefabric.runner.exchange_loop import CarriedExchange, exchange_loop
-from moefabric.runner.fabric_job import chosen_servers, fabric_job, print_line
 from moefabric.runner.inspection import inspect_fabric
 from moefabric.runner.mpi import hostfile, mpi_launch
 from moefabric.runner.perf import Perf, PerfKind, PerfOptions, PerfResult
 from moefabric.runner.programs import ProgramFabric, running_programs
-from moefabric.runner.rank_processes import FabricLauncher, LineCallback, RankProcesses
+from moefabric.runner.rank_places import RankPlace, chosen_servers, print_line
+from moefabric.runner.rank_processes import LineCallback, RankProcesses
 from moefabric.runner.replay import Replay, ReplayOptions, ReplayResult
 from moefabric.runner.result_parts import Json
 from moefabric.workload.execution_graph import ExecutionGraph
@@ -313,8 +313,9 @@ class Lab:
             FabricError: If a rank can't be started.
         """
         chosen = chosen_servers(self.servers, servers)
-        job = fabric_job(self.wiring, _words(command), chosen, ranks_per_server, environment or {})
-        return RankProcesses(job, FabricLauncher(self.name), on_line or print_line)
+        place = RankPlace.on_fabric(self.wiring, chosen)
+        job = place.job(_words(command), ranks_per_server, environment or {}, self.name)
+        return RankProcesses(job, place.launcher, on_line or print_line)
 
     def torchrun(
         self,
@@ -346,13 +347,15 @@ class Lab:
             RankFailedError: If a rank fails.
         """
         words, chosen = _words(command), chosen_servers(self.servers, servers)
-        variables, carried = environment or {}, list[CarriedExchange]()
-        job = fabric_job(self.wiring, words, chosen, ranks_per_server, variables, by_agents=True)
-        with exchange_loop(self.name, policy) as (loop, wake):
-            launcher = FabricLauncher(self.name)
-            with RankProcesses(job, launcher, on_line or print_line, on_end=wake) as ranks:
-                loop.run(lambda: ranks.ended or ranks.failure is not None, carried.append)
-                ranks.wait()
+        place = RankPlace.on_fabric(self.wiring, chosen, by_agents=True)
+        job = place.job(words, ranks_per_server, environment or {}, self.name)
+        carried, print_output = list[CarriedExchange](), on_line or print_line
+        with (
+            exchange_loop(self.name, policy) as (loop, wake),
+            RankProcesses(job, place.launcher, print_output, on_end=wake) as ranks,
+        ):
+            loop.run(lambda: ranks.ended or ranks.failure is not None, carried.append)
+            ranks.wait()
         return carried
 
     def hostfile(self, *, slots: int = 1, servers: Sequence[str] | None = None) -> str:

@@ -82,7 +82,7 @@ def torchrun(
     The first rank that fails ends the others; the exit status is 1 then. Ranks meet over the
     management network, and gloo talks over the fabric.
     """
-    from moefabric.runner.fabric_job import print_line, print_tagged_line
+    from moefabric.runner.rank_places import print_line, print_tagged_line
 
     if module and no_python:
         raise click.UsageError("give either --module or --no-python")

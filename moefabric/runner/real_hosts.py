@@ -15,6 +15,7 @@ from moefabric.core.errors import AgentError, LostBytesError
 from moefabric.core.failures import FailurePhase
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
+from moefabric.runner.rank_places import RankPlace
 from moefabric.runner.result_model import HostRecord
 from moefabric.runner.run_records import IterationRun
 from moefabric.runner.testbed import data_paths, liveness_monitor
@@ -43,11 +44,13 @@ class RealHosts:
         fleet: The agents of all servers.
         hosts: The host of each real server, as SSH names it; empty if all servers are emulated.
         losses: Why servers were lost, by server.
+        place: Where ranks of a program run, if all servers are real.
     """
 
     fleet: Fleet
     hosts: Mapping[str, str]
     losses: dict[str, str] = field(default_factory=dict)
+    place: RankPlace | None = None
 
     def log(self, phase: FailurePhase, kind: str, names: Sequence[str], why: str) -> None:
         """Take note of lost hosts (`moefabric.runner.recovery.LogFailure`)."""
@@ -127,7 +130,8 @@ def host_fleet(
     """
     hosts = dict(zip(fabric.servers, spec.hosts, strict=False))  # further hosts stay unused
     with ExitStack() as cleanup:
-        channels = agents_on({server: SshHost.of(login_of(host)) for server, host in hosts.items()})
+        logins = {server: login_of(host) for server, host in hosts.items()}
+        channels = agents_on({server: SshHost.of(login) for server, login in logins.items()})
         fleet = cleanup.enter_context(Fleet(channels, liveness=liveness_monitor(fabric)))
         addresses = {
             server: host.address or fleet.facts[server]["address"] for server, host in hosts.items()
@@ -138,4 +142,6 @@ def host_fleet(
             congestion=transport.congestion_control,
             sndbuf=transport.send_buffer_bytes,
         )
-        yield fleet, RealHosts(fleet, {server: host.ssh for server, host in hosts.items()})
+        place = RankPlace.on_hosts(logins, addresses, fleet)
+        names = {server: host.ssh for server, host in hosts.items()}
+        yield fleet, RealHosts(fleet, names, place=place)

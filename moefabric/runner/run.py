@@ -42,6 +42,7 @@ from moefabric.runner.jobs import Jobs
 from moefabric.runner.prediction import proposed_scale
 from moefabric.runner.progress import ProgressReporter
 from moefabric.runner.queue_drops import Counts, queue_drops, queue_readings
+from moefabric.runner.rank_places import RankPlace
 from moefabric.runner.real_hosts import RealHosts, host_fleet, in_turn
 from moefabric.runner.results import (
     control_time_remarks,
@@ -134,9 +135,6 @@ def _check_workload(spec: ExperimentSpec, *, trains: bool) -> None:
     """Raise SpecError unless the experiment has a program to train, or gating to replay."""
     if trains and spec.train is None:
         raise SpecError([("train", "is missing: it names the program that trains")])
-    if trains and (own := [f"fabrics[{i}]" for i, one in enumerate(spec.fabrics) if one.hosts]):
-        message = "ranks train on emulated fabrics: plug the hosts into one (wiring.servers)"
-        raise SpecError([(f"{place}.hosts", message) for place in own])
     if not trains and not spec.gating.is_given:
         message = "is missing; `moefabric train` runs the program of this experiment"
         raise SpecError([("gating", message)])
@@ -183,7 +181,7 @@ def _run_group(
             context = RunContext(
                 spec, choice, fabric, work, fleet, controllers, remarks, reporter, hosts
             )
-            if setup.trains and wiring is not None:
+            if setup.trains:
                 context = _training_context(context, setup.folder, wiring)
             else:
                 context = replace(context, work=workload_of(choice, work))
@@ -344,14 +342,19 @@ class RunContext:
         )
 
 
-def _training_context(context: RunContext, folder: Path, wiring: FabricWiring) -> RunContext:
-    """Return the context of a program that trains."""
+def _training_context(context: RunContext, folder: Path, wiring: FabricWiring | None) -> RunContext:
+    """Return the context of a program that trains; `wiring` is None on real servers."""
     spec, work = context.spec, context.work
     gating = RecordedGating(work.training.ep, work.model.experts)
     work = workload_of(context.choice, training_workload(work, gating))
     jobs = Jobs.of(spec, context.fabric, work)
     show = context.reporter.show_message
-    training = Training(spec, folder, jobs, gating, wiring, context.fleet, show)
+    place = context.hosts.place
+    if wiring is not None:
+        servers = work.placements[0].servers
+        place = RankPlace.on_fabric(wiring, servers, by_agents=True, over_management=True)
+    assert place is not None
+    training = Training(spec, folder, jobs, gating, place, context.fleet, show)
     return replace(context, work=work, training=training)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.experiment import ExperimentSpec
-from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.config.run_directory import RunDirectory
 from moefabric.config.training_program import TrainSpec
 from moefabric.core.errors import RanksLostError, TrainingProgramError
 from moefabric.core.failures import Failure, FailureKind
@@ -19,8 +19,9 @@ from moefabric.runner import fault_injection
 from moefabric.runner.executor import Executor
 from moefabric.runner.jobs import Jobs
 from moefabric.runner.rank_calls import RankCalls
-from moefabric.runner.rank_environment import Rank, RankJob
-from moefabric.runner.rank_processes import FabricLauncher, Launcher, RankProcesses
+from moefabric.runner.rank_environment import Rank
+from moefabric.runner.rank_places import RankPlace
+from moefabric.runner.rank_processes import RankProcesses
 from moefabric.runner.recovery import Recovery
 from moefabric.runner.result_model import FabricResult
 from moefabric.runner.result_parts import (
@@ -84,10 +85,9 @@ class Training:
         folder: Folder of its file.
         jobs: The job, whose gating is `gating`.
         gating: What the gates of the program choose.
-        wiring: The fabric that is up.
-        fleet: Its agents.
+        place: The servers.
+        fleet: Their agents.
         show: Shows a line that the program printed.
-        launcher: Where ranks run.
     """
 
     def __init__(
@@ -96,16 +96,14 @@ class Training:
         folder: Path,
         jobs: Jobs,
         gating: RecordedGating,
-        wiring: FabricWiring,
+        place: RankPlace,
         fleet: Fleet,
         show: Callable[[str], object],
-        launcher: Launcher | None = None,
     ) -> None:
         assert spec.train is not None
         self.program: TrainSpec = spec.train
-        self._spec, self._folder, self._wiring, self._show = spec, folder, wiring, show
+        self._spec, self._folder, self._place, self._show = spec, folder, place, show
         self._fleet = fleet
-        self._launcher = launcher or FabricLauncher(wiring.fabric.name)
         self.gating = gating
         self._tasks = TrainingTasks(jobs, gating, wall=self.program.compute == "wall")
         rows = self.program.rank_tokens * jobs.work.model.top_k
@@ -221,37 +219,23 @@ class Training:
     # --- ranks -----------------------------------------------------------------------------------
 
     def _start(self, checkpoints: Path) -> RankProcesses:
-        fabric = self._wiring.fabric
         work = self._tasks.jobs.work
-        ranks = work.training.ep
         values = {
             "iterations": self._spec.training.iterations,
             "layers": work.model.layers,
             "experts": work.model.experts,
-            "ranks": ranks,
+            "ranks": work.training.ep,
             "seed": self._spec.seed,
             "checkpoint": checkpoints / "rank",
         }
-        servers = work.placements[0].servers
-        job = RankJob(
-            command=(
-                sys.executable,
-                str((self._folder / self.program.program).resolve()),
-                *self.program.command(values),
-            ),
-            servers=servers,
-            ranks_per_server=self._ranks_per_server,
-            master_address=self._wiring.management.server_address(fabric, servers[0]),
-            environment=self.program.environment,
-            server_environment={
-                server: {
-                    "MOEFABRIC_AGENT": self._wiring.rank_address(server),
-                    "GLOO_SOCKET_IFNAME": self._wiring.interfaces_of(server).management,
-                }
-                for server in servers
-            },
+        program = str((self._folder / self.program.program).resolve())
+        job = self._place.job(
+            [sys.executable, program, *self.program.command(values)],
+            self._ranks_per_server,
+            self.program.environment,
+            self._spec.experiment,
         )
-        return RankProcesses(job, self._launcher, self._take_line, on_end=self._fleet.wake)
+        return RankProcesses(job, self._place.launcher, self._take_line, on_end=self._fleet.wake)
 
     def _take_line(self, rank: Rank, stream: str, line: str) -> None:
         if not self._losses.take(rank, line) or stream == "stderr":
@@ -299,7 +283,7 @@ class Training:
         recovery.log("recovered", lost, f"all ranks start again from iteration {first}")
         if loss.gpus:
             failure = Failure(FailureKind.GPU, tuple(sorted(loss.gpus)))
-            fault_injection.clear(RunDirectory.of_fabric(self._wiring.fabric.name), failure)
+            fault_injection.clear(RunDirectory.of_fabric(self._tasks.jobs.fabric.name), failure)
             self._fleet.losses()  # takes the returned GPUs in
 
     @property

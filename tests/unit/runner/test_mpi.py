@@ -3,8 +3,8 @@
 import pytest
 
 from moefabric.core.errors import SpecError
-from moefabric.runner.fabric_job import chosen_servers
 from moefabric.runner.mpi import hostfile, mpi_settings
+from moefabric.runner.rank_places import chosen_servers
 
 
 def test_hostfile_names_servers_with_their_slots() -> None:
