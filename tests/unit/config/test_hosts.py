@@ -27,6 +27,9 @@ hosts:
 """
 
 
+EPS = {"fabrics": [{"name": "lab", "electrical": 4, "policy": "eps"}]}
+
+
 def write(folder: Path, name: str, text: str) -> Path:
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text(text)
@@ -96,3 +99,11 @@ def test_plug_is_one_of_three(tmp_path: Path, plug: str, given: str) -> None:
         load_fabric(file)
     message = f"one of device, macvlan and vxlan is needed, {given} given"
     assert str(error.value) == f"{file}: servers.s1.host.plug: {message}"
+
+
+def test_examples_are_valid() -> None:
+    folder = EXAMPLES / "real-hosts"
+    assert [*load_fabric(folder / "mixed.yaml").real_hosts] == ["s2", "s3"]
+    spec = load_experiment(EXAMPLES / "prototype.yaml", (), EPS, folder / "hosts.yaml")
+    assert spec.hosts[1].identity_file == str(folder / "keys/lab")
+    assert spec.fabrics[0].hosts
