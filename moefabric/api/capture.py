@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric import node_commands
 
 _STOP_S: Final = 10.0
 
@@ -37,7 +37,7 @@ class Capture:
         Raises:
             FabricError: If the fabric has no such place, or the file can't be written.
         """
-        argv = lifecycle.capture_argv(self._fabric, self.place, self.path, self._length)
+        argv = node_commands.capture_argv(self._fabric, self.place, self.path, self._length)
         self._process = subprocess.Popen(
             argv,
             stdout=subprocess.PIPE,

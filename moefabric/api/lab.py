@@ -19,7 +19,7 @@ from moefabric.controller.client import ControllerClient
 from moefabric.core.errors import CommandFailedError, FabricError, SpecError
 from moefabric.core.failures import INJECTABLE, ControllerFailureMode, Failure, FailureKind
 from moefabric.core.topology import Fabric, Region
-from moefabric.emulator.fabric import hardware_injection, lifecycle
+from moefabric.emulator.fabric import hardware_injection, lifecycle, node_commands
 from moefabric.emulator.fabric.run_directories import hold
 from moefabric.emulator.ocs import client as ocs_client
 from moefabric.runner import fault_injection
@@ -285,7 +285,7 @@ class Lab:
 
     def exec_argv(self, node: str, command: str | Sequence[str]) -> list[str]:
         """Return the argv that runs a command on a server or OCS, for other process libraries."""
-        return lifecycle.exec_argv(self.name, node, _words(command))
+        return node_commands.exec_argv(self.name, node, _words(command))
 
     def launch(
         self,

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from moefabric.config.run_directory import FabricWiring
 from moefabric.core.errors import UnsupportedError
-from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.linux.process_guard import ProcessGuard
 from moefabric.runner.rank_environment import RENDEZVOUS_INTERFACE
 from moefabric.runner.rank_processes import JOB_VARIABLE
@@ -120,7 +120,7 @@ def _agent_script(fabric: str, servers: Sequence[str]) -> str:
     """Return a shell script that takes a server and a command as ssh does, and runs it there."""
     cases = [
         f"    {shlex.quote(server)}) "
-        f'exec {shlex.join(lifecycle.exec_argv(fabric, server, ["sh", "-c"]))} "$*" ;;\n'
+        f'exec {shlex.join(node_commands.exec_argv(fabric, server, ["sh", "-c"]))} "$*" ;;\n'
         for server in servers
     ]
     refusal = '    *) echo "$server: not a server of the job" >&2; exit 255 ;;\n'

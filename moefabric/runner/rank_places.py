@@ -10,7 +10,7 @@ from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.run_directory import FabricWiring
 from moefabric.core.errors import SpecError
 from moefabric.core.server_host import HostLogin
-from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric import node_commands
 from moefabric.runner.rank_environment import MASTER_PORT, Rank, RankJob
 from moefabric.runner.rank_processes import FabricLauncher, Launcher
 
@@ -79,7 +79,7 @@ class RankPlace:
             FabricLauncher(name),
             tuple(servers),
             wiring.management.server_address(wiring.fabric, first),
-            lifecycle.free_port(name, first),
+            node_commands.free_port(name, first),
             own,
         )
 

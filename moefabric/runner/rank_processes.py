@@ -21,7 +21,7 @@ from typing import Final, Literal, Protocol, Self
 from uuid import uuid4
 
 from moefabric.core.errors import FabricError, RankFailedError
-from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.linux.process_guard import ProcessGuard
 from moefabric.runner.rank_environment import Rank, RankJob
 
@@ -65,7 +65,7 @@ class FabricLauncher:
             FabricError: if the fabric isn't up, or has no such server.
         """
         variables = [f"{name}={value}" for name, value in environment.items()]
-        return lifecycle.exec_argv(self.fabric, server, ["env", *variables, *command])
+        return node_commands.exec_argv(self.fabric, server, ["env", *variables, *command])
 
 
 @dataclass

@@ -21,7 +21,7 @@ from moefabric.controller.client import wait_for_controllers
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.core.units import Scale
-from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric import lifecycle, node_commands
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.processes import marked_pids
 from moefabric.emulator.linux.waiting import Deadline
@@ -118,11 +118,11 @@ def running(made: Fabric) -> Iterator[str]:
 
 def between(name: str, answer: str, ask: str, to: str, number: int) -> tuple[str, str]:
     """Return the outputs of a server program on s1 and of its client on s0."""
-    serving = lifecycle.exec_argv(name, "s1", [sys.executable, "-c", answer, to])
+    serving = node_commands.exec_argv(name, "s1", [sys.executable, "-c", answer, to])
     with subprocess.Popen(serving, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == "listening\n"
-        asking = lifecycle.exec_argv(name, "s0", [sys.executable, "-c", ask, to, str(number)])
+        asking = node_commands.exec_argv(name, "s0", [sys.executable, "-c", ask, to, str(number)])
         told = subprocess.run(asking, capture_output=True, text=True, timeout=60, check=True).stdout
         return server.communicate(timeout=20)[0], told
 

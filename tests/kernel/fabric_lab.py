@@ -20,7 +20,7 @@ import pytest
 from moefabric.config.run_directory import FabricWiring, RunDirectory, run_root
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
-from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric import lifecycle, node_commands
 from moefabric.emulator.fabric.plan import bridge_name
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
@@ -119,7 +119,7 @@ class Machine:
     def run_on(
         self, name: str, server: str, *command: str, timeout_s: float = 20
     ) -> subprocess.CompletedProcess[str]:
-        argv = lifecycle.exec_argv(name, server, command)
+        argv = node_commands.exec_argv(name, server, command)
         return subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=False)
 
     def links(self) -> set[str]:
@@ -174,7 +174,9 @@ class Machine:
         that no delay of either makes the flow look faster than its link.
         """
         address = fabric.addresses("s1")[0]
-        receive = lifecycle.exec_argv(fabric.name, "s1", [sys.executable, "-c", RECEIVER, address])
+        receive = node_commands.exec_argv(
+            fabric.name, "s1", [sys.executable, "-c", RECEIVER, address]
+        )
         with subprocess.Popen(receive, stdout=subprocess.PIPE, text=True) as receiver:
             try:
                 assert receiver.stdout is not None

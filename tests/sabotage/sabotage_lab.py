@@ -19,7 +19,7 @@ import pytest
 from moefabric.config.loader import load_experiment
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.topology import Fabric
-from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric import lifecycle, node_commands
 from moefabric.emulator.fabric.lifecycle import up
 from moefabric.emulator.fabric.plan import FABRIC, FabricPlan, plan_fabric
 from moefabric.emulator.linux import namespaces, netlink
@@ -113,7 +113,7 @@ class RunningFabric:
         """Return the argv that runs a command in a node's namespace."""
         if node == FABRIC:
             return nsenter_argv(self.daemon(), argv)
-        return lifecycle.exec_argv(self.name, node, argv)
+        return node_commands.exec_argv(self.name, node, argv)
 
     def command(self, node: str, *argv: str) -> str:
         """Run a command in a node's namespace and return its output."""

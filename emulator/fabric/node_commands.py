@@ -1,0 +1,110 @@
+"""Commands on the nodes of a running fabric: programs of the user, and captures of frames."""
+
+import json
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from moefabric.config.run_directory import FabricWiring
+from moefabric.core.errors import FabricError
+from moefabric.emulator.containers.execution import execution_argv
+from moefabric.emulator.fabric.daemon_protocol import NODES, process_id, request
+from moefabric.emulator.fabric.plan import plan_fabric
+from moefabric.emulator.fabric.plugged_hosts import shell_of
+from moefabric.emulator.fabric.run_directories import named_run_directory
+from moefabric.emulator.fabric.server_containers import container_of
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.processes import mark_environment, nsenter_argv
+
+_CAPTURE: Final = str(Path(__file__).parents[1] / "linux" / "packet_capture.py")
+
+
+def exec_argv(name: str, node: str, command: Sequence[str]) -> list[str]:
+    """Return the argv that runs a command on a server (`s0`) or OCS (`ocs0`).
+
+    On a server that is a container, the command has the container's files, user and variables, and
+    the container's `python3` takes the place of this Python. On a real host, it runs there.
+
+    Raises:
+        FabricError: if no fabric of that name runs, or it has no such node.
+    """
+    pid = _node_pid(name, node)
+    if shell := shell_of(named_run_directory(name), node):
+        return [*shell, "--", *command]
+    if container := container_of(named_run_directory(name), node):
+        marks = _marks(name)
+        there = ["python3" if word == sys.executable else word for word in command]
+        return ["env", *marks, *execution_argv(container, marks, there)]
+    return _marked_argv(name, pid, command)
+
+
+def free_port(name: str, node: str) -> int:
+    """Return a TCP port that no program uses on a server or OCS now.
+
+    Raises:
+        FabricError: if no fabric of that name runs, or it has no such node.
+    """
+    return namespaces.run_in(namespaces.path_of(_node_pid(name, node)), _free_port)
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _node_pid(name: str, node: str) -> int:
+    """Return the pid of a process in a node's namespaces.
+
+    Raises:
+        FabricError: if no fabric of that name runs, or it has no such node.
+    """
+    run_dir = named_run_directory(name)
+    request(run_dir, {"do": "ping"})
+    pids = json.loads((run_dir.path / NODES).read_text())
+    if node not in pids:
+        raise FabricError(f"{node}: {name} has no such server; it has {', '.join(pids)}")
+    return int(pids[node])
+
+
+def capture_argv(name: str, place: str, file: Path, length: int) -> list[str]:
+    """Return the argv of a program that captures the frames of a link (`packet_capture`).
+
+    Args:
+        name: the fabric.
+        place: a NIC (`s0/o1`), where frames leave and enter the server; a server (`s0`), for the
+            frames of its programs; or a link between switches (`leaf0~spine0`).
+        file: the pcap file to write.
+        length: bytes to keep of each frame.
+
+    Raises:
+        FabricError: if no fabric of that name runs, or it has no such place.
+    """
+    run_dir = named_run_directory(name)
+    request(run_dir, {"do": "ping"})
+    wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
+    fabric = wiring.fabric
+    links = {link.name: link.a for link in plan_fabric(fabric, wiring.management).links}
+    end = links.get(f"{place}/host" if place in fabric.server_index else place)
+    if end is None:
+        nics = ", ".join(str(nic) for server in fabric.servers for nic in fabric.nics(server))
+        raise FabricError(f"{place}: {name} has no such place; it has the NICs {nics}")
+    if end.node:
+        pid = int(json.loads((run_dir.path / NODES).read_text())[end.node])
+    else:
+        pid = process_id(run_dir)
+    interfaces = wiring.interfaces_of(place)
+    interface = interfaces.host if end.node == place else end.name
+    program = [sys.executable, "-S", "-I", _CAPTURE, interface, str(file.absolute()), str(length)]
+    return _marked_argv(name, pid, program)
+
+
+def _marked_argv(name: str, pid: int, command: Sequence[str]) -> list[str]:
+    """Return the argv that runs a command in a process's namespaces, marked as the fabric's."""
+    return nsenter_argv(pid, ["env", *_marks(name), *command])
+
+
+def _marks(name: str) -> list[str]:
+    """Return the variables, each `NAME=VALUE`, that mark a process as the fabric's."""
+    return [f"{key}={value}" for key, value in mark_environment(name).items()]
