@@ -1,5 +1,6 @@
 """Agents started by a test, one a namespace, and flows for them to send."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,15 @@ from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.remote.bundle import AGENT, bundle
 from moefabric.core.flows import PacedFlow
 from tests.support.namespaces import Island
+
+
+def _works(python: str) -> bool:
+    return subprocess.run([python, "-V"], capture_output=True, check=False).returncode == 0
+
+
+OLDEST_PYTHONS = [
+    path for name in ("python3.8", "python3") if (path := shutil.which(name)) and _works(path)
+]
 
 
 def paced_flow(

@@ -6,6 +6,7 @@ import os
 import random
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,10 +17,11 @@ import pytest
 
 from moefabric.agents.fleet.channel import request_all
 from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.remote.bundle import AGENT
 from moefabric.core.errors import AgentError
 from moefabric.core.exchange import Exchange
 from moefabric.core.flows import FlowRecord, PacedFlow
-from tests.support.agents_lab import agent
+from tests.support.agents_lab import OLDEST_PYTHONS, agent, bundled
 from tests.support.editing_relay import EditingRelay
 from tests.support.memory_ranks import MemoryRank, check_blocks, next_exchange, reasons
 
@@ -78,9 +80,12 @@ def sizes_of(seed: int, most: int) -> list[list[int]]:
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[Lab]:
+def started(folder: Path, python: str = sys.executable, program: Path = AGENT) -> Iterator[Lab]:
     with ExitStack() as undo:
-        agents = {name: undo.enter_context(agent(name, folder)) for name in NAMES}
+        agents = {
+            name: undo.enter_context(agent(name, folder, python=python, program=program))
+            for name in NAMES
+        }
         fleet = undo.enter_context(Fleet(channel for channel, _ in agents.values()))
         fleet.connect(DIRECT + RELAYED)
         fleet.prepare_job()
@@ -98,6 +103,12 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 def test_bytes_of_ranks_arrive(lab: Lab) -> None:
     for number, most in enumerate([1, 100, 3000, 70_000, 1_000_000]):
         lab.run(sizes_of(number, most), number)
+
+
+@pytest.mark.parametrize("python", OLDEST_PYTHONS, ids=lambda path: Path(path).name)
+def test_agent_of_the_oldest_python_carries_them(python: str, tmp_path: Path) -> None:
+    with started(tmp_path, python, bundled(tmp_path)) as lab:
+        lab.run(sizes_of(3, 70_000))
 
 
 def test_parts_of_a_pair_by_several_paths_and_launches(lab: Lab) -> None:
@@ -292,8 +303,6 @@ def test_packets_that_the_agent_refuses(lab: Lab) -> None:
 
 
 def test_agent_over_a_channel_serves_ranks_in_a_folder_that_it_removes(tmp_path: Path) -> None:
-    from moefabric.agents.remote.bundle import AGENT
-
     process = subprocess.Popen(
         ["python3", str(AGENT), "--name", "s0", "--stdio"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"TMPDIR": str(tmp_path)},

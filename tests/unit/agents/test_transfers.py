@@ -1,7 +1,6 @@
 """Two agents on loopback: transfers are verified, and faults are reported and survived."""
 
 import itertools
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from moefabric.agents.fleet.fleet import DataPath, Fleet
 from moefabric.agents.remote.bundle import AGENT
 from moefabric.core.errors import AgentError
 from moefabric.core.flows import FlowRecord, PacedFlow
-from tests.support.agents_lab import agent, bundled, paced_flow
+from tests.support.agents_lab import OLDEST_PYTHONS, agent, bundled, paced_flow
 from tests.support.editing_relay import Edit, EditingRelay
 
 SIZE = 700_001  # not a multiple of anything
@@ -432,14 +431,7 @@ def test_agent_removes_its_socket_and_replaces_a_stale_one(tmp_path: Path) -> No
     assert not (tmp_path / "s0.sock").exists()
 
 
-def works(python: str) -> bool:
-    return subprocess.run([python, "-V"], capture_output=True, check=False).returncode == 0
-
-
-OTHERS = [path for name in ("python3.8", "python3") if (path := shutil.which(name)) and works(path)]
-
-
-@pytest.mark.parametrize("python", OTHERS, ids=lambda path: Path(path).name)
+@pytest.mark.parametrize("python", OLDEST_PYTHONS, ids=lambda path: Path(path).name)
 def test_agent_runs_on_the_oldest_python(python: str, tmp_path: Path) -> None:
     with started(tmp_path, python, bundled(tmp_path)) as pair:
         pair.wire()
