@@ -13,6 +13,7 @@ from moefabric.agents.engine.collectives import Collectives
 from moefabric.agents.engine.connections import Connections, ConnectRequest
 from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.exchanges import Exchanges
+from moefabric.agents.engine.host_addresses import interface_addresses, ssh_address
 from moefabric.agents.engine.outgoing import SNDBUF
 from moefabric.agents.engine.programs import Programs
 from moefabric.agents.engine.rank_port import RankPort
@@ -85,6 +86,7 @@ class Agent:
             "dead": sorted(self.dead_ranks),
             "ranks": self.rank_port.path,
             "address": ssh_address(),
+            "interfaces": interface_addresses(),
         }
 
     def clock(self, _control: ControlChannel, _request: Fields) -> dict[str, Any]:
@@ -188,12 +190,6 @@ class Agent:
         self.close(control, request)
         self.loop.stop()
         return {}
-
-
-def ssh_address() -> str:
-    """Return the address of this host that its SSH client has connected to; empty without one."""
-    words = os.environ.get("SSH_CONNECTION", "").split()  # client, port, server, port
-    return words[2] if len(words) == 4 else ""
 
 
 OPERATIONS: dict[str, Callable[[Agent, ControlChannel, Fields], dict[str, Any] | None]] = {

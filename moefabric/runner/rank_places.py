@@ -94,13 +94,14 @@ class RankPlace:
             addresses: Address of each host.
             fleet: Agents of the hosts.
         """
-        own = {server: {"MOEFABRIC_AGENT": fleet.facts[server]["ranks"]} for server in logins}
-        first = next(iter(logins))
-        # Without an interface, gloo takes the one that the host's name leads to.
-        plain = {
-            server: {"GLOO_SOCKET_IFNAME": "", **variables} for server, variables in own.items()
-        }
-        return cls(HostLauncher(logins), tuple(logins), addresses[first], MASTER_PORT, plain)
+        own, first = {}, next(iter(logins))
+        for server in logins:
+            facts = fleet.facts[server]
+            named = {address: name for name, address in facts["interfaces"].items()}
+            # Without an interface, gloo takes the one that the host's name leads to, often lo.
+            interface = named.get(addresses[server], "")
+            own[server] = {"GLOO_SOCKET_IFNAME": interface, "MOEFABRIC_AGENT": facts["ranks"]}
+        return cls(HostLauncher(logins), tuple(logins), addresses[first], MASTER_PORT, own)
 
     def job(
         self,

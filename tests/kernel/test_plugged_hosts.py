@@ -238,7 +238,7 @@ def test_lost_host_leaves_an_invalid_run_with_its_name(
         )
     try:
         deadline, first = time.monotonic() + 40, lab.ssh.received_bytes("cabled", "nic0")
-        while lab.ssh.received_bytes("cabled", "nic0") < first + 3e6:  # more than what opens connections
+        while lab.ssh.received_bytes("cabled", "nic0") < first + 3e6:  # the bundle is smaller
             assert time.monotonic() < deadline, (tmp_path / "stderr").read_text()
             assert run.poll() is None, (tmp_path / "stderr").read_text()
             time.sleep(0.05)  # traffic of another process is announced by nothing
