@@ -10,23 +10,26 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
-from math import inf
 from typing import Any, Protocol
 
-from moefabric.config.guarded_policy import LIMIT_S, guarded_policy, policy_faults
+from moefabric.config.guarded_policy import GuardedPolicy, guarded_policy, policy_faults
 from moefabric.controller.reconfiguration import Reconciler, Reconfiguration
 from moefabric.controller.recovery.eps_recovery import EpsRecovery
 from moefabric.controller.recovery.region_recovery import RegionRecovery
+from moefabric.controller.service.request_fields import (
+    parse_circuits,
+    parse_demand,
+    parse_limit_s,
+    parse_outlook,
+)
 from moefabric.controller.southbound.openflow.flow_entries import RuleCounter
 from moefabric.core.circuits import CircuitSet
-from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import ControlError, SpecError
 from moefabric.core.failures import FailureKind
 from moefabric.core.protocols import PacketSwitches
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
-from moefabric.planner.outlook import Outlook
 from moefabric.planner.plan import Plan, plan
 
 log = logging.getLogger(__name__)
@@ -163,8 +166,8 @@ class Controller:
         name = request.get("policy", "mixnet")
         if not isinstance(name, str):
             raise SpecError([("policy", f"a name is needed, not {name!r}")])
-        policy, demand = guarded_policy(name, _limit_s(request)), _demand(region, request)
-        outlook = _outlook(request)
+        policy, demand = guarded_policy(name, parse_limit_s(request)), parse_demand(region, request)
+        outlook = parse_outlook(request)
 
         def plan_circuits(fabric: Fabric, lit: CircuitSet, reserved: CircuitSet) -> Plan:
             return plan(fabric, region, demand, policy, lit, reserved, outlook)
@@ -180,7 +183,10 @@ class Controller:
                 self._target = lambda *state: plan_circuits(*state).circuits
             else:
                 self._target = partial(_usable, planned.circuits)
-            outcome = self._light(reconciler, recovery, planned.circuits, planned.to_json)
+            # The splits of other policies may take longer than light takes to settle.
+            is_quick = not policy.forwards and not isinstance(policy, GuardedPolicy)
+            meanwhile = planned.to_json if is_quick else None
+            outcome = self._light(reconciler, recovery, planned.circuits, meanwhile)
         reply = _reply(outcome, planned, received_s - started_s, planned_s - received_s)
         return reply | {"policy_fault": "; ".join(policy_faults(policy))}
 
@@ -289,63 +295,6 @@ def _usable(
 ) -> CircuitSet:
     """Return reserved circuits, and those of `circuits` whose NICs work and aren't reserved."""
     return _beside(reserved, circuits.without_nics(fabric.unusable_nics))
-
-
-def parse_circuits(fabric: Fabric, region: Region, names: Any) -> CircuitSet:
-    """Return the circuits of a request.
-
-    Raises:
-        SpecError: if one is malformed, or has an end that is not an optical NIC of the region.
-    """
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise SpecError([("circuits", "a list of names such as s0/o0~s3/o2 is needed")])
-    try:
-        circuits = CircuitSet.of(names)
-    except ValueError as error:
-        raise SpecError([("circuits", str(error))]) from error
-    optical = {nic for server in region.servers for nic in fabric.optical_nics(server)}
-    if strange := sorted(map(str, circuits.nics - optical)):
-        fault = f"{', '.join(strange)}: not an optical NIC of {region.name}"
-        raise SpecError([("circuits", fault)])
-    return circuits
-
-
-def _demand(region: Region, request: Mapping[str, Any]) -> DemandMatrix:
-    if "demand" not in request:
-        fault = "missing: a list of rows of bytes, from row's server to column's"
-        raise SpecError([("demand", fault)])
-    servers = request.get("servers", list(region.servers))
-    if not isinstance(servers, list):
-        raise SpecError([("servers", "a list of names is needed")])
-    try:
-        return DemandMatrix(tuple(map(str, servers)), request["demand"])
-    except (ValueError, TypeError) as error:
-        raise SpecError([("demand", str(error))]) from error
-
-
-def _limit_s(request: Mapping[str, Any]) -> float:
-    limit_s = request.get("plan_limit_s", LIMIT_S)
-    if isinstance(limit_s, bool) or not isinstance(limit_s, int | float) or not 0 < limit_s < inf:
-        raise SpecError([("plan_limit_s", f"seconds above zero are needed, not {limit_s!r}")])
-    return float(limit_s)
-
-
-def _outlook(request: Mapping[str, Any]) -> Outlook | None:
-    known = request.get("all_to_alls")
-    if known is None:
-        return None
-    fields = {"alike", "left"}
-    if (
-        not isinstance(known, dict)
-        or set(known) != fields
-        or not all(map(_is_count, known.values()))
-    ):
-        raise SpecError([("all_to_alls", "two numbers above zero are needed, alike and left")])
-    return Outlook(**known)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value > 0
 
 
 def _reply(

@@ -39,7 +39,7 @@ def start(function: Callable[[], T]) -> Callable[[], T]:
     def run() -> None:
         try:
             outcome.send(function())
-        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
             outcome.send_exception(error)
 
     eventlet.spawn(run)

@@ -1,0 +1,72 @@
+"""Fields of requests as values; a malformed one raises SpecError with its name."""
+
+from collections.abc import Mapping
+from math import inf
+from typing import Any
+
+from moefabric.config.guarded_policy import LIMIT_S
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.errors import SpecError
+from moefabric.core.topology import Fabric, Region
+from moefabric.planner.outlook import Outlook
+
+
+def parse_circuits(fabric: Fabric, region: Region, names: Any) -> CircuitSet:
+    """Return the circuits of a request.
+
+    Raises:
+        SpecError: if one is malformed, or has an end that is not an optical NIC of the region.
+    """
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise SpecError([("circuits", "a list of names such as s0/o0~s3/o2 is needed")])
+    try:
+        circuits = CircuitSet.of(names)
+    except ValueError as error:
+        raise SpecError([("circuits", str(error))]) from error
+    optical = {nic for server in region.servers for nic in fabric.optical_nics(server)}
+    if strange := sorted(map(str, circuits.nics - optical)):
+        fault = f"{', '.join(strange)}: not an optical NIC of {region.name}"
+        raise SpecError([("circuits", fault)])
+    return circuits
+
+
+def parse_demand(region: Region, request: Mapping[str, Any]) -> DemandMatrix:
+    """Return the demand matrix of a request, whose servers are the region's by default."""
+    if "demand" not in request:
+        fault = "missing: a list of rows of bytes, from row's server to column's"
+        raise SpecError([("demand", fault)])
+    servers = request.get("servers", list(region.servers))
+    if not isinstance(servers, list):
+        raise SpecError([("servers", "a list of names is needed")])
+    try:
+        return DemandMatrix(tuple(map(str, servers)), request["demand"])
+    except (ValueError, TypeError) as error:
+        raise SpecError([("demand", str(error))]) from error
+
+
+def parse_limit_s(request: Mapping[str, Any]) -> float:
+    """Return the seconds that a policy of another package may take."""
+    limit_s = request.get("plan_limit_s", LIMIT_S)
+    if isinstance(limit_s, bool) or not isinstance(limit_s, int | float) or not 0 < limit_s < inf:
+        raise SpecError([("plan_limit_s", f"seconds above zero are needed, not {limit_s!r}")])
+    return float(limit_s)
+
+
+def parse_outlook(request: Mapping[str, Any]) -> Outlook | None:
+    """Return what a request says of the all-to-alls to come; None if it says nothing."""
+    known = request.get("all_to_alls")
+    if known is None:
+        return None
+    fields = {"alike", "left"}
+    if (
+        not isinstance(known, dict)
+        or set(known) != fields
+        or not all(map(_is_count, known.values()))
+    ):
+        raise SpecError([("all_to_alls", "two numbers above zero are needed, alike and left")])
+    return Outlook(**known)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0
