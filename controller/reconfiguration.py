@@ -8,7 +8,7 @@ So at no instant do the rules use a circuit that is not lit.
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Final
@@ -115,6 +115,8 @@ class Reconciler:
         self._shown: CircuitSet | None = None
         """What the OCS reported when the last command had settled, until it is verified."""
         self._meanwhile: Callable[[], object] | None = None
+        self._reading: Callable[[], CircuitSet] | None = None
+        """Waits for what the OCS reports, if `reading_ahead` has asked it."""
         self.lit, self.dark = CircuitSet(), CircuitSet()
         self.excluded: frozenset[Nic] = frozenset()
         self.drop, self._device_gone = False, False
@@ -148,6 +150,18 @@ class Reconciler:
         if self._rules_without:
             self._rules = _cached(self._rules_without(nics))
         return rule_changes(before, self._rules(self.lit), drop=self.drop)
+
+    @contextmanager
+    def reading_ahead(self) -> Iterator[None]:
+        """Ask the OCS for its circuits now; `reconcile` uses the answer within this context."""
+        self._reading = self._background(self.ocs.circuits, now=True)
+        try:
+            yield
+        finally:
+            reading, self._reading = self._reading, None
+            if reading is not None:
+                with suppress(ControlError):
+                    reading()  # or the answer would meet the next query
 
     def reconcile(
         self, target: CircuitSet, meanwhile: Callable[[], object] | None = None
@@ -185,7 +199,9 @@ class Reconciler:
 
     def _divert_and_read(self, kept: CircuitSet, seconds: dict[str, float]) -> CircuitSet:
         """Take traffic off all circuits but `kept`; return what the OCS reports meanwhile."""
-        reading = self._background(self.ocs.circuits)
+        reading, self._reading = self._reading, None
+        if reading is None:
+            reading = self._background(self.ocs.circuits, now=True)
         try:
             if kept != self.lit:
                 lit, self.lit = self.lit, kept

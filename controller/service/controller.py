@@ -177,16 +177,17 @@ class Controller:
             if recovery.has_light:
                 self._adopt()
             received_s = self.clock()
-            planned = plan_circuits(recovery.fabric, reconciler.lit, recovery.required_circuits)
-            planned_s = self.clock()
-            if policy.reconfigures:
-                self._target = lambda *state: plan_circuits(*state).circuits
-            else:
-                self._target = partial(_usable, planned.circuits)
-            # The splits of other policies may take longer than light takes to settle.
-            is_quick = not policy.forwards and not isinstance(policy, GuardedPolicy)
-            meanwhile = planned.to_json if is_quick else None
-            outcome = self._light(reconciler, recovery, planned.circuits, meanwhile)
+            with reconciler.reading_ahead() if recovery.has_light else nullcontext():
+                planned = plan_circuits(recovery.fabric, reconciler.lit, recovery.required_circuits)
+                planned_s = self.clock()
+                if policy.reconfigures:
+                    self._target = lambda *state: plan_circuits(*state).circuits
+                else:
+                    self._target = partial(_usable, planned.circuits)
+                # The splits of other policies may take longer than light takes to settle.
+                is_quick = not policy.forwards and not isinstance(policy, GuardedPolicy)
+                meanwhile = planned.to_json if is_quick else None
+                outcome = self._light(reconciler, recovery, planned.circuits, meanwhile)
         reply = _reply(outcome, planned, received_s - started_s, planned_s - received_s)
         return reply | {"policy_fault": "; ".join(policy_faults(policy))}
 

@@ -118,6 +118,20 @@ def test_switches_have_exactly_the_rules_of_lit_circuits(bench: Bench) -> None:
             assert bench.datapaths[switch].loads - before[switch] <= 2
 
 
+def test_demands_move_circuits_one_after_the_other(bench: Bench) -> None:
+    """The OCS is asked while a demand is planned; no answer is left for the next query."""
+    size = len(REGION.servers)
+    for pair in ((0, 1), (2, 3), (0, 3), (0, 3), (1, 2)):
+        rows = [[8e9 if (a, b) == pair else 0.0 for b in range(size)] for a in range(size)]
+        answer = bench.client.demand(rows)
+        lit = CircuitSet.of(answer["circuits_after"])
+        assert answer["plan"]["circuits"][pair[0]][pair[1]] == len(lit) > 0
+        assert lit == CircuitSet.of(bench.client.circuits())
+        rules = server_rules(FABRIC, REGION) | eps_rules(FABRIC) | direct_rules(lit)
+        for switch in FABRIC.switches:
+            assert bench.entries(switch) == entry_set(FABRIC, switch, rules)
+
+
 def test_controller_answers_arp(bench: Bench) -> None:
     def number(server: str) -> bytes:
         return IPv4Address(next(iter(FABRIC.addresses(server)))).packed

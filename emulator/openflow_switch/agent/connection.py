@@ -21,7 +21,7 @@ EXPIRY_INTERVAL_NS: Final = 500_000_000
 """Interval between checks of flow timeouts, and so the longest delay of a removal."""
 MAX_PASSIVE_CONNECTIONS: Final = 16
 Address = tuple[str, int]
-_READ_BYTES: Final = 1 << 18
+_READ_BYTES: Final = 1 << 16  # larger buffers would be mapped and unmapped for each read
 
 
 class OpenFlowConnection:

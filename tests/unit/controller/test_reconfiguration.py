@@ -52,7 +52,11 @@ class JournalledOcs(MemoryOcs):
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench.fabric, bench.fabric.regions[0], bench.clock)
-        self.bench = bench
+        self.bench, self.queries = bench, 0
+
+    def circuits(self) -> CircuitSet:
+        self.queries += 1
+        return super().circuits()
 
     def reconfigure(
         self, transition: Transition, mode: CrossConnectMode = CrossConnectMode.SAFE
@@ -122,7 +126,7 @@ def test_rules_meet_no_work_in_the_background(bench: Bench) -> None:
     """What is begun in the background has ended when rules or circuits need its outcome."""
     begun: list[str] = []
 
-    def later(function: Callable[[], Any]) -> Callable[[], Any]:
+    def later(function: Callable[[], Any], *, now: bool = False) -> Callable[[], Any]:
         begun.append("begun")
 
         def result() -> Any:
@@ -139,10 +143,28 @@ def test_rules_meet_no_work_in_the_background(bench: Bench) -> None:
     assert bench.journal == ["s0 s1 |", "out s0/o0~s1/o0, in s0/o0~s2/o1", "| s0 s2"]
 
 
+def test_circuits_read_ahead_are_those_of_the_next_reconfiguration(bench: Bench) -> None:
+    asked = bench.ocs.queries
+    with bench.reconciler.reading_ahead():
+        assert bench.ocs.queries == asked + 1
+        bench.reconciler.reconcile(B)
+    assert bench.ocs.queries == asked + 2, "asked before and when light had settled"
+    assert bench.reconciler.lit == B
+
+
+def test_absent_device_is_reported_by_the_reconfiguration_that_reads_ahead(bench: Bench) -> None:
+    bench.ocs.gone = True
+    with (
+        bench.reconciler.reading_ahead(),
+        pytest.raises(ControlError, match="ocs0: no answer; traffic is on no light"),
+    ):
+        bench.reconciler.reconcile(B)
+
+
 def test_failed_divert_leaves_no_query_behind(bench: Bench) -> None:
     ended: list[bool] = []
 
-    def later(function: Callable[[], Any]) -> Callable[[], Any]:
+    def later(function: Callable[[], Any], *, now: bool = False) -> Callable[[], Any]:
         def result() -> Any:
             ended.append(True)
             return function()
