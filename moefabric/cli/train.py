@@ -29,12 +29,14 @@ from moefabric.cli.output import (
     type=FILE,
     help="Write what the gates chose as a NumPy archive, which `gating: {trace: FILE}` replays.",
 )
+@click.option("--hosts", type=FILE, help="Train on the real servers that this file lists.")
 @settings_option
 def train(
     experiment: Path,
     json_file: Path | None,
     report: Path | None,
     gating: Path | None,
+    hosts: Path | None,
     settings: tuple[str, ...],
 ) -> None:
     """Train the program of the file EXPERIMENT on its fabrics, one after the other.
@@ -44,7 +46,7 @@ def train(
     """
     from moefabric.api.experiment import Experiment
 
-    loaded = Experiment.load(experiment, settings)
+    loaded = Experiment.load(experiment, settings, hosts_file=hosts)
     check_writable(json_file, report, gating)
     with progress_reporter(loaded.operations) as reporter:
         result = loaded.train(reporter=reporter)

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from moefabric.cli.main import main
 from moefabric.config.loader import load_experiment, load_fabric
 from moefabric.core.errors import SpecError
 from moefabric.core.server_host import HostLogin, Plug
@@ -107,3 +109,11 @@ def test_examples_are_valid() -> None:
     spec = load_experiment(EXAMPLES / "prototype.yaml", (), EPS, folder / "hosts.yaml")
     assert spec.hosts[1].identity_file == str(folder / "keys/lab")
     assert spec.fabrics[0].hosts
+
+
+@pytest.mark.parametrize("command", ["run", "train"])
+def test_circuits_are_refused_on_hosts_with_their_own_network(command: str) -> None:
+    words = [command, str(EXAMPLES / "prototype.yaml"), "--hosts"]
+    result = CliRunner().invoke(main, [*words, str(EXAMPLES / "real-hosts/hosts.yaml")])
+    assert result.exit_code == 1
+    assert "real servers have a network of their own: their policy is eps" in result.output
