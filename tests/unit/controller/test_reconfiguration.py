@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from moefabric.controller.clock import VirtualClock
 from moefabric.controller.reconfiguration import Reconciler, Reconfiguration
+from moefabric.controller.rule_changes import apply_changes
 from moefabric.controller.southbound.ocs.memory import MemoryOcs
 from moefabric.controller.southbound.openflow.memory import MemorySwitches
 from moefabric.core.circuits import Circuit, CircuitSet, Transition
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs import CrossConnectMode, Ocs
-from moefabric.core.rules import RuleChange, direct_rules
+from moefabric.core.rules import Rule, RuleChange, direct_rules
 from moefabric.core.topology import Eps, Fabric, Nic, Region
 from moefabric.core.transition import ReconfigurationPhases
 
@@ -53,6 +54,12 @@ class JournalledOcs(MemoryOcs):
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench.fabric, bench.fabric.regions[0], bench.clock)
         self.bench, self.queries = bench, 0
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Happens while light settles."""
+
+    def settled_circuits(self, deadline_s: float) -> CircuitSet:
+        self.meanwhile()
+        return super().settled_circuits(deadline_s)
 
     def circuits(self) -> CircuitSet:
         self.queries += 1
@@ -143,6 +150,27 @@ def test_rules_meet_no_work_in_the_background(bench: Bench) -> None:
     assert bench.journal == ["s0 s1 |", "out s0/o0~s1/o0, in s0/o0~s2/o1", "| s0 s2"]
 
 
+def test_admission_is_computed_again_if_a_nic_fails_while_light_settles(bench: Bench) -> None:
+    def marked_rules(circuits: CircuitSet) -> frozenset[Rule]:
+        return frozenset(rule for rule in direct_rules(circuits) if rule.path)
+
+    reconciler = Reconciler(
+        bench.ocs,
+        bench.switches,
+        bench.clock.now_s,
+        rules_without=lambda nics: marked_rules if nics else direct_rules,
+    )
+    reconciler.adopt()
+
+    def fail_meanwhile() -> None:
+        changes = reconciler.exclude_nics(frozenset({Nic.parse("s3/e0")}))
+        apply_changes(bench.switches, changes)
+
+    bench.ocs.meanwhile = fail_meanwhile
+    reconciler.reconcile(B)
+    assert bench.switches.circuit_rules == marked_rules(B)
+
+
 def test_circuits_read_ahead_are_those_of_the_next_reconfiguration(bench: Bench) -> None:
     asked = bench.ocs.queries
     with bench.reconciler.reading_ahead():
@@ -161,21 +189,33 @@ def test_absent_device_is_reported_by_the_reconfiguration_that_reads_ahead(bench
         bench.reconciler.reconcile(B)
 
 
-def test_failed_divert_leaves_no_query_behind(bench: Bench) -> None:
-    ended: list[bool] = []
+@pytest.fixture
+def ended(bench: Bench) -> list[bool]:
+    """Queries in the background that were waited for; the bench's reconciler runs them so."""
+    waited: list[bool] = []
 
     def later(function: Callable[[], Any], *, now: bool = False) -> Callable[[], Any]:
         def result() -> Any:
-            ended.append(True)
+            waited.append(True)
             return function()
 
         return result
 
     bench.reconciler = Reconciler(bench.ocs, bench.switches, bench.clock.now_s, background=later)
     bench.reconciler.adopt()
+    return waited
+
+
+def test_failed_divert_leaves_no_query_behind(bench: Bench, ended: list[bool]) -> None:
     bench.switches.gone = {"s1"}
     with pytest.raises(ControlError, match="s1: not connected"):
         bench.reconciler.reconcile(B)
+    assert ended == [True]
+
+
+def test_failed_plan_leaves_no_query_behind(bench: Bench, ended: list[bool]) -> None:
+    with pytest.raises(ValueError, match="no plan"), bench.reconciler.reading_ahead():
+        raise ValueError("no plan")
     assert ended == [True]
 
 
