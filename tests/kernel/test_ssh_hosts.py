@@ -226,8 +226,24 @@ fabrics:
   - {{name: real, optical: 0, electrical: 2, policy: eps, hosts: true}}
 scale: {{bytes: 500, dilation: 2}}
 """
+TRAINS = """
+experiment: learns-there
+model: {{name: mixtral-8x7b, layers: 1, experts: 4}}
+training: {{ep: 4, tp: 4, sequence: 4096, micro_batch: 4, iterations: 2}}
+train:
+  program: {program}
+  hidden: 64
+  sequence: 64
+  batch: 8
+  arguments: [--backend=moefabric, "--steps={{iterations}}", --layers=1, --experts=4, --hidden=64,
+              --sequence=64, --batch=8]
+wiring: {{nic_rate: 100Gb/s, regions: [{{servers: 2}}]}}
+hosts: hosts.yaml
+fabrics: [{{name: real, optical: 0, electrical: 2, policy: eps, hosts: true}}]
+scale: {{dilation: 2}}
+"""
 HOSTS = """
-defaults: {{python: /usr/bin/python3, ssh_config: config}}
+defaults: {{python: {python}, ssh_config: config}}
 hosts:
   - {{ssh: s0}}
   - {{ssh: {second}, address: {s1}}}
@@ -238,14 +254,24 @@ def start_on_hosts(
     lab: SshLab, second: str, schedule: str = "lockstep", iterations: int = 1
 ) -> "subprocess.Popen[bytes]":
     """Start a run on s0 and another host; its output is in the lab's folder."""
+    gating = EXAMPLES / "data/gating-8x8.json"
+    text = EXPERIMENT.format(gating=gating, schedule=schedule, iterations=iterations)
+    return start_command(lab, "run", text, second)
+
+
+def start_command(
+    lab: SshLab, name: str, text: str, second: str, python: str = "/usr/bin/python3"
+) -> "subprocess.Popen[bytes]":
+    """Start `run` or `train` of an experiment on s0 and another host."""
     folder = lab.folder
-    (folder / "hosts.yaml").write_text(HOSTS.format(second=second, **lab.where.addresses))
-    spec, gating = folder / "real.yaml", EXAMPLES / "data/gating-8x8.json"
-    spec.write_text(EXPERIMENT.format(gating=gating, schedule=schedule, iterations=iterations))
+    hosts = HOSTS.format(second=second, python=python, **lab.where.addresses)
+    (folder / "hosts.yaml").write_text(hosts)
+    spec = folder / "real.yaml"
+    spec.write_text(text)
     command = [sys.executable, "-c", "from moefabric.cli.main import main; main()"]
     with (folder / "stderr").open("wb") as errors:
         return subprocess.Popen(
-            lab.where.inside("me", *command, "run", str(spec), "--json", str(folder / "real.json")),
+            lab.where.inside("me", *command, name, str(spec), "--json", str(folder / "real.json")),
             env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
             stdout=subprocess.DEVNULL, stderr=errors,
         )  # fmt: skip
@@ -274,6 +300,17 @@ def test_run_on_real_hosts_has_results(lab: SshLab, schedule: str) -> None:
     assert same["clock_offset_s"] == same["clock_uncertainty_s"] == 0
     assert abs(ahead["clock_offset_s"] - AHEAD_S) <= ahead["clock_uncertainty_s"] < 1
     assert abs(ahead["clock_drift_s"]) <= 2 * ahead["clock_uncertainty_s"]
+
+
+def test_model_trains_on_real_hosts(lab: SshLab) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch: packaging/setup test")
+    program = EXAMPLES / "train/train.py"
+    run = start_command(lab, "train", TRAINS.format(program=program), "s1", sys.executable)
+    assert run.wait(100) in (0, 3), (lab.folder / "stderr").read_text()
+    (result,) = json.loads((lab.folder / "real.json").read_text())["results"]
+    assert len(result["training"]["losses"]) == 2
+    assert len(result["collectives"]) == 8
+    assert result["integrity"]["bytes_sent"] == result["integrity"]["bytes_received"] > 0
 
 
 def test_run_reports_a_failed_login_in_one_line(lab: SshLab) -> None:
