@@ -279,9 +279,9 @@ class OutgoingConnection(DataConnection):
             return
         part = payload.view(most)
         if isinstance(payload, Pieces) and len(part) < most:  # the next piece continues the frame
-            flags = socket.MSG_MORE
+            flags = int(socket.MSG_MORE)
         else:
-            flags = socket.MSG_EOR if position + len(part) == end < payload.length else 0
+            flags = int(socket.MSG_EOR) if position + len(part) == end < payload.length else 0
         payload.advance(self.sock.send(part, flags))
 
     def _send_chunks(self, payload: Payload, most: int) -> None:
