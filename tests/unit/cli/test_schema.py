@@ -18,6 +18,7 @@ from tests.support.paths import EXAMPLES, GOLDEN, REPOSITORY
 
 jsonschema = pytest.importorskip("jsonschema")
 PROFILES = REPOSITORY / "moefabric/config/profiles"
+EXPERIMENTS = sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("train/*.yaml")])
 
 
 def errors(kind: str, path: Path) -> list[str]:
@@ -34,13 +35,13 @@ def test_schema_prints_the_shipped_schema(kind: str) -> None:
     jsonschema.Draft202012Validator.check_schema(json.loads(printed.output))
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_examples_conform_to_their_schema(path: Path) -> None:
     kind = "experiment" if "experiment" in read_yaml(path) else "fabric"
     assert errors(kind, path) == []
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_examples_link_their_schema_for_editors(path: Path) -> None:
     kind = "experiment" if "experiment" in read_yaml(path) else "fabric"
     first = path.read_text().partition("\n")[0]
