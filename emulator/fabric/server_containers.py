@@ -116,7 +116,10 @@ class ServerContainers:
                 running = container.start_container(self._engine, identity, server, wanted, hosts)
             else:
                 running = container.find_container(self._engine, server, wanted)
-            self._ends[server] = os.pidfd_open(running.pid)
+            try:
+                self._ends[server] = os.pidfd_open(running.pid)
+            except ProcessLookupError:
+                return container.end_description(self._engine, server, running)
             loopback = self._wiring.fabric.addresses(server)[1:]
             visit = partial(_join, running, sysctls, self._networks(), loopback)
             self.joined[server] = namespaces.run_in(namespaces.path_of(running.pid), visit)
@@ -166,16 +169,19 @@ class ServerContainers:
         """Return descriptors that become readable when a server's container ends."""
         return {fd: server for server, fd in self._ends.items()}
 
-    def faults(self) -> list[str]:
-        """Describe the containers that have ended."""
+    def _ended(self) -> list[str]:
+        """Return the servers whose containers have ended."""
         poll = select.poll()
         for fd in self._ends.values():
             poll.register(fd, select.POLLIN)
         servers = self.end_fds()
+        return [servers[fd] for fd, _ in poll.poll(0) if servers[fd] in self.joined]
+
+    def faults(self) -> list[str]:
+        """Describe the containers that have ended."""
         return [
-            container.end_description(self._engine, servers[fd], self.joined[servers[fd]].container)
-            for fd, _ in poll.poll(0)
-            if servers[fd] in self.joined
+            container.end_description(self._engine, server, self.joined[server].container)
+            for server in self._ended()
         ]
 
     def describe(self, server: str) -> dict[str, Any]:
@@ -192,12 +198,14 @@ class ServerContainers:
 
     def close(self) -> None:
         """Remove what was started, and leave existing containers as they were."""
+        ended = self._ended()  # their process numbers may be others' by now
+        running = {name: server for name, server in self.joined.items() if name not in ended}
         for fd in self._ends.values():
             os.close(fd)
         self._ends.clear()
         if self._engine is not None:
             with closing(self._engine):
-                _give_back(self._run_dir.name, self.joined)
+                _give_back(self._run_dir.name, running)
                 _remove_all(self._engine, self._run_dir.name)
             self._engine = None
 
