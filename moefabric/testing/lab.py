@@ -44,7 +44,7 @@ class FabricUnderTest(Lab):
         Raises:
             MoefabricError: If the fabric can't be brought back to its first state.
         """
-        self._end_programs()
+        self.end_programs()
         self._programs.clear()
         self.clear()
         for region in self.fabric.regions:

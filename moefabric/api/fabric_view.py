@@ -1,0 +1,72 @@
+"""What a running fabric is: servers, addresses, regions and state."""
+
+from functools import cached_property
+
+from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.core.errors import FabricError, SpecError
+from moefabric.core.topology import Fabric, Region
+from moefabric.runner.inspection import inspect_fabric
+from moefabric.runner.result_parts import Json
+
+
+class FabricView:
+    """A running fabric, found by its name.
+
+    Attributes:
+        name: Name of the fabric.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def run_directory(self) -> RunDirectory:
+        """Directory with the wiring, the sockets and the logs of the fabric."""
+        return RunDirectory.of_fabric(self.name)
+
+    @cached_property
+    def wiring(self) -> FabricWiring:
+        """The fabric as its controllers, agents and commands know it.
+
+        Raises:
+            FabricError: If the fabric isn't up.
+        """
+        try:
+            return FabricWiring.from_json(self.run_directory.wiring_file.read_text())
+        except FileNotFoundError as error:
+            message = f"{self.name} is not up: start it with `moefabric up FABRIC.yaml`"
+            raise FabricError(message) from error
+
+    @property
+    def fabric(self) -> Fabric:
+        """Servers, NICs, regions and switches."""
+        return self.wiring.fabric
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Names of the servers."""
+        return self.fabric.servers
+
+    def address(self, server: str, gpu: int = 0) -> str:
+        """Return the address of a server's GPU, by which programs reach the server."""
+        if server not in self.fabric.server_index:
+            raise SpecError([("", f"{server} is not one of {', '.join(self.servers)}")])
+        return self.fabric.addresses(server)[gpu]
+
+    def inspect(self) -> Json:
+        """Return servers, NICs, switches, circuits, rules, counters and processes.
+
+        The keys are those of `moefabric inspect --json`.
+        """
+        return inspect_fabric(self.name)
+
+    def region(self, name: str) -> Region:
+        """Return the region with this name.
+
+        Raises:
+            SpecError: If there is none.
+        """
+        regions = {region.name: region for region in self.fabric.regions}
+        if name not in regions:
+            raise SpecError([("region", f"{name} is not one of {', '.join(regions)}")])
+        return regions[name]
