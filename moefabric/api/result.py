@@ -161,8 +161,8 @@ class Result(RunResult):
 
         Args:
             kind: `comparison`, `timeline`, `layer`, `completion`, `errors`, `reconfigurations`,
-                `first_all_to_alls`, `failures`, or, of one fabric, `wiring`, `demand` and
-                `circuits`.
+                `first_all_to_alls`, `failures`, `light`, `exposed`, of a program that trained
+                `loss` and `expert_loads`, or, of one fabric, `wiring`, `demand` and `circuits`.
             *fabrics: Names of the fabrics to draw. Default: all.
 
         Raises:
