@@ -36,6 +36,8 @@ _DARK_PROBE_TIMEOUT_S: Final = 0.1
 _CACHED_RULES: Final = 8
 """Number of sets of circuits whose rules are kept: a reconfiguration needs three of them."""
 
+_NO_CIRCUITS: Final = CircuitSet()
+
 
 @dataclass(frozen=True)
 class Reconfiguration:
@@ -71,7 +73,7 @@ def _cached(rules: transition.CircuitRules) -> transition.CircuitRules:
 class Reconciler:
     """Moves the circuits of one region to a target and keeps the rules safe meanwhile.
 
-    Call `adopt` first, because only the device knows which circuits are lit at the start.
+    Call `adopt` first, because only the device knows which circuits carry light at the start.
 
     Args:
         ocs: The region's OCS.
@@ -85,6 +87,8 @@ class Reconciler:
         rules_without: Returns the function of these rules if some NICs carry nothing. Default: the
             rules depend on circuits only.
         background: Calls functions while the reconciler waits for devices.
+        lit: The circuits that the switches' first rules use. These rules go like those of other
+            circuits when a NIC is excluded, or if `adopt` finds no light.
 
     Attributes:
         lit: The circuits that carry traffic.
@@ -106,6 +110,7 @@ class Reconciler:
         rules: transition.CircuitRules = direct_rules,
         rules_without: Callable[[frozenset[Nic]], transition.CircuitRules] | None = None,
         background: Background = call_at_once,
+        lit: CircuitSet = _NO_CIRCUITS,
     ) -> None:
         self.ocs, self.switches, self._clock = ocs, switches, clock
         self._settle_deadline_s, self._probe, self._mode = settle_deadline_s, probe, mode
@@ -117,7 +122,7 @@ class Reconciler:
         self._meanwhile: Callable[[], object] | None = None
         self._reading: Callable[[], CircuitSet] | None = None
         """Waits for what the OCS reports, if `reading_ahead` has asked it."""
-        self.lit, self.dark = CircuitSet(), CircuitSet()
+        self.lit, self.dark = lit, CircuitSet()
         self.excluded: frozenset[Nic] = frozenset()
         self.drop, self._device_gone = False, False
 

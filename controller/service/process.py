@@ -76,9 +76,10 @@ def serve(wiring: FabricWiring, region: Region | None) -> None:
     fabric, history = wiring.fabric, FailureHistory(event=green.GreenEvent)
     recovery: RegionRecovery | EpsRecovery
     if region:
-        rules = server_rules(fabric, region) | circuit_rules(fabric, _lit_at_start(wiring, region))
+        lit = _lit_at_start(wiring, region)
+        rules = server_rules(fabric, region) | circuit_rules(fabric, lit)
         switches = RyuSwitches(fabric, region.servers, rules)
-        reconciler = _reconciler(wiring, region, switches)
+        reconciler = _reconciler(wiring, region, switches, lit)
         announce = partial(_announce_relays, _client(wiring, None), region)
         announce_relays = announce if fabric.leaves else None
         recovery = RegionRecovery(fabric, region, switches, reconciler, announce_relays, history)
@@ -136,7 +137,10 @@ def _lit_at_start(wiring: FabricWiring, region: Region) -> CircuitSet:
         return CircuitSet()
 
 
-def _reconciler(wiring: FabricWiring, region: Region, switches: RyuSwitches) -> Reconciler | None:
+def _reconciler(
+    wiring: FabricWiring, region: Region, switches: RyuSwitches, lit: CircuitSet
+) -> Reconciler | None:
+    """Return the reconciler of a region whose switches start with the rules of `lit`."""
     ocs, device = _ocs(wiring, region, TIMEOUT_S), region.ocs
     if ocs is None or device is None:
         return None
@@ -150,6 +154,7 @@ def _reconciler(wiring: FabricWiring, region: Region, switches: RyuSwitches) -> 
         rules=partial(circuit_rules, wiring.fabric),
         rules_without=lambda nics: partial(circuit_rules, wiring.fabric, unusable=nics),
         background=green.start,
+        lit=lit,
     )
 
 

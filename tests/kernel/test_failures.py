@@ -98,6 +98,14 @@ def relayed(client: ControllerClient) -> bool:
     return client.relays() == {"s0": "s1"}
 
 
+def restart(ring: FailureLab, machine: Machine, who: str) -> None:
+    """Kill a controller, and wait until its successor is ready."""
+    region = ring.fabric.regions[0] if who == "r0" else None
+    os.kill(int(ring.run_dir.controller_pid_file(region).read_text()), signal.SIGKILL)
+    ring.clients[who].close()
+    machine.run(partial(ring.clients[who].wait_ready, 10.0))
+
+
 def test_restarted_controllers_learn_failures_and_keep_the_relay(
     ring: FailureLab, machine: Machine
 ) -> None:
@@ -106,15 +114,28 @@ def test_restarted_controllers_learn_failures_and_keep_the_relay(
     flows = [
         paced_flow(way.src, way.dst, 10_000, None, way.path) for way in data_paths(ring.fabric)
     ]
-    for who, region in (("eps", None), ("r0", ring.fabric.regions[0])):
-        os.kill(int(ring.run_dir.controller_pid_file(region).read_text()), signal.SIGKILL)
-        ring.clients[who].close()
-        machine.run(partial(ring.clients[who].wait_ready, 10.0))
+    for who in ("eps", "r0"):
+        restart(ring, machine, who)
         Deadline.after(5).wait_for(partial(relayed, ring.clients[who]), f"the relay at {who}")
         records = ring.fleet.run(time.monotonic_ns(), flows, deadline_s=10.0)
         assert [record.why for record in records if not record.ok] == []
     Deadline.after(5).wait_for(lambda: ring.rules() == expected, "the rules of before")
     ring.clear(RING)
+
+
+@pytest.mark.parametrize("kind", ["nic", "ocs-port"])
+def test_restarted_controller_uses_no_circuit_of_a_failed_nic(
+    ring: FailureLab, machine: Machine, kind: str
+) -> None:
+    ring.inject(kind, ["s0/o0"], ["r0"])
+    expected = ring.rules()
+    restart(ring, machine, "r0")
+    flows = [
+        paced_flow(way.src, way.dst, 10_000, None, way.path) for way in data_paths(ring.fabric)
+    ]
+    records = ring.fleet.run(time.monotonic_ns(), flows, deadline_s=10.0)
+    assert [record.why for record in records if not record.ok] == []
+    Deadline.after(5).wait_for(lambda: ring.rules() == expected, "the rules of before")
 
 
 def test_server_failure_is_reported_as_one_failure_and_cleared(ring: FailureLab) -> None:

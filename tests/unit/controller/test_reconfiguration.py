@@ -250,6 +250,33 @@ def test_adopt_uses_lit_circuits() -> None:
     assert bench.clock.seconds >= SETTLE_S, "traffic was put on light that had not settled"
 
 
+def restarted() -> Bench:
+    """Return a bench whose controller starts anew while circuits are lit."""
+    bench = Bench()
+    bench.ocs.reconfigure(NOTHING.transition_to(A))
+    bench.switches.apply(RuleChange(frozenset(), direct_rules(A)))
+    bench.reconciler = Reconciler(
+        bench.ocs, bench.switches, bench.clock.now_s, probe=bench.ocs, lit=A
+    )
+    return bench
+
+
+def test_first_rules_of_an_excluded_nic_go() -> None:
+    bench, left = restarted(), CircuitSet.of(["s2/o0~s3/o0"])
+    changes = bench.reconciler.exclude_nics(frozenset({Nic.parse("s0/o0")}))
+    apply_changes(bench.switches, changes)
+    assert bench.switches.circuit_rules == direct_rules(left)
+    assert bench.reconciler.adopt() == left
+    assert bench.switches.circuit_rules == direct_rules(left)
+
+
+def test_first_rules_of_dark_circuits_go() -> None:
+    bench, left = restarted(), CircuitSet.of(["s2/o0~s3/o0"])
+    bench.ocs.opaque = frozenset({FABRIC.ocs_port(Nic.parse("s0/o0"))})
+    assert bench.reconciler.adopt() == left
+    assert bench.switches.circuit_rules == direct_rules(left)
+
+
 def test_refusal_leaves_traffic_on_earlier_circuits(bench: Bench) -> None:
     bench.ocs.refusal = '-200,"Execution error"'
     with pytest.raises(
