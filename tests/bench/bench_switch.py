@@ -121,14 +121,13 @@ def _udp(wires: HostNetwork, host: int) -> socket.socket:
 
 
 @pytest.mark.skipif(not shutil.which("iperf3"), reason="needs iperf3")
-@pytest.mark.parametrize(("masks", "share"), [(2, 0.75), (16, 0.6)])
+@pytest.mark.parametrize(("masks", "share"), [(2, 0.75), (16, 0.75)])
 def test_goodput_and_round_trip_against_veth_pair(
     program: SharedProgram, masks: int, share: float
 ) -> None:
     """Fabrics' tables have up to 7 masks: ARP; a server, a region or all, with a mark or without.
 
-    16 is the switch's limit. Each mask is a hash lookup in both switches: 14 more cost up to 0.12
-    of a bare veth pair's goodput (0.84 to 0.72).
+    16 is the switch's limit. The flow cache makes them as fast as 2.
     """
     numbers = (0, 1) if masks == 2 else (2, 3)
     with HostNetwork(2) as bare, chain(program, numbers) as (through, switches):
@@ -173,7 +172,7 @@ def test_lookup_time_per_mask() -> None:
         f"\nprogram of {length} instructions: {figures} a frame; "
         f"{slope:.0f} ns for each further mask"
     )
-    assert slope < 100
+    assert slope < 5, "the flow cache does not hold the frame"
 
 
 def cpu_ms(work: Callable[[], None]) -> float:
