@@ -8,6 +8,7 @@ from moefabric.core.errors import FabricError
 
 _LIMITS: Final = frozenset({"cpu", "cpuacct", "cpuset", "memory", "freezer"})
 """Controllers of version 1 that processes share; version 2 has one group for all controllers."""
+_UNIFIED: Final = frozenset({"cgroup2"})
 
 
 def join(pid: int, member: int) -> None:
@@ -28,29 +29,30 @@ def join(pid: int, member: int) -> None:
 
 
 def limiting_groups(pid: int) -> Iterator[Path]:
-    """Yield the folders of the groups that limit a process (cgroups(7))."""
-    mounts = dict(_mounts())
+    """Yield the folders of the groups that limit a process (cgroups(7)).
+
+    Raises:
+        FabricError: if this machine doesn't show a group of the process.
+    """
+    mounts = list(_mounts())
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, names, path = line.split(":", 2)
-        controllers = frozenset(names.split(",")) if names else frozenset({"cgroup2"})
-        if names and not controllers & _LIMITS:
+        controllers = frozenset(names.split(",")) & _LIMITS if names else _UNIFIED
+        here = [(root, point) for mounted, root, point in mounts if controllers & mounted]
+        if not here:  # a hierarchy without limits, or one that is mounted nowhere
             continue
-        for controller in controllers & mounts.keys():
-            root, mount_point = mounts[controller]
-            group = PurePosixPath(path)
-            if not group.is_relative_to(root):
-                raise FabricError(f"control group {path}: not below {root} of {mount_point}")
-            yield mount_point / group.relative_to(root)
-            break
+        group = PurePosixPath(path)
+        folders = [point / group.relative_to(r) for r, point in here if group.is_relative_to(r)]
+        if not folders:
+            raise FabricError(f"control group {path}: not visible here")
+        yield folders[0]
 
 
-def _mounts() -> Iterator[tuple[str, tuple[PurePosixPath, Path]]]:
-    """Yield controllers, `cgroup2` for version 2, with root and place of their hierarchy."""
+def _mounts() -> Iterator[tuple[frozenset[str], PurePosixPath, Path]]:
+    """Yield controllers, `cgroup2` for version 2, root and place of each mounted hierarchy."""
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         mount, _, filesystem = line.partition(" - ")
         kind, _, options = filesystem.split(" ", 2)
-        place = PurePosixPath(mount.split()[3]), Path(mount.split()[4])
-        if kind == "cgroup2":
-            yield "cgroup2", place
-        elif kind == "cgroup":
-            yield from ((option, place) for option in options.split(","))
+        if kind in {"cgroup", "cgroup2"}:
+            controllers = frozenset(options.split(",")) if kind == "cgroup" else _UNIFIED
+            yield controllers, PurePosixPath(mount.split()[3]), Path(mount.split()[4])
