@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,6 +101,13 @@ def _serve(lab: SshLab, name: str, ahead_s: int) -> "subprocess.Popen[bytes]":
     )
 
 
+def _end_sessions(lab: SshLab, name: str) -> None:
+    """End the SSH server's sessions whose connections were cut: they would never notice."""
+    for pid in must("ip", "netns", "pids", lab.where.netns(name)).split():
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+
+
 def _await_server(lab: SshLab, name: str) -> None:
     """Wait until a host's SSH server listens."""
     deadline = time.monotonic() + 10
@@ -134,6 +142,7 @@ def ssh_lab(
         key(folder / "other")
         config = ""
         for name in names:
+            cleanup.callback(_end_sessions, lab, name)
             server = lab.servers[name] = _serve(lab, name, clocks_ahead_s.get(name, 0))
             cleanup.callback(server.wait, 5)
             cleanup.callback(server.terminate)
