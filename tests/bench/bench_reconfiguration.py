@@ -160,7 +160,7 @@ scale: {bytes: 1}
 """
 SETTLE_S = 0.001
 MANY_CHANGES = 100
-DARK_BOUND_S, DARK_P95_S, FEW_BOUND_S = 0.0055, 0.008, 0.004
+DARK_BOUND_S, DARK_P95_S, FEW_BOUND_S = 0.006, 0.008, 0.0045
 """On idle cores. The best round counts, since other load only adds time; all are printed."""
 
 
