@@ -2,22 +2,16 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Self
 
 from moefabric.agents.engine.clock import clock_identity
 from moefabric.agents.fleet.channel import Channel, Message, request_all
-from moefabric.agents.fleet.exchanges import (
-    ExchangeBook,
-    FailedExchange,
-    exchange_key,
-    flow_offsets,
-)
+from moefabric.agents.fleet.exchanges import exchange_key, flow_offsets
 from moefabric.agents.fleet.inflight import InflightCollective, InflightCollectives
 from moefabric.agents.fleet.liveness import LivenessMonitor
 from moefabric.agents.fleet.lost_agents import LostAgents, abandon
+from moefabric.agents.fleet.rank_service import RankService
 from moefabric.core.errors import AgentError, ServerLossError
 from moefabric.core.exchange import Exchange
 from moefabric.core.flows import FlowRecord, PacedFlow
@@ -134,8 +128,7 @@ class Fleet:
         self.liveness, self._lost = liveness or LivenessMonitor(), LostAgents()
         self._dead = {f"{name}/{gpu}" for name, fact in self.facts.items() for gpu in fact["dead"]}
         self._inflight = InflightCollectives()
-        self._book = ExchangeBook()
-        self._serves_ranks = False
+        self._ranks = RankService(self.channels, self.our_time)
 
     def __enter__(self) -> Self:
         return self
@@ -343,11 +336,11 @@ class Fleet:
         Raises:
             ServerLossError: if an agent or a rank of its server is lost.
         """
-        others = self.channels.values() if self._serves_ranks else ()
+        others, is_news = self._ranks.watched, self._ranks.is_news
         try:
-            ended = self._inflight.wait_ended(until_ns, self.liveness, others, self._is_news)
+            ended = self._inflight.wait_ended(until_ns, self.liveness, others, is_news)
         except ServerLossError as error:
-            self._fail_exchanges_of(error.servers)
+            self._ranks.servers_lost(error.servers)
             raise
         return {
             number: self._records(number, flows, reports)
@@ -366,26 +359,19 @@ class Fleet:
 
     def prepare_job(self) -> None:
         """Serve the ranks of a new job; disconnect those of an earlier one."""
-        self.end_job()
-        self._serves_ranks = True
+        self._ranks.start()
 
     def end_job(self) -> None:
         """Disconnect all ranks, and forget what they asked for."""
-        self._serves_ranks = False
-        self.request("dismiss")
-        for channel in self.channels.values():
-            channel.exchange_events.clear()
-        self._book = ExchangeBook()
+        self._ranks.stop()
 
     def take_exchanges(self) -> list[Exchange]:
         """Return the exchanges that all their members have asked for since the last call."""
-        self._poll()
-        return self._book.take()
+        return self._ranks.take()
 
     def lost_ranks(self) -> dict[int, str]:
         """Return the ranks that have ended without leaving, with server and reason."""
-        self._poll()
-        return self._book.see_losses()
+        return self._ranks.lost()
 
     def finish(self, exchange: Exchange, error: str = "") -> None:
         """End an exchange, whose ranks go on, or raise the error; nothing if it has failed before.
@@ -393,45 +379,7 @@ class Fleet:
         Raises:
             AgentError: if bytes of the exchange have not come; its ranks raise that, too.
         """
-        if not self._book.end(exchange_key(exchange)):
-            return
-        if error:
-            self._tell(FailedExchange(exchange_key(exchange), frozenset(exchange.servers), error))
-            return
-        fields = {**exchange_key(exchange)._asdict(), "servers": exchange.servers}
-        channels = [self.channel(server) for server in dict.fromkeys(exchange.servers)]
-        request_all(dict.fromkeys(channels, ("finish", fields)), self.liveness.silence_s)
-
-    def _poll(self) -> None:
-        for channel in self.channels.values():
-            channel.read()
-        self._read_exchange_events()
-
-    def _is_news(self) -> bool:
-        self._read_exchange_events()
-        return self._serves_ranks and self._book.is_news
-
-    def _read_exchange_events(self) -> None:
-        for name, channel in self.channels.items():
-            events, channel.exchange_events = channel.exchange_events, []
-            for event in events if self._serves_ranks else ():
-                for failed in self._book.read(name, event, partial(self.our_time, name)):
-                    self._tell(failed)
-
-    def _fail_exchanges_of(self, servers: Iterable[str]) -> None:
-        self._read_exchange_events()
-        for server in servers:
-            for failed in self._book.server_lost(server):
-                self._tell(failed)
-
-    def _tell(self, failed: FailedExchange) -> None:
-        """Have agents tell their ranks that an exchange has failed; skip agents that are gone."""
-        fields = {**failed.key._asdict(), "error": f"{failed.key}: {failed.error}"}
-        for server in failed.servers & self.channels.keys():
-            channel = self.channels[server]
-            if not channel.gone:
-                with suppress(AgentError):  # later requests report an agent that is gone
-                    channel.forget(channel.post("finish", **fields))
+        self._ranks.finish(exchange, error, self.liveness.silence_s)
 
     # --- losses ----------------------------------------------------------------------------------
 
@@ -452,7 +400,7 @@ class Fleet:
     def drop(self, servers: Iterable[str]) -> None:
         """Continue without some servers."""
         servers = list(servers)
-        self._fail_exchanges_of(servers)
+        self._ranks.servers_lost(servers)
         for server in servers:
             if server in self.channels:
                 self._lost.add(self.channels.pop(server))
