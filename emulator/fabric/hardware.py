@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from moefabric.config.failure_log import append_failure_event
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
 from moefabric.core.failures import FailureKind
@@ -285,7 +286,9 @@ class Hardware:
         The agent ends at once because the engine waits until nothing has the container's limits.
         """
         self._signal_agent(server, signal.SIGKILL)
-        self.failures.inject(FailureKind.SERVER, [server])
+        at_ns = self.failures.inject(FailureKind.SERVER, [server])
+        why = "its container has ended"
+        append_failure_event(self.run_dir, "inject", FailureKind.SERVER, [server], why, at_ns)
 
     def faults(self) -> list[str]:
         """Describe the containers and processes that have ended but should run."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from moefabric import EmulatedFabric, FabricError, Lab
+from moefabric.config.failure_log import read_failure_log
 from moefabric.config.run_directory import run_root
 from moefabric.core.errors import RankFailedError
 from moefabric.core.port_counts import SENT, counted_nics
@@ -317,6 +318,9 @@ def test_container_that_ends_is_a_lost_server(
         (container,) = containers_of(engine, "loses")
         container.kill()
         Deadline.after(20).wait_for(lambda: bool(lab.faults()), "loss of s0")
+        Deadline.after(20).wait_for(lambda: bool(read_failure_log(lab.run_directory)), "its record")
+        (event,) = read_failure_log(lab.run_directory)
+        assert (event.kind, event.what) == ("server", ("s0",))
         inspection = lab.inspect()
         assert inspection["faults"][0].startswith(
             "s0: its container moefabric-loses-s0 has ended with status 137"
