@@ -35,7 +35,10 @@ class MonotonicClock:
 
 
 class SkippingClock:
-    """A clock that shows long waits in full, although it skips most of each."""
+    """A clock that shows long waits in full, although it skips most of each.
+
+    It goes back over waits that the modelled cluster wouldn't have had.
+    """
 
     def __init__(self, wall: Clock) -> None:
         self._wall = wall
@@ -62,6 +65,16 @@ class SkippingClock:
             self._skips.append((now - self.skipped_ns, instant_ns - now - LONGEST_WAIT_NS))
             self.skipped_ns += self._skips[-1][1]
 
+    def go_back(self, instant_ns: int) -> None:
+        """Show an earlier instant again: what happened since then took no time of the model.
+
+        Nothing that depends on wall time may be under way.
+        """
+        now = self.now_ns()
+        if instant_ns < now:
+            self._skips.append((now - self.skipped_ns, instant_ns - now))
+            self.skipped_ns += self._skips[-1][1]
+
     def wall_ns(self, instant_ns: int) -> int:
         """Return the instant on the wall clock, given what was skipped so far."""
         return instant_ns - self.skipped_ns
@@ -73,11 +86,12 @@ class SkippingClock:
     def past_wall_ns(self, instant_ns: int) -> int:
         """Return the wall time at which this clock showed a past instant.
 
-        For an instant that was skipped, it is the wall time of the skip.
+        For an instant that was skipped, it is the wall time of the skip. For one that was shown
+        twice, it is the later one.
         """
         ahead = 0
         for at, skipped in self._skips:
-            if instant_ns <= at + ahead:
+            if instant_ns <= at + ahead + min(0, skipped):
                 break
             ahead = min(ahead + skipped, instant_ns - at)
         return instant_ns - ahead

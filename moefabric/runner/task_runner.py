@@ -82,7 +82,7 @@ class TaskRunner:
     def _ready(self, state: IterationState, number: int) -> None:
         """Schedule a task once all tasks that it waits for have ended, or have a known end."""
         if self._calls is not None and (call := self._calls.awaited(state, number)) is not None:
-            self._calls.when_made(call, lambda: self._ready(state, number))
+            self._calls.when_made(call, lambda: self._called(state, number))
             return
         at, task = state.ready_ns(number), state.tasks[number]
         match task.work:
@@ -100,6 +100,15 @@ class TaskRunner:
                 # A barrier is planned while GPUs compute: nothing else can change until it starts.
                 launch_ns = 0 if task.barrier else at - self.transfers.arming_ns(task)
                 self.at(launch_ns, state, lambda: self._launch(state, number, at))
+
+    def _called(self, state: IterationState, number: int) -> None:
+        """Schedule a task whose call was made; processes that were late cost no time.
+
+        If computation takes as long as the processes, it waits for the call itself.
+        """
+        if not self.busy and not isinstance(state.tasks[number].work, Compute):
+            self.clock.go_back(state.ready_ns(number))
+        self._ready(state, number)
 
     def _end(self, state: IterationState, number: int, instant_ns: int) -> None:
         for follower in state.end(number, instant_ns):

@@ -67,13 +67,17 @@ class LossLines:
     def __init__(self, pattern: str) -> None:
         self._pattern = re.compile(pattern)
         self.texts: dict[int, str] = {}
+        self.first: int | None = None
+        """The first iteration that was reported since the last start of the ranks."""
 
     def take(self, rank: Rank, line: str) -> bool:
         """Keep the loss that a line reports; return whether it reports one."""
         match = self._pattern.search(line) if rank.number == 0 else None
         if match is None:
             return False
-        self.texts[int(match["step"])] = match["loss"]
+        step = int(match["step"])
+        self.texts[step] = match["loss"]
+        self.first = step if self.first is None else self.first
         return True
 
 
@@ -111,6 +115,8 @@ class Training:
         self._losses = LossLines(self.program.loss)
         self._restarts: list[Restart] = []
         self._processes: RankProcesses | None = None
+        self._first = 0
+        """The iteration from which the ranks went on when they were started last."""
 
     def run(self, executor: Executor) -> list[IterationRun]:
         """Start the ranks, and run all iterations; start them again after a loss.
@@ -146,9 +152,11 @@ class Training:
             RanksLostError: If a process has failed.
             TrainingProgramError: If all have ended before the last iteration.
         """
-        processes = self._processes
+        processes, resumed = self._processes, self._losses.first
         if processes is None:
             return
+        if resumed is not None and resumed != self._first:
+            raise RanksLostError(f"the last checkpoint of all ranks is that of iteration {resumed}")
         if processes.failure is not None:
             failure = processes.failure
             raise RanksLostError(str(failure), [failure.rank]) from failure
@@ -264,12 +272,15 @@ class Training:
         every = self.program.checkpoint_every
         if not every or len(self._restarts) == self.program.restarts:
             raise loss
-        reached = runs[-1].number + 1 if runs else 0
-        first = reached // every * every
+        reached = runs[-1].number + 1 if runs else self._first
+        first, resumed = reached // every * every, self._losses.first
+        if resumed is not None and resumed != self._first:
+            first = resumed  # a rank had ended between its last all-to-all and its checkpoint
         lost_ns += sum(run.end_ns - run.start_ns for run in runs if run.number >= first)
         self._restarts.append(Restart(reached, first, str(loss), lost_ns))
         self._show(f"{loss}; all ranks start again from iteration {first}")
         self.calls.restart(first)
+        self._first, self._losses.first = first, None
         return first, [run for run in runs if run.number < first]
 
     def _revive(self, loss: RanksLostError, recovery: Recovery, first: int) -> None:
