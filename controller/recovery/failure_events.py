@@ -47,6 +47,9 @@ class NicEventDispatcher:
         self._circuits = DilatedWork(dilation, _CIRCUITS_S, green.sleep)
         ocs = region.ocs if region else None
         self._settle_s = (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S if ocs else 0.0
+        self.starting: Callable[[], bool] = lambda: False
+        """Whether the controller has not adopted circuits yet. The NICs that are out then are part
+        of its start, which is not stretched. It would else probe their circuits first."""
         self._idle_ns = 0
         """Since when there has been nothing to deliver."""
         self._links_follow_light = bool(region and region.ocs and region.ocs.link_down)
@@ -98,11 +101,12 @@ class NicEventDispatcher:
             self._idle_ns = self._clock_ns()
 
     def _delayed(self, events: Sequence[NicEvent]) -> AbstractContextManager[None]:
-        """Return the delay of the work on events; links that go down with their light cause none.
+        """Return the delay of the work on events.
 
+        There is none while the controller starts, or for links that go down with their light.
         Whether such a link has failed shows only while its circuit is dark.
         """
-        if all(event.follows_light and not event.up for event in events):
+        if self.starting() or all(event.follows_light and not event.up for event in events):
             return nullcontext()
         first_ns = max(self._idle_ns, min(event.at_ns for event in events))
         return self._rules.delayed((self._clock_ns() - first_ns) / NS_PER_S)

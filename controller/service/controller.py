@@ -103,6 +103,11 @@ class Controller:
         with self._lock:
             self._adopt()
 
+    @property
+    def adopted(self) -> bool:
+        """Whether traffic is on the circuits that are lit; always so without an OCS."""
+        return self._adopted
+
     def _adopt(self) -> None:
         if not self._adopted and self._reconciler is not None:
             self._reconciler.adopt()

@@ -90,6 +90,7 @@ def serve(wiring: FabricWiring, region: Region | None) -> None:
         fabric, region, switches, reconciler, recovery=recovery, lock=green.lock()
     )
     events = NicEventDispatcher(region, fabric.scale.dilation)
+    events.starting = lambda: not controller.adopted
     switches.on_port = events.port_changed
     events.start(recovery.handle_events, controller.relay, controller.relight)
     openflow = wiring.management.openflow_endpoint(region)
