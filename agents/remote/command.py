@@ -18,10 +18,12 @@ from typing import Final
 
 from moefabric.agents.engine import guarded_process
 from moefabric.agents.remote.ssh import SshHost
+from moefabric.core.errors import AgentError
 from moefabric.core.server_host import HostLogin
 
 _END_S: Final = guarded_process.GRACE_S + 3.0
 """Time for a host to end a command."""
+_SSH_FAILED: Final = 255
 _INTERFACE: Final = "eth0"
 """Interface of an emulated server."""
 
@@ -46,7 +48,12 @@ def main(arguments: list[str] | None = None) -> int:
     source = Path(guarded_process.__file__).read_text()
     silence = f"{host.silence_s:g}"
     guarded = [host.python, "-c", source, silence, str(Path.cwd()), *words]
-    return _run(host.argv(shlex.join(guarded)), host.silence_s / 4)
+    try:
+        argv = host.argv(shlex.join(guarded))
+    except AgentError as error:
+        sys.stderr.write(f"{error}\n")
+        return _SSH_FAILED
+    return _run(argv, host.silence_s / 4)
 
 
 def _words_there(

@@ -1,9 +1,13 @@
-"""Agents on real servers, started by OpenSSH's client on hosts that need no more than Python."""
+"""Agents on real servers, started over SSH on hosts that need no more than Python."""
 
+import importlib.util
+import json
 import shlex
+import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +16,7 @@ from moefabric.agents.remote.bundle import bundle
 from moefabric.agents.remote.session import Session
 from moefabric.agents.remote.ssh_errors import Destination, failure
 from moefabric.core.errors import AgentError, ServerLossError
-from moefabric.core.server_host import HostLogin
+from moefabric.core.server_host import HostLogin, SshClient
 
 DEPLOY_S: Final = 20.0
 """Timeout for all hosts together to log in, receive the agent and start it."""
@@ -62,7 +66,7 @@ _SESSION_OPTIONS: Final = (
 
 @dataclass(frozen=True)
 class SshHost:
-    """A host that OpenSSH's client reaches. Its configuration applies to whatever isn't given.
+    """A host reached over SSH. The SSH configuration applies to whatever isn't given.
 
     Attributes:
         host: Argument of `ssh`: an alias in the SSH configuration, a name, or `user@name`.
@@ -75,6 +79,7 @@ class SshHost:
         config: SSH configuration file instead of the user's.
         through: Command that runs ssh, such as `ip netns exec NAME`.
         silence_s: Seconds without a sign of life after which what runs there ends itself.
+        client: OpenSSH's `ssh`, Paramiko, or `auto`: Paramiko where there is no `ssh`.
     """
 
     host: str
@@ -86,9 +91,21 @@ class SshHost:
     config: Path | None = None
     through: tuple[str, ...] = ()
     silence_s: float = SILENCE_S
+    client: SshClient = "auto"
 
     def argv(self, command: str, forwarding: Sequence[str] = ()) -> list[str]:
-        """Return the argv that runs a command of the login shell there."""
+        """Return the argv that runs a command of the login shell there.
+
+        Raises:
+            AgentError: If the client isn't installed, or can't forward sockets.
+        """
+        if self._uses_paramiko():
+            return self._paramiko(command, forwarding)
+        if shutil.which("ssh") is None:
+            raise AgentError(
+                f"host {self.host}: there is no ssh here: apt install openssh-client, or set "
+                "`client: paramiko`"
+            )
         clear = "ClearAllForwardings=" + ("no" if forwarding else "yes")
         words = [*_option_words([*_SESSION_OPTIONS, clear]), *forwarding, *self._destination()]
         return [*self.through, *self._ssh(self.jump), *words, "--", command]
@@ -104,6 +121,20 @@ class SshHost:
             login.jump,
             login.python,
             Path(login.ssh_config) if login.ssh_config else None,
+            client=login.client,
+        )
+
+    def login(self) -> HostLogin:
+        """Return how to log in, without the command that runs the client."""
+        return HostLogin(
+            self.host,
+            self.port,
+            self.user,
+            str(self.identity_file) if self.identity_file else None,
+            self.jump,
+            str(self.config) if self.config else None,
+            self.python,
+            self.client,
         )
 
     def start(
@@ -127,18 +158,48 @@ class SshHost:
 
     def target(self) -> Destination:
         """Return user, address and port as the SSH configuration completes them."""
-        asked = subprocess.run(
-            [*self._ssh(()), "-G", *self._destination()],
-            capture_output=True, text=True, check=False, timeout=DEPLOY_S,
-        )  # fmt: skip
-        pairs = (line.split(" ", 1) for line in asked.stdout.splitlines() if " " in line)
-        options = {key: value for key, value in pairs if key in {"user", "hostname", "port"}}
+        if self._uses_paramiko():
+            options = self._paramiko_options()
+        else:
+            asked = subprocess.run(
+                [*self._ssh(()), "-G", *self._destination()],
+                capture_output=True, text=True, check=False, timeout=DEPLOY_S,
+            )  # fmt: skip
+            pairs = (line.split(" ", 1) for line in asked.stdout.splitlines() if " " in line)
+            options = {key: value for key, value in pairs if key in {"user", "hostname", "port"}}
         return Destination(
             self.host,
             options.get("hostname", self.host.rpartition("@")[2]),
             int(options.get("port", self.port or 22)),
             options.get("user", self.user or ""),
         )
+
+    def _uses_paramiko(self) -> bool:
+        return self.client == "paramiko" or (self.client == "auto" and shutil.which("ssh") is None)
+
+    def _paramiko_options(self) -> dict[str, str]:
+        from moefabric.agents.remote.ssh_config import route  # most runs do without Paramiko
+
+        try:
+            last = route(self.login())[-1]
+        except AgentError:  # the client itself says what is wrong
+            return {}
+        return {"hostname": last.hostname, "port": str(last.port), "user": last.user}
+
+    def _paramiko(self, command: str, forwarding: Sequence[str]) -> list[str]:
+        if forwarding:
+            raise AgentError(
+                f"host {self.host}: to plug it into a fabric takes OpenSSH's client: apt install "
+                "openssh-client, and no `client: paramiko`"
+            )
+        if importlib.util.find_spec("paramiko") is None:
+            raise AgentError(
+                f"host {self.host}: Paramiko is not installed here: pip install paramiko, or apt "
+                "install openssh-client and no `client: paramiko`"
+            )
+        program = [sys.executable, "-m", "moefabric.agents.remote.paramiko_client"]
+        login = json.dumps(asdict(self.login()))
+        return [*self.through, *program, "--login", login, "--", command]
 
     def _destination(self) -> list[str]:
         port = ["-p", str(self.port)] if self.port else []

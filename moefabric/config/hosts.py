@@ -10,13 +10,13 @@ from pydantic_core import CoreSchema
 from moefabric.config.input_file import read_yaml
 from moefabric.config.section import Document, Fault, Section, Text
 from moefabric.config.validation import validate
-from moefabric.core.server_host import HostLogin, Plug, ServerHost
+from moefabric.core.server_host import HostLogin, Plug, ServerHost, SshClient
 
 _PATHS = "identity_file", "ssh_config"
 
 
 class LoginSpec(Section):
-    """How to log in to real servers. OpenSSH's client reads its own files for what isn't given."""
+    """How to log in to real servers. The SSH configuration applies to what isn't given."""
 
     port: int | None = Field(default=None, ge=1, le=65535)
     """Port of the SSH server. Default: the SSH configuration's, or 22."""
@@ -31,6 +31,9 @@ class LoginSpec(Section):
     """SSH configuration file. Default: `~/.ssh/config` and `/etc/ssh/ssh_config`."""
     python: Text = "python3"
     """Python interpreter on the server, 3.8 or later."""
+    client: SshClient = "auto"
+    """SSH client on this machine: `openssh`, `paramiko`, or `auto`, which is OpenSSH's if that is
+    installed, else Paramiko."""
 
 
 class HostSpec(LoginSpec):
@@ -108,6 +111,7 @@ def login_of(host: "HostSpec | PluggedHostSpec") -> HostLogin:
         tuple(host.jump),
         host.ssh_config,
         host.python,
+        host.client,
     )
 
 

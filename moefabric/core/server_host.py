@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
+SshClient = Literal["auto", "openssh", "paramiko"]
+
 
 @dataclass(frozen=True)
 class HostLogin:
-    """How to log in to a host. OpenSSH's configuration completes what isn't given.
+    """How to log in to a host. The SSH configuration completes what isn't given.
 
     Attributes:
         host: name of the host in the SSH configuration, or its address.
@@ -16,6 +18,7 @@ class HostLogin:
         jump: hosts to go through, in order.
         ssh_config: SSH configuration file; None for the user's.
         python: name or path of Python on the host.
+        client: `openssh`, `paramiko`, or `auto`: Paramiko where OpenSSH's client isn't installed.
     """
 
     host: str
@@ -25,6 +28,7 @@ class HostLogin:
     jump: tuple[str, ...] = ()
     ssh_config: str | None = None
     python: str = "python3"
+    client: SshClient = "auto"
 
 
 @dataclass(frozen=True)

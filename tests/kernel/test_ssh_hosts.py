@@ -6,13 +6,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from moefabric.agents.fleet.channel import wait
 from moefabric.agents.fleet.fleet import DataPath, Fleet
 from moefabric.agents.remote.ssh import SshHost, agents_on
 from moefabric.core.errors import AgentError
+from moefabric.core.server_host import SshClient
 from tests.support.agents_lab import paced_flow
 from tests.support.namespaces import must
 from tests.support.paths import EXAMPLES, REPOSITORY
@@ -25,6 +28,7 @@ pytestmark = [
     pytest.mark.skipif(not SSHD, reason="needs an OpenSSH server: apt install openssh-server"),
 ]
 
+both_clients = pytest.mark.parametrize("client", ["openssh", "paramiko"])
 AHEAD_S = 5000
 """The clock of s1 is ahead by this."""
 
@@ -42,8 +46,12 @@ def await_end_of_agents(lab: SshLab, *names: str, within_s: float = 10) -> None:
         time.sleep(0.02)  # the end of another session's process is announced by nothing
 
 
-def test_agents_over_ssh_exchange_verified_bytes_and_end_with_their_session(lab: SshLab) -> None:
-    with Fleet(agents_on({name: lab.host(name) for name in ("s0", "s1")})) as fleet:
+@both_clients
+def test_agents_over_ssh_exchange_verified_bytes_and_end_with_their_session(
+    lab: SshLab, client: SshClient
+) -> None:
+    hosts = {name: lab.host(name, client=client) for name in ("s0", "s1")}
+    with Fleet(agents_on(hosts)) as fleet:
         fleet.connect(
             [
                 DataPath("s0", "s1", "o0", lab.address("s1")),
@@ -77,7 +85,10 @@ def user_and_ssh_client(pid: int) -> tuple[int, str]:
     return Path(f"/proc/{pid}").stat().st_uid, origin.removeprefix("SSH_CLIENT=").split()[0]
 
 
-def test_jump_hosts_keys_ports_and_users_may_be_given(lab: SshLab, tmp_path: Path) -> None:
+@both_clients
+def test_jump_hosts_keys_ports_and_users_may_be_given(
+    lab: SshLab, tmp_path: Path, client: SshClient
+) -> None:
     """The agent of s0 runs without privileges, behind two hosts, by a key and a port of ours."""
     config = tmp_path / "config"
     config.write_text(f"Host *\n  User root\n  UserKnownHostsFile {lab.known}\n")
@@ -90,6 +101,7 @@ def test_jump_hosts_keys_ports_and_users_may_be_given(lab: SshLab, tmp_path: Pat
         "/usr/bin/python3",
         config,
         tuple(lab.where.inside("me")),
+        client=client,
     )
     with Fleet(agents_on({"s0": host})) as fleet:
         pid = fleet.facts["s0"]["pid"]
@@ -97,14 +109,20 @@ def test_jump_hosts_keys_ports_and_users_may_be_given(lab: SshLab, tmp_path: Pat
     await_end_of_agents(lab, "s0")
 
 
-def test_jump_host_of_the_ssh_configuration_is_used(lab: SshLab, tmp_path: Path) -> None:
+@both_clients
+def test_jump_host_of_the_ssh_configuration_is_used(
+    lab: SshLab, tmp_path: Path, client: SshClient
+) -> None:
     config = tmp_path / "config"
     config.write_text(f"Host s0\n  ProxyJump gate\n{lab.config.read_text()}")
-    with Fleet(agents_on({"s0": lab.host("s0", config=config)})) as fleet:
+    with Fleet(agents_on({"s0": lab.host("s0", config=config, client=client)})) as fleet:
         assert user_and_ssh_client(fleet.facts["s0"]["pid"]) == (0, lab.address("gate"))
 
 
-def test_keys_of_ssh_agent_are_used(lab: SshLab, monkeypatch: pytest.MonkeyPatch) -> None:
+@both_clients
+def test_keys_of_ssh_agent_are_used(
+    lab: SshLab, monkeypatch: pytest.MonkeyPatch, client: SshClient
+) -> None:
     path = lab.folder / "agent.sock"
     keeper = subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL)
     try:
@@ -113,7 +131,7 @@ def test_keys_of_ssh_agent_are_used(lab: SshLab, monkeypatch: pytest.MonkeyPatch
             assert time.monotonic() < deadline
         monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
         must("ssh-add", "-q", str(lab.folder / "id"))
-        for channel in agents_on({"s0": lab.host("no-key")}):
+        for channel in agents_on({"s0": lab.host("no-key", client=client)}):
             channel.close()
     finally:
         keeper.terminate()
@@ -128,10 +146,13 @@ def known(lab: SshLab) -> Iterator[Path]:
     lab.known.write_text(text)
 
 
-def test_unknown_host_key_is_refused_with_a_remedy(lab: SshLab, known: Path) -> None:
+@both_clients
+def test_unknown_host_key_is_refused_with_a_remedy(
+    lab: SshLab, known: Path, client: SshClient
+) -> None:
     known.write_text("")
     with pytest.raises(AgentError) as error:
-        agents_on({"s0": lab.host("s0")})
+        agents_on({"s0": lab.host("s0", client=client)})
     message = str(error.value)
     host = f"host s0 ({lab.address('s0')} port {PORT})"
     assert message.startswith(f"{host}: its host key is unknown")
@@ -139,12 +160,14 @@ def test_unknown_host_key_is_refused_with_a_remedy(lab: SshLab, known: Path) -> 
     assert "\n" not in message
 
 
-def test_changed_host_key_is_refused(lab: SshLab, known: Path) -> None:
+@both_clients
+def test_changed_host_key_is_refused(lab: SshLab, known: Path, client: SshClient) -> None:
     known.write_text(f"[{lab.address('s0')}]:{PORT} {(lab.folder / 'other.pub').read_text()}")
     with pytest.raises(AgentError, match=r"its host key has changed: SHA256:.* `ssh-keygen -R '\["):
-        agents_on({"s0": lab.host("s0")})
+        agents_on({"s0": lab.host("s0", client=client)})
 
 
+@both_clients
 @pytest.mark.parametrize(
     ("host", "message"),
     [
@@ -176,15 +199,16 @@ def test_changed_host_key_is_refused(lab: SshLab, known: Path) -> None:
     ],
 )
 def test_failed_login_is_reported_with_its_reason(
-    lab: SshLab, host: Callable[[SshLab], SshHost], message: str
+    lab: SshLab, host: Callable[[SshLab], SshHost], message: str, client: SshClient
 ) -> None:
     with pytest.raises(AgentError) as error:
-        agents_on({"s0": host(lab)})
+        agents_on({"s0": replace(host(lab), client=client)})
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_faults_of_all_hosts_are_reported_at_once(lab: SshLab) -> None:
+@both_clients
+def test_faults_of_all_hosts_are_reported_at_once(lab: SshLab, client: SshClient) -> None:
     hosts = {
         "s0": lab.host("s0"),
         "s1": lab.host("bad-key"),
@@ -192,7 +216,7 @@ def test_faults_of_all_hosts_are_reported_at_once(lab: SshLab) -> None:
         "s3": lab.host("no-such-host.invalid"),
     }
     with pytest.raises(AgentError) as error:
-        agents_on(hosts)
+        agents_on({name: replace(host, client=client) for name, host in hosts.items()})
     key, python, name = str(error.value).splitlines()
     assert key.startswith("host bad-key (")
     assert "there is no python3-that-is-not" in python
@@ -201,17 +225,34 @@ def test_faults_of_all_hosts_are_reported_at_once(lab: SshLab) -> None:
     await_end_of_agents(lab, "s0")
 
 
-def test_agent_ends_after_silence_though_its_connection_stays_open(lab: SshLab) -> None:
+@both_clients
+def test_cut_cable_ends_the_agent_and_the_session(lab: SshLab, client: SshClient) -> None:
     """A cut cable ends no connection; signs of life keep the agent of s1, whose cable is whole."""
-    channels = agents_on({name: lab.host(name, silence_s=3) for name in ("s0", "s1")})
+    hosts = {name: lab.host(name, silence_s=3, client=client) for name in ("s0", "s1")}
+    channels = agents_on(hosts)
     try:
         lab.plug("s0", "down")
         await_end_of_agents(lab, "s0", within_s=15)
+        assert wait(channels[:1], lambda _: False, 15) == []
+        assert "its SSH connection is lost" in channels[0].gone
         assert lab.agents("s1")
     finally:
         lab.plug("s0", "up")
         for channel in channels:
             channel.close()
+
+
+@both_clients
+def test_command_there_has_its_output_and_status_here(lab: SshLab, client: SshClient) -> None:
+    login = json.dumps(asdict(lab.host("s1", client=client).login()))
+    module = [sys.executable, "-m", "moefabric.agents.remote.command", "--login", login, "--"]
+    completed = subprocess.run(
+        lab.where.inside("me", *module, "sh", "-c", "echo $SSH_CLIENT; echo oops >&2; exit 7"),
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert (completed.returncode, completed.stderr) == (7, "oops\n")
+    assert completed.stdout.split()[0] == lab.address("me")
 
 
 EXPERIMENT = """

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from moefabric.cli.main import main
+from moefabric.config.hosts import login_of
 from moefabric.config.loader import load_experiment, load_fabric
 from moefabric.core.errors import SpecError
 from moefabric.core.server_host import HostLogin, Plug
@@ -21,10 +22,10 @@ fabrics:
   - {{name: eps, electrical: 2, policy: eps}}
 """
 HOSTS = """
-defaults: {user: lab, identity_file: keys/lab, jump: [gate]}
+defaults: {user: lab, identity_file: keys/lab, jump: [gate], client: paramiko}
 hosts:
   - {ssh: gpu1}
-  - {ssh: gpu2, user: root, jump: [], identity_file: /keys/gpu2}
+  - {ssh: gpu2, user: root, jump: [], identity_file: /keys/gpu2, client: auto}
   - {ssh: spare}
 """
 
@@ -43,6 +44,7 @@ def test_hosts_of_a_file_take_its_defaults_and_paths(tmp_path: Path) -> None:
     experiment = write(tmp_path, "experiment.yaml", f"{EXPERIMENT}hosts: lab/hosts.yaml\n")
     first, second, _spare = load_experiment(experiment).hosts
     assert (first.user, first.jump) == ("lab", ["gate"])
+    assert (login_of(first).client, login_of(second).client) == ("paramiko", "auto")
     assert first.identity_file == str(tmp_path / "lab/keys/lab")
     assert (second.user, second.jump, second.identity_file) == ("root", [], "/keys/gpu2")
 
