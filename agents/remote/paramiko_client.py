@@ -10,8 +10,9 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import paramiko
@@ -82,6 +83,15 @@ def _logged_in(hop: Hop, before: paramiko.Transport | None) -> paramiko.Transpor
     return transport
 
 
+def _revoked_keys(files: Iterable[Path]) -> set[str]:
+    """Return the keys, in base64, that are marked as revoked in files of known hosts.
+
+    sshd(8) has lines of `@revoked`, hosts, kind and key. A revoked key is refused for all hosts.
+    """
+    lines = (line.split() for file in files if file.exists() for line in file.open())
+    return {words[3] for words in lines if len(words) > 3 and words[0] == "@revoked"}
+
+
 def _key_name(kind: str) -> str:
     """Return the name of the keys that make a kind of signature."""
     return "ssh-rsa" if kind.startswith("rsa-sha2-") else kind
@@ -104,8 +114,10 @@ def _stream(hop: Hop, before: paramiko.Transport | None) -> socket.socket | para
 
 
 def _check(hop: Hop, key: paramiko.PKey, keys: Mapping[str, paramiko.PKey]) -> None:
-    """Raise _FailedError unless a host's key is the known one."""
+    """Raise _FailedError unless a host's key is the known one, and not revoked."""
     kind = key.get_name()
+    if key.get_base64() in _revoked_keys(hop.known_hosts):
+        raise _FailedError(f"Host key for {hop.known_as} is revoked: {key.fingerprint}")
     if kind not in keys:
         asked = "and you have requested strict checking"
         raise _FailedError(f"No {kind} host key is known for {hop.known_as} {asked}.")

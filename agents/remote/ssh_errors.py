@@ -98,6 +98,13 @@ _EXPLANATIONS: Final[tuple[tuple[str, _Explain], ...]] = (
         r"REMOTE HOST IDENTIFICATION HAS CHANGED[\s\S]*?(?P<fingerprint>(SHA256|MD5):\S+?)\.?$",
         _changed_key,
     ),
+    (
+        r"(?P<name>\S+) is (marked as )?revoked|REVOKED HOST KEY",
+        lambda _d, _m, _t: (
+            "its host key is revoked in the files of known hosts; the host may be an impostor: "
+            "ask its administrator for the new key"
+        ),
+    ),
     (r"No (?P<type>\S+) host key is known for (?P<name>\S+)", _unknown_key),
     (r"^((?P<user>[^\s@]+)@)?(?P<host>\S+): Permission denied \(.*\)\.?$", _refused),
     (

@@ -168,6 +168,14 @@ def test_changed_host_key_is_refused(lab: SshLab, known: Path, client: SshClient
 
 
 @both_clients
+def test_revoked_host_key_is_refused(lab: SshLab, known: Path, client: SshClient) -> None:
+    line = next(one for one in lab.known.read_text().splitlines() if lab.address("s0") in one)
+    known.write_text(f"{line}\n@revoked * {line.split(maxsplit=1)[1]}\n")
+    with pytest.raises(AgentError, match="revoked"):
+        agents_on({"s0": lab.host("s0", client=client)})
+
+
+@both_clients
 @pytest.mark.parametrize(
     ("host", "message"),
     [
