@@ -275,7 +275,7 @@ class OutgoingConnection(DataConnection):
         end = frame_end(position, payload.length, self.segment)
         most = min(most, end - position)
         if isinstance(payload, Payload) and position and payload.remaining > TAIL:
-            self._send_chunks(payload, most)
+            self._send_chunks(payload, min(most, payload.remaining - TAIL))
             return
         part = payload.view(most)
         if isinstance(payload, Pieces) and len(part) < most:  # the next piece continues the frame
