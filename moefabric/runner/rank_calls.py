@@ -166,6 +166,8 @@ class RankCalls:
         """
         iteration, position = divmod(self._next, len(self._calls))
         self._next += 1
+        if not position:
+            self._forget_before(iteration)
         self._note_work(iteration, position, exchange)
         self._check(iteration, position, exchange)
         self._exchanges[iteration, position] = exchange
@@ -184,6 +186,11 @@ class RankCalls:
     def released(self, instant_ns: int) -> None:
         """Note when ranks went on, on the wall clock."""
         self._released_ns = instant_ns
+
+    def _forget_before(self, iteration: int) -> None:
+        """Forget the calls of earlier iterations, all of which have been answered."""
+        self._exchanges = {key: one for key, one in self._exchanges.items() if key[0] >= iteration}
+        self._states = {number: one for number, one in self._states.items() if number >= iteration}
 
     def _dispatch(self, layer: int | None) -> int:
         return 2 * (layer or 0)

@@ -37,7 +37,6 @@ from moefabric.workload.substitution import Gpu, Losses
 
 _END_S: Final = 120.0
 """How long ranks may take to end after their last all-to-all."""
-"""Interface of the ranks' rendezvous and of collectives that the fabric doesn't carry."""
 
 
 @dataclass(frozen=True)
