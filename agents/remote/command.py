@@ -38,12 +38,14 @@ def main(arguments: list[str] | None = None) -> int:
         The command's exit status; 255 if SSH failed.
     """
     parser = argparse.ArgumentParser(prog="command", description=__doc__)
-    parser.add_argument("--login", required=True, type=json.loads, help="a HostLogin as JSON")
+    parser.add_argument(
+        "--login", required=True, type=HostLogin.from_json, help="a HostLogin as JSON"
+    )
     parser.add_argument("--interface", default="", help="its interface in the fabric")
     parser.add_argument("--facts", type=Path, help="JSON file with the agent's reply to hello")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args(arguments)
-    host = SshHost.of(HostLogin(**{**options.login, "jump": tuple(options.login["jump"])}))
+    host = SshHost.of(options.login)
     words = [*_words_there(options.command, host, options.interface, options.facts)]
     source = Path(guarded_process.__file__).read_text()
     silence = f"{host.silence_s:g}"

@@ -35,11 +35,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gateway", description=__doc__)
     parser.add_argument("--server", required=True, help="name of the server, such as s3")
     parser.add_argument("--control", required=True, type=Path, help="the Unix socket")
-    parser.add_argument("--login", required=True, type=json.loads, help="a HostLogin as JSON")
+    parser.add_argument(
+        "--login", required=True, type=HostLogin.from_json, help="a HostLogin as JSON"
+    )
     parser.add_argument("--link", type=json.loads, help="facts of the agent's HostLink as JSON")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    login = HostLogin(**{**options.login, "jump": tuple(options.login["jump"])})
+    login: HostLogin = options.login
     try:
         _serve(options.server, options.control, SshHost.of(login), options.link)
     except AgentError as error:

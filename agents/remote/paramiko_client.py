@@ -5,7 +5,6 @@ Its use, exit status and messages are those of `ssh`, so that sessions, remote c
 """
 
 import argparse
-import json
 import os
 import socket
 import sys
@@ -43,10 +42,12 @@ def main(arguments: list[str] | None = None) -> int:
         The command's exit status; 255 if SSH failed.
     """
     parser = argparse.ArgumentParser(prog="paramiko_client", description=__doc__)
-    parser.add_argument("--login", required=True, type=json.loads, help="a HostLogin as JSON")
+    parser.add_argument(
+        "--login", required=True, type=HostLogin.from_json, help="a HostLogin as JSON"
+    )
     parser.add_argument("command", help="for the login shell")
     options = parser.parse_args(arguments)
-    login = HostLogin(**{**options.login, "jump": tuple(options.login["jump"])})
+    login: HostLogin = options.login
     transports: list[paramiko.Transport] = []
     try:
         hops = route(login)

@@ -1,13 +1,12 @@
 """Agents on real servers, started over SSH on hosts that need no more than Python."""
 
 import importlib.util
-import json
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -198,7 +197,7 @@ class SshHost:
                 "install openssh-client and no `client: paramiko`"
             )
         program = [sys.executable, "-m", "moefabric.agents.remote.paramiko_client"]
-        login = json.dumps(asdict(self.login()))
+        login = self.login().to_json()
         return [*self.through, *program, "--login", login, "--", command]
 
     def _destination(self) -> list[str]:

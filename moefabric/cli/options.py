@@ -23,6 +23,19 @@ ocs_option = click.option("--ocs", "ocs_name", default="ocs0", help="The OCS.")
 settings_option = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the file."
 )
+experiment_argument = click.argument("experiment", type=FILE)
+hosts_option = click.option(
+    "--hosts", type=FILE, help="Run on the real servers that this file lists."
+)
+result_option = click.option(
+    "--json",
+    "json_file",
+    type=FILE,
+    help="Write the results as JSON ('-': to standard output, instead of the table).",
+)
+report_option = click.option(
+    "--report", type=FILE, help="Write the results as one self-contained HTML page."
+)
 
 
 def parse_option(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str], T]:

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from moefabric.runner.progress import PlainProgressReporter, ProgressReporter
 
 if TYPE_CHECKING:
+    from moefabric.api.result import Result
     from moefabric.runner.result_model import RunResult
 
 STANDARD_OUTPUT: Final = Path("-")
@@ -69,6 +70,15 @@ def write_output(file: Path | None, text: str) -> None:
         click.echo(text, nl=False)
     elif file is not None:
         file.write_text(text)
+
+
+def write_result(result: "Result", json_file: Path | None, report: Path | None) -> None:
+    """Write the result of an experiment as JSON and as a page, and print its tables."""
+    write_output(json_file, result.json_text())
+    if report is not None:
+        write_output(report, result.page())
+    if json_file != STANDARD_OUTPUT:
+        print_tables(result)
 
 
 def print_tables(run: "RunResult") -> None:

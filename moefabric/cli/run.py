@@ -8,35 +8,33 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moefabric.cli.options import FILE, INVALID, json_option, settings_option
-from moefabric.cli.output import (
-    STANDARD_OUTPUT,
-    check_writable,
-    print_tables,
-    progress_reporter,
-    write_output,
+from moefabric.cli.options import (
+    FILE,
+    INVALID,
+    experiment_argument,
+    hosts_option,
+    json_option,
+    report_option,
+    result_option,
+    settings_option,
 )
+from moefabric.cli.output import check_writable, progress_reporter, write_result
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
 @click.command(short_help="Run an experiment on emulated fabrics.")
-@click.argument("experiment", type=FILE)
-@click.option(
-    "--json",
-    "json_file",
-    type=FILE,
-    help="Write the results as JSON ('-': to standard output, instead of the table).",
-)
-@click.option("--report", type=FILE, help="Write the results as one self-contained HTML page.")
+@experiment_argument
+@result_option
+@report_option
 @click.option(
     "--external",
     default="",
     show_default=False,
     help="Processes that something else starts: ocs, controller, or ocs,controller.",
 )
-@click.option("--hosts", type=FILE, help="Run on the real servers that this file lists.")
+@hosts_option
 @click.option("--flows", is_flag=True, help="Keep the record of every flow in the JSON.")
 @settings_option
 def run(
@@ -60,11 +58,7 @@ def run(
     check_writable(json_file, report)
     with progress_reporter(loaded.operations) as reporter:
         result = loaded.run(reporter=reporter, external=external_processes, flows=flows)
-    write_output(json_file, result.json_text())
-    if report is not None:
-        write_output(report, result.page())
-    if json_file != STANDARD_OUTPUT:
-        print_tables(result)
+    write_result(result, json_file, report)
     sys.exit(INVALID if result.verdict == "invalid" else 0)
 
 

@@ -5,31 +5,28 @@ from pathlib import Path
 
 import click
 
-from moefabric.cli.options import FILE, INVALID, settings_option
-from moefabric.cli.output import (
-    STANDARD_OUTPUT,
-    check_writable,
-    print_tables,
-    progress_reporter,
-    write_output,
+from moefabric.cli.options import (
+    FILE,
+    INVALID,
+    experiment_argument,
+    hosts_option,
+    report_option,
+    result_option,
+    settings_option,
 )
+from moefabric.cli.output import check_writable, progress_reporter, write_result
 
 
 @click.command(short_help="Train a model on emulated fabrics.")
-@click.argument("experiment", type=FILE)
-@click.option(
-    "--json",
-    "json_file",
-    type=FILE,
-    help="Write the results as JSON ('-': to standard output, instead of the table).",
-)
-@click.option("--report", type=FILE, help="Write the results as one self-contained HTML page.")
+@experiment_argument
+@result_option
+@report_option
 @click.option(
     "--gating",
     type=FILE,
     help="Write what the gates chose as a NumPy archive, which `gating: {trace: FILE}` replays.",
 )
-@click.option("--hosts", type=FILE, help="Train on the real servers that this file lists.")
+@hosts_option
 @settings_option
 def train(
     experiment: Path,
@@ -50,11 +47,7 @@ def train(
     check_writable(json_file, report, gating)
     with progress_reporter(loaded.operations) as reporter:
         result = loaded.train(reporter=reporter)
-    write_output(json_file, result.json_text())
-    if report is not None:
-        write_output(report, result.page())
     if gating is not None:
         result.write_gating(gating)
-    if json_file != STANDARD_OUTPUT:
-        print_tables(result)
+    write_result(result, json_file, report)
     sys.exit(INVALID if result.verdict == "invalid" else 0)

@@ -1,6 +1,7 @@
 """Real hosts in the place of emulated servers."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 SshClient = Literal["auto", "openssh", "paramiko"]
@@ -29,6 +30,16 @@ class HostLogin:
     ssh_config: str | None = None
     python: str = "python3"
     client: SshClient = "auto"
+
+    def to_json(self) -> str:
+        """Return the login as JSON, for the command line of a process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "HostLogin":
+        """Return the login that `to_json` wrote."""
+        fields = json.loads(text)
+        return cls(**{**fields, "jump": tuple(fields["jump"])})
 
 
 @dataclass(frozen=True)

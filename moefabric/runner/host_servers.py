@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ def with_shells(fabric: str, hosts: Mapping[str, ServerHost]) -> dict[str, Serve
 
 def _shell(fabric: str, server: str, host: ServerHost) -> tuple[str, ...]:
     facts = RunDirectory.of_fabric(fabric).agent_socket(server).with_suffix(".facts")
-    words = ["--login", json.dumps(asdict(host.login)), "--facts", str(facts)]
+    words = ["--login", host.login.to_json(), "--facts", str(facts)]
     interface = host.interface or (TUNNEL if host.plug.kind == "vxlan" else "")
     words += ["--interface", interface] if interface else []
     return (sys.executable, "-m", "moefabric.agents.remote.command", *words)
@@ -61,7 +61,7 @@ def gateway(wiring: FabricWiring, run_dir: RunDirectory, server: str) -> Process
     """Return the process that starts the agent of a real host and answers for it."""
     host, control = wiring.hosts[server], run_dir.agent_socket(server)
     argv = [sys.executable, "-m", "moefabric.agents.remote.gateway", "--server", server]
-    argv += ["--control", str(control), "--login", json.dumps(asdict(host.login))]
+    argv += ["--control", str(control), "--login", host.login.to_json()]
     if host.interface or host.plug.kind == "vxlan":
         argv += ["--link", json.dumps(_link_facts(wiring, server, host))]
     return ProcessSpec(f"agent-{server}", OUTER, tuple(argv), role=ProcessRole.AGENT)

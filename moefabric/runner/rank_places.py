@@ -1,9 +1,8 @@
 """Where the ranks of a job run and meet: on a fabric that is up, or on real hosts."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Self
 
 from moefabric.agents.fleet.fleet import Fleet
@@ -25,7 +24,7 @@ class HostLauncher:
         self, server: str, command: Sequence[str], environment: Mapping[str, str]
     ) -> Sequence[str]:
         """Return the argv that runs a command on a host, and ends it with the local process."""
-        login = json.dumps(asdict(self.logins[server]))
+        login = self.logins[server].to_json()
         variables = [f"{name}={value}" for name, value in environment.items()]
         module = [sys.executable, "-m", "moefabric.agents.remote.command"]
         return [*module, "--login", login, "--", "env", *variables, *command]
