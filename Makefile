@@ -12,6 +12,7 @@
 # make bench           prints the figures of docs/benchmarks.md and asserts their bounds
 # make sabotage        runs real experiments with deliberate faults and writes docs/sabotage.md
 # make conformance     runs Ryu's switch tests and writes docs/conformance.md
+# make fuzz            searches inputs that break a reader, a million each, for hours; INPUTS=1000 for less
 # make base-image      builds debian:bookworm-slim from Debian's archive where no image registry is reachable
 # make format          runs ruff's formatter
 # make clean           removes what these targets made in this folder
@@ -24,7 +25,7 @@ bin := .venv/bin
 # Packets and processes share the cores with other work. A rerun is printed with its failure.
 reruns := --reruns 2 --rerun-show-tracebacks
 
-.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated test check unit kernel system docs bench sabotage conformance base-image format clean setup-run setup-training setup-test
+.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated test check unit kernel system docs bench sabotage conformance fuzz base-image format clean setup-run setup-training setup-test
 
 demo: setup-run
 	mkdir -p out
@@ -67,7 +68,7 @@ check: setup-test
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict
 
 unit: setup-test
-	$(bin)/python -m pytest -n 2 --ignore tests/unit/agents $(wildcard tests/unit tests/golden)
+	$(bin)/python -m pytest -n 2 --ignore tests/unit/agents $(wildcard tests/unit tests/golden tests/fuzz)
 	$(bin)/python -m pytest $(reruns) $(wildcard tests/unit/agents tests/contract)
 
 kernel: setup-test
@@ -95,6 +96,10 @@ oracle: setup-run
 		$(bin)/moefabric run examples/prototype.yaml --json out/prototype.json || [ $$? = 3 ]
 	run=$$([ ! -e out/prototype.json ] || echo --run out/prototype.json); \
 		$(bin)/moefabric oracle $$run --json out/oracle.json --page docs/truth.md
+
+INPUTS := 1000000
+fuzz: setup-test
+	$(bin)/python -m tests.fuzz --inputs $(INPUTS)
 
 base-image: setup-test
 	packaging/engine packaging/base-image

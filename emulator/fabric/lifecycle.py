@@ -110,6 +110,7 @@ def _make(
     run_dir = named_run_directory(fabric.name)
     for folder in (run_dir.log_file("any").parent, run_dir.agent_socket("any").parent):
         folder.mkdir(exist_ok=True)
+    run_dir.make_token()
     management, outer = management_uplink.claim_subnet(fabric.name)
     nodes = {OUTER: None, **dict.fromkeys(plan_fabric(fabric, management).nodes)}
     with _start_daemon(run_dir) as daemon:  # its modules load during the following lines

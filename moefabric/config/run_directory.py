@@ -1,6 +1,7 @@
 """Run directory and management network of a running fabric: where its processes find each other."""
 
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -8,6 +9,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from moefabric.core.errors import ControlError
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric, Region
@@ -23,6 +25,7 @@ _OPENFLOW_PORT: Final = 6653
 _NORTHBOUND_PORT: Final = 8080
 _FIRST_OCS: Final = 2
 _FIRST_SERVER: Final = 64
+_TOKEN_BYTES: Final = 32
 _RANK_NAME: Final = "@moefabric-ranks"
 FABRIC_VARIABLE: Final = "MOEFABRIC_FABRIC"
 """Environment variable with the fabric's name, set in every process of the fabric."""
@@ -99,6 +102,41 @@ class RunDirectory:
     def control_socket(self) -> Path:
         """Unix socket of the fabric process."""
         return self.path / "control.sock"
+
+    @property
+    def token_file(self) -> Path:
+        """The fabric's token: only root and the user who started the fabric can read it."""
+        return self.path / "token"
+
+    def make_token(self) -> None:
+        """Write a new random token, which requests to the fabric's control plane must carry.
+
+        Under sudo, the file belongs to the user who called it.
+        """
+        descriptor = os.open(self.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(_TOKEN_BYTES) + "\n")
+            if os.geteuid() == 0 and (user := os.environ.get("SUDO_UID", "")).isdigit():
+                os.fchown(descriptor, int(user), -1)
+
+    def read_token(self) -> str:
+        """Return the fabric's token.
+
+        Raises:
+            ControlError: If the fabric has none, or the caller may not read it.
+        """
+        try:
+            return self.token_file.read_text().strip()
+        except OSError as error:
+            raise ControlError(
+                f"{self.token_file}: {error.strerror}; the fabric's token is for root and the user "
+                "who started the fabric"
+            ) from error
+
+    @property
+    def run_status_file(self) -> Path:
+        """State of the run that uses the fabric, as JSON; absent while none does."""
+        return self.path / "run-status.json"
 
     def ocs_socket(self, region: Region) -> Path:
         """Return the unix socket that hands a region's crossbar to its OCS process."""

@@ -1,0 +1,1 @@
+"""Tests, by what they need: `unit`, `contract`, `kernel`, `system`, `fuzz` and `bench`."""
