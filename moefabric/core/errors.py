@@ -4,6 +4,7 @@ MoefabricError
 ├── SpecError                the user's file or arguments are wrong; all faults at once
 │   └── TraceError           a trace file is broken
 ├── UnsupportedError         this machine can't do what was asked; the message names the remedy
+├── OutputError              a file of results can't be written
 ├── FabricError              the emulated hardware failed or is in the wrong state
 │   └── CommandFailedError   a program exited with an error
 ├── ControlError             a controller or an OCS refused or did not answer
@@ -53,6 +54,10 @@ class TraceError(SpecError):
 
 class UnsupportedError(MoefabricError):
     """This machine lacks something that was asked for."""
+
+
+class OutputError(MoefabricError):
+    """A file of results can't be written; the message names the file and the remedy."""
 
 
 class FabricError(MoefabricError):
