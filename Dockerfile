@@ -7,7 +7,7 @@ ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 
 WORKDIR /opt/moefabric
-COPY packaging/setup packaging/debian-run.txt packaging/requirements.txt packaging/requirements-fabric.txt packaging/requirements-containers.txt packaging/requirements-watch.txt packaging/constraints.txt packaging/
+COPY packaging/setup packaging/debian-run.txt packaging/requirements.lock packaging/
 RUN packaging/setup --dependencies-only run && rm -rf /var/lib/apt/lists/* /root/.cache
 COPY . .
 RUN packaging/setup run

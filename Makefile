@@ -13,6 +13,8 @@
 # make sabotage        runs real experiments with deliberate faults and writes docs/sabotage.md
 # make conformance     runs Ryu's switch tests and writes docs/conformance.md
 # make fuzz            searches inputs that break a reader, a million each, for hours; INPUTS=1000 for less
+# make lock            renews packaging/requirements.lock: versions and hashes of all Python packages
+# make audit           lists all packages in out/sbom.json and looks up known vulnerabilities
 # make base-image      builds debian:bookworm-slim from Debian's archive where no image registry is reachable
 # make format          runs ruff's formatter
 # make clean           removes what these targets made in this folder
@@ -25,7 +27,7 @@ bin := .venv/bin
 # Packets and processes share the cores with other work. A rerun is printed with its failure.
 reruns := --reruns 2 --rerun-show-tracebacks
 
-.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated test check unit kernel system docs bench sabotage conformance fuzz base-image format clean setup-run setup-training setup-test
+.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated test check unit kernel system docs bench sabotage conformance fuzz lock audit base-image format clean setup-run setup-training setup-test
 
 demo: setup-run
 	mkdir -p out
@@ -101,6 +103,12 @@ INPUTS := 1000000
 fuzz: setup-test
 	$(bin)/python -m tests.fuzz --inputs $(INPUTS)
 
+lock:
+	packaging/lock
+
+audit: setup-run
+	packaging/audit
+
 base-image: setup-test
 	packaging/engine packaging/base-image
 
@@ -109,7 +117,7 @@ format: setup-test
 	$(bin)/ruff format
 
 clean:
-	rm -rf .venv build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv .venv-audit build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
 
 setup-run:
 	@packaging/setup run

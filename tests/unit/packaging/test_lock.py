@@ -1,0 +1,55 @@
+"""The lock of all Python packages."""
+
+import re
+
+import pytest
+
+from tests.support.paths import REPOSITORY
+
+PACKAGING = REPOSITORY / "packaging"
+LOCK = (PACKAGING / "requirements.lock").read_text()
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _section(name: str) -> dict[str, tuple[str, list[str]]]:
+    """Return version and hashes of the packages of a section, by name."""
+    (text,) = re.findall(rf"(?ms)^# {name}\n(.*?)(?=^# |\Z)", LOCK)
+    packages = {}
+    for entry in re.split(r"\n(?=\S)", text.strip()):
+        name, version = entry.split()[0].split("==")
+        packages[_key(name)] = version, re.findall(r"--hash=sha256:([0-9a-f]{64})\b", entry)
+    return packages
+
+
+def test_every_package_has_hashes() -> None:
+    for section in ("run", "training", "test", "build"):
+        packages = _section(section)
+        assert packages
+        assert all(hashes for _, hashes in packages.values()), section
+
+
+def test_versions_are_those_that_the_tests_pass_with() -> None:
+    listed = re.findall(r"(?m)^([\w.-]+)==(\S+)$", (PACKAGING / "constraints.txt").read_text())
+    versions = {_key(name): version for name, version in listed}
+    for section in ("run", "training", "test"):
+        for name, (version, _) in _section(section).items():
+            assert versions.get(name, version) == version, f"{name}: run `make lock`"
+
+
+@pytest.mark.parametrize(
+    ("tier", "sections"),
+    [
+        ("", ["run"]),
+        ("-fabric", ["run"]),
+        ("-watch", ["run"]),
+        ("-test", ["run", "training", "test"]),
+    ],
+)
+def test_every_requirement_is_locked(tier: str, sections: list[str]) -> None:
+    lines = (PACKAGING / f"requirements{tier}.txt").read_text().splitlines()
+    wanted = {_key(re.split(r"[\[<>=]", line)[0]) for line in lines if line and line[0] != "#"}
+    locked = {name for section in sections for name in _section(section)}
+    assert wanted - locked <= {"os-ken"}, "run `make lock`"
