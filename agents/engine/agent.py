@@ -36,7 +36,9 @@ class Agent:
         self.programs = Programs(self.resources, self.connections)
         self.dead_ranks: set[int] = set()
         self.subscribers: list[ControlChannel] = []
-        self.rank_port = RankPort(self.loop, self.exchanges, self._publish)
+        self.rank_port = RankPort(
+            self.loop, self.exchanges, self._publish, self.connections.make_room
+        )
 
     def handle_line(self, control: ControlChannel, line: bytes) -> None:
         """Execute a request and reply."""
@@ -94,10 +96,9 @@ class Agent:
         return {"monotonic_ns": NOW()}
 
     def listen(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
-        """Open the data port, once per agent; port 0 lets the kernel choose the number."""
-        address, port = request.text("address"), request.integer("port", 0, 65535, 0)
-        address, port = self.connections.listen(address, port)
-        return {"address": address, "port": port}
+        """Open data ports at addresses; return their numbers and the secret for greetings."""
+        ports = self.connections.listen(request.texts("addresses"))
+        return {"ports": ports, "secret": self.resources.secret}
 
     def connect(self, control: ControlChannel, request: Fields) -> None:
         """Open connections and reply when all are up, or with those that failed."""

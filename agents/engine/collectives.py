@@ -165,6 +165,6 @@ class Collectives:
             return
         del self.armed[collective.number]
         for timer in collective.timers:
-            timer.cancelled = True
+            timer.cancel()
         self.resources.arrivals.collective_ended(collective.number, collective.receives)
         collective.send_event(collective.report())

@@ -5,13 +5,18 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.incoming import IncomingConnection
-from moefabric.agents.engine.loop import IN
+from moefabric.agents.engine.listener import Listener
+from moefabric.agents.engine.loop import Timer
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.requests import RefusedError, os_error_text
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.tcp import Destination, tcp_socket
+
+GREETING_NS = 20_000_000_000  # how long a connection may take to bring its greeting
+MOST_UNNAMED = 512  # connections without a greeting; the oldest is closed for a further one
 
 
 class Connections:
@@ -19,31 +24,29 @@ class Connections:
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
-        self.listener: socket.socket | None = None
+        self.listeners: dict[str, Listener] = {}
         self.outgoing: dict[tuple[str, str], OutgoingConnection] = {}
+        self.greeting_timer: Timer | None = None
 
-    def listen(self, address: str, port: int) -> tuple[str, int]:
-        """Open the data port, unless it is open; return its address and number.
+    def listen(self, addresses: list[str]) -> dict[str, int]:
+        """Open data ports at addresses, unless they are open; return the port of each."""
+        return {address: self._listener(address).sock.getsockname()[1] for address in addresses}
 
-        Port 0 lets the kernel choose.
-        """
-        if self.listener is None:
+    def _listener(self, address: str) -> Listener:
+        if address not in self.listeners:
             sock = tcp_socket(address)
             try:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                sock.bind((address, port))
+                sock.bind((address, 0))
                 sock.listen(1024)
             except OSError as error:
                 sock.close()
                 why = os_error_text(error)
-                raise RefusedError(f"can't listen on {address} port {port}: {why}") from error
-            self.listener = sock
-            self.resources.loop.watch(sock.fileno(), IN, self._accept)
-        bound_address, bound_port = self.listener.getsockname()[:2]
-        if bound_address != address or port not in (0, bound_port):
-            why = f"listens on {bound_address} port {bound_port} already"
-            raise RefusedError(f"can't listen on {address} port {port}: {why}")
-        return bound_address, bound_port
+                raise RefusedError(
+                    f"can't listen on {address}: {why}: give an address of this server's own NICs"
+                ) from error
+            loop = self.resources.loop
+            self.listeners[address] = Listener(loop, sock, self._accepted, self.make_room)
+        return self.listeners[address]
 
     def open(self, destination: Destination) -> OutgoingConnection:
         """Open a connection; it replaces an earlier one to the same peer by the same path."""
@@ -65,20 +68,39 @@ class Connections:
         for relay in list(self.resources.relays.values()):
             relay.lose("closed by request")
         self.outgoing.clear()
-        if self.listener is not None:
-            self.resources.loop.forget(self.listener.fileno())
-            self.listener.close()
-            self.listener = None
+        for listener in self.listeners.values():
+            listener.close()
+        self.listeners.clear()
 
-    def _accept(self, _mask: int) -> None:
-        assert self.listener is not None
-        try:
-            sock, _ = self.listener.accept()
-        except BlockingIOError:
-            return
-        sock.setblocking(False)
+    def _accepted(self, sock: socket.socket) -> None:
+        """Await the greeting of a new connection."""
+        if len(self.resources.unnamed) >= MOST_UNNAMED:
+            self.make_room()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         IncomingConnection(self.resources, sock)
+        self._await_greetings()
+
+    def make_room(self) -> bool:
+        """Close the oldest connection without a greeting; return whether there was one."""
+        oldest = next(iter(self.resources.unnamed), None)
+        if oldest is not None:
+            oldest.refuse("it gave no greeting, and others came")
+        return oldest is not None
+
+    def _await_greetings(self) -> None:
+        """Set the timer for the oldest connection without a greeting."""
+        oldest = next(iter(self.resources.unnamed), None)
+        if self.greeting_timer is None and oldest is not None:
+            due_ns = oldest.accepted_ns + GREETING_NS
+            self.greeting_timer = self.resources.loop.call_at(due_ns, self._greetings_due)
+
+    def _greetings_due(self) -> None:
+        self.greeting_timer, now_ns = None, NOW()
+        for connection in list(self.resources.unnamed):
+            if connection.accepted_ns + GREETING_NS > now_ns:
+                break
+            connection.refuse("it gave no greeting in time")
+        self._await_greetings()
 
 
 class ConnectRequest:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import zlib
 from collections.abc import Callable
-from typing import Any
 
-from moefabric.agents.engine import wire
+from moefabric.agents.engine import greeting, wire
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.contents import ContentReceive
 from moefabric.agents.engine.loop import BROKEN, IN, OUT, Timer
@@ -16,7 +13,7 @@ from moefabric.agents.engine.messages import MessageTarget
 from moefabric.agents.engine.payload import Payload, transfer_seed
 from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.relays import Relay
-from moefabric.agents.engine.requests import os_error_text
+from moefabric.agents.engine.requests import RefusedError, os_error_text
 from moefabric.agents.engine.resources import READ, DataConnection, Resources
 from moefabric.agents.engine.tcp import set_dscp
 from moefabric.agents.engine.transfers import Receive, TransferKey
@@ -46,17 +43,17 @@ class IncomingConnection(DataConnection):
         self.sock = sock
         self.peer, self.path, self.relay, self.closed, self.phase = "", "", "", False, 0
         self.frame = bytearray()
-        self.frame_size = wire.GREETING.size
-        self.handle_frame: Callable[[bytes, int], None] = self._greeting
+        self.frame_size = greeting.HEAD.size
+        self.handle_frame: Callable[[bytes, int], None] = self._greeting_head
         self.batch = 1
         self.outbox = b""
-        self.greeting_crc = 0
+        self.accepted_ns = NOW()
         self.receive: Receive | None = None
         self.payload: Payload | MessageTarget | Pieces = Payload(resources.pattern, 0, 0)
         self.wrong = ""
         self.hold: Timer | None = None
         self.unread = bytearray()
-        resources.unnamed.add(self)
+        resources.unnamed[self] = None
         self.loop.watch(sock.fileno(), IN, self.ready)
 
     def transfer(self, mask: int) -> None:
@@ -74,11 +71,12 @@ class IncomingConnection(DataConnection):
             return
         self.closed = True
         if self.hold is not None:
-            self.hold.cancelled, self.hold = True, None
+            self.hold.cancel()
+            self.hold = None
         self.loop.forget(self.sock.fileno())
         self.sock.close()
         resources, key = self.resources, (self.peer, self.path)
-        resources.unnamed.discard(self)
+        resources.unnamed.pop(self, None)
         if resources.incoming.get(key) is not self:
             return
         del resources.incoming[key]
@@ -166,44 +164,44 @@ class IncomingConnection(DataConnection):
     def _expect(self, size: int, handle: Callable[[bytes, int], None]) -> None:
         self.frame_size, self.handle_frame = size, handle
 
-    def _greeting(self, raw: bytes, _now_ns: int) -> None:
-        magic, length, self.greeting_crc = wire.GREETING.unpack(raw)
-        if magic != wire.GREETING_MAGIC or not 0 < length <= 4096:
-            self.lose("it opened with something other than an agent's greeting")
-            return
-        self._expect(length, self._names)
+    def _greeting_head(self, head: bytes, _now_ns: int) -> None:
+        try:
+            length = greeting.body_length(head)
+        except RefusedError as error:
+            self.refuse(str(error))
+        else:
+            self._expect(length, lambda body, _: self._greeted(head, body))
 
-    def _names(self, raw: bytes, _now_ns: int) -> None:
-        if zlib.crc32(raw) != self.greeting_crc:
-            self.lose("its greeting is corrupt")
+    def _greeted(self, head: bytes, body: bytes) -> None:
+        """Answer a greeting; hand the connection over if this agent is its relay."""
+        resources = self.resources
+        try:
+            names = greeting.parse_greeting(head, body)
+            names.check(resources.name, resources.secret)
+        except RefusedError as error:
+            self._acknowledge(0, 0, verdict=False)
+            self.refuse(str(error))
             return
-        names = json.loads(raw)
-        if names.get("relay") == self.resources.name and names["version"] == wire.VERSION:
-            self._hand_over(names, raw)
+        resources.unnamed.pop(self, None)
+        if names.relay == resources.name:
+            # The sender sends nothing before it has an answer.
+            self.closed = True
+            self.loop.forget(self.sock.fileno())
+            Relay(resources, self.sock, names)
             return
-        accepted = names["to"] == self.resources.name and names["version"] == wire.VERSION
-        if accepted:
-            self.peer, self.path = names["from"], names["path"]
-            self.relay = names.get("relay", "")
-            set_dscp(self.sock, names["dscp"])
-            self.resources.unnamed.discard(self)
-            earlier = self.resources.incoming.get((self.peer, self.path))
-            if earlier is not None:
-                earlier.lose("replaced by a newer one")
-            self.resources.incoming[self.peer, self.path] = self
-        self._acknowledge(0, 0, accepted)
-        if not accepted:
-            self.lose(f"it looks for {names['to']} of version {names['version']}")
-            return
+        self.peer, self.path, self.relay = names.sender, names.path, names.relay
+        set_dscp(self.sock, names.dscp)
+        earlier = resources.incoming.get((self.peer, self.path))
+        if earlier is not None:
+            earlier.lose("replaced by a newer one")
+        resources.incoming[self.peer, self.path] = self
+        self._acknowledge(0, 0, verdict=True)
         self._expect(wire.HEADER.size, self._header)
 
-    def _hand_over(self, names: dict[str, Any], raw: bytes) -> None:
-        """Leave the connection to a relay; the sender sends nothing before it has an answer."""
-        self.closed = True
-        self.loop.forget(self.sock.fileno())
-        self.resources.unnamed.discard(self)
-        head = wire.GREETING.pack(wire.GREETING_MAGIC, len(raw), self.greeting_crc)
-        Relay(self.resources, self.sock, names, head + raw)
+    def refuse(self, why: str) -> None:
+        """Close a connection that has not been accepted."""
+        self.resources.counters["refused"] += not self.closed
+        self.lose(why)
 
     def _header(self, raw: bytes, now_ns: int) -> None:
         if wire.IDLE.unpack(raw) is not None:
@@ -262,7 +260,7 @@ class IncomingConnection(DataConnection):
         def resume() -> None:
             if self.hold is hold:
                 self.hold = None
-                hold.cancelled = True
+                hold.cancel()
                 arrivals.held.pop(key, None)
                 self._begin_content(key, length, now_ns)
                 self._resume()
@@ -305,11 +303,11 @@ class IncomingConnection(DataConnection):
         self.receive = None
         receive.last_ns = now_ns
         self.resources.counters["corrupt"] += bool(self.wrong)
-        self._acknowledge(receive.collective, receive.sequence, not self.wrong)
+        self._acknowledge(receive.collective, receive.sequence, verdict=not self.wrong)
         receive.end(self.wrong, corrupt=bool(self.wrong))
         self._expect(wire.HEADER.size, self._header)
 
-    def _acknowledge(self, collective: int, sequence: int, verdict: bool) -> None:  # noqa: FBT001
+    def _acknowledge(self, collective: int, sequence: int, *, verdict: bool) -> None:
         self._send(wire.ACKNOWLEDGEMENT.pack(collective, sequence, verdict, 0))
 
     def _send(self, data: bytes) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 from moefabric.agents.engine.clock import NOW
 
 SPIN_NS = 60_000  # the most by which a sleeping process wakes late
+LEAST_SWEPT = 1024  # timers; fewer are kept until their instants, even if they are cancelled
+SHOWN_FAULTS = 20  # tracebacks; more would fill the log, and are counted only
 IN, OUT, BROKEN = select.EPOLLIN, select.EPOLLOUT, select.EPOLLERR | select.EPOLLHUP
 
 
@@ -22,6 +24,14 @@ class Timer:
     def __init__(self, call: Callable[[], object], *, precise: bool) -> None:
         self.call, self.precise = call, precise
         self.cancelled = False
+
+    def cancel(self) -> None:
+        """Don't make the call, and release what it refers to."""
+        self.cancelled, self.call = True, _nothing
+
+
+def _nothing() -> None:
+    """Do what a cancelled timer does."""
 
 
 class CallbackOwner(ABC):
@@ -41,6 +51,7 @@ class Loop:
         self.callbacks: dict[int, Callable[[int], None]] = {}
         self.timers: list[tuple[int, int, Timer]] = []
         self.tie_breaker = itertools.count()
+        self.sweep_at = LEAST_SWEPT
         self.faults = 0
         self.running = True
 
@@ -62,8 +73,16 @@ class Loop:
     def call_at(self, when_ns: int, call: Callable[[], object], *, precise: bool = False) -> Timer:
         """Call a function at an instant."""
         timer = Timer(call, precise=precise)
+        if len(self.timers) >= self.sweep_at:
+            self._sweep()
         heapq.heappush(self.timers, (when_ns, next(self.tie_breaker), timer))
         return timer
+
+    def _sweep(self) -> None:
+        """Remove cancelled timers, whose instants may be far away."""
+        self.timers = [entry for entry in self.timers if not entry[2].cancelled]
+        heapq.heapify(self.timers)
+        self.sweep_at = max(LEAST_SWEPT, 2 * len(self.timers))
 
     def stop(self) -> None:
         """Make `run` return."""
@@ -103,8 +122,16 @@ class Loop:
         try:
             callback(*arguments)
         except Exception as error:  # noqa: BLE001 - an unforeseen error must not end the agent
-            self.faults += 1
-            traceback.print_exc()
+            self._count_fault()
             owner = getattr(callback, "__self__", None)
             if isinstance(owner, CallbackOwner):
-                owner.callback_failed(error)
+                try:
+                    owner.callback_failed(error)
+                except Exception:  # noqa: BLE001 - nor must one in its handling
+                    self._count_fault()
+
+    def _count_fault(self) -> None:
+        """Count the exception that is handled; print the first ones."""
+        self.faults += 1
+        if self.faults <= SHOWN_FAULTS:
+            traceback.print_exc()

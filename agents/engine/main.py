@@ -14,7 +14,7 @@ from pathlib import Path
 from moefabric.agents.engine.agent import Agent
 from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.host_link import HostLink
-from moefabric.agents.engine.loop import IN
+from moefabric.agents.engine.listener import Listener, raise_descriptor_limit
 from moefabric.agents.engine.payload import shared_pattern
 from moefabric.agents.engine.requests import RefusedError
 from moefabric.agents.engine.unix_sockets import listen_unix
@@ -28,11 +28,7 @@ def open_control_socket(agent: Agent, path: str) -> socket.socket:
     """
     sock = listen_unix(path)
 
-    def accept(_mask: int) -> None:
-        try:
-            channel, _ = sock.accept()
-        except BlockingIOError:
-            return
+    def accepted(channel: socket.socket) -> None:
         fd = channel.fileno()
 
         def end() -> None:
@@ -41,7 +37,7 @@ def open_control_socket(agent: Agent, path: str) -> socket.socket:
 
         ControlChannel(agent.loop, fd, fd, agent.handle_line, end)
 
-    agent.loop.watch(sock.fileno(), IN, accept)
+    Listener(agent.loop, sock, accepted, agent.connections.make_room)
     return sock
 
 
@@ -80,6 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--control or --stdio is needed")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
+    raise_descriptor_limit()
     with suppress(OSError):  # an older kernel wakes it up to 50 µs late, which SPIN_NS covers
         Path("/proc/self/timerslack_ns").write_text("1000")
     try:

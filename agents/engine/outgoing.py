@@ -14,6 +14,7 @@ from typing import Any
 from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.contents import ContentSend
+from moefabric.agents.engine.greeting import Greeting
 from moefabric.agents.engine.loop import BROKEN, IN, OUT
 from moefabric.agents.engine.messages import MessageSend
 from moefabric.agents.engine.payload import MessagePayload, Payload, transfer_seed
@@ -180,15 +181,17 @@ class OutgoingConnection(DataConnection):
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
-        names = {
-            "from": self.resources.name,
-            "to": self.destination.peer,
-            "path": self.destination.path,
-            "dscp": self.destination.reply_dscp,
-        }
-        if self.destination.relay:
-            names["relay"] = self.destination.relay
-        self.sock.sendall(wire.greeting(names))
+        there = self.destination
+        greeting = Greeting(
+            self.resources.name,
+            there.peer,
+            there.path,
+            there.reply_dscp,
+            there.secret,
+            there.relay,
+            there.relay_secret,
+        )
+        self.sock.sendall(greeting.to_bytes())
         self.state = "greeting"
         self._watch()
 
@@ -222,7 +225,8 @@ class OutgoingConnection(DataConnection):
             self.segment = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
             self.on_settled(self)
         else:
-            self.lose(f"the agent there is not {self.destination.peer}, or is of another version")
+            peer = self.destination.peer
+            self.lose(f"the agent there is not {peer}, or has another secret or version")
 
     def _acknowledge(self, collective: int, sequence: int, verdict: int, resent: int) -> None:
         for send in self.unacknowledged:

@@ -375,7 +375,7 @@ class Run(MessageHandler):
     def _end(self) -> None:
         """Report the end."""
         for timer in self.timers:
-            timer.cancelled = True
+            timer.cancel()
         self.resources.messages.runs.pop(self.number, None)
         ends: dict[int, int] = dict.fromkeys(self.program.ranks, self.began_ns)
         for step, end_ns in zip(self.program.steps, self.ended_ns):

@@ -33,6 +33,7 @@ from typing import Any
 
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.exchanges import Ask, ExchangeKey, Exchanges, exchange_key
+from moefabric.agents.engine.listener import Listener
 from moefabric.agents.engine.loop import BROKEN, IN, OUT, CallbackOwner, Loop
 from moefabric.agents.engine.requests import Fields, RefusedError, os_error_text, parse_request
 from moefabric.agents.engine.unix_sockets import listen_unix
@@ -48,6 +49,7 @@ class RankPort:
         loop: The event loop.
         exchanges: Where their exchanges are kept.
         send_event: Sends an event to all channels that said hello.
+        make_room: Closes a connection so that a rank's can be accepted, if there are too many.
 
     Attributes:
         path: Path of the socket; empty before `listen`.
@@ -55,9 +57,14 @@ class RankPort:
     """
 
     def __init__(
-        self, loop: Loop, exchanges: Exchanges, send_event: Callable[[dict[str, Any]], None]
+        self,
+        loop: Loop,
+        exchanges: Exchanges,
+        send_event: Callable[[dict[str, Any]], None],
+        make_room: Callable[[], bool] = lambda: False,
     ) -> None:
         self.loop, self.exchanges, self.send_event = loop, exchanges, send_event
+        self.make_room = make_room
         self.path = ""
         self.ranks: dict[int, RankConnection] = {}
         self.connections: set[RankConnection] = set()
@@ -68,14 +75,14 @@ class RankPort:
         Raises:
             RefusedError: if another agent listens there.
         """
-        self.listener = listen_unix(path, socket.SOCK_SEQPACKET)
+        sock = listen_unix(path, socket.SOCK_SEQPACKET)
+        self.listener = Listener(self.loop, sock, partial(RankConnection, self), self.make_room)
         self.path = path
-        self.loop.watch(self.listener.fileno(), IN, self._accept)
 
     def dismiss(self) -> None:
         """Disconnect all ranks, and forget what they asked for."""
         if self.path:
-            self._accept(IN)
+            self.listener.accept()
         self.exchanges.fail_all("the job has ended")
         for connection in list(self.connections):
             connection.close()
@@ -84,7 +91,6 @@ class RankPort:
         """Disconnect all ranks and remove the socket."""
         self.dismiss()
         if self.path:
-            self.loop.forget(self.listener.fileno())
             self.listener.close()
             Path(self.path).unlink(missing_ok=True)
             self.path = ""
@@ -93,12 +99,6 @@ class RankPort:
         """Return the events of the exchanges that are pending, for a channel that says hello."""
         asked = (connection.asked for connection in self.ranks.values())
         return [event for asks in asked for event, _ in asks.values()]
-
-    def _accept(self, _mask: int) -> None:
-        with suppress(BlockingIOError):
-            while True:
-                sock, _ = self.listener.accept()
-                RankConnection(self, sock)
 
 
 class RankConnection(CallbackOwner):
@@ -117,7 +117,6 @@ class RankConnection(CallbackOwner):
         self.asked: dict[int, tuple[dict[str, Any], ExchangeKey]] = {}
         self.outbox: deque[bytes] = deque()
         self.open = True
-        sock.setblocking(False)
         port.connections.add(self)
         self.loop.watch(sock.fileno(), IN, self.ready)
 

@@ -13,9 +13,10 @@ import os
 import socket
 import struct
 from abc import abstractmethod
-from typing import Any
 
 from moefabric.agents.engine import wire
+from moefabric.agents.engine.clock import NOW
+from moefabric.agents.engine.greeting import Greeting
 from moefabric.agents.engine.loop import BROKEN, IN, OUT
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.resources import DataConnection, Resources
@@ -23,6 +24,7 @@ from moefabric.agents.engine.tcp import set_dscp, total_retransmits
 
 PIECES = 128  # parts in which a transfer passes, if they are no larger than PIECE
 PIECE = 128 * 1024
+LINGER_NS = 5_000_000_000  # how long a sender may take to close a connection that its relay ended
 ANSWERS = 64 * wire.ACKNOWLEDGEMENT.size  # bytes of acknowledgements read at once
 
 
@@ -32,31 +34,29 @@ class Relay:
     Args:
         resources: Resources that the agent's connections share.
         near: The connection that the sender opened; its greeting has been read.
-        names: The names in the greeting.
-        greeting: The greeting's bytes.
+        greeting: The greeting.
     """
 
-    def __init__(
-        self, resources: Resources, near: socket.socket, names: dict[str, Any], greeting: bytes
-    ) -> None:
-        self.resources, self.key = resources, (names["from"], names["to"], names["path"])
+    def __init__(self, resources: Resources, near: socket.socket, greeting: Greeting) -> None:
+        self.resources = resources
+        self.key = (greeting.sender, greeting.receiver, greeting.path)
         earlier = resources.relays.get(self.key)
         if earlier is not None:
             earlier.lose("replaced by a newer one")
         self.near = resources.relays[self.key] = NearEnd(self, near)
         self.far: FarEnd | None = None
-        destination = resources.destinations.get(names["to"])
+        destination = resources.destinations.get(greeting.receiver)
         if destination is None:
-            self.lose(f"has no connection to {names['to']}")
+            self.lose(f"has no connection to {greeting.receiver}")
             return
-        set_dscp(near, names["dscp"])
+        set_dscp(near, greeting.dscp)
         try:
             self.far = FarEnd(self, destination.start_connecting(dscp=0))
         except OSError as error:
             self.lose(self.far_lost(os_error_text(error)))
             return
         self.near.other, self.far.other = self.far, self.near
-        self.far.send(memoryview(greeting))
+        self.far.send(memoryview(greeting.to_bytes()))
 
     def far_lost(self, why: str) -> str:
         """Return why the connection to the receiver is lost."""
@@ -169,6 +169,7 @@ class NearEnd(RelayEnd):
         self.closed = True
         self._wake_after(1)
         self.loop.watch(self.sock.fileno(), IN, self._discard)
+        self.linger = self.loop.call_at(NOW() + LINGER_NS, self._release)
 
     def _discard(self, _mask: int) -> None:
         try:
@@ -178,8 +179,12 @@ class NearEnd(RelayEnd):
         except OSError:
             ended = True
         if ended:
-            self.loop.forget(self.sock.fileno())
-            self.sock.close()
+            self.linger.cancel()
+            self._release()
+
+    def _release(self) -> None:
+        self.loop.forget(self.sock.fileno())
+        self.sock.close()
 
     def _read(self) -> None:
         _, place = self.resources.buffer.places[0]

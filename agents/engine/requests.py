@@ -66,6 +66,13 @@ class Fields:
             raise RefusedError(f"{self.place}{name}: an object is needed")
         return Fields(value, f"{self.place}{name}.")
 
+    def texts(self, name: str) -> list[str]:
+        """Return a list of strings."""
+        value = self._value(name, _MISSING)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise RefusedError(f"{self.place}{name}: a list of texts is needed")
+        return value
+
     def integers(self, name: str) -> list[int]:
         """Return a list of whole numbers that are not negative."""
         value = self._value(name, _MISSING)
@@ -84,7 +91,10 @@ class Fields:
 
 def parse_request(line: bytes) -> Fields:
     """Return a line's JSON object; raise ValueError if it isn't JSON."""
-    request = json.loads(line)
+    try:
+        request = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("its objects or lists are nested too deeply") from error
     if not isinstance(request, dict):
         raise RefusedError("a request is a JSON object")
     return Fields(request)

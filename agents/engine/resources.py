@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import secrets
 from abc import abstractmethod
+from typing import TYPE_CHECKING
 
 from moefabric.agents.engine.arrivals import Arrivals
 from moefabric.agents.engine.loop import CallbackOwner, Loop
@@ -12,6 +14,9 @@ from moefabric.agents.engine.payload import shared_pattern
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.tcp import Destination
 from moefabric.agents.engine.wire import LINE
+
+if TYPE_CHECKING:
+    from moefabric.agents.engine.incoming import IncomingConnection
 
 READ = 256 * 1024  # a read and the block to compare fit into a core's second-level cache
 
@@ -40,7 +45,9 @@ class Resources:
         arrivals: The expected transfers.
         messages: The runs of programs, which expect messages.
         incoming: Connections that peers opened, by peer and path.
-        unnamed: Connections that peers opened without a greeting so far.
+        secret: What a greeting has to contain. Whoever commands this agent's peers hands it to
+            them.
+        unnamed: Connections that peers opened without a greeting so far, oldest first.
         relays: Connections from senders for whom this agent is a relay, by sender, receiver and
             path.
         destinations: Data ports of the peers to whom this agent has opened connections.
@@ -48,6 +55,7 @@ class Resources:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.secret = secrets.token_hex(16)
         self.loop = Loop()
         self.pattern = shared_pattern()
         self.buffer = ReceiveBuffer(READ)
@@ -57,11 +65,12 @@ class Resources:
             "corrupt": 0,
             "strays": 0,
             "bytes_forwarded": 0,
+            "refused": 0,
         }
         self.arrivals = Arrivals(self.counters)
         self.messages = Messages(self.counters)
         self.incoming: dict[tuple[str, str], DataConnection] = {}
-        self.unnamed: set[DataConnection] = set()
+        self.unnamed: dict[IncomingConnection, None] = {}
         self.relays: dict[tuple[str, str, str], DataConnection] = {}
         self.destinations: dict[str, Destination] = {}
 

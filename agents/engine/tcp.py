@@ -58,7 +58,9 @@ class Destination:
         self.dscp = fields.integer("dscp", 0, 63, 0)
         self.reply_dscp = fields.integer("reply_dscp", 0, 63, 0)
         self.bind = fields.text("bind", "")
+        self.secret = fields.text("secret", "")
         self.relay = fields.text("relay", "")
+        self.relay_secret = fields.text("relay_secret", "")
         self.congestion, self.sndbuf = congestion, sndbuf
 
     def __str__(self) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 
 LINE = 64  # a cache line; all is padded to lines, since kernels copy aligned bytes twice as fast
 
@@ -36,8 +35,6 @@ class Frame:
         return tuple(fields) if right else None
 
 
-GREETING = struct.Struct("!4sII52x")  # magic, length and crc32 of the JSON object that follows
-GREETING_MAGIC = b"mfGr"
 # collective, sequence, length, seed, crc32 of the block
 HEADER = Frame(b"mfTx", "QIQII28x")  # a payload follows
 MESSAGE = Frame(b"mfMs", "QIQ36x")  # run, number, length; a message of a program follows
@@ -50,13 +47,6 @@ ACKNOWLEDGEMENT = Frame(b"mfAn", "QIBI39x")
 GRANT = Frame(b"mfGo", "QI44x")  # run and number of a message that may be sent
 LONGEST_REASON = 56
 LOSS = Frame(b"mfLo", f"{LONGEST_REASON}s")  # in place of an acknowledgement: why a relay ends
-
-
-def greeting(names: dict[str, Any]) -> bytes:
-    """Return the first bytes of a connection: names of sender, receiver and path."""
-    body = json.dumps({**names, "version": VERSION}).encode()
-    body += b" " * padding(len(body))
-    return GREETING.pack(GREETING_MAGIC, len(body), zlib.crc32(body)) + body
 
 
 def padding(length: int) -> int:

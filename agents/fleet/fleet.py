@@ -103,7 +103,7 @@ class Fleet:
         facts: Each agent's reply to `hello`.
         clocks: Each agent's clock offset, as measured last.
         first_clocks: Each agent's clock offset, as measured first.
-        ports: Each agent's data port.
+        listening: Each agent's data ports by address, and the secret that greetings need.
         start_delay_ns: How late each agent began the last collective that was collected.
     """
 
@@ -122,7 +122,7 @@ class Fleet:
             for name, fact in self.facts.items()
         }
         self.first_clocks = dict(self.clocks)
-        self.ports: dict[str, int] = {}
+        self.listening: dict[str, Message] = {}
         self._paths: dict[tuple[str, str, str], DataPath] = {}
         self._options: Message = {}
         self.liveness, self._lost = liveness or LivenessMonitor(), LostAgents()
@@ -159,13 +159,14 @@ class Fleet:
         Returns:
             The kernel's data about each connection, by sending server.
         """
-        requests: dict[Channel, tuple[str, Message]] = {}
+        addresses: dict[str, set[str]] = {}
         for path in paths:
-            address = "::" if ":" in path.address else "0.0.0.0"
-            for server in path.servers - {path.src}:
-                requests[self.channel(server)] = "listen", {"address": address}
-        replies = request_all(requests, deadline_s)
-        self.ports |= {dst: reply["port"] for dst, reply in replies.items()}
+            addresses.setdefault(path.relay or path.dst, set()).add(path.address)
+        requests: dict[Channel, tuple[str, Message]] = {
+            self.channel(server): ("listen", {"addresses": sorted(own)})
+            for server, own in addresses.items()
+        }
+        self.listening |= request_all(requests, deadline_s)
         self._paths |= {(path.src, path.dst, path.path): path for path in paths}
         self._options = {"congestion": congestion, "sndbuf": sndbuf}
         until_ns = time.monotonic_ns() + duration_ns(deadline_s)
@@ -179,15 +180,21 @@ class Fleet:
         """Open connections; return the kernel's data about each, by sending server."""
         by_sender: dict[str, list[Message]] = {}
         for path in paths:
-            fields = {**vars(path), "peer": path.dst, "port": self.ports[path.relay or path.dst]}
-            del fields["src"], fields["dst"]
-            by_sender.setdefault(path.src, []).append(fields)
+            by_sender.setdefault(path.src, []).append(self.destination(path))
         requests: dict[Channel, tuple[str, Message]] = {}
         for src, destinations in by_sender.items():
             fields = {"paths": destinations, "deadline_ns": self.their_time(src, until_ns)}
             requests[self.channel(src)] = "connect", {**fields, **self._options}
         left_s = (until_ns - time.monotonic_ns()) / NS_PER_S
         return request_all(requests, max(0.0, left_s) + REPORT_S)
+
+    def destination(self, path: DataPath) -> Message:
+        """Return a path as requests name it, with the port and secrets of those who listen."""
+        fields = {**vars(path), "peer": path.dst, "secret": self.listening[path.dst]["secret"]}
+        del fields["src"], fields["dst"]
+        if path.relay:
+            fields["relay_secret"] = self.listening[path.relay]["secret"]
+        return {**fields, "port": self.listening[path.relay or path.dst]["ports"][path.address]}
 
     # --- collectives -----------------------------------------------------------------------------
 

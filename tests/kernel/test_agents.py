@@ -73,13 +73,7 @@ def test_unreachable_server_is_named_at_the_deadline(tmp_path: Path) -> None:
     with island("s0", "s1") as where, fleet_on(where, tmp_path) as fleet:
         fleet.connect(ways(where))
         must("ip", "-n", where.netns("s1"), "link", "set", "o0", "down")
-        path = {
-            "peer": "s1",
-            "path": "e0",
-            "address": "10.99.0.2",
-            "port": fleet.ports["s1"],
-            "dscp": 1,
-        }
+        path = fleet.destination(DataPath("s0", "s1", "e0", where.addresses["s1"], dscp=1))
         soon = fleet.facts["s0"]["monotonic_ns"] + 1_000_000_000
         with pytest.raises(
             AgentError, match=r"no connection to s1 by e0 at 10\.99\.0\.2 port \d+: "

@@ -178,9 +178,10 @@ def test_early_bytes_wait_until_they_are_expected(lab: Lab) -> None:
 
 @pytest.mark.parametrize("place", [64, 64 + 5000, 64 + 79_999])
 def test_changed_byte_is_noticed(lab: Lab, place: int) -> None:
-    relay = EditingRelay(lab.fleet.ports["s1"], place, lambda raw: bytes([raw[0] ^ 1]) + raw[1:])
+    path = lab.fleet.destination(DIRECT[0])
+    relay = EditingRelay(path["port"], place, lambda raw: bytes([raw[0] ^ 1]) + raw[1:])
     lab.undo.callback(relay.close)
-    path = {"peer": "s1", "path": "o0", "address": "127.0.0.1", "port": relay.port}
+    path["port"] = relay.port
     request_all({lab.fleet.channels["s0"]: ("connect", {"paths": [path]})}, 5.0)
     exchange = lab.ask([[40_000] * 5] * 5)
     wrong = [record for record in lab.send(whole_flows(exchange), exchange) if not record.ok]

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from moefabric.agents.engine import relays, wire
+from moefabric.agents.engine.greeting import Greeting
 from moefabric.agents.engine.loop import IN, OUT
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.relays import Relay
@@ -264,10 +265,7 @@ def test_server_that_returns_relays_again(lab: Lab) -> None:
 
 
 def test_relay_refuses_servers_to_whom_it_has_no_connection(lab: Lab) -> None:
-    path = {
-        "peer": "s9", "path": "r1", "address": "127.0.0.1", "port": lab.fleet.ports["s1"],
-        "relay": "s1",
-    }  # fmt: skip
+    path = {**lab.fleet.destination(RELAYED[0]), "peer": "s9"}
     with pytest.raises(AgentError, match=r"over s1 .*: s1 has no connection to s9"):
         request_all({lab.fleet.channels["s0"]: ("connect", {"paths": [path]})}, 5.0)
 
@@ -293,14 +291,14 @@ def bench() -> Iterator[Bench]:
         resources.destinations["s2"] = Destination(path, "cubic", 64 * 1024)
         near, sender = tcp_pair()
         near.setblocking(False)
-        names = {"from": "s0", "to": "s2", "path": "r1", "dscp": 0, "relay": "s1"}
-        relay = Relay(resources, near, names, wire.greeting(names))
+        greeting = Greeting("s0", "s2", "r1", relay="s1")
+        relay = Relay(resources, near, greeting)
         receiver, _ = listener.accept()
         with sender, receiver:
             assert relay.far is not None
             relay.far.ready(OUT)
-            greeting = wire.greeting(names)
-            assert receiver.recv(len(greeting), socket.MSG_WAITALL) == greeting
+            expected = greeting.to_bytes()
+            assert receiver.recv(len(expected), socket.MSG_WAITALL) == expected
             yield Bench(relay, sender, receiver)
         relay.close()
         near.close()  # it discards bytes after the relay's end
