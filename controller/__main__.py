@@ -53,7 +53,8 @@ def _control(options: argparse.Namespace) -> int:
     wiring = supervisor.read_wiring(run)
     if wiring is None:
         raise ControlError(f"{run.path}: no fabric is wired there")
-    serve(wiring, supervisor.region_named(wiring, options.region) if options.region else None)
+    region = supervisor.region_named(wiring, options.region) if options.region else None
+    serve(run, wiring, region)
     return 0
 
 

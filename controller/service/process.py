@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from moefabric.config.run_directory import FabricWiring
+from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.reconfiguration import Reconciler
 from moefabric.controller.recovery.eps_recovery import EpsRecovery
@@ -52,16 +52,18 @@ _SETTLE_MARGIN_S: Final = 10.0
 """Added to twice the OCS's own settling time."""
 
 
-def serve(wiring: FabricWiring, region: Region | None) -> None:
+def serve(run: RunDirectory, wiring: FabricWiring, region: Region | None) -> None:
     """Control a region, or the EPS, until SIGTERM or SIGINT.
 
     Args:
+        run: The fabric's run directory.
         wiring: The running fabric.
         region: The region; None for the EPS.
 
     Raises:
-        ControlError: if an address is in use.
+        ControlError: if an address is in use, or the fabric's token can't be read.
     """
+    token = run.read_token()
     green.start_hub()
     gc.freeze()  # what is loaded by now stays, and collections take milliseconds
     gc.set_threshold(*_COLLECTION_THRESHOLDS)
@@ -75,16 +77,18 @@ def serve(wiring: FabricWiring, region: Region | None) -> None:
 
     fabric, history = wiring.fabric, FailureHistory(event=green.GreenEvent)
     recovery: RegionRecovery | EpsRecovery
+    own_switches = wiring.switch == "bpf"  # Open vSwitch can't prove anything
+    make_switches = partial(RyuSwitches, fabric, token=token if own_switches else None)
     if region:
         lit = _lit_at_start(wiring, region)
         rules = server_rules(fabric, region) | circuit_rules(fabric, lit)
-        switches = RyuSwitches(fabric, region.servers, rules)
+        switches = make_switches(region.servers, rules)
         reconciler = _reconciler(wiring, region, switches, lit)
         announce = partial(_announce_relays, _client(wiring, None), region)
         announce_relays = announce if fabric.leaves else None
         recovery = RegionRecovery(fabric, region, switches, reconciler, announce_relays, history)
     else:
-        switches = RyuSwitches(fabric, fabric.leaves + fabric.spines, eps_rules(fabric))
+        switches = make_switches(fabric.leaves + fabric.spines, eps_rules(fabric))
         reconciler, recovery = None, EpsRecovery(fabric, switches, history)
     controller = Controller(
         fabric, region, switches, reconciler, recovery=recovery, lock=green.lock()

@@ -141,7 +141,7 @@ def _run_controller(run: RunDirectory, wiring: FabricWiring, region: Region | No
     log_file = run.log_file(f"controller-{_name(region)}")
     log_file.parent.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, filename=log_file, force=True)
-    serve(wiring, region)
+    serve(run, wiring, region)
     return 0
 
 

@@ -32,7 +32,11 @@ class SwitchProcess:
         self._popen = popen
 
     def make(
-        self, switches: Sequence[Mapping[str, Any]], deadline: Deadline, management: Path | None
+        self,
+        switches: Sequence[Mapping[str, Any]],
+        deadline: Deadline,
+        management: Path | None,
+        token: str = "",
     ) -> None:
         """Make switches.
 
@@ -40,9 +44,12 @@ class SwitchProcess:
             switches: `name`, `datapath_id` and `ports` (interface by number) of each.
             deadline: limit for the reply.
             management: folder for the switches' sockets for OpenFlow tools.
+            token: the fabric's token, by which the switches prove to its controllers who they are;
+                without one, they prove nothing.
         """
         folder = str(management) if management else None
-        self._request({"make": list(switches), "management": folder}, deadline)
+        message = {"make": list(switches), "management": folder, "token": token}
+        self._request(message, deadline)
 
     def connect(self, controllers: Mapping[str, tuple[str, int]], deadline: Deadline) -> None:
         """Connect switches, by name, to controllers."""
@@ -89,15 +96,16 @@ class SwitchProcess:
 class BpfSwitches:
     """A fabric's switches in eBPF; implements `datapath.ElectricalSwitches`."""
 
-    def __init__(self, folder: Path, processes: ChildProcesses) -> None:
+    def __init__(self, folder: Path, processes: ChildProcesses, token: str) -> None:
         """Start nothing yet.
 
         Args:
             folder: folder for a socket per switch, for OpenFlow tools
                 (`ovs-ofctl -O OpenFlow13 dump-flows unix:...`).
             processes: starts the process of the switches.
+            token: the fabric's token.
         """
-        self._folder, self._processes = folder, processes
+        self._folder, self._processes, self._token = folder, processes, token
 
     def start(self, deadline: Deadline) -> None:  # noqa: ARG002 - nothing to wait for
         """Start the process of the switches."""
@@ -114,7 +122,7 @@ class BpfSwitches:
             }
             for switch in switches
         ]
-        self._process.make(descriptions, deadline, self._folder)
+        self._process.make(descriptions, deadline, self._folder, self._token)
 
     def finish(self, deadline: Deadline) -> str | None:  # noqa: ARG002 - nothing is left to do
         """Return None: nothing is left to do."""

@@ -219,7 +219,7 @@ class Hardware:
         folder.mkdir(exist_ok=True)
         if datapath.is_ovs:
             return OvsSwitches(folder, datapath, self.processes)
-        return BpfSwitches(folder, self.processes)
+        return BpfSwitches(folder, self.processes, self.run_dir.read_token())
 
     def _make_ocses(self) -> None:
         if not self.plan.ocses:

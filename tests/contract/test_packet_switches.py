@@ -12,6 +12,7 @@ from moefabric.controller.southbound.openflow.flow_entries import FlowEntry
 from moefabric.controller.southbound.openflow.memory import MemorySwitches
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.rules import RuleChange, direct_rules, eps_rules, server_rules
+from moefabric.emulator.fabric.datapath import BPF
 from moefabric.emulator.fabric.ovs import Bridge
 from tests.support.controller_lab import (
     MANAGEMENT,
@@ -57,6 +58,8 @@ class InMemory:
 class OurLab(Lab):
     """A lab with our switches, without links. `ovs-ofctl` finds them as it finds Open vSwitch's."""
 
+    datapath = BPF.name
+
     def start_ovs(self, bridges: list[Bridge] | None = None) -> None:
         assert bridges is None
         switches = [
@@ -70,7 +73,7 @@ class OurLab(Lab):
         for name in self.fabric.switches:
             for port in self.fabric.ports(name).values():
                 wire(f"{name}-{port}", f"{name}-{port}e")
-        self.process = SwitchProcess(switches, self.ovs.folder, self.undo)
+        self.process = SwitchProcess(switches, self.ovs.folder, self.undo, self.run.read_token())
 
     def connect(self, *switches: str) -> None:
         region_of = self.fabric.region_of

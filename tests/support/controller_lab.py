@@ -95,10 +95,13 @@ def own_network() -> Iterator[None]:
 class Lab:
     """Switches, an OCS and the controllers of one fabric."""
 
+    datapath = USER.name
+
     def __init__(self, wired: Fabric, folder: Path, undo: ExitStack) -> None:
         self.fabric, self.folder, self.undo = wired, folder, undo
         self.run = RunDirectory(folder / "lab")
         self.run.path.mkdir()
+        self.run.make_token()
         self.ovs = OpenVSwitch(folder / "ovs", USER)
 
     def start_ovs(self, bridges: list[Bridge] | None = None) -> None:
@@ -114,7 +117,7 @@ class Lab:
     def wire(self) -> None:
         """Write the wiring into the run directory."""
         written = self.run.path / "fabric.json.new"
-        written.write_text(FabricWiring(self.fabric, MANAGEMENT).to_json())
+        written.write_text(FabricWiring(self.fabric, MANAGEMENT, self.datapath).to_json())
         written.rename(self.run.wiring_file)
 
     def start_controllers(self, *words: str) -> "subprocess.Popen[bytes]":

@@ -58,12 +58,17 @@ class SwitchProcess:
     """A process of switches in the kernel, controlled by lines of JSON."""
 
     def __init__(
-        self, switches: Sequence[Mapping[str, Any]], management: Path | None, undo: ExitStack
+        self,
+        switches: Sequence[Mapping[str, Any]],
+        management: Path | None,
+        undo: ExitStack,
+        token: str = "",
     ) -> None:
         """Creates switches; see `moefabric.emulator.openflow_switch.agent.control_commands`."""
         argv = [sys.executable, "-m", "moefabric.emulator.openflow_switch"]
         self.process = start(argv, undo, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._execute({"make": switches, "management": str(management) if management else None})
+        folder = str(management) if management else None
+        self._execute({"make": switches, "management": folder, "token": token})
 
     def connect(self, controllers: Mapping[str, tuple[str, int]]) -> None:
         self._execute({"connect": controllers})

@@ -3,10 +3,12 @@
 A controller runs on Eventlet's one thread, since Ryu does.
 """
 
+import logging
+import resource
 import socket
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, Final, Generic, TypeVar
 
 from moefabric.controller.southbound.openflow import framework  # noqa: F401 - before Eventlet
 
@@ -21,10 +23,21 @@ from moefabric.core.errors import ControlError
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
+_ACCEPT_RETRY_S: Final = 0.02, 1.0
+"""First and longest delay before the next connection is accepted after one couldn't be."""
+_LISTEN_BACKLOG: Final = 512
+
 
 def start_hub() -> None:
-    """Give this process its own Eventlet hub; an inherited one shares the parent's epoll."""
+    """Give this process its own Eventlet hub; an inherited one shares the parent's epoll.
+
+    The process may then open as many files as the system permits.
+    """
     use_hub()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def spawn(function: Callable[..., object], *arguments: object) -> None:
@@ -56,6 +69,16 @@ def start(function: Callable[[], T], *, now: bool = False) -> Callable[[], T]:
 def sleep(seconds: float) -> None:
     """Let other green threads run for so many seconds."""
     eventlet.sleep(seconds)
+
+
+@contextmanager
+def after(seconds: float, function: Callable[[], object]) -> Iterator[None]:
+    """Call a function in a green thread unless the block ends before so many seconds."""
+    timer = eventlet.spawn_after(seconds, function)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def wait_readable(descriptor: int) -> None:
@@ -134,7 +157,7 @@ def serve_connections(
     """
     try:
         # With SO_REUSEPORT, a leftover controller would get some of the connections.
-        listener = eventlet.listen(address, reuse_port=False)
+        listener = eventlet.listen(address, backlog=_LISTEN_BACKLOG, reuse_port=False)
     except OSError as error:
         raise ControlError(
             f"{address[0]}:{address[1]}: can't listen for {purpose}: {error.strerror}"
@@ -145,7 +168,16 @@ def serve_connections(
             serve(connection, peer)
 
     def accept() -> None:
+        retry_s = _ACCEPT_RETRY_S[0]
         while True:
-            spawn(serve_one, *listener.accept())
+            try:
+                connection, peer = listener.accept()
+            except OSError as error:
+                log.warning("no connection for %s accepted: %s", purpose, error.strerror)
+                sleep(retry_s)  # no event announces free memory or descriptors
+                retry_s = min(2 * retry_s, _ACCEPT_RETRY_S[1])
+            else:
+                retry_s = _ACCEPT_RETRY_S[0]
+                spawn(serve_one, connection, peer)
 
     spawn(accept)

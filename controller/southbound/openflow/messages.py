@@ -5,15 +5,18 @@ on which a reconfiguration waits, are packed here.
 """
 
 import struct
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
-from moefabric.controller.southbound.openflow import framework
+from moefabric.controller.southbound.openflow import frame_check, framework
 from moefabric.controller.southbound.openflow.flow_entries import (
     ARP_PRIORITY,
     PROBE_PRIORITY,
     FlowEntry,
 )
+from moefabric.controller.southbound.openflow.frame_check import HEADER, FrameError
 from moefabric.controller.southbound.openflow.spread_groups import Buckets
+from moefabric.core import switch_proof
 from moefabric.core.topology import HOST_PORT
 
 of = framework.module("ofproto.ofproto_v1_3")
@@ -21,7 +24,6 @@ parser = framework.module("ofproto.ofproto_v1_3_parser")
 
 COOKIE_BITS: Final = 64
 _ETH_ARP, _ETH_IP = 0x0806, 0x0800
-HEADER: Final = struct.Struct("!BBHI")  # version, type, length, transaction number
 _FLOW_MOD: Final = struct.Struct("!QQBBHHHIIIH2x")
 _MATCH: Final = struct.Struct("!HH")
 _OUTPUT: Final = struct.Struct("!HHIH6x")
@@ -29,7 +31,13 @@ _TO_GROUP: Final = struct.Struct("!HHI")
 _INSTRUCTION: Final = struct.Struct("!HH4x")
 _PACKET_OUT: Final = struct.Struct("!IIH6x")
 _PACKET_IN: Final = struct.Struct("!IHBBQHHII4x2x")  # with a match of the port alone
-_IN_PORT_MATCH: Final = (of.OFPMT_OXM, 12, 0x80000004)
+_PACKET_IN_MATCH: Final = 24
+_IN_PORT: Final = 0x80000004
+_IN_PORT_MATCH: Final = (of.OFPMT_OXM, 12, _IN_PORT)
+_FLOW_STATISTICS: Final = struct.Struct("!HBxIIHHHH4xQQQ")
+_DSCP_FIELD, _TO_ADDRESS, _TO_NETWORK = 0x80001001, 0x80001804, 0x80001908
+_ERROR: Final = struct.Struct("!HH")  # type, code; the failed request follows
+_EXPERIMENTER: Final = struct.Struct("!II")
 _ETH_TYPE_IP: Final = bytes.fromhex("80000a02 0800")
 _DSCP: Final = bytes.fromhex("80001001")
 _DESTINATION: Final = bytes.fromhex("80001908")
@@ -121,14 +129,38 @@ def packet_out(port: int, frame: bytes) -> bytes:
     return HEADER.pack(of.OFP_VERSION, of.OFPT_PACKET_OUT, HEADER.size + len(body), 0) + body
 
 
-def packet_in(message: bytes) -> tuple[int, bytes] | None:
-    """Return the port and the frame of a packet-in; None if its match has more than the port."""
-    if len(message) < HEADER.size + _PACKET_IN.size:
-        return None
-    *_, kind, length, field, port = _PACKET_IN.unpack_from(message, HEADER.size)
-    if (kind, length, field) != _IN_PORT_MATCH:
-        return None
-    return port, message[HEADER.size + _PACKET_IN.size :]
+def packet_in(message: bytes) -> tuple[int, bytes]:
+    """Return the port and the frame of a packet-in; raise FrameError if it has none."""
+    if len(message) >= HEADER.size + _PACKET_IN.size:
+        *_, kind, length, field, port = _PACKET_IN.unpack_from(message, HEADER.size)
+        if (kind, length, field) == _IN_PORT_MATCH:
+            return port, message[HEADER.size + _PACKET_IN.size :]
+    fields = dict(frame_check.match_fields(message, _PACKET_IN_MATCH))
+    if len(fields.get(_IN_PORT, b"")) != 4:
+        raise FrameError("a packet-in without a port")
+    length = _MATCH.unpack_from(message, _PACKET_IN_MATCH)[1]
+    return int.from_bytes(fields[_IN_PORT]), message[_PACKET_IN_MATCH + length + -length % 8 + 2 :]
+
+
+def error(message: bytes) -> tuple[int, str]:
+    """Return the transaction number of a request that failed, and why it did."""
+    kind, code = _ERROR.unpack_from(message, HEADER.size)
+    failed = message[HEADER.size + _ERROR.size :]
+    return int.from_bytes(failed[4:8]), str(of.ofp_error_code_to_str(kind, code))
+
+
+def challenge(random: bytes) -> bytes:
+    """Return a message that asks a switch for its proof."""
+    body = _EXPERIMENTER.pack(switch_proof.EXPERIMENTER, switch_proof.CHALLENGE) + random
+    length = HEADER.size + len(body)
+    return HEADER.pack(of.OFP_VERSION, of.OFPT_EXPERIMENTER, length, 0) + body
+
+
+def proved_id(token: str, random: bytes, message: bytes) -> int | None:
+    """Return the datapath id that an experimenter message proves; None if it proves nothing."""
+    body = message[HEADER.size :]
+    head = _EXPERIMENTER.pack(switch_proof.EXPERIMENTER, switch_proof.PROOF)
+    return switch_proof.proved_id(token, random, body[len(head) :]) if body[:8] == head else None
 
 
 def deletions_of_others(cookie: int) -> list[bytes]:
@@ -157,13 +189,27 @@ def statistics_request() -> bytes:
     )
 
 
-def match_of_flow(flow: Any) -> tuple[int, int, int, int | None]:
-    """Return the `FlowEntry.match` of flow statistics."""
-    fields = dict(flow.match.items())
-    destination = fields.get("ipv4_dst", ("", "0.0.0.0"))  # noqa: S104 - a mask
-    exact = (destination, "255.255.255.255")
-    address, mask = destination if isinstance(destination, tuple) else exact
-    return flow.priority, _number(address or mask), _number(mask).bit_count(), fields.get("ip_dscp")
+class FlowCount(NamedTuple):
+    """Packets and bytes of the entry with a `FlowEntry.match`."""
+
+    match: tuple[int, int, int, int | None]
+    packets: int
+    bytes: int
+
+
+def flow_counts(message: bytes) -> Iterator[FlowCount]:
+    """Yield the counts of each entry in flow statistics; raise FrameError if a length is wrong."""
+    for entry in frame_check.flow_statistics(message):
+        _, _, _, _, priority, *_, packets, octets = _FLOW_STATISTICS.unpack_from(entry)
+        fields = dict(frame_check.match_fields(entry, _FLOW_STATISTICS.size))
+        network = fields.get(_TO_NETWORK, bytes(8))
+        if address := fields.get(_TO_ADDRESS):
+            network = address + b"\xff\xff\xff\xff"
+        mark = fields.get(_DSCP_FIELD)
+        destination, mask = network[:4], network[4:]
+        identity = int.from_bytes(destination), int.from_bytes(mask).bit_count()
+        dscp = int.from_bytes(mark) if mark else None
+        yield FlowCount((priority, *identity, dscp), packets, octets)
 
 
 def _group_mod(command: int, number: int, buckets: list[Any]) -> bytes:
@@ -178,10 +224,6 @@ def _flow_mod(command: int, match: Any, output: Any = None, **fields: int) -> by
     apply = [parser.OFPInstructionActions(of.OFPIT_APPLY_ACTIONS, outputs)] if outputs else []
     fields |= {"command": command, "out_port": of.OFPP_ANY, "out_group": of.OFPG_ANY}
     return _serialised(parser.OFPFlowMod(_ANY_SWITCH, match=match, instructions=apply, **fields))
-
-
-def _number(address: str) -> int:
-    return int.from_bytes(bytes(map(int, address.split("."))), "big")
 
 
 def _serialised(message: Any) -> bytes:

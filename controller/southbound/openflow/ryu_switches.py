@@ -7,9 +7,8 @@ which earlier processes have left, are deleted.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from random import SystemRandom
 from typing import Any
@@ -29,7 +28,6 @@ from moefabric.core.rules import Rule, RuleChange
 from moefabric.core.topology import Fabric
 
 of = messages.of
-parser = messages.parser
 ofp_event = framework.module("controller.ofp_event")
 handler = framework.module("controller.handler")
 app_manager = framework.module("base.app_manager")
@@ -49,6 +47,7 @@ class _Batch:
         subjects: What each message is about, by transaction number.
         ended: Set when the barrier is confirmed or the switch disconnects.
         errors: What went wrong.
+        counts: Statistics of entries that the switch has sent in reply.
     """
 
     switch: str
@@ -56,6 +55,7 @@ class _Batch:
     subjects: Mapping[int, Rule | str]
     ended: green.GreenEvent = field(default_factory=green.GreenEvent)
     errors: list[str] = field(default_factory=list)
+    counts: list[messages.FlowCount] = field(default_factory=list)
 
 
 class RyuEventHandler(Application):
@@ -75,18 +75,10 @@ class RyuEventHandler(Application):
         else:
             self._switches.disconnected(event.datapath)
 
-    @handler.set_ev_cls(
-        [
-            ofp_event.EventOFPErrorMsg,
-            ofp_event.EventOFPFlowStatsReply,
-            ofp_event.EventOFPPacketIn,
-            ofp_event.EventOFPPortStatus,
-        ],
-        IN_USE,
-    )
-    def message_received(self, event: Any) -> None:
-        """Handle a message of a connected switch."""
-        self._switches.message_received(event.msg.datapath, event.msg)
+    @handler.set_ev_cls(ofp_event.EventOFPPortStatus, IN_USE)
+    def port_changed(self, event: Any) -> None:
+        """Handle a change of a port of a connected switch."""
+        self._switches.port_changed(event.msg.datapath, event.msg.desc)
 
 
 class RyuSwitches:
@@ -97,6 +89,8 @@ class RyuSwitches:
         switches: Names of the controller's switches.
         base: The rules that the switches start with.
         deadline_s: How long a change may take.
+        token: The fabric's token, which each switch must prove to know; None for switches that
+            can't, such as Open vSwitch.
 
     Attributes:
         probe: Proves light by frames between these switches.
@@ -105,8 +99,14 @@ class RyuSwitches:
     """
 
     def __init__(
-        self, fabric: Fabric, switches: Sequence[str], base: Iterable[Rule], deadline_s: float = 5.0
+        self,
+        fabric: Fabric,
+        switches: Sequence[str],
+        base: Iterable[Rule],
+        deadline_s: float = 5.0,
+        token: str | None = None,
     ) -> None:
+        self._token = token
         self.fabric, self.switches, self.deadline_s = fabric, tuple(switches), deadline_s
         random_bits = SystemRandom().getrandbits(messages.COOKIE_BITS)
         self.cookie = random_bits & ~1  # all ones is reserved by OpenFlow
@@ -121,12 +121,14 @@ class RyuSwitches:
         self._ready: set[str] = set()
         self._batches: dict[tuple[str, int], _Batch] = {}
         self._messages = RuleMessages(fabric, self.cookie)
-        self._statistics: dict[tuple[str, int], list[Any]] = {}
         self.probe = light_probe.OpenFlowProbe(fabric, self._send_frames, green.GreenEvent)
         self.on_port: Callable[[str, str, bool], None] = lambda _switch, _peer, _up: None
 
     def listen(self, address: tuple[str, int]) -> None:
-        """Accept the switches' connections; raise ControlError if the address is in use."""
+        """Accept the switches' connections; raise ControlError if the address is in use.
+
+        They come from this machine: Linux drops packets from others that have its address.
+        """
         cfg = framework.module("cfg")
         cfg.CONF(args=[], project=framework.NAME, default_config_files=[])
         cfg.CONF.set_override("echo_request_interval", 5.0)
@@ -135,8 +137,9 @@ class RyuSwitches:
         ofp_handler = framework.module("controller.ofp_handler").OFPHandler
         for app in (manager.instantiate(RyuEventHandler, self), manager.instantiate(ofp_handler)):
             Application.start(app)  # OFPHandler.start would listen by itself and hide its errors
-        serve = partial(switch_connection.serve, handle=self.bytes_received)
-        green.serve_connections(address, "switches", serve)
+        hosts = {address[0], *(["127.0.0.1"] if address[0].startswith("127.") else [])}
+        server = switch_connection.SwitchServer(hosts, self.bytes_received, self._token)
+        green.serve_connections(address, "switches", server.serve)
 
     @property
     def ready(self) -> tuple[str, ...]:
@@ -206,21 +209,34 @@ class RyuSwitches:
             if rule.switch == batch.switch
         }
         counters = [
-            RuleCounter(rule, flow.packet_count, flow.byte_count)
-            for xid in batch.subjects
-            for flow in self._statistics.pop((batch.switch, xid), [])
-            if (rule := by_match.get(messages.match_of_flow(flow)))
+            RuleCounter(rule, count.packets, count.bytes)
+            for count in batch.counts
+            if (rule := by_match.get(count.match))
         ]
         return sorted(counters, key=lambda counter: counter.rule.match)
 
     # --- Ryu's events ----------------------------------------------------------------------------
 
     def connected(self, datapath: Any) -> None:
-        """Give a switch all its rules, then delete what earlier controllers left."""
+        """Give a switch all its rules, then delete what earlier controllers left.
+
+        A switch that has proved its identity replaces its earlier connection, which may have been
+        lost unnoticed. Without proofs, whoever is connected stays: a switch closes its connection
+        before it opens another one, and echoes find a connection that is lost.
+        """
         switch = self._by_dpid.get(datapath.id)
         if switch is None:
-            datapath.close()
+            datapath.refuse(f"no switch of this controller has the datapath id {datapath.id:016x}")
             return
+        if self._token and datapath.proved_id != datapath.id:
+            datapath.refuse(f"{switch}: the switch has proved another datapath id")
+            return
+        if earlier := self._datapaths.get(switch):
+            if not self._token:
+                datapath.refuse(f"{switch}: connected already")
+                return
+            earlier.refuse(f"{switch}: connects again")
+            self.disconnected(earlier)
         self._datapaths[switch] = datapath
         self._messages.forget_groups(switch)
         groups: list[Request] = [
@@ -264,39 +280,35 @@ class RyuSwitches:
                 batch.errors.append(f"{switch}: disconnected")
                 batch.ended.set()
 
-    def bytes_received(self, datapath: Any, kind: int, xid: int, message: bytes) -> bool:
-        """Handle a barrier reply or a packet-in; return False for all other messages."""
+    def bytes_received(self, datapath: Any, kind: int, xid: int, message: bytes) -> None:
+        """Handle a message that Ryu doesn't decode; raise FrameError if a length in it is wrong."""
         switch = self._by_dpid.get(datapath.id, "")
+        if self._datapaths.get(switch) is not datapath:
+            return
         if kind == of.OFPT_BARRIER_REPLY:
             if batch := self._batches.get((switch, xid)):
                 batch.ended.set()
-            return True
-        if kind == of.OFPT_PACKET_IN and (packet := messages.packet_in(message)):
-            self._packet_received(switch, datapath, *packet)
-            return True
-        return False
+        elif kind == of.OFPT_PACKET_IN:
+            self._packet_received(switch, datapath, *messages.packet_in(message))
+        elif kind == of.OFPT_ERROR:
+            failed, why = messages.error(message)
+            for batch in self._batches_with(switch, failed):
+                batch.errors.append(f"{switch} refuses {batch.subjects[failed]}: {why}")
+        elif kind == of.OFPT_MULTIPART_REPLY:  # statistics may come in parts
+            for batch in self._batches_with(switch, xid):
+                batch.counts.extend(messages.flow_counts(message))
 
-    def message_received(self, datapath: Any, message: Any) -> None:
-        """Handle any other message of a switch by its type."""
-        switch = self._by_dpid.get(datapath.id, "")
-        match message:
-            case parser.OFPErrorMsg():
-                self._refused(switch, message)
-            case parser.OFPFlowStatsReply():  # statistics may come in parts
-                self._statistics.setdefault((switch, message.xid), []).extend(message.body)
-            case parser.OFPPacketIn():
-                port, frame = message.match["in_port"], bytes(message.data)
-                self._packet_received(switch, datapath, port, frame)
-            case parser.OFPPortStatus():
-                self._report_ports(switch, [message.desc])
-
-    def _refused(self, switch: str, error: Any) -> None:
-        """Record an error in its batch, which ends when its barrier is confirmed."""
-        xid = int.from_bytes(bytes(error.data[4:8]), "big")
+    def _batches_with(self, switch: str, xid: int) -> Iterator[_Batch]:
+        """Yield the batch that waits for a switch's reply to a request, if one does."""
         for batch in self._batches.values():
             if batch.switch == switch and xid in batch.subjects:
-                why = of.ofp_error_code_to_str(error.type, error.code)
-                batch.errors.append(f"{switch} refuses {batch.subjects[xid]}: {why}")
+                yield batch
+
+    def port_changed(self, datapath: Any, port: Any) -> None:
+        """Report the link of a port of a connected switch."""
+        switch = self._by_dpid.get(datapath.id, "")
+        if self._datapaths.get(switch) is datapath:
+            self._report_ports(switch, [port])
 
     def _packet_received(self, switch: str, datapath: Any, port: int, frame: bytes) -> None:
         """Hand a frame to the light probe, or answer an ARP request by the port it came from."""

@@ -2,16 +2,21 @@
 
 Ryu decodes a message into objects and hands them and each output from one green thread to another.
 A reconfiguration waits for dozens of packet-ins and barrier replies. These are passed on as bytes,
-and output is written to the socket at once. Ryu handles all else: handshake, echoes, errors.
+and output is written to the socket at once. Ryu handles the handshake, echoes and ports.
+
+A connection ends at the first message that no switch sends, and if the handshake takes too long.
 """
 
 import contextlib
 import logging
+import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from moefabric.controller.southbound.openflow import framework, green, messages
+from moefabric.controller.southbound.openflow import frame_check, framework, green, messages
+from moefabric.controller.southbound.openflow.frame_check import FrameError
+from moefabric.core import switch_proof
 
 app_manager = framework.module("base.app_manager")  # first, because Ryu imports in circles
 ofp_event = framework.module("controller.ofp_event")
@@ -22,22 +27,56 @@ ofproto_parser = framework.module("ofproto.ofproto_parser")
 log = logging.getLogger(__name__)
 
 IN_USE, DEAD = handler.MAIN_DISPATCHER, handler.DEAD_DISPATCHER  # states of a connection
+HANDSHAKE_S: Final = 10.0
+"""How long a switch may take from its connection until its ports are known."""
+MOST_HANDSHAKES: Final = 256
+"""Connections whose handshake may be unfinished at once; more than a region has switches."""
 _READ_BYTES: Final = 1 << 16
 
-FastHandler = Callable[[Any, int, int, bytes], bool]
-"""Is given a connection, and type, transaction number and bytes of a message; returns whether it
-has handled the message, which Ryu then doesn't decode."""
+MessageHandler = Callable[[Any, int, int, bytes], None]
+"""Is given a connection, and type, transaction number and bytes of a message that Ryu leaves to the
+controller."""
 
 
 class SwitchConnection(Datapath):
-    """A connection of a switch."""
+    """A connection of a switch.
+
+    Attributes:
+        proved_id: The datapath id that the switch has proved; None before its proof.
+    """
 
     def __init__(
-        self, connection: socket.socket, address: tuple[str, int], handle: FastHandler
+        self,
+        connection: socket.socket,
+        address: tuple[str, int],
+        handle: MessageHandler,
+        token: str | None,
     ) -> None:
-        """Begin the handshake; `handle` is called for messages after it."""
+        """Begin the handshake.
+
+        Args:
+            connection: The accepted socket.
+            address: Address of the peer.
+            handle: Is called for messages after the handshake.
+            token: The fabric's token, which the switch must prove to know; None for a switch that
+                can't, such as Open vSwitch.
+        """
         super().__init__(connection, address)
         self._handle, self._sending = handle, green.lock()
+        self._token = token
+        self.proved_id: int | None = None
+        self._challenge = secrets.token_bytes(switch_proof.CHALLENGE_BYTES)
+
+    def refuse(self, reason: object) -> None:
+        """End the connection, and log why."""
+        log.warning("%s:%d: connection closed: %s", *self.address, reason)
+        self.close()
+
+    def close(self) -> None:
+        """End the connection at once, also for the green thread that reads from it."""
+        self.set_state(DEAD)
+        with contextlib.suppress(OSError):  # the peer was faster
+            self.socket.shutdown(socket.SHUT_RDWR)
 
     def send(self, buf: bytes, close_socket: bool = False) -> bool:  # noqa: FBT001, FBT002 - Ryu's
         """Write bytes to the socket; return False if the connection has ended."""
@@ -55,40 +94,68 @@ class SwitchConnection(Datapath):
 
     def _recv_loop(self) -> None:
         """Read messages until the connection ends."""
-        with contextlib.closing(self.socket):
-            unread = b""
-            while self.state != DEAD:
-                try:
-                    received = self.socket.recv(_READ_BYTES)
-                except TimeoutError:
-                    continue
-                except OSError:
-                    return
-                if not received:
-                    return
-                unread = self._process(unread + received)
-                if len(received) == _READ_BYTES:
-                    green.sleep(0)  # a switch that sends without end must not stop the others
+        with contextlib.closing(self.socket), green.after(HANDSHAKE_S, self._end_handshake):
+            if self._token is not None:
+                self.send(messages.challenge(self._challenge))
+            try:
+                self._read_messages()
+            except FrameError as error:
+                self.refuse(error)
+
+    def _end_handshake(self) -> None:
+        if self.state not in {IN_USE, DEAD}:
+            self.refuse(f"no handshake within {HANDSHAKE_S:g} s")
+
+    def _read_messages(self) -> None:
+        unread, since_pause = b"", 0
+        while self.state != DEAD:
+            try:
+                received = self.socket.recv(_READ_BYTES)
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+            if not received:
+                return
+            unread = self._process(unread + received)
+            since_pause += len(received)
+            if since_pause >= _READ_BYTES:
+                since_pause = 0
+                green.sleep(0)  # a switch that sends without end must not stop the others
 
     def _process(self, received: bytes) -> bytes:
         """Process the complete messages among the received bytes; return the rest."""
         at = 0
-        while len(received) - at >= messages.HEADER.size:
-            version, kind, length, xid = messages.HEADER.unpack_from(received, at)
-            length = max(length, messages.HEADER.size)
+        while self.state != DEAD and (length := frame_check.length_of(received, at)):
             if len(received) - at < length:
                 break
-            message = received[at : at + length]
+            self._process_message(received[at : at + length])
             at += length
-            if self.state != IN_USE or not self._handle(self, kind, xid, message):
-                self._process_by_ryu(version, kind, xid, message)
         return received[at:]
 
-    def _process_by_ryu(self, version: int, kind: int, xid: int, wire: bytes) -> None:
+    def _process_message(self, message: bytes) -> None:
+        for_framework = frame_check.check(message)
+        version, kind, _, xid = frame_check.HEADER.unpack_from(for_framework or message)
+        if kind == frame_check.FEATURES_REPLY and self._token and self.proved_id is None:
+            raise FrameError("the switch doesn't prove that it belongs to the fabric")
+        if for_framework is not None:
+            self._process_by_framework(version, kind, xid, for_framework)
+        elif self.state == IN_USE:
+            self._handle(self, kind, xid, message)
+        elif kind == frame_check.EXPERIMENTER and self._token:
+            self.proved_id = messages.proved_id(self._token, self._challenge, message)
+        elif kind == frame_check.MULTIPART_REPLY:
+            raise FrameError("statistics that nobody has requested")
+        elif kind == frame_check.ERROR:
+            raise FrameError(
+                f"error during the handshake: {message[frame_check.HEADER.size :].hex()}"
+            )
+
+    def _process_by_framework(self, version: int, kind: int, xid: int, wire: bytes) -> None:
         """Decode a message and call its handlers, as Ryu's own loop does."""
         message = ofproto_parser.msg(self, version, kind, len(wire), xid, bytearray(wire))
         if not message:
-            return
+            raise FrameError(f"type {kind}, which {framework.NAME} can't decode")
         event = ofp_event.ofp_msg_to_ev(message)
         self.ofp_brick.send_event_to_observers(event, self.state)
         for handle in self.ofp_brick.get_handlers(event):
@@ -96,7 +163,38 @@ class SwitchConnection(Datapath):
                 handle(event)
 
 
-def serve(connection: socket.socket, address: tuple[str, int], handle: FastHandler) -> None:
-    """Serve a switch that has connected, until it disconnects."""
-    with contextlib.closing(SwitchConnection(connection, address, handle)) as switch:
-        switch.serve()
+class SwitchServer:
+    """Serves the switches that connect from known hosts."""
+
+    def __init__(
+        self, hosts: Collection[str], handle: MessageHandler, token: str | None = None
+    ) -> None:
+        """Serve nobody yet.
+
+        Args:
+            hosts: Addresses that switches may have.
+            handle: As for `SwitchConnection`.
+            token: As for `SwitchConnection`.
+        """
+        self._hosts, self._handle, self._token = hosts, handle, token
+        self._connections = list[SwitchConnection]()
+
+    def serve(self, connection: socket.socket, address: tuple[str, int]) -> None:
+        """Serve a switch that has connected, until it disconnects.
+
+        Too many unfinished handshakes end the oldest of them, so that connections that say nothing
+        don't keep a switch out.
+        """
+        if address[0] not in self._hosts:
+            log.warning("%s:%d: refused: no switch of this fabric has this address", *address[:2])
+            return
+        unfinished = [known for known in self._connections if known.state != IN_USE]
+        if len(unfinished) >= MOST_HANDSHAKES:
+            unfinished[0].refuse(f"{MOST_HANDSHAKES} handshakes are unfinished")
+        switch = SwitchConnection(connection, address, self._handle, self._token)
+        self._connections.append(switch)
+        try:
+            with contextlib.closing(switch):
+                switch.serve()
+        finally:
+            self._connections.remove(switch)

@@ -2,7 +2,8 @@
 
 `{"make": [{"name", "datapath_id", "ports": {number: interface}}], "management": folder}` creates
 switches. Each has a Unix socket `NAME.mgmt` in the folder for OpenFlow tools (`ovs-ofctl -O
-OpenFlow13 dump-flows unix:FOLDER/NAME.mgmt`); without a folder, or with null, there is none.
+OpenFlow13 dump-flows unix:FOLDER/NAME.mgmt`); without a folder, or with null, there is none. With a
+`token`, they prove their identity to controllers that ask for it (`core.switch_proof`).
 `{"connect": {name: [address, port]}}` sets controllers, `{"show": true}` describes the switches.
 
 A reply with `error` gives the reason why a command failed. A failed command has no effect, with one
@@ -73,7 +74,8 @@ class ControlCommands:
             case {"make": documents}:
                 folder = command.get("management")
                 specs = [SwitchSpec.parse(document) for document in documents]
-                return self._make(specs, Path(folder) if folder else None)
+                token = str(command.get("token") or "")
+                return self._make(specs, Path(folder) if folder else None, token)
             case {"connect": controllers}:
                 addresses = {
                     name: (str(host), int(port)) for name, (host, port) in controllers.items()
@@ -84,11 +86,14 @@ class ControlCommands:
                 return self._show()
         raise ValueError("neither make nor connect nor show")
 
-    def _make(self, specs: Sequence[SwitchSpec], management: Path | None) -> dict[str, Any]:
+    def _make(
+        self, specs: Sequence[SwitchSpec], management: Path | None, token: str
+    ) -> dict[str, Any]:
         if duplicates := sorted(spec.name for spec in specs if spec.name in self._switches):
             raise FabricError(f"{', '.join(duplicates)}: made before")
         for spec, datapath in zip(specs, self._datapaths(specs), strict=True):
-            switch = OpenFlowSwitch(spec.datapath_id, datapath, self._interfaces, self._clock_ns())
+            now_ns = self._clock_ns()
+            switch = OpenFlowSwitch(spec.datapath_id, datapath, self._interfaces, now_ns, token)
             socket_path = management / f"{spec.name}.mgmt" if management else None
             self._agent.add(spec.name, switch, socket_path)
             self._switches[spec.name] = switch

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from moefabric.core import switch_proof
 from moefabric.core.errors import FabricError
 from moefabric.emulator.openflow_switch.agent.connection_settings import (
     AsyncKind,
@@ -51,6 +52,9 @@ MAX_UNSENT_BYTES: Final = 1 << 20
 """Limit of unread output beyond which packet-ins are lost; replies never are."""
 _MODIFIED: Final = 2  # OFPPR_MODIFY
 _NO_COOKIE: Final = (1 << 64) - 1
+_EXPERIMENTER: Final = struct.Struct("!II")  # experimenter and type (7.5.5)
+_CHALLENGE: Final = _EXPERIMENTER.pack(switch_proof.EXPERIMENTER, switch_proof.CHALLENGE)
+_PROOF: Final = _EXPERIMENTER.pack(switch_proof.EXPERIMENTER, switch_proof.PROOF)
 
 
 class ControllerSession:
@@ -227,7 +231,13 @@ class ControllerSession:
         self._send(ofp.MessageType.ECHO_REPLY, message.xid, message.body)
 
     def _experimenter(self, message: Message) -> None:
-        raise OpenFlowError(ErrorCode.BAD_EXPERIMENTER, f"message {message.xid}")
+        """Answer a challenge of the fabric's controller; refuse all other experimenters."""
+        head, challenge = message.body[: _EXPERIMENTER.size], message.body[_EXPERIMENTER.size :]
+        token = self.switch.token
+        if head != _CHALLENGE or len(challenge) != switch_proof.CHALLENGE_BYTES or not token:
+            raise OpenFlowError(ErrorCode.BAD_EXPERIMENTER, f"message {message.xid}")
+        proof = switch_proof.proof(token, challenge, self.switch.datapath_id)
+        self._send(ofp.MessageType.EXPERIMENTER, message.xid, _PROOF + proof)
 
     def _reply_from_settings(self, message: Message) -> None:
         self._output += self._settings.replies[message.type](message)

@@ -1,6 +1,7 @@
 """Messages packed here are those that Ryu would serialise, and Ryu's parser reads them alike."""
 
 import struct
+from ipaddress import IPv4Address
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from moefabric.controller.southbound.openflow import messages
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry
+from moefabric.controller.southbound.openflow.frame_check import HEADER, FrameError
 
 # isort: split
 from ryu.ofproto import ofproto_parser
@@ -84,7 +86,7 @@ def packet_in(match: Any, frame: bytes) -> bytes:
     struct.pack_into("!IHBBQ", body, 0, of.OFP_NO_BUFFER, len(frame), 1, 0, COOKIE)
     match.serialize(fields, 0)
     length = 8 + len(body) + len(fields) + 2 + len(frame)
-    header = messages.HEADER.pack(of.OFP_VERSION, of.OFPT_PACKET_IN, length, 7)
+    header = HEADER.pack(of.OFP_VERSION, of.OFPT_PACKET_IN, length, 7)
     return bytes(header + body + fields + bytes(2) + frame)
 
 
@@ -95,13 +97,61 @@ def test_packet_in_reads_as_by_ryu(port: int, frame: bytes) -> None:
     assert messages.packet_in(wire) == (port, frame) == (read.match["in_port"], bytes(read.data))
 
 
+def test_packet_in_may_match_more_than_the_port() -> None:
+    match = parser.OFPMatch(in_port=7, in_phy_port=9, tunnel_id=5)
+    assert messages.packet_in(packet_in(match, b"frame")) == (7, b"frame")
+
+
 @pytest.mark.parametrize(
     "wire",
     [
-        pytest.param(packet_in(parser.OFPMatch(in_port=1, eth_type=5), bytes(60)), id="more"),
         pytest.param(packet_in(parser.OFPMatch(eth_type=5), bytes(60)), id="no-port"),
         pytest.param(packet_in(parser.OFPMatch(in_port=1), bytes(60))[:30], id="cut-off"),
+        pytest.param(packet_in(parser.OFPMatch(in_port=1), b"")[:10], id="without-a-match"),
     ],
 )
-def test_packet_in_with_another_match_is_left_to_ryu(wire: bytes) -> None:
-    assert messages.packet_in(wire) is None
+def test_packet_in_without_a_port_is_refused(wire: bytes) -> None:
+    with pytest.raises(FrameError):
+        messages.packet_in(wire)
+
+
+def statistics_reply(*entries: Any) -> bytes:
+    """Return flow statistics; Ryu can only parse them."""
+    body = bytearray(struct.pack("!HH4x", of.OFPMP_FLOW, 0))
+    for priority, match, counts, instructions in entries:
+        tail = bytearray()
+        match.serialize(tail, 0)
+        for instruction in instructions:
+            instruction.serialize(tail, len(tail))
+        fixed = len(tail) + 48, 3, 1, 2, priority, 0, 0, 0, COOKIE, *counts
+        body += struct.pack("!HBxIIHHHH4xQQQ", *fixed) + tail
+    return HEADER.pack(of.OFP_VERSION, of.OFPT_MULTIPART_REPLY, 8 + len(body), 7) + body
+
+
+@given(st.lists(entries(), max_size=3), st.integers(0, 2**64 - 1))
+def test_flow_statistics_read_as_by_ryu(flows: list[FlowEntry], count: int) -> None:
+    apply = [parser.OFPInstructionActions(of.OFPIT_APPLY_ACTIONS, [parser.OFPActionOutput(1)])]
+    reply = []
+    for entry in flows:
+        marked = {} if entry.dscp is None else {"ip_dscp": entry.dscp}
+        mask = (0xFFFFFFFF << (32 - entry.length)) & 0xFFFFFFFF
+        match = parser.OFPMatch(eth_type=0x0800, ipv4_dst=(entry.network, mask), **marked)
+        reply.append((entry.priority, match, (count, count), apply))
+    wire = statistics_reply(*reply)
+    read = ofproto_parser.msg(SWITCH, of.OFP_VERSION, of.OFPT_MULTIPART_REPLY, len(wire), 7, wire)
+    assert [(flow.priority, flow.packet_count, flow.byte_count) for flow in read.body] == [
+        (counted.match[0], counted.packets, counted.bytes) for counted in messages.flow_counts(wire)
+    ]
+    assert [counted.match for counted in messages.flow_counts(wire)] == [
+        entry.match for entry in flows
+    ]
+
+
+def test_flow_statistics_of_exact_and_absent_destinations() -> None:
+    exact = parser.OFPMatch(eth_type=0x0800, ipv4_dst="10.0.1.3")
+    wire = statistics_reply((5, exact, (1, 2), []), (0, parser.OFPMatch(), (3, 4), []))
+    address = int(IPv4Address("10.0.1.3"))
+    assert list(messages.flow_counts(wire)) == [
+        ((5, address, 32, None), 1, 2),
+        ((0, 0, 0, None), 3, 4),
+    ]

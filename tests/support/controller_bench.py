@@ -1,0 +1,145 @@
+"""The project's controllers, as processes, with switches in memory; without root."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from moefabric.config.run_directory import SCPI_PORT, FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.controller.client import ControllerClient
+from moefabric.controller.southbound.openflow.flow_entries import FlowEntry
+from moefabric.emulator.linux.waiting import Deadline
+from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
+from moefabric.emulator.openflow_switch.agent.interfaces import MemoryInterfaces
+from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
+from moefabric.emulator.openflow_switch.datapath.interface import Port
+from moefabric.emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
+from moefabric.emulator.openflow_switch.flows.flow import CONTROLLER, Output
+from tests.support.controller_lab import end, fabric, listens, scpi_device
+from tests.support.openflow_lab import serving
+
+FABRIC = fabric()
+REGION = FABRIC.regions[0]
+
+
+class CountingDatapath(MemoryDatapath):
+    """A datapath in memory that counts its loads."""
+
+    loads = 0
+
+    def load(self, *arguments: object) -> None:
+        super().load(*arguments)  # type: ignore[arg-type]
+        self.loads += 1
+
+
+@dataclass
+class Bench:
+    """The region controller's client, and the switches.
+
+    Attributes:
+        openflow: Where the region's controller listens for switches.
+        reconnect: Makes a switch close its connection and open another one.
+    """
+
+    client: ControllerClient
+    switches: Mapping[str, OpenFlowSwitch]
+    datapaths: Mapping[str, CountingDatapath]
+    controllers: "subprocess.Popen[bytes]"
+    run: RunDirectory
+    openflow: tuple[str, int]
+    reconnect: Callable[[str], None]
+
+    @property
+    def log(self) -> str:
+        """What the region's controller has logged."""
+        return self.run.log_file(f"controller-{REGION.name}").read_text()
+
+    def open_files(self) -> int:
+        """Return how many files all controllers have open."""
+        pid = self.controllers.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return sum(len(list(Path(f"/proc/{child}/fd").iterdir())) for child in children)
+
+    def entries(self, switch: str) -> set[FlowEntry]:
+        """The entries of a switch except those with packets for the controller."""
+        entries = set[FlowEntry]()
+        for flow_entry in self.switches[switch].tables.entries.values():
+            (out,) = flow_entry.instructions.apply
+            assert isinstance(out, Output)
+            if out.port is CONTROLLER:
+                continue
+            address, mask = flow_entry.match.ipv4_dst or (0, 0)
+            assert isinstance(out.port, int)
+            dscp = flow_entry.match.ip_dscp[0] if flow_entry.match.ip_dscp else None
+            entries.add(FlowEntry(flow_entry.priority, address, mask.bit_count(), dscp, out.port))
+        return entries
+
+
+@contextmanager
+def controllers_with_switches(folder: Path, switch: str = "bpf") -> Iterator[Bench]:
+    """Yield controllers in a run directory with connected switches.
+
+    Args:
+        folder: Becomes the run directory.
+        switch: Kind of the switches; only `bpf` proves its identity.
+    """
+    number = os.getpid() * 2 + (switch == "bpf")
+    management = ManagementNetwork(f"127.{number % 200 + 20}.{number // 200 % 250}.0/24")
+    run = RunDirectory(folder)
+    run.make_token()
+    run.wiring_file.write_text(FabricWiring(FABRIC, management, switch).to_json())
+    with ExitStack() as undo:
+        undo.enter_context(scpi_device(FABRIC, (management.ocs_address(REGION), SCPI_PORT)))
+        argv = [sys.executable, "-m", "moefabric.controller", "--run-dir", str(run.path)]
+        controllers = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+        undo.callback(end, controllers)
+        interfaces = MemoryInterfaces()
+        undo.callback(interfaces.close)
+        agent = OpenFlowAgent(interfaces)
+        datapaths, switches = dict[str, CountingDatapath](), dict[str, OpenFlowSwitch]()
+        token = run.read_token() if switch == "bpf" else ""
+        for name in FABRIC.switches:
+            ports = [Port(number, f"{name}-{number}") for number in FABRIC.ports(name).values()]
+            datapaths[name] = CountingDatapath(ports)
+            undo.callback(datapaths[name].close)
+            switches[name] = OpenFlowSwitch(
+                FABRIC.dpid(name), datapaths[name], interfaces, time.monotonic_ns(), token
+            )
+            agent.add(name, switches[name])
+        controller_of = {
+            name: management.openflow_endpoint(FABRIC.region_of.get(name))
+            for name in FABRIC.switches
+        }
+        agent.connect(controller_of)
+        asked, ask = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        undo.enter_context(asked)
+        undo.enter_context(ask)
+
+        def reconnect() -> None:
+            name = asked.recv(64).decode()
+            agent.connect({name: controller_of[name]})
+
+        agent.watch(asked.fileno(), reconnect)
+        undo.enter_context(serving(agent))
+        endpoints = [management.openflow_endpoint(region) for region in (REGION, None)]
+        Deadline.after(15).wait_for(lambda: all(map(listens, endpoints)), "the controllers")
+        others, client = (
+            undo.enter_context(ControllerClient(management.northbound_endpoint(region)))
+            for region in (None, REGION)
+        )
+        for controller in (others, client):
+            controller.wait_ready(15)
+        yield Bench(
+            client,
+            switches,
+            datapaths,
+            controllers,
+            run,
+            endpoints[0],
+            lambda name: ask.sendall(name.encode()),
+        )

@@ -1,0 +1,142 @@
+"""Messages that a controller accepts from a switch, and those that end the connection."""
+
+import struct
+
+import pytest
+
+from moefabric.controller.southbound.openflow import frame_check
+from moefabric.controller.southbound.openflow.frame_check import FrameError
+from tests.support.openflow_frames import (
+    BARRIER_REPLY,
+    ERROR,
+    FEATURES_REPLY,
+    FLOW_STATISTICS,
+    GROUP_DESCRIPTIONS,
+    HELLO,
+    MULTIPART_REPLY,
+    PACKET_IN,
+    PORT_DESCRIPTIONS,
+    PORT_STATUS,
+    TABLE_FEATURES,
+    frame,
+    multipart,
+)
+
+BITMAP = bytes.fromhex("0001000800000010")
+ECHO_REQUEST, EXPERIMENTER, FLOW_REMOVED = 2, 4, 11
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        frame(HELLO),
+        frame(HELLO, BITMAP, version=6),
+        frame(ECHO_REQUEST, b"any bytes"),
+        frame(FEATURES_REPLY, bytes(24)),
+        frame(PORT_STATUS, bytes(72)),
+        multipart(PORT_DESCRIPTIONS, bytes(128)),
+    ],
+    ids=["hello", "hello-1.5", "echo", "features", "port-status", "ports"],
+)
+def test_framework_gets_valid_messages_as_they_are(wire: bytes) -> None:
+    assert frame_check.check(wire) == wire
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        frame(ERROR, b"\0\1" + bytes(10)),
+        frame(ERROR, bytes(4)),
+        frame(EXPERIMENTER, bytes(8)),
+        frame(PACKET_IN, bytes(34)),
+        frame(FLOW_REMOVED, bytes(48)),
+        frame(BARRIER_REPLY),
+        multipart(FLOW_STATISTICS),
+    ],
+    ids=["error", "hello-failed", "experimenter", "packet-in", "flow-removed", "barrier", "flows"],
+)
+def test_framework_does_not_get_what_the_controller_reads(wire: bytes) -> None:
+    assert frame_check.check(wire) is None
+
+
+@pytest.mark.parametrize(
+    ("elements", "expected"),
+    [
+        (bytes.fromhex("0001000c00000010ffffffff00000000"), BITMAP),
+        (bytes.fromhex("00070005aa000000") + BITMAP, BITMAP),
+        (bytes.fromhex("00070004"), b""),
+        (bytes.fromhex("00010004"), b""),
+    ],
+    ids=["two-words-and-padding", "unknown-and-padding", "unknown", "empty-bitmap"],
+)
+def test_hello_is_reduced_to_its_first_versions(elements: bytes, expected: bytes) -> None:
+    assert frame_check.check(frame(HELLO, elements)) == frame(HELLO, expected)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        frame(HELLO, bytes(8)),
+        frame(HELLO, bytes.fromhex("000100ff00000010")),
+        frame(HELLO, b"\0\1"),
+        frame(HELLO, version=0),
+        frame(HELLO, version=7),
+        frame(ECHO_REQUEST, version=1),
+        frame(ERROR, bytes(3)),
+        frame(ERROR, b"\0\1\0\0"),
+        frame(FEATURES_REPLY, bytes(23)),
+        frame(PORT_STATUS, bytes(73)),
+        frame(MULTIPART_REPLY, bytes(7)),
+        frame(14),
+        frame(255),
+        multipart(PORT_DESCRIPTIONS, bytes(63)),
+        multipart(GROUP_DESCRIPTIONS, bytes(8)),
+        multipart(TABLE_FEATURES, bytes(64)),
+    ],
+    ids=str,
+)
+def test_malformed_and_unexpected_messages_are_refused(wire: bytes) -> None:
+    with pytest.raises(FrameError):
+        frame_check.check(wire)
+
+
+def entry(length: int, match: bytes = bytes.fromhex("0001000400000000")) -> bytes:
+    return struct.pack("!H", length) + bytes(46) + match
+
+
+def test_flow_statistics_are_split_by_their_lengths() -> None:
+    entries = [entry(56), entry(64) + bytes(8)]
+    assert list(frame_check.flow_statistics(multipart(1, b"".join(entries)))) == entries
+    assert list(frame_check.flow_statistics(multipart(1))) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        bytes(56),
+        entry(57),
+        entry(51),
+        entry(56)[:50],
+        entry(56, bytes.fromhex("0001ffff00000000")),
+        entry(56) + b"\0",
+    ],
+    ids=["no-length", "too-long", "too-short", "cut-off", "long-match", "rest"],
+)
+def test_flow_statistics_with_wrong_lengths_are_refused(body: bytes) -> None:
+    with pytest.raises(FrameError):
+        list(frame_check.flow_statistics(multipart(1, body)))
+
+
+@pytest.mark.parametrize(
+    "match", ["", "0001", "00010003", "0001000900000000", "0001000680000004", "0001000980000004ff"]
+)
+def test_match_with_wrong_lengths_is_refused(match: str) -> None:
+    with pytest.raises(FrameError):
+        list(frame_check.match_fields(bytes.fromhex(match), 0))
+
+
+def test_length_below_a_header_is_refused() -> None:
+    assert frame_check.length_of(b"\4\0\0", 0) == 0
+    assert frame_check.length_of(b"?" + frame(HELLO, BITMAP), 1) == 16
+    with pytest.raises(FrameError):
+        frame_check.length_of(b"\4\0\0\7\0\0\0\0", 0)
