@@ -1,10 +1,10 @@
 """Command line of the controllers: `python -m moefabric.controller --help`."""
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 
+from moefabric.config import structured_log
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import ControlError, MoefabricError
 
@@ -42,18 +42,20 @@ def _control(options: argparse.Namespace) -> int:
     from moefabric.controller.service import supervisor
     from moefabric.controller.service.process import serve
 
-    logging.basicConfig(level=logging.INFO, format=supervisor.LOG_FORMAT)
     if options.watch:
+        structured_log.start("controllers")
         supervisor.block_stop_signals()
         return supervisor.watch(options.watch)
     run = RunDirectory(options.run_dir)
     if not (options.region or options.eps):
+        structured_log.start("controllers", run.log_folder)
         supervisor.block_stop_signals()
         return supervisor.supervise(run)
     wiring = supervisor.read_wiring(run)
     if wiring is None:
         raise ControlError(f"{run.path}: no fabric is wired there")
     region = supervisor.region_named(wiring, options.region) if options.region else None
+    supervisor.start_log(run, region)
     serve(run, wiring, region)
     return 0
 

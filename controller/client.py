@@ -1,14 +1,19 @@
 """Client of a controller's northbound interface."""
 
 import json
+import logging
+import secrets
 import socket
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
 from moefabric.config.run_directory import FabricWiring
+from moefabric.config.structured_log import baggage, log_context
 from moefabric.controller.http_client import Dial, HttpClient
 from moefabric.core.errors import ControlError
+
+log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.02
 
@@ -73,11 +78,11 @@ class ControllerClient:
             document["servers"] = list(servers)
         if all_to_alls is not None:
             document["all_to_alls"] = dict(all_to_alls)
-        return self._request("POST", "/demand", document)
+        return self._reconfigure("/demand", document)
 
     def light(self, circuits: Sequence[str]) -> dict[str, Any]:
         """Make the controller light exactly these circuits; return the reply without a plan."""
-        return self._request("POST", "/light", {"circuits": list(circuits)})
+        return self._reconfigure("/light", {"circuits": list(circuits)})
 
     def health(self) -> dict[str, Any]:
         """Return whether the controller is ready, and which switches are connected."""
@@ -138,10 +143,19 @@ class ControllerClient:
                 raise ControlError(f"{place}: not ready within {deadline_s:g} s: {missing}")
             time.sleep(_POLL_S)  # no event announces a starting process
 
+    def _reconfigure(self, path: str, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Request circuits, with an id by which the logs of all processes can be searched."""
+        with log_context(reconfiguration=secrets.token_hex(4)):
+            log.info("%s is asked for circuits (%s)", self._http.place, path)
+            reply = self._request("POST", path, document)
+            total_ms = reply["phases"]["total_s"] * 1e3
+            log.info("%s: circuits after %.1f ms", self._http.place, total_ms)
+        return reply
+
     def _request(
         self, method: str, path: str, document: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        status, body = self._http.exchange(method, path, document)
+        status, body = self._http.exchange(method, path, document, {"baggage": baggage()})
         try:
             reply = json.loads(body)
         except ValueError as error:

@@ -62,13 +62,16 @@ class HttpClient(HTTPConnection):
         """Keep a part of a request: its headers and body are sent together, to be read at once."""
         self._request_bytes += data
 
-    def exchange(self, method: str, path: str, document: Any = None) -> tuple[int, bytes]:
+    def exchange(
+        self, method: str, path: str, document: Any = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes]:
         """Send a request and return the status and body of the response.
 
         Args:
             method: HTTP method.
             path: Path and query.
             document: Value that the body encodes as JSON; None for no body.
+            headers: Headers of this request, beside those of every request.
 
         Raises:
             ResponseTimeoutError: if the peer does not answer within the timeout.
@@ -77,7 +80,7 @@ class HttpClient(HTTPConnection):
         body = None if document is None else json.dumps(document).encode()
         try:
             self._request_bytes.clear()
-            self.request(method, path, body, dict(self._headers))
+            self.request(method, path, body, {**self._headers, **(headers or {})})
             super().send(bytes(self._request_bytes))
             response = self.getresponse()
             return response.status, response.read()

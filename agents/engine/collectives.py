@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ from moefabric.agents.engine.loop import Timer
 from moefabric.agents.engine.requests import Fields, RefusedError
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.transfers import Receive, Send, TransferKey
+
+log = logging.getLogger(__name__)
 
 
 class Collective:
@@ -131,6 +134,7 @@ class Collectives:
         if number not in self.armed:
             return False
         collective = self.armed[number]
+        log.warning("abandoned with unfinished transfers", extra={"collective": number})
         collective.began_ns = collective.began_ns or NOW()
         collective.unfinished += 1  # keeps the collective from ending before the loops below
         for send in collective.sends:
@@ -149,6 +153,7 @@ class Collectives:
     def _begin(self, collective: Collective) -> None:
         collective.began_ns = NOW()
         collective.unfinished += 1  # keeps the collective from ending before all sends are queued
+        log.debug("begins", extra={"collective": collective.number})
         for send in collective.sends:
             connection = self.connections.outgoing.get((send.peer, send.path))
             if connection is None:
@@ -166,5 +171,6 @@ class Collectives:
         del self.armed[collective.number]
         for timer in collective.timers:
             timer.cancel()
+        log.debug("ends", extra={"collective": collective.number})
         self.resources.arrivals.collective_ended(collective.number, collective.receives)
         collective.send_event(collective.report())

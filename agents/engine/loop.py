@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import select
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 from moefabric.agents.engine.clock import NOW
 
+log = logging.getLogger(__name__)
+
 SPIN_NS = 60_000  # the most by which a sleeping process wakes late
 LEAST_SWEPT = 1024  # timers; fewer are kept until their instants, even if they are cancelled
-SHOWN_FAULTS = 20  # tracebacks; more would fill the log, and are counted only
+SHOWN_FAULTS = 20  # logged; more would fill the log, and are counted only
 IN, OUT, BROKEN = select.EPOLLIN, select.EPOLLOUT, select.EPOLLERR | select.EPOLLHUP
 
 
@@ -131,7 +133,7 @@ class Loop:
                     self._count_fault()
 
     def _count_fault(self) -> None:
-        """Count the exception that is handled; print the first ones."""
+        """Count the exception that is handled; log the first ones."""
         self.faults += 1
         if self.faults <= SHOWN_FAULTS:
-            traceback.print_exc()
+            log.error("a callback failed", exc_info=True)  # noqa: LOG014 - the caller handles it

@@ -18,6 +18,7 @@ from moefabric.agents.engine.listener import Listener, raise_descriptor_limit
 from moefabric.agents.engine.payload import shared_pattern
 from moefabric.agents.engine.requests import RefusedError
 from moefabric.agents.engine.unix_sockets import listen_unix
+from moefabric.config import structured_log
 
 
 def open_control_socket(agent: Agent, path: str) -> socket.socket:
@@ -98,6 +99,7 @@ def serve(options: argparse.Namespace, cleanup: ExitStack) -> None:
         link = HostLink(options.link)
         cleanup.callback(link.close)
         link.configure()
+    structured_log.start(f"agent-{options.name}")
     agent = Agent(options.name)
     cleanup.callback(agent.rank_port.close)
     if options.stdio and not options.ranks:

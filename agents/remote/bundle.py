@@ -5,6 +5,8 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
+from moefabric.config import structured_log
+
 PACKAGE: Final = Path(__file__).parents[1] / "engine"
 AGENT: Final = PACKAGE / "__main__.py"
 """The agent's program where this package is installed: `python3 AGENT --name s0 --control PATH`."""
@@ -23,6 +25,8 @@ def bundle() -> bytes:
         f"moefabric/agents/engine/{module.name}": module.read_bytes()
         for module in PACKAGE.glob("*.py")
     }
+    files["moefabric/config/__init__.py"] = b""
+    files["moefabric/config/structured_log.py"] = Path(structured_log.__file__).read_bytes()
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         for name in sorted(files):

@@ -231,7 +231,9 @@ class Controller:
             dark = CircuitSet()
             return Reconfiguration(reconciler.lit, dark, dark, ReconfigurationPhases())
         try:
-            return reconciler.reconcile(target, meanwhile)
+            outcome = reconciler.reconcile(target, meanwhile)
+            log.info("lit: %s; %.1f ms", outcome.after, outcome.phases.total_s * 1e3)
+            return outcome
         finally:  # relays use lit circuits, even after a failed reconfiguration
             try:
                 recovery.relay()

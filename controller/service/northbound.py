@@ -44,6 +44,8 @@ Circuits are names such as `s0/o0~s3/o2`; bytes and seconds of plans are the mod
 | plan.bound_s       | Completion time that no network with these NICs can beat                    |
 | phases             | Fields of `moefabric.core.transition.ReconfigurationPhases`, wall seconds   |
 
+The header `baggage` (W3C Baggage) may have ids such as `reconfiguration=1f2e`, for the log.
+
 An error is `{"error": "one line"}` with status 400 (malformed request), 404 (unknown path), 405
 (wrong method), 503 (a device failed) or 500 (a fault of the controller).
 """
@@ -56,6 +58,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl
 
+from moefabric.config.structured_log import ids_of_baggage, log_context
 from moefabric.controller.service.controller import Controller
 from moefabric.core.errors import ControlError, MoefabricError, SpecError
 
@@ -154,8 +157,10 @@ class NorthboundHandler(BaseHTTPRequestHandler):
         self._send(HTTPStatus.BAD_REQUEST, {"error": error})
 
     def _respond(self, body: bytes, started_s: float) -> None:
+        ids = ids_of_baggage(self.headers.get("baggage"))
         try:
-            response = respond(self.controller, self.command, self.path, body, started_s)
+            with log_context(**ids):
+                response = respond(self.controller, self.command, self.path, body, started_s)
         except Exception:  # a programming error costs one response, not the controller
             log.exception("%s %s failed", self.command, self.path)
             error = "the controller failed; its log says where"

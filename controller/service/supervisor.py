@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
+from moefabric.config import structured_log
 from moefabric.config.failure_log import append_failure_event
 from moefabric.config.forking import fork
 from moefabric.config.run_directory import FabricWiring, RunDirectory
@@ -24,7 +25,6 @@ from moefabric.core.topology import Region
 
 log = logging.getLogger(__name__)
 
-LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _POLL_S: Final = 0.05
 _HEALTH_TIMEOUT_S: Final = 0.1
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -138,11 +138,16 @@ class ControllerProcesses:
 def _run_controller(run: RunDirectory, wiring: FabricWiring, region: Region | None) -> int:
     """Run a controller in a forked process."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
-    log_file = run.log_file(f"controller-{_name(region)}")
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, filename=log_file, force=True)
+    run.log_folder.mkdir(parents=True, exist_ok=True)
+    start_log(run, region)
     serve(run, wiring, region)
     return 0
+
+
+def start_log(run: RunDirectory, region: Region | None) -> None:
+    """Log the controller of a region, or of the EPS, in its fabric's folder."""
+    name = _name(region)
+    structured_log.start(f"controller-{name}", run.log_folder, region=name)
 
 
 def supervise(run: RunDirectory) -> int:

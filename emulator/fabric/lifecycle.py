@@ -108,7 +108,7 @@ def _make(
     hosts: Mapping[str, ServerHost],
 ) -> FabricWiring:
     run_dir = named_run_directory(fabric.name)
-    for folder in (run_dir.log_file("any").parent, run_dir.agent_socket("any").parent):
+    for folder in (run_dir.log_folder, run_dir.agent_socket("any").parent):
         folder.mkdir(exist_ok=True)
     run_dir.make_token()
     management, outer = management_uplink.claim_subnet(fabric.name)

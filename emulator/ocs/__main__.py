@@ -7,7 +7,6 @@ each `*.handoff` socket that appears there.
 
 import argparse
 import contextlib
-import logging
 import os
 import selectors
 import signal
@@ -17,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from moefabric.config import structured_log
 from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.selection import adopt_crossbar
 from moefabric.emulator.linux.event_loop import EventLoop
@@ -54,7 +54,7 @@ def main(words: list[str] | None = None) -> int:
         help="how long to wait for the socket",
     )
     options = parser.parse_args(words)
-    logging.basicConfig(level=logging.INFO, format="ocs: %(message)s")
+    structured_log.start(process_name(options.socket))
     with stop_signal() as stop:
         try:
             if options.forever or options.socket.is_dir():
@@ -65,6 +65,11 @@ def main(words: list[str] | None = None) -> int:
             print(error, file=sys.stderr)
             return 1
     return 0
+
+
+def process_name(path: Path) -> str:
+    """Return the name in log lines of the process that serves a handoff socket, or many."""
+    return path.stem if path.suffix == ".handoff" else "ocs"
 
 
 @contextlib.contextmanager

@@ -1,9 +1,10 @@
 """Link from a switch's process to the fabric: reports, events, and answers to requests."""
 
 import json
+import logging
 import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux.event_loop import EventLoop
@@ -12,8 +13,19 @@ from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.device_faults import OcsFault
 from moefabric.emulator.ocs.device_spec import DeviceHost, LinkTimes
-from moefabric.emulator.ocs.events import OcsEvent
+from moefabric.emulator.ocs.events import OcsEvent, OcsEventKind
 from moefabric.emulator.ocs.fd_handoff import READY
+
+log = logging.getLogger(__name__)
+
+_LEVELS: Final = {
+    OcsEventKind.REFUSED: logging.WARNING,
+    OcsEventKind.FAULT: logging.WARNING,
+    OcsEventKind.PORT_FAILED: logging.WARNING,
+    OcsEventKind.POWER_LOW: logging.WARNING,
+    OcsEventKind.SETTINGS: logging.DEBUG,
+}
+"""Levels of events in the log; `info` for the others."""
 
 
 class FabricLink(DeviceHost):
@@ -45,7 +57,9 @@ class FabricLink(DeviceHost):
         """Report an event after the more urgent reply to the client that caused it."""
 
         def send() -> None:
-            self._lines.send({"event": event.as_json()})
+            fields = event.as_json()
+            self._lines.send({"event": fields})
+            log.log(_LEVELS.get(event.kind, logging.INFO), "%s", fields.pop("kind"), extra=fields)
 
         self._loop.call_at(self._loop.now_ns(), send)
 

@@ -6,12 +6,12 @@ as long as their interfaces exist.
 """
 
 import gc
-import logging
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 
+from moefabric.config import structured_log
 from moefabric.core.errors import MoefabricError
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
 from moefabric.emulator.openflow_switch.agent.control_commands import ControlCommands, SwitchSpec
@@ -45,9 +45,7 @@ def main() -> int:
     # Flow entries are many small objects without cycles. A garbage collection of them would take
     # longer than a change of the table.
     gc.set_threshold(100_000, 50, 100)
-    logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    structured_log.start("switches")
     try:
         interfaces = KernelInterfaces()
         agent = OpenFlowAgent(interfaces)

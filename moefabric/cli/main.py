@@ -18,6 +18,7 @@ from moefabric.cli import (
     fault,
     frontier,
     launch,
+    logs,
     model,
     ocs,
     oracle,
@@ -76,7 +77,7 @@ for _command in (
     run.run, run.predict, report.report, plan.plan, policy.policy, cost.cost, paper.paper,
     train.train, doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.exec_, fabric.light,
     fabric.capture, launch.hostfile, launch.mpirun, launch.torchrun,
-    perf.perf, replay.replay, fault.fault, ocs.events, ocs.ocs, calibrate.calibrate,
+    perf.perf, replay.replay, fault.fault, logs.logs, ocs.events, ocs.ocs, calibrate.calibrate,
     schema.schema,
     model.model, oracle.oracle, trace.trace, frontier.frontier, compare.compare,
 ):  # fmt: skip

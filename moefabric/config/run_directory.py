@@ -163,9 +163,14 @@ class RunDirectory:
         """
         return self.path / "controllers" / f"{region.name if region else 'eps'}.pid"
 
+    @property
+    def log_folder(self) -> Path:
+        """Folder of the logs: `PROCESS.jsonl` of log lines, `PROCESS.log` of its other output."""
+        return self.path / "log"
+
     def log_file(self, process: str) -> Path:
-        """Return the log file of a process."""
-        return self.path / "log" / f"{process}.log"
+        """Return the file with the output of a process."""
+        return self.log_folder / f"{process}.log"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ these jobs start the iteration again; other jobs go on. Detection and substituti
 one to one.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor as ThreadExecutor
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +44,8 @@ from moefabric.workload.iteration import Operation
 from moefabric.workload.job import Job, JobShape
 from moefabric.workload.pipeline import lockstep_tasks
 from moefabric.workload.substitution import Losses
+
+log = logging.getLogger(__name__)
 
 MOST_ATTEMPTS = 5
 """Attempts at an iteration before the run gives up."""
@@ -363,6 +366,7 @@ class Executor:
             number, self.clock.now_ns(), job=job.job.number, skipped_ns=-self.clock.skipped_ns
         )
         state = IterationState(job.job, tasks, self.recovery.groups, run)
+        log.info("iteration begins", extra={"iteration": number})
         state.later_iterations = job.iterations - number - 1
         state.on_end = lambda: self._tasks.at(run.end_ns, state, lambda: self._finish(job, state))
         job.state = self._states[job.job.number, number] = state
@@ -381,6 +385,7 @@ class Executor:
         run.start_ns, run.retried = job.start_ns, job.retried
         run.lost_ns = sum(end - start for start, end in job.void)
         run.substituted = self.recovery.substitutes(job.regions)
+        log.info("iteration ends", extra={"iteration": run.number})
         if job is self._jobs[0]:
             seconds = (run.end_ns - run.start_ns) / NS_PER_S / self.fabric.scale.dilation
             end_ns = clock.wall_ns(clock.now_ns())
@@ -398,11 +403,11 @@ class Executor:
         """
         noticed_ns, dilation = self.clock.now_ns(), self.fabric.scale.dilation
         longer_ns = round((dilation - 1) * loss.silent_s * NS_PER_S)
-        log = partial(self.recovery.log, "detected", lost_components(loss), str(loss))
+        detected = partial(self.recovery.log, "detected", lost_components(loss), str(loss))
         if longer_ns:
-            self._timers.add(noticed_ns + longer_ns, log)
+            self._timers.add(noticed_ns + longer_ns, detected)
         else:
-            log()
+            detected()
         lost = self.recovery.drop(loss, self._cancel)
         self.recovery.update(self._busy_regions())
         longer_ns += round((dilation - 1) * (self.clock.now_ns() - noticed_ns))

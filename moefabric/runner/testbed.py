@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from moefabric.agents.fleet.fleet import DataPath, Fleet
 from moefabric.agents.fleet.liveness import LivenessMonitor
+from moefabric.config import structured_log
 from moefabric.config.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.controller.client import ControllerClient, wait_for_controllers
 from moefabric.core.circuits import CircuitSet
@@ -320,6 +321,7 @@ def running_testbed(
             containers=containers,
             hosts=with_shells(fabric.name, hosts or {}),
         )
+        undo.enter_context(structured_log.logged("run", run_dir.log_folder))
         undo.enter_context(hold(run_dir))
         channels = [connect_agent(wiring, run_dir, server) for server in fabric.servers]
         fleet = undo.enter_context(Fleet(channels, liveness=liveness_monitor(fabric)))

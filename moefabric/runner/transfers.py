@@ -3,6 +3,7 @@
 Many transfers go on at once.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,8 @@ from moefabric.runner.task_flows import TaskFlows
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.workload.iteration import Collective, Reconfigure
 from moefabric.workload.tasks import AllReduce, Task, Transfer
+
+log = logging.getLogger(__name__)
 
 ARMING_NS: Final = 20_000_000
 """Least time between a collective's order and its start, so that all agents start together."""
@@ -214,6 +217,8 @@ class Transfers:
         largest_first = sorted(paced, key=lambda flow: -flow.bytes)
         number = self.agents.launch(largest_first, wall_ns, deadline_s, transfer.exchange)
         self.orders[number] = transfer, len(paced)
+        ids = {"collective": number, "iteration": transfer.state.run.number}
+        log.debug("%s ordered: %d flows", description(transfer.task), len(paced), extra=ids)
         transfer.planned += flows.flows
         if transfer.count is not None:
             transfer.count.orders.append(flows)

@@ -63,7 +63,7 @@ class FabricUnderTest(Lab):
         with suppress(MoefabricError, OSError):
             lines = [json.dumps(event) + "\n" for event in self.events()]
             (self.artefacts / "events.jsonl").write_text("".join(lines))
-        logs = self.run_directory.log_file("any").parent
+        logs = self.run_directory.log_folder
         with suppress(OSError):
             shutil.copytree(logs, self.artefacts / "logs", dirs_exist_ok=True)
         return self.artefacts

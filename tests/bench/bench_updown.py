@@ -168,7 +168,7 @@ def test_up_and_down_stay_within_bounds(
 def test_128_agents_start_quickly_and_share_memory() -> None:
     servers = paper_scale().servers
     run_dir = RunDirectory(Path(tempfile.mkdtemp(prefix="mf", dir="/tmp")))
-    for folder in (run_dir.log_file("any").parent, run_dir.agent_socket("any").parent):
+    for folder in (run_dir.log_folder, run_dir.agent_socket("any").parent):
         folder.mkdir()
     processes = ChildProcesses(run_dir)
     wiring = FabricWiring(paper_scale(), ManagementNetwork("198.18.0.0/24"))

@@ -39,7 +39,7 @@ AGENT = prefork_argv("moefabric.agents.engine.main", bare=True)
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Iterator[RunDirectory]:
     directory = RunDirectory(tmp_path / f"start-{os.getpid()}")
-    directory.log_file("any").parent.mkdir(parents=True)
+    directory.log_folder.mkdir(parents=True)
     yield directory
     kill_marked(directory.name)
 

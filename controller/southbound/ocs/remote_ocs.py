@@ -166,6 +166,7 @@ class RemoteOcs:
         for attempts_left in reversed(range(_ATTEMPTS)):
             if not change:
                 return None
+            log.info("%s: disconnect %s, connect %s", self.name, change.remove, change.add)
             try:
                 return self._driver.apply(change)
             except NoResponseError as error:

@@ -38,7 +38,8 @@ def test_bundle_is_reproducible() -> None:
         assert attributes == {((1980, 1, 1, 0, 0, 0), zipfile.ZIP_STORED, 3)}
         packages = ["moefabric/__init__.py", "moefabric/agents/__init__.py"]
         names = [f"moefabric/agents/engine/{module.name}" for module in MODULES]
-        assert sorted(archive.namelist()) == sorted(["__main__.py", *packages, *names])
+        log = ["moefabric/config/__init__.py", "moefabric/config/structured_log.py"]
+        assert sorted(archive.namelist()) == sorted(["__main__.py", *packages, *names, *log])
 
 
 def test_bundle_runs_as_one_file(tmp_path: Path) -> None:
@@ -53,6 +54,24 @@ def test_bundle_runs_as_one_file(tmp_path: Path) -> None:
     )
     assert json.loads(result.stdout)["name"] == "s3"
     assert result.stderr == b""
+
+
+def test_bundle_logs_json_lines(tmp_path: Path) -> None:
+    """On a real server there is no folder for logs: lines go to standard error."""
+    argv = [sys.executable, "-I", "-S", str(bundled(tmp_path)), "--name", "s3", "--stdio"]
+    armed = b'{"id": 1, "op": "collective", "collective": 7, "deadline_ns": 0, "receives": [%s]}\n'
+    transfer = b'{"peer": "s0", "path": "e0", "bytes": 8}'
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as agent:
+        assert agent.stdin is not None
+        assert agent.stdout is not None
+        assert agent.stderr is not None
+        agent.stdin.write(armed % transfer)
+        agent.stdin.flush()
+        line = json.loads(agent.stderr.readline())
+        agent.stdin.close()
+    assert (line["process"], line["level"], line["collective"]) == ("agent-s3", "warning", 7)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from moefabric.config.structured_log import JsonFormatter
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.http_client import HttpClient
 from moefabric.controller.reconfiguration import Reconciler
@@ -97,6 +98,25 @@ def test_demand_plans_and_lights_circuits(bench: Bench) -> None:
         >= sum(seconds for name, seconds in phases.items() if name != "total_s") * 0.99
         > 0
     )
+
+
+def test_log_lines_have_the_id_of_the_reconfiguration(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.handler.setFormatter(JsonFormatter("test"))
+    caplog.set_level("INFO")
+    with served(bench.controller) as address, ControllerClient(address) as client:
+        client.light(LIT)
+        client.light([])
+    logged = [json.loads(line) for line in caplog.text.splitlines()]
+    ids = [
+        (line["logger"].rpartition(".")[2], line["reconfiguration"])
+        for line in logged
+        if "reconfiguration" in line
+    ]
+    first, second = ids[0][1], ids[-1][1]
+    assert first != second
+    assert ids == [(who, n) for n in (first, second) for who in ("client", "controller", "client")]
 
 
 def test_demand_uses_mixnet_by_default(bench: Bench) -> None:

@@ -25,7 +25,7 @@ from moefabric.emulator.linux.waiting import Deadline
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Iterator[RunDirectory]:
     directory = RunDirectory(tmp_path / f"test-{os.getpid()}")
-    directory.log_file("any").parent.mkdir(parents=True)
+    directory.log_folder.mkdir(parents=True)
     yield directory
     kill_marked(directory.name)
 

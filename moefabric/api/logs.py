@@ -1,0 +1,181 @@
+"""Logs of a fabric's processes, merged by time."""
+
+import ctypes
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final, Self
+
+from moefabric.config.structured_log import IDS, LEVELS, SUFFIX
+from moefabric.core.errors import FabricError
+
+_OUTPUT_SUFFIX: Final = ".log"
+_OUTPUT_LEVEL: Final = "warning"
+"""Level of a line that a process printed: usually a fault, such as a traceback."""
+_FIELDS: Final = ("time", "level", "process", "message")
+_MOST_READ: Final = 4 << 20
+_LONGEST_LINE: Final = 1 << 16
+# inotify(7)
+_IN_MODIFY, _IN_MOVED_TO, _IN_CREATE, _IN_DELETE_SELF = 0x2, 0x80, 0x100, 0x400
+_IN_IGNORED: Final = 0x8000
+_EVENT_HEADER: Final = 16
+
+
+@dataclass(frozen=True, order=True)
+class LogLine:
+    """A line of a log.
+
+    Attributes:
+        time: ISO 8601, UTC.
+        fields: All fields of the line, with ids.
+    """
+
+    time: str
+    level: str = field(compare=False)
+    process: str = field(compare=False)
+    message: str = field(compare=False)
+    fields: Mapping[str, Any] = field(compare=False)
+
+    def text(self) -> str:
+        """Return the line for people: time of day, level, process, message and ids."""
+        ids = " ".join(
+            f"{name}={self.fields[name]}"
+            for name in IDS
+            if name in self.fields and name not in {"fabric", "run"}
+        )
+        line = f"{self.time[11:23]} {self.level:7} {self.process:14} {self.message}"
+        words = [line + (f"  [{ids}]" if ids else "")]
+        words += [f"    {row}" for row in str(self.fields.get("exception", "")).splitlines()]
+        return "\n".join(_printable(word) for word in words)
+
+    def to_json(self) -> str:
+        """Return the line as JSON."""
+        return json.dumps(self.fields)
+
+
+def _printable(text: str) -> str:
+    """Return text without control characters, which could change the terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def parse_line(line: bytes, process: str, printed_at: str) -> LogLine:
+    """Return the line of a log.
+
+    Args:
+        line: The line, structured or any other output of a process.
+        process: The process that printed it, if it is not structured.
+        printed_at: When it was printed at the latest, if it is not structured.
+    """
+    text = line.decode("utf-8", "replace")
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        fields = None
+    if not (isinstance(fields, dict) and all(isinstance(fields.get(n), str) for n in _FIELDS)):
+        fields = dict(zip(_FIELDS, (printed_at, _OUTPUT_LEVEL, process, text), strict=True))
+    time, level, sender, message = (fields[name] for name in _FIELDS)
+    return LogLine(time, level, sender, message, fields)
+
+
+def line_filter(
+    process: str | None = None, level: str = LEVELS[0], ids: Mapping[str, str] | None = None
+) -> Callable[[LogLine], bool]:
+    """Return whether a line is wanted.
+
+    Args:
+        process: Pattern of its process, such as `agent-*`; None for all.
+        level: Its least level.
+        ids: Ids that it must have.
+    """
+    unwanted = LEVELS[: LEVELS.index(level)]
+
+    def wanted(line: LogLine) -> bool:
+        return (
+            (process is None or fnmatchcase(line.process, process))
+            and line.level not in unwanted
+            and all(str(line.fields.get(name)) == value for name, value in (ids or {}).items())
+        )
+
+    return wanted
+
+
+class LogFolder:
+    """Reads the logs of all processes of a fabric, and then what is appended to them.
+
+    Args:
+        folder: The folder of the logs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._read: dict[int, int] = {}
+        """Bytes read of each file, by inode: a rotated file has a new name."""
+
+    def new_lines(self) -> list[LogLine]:
+        """Return the lines since the last call, in order of time."""
+        patterns = f"*{SUFFIX}.1", f"*{SUFFIX}", f"*{_OUTPUT_SUFFIX}"
+        files = [file for pattern in patterns for file in sorted(self.folder.glob(pattern))]
+        return sorted(line for file in files for line in self._new_lines_of(file))
+
+    def _new_lines_of(self, path: Path) -> Iterator[LogLine]:
+        process = path.name.partition(SUFFIX)[0].removesuffix(_OUTPUT_SUFFIX)
+        try:
+            with path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                begin = self._read.get(status.st_ino, 0)
+                begin = begin if begin <= status.st_size else 0  # the file was truncated
+                file.seek(max(begin, status.st_size - _MOST_READ))
+                data = file.read(_MOST_READ)
+                end = file.tell()
+        except OSError:  # it was rotated meanwhile, or is another user's
+            return
+        *lines, rest = data.split(b"\n")
+        if len(rest) > _LONGEST_LINE:
+            lines, rest = [*lines, rest], b""
+        self._read[status.st_ino] = end - len(rest)
+        printed_at = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="microseconds")
+        yield from (parse_line(line, process, printed_at) for line in lines if line.strip())
+
+    def follow(self) -> Iterator[LogLine]:
+        """Yield all lines, then new ones, until the folder is removed."""
+        with _FolderEvents(self.folder) as events:
+            yield from self.new_lines()
+            while events.wait():
+                yield from self.new_lines()
+
+
+class _FolderEvents:
+    """Changes of the files in a folder, by inotify(7).
+
+    Raises:
+        FabricError: If the folder can't be watched.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor: int = libc.inotify_init1(os.O_CLOEXEC)
+        mask = _IN_MODIFY | _IN_MOVED_TO | _IN_CREATE | _IN_DELETE_SELF
+        if libc.inotify_add_watch(self._descriptor, os.fsencode(folder), mask) < 0:
+            raise FabricError(f"{folder}: can't follow: {os.strerror(ctypes.get_errno())}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def wait(self) -> bool:
+        """Wait for changes; return False once the folder is gone."""
+        data = memoryview(os.read(self._descriptor, 1 << 16))
+        return not any(mask & (_IN_DELETE_SELF | _IN_IGNORED) for mask in _masks(data))
+
+
+def _masks(events: memoryview) -> Iterable[int]:
+    """Yield the mask of each `struct inotify_event`."""
+    while events:
+        yield int.from_bytes(events[4:8], "little")
+        events = events[_EVENT_HEADER + int.from_bytes(events[12:16], "little") :]

@@ -1,0 +1,172 @@
+"""Structured logs: each process of a fabric appends JSON lines to a file of its own.
+
+A line has `time` (ISO 8601, UTC), `level`, `process`, `pid`, `logger` and `message`, perhaps
+`exception`, and ids: `fabric`, `run`, `region`, `iteration`, `collective`, `reconfiguration`.
+Variable MOEFABRIC_LOG sets the level. Ids come from three places: `start` (of the process),
+`log_context` (of what the process does), and `extra` of a logging call. They travel with HTTP
+requests in the header `baggage` (W3C Baggage).
+
+Agents on real servers use this module too. It needs Python 3.8 and the standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.handlers
+import os
+import re
+import sys
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from datetime import datetime, timezone
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Iterator, Mapping  # noqa: UP035 - Python 3.8
+
+LEVEL_VARIABLE: Final = "MOEFABRIC_LOG"
+LEVELS: Final = ("debug", "info", "warning", "error")
+IDS: Final = ("fabric", "run", "region", "iteration", "collective", "reconfiguration")
+SUFFIX: Final = ".jsonl"
+MOST_BYTES: Final = 1 << 20
+"""Size at which a log file is renamed; one older file is kept."""
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_ID: Final = re.compile(r"[A-Za-z0-9_.~/-]{1,64}")
+_CONTEXT: ContextVar[Mapping[str, object]] = ContextVar("ids", default=MappingProxyType({}))
+_process_ids: dict[str, object] = {}
+
+
+@contextmanager
+def log_context(**ids: object) -> Iterator[None]:
+    """Add ids to all lines that this thread, green thread or coroutine logs meanwhile."""
+    token = _CONTEXT.set({**_CONTEXT.get(), **ids})
+    try:
+        yield
+    finally:
+        _CONTEXT.reset(token)
+
+
+def current_ids() -> dict[str, object]:
+    """Return the ids of the process and of the present context."""
+    return {**_process_ids, **_CONTEXT.get()}
+
+
+def baggage(**ids: object) -> str:
+    """Return the header `baggage` with the present ids and these ones."""
+    known = {**current_ids(), **ids}
+    return ",".join(f"{name}={known[name]}" for name in IDS if name in known)
+
+
+def ids_of_baggage(header: str | None) -> dict[str, str]:
+    """Return the ids in a header `baggage`; what is no id is left out."""
+    members = (member.strip().partition("=")[::2] for member in (header or "").split(","))
+    return {name: value for name, value in members if name in IDS and _ID.fullmatch(value)}
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as one line of JSON.
+
+    Args:
+        process: Name of the process, such as `controller-r0`.
+    """
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, without its end."""
+        instant = datetime.fromtimestamp(record.created, timezone.utc)  # noqa: UP017 - Python 3.8
+        line: dict[str, Any] = {
+            "time": instant.isoformat(timespec="microseconds"),
+            "level": record.levelname.lower(),
+            "process": self._process,
+            "pid": record.process,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **current_ids(),
+            **{name: value for name, value in vars(record).items() if name not in _STANDARD},
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def start(process: str, folder: Path | None = None, **ids: object) -> logging.Handler:
+    """Log this process's records from now on; return the handler.
+
+    Args:
+        process: Name of the process.
+        folder: Folder of the log file. Default: that of the fabric whose process this is. Without
+            a folder that can be written, lines go to standard error.
+        ids: Ids of all lines.
+    """
+    sys.excepthook = _log_uncaught
+    return _attach(logging.getLogger(), process, folder or log_folder(), ids)
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    if issubclass(kind, Exception):
+        logging.getLogger(__name__).error("the process ends", exc_info=(kind, error, trace))
+    sys.__excepthook__(kind, error, trace)
+
+
+@contextmanager
+def logged(process: str, folder: Path, **ids: object) -> Iterator[None]:
+    """Log what moefabric does in this process meanwhile, beside the caller's own logging.
+
+    All its threads have the ids of the present context.
+    """
+    logger = logging.getLogger("moefabric")
+    earlier_level, earlier_ids = logger.level, dict(_process_ids)
+    handler = _attach(logger, process, folder, ids)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(earlier_level)
+        _process_ids.clear()
+        _process_ids.update(earlier_ids)
+        with suppress(OSError):  # the disk is full
+            handler.close()
+
+
+def _attach(
+    logger: logging.Logger, process: str, folder: Path | None, ids: Mapping[str, object]
+) -> logging.Handler:
+    if logger.parent is None:  # a fork replaces the handlers of its parent
+        for inherited in list(logger.handlers):
+            logger.removeHandler(inherited)
+            inherited.close()
+    logging.raiseExceptions = False  # a full disk must not flood standard error
+    handler = _handler(process, folder)
+    handler.setFormatter(JsonFormatter(process))
+    logger.addHandler(handler)
+    logger.setLevel(chosen_level())
+    _process_ids.clear()
+    fabric = {"fabric": folder.parent.name} if folder else {}
+    _process_ids.update({**fabric, **_CONTEXT.get(), **ids})
+    return handler
+
+
+def _handler(process: str, folder: Path | None) -> logging.Handler:
+    if folder is not None:
+        try:
+            return logging.handlers.RotatingFileHandler(
+                folder / f"{process}{SUFFIX}", maxBytes=MOST_BYTES, backupCount=1, encoding="utf-8"
+            )
+        except OSError:
+            pass  # such as a folder of a real server, or one that is mounted read-only
+    return logging.StreamHandler(sys.stderr)
+
+
+def log_folder() -> Path | None:
+    """Return the folder of the logs of the fabric whose process this is; None outside of one."""
+    root, fabric = (os.environ.get(f"MOEFABRIC_{name}", "") for name in ("RUN_DIR", "FABRIC"))
+    return Path(root, fabric, "log") if root and fabric else None
+
+
+def chosen_level() -> int:
+    """Return the level of MOEFABRIC_LOG; `info` if it has none."""
+    name = os.environ.get(LEVEL_VARIABLE, "").lower()
+    return int(getattr(logging, name.upper())) if name in LEVELS else logging.INFO
