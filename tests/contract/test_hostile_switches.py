@@ -1,9 +1,11 @@
 """Clients that are no switches of the fabric, at the OpenFlow port of a running controller."""
 
+import resource
 import socket
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from moefabric.emulator.linux.waiting import Deadline
 from tests.support.controller_bench import FABRIC, REGION, Bench, controllers_with_switches
 from tests.support.controller_lab import entry_set
 from tests.support.openflow_frames import (
+    BARRIER_REPLY,
     FEATURES_REPLY,
     GROUP_DESCRIPTIONS,
     HELLO,
@@ -94,7 +97,7 @@ HANGING = {
     "table-features": frame(HELLO) + multipart(TABLE_FEATURES, bytes(72)),
     "no-length": struct.pack("!BBHI", 4, HELLO, 0, 1),
     "unknown-type": frame(HELLO) + frame(77),
-    "unknown-version": frame(HELLO, version=9),
+    "other-version": frame(HELLO) + frame(BARRIER_REPLY, version=3),
     "short-multipart": frame(HELLO) + frame(MULTIPART_REPLY, b"\0"),
 }
 
@@ -109,6 +112,14 @@ def test_malformed_message_ends_its_connection_only(bench: Bench, sent: bytes) -
     lines = [line for line in bench.log.splitlines() if f"{host}:{port}:" in line]
     assert len(lines) == 1, "one line says why the connection was closed"
     assert "connection closed: " in lines[0]
+
+
+def test_switch_without_openflow_1_3_is_told_so(bench: Bench) -> None:
+    with client(bench) as sock:
+        sock.sendall(frame(HELLO, version=2))
+        sock.shutdown(socket.SHUT_WR)
+        assert b"unsupported version" in read_until_closed(sock)
+    assert_all_switches_serve(bench)
 
 
 def test_impostor_does_not_replace_a_switch(bench: Bench) -> None:
@@ -157,3 +168,23 @@ def test_storm_of_reconnections_leaves_all_switches_ready(bench: Bench, end: str
     reconnect(bench, REGION.servers * 5)
     assert_all_switches_serve(bench)
     Deadline.after(5).wait_for(lambda: bench.open_files() <= before, "the end of all connections")
+
+
+def test_controller_without_descriptors_accepts_again_when_it_has_some(bench: Bench) -> None:
+    pid = bench.controller_pid
+    used = {int(fd.name) for fd in Path(f"/proc/{pid}/fd").iterdir()}
+    fourth_free = [number for number in range(len(used) + 4) if number not in used][3]
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    assert before[0] == before[1], "the controller has not raised its limit"
+    lines = bench.log.count("Too many open files")
+    with ExitStack() as undo:
+        undo.callback(resource.prlimit, pid, resource.RLIMIT_NOFILE, before)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (fourth_free, before[1]))
+        for _ in range(16):
+            undo.enter_context(socket.create_connection(bench.openflow, TIMEOUT_S))
+        Deadline.after(5).wait_for(
+            lambda: bench.log.count("Too many open files") > lines, "the shortage"
+        )
+        assert_all_switches_serve(bench)
+    reconnect(bench, ["s2"])
+    assert_all_switches_serve(bench)

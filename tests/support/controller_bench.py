@@ -59,11 +59,14 @@ class Bench:
         """What the region's controller has logged."""
         return self.run.log_file(f"controller-{REGION.name}").read_text()
 
+    @property
+    def controller_pid(self) -> int:
+        """Process id of the region's controller."""
+        return int(self.run.controller_pid_file(REGION).read_text())
+
     def open_files(self) -> int:
-        """Return how many files all controllers have open."""
-        pid = self.controllers.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return sum(len(list(Path(f"/proc/{child}/fd").iterdir())) for child in children)
+        """Return how many files the region's controller has open."""
+        return len(list(Path(f"/proc/{self.controller_pid}/fd").iterdir()))
 
     def entries(self, switch: str) -> set[FlowEntry]:
         """The entries of a switch except those with packets for the controller."""

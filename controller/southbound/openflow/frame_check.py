@@ -17,15 +17,13 @@ HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, EXPERIMENTER = range(5)
 FEATURES_REPLY, PACKET_IN, FLOW_REMOVED, PORT_STATUS = 6, 10, 11, 12
 MULTIPART_REPLY, BARRIER_REPLY = 19, 21
 FLOW_STATISTICS, PORT_DESCRIPTIONS = 1, 13
-_VERSIONS: Final = range(1, 7)  # those whose hello both frameworks read
+_OLDEST_VERSION: Final = 1
 _VERSION_BITMAP: Final = 1
 _HELLO_FAILED: Final = 0
 _TLV: Final = struct.Struct("!HH")
 _FEATURES_BYTES, _PORT_STATUS_BYTES, _PORT_BYTES, _MULTIPART_BYTES = 32, 80, 64, 16
 _FLOW_BYTES: Final = 48
 """struct ofp_flow_stats without its match."""
-_BITMAP_BYTES: Final = 8
-"""A version bitmap of one word."""
 _ERROR_BYTES: Final = 12
 
 
@@ -57,7 +55,7 @@ def check(message: bytes) -> bytes | None:
         FrameError: If its version, its type, or any length in it is wrong.
     """
     version, kind, _, _ = HEADER.unpack_from(message)
-    if version != VERSION and not (kind == HELLO and version in _VERSIONS):
+    if version != VERSION and kind != HELLO:
         raise FrameError(f"version {version}")
     if kind not in _CHECKS:
         raise FrameError(f"type {kind}, which a controller doesn't expect")
@@ -103,23 +101,24 @@ def match_fields(wire: bytes, at: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _hello(message: bytes) -> bytes:
-    """Return a hello with only the first word of its version bitmap, if it has one (7.5.1).
+    """Return a hello of 1.3 without elements if the switch supports 1.3, else one of 1.0.
 
-    The frameworks don't skip the padding of elements, and report all versions of a long bitmap.
+    The version bitmap decides if there is one, otherwise the version of the message (6.3.1). The
+    frameworks don't skip the padding of elements, nor know all versions.
     """
-    at, bitmap = HEADER.size, b""
+    version, kind, _, xid = HEADER.unpack_from(message)
+    at, supports = HEADER.size, version >= VERSION
     while at < len(message):
         if len(message) - at < _TLV.size:
             raise FrameError("a hello element that is cut off")
-        kind, length = _TLV.unpack_from(message, at)
+        element, length = _TLV.unpack_from(message, at)
         if not _TLV.size <= length <= len(message) - at:
             raise FrameError(f"a hello element of {length} bytes")
-        if kind == _VERSION_BITMAP and length >= _BITMAP_BYTES:
-            word = message[at + _TLV.size : at + _BITMAP_BYTES]
-            bitmap = _TLV.pack(_VERSION_BITMAP, _BITMAP_BYTES) + word
+        if element == _VERSION_BITMAP:
+            word = message[at + _TLV.size : at + min(length, _TLV.size + 4)]
+            supports = bool(int.from_bytes(word) >> VERSION & 1)
         at += (length + 7) // 8 * 8
-    version, kind, _, xid = HEADER.unpack_from(message)
-    return HEADER.pack(version, kind, HEADER.size + len(bitmap), xid) + bitmap
+    return HEADER.pack(VERSION if supports else _OLDEST_VERSION, kind, HEADER.size, xid)
 
 
 def _error(message: bytes) -> None:
