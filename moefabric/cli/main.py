@@ -13,6 +13,7 @@ from moefabric.cli import (
     calibrate,
     compare,
     cost,
+    dashboard,
     doctor,
     fabric,
     fault,
@@ -80,5 +81,6 @@ for _command in (
     perf.perf, replay.replay, fault.fault, logs.logs, ocs.events, ocs.ocs, calibrate.calibrate,
     schema.schema,
     model.model, oracle.oracle, trace.trace, frontier.frontier, compare.compare,
+    dashboard.dashboard,
 ):  # fmt: skip
     main.add_command(_command)

@@ -1,0 +1,45 @@
+"""A fabric as the page draws it: regions, servers, leaves, spines and NICs."""
+
+from moefabric.core.topology import Fabric, Region, fabric_description
+from moefabric.core.units import rate_text
+from moefabric.runner.result_parts import Json
+
+
+def topology_view(fabric: Fabric) -> Json:
+    """Return the parts of a fabric as JSON values.
+
+    The order of `nics` within the servers is that of readings of port counters.
+    """
+    return {
+        "name": fabric.name,
+        "description": fabric_description(fabric),
+        "nic_rate_bps": fabric.nic_rate_bps,
+        "nic_rate": rate_text(fabric.nic_rate_bps),
+        "scale": {"bytes": fabric.scale.bytes, "dilation": fabric.scale.dilation},
+        "gpus": fabric.gpus,
+        "leaves": list(fabric.leaves),
+        "spines": list(fabric.spines),
+        "regions": [_region_view(fabric, region) for region in fabric.regions],
+    }
+
+
+def _region_view(fabric: Fabric, region: Region) -> Json:
+    return {
+        "name": region.name,
+        "backup": region.backup,
+        "ocs": region.ocs.name if region.ocs else None,
+        "ocs_ports": region.ocs.ports if region.ocs else 0,
+        "servers": [
+            {
+                "name": server,
+                "address": fabric.addresses(server)[0],
+                "nics": [str(nic) for nic in fabric.nics(server)],
+                "leaves": {
+                    str(nic): fabric.leaf_of_nic(nic)
+                    for nic in fabric.electrical_nics(server)
+                    if fabric.leaves
+                },
+            }
+            for server in region.servers
+        ],
+    }
