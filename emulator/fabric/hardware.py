@@ -126,7 +126,7 @@ class Hardware:
         """Connect the fabric's namespace to the outer one, in which `up` was called."""
         attach = partial(management_uplink.attach, self.request.outer, os.getpid())
         namespaces.run_in(self._outer, attach)
-        management_uplink.make_bridge(self.plan.bridge_address)
+        management_uplink.make_bridges(self.plan.bridge_address)
 
     def _remove_uplink(self) -> None:
         name = self.run_dir.name

@@ -6,13 +6,18 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from moefabric.emulator.fabric.plan import BRIDGE, FABRIC, FabricPlan, Interface, Link
+from moefabric.emulator.fabric.plan import FABRIC, MANAGEMENT_INTERFACE, FabricPlan, Interface, Link
 from moefabric.emulator.fabric.shaping import Shape, apply_shapes, verify_shapes
 from moefabric.emulator.linux import namespaces, netlink
 from moefabric.emulator.linux.command import BatchLine, run_batch
 
 _NO_IPV6: Final = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 """IPv6 is off, because its neighbour and router discovery would add packets to the links."""
+_NO_IPV4: Final = {"net.ipv4.conf.{}.rp_filter": "1", "net.ipv4.conf.{}.arp_ignore": "8"}
+"""Interfaces of bridges, switches and fibres don't belong to their namespace's own hosts.
+
+Without an address and with strict reverse-path filtering (RFC 3704), every packet is dropped.
+"""
 _TCP: Final = {
     "net.ipv4.tcp_slow_start_after_idle": "0",
     "net.ipv4.tcp_no_metrics_save": "1",
@@ -45,6 +50,19 @@ def disable_ipv6() -> None:
     namespaces.set_sysctls(_NO_IPV6)
 
 
+def isolate_interfaces() -> None:
+    """Keep frames that reach the namespace's future interfaces from the namespace's own programs.
+
+    The frames are still switched. An interface that programs use needs `answer_arp`.
+    """
+    namespaces.set_sysctls({key.format("default"): value for key, value in _NO_IPV4.items()})
+
+
+def answer_arp(interface: str) -> None:
+    """Answer ARP requests for an interface's own address in an isolated namespace."""
+    namespaces.set_sysctls({f"net.ipv4.conf.{interface}.arp_ignore": "1"})
+
+
 def min_tso_segments(plan: FabricPlan) -> int:
     """Return the minimum number of segments in a frame that a host sends.
 
@@ -69,10 +87,19 @@ def _configure_tcp(min_segments: int) -> None:
         namespaces.set_sysctls(_CUBIC)
 
 
-def _configure_own(min_segments: int) -> None:
-    """Configure a namespace that has nothing but the fabric's interfaces."""
-    disable_ipv6()
+def _prepare_namespace(min_segments: int, *, is_guest: bool, is_ocs: bool) -> None:
+    """Configure a node's namespace before it gets the fabric's interfaces.
+
+    Args:
+        min_segments: minimum number of segments in a frame that TCP sends.
+        is_guest: whether the namespace has other interfaces too.
+        is_ocs: whether the node is an OCS, whose fibres lead past its programs.
+    """
     _configure_tcp(min_segments)
+    if not is_guest:
+        disable_ipv6()
+    if is_ocs:
+        isolate_interfaces()
 
 
 def make_links(
@@ -92,10 +119,13 @@ def make_links(
         FabricError: names the link that failed.
     """
     aliases, min_segments = guests or {}, min_tso_segments(plan)
+    ocses = {ocs.name for ocs in plan.ocses}
     namespaces.run_in_each(
         (
             namespaces.path_of(pid),
-            partial(_configure_tcp if node in aliases else _configure_own, min_segments),
+            partial(
+                _prepare_namespace, min_segments, is_guest=node in aliases, is_ocs=node in ocses
+            ),
         )
         for node, pid in pids.items()
     )
@@ -111,6 +141,9 @@ def make_links(
             partial(_configure_node, node, ends.get(node, []), aliases.get(node, "")),
         )
         for node, pid in pids.items()
+    )
+    namespaces.run_in_each(
+        (namespaces.path_of(pids[ocs]), partial(answer_arp, MANAGEMENT_INTERFACE)) for ocs in ocses
     )
 
 
@@ -150,7 +183,7 @@ def _configure_interfaces(node: str, ends: list[tuple[Link, Interface]]) -> None
 def _add_command(link: Link, pids: Mapping[str, int], plan: FabricPlan) -> str:
     """Return the `ip` command that makes a link; only the link's first end can join a bridge."""
     first, second = link.ends if link.a.node == FABRIC else reversed(link.ends)
-    bridge = f" master {BRIDGE}" if first.node == FABRIC and not first.port else ""
+    bridge = f" master {first.bridge}" if first.bridge else ""
     end, peer = (_end_words(end, link, pids, plan) for end in (first, second))
     return f"link add {end}{bridge} type veth peer {peer}"
 

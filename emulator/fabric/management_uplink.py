@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from moefabric.config.run_directory import ManagementNetwork, run_root
 from moefabric.core.errors import CommandFailedError, FabricError
-from moefabric.emulator.fabric.plan import BRIDGE
+from moefabric.emulator.fabric import links
+from moefabric.emulator.fabric.plan import BRIDGE, SERVER_BRIDGE
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.command import BatchLine, run, run_batch
 
@@ -98,15 +99,23 @@ def attach(outer: str, pid: int) -> None:
     run(["ip", "link", "set", "dev", f"{outer}i", "netns", str(pid), "name", _INNER_NAME])
 
 
-def make_bridge(address: str) -> None:
-    """Make the management bridge in the calling namespace and attach the inner end."""
+def make_bridges(address: str) -> None:
+    """Make the bridges of the management network in the calling namespace.
+
+    The inner end of the uplink joins the control plane's bridge, which gets the address. Nothing
+    joins it with the servers' bridge, so that programs on servers reach servers only.
+    """
+    links.isolate_interfaces()
     _run_ip(
         "link set lo up",
         f"link add name {BRIDGE} type bridge forward_delay 0 mcast_snooping 0",
         f"link set dev {_INNER_NAME} master {BRIDGE} up",
         f"address add {address} dev {BRIDGE}",
         f"link set dev {BRIDGE} up",
+        f"link add name {SERVER_BRIDGE} type bridge forward_delay 0 mcast_snooping 0",
+        f"link set dev {SERVER_BRIDGE} up",
     )
+    links.answer_arp(BRIDGE)
 
 
 def leftovers(fabric: str) -> list[str]:

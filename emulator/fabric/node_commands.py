@@ -40,6 +40,15 @@ def exec_argv(name: str, node: str, command: Sequence[str]) -> list[str]:
     return _marked_argv(name, pid, command)
 
 
+def network_argv(name: str, node: str, command: Sequence[str]) -> list[str]:
+    """Return the argv that runs a command with a node's network and this machine's files.
+
+    Raises:
+        FabricError: if no fabric of that name runs, or it has no such node.
+    """
+    return nsenter_argv(namespaces.path_of(_node_pid(name, node)), command)
+
+
 def free_port(name: str, node: str) -> int:
     """Return a TCP port that no program uses on a server or OCS now.
 

@@ -15,6 +15,9 @@ from moefabric.emulator.fabric import shaping
 FABRIC: Final = ""
 """Node that is the fabric's own namespace, with its switches and bridges."""
 BRIDGE: Final = "management"
+"""Bridge of the controllers, OCSes and switches."""
+SERVER_BRIDGE: Final = "servers"
+"""Bridge of the servers' management interfaces, which leads nowhere else."""
 HOST_INTERFACE: Final = "eth0"
 MANAGEMENT_INTERFACE: Final = "mgmt0"
 _IFNAMSIZ: Final = 15
@@ -29,6 +32,7 @@ class Interface:
         node: the node that the interface belongs to.
         name: unique in its namespace.
         port: OpenFlow or OCS port number, or 0.
+        bridge: the bridge of the management network that it is a port of; empty for none.
         mac: MAC address; empty leaves the choice to the kernel.
         addresses: IPv4 addresses with prefix length.
         further_addresses: IPv4 addresses of its node that are reached through it. They are on the
@@ -39,6 +43,7 @@ class Interface:
     node: str
     name: str
     port: int = 0
+    bridge: str = ""
     mac: str = ""
     addresses: tuple[str, ...] = ()
     further_addresses: tuple[str, ...] = ()
@@ -257,7 +262,9 @@ def _management_links(fabric: Fabric, management: ManagementNetwork) -> Iterator
     }
     for node, address in addresses.items():
         inside = Interface(node, MANAGEMENT_INTERFACE, addresses=(f"{address}/24",))
-        yield Link(f"{node}/management", inside, Interface(FABRIC, f"{node}-mgmt"), 1500)
+        bridge = SERVER_BRIDGE if node in fabric.server_index else BRIDGE
+        outside = Interface(FABRIC, f"{node}-mgmt", bridge=bridge)
+        yield Link(f"{node}/management", inside, outside, 1500)
 
 
 def _switch_ports(links: tuple[Link, ...]) -> dict[str, list[Interface]]:
@@ -272,7 +279,8 @@ def _switch_ports(links: tuple[Link, ...]) -> dict[str, list[Interface]]:
 
 def _bad_names(plan: FabricPlan) -> Iterator[str]:
     names = [(end.node, end.name) for link in plan.links for end in link.ends]
-    names += [(FABRIC, switch.bridge) for switch in plan.switches] + [(FABRIC, BRIDGE)]
+    names += [(FABRIC, switch.bridge) for switch in plan.switches]
+    names += [(FABRIC, BRIDGE), (FABRIC, SERVER_BRIDGE)]
     for (_, name), count in Counter(names).items():
         if len(name) > _IFNAMSIZ:
             yield (

@@ -1,7 +1,8 @@
 """OpenMPI on a running fabric: its hostfile, the agent that reaches servers, and its settings.
 
-`mpirun` runs outside the servers and starts its daemons on them through an agent, in the place of
-ssh. Daemons talk over the management network, ranks over the fabric. The settings are environment
+`mpirun` has the network of the first emulated server and this machine's files. It starts its
+daemons on the servers through an agent, in the place of ssh. Daemons talk over the management
+network, which leads to servers only, and ranks over the fabric. The settings are environment
 variables, so that those of mpirun's command line still come first.
 """
 
@@ -87,8 +88,12 @@ def mpi_launch(wiring: FabricWiring, servers: Sequence[str], slots: int) -> Iter
         agent.chmod(0o700)
         hosts.write_text(hostfile(servers, slots))
         settings = mpi_settings(wiring.management.subnet, str(agent), folder)
+        command = ["mpirun", "--hostfile", str(hosts)]
+        # The node of a real host has no address.
+        first = next((server for server in servers if server not in wiring.hosts), servers[0])
         yield MpiLaunch(
-            ("mpirun", "--hostfile", str(hosts)), {**settings, **os.environ, JOB_VARIABLE: mark}
+            tuple(node_commands.network_argv(wiring.fabric.name, first, command)),
+            {**settings, **os.environ, JOB_VARIABLE: mark},
         )
 
 
@@ -104,11 +109,14 @@ def mpi_settings(subnet: str, agent: str, folder: str) -> dict[str, str]:
     daemons_of_4 = {
         "OMPI_MCA_plm_rsh_agent": agent,
         "OMPI_MCA_oob_tcp_if_include": subnet,
+        # The agent knows the servers' names; the machine's name server isn't reachable there.
+        "OMPI_MCA_if_base_do_not_resolve": "1",
         "OMPI_MCA_orte_tmpdir_base": folder,
     }
     daemons_of_5 = {
         "PRTE_MCA_plm_ssh_agent": agent,
         "PRTE_MCA_prte_if_include": subnet,
+        "PRTE_MCA_prte_do_not_resolve": "1",
         "PRTE_MCA_prte_tmpdir_base": folder,
         "PRTE_MCA_hwloc_default_binding_policy": "none",
     }

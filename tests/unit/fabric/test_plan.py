@@ -14,7 +14,15 @@ from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric.links import min_tso_segments
-from moefabric.emulator.fabric.plan import FABRIC, FabricPlan, Interface, Link, plan_fabric
+from moefabric.emulator.fabric.plan import (
+    BRIDGE,
+    FABRIC,
+    SERVER_BRIDGE,
+    FabricPlan,
+    Interface,
+    Link,
+    plan_fabric,
+)
 
 MANAGEMENT = ManagementNetwork("198.18.7.0/24")
 
@@ -105,6 +113,14 @@ def test_servers_and_ocses_have_management_addresses() -> None:
         "ocs0": ("198.18.7.2/24",),
     }
     assert plan.bridge_address == "198.18.7.254/24"
+
+
+def test_no_server_shares_a_bridge_with_the_control_plane() -> None:
+    plan = plan_fabric(fabric(servers=4, regions=2), MANAGEMENT)
+    joined = {link.a.node: link.b.bridge for link in plan.links if link.b.bridge}
+    servers = {joined.pop(server) for server in plan.servers}
+    assert servers == {SERVER_BRIDGE}
+    assert set(joined.values()) == {BRIDGE}
 
 
 def test_switch_plan_has_controller_and_numbered_ports() -> None:
