@@ -8,10 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
-from moefabric.config.run_directory import FabricWiring
+from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.config.structured_log import baggage, log_context
 from moefabric.controller.http_client import Dial, HttpClient
 from moefabric.core.errors import ControlError
+from moefabric.core.topology import Region
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,7 @@ class ControllerClient:
 
     Args:
         address: Host and TCP port of the northbound interface.
+        token: The fabric's token.
         timeout_s: How long one reply may take.
         dial: Opens the TCP connection; in a process that runs on Eventlet, one of Eventlet's.
     """
@@ -32,12 +34,42 @@ class ControllerClient:
     def __init__(
         self,
         address: tuple[str, int],
+        token: str,
         timeout_s: float = 60.0,
         dial: Dial = socket.create_connection,
     ) -> None:
         self.address, self.timeout_s = address, timeout_s
-        headers = {"Content-Type": "application/json"}
+        self._token, self._dial = token, dial
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self._http = HttpClient("controller", address, timeout_s, dial, headers)
+
+    @classmethod
+    def of_region(
+        cls,
+        wiring: FabricWiring,
+        region: Region | None,
+        timeout_s: float = 60.0,
+        dial: Dial = socket.create_connection,
+        run_dir: RunDirectory | None = None,
+    ) -> Self:
+        """Return a client of a region's controller.
+
+        Args:
+            wiring: The running fabric.
+            region: The region; None for the EPS.
+            timeout_s: As for the constructor.
+            dial: As for the constructor.
+            run_dir: The fabric's run directory, which has the token. Default: the one of its name.
+
+        Raises:
+            ControlError: If the caller may not read the fabric's token.
+        """
+        token = (run_dir or RunDirectory.of_fabric(wiring.fabric.name)).read_token()
+        return cls(wiring.management.northbound_endpoint(region), token, timeout_s, dial)
+
+    def with_timeout(self, timeout_s: float) -> "ControllerClient":
+        """Return a client of the same controller with another timeout and its own connection."""
+        return ControllerClient(self.address, self._token, timeout_s, self._dial)
 
     def __enter__(self) -> Self:
         return self
@@ -177,5 +209,5 @@ def wait_for_controllers(wiring: FabricWiring, deadline_s: float) -> None:
     deadline = time.monotonic() + deadline_s
     eps = [None] if wiring.fabric.leaves else []
     for region in (*eps, *wiring.fabric.regions):
-        with ControllerClient(wiring.management.northbound_endpoint(region)) as client:
+        with ControllerClient.of_region(wiring, region) as client:
             client.wait_ready(max(0.0, deadline - time.monotonic()))

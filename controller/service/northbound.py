@@ -48,21 +48,21 @@ The header `baggage` (W3C Baggage) may have ids such as `reconfiguration=1f2e`, 
 
 An error is `{"error": "one line"}` with status 400 (malformed request), 404 (unknown path), 405
 (wrong method), 503 (a device failed) or 500 (a fault of the controller).
+`moefabric.controller.service.http_access` says which requests are refused with 401, 403, 415 or
+421.
 """
 
 import json
 import logging
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from moefabric.config.structured_log import ids_of_baggage, log_context
 from moefabric.controller.service.controller import Controller
+from moefabric.controller.service.http_access import Response
 from moefabric.core.errors import ControlError, MoefabricError, SpecError
 
-_MOST_BODY_BYTES: Final = 64 << 20
 _LONGEST_WAIT_S: Final = 30.0
 _STATUSES: Final = (
     (SpecError, HTTPStatus.BAD_REQUEST),
@@ -71,9 +71,6 @@ _STATUSES: Final = (
 )
 
 log = logging.getLogger(__name__)
-
-Response = tuple[HTTPStatus, Mapping[str, Any]]
-"""Status and JSON document."""
 
 
 def respond(
@@ -110,6 +107,10 @@ def respond(
     except MoefabricError as error:
         status = next(status for kind, status in _STATUSES if isinstance(error, kind))
         return status, {"error": "; ".join(str(error).splitlines())}
+    except Exception:  # a programming error costs one response, not the controller
+        log.exception("%s %s failed", method, path)
+        fault = "the controller failed; its log says where"
+        return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": fault}
 
 
 def _wait_parameters(query: str) -> tuple[int | None, float]:
@@ -125,56 +126,8 @@ def _wait_parameters(query: str) -> tuple[int | None, float]:
 def _json_object(body: bytes) -> Mapping[str, Any]:
     try:
         document = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError([("", f"not JSON: {error}")]) from error
     if not isinstance(document, dict):
         raise SpecError([("", "a JSON object is needed")])
     return document
-
-
-class NorthboundHandler(BaseHTTPRequestHandler):
-    """Serves the requests of one connection. Subclasses set `controller`."""
-
-    controller: ClassVar[Controller]
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1  # a response is sent in one piece
-    timeout = None  # a client may compute for minutes between two requests
-
-    def do_GET(self) -> None:
-        """Serve a query."""
-        self._respond(b"", self.controller.clock())
-
-    def do_POST(self) -> None:
-        """Serve a command."""
-        started_s = self.controller.clock()
-        length = self.headers.get("Content-Length", "")
-        if length.isdecimal() and int(length) <= _MOST_BODY_BYTES:
-            self._respond(self.rfile.read(int(length)), started_s)
-            return
-        self.close_connection = True
-        error = f"a Content-Length of at most {_MOST_BODY_BYTES} bytes is needed"
-        self._send(HTTPStatus.BAD_REQUEST, {"error": error})
-
-    def _respond(self, body: bytes, started_s: float) -> None:
-        ids = ids_of_baggage(self.headers.get("baggage"))
-        try:
-            with log_context(**ids):
-                response = respond(self.controller, self.command, self.path, body, started_s)
-        except Exception:  # a programming error costs one response, not the controller
-            log.exception("%s %s failed", self.command, self.path)
-            error = "the controller failed; its log says where"
-            response = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": error}
-        self._send(*response)
-
-    def _send(self, status: HTTPStatus, document: Mapping[str, Any]) -> None:
-        body = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
-        """Log instead of printing."""
-        log.debug(format, *args)

@@ -17,7 +17,8 @@ from moefabric.controller.recovery.failure_events import NicEventDispatcher
 from moefabric.controller.recovery.failure_history import FailureHistory
 from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
-from moefabric.controller.service.northbound import NorthboundHandler
+from moefabric.controller.service.http_access import HttpAccess
+from moefabric.controller.service.http_handler import NorthboundService
 from moefabric.controller.southbound.ocs.drivers import (
     TIMEOUT_S,
     account,
@@ -84,7 +85,7 @@ def serve(run: RunDirectory, wiring: FabricWiring, region: Region | None) -> Non
         rules = server_rules(fabric, region) | circuit_rules(fabric, lit)
         switches = make_switches(region.servers, rules)
         reconciler = _reconciler(wiring, region, switches, lit)
-        announce = partial(_announce_relays, _client(wiring, None), region)
+        announce = partial(_announce_relays, _client(wiring, None, token), region)
         announce_relays = announce if fabric.leaves else None
         recovery = RegionRecovery(fabric, region, switches, reconciler, announce_relays, history)
     else:
@@ -100,15 +101,13 @@ def serve(run: RunDirectory, wiring: FabricWiring, region: Region | None) -> Non
     openflow = wiring.management.openflow_endpoint(region)
     northbound = wiring.management.northbound_endpoint(region)
     switches.listen(openflow)
-    handler = type("BoundHandler", (NorthboundHandler,), {"controller": controller})
-    green.serve_connections(
-        northbound, "requests", lambda connection, peer: handler(connection, peer, None)
-    )
+    service = NorthboundService(controller, HttpAccess(token, northbound))
+    green.serve_connections(northbound, "requests", service.serve)
     green.spawn(_adopt, controller)
     if region:
         green.spawn(_read_alarms, wiring, region, events)
     else:
-        green.spawn(_read_relays, wiring, controller)
+        green.spawn(_read_relays, wiring, controller, token)
     log.info("listening for switches on %s:%d, for requests on %s:%d", *openflow, *northbound)
     with stop_receiver, stop_sender:
         while True:
@@ -171,9 +170,9 @@ def _announce_relays(eps: ControllerClient, region: Region, relays: Mapping[str,
         eps.relay(region.name, relays)
 
 
-def _client(wiring: FabricWiring, region: Region | None) -> ControllerClient:
+def _client(wiring: FabricWiring, region: Region | None, token: str) -> ControllerClient:
     address = wiring.management.northbound_endpoint(region)
-    return ControllerClient(address, TIMEOUT_S, green.create_connection)
+    return ControllerClient(address, token, TIMEOUT_S, green.create_connection)
 
 
 def _adopt(controller: Controller) -> None:
@@ -193,11 +192,11 @@ def _adopt(controller: Controller) -> None:
         green.sleep(_ADOPT_RETRY_S)  # no event announces a starting OCS
 
 
-def _read_relays(wiring: FabricWiring, controller: Controller) -> None:
+def _read_relays(wiring: FabricWiring, controller: Controller, token: str) -> None:
     """Ask running region controllers for their relays; the others announce theirs later."""
     for region in wiring.fabric.regions:
         try:
-            with _client(wiring, region) as client:
+            with _client(wiring, region, token) as client:
                 if relays := client.relays():
                     controller.announce_relays({"region": region.name, "relays": relays})
         except ControlError as error:

@@ -117,8 +117,12 @@ class ControllerProcesses:
     def check_restarted(self, run: RunDirectory, wiring: FabricWiring) -> None:
         """Log the recovery of restarted controllers that are ready."""
         for region in [region for owner, region in self.restarted if owner == run]:
-            address = wiring.management.northbound_endpoint(region)
-            with ControllerClient(address, _HEALTH_TIMEOUT_S) as client, suppress(ControlError):
+            with (
+                suppress(ControlError),
+                ControllerClient.of_region(
+                    wiring, region, _HEALTH_TIMEOUT_S, run_dir=run
+                ) as client,
+            ):
                 if client.health()["ready"]:
                     self.restarted.remove((run, region))
                     action = "started again, lit circuits adopted"

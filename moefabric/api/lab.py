@@ -147,7 +147,7 @@ class Lab(ServerPrograms, FaultInjection):
         return regions
 
     def _ask(self, region: Region, request: Callable[[ControllerClient], T]) -> T:
-        with ControllerClient(self.wiring.management.northbound_endpoint(region)) as client:
+        with ControllerClient.of_region(self.wiring, region) as client:
             return request(client)
 
     # --- collectives -----------------------------------------------------------------------------

@@ -125,9 +125,8 @@ class LabSource:
         """Ask the region's controller for its circuits."""
         if region.ocs is None:
             return {"lit": [], "dark": []}
-        address = self._lab.wiring.management.northbound_endpoint(region)
         try:
-            with ControllerClient(address, _REPLY_S) as client:
+            with ControllerClient.of_region(self._lab.wiring, region, _REPLY_S) as client:
                 return {"lit": client.circuits(), "dark": client.dark()}
         except ControlError as error:
             return {"lit": [], "dark": [], "fault": str(error)}
@@ -143,10 +142,9 @@ class LabSource:
         return shown | {"controllers": controllers}
 
     def _controller(self, region: Region | None) -> Json:
-        address = self._lab.wiring.management.northbound_endpoint(region)
         entry: Json = {"region": region.name if region else "eps"}
         try:
-            with ControllerClient(address, _REPLY_S) as client:
+            with ControllerClient.of_region(self._lab.wiring, region, _REPLY_S) as client:
                 return entry | {"ready": bool(client.health()["ready"])}
         except ControlError as error:
             return entry | {"ready": False, "fault": str(error)}

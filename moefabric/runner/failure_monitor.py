@@ -179,14 +179,15 @@ class FailureMonitor:
         """
         if not any(event.phase == "inject" for event in read_failure_log(self._run_dir)):
             return
-        fabric, management = self._wiring.fabric, self._wiring.management
+        fabric = self._wiring.fabric
         for region in (*fabric.regions, *([None] if fabric.leaves else [])):
-            endpoint = management.northbound_endpoint(region)
-            with ControllerClient(endpoint, _REPLY_S) as client:
-                try:
+            try:
+                with ControllerClient.of_region(
+                    self._wiring, region, _REPLY_S, run_dir=self._run_dir
+                ) as client:
                     failures = client.failures()["failures"]
-                except ControlError:
-                    continue
+            except ControlError:
+                continue
             self._reported |= dict.fromkeys(
                 event for failure in failures for event in _events(failure)
             )
@@ -284,10 +285,10 @@ def watched_circuits(
 
 def _reporters(fabric: Fabric, run_dir: RunDirectory) -> dict[str, Callable[[], ControllerClient]]:
     """Return how to connect to the controller of each region, for long polls."""
-    management = FabricWiring.from_json(run_dir.wiring_file.read_bytes()).management
+    wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
     return {
         region.name: partial(
-            ControllerClient, management.northbound_endpoint(region), LONG_POLL_S + _REPLY_S
+            ControllerClient.of_region, wiring, region, LONG_POLL_S + _REPLY_S, run_dir=run_dir
         )
         for region in fabric.regions
         if not region.backup

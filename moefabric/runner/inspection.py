@@ -37,16 +37,16 @@ def _controller(wiring: FabricWiring, region: Region | None) -> Json:
         "openflow": f"{openflow[0]}:{openflow[1]}",
         "northbound": f"http://{northbound[0]}:{northbound[1]}",
     }
-    with ControllerClient(northbound) as client:
-        try:
+    try:
+        with ControllerClient.of_region(wiring, region) as client:
             entry["health"] = client.health()
             entry["rules"] = client.rules()
             entry["counters"] = client.counters()
             if region is not None and region.ocs is not None:
                 entry["circuits"] = [circuit.split("~") for circuit in client.circuits()]
                 entry["dark"] = [circuit.split("~") for circuit in client.dark()]
-        except ControlError as error:
-            entry["fault"] = str(error)
+    except ControlError as error:
+        entry["fault"] = str(error)
     return entry
 
 

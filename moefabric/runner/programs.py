@@ -231,9 +231,9 @@ class ProgramFabric:
         """Yield the servers of each region that has circuits, and a client of its controller."""
         for region in self.fabric.regions:
             if region.ocs is not None and not region.backup:
-                endpoint = self.wiring.management.northbound_endpoint(region)
                 settle_s = 2 * (region.ocs.settle_ns + region.ocs.link_up_ns) / NS_PER_S
-                with ControllerClient(endpoint, CONTROLLER_TIMEOUT_S + settle_s) as client:
+                timeout_s = CONTROLLER_TIMEOUT_S + settle_s
+                with ControllerClient.of_region(self.wiring, region, timeout_s) as client:
                     yield region.servers, client
 
 

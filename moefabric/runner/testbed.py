@@ -134,7 +134,7 @@ class HttpRegionController:
 
     def __init__(self, client: ControllerClient, policy: str) -> None:
         self._client, self._policy = client, policy
-        self._probe = ControllerClient(client.address, PROBE_S)
+        self._probe = client.with_timeout(PROBE_S)
 
     def reconfigure(self, demand: DemandMatrix, outlook: Outlook | None = None) -> CircuitChange:
         """Light the circuits that the demand deserves, given the all-to-alls to come.
@@ -241,8 +241,8 @@ def region_controllers(
     """Return the controllers of the regions of a running fabric, without those of backups."""
     return Controllers(
         {
-            region.name: ControllerClient(
-                wiring.management.northbound_endpoint(region), _client_timeout_s(region, timeout_s)
+            region.name: ControllerClient.of_region(
+                wiring, region, _client_timeout_s(region, timeout_s)
             )
             for region in wiring.fabric.regions
             if not region.backup

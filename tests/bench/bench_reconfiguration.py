@@ -116,9 +116,7 @@ def running(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     _moefabric("up", str(spec))
     try:
         wiring = FabricWiring.from_json(RunDirectory.of_fabric("moves").wiring_file.read_text())
-        with ControllerClient(
-            wiring.management.northbound_endpoint(wiring.fabric.regions[0])
-        ) as client:
+        with ControllerClient.of_region(wiring, wiring.fabric.regions[0]) as client:
             client.wait_ready(30)
             yield client
     finally:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.controller.client import ControllerClient
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.rules import Rule, direct_rules, server_rules
@@ -94,7 +93,7 @@ def test_killed_controller_is_restarted_and_sigterm_ends_all(real: Lab) -> None:
 
 def was_ready(real: Lab) -> bool:
     try:
-        with ControllerClient(MANAGEMENT.northbound_endpoint(REGION), 1) as trial:
+        with real.client(REGION).with_timeout(1) as trial:
             return bool(trial.health()["ready"])
     except ControlError:
         return False

@@ -132,7 +132,9 @@ def controllers_with_switches(folder: Path, switch: str = "bpf") -> Iterator[Ben
         endpoints = [management.openflow_endpoint(region) for region in (REGION, None)]
         Deadline.after(15).wait_for(lambda: all(map(listens, endpoints)), "the controllers")
         others, client = (
-            undo.enter_context(ControllerClient(management.northbound_endpoint(region)))
+            undo.enter_context(
+                ControllerClient(management.northbound_endpoint(region), run.read_token())
+            )
             for region in (None, REGION)
         )
         for controller in (others, client):

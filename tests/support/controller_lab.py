@@ -166,7 +166,9 @@ class Lab:
 
     def client(self, region: Region | None) -> ControllerClient:
         """Return a client of a region's controller, or the EPS's for None."""
-        return self.undo.enter_context(ControllerClient(MANAGEMENT.northbound_endpoint(region)))
+        return self.undo.enter_context(
+            ControllerClient(MANAGEMENT.northbound_endpoint(region), self.run.read_token())
+        )
 
     def entries(self, switch: str) -> list[str]:
         """Return the flow entries of a switch by `ovs-ofctl dump-flows`."""

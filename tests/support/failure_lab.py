@@ -142,7 +142,7 @@ def failure_lab(machine: Machine, fabric: Fabric, *, agents: bool) -> Iterator[F
         machine.run(partial(wait_for_controllers, wiring, 20.0))
         clients = {
             region.name if region else "eps": undo.enter_context(
-                ControllerClient(wiring.management.northbound_endpoint(region))
+                ControllerClient.of_region(wiring, region)
             )
             for region in (*fabric.regions, None)
         }

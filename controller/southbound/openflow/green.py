@@ -144,13 +144,16 @@ def serve_connections(
     address: tuple[str, int],
     purpose: str,
     serve: Callable[[socket.socket, tuple[str, int]], object],
-) -> None:
+) -> tuple[str, int]:
     """Call `serve` for each connection to an address from now on, in a green thread of its own.
 
     Args:
         address: Host and TCP port to listen at.
         purpose: What the connections are for, in errors.
         serve: Is given the connection and the peer's address.
+
+    Returns:
+        The address at which it listens.
 
     Raises:
         ControlError: if the address is in use.
@@ -181,3 +184,5 @@ def serve_connections(
                 spawn(serve_one, connection, peer)
 
     spawn(accept)
+    bound: tuple[str, int] = listener.getsockname()
+    return bound

@@ -3,12 +3,8 @@
 import json
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from http import HTTPStatus
-from http.client import HTTPConnection
-from http.server import ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -18,8 +14,9 @@ from moefabric.controller.client import ControllerClient
 from moefabric.controller.http_client import HttpClient
 from moefabric.controller.reconfiguration import Reconciler
 from moefabric.controller.service.controller import Controller
-from moefabric.controller.service.northbound import NorthboundHandler, respond
+from moefabric.controller.service.northbound import respond
 from moefabric.controller.southbound.ocs.memory import MemoryOcs
+from moefabric.controller.southbound.openflow import green
 from moefabric.controller.southbound.openflow.memory import MemorySwitches
 from moefabric.core.circuits import Transition
 from moefabric.core.errors import ControlError
@@ -27,6 +24,7 @@ from moefabric.core.ocs import CrossConnectMode, Ocs
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Eps, Fabric, Region
 from tests.support import faulty_policies
+from tests.support.northbound import TOKEN, served
 
 REGION = Region("r0", 0, ("s0", "s1", "s2"), Ocs("ocs0", 6, 0))
 FABRIC = Fabric("f", (REGION,), 2, 2, 1, 100e9, Eps(4))
@@ -105,7 +103,7 @@ def test_log_lines_have_the_id_of_the_reconfiguration(
 ) -> None:
     caplog.handler.setFormatter(JsonFormatter("test"))
     caplog.set_level("INFO")
-    with served(bench.controller) as address, ControllerClient(address) as client:
+    with served(bench.controller) as address, ControllerClient(address, TOKEN) as client:
         client.light(LIT)
         client.light([])
     logged = [json.loads(line) for line in caplog.text.splitlines()]
@@ -364,21 +362,8 @@ def test_eps_controller_refuses_demands() -> None:
     assert respond(controller, "GET", "/health", b"", 0.0)[1]["ready"] is True
 
 
-@contextmanager
-def served(controller: Controller) -> Iterator[tuple[str, int]]:
-    handler = type("BoundHandler", (NorthboundHandler,), {"controller": controller})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield ("127.0.0.1", server.server_port)
-        finally:
-            server.shutdown()
-            thread.join(5)
-
-
 def test_client_keeps_its_connection_open(bench: Bench) -> None:
-    with served(bench.controller) as address, ControllerClient(address) as client:
+    with served(bench.controller) as address, ControllerClient(address, TOKEN) as client:
         assert client.wait_ready(5)["ready"] is True
         connection = client._http.sock
         assert client.demand(DEMAND, "spill")["circuits_after"] == LIT
@@ -399,18 +384,19 @@ class Crowded(MemoryOcs):
     ) -> None:
         self.inside += 1
         self.most = max(self.most, self.inside)
-        threading.Event().wait(0.02)
+        green.sleep(0.02)
         super().reconfigure(transition, mode)
         self.inside -= 1
 
 
 def test_concurrent_reconfigurations_are_serialised() -> None:
     ocs, switches = Crowded(FABRIC, REGION), ObservedSwitches(FABRIC)
-    controller = Controller(FABRIC, REGION, switches, Reconciler(ocs, switches))
+    reconciler = Reconciler(ocs, switches)
+    controller = Controller(FABRIC, REGION, switches, reconciler, lock=green.lock())
     lit: list[str] = []
 
     def ask(address: tuple[str, int], names: list[str]) -> None:
-        with ControllerClient(address) as client:
+        with ControllerClient(address, TOKEN) as client:
             lit.extend(
                 " ".join(client.light(circuits)["circuits_after"]) for circuits in (names, [])
             )
@@ -427,20 +413,9 @@ def test_concurrent_reconfigurations_are_serialised() -> None:
     assert ocs.most == 1
 
 
-def test_request_without_content_length_is_refused(bench: Bench) -> None:
-    with served(bench.controller) as address:
-        connection = HTTPConnection(*address, timeout=5)
-        connection.putrequest("POST", "/demand")
-        connection.endheaders()
-        response = connection.getresponse()
-        assert response.status == HTTPStatus.BAD_REQUEST
-        assert "Content-Length" in json.loads(response.read())["error"]
-        connection.close()
-
-
 def test_wait_ready_ends_at_its_deadline() -> None:
     with (
-        ControllerClient(("127.0.0.1", 1)) as client,
+        ControllerClient(("127.0.0.1", 1), TOKEN) as client,
         pytest.raises(ControlError, match=r"127.0.0.1:1: not ready within 0.1 s: (?i:.*refused)"),
     ):
         client.wait_ready(0.1)

@@ -30,7 +30,7 @@ class PlanningClient(ControllerClient):
     """A controller that plans as the region's one does, and lights all of it but `dark`."""
 
     def __init__(self, wired: Fabric, dark: str = "") -> None:
-        super().__init__(("127.0.0.1", 1))
+        super().__init__(("127.0.0.1", 1), "")
         self.wired, self.unlit = wired, CircuitSet.of(dark.split())
 
     def demand(

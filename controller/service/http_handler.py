@@ -1,0 +1,169 @@
+"""HTTP/1.1 connections to a controller: deadlines, limits and refusals around each request."""
+
+import io
+import json
+import logging
+import socket
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from math import inf
+from socketserver import BaseServer
+from typing import Any, Final, cast
+
+from moefabric.config.structured_log import ids_of_baggage, log_context
+from moefabric.controller.service.connection_limit import ConnectionLimit
+from moefabric.controller.service.controller import Controller
+from moefabric.controller.service.http_access import HttpAccess, Response
+from moefabric.controller.service.northbound import respond
+from moefabric.controller.service.request_stream import RequestStream
+
+MOST_BODY_BYTES: Final = 1 << 20
+"""A fabric has at most 191 servers, since its management network is a /24, and a number of their
+demand takes at most 26 characters with its comma: 0.95 MB."""
+_MOST_HEAD_BYTES: Final = 32 << 10
+_REQUEST_S: Final = 10.0
+"""Time for a request to arrive, and for a new connection to send its first one. A client sends it
+in one piece."""
+_RESPONSE_S: Final = 30.0
+
+log = logging.getLogger(__name__)
+
+
+def hang_up(connection: socket.socket) -> None:
+    """End a connection, whoever reads it."""
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError as error:
+        log.debug("the connection has ended already: %s", error)
+
+
+@dataclass
+class NorthboundService:
+    """A controller's northbound interface, for all connections.
+
+    Attributes:
+        controller: The controller.
+        access: Which requests are accepted.
+        connections: The open connections.
+        responses: The number of responses so far, by status.
+    """
+
+    controller: Controller
+    access: HttpAccess
+    connections: ConnectionLimit[socket.socket] = field(
+        default_factory=lambda: ConnectionLimit(hang_up)
+    )
+    responses: Counter[int] = field(default_factory=Counter)
+
+    def serve(self, connection: socket.socket, peer: tuple[str, int]) -> None:
+        """Serve the requests of a connection until it ends."""
+        _Handler(connection, peer, self)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Serves the requests of one connection."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # a response is sent in one piece
+
+    def __init__(
+        self, connection: socket.socket, peer: tuple[str, int], service: NorthboundService
+    ) -> None:
+        self.service = service
+        super().__init__(connection, peer, cast("BaseServer", None))  # handlers don't use it
+
+    def setup(self) -> None:
+        """Prepare to read the connection."""
+        super().setup()
+        self.rfile.close()
+        self._stream = RequestStream(self.connection, self.service.controller.clock)
+        self.rfile = self._buffer = io.BufferedReader(self._stream)
+        self._is_trusted = False
+        self.service.connections.add(self.connection)
+
+    def finish(self) -> None:
+        """Forget the connection."""
+        self.service.connections.remove(self.connection)
+        super().finish()
+
+    def handle_one_request(self) -> None:
+        """Wait for a request, which may then take only so long to arrive, and serve it."""
+        try:
+            # A client may compute for minutes between two requests.
+            self._stream.expect(_MOST_HEAD_BYTES, inf if self._is_trusted else _REQUEST_S)
+            if not self._buffer.peek(1):
+                self.close_connection = True
+                return
+            self._stream.expect(_MOST_HEAD_BYTES, _REQUEST_S)
+            super().handle_one_request()
+        except OSError as error:
+            self.log_message("connection lost: %s", error)
+            self.close_connection = True
+        finally:
+            self.service.connections.end_request(self.connection)
+
+    def do_GET(self) -> None:
+        """Serve a query."""
+        self._serve()
+
+    def do_POST(self) -> None:
+        """Serve a command."""
+        self._serve()
+
+    def _serve(self) -> None:
+        service, started_s = self.service, self.service.controller.clock()
+        if refusal := service.access.refusal(self.command, self.headers) or self._size_refusal():
+            self.close_connection = True  # the body is not read
+            self._send(*refusal)
+            return
+        if not service.connections.begin_request(self.connection):
+            self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at a time")
+            return
+        self._is_trusted = True
+        length = int(self.headers.get("Content-Length", "0"))
+        self._stream.expect(length, _REQUEST_S)
+        body = self.rfile.read(length)
+        if len(body) < length:
+            raise ConnectionAbortedError("the request ends early")
+        with log_context(**ids_of_baggage(self.headers.get("baggage"))):
+            response = respond(service.controller, self.command, self.path, body, started_s)
+        self._send(*response)
+
+    def _size_refusal(self) -> Response | None:
+        """Return the response to a request whose body is too large or of unknown size."""
+        default = "0" if self.command == "GET" else ""
+        length = self.headers.get("Content-Length", default)
+        if not length.isdecimal() or "Transfer-Encoding" in self.headers:
+            return HTTPStatus.LENGTH_REQUIRED, {"error": "a Content-Length is needed"}
+        if len(length) > len(str(MOST_BODY_BYTES)) or int(length) > MOST_BODY_BYTES:
+            error = f"Content-Length: at most {MOST_BODY_BYTES} bytes are accepted"
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"error": error}
+        return None
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Respond to a request that can't be parsed, and close the connection."""
+        self.close_connection = True
+        status = HTTPStatus(code)
+        self._send(status, {"error": message or explain or status.phrase})
+
+    def _send(self, status: HTTPStatus, document: Mapping[str, Any]) -> None:
+        body = json.dumps(document).encode()
+        self.service.responses[status] += 1
+        self.connection.settimeout(_RESPONSE_S)
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        if status == HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", "Bearer")
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
+        """Log instead of printing."""
+        log.debug(format, *args)

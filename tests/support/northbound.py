@@ -1,0 +1,47 @@
+"""The northbound interface of a controller on loopback, in a thread of its own."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+
+from moefabric.controller.service.connection_limit import ConnectionLimit
+from moefabric.controller.service.controller import Controller
+from moefabric.controller.service.http_access import HttpAccess
+from moefabric.controller.service.http_handler import NorthboundService, hang_up
+from moefabric.controller.southbound.openflow import green
+
+TOKEN = "5" * 64
+
+
+@contextmanager
+def served(
+    controller: Controller, connections: ConnectionLimit[socket.socket] | None = None
+) -> Iterator[tuple[str, int]]:
+    """Serve a controller as its process does; yield its address.
+
+    Args:
+        controller: The controller, whose token is `TOKEN`.
+        connections: The limit of connections; None for the usual one.
+    """
+    bound = SimpleQueue[tuple[str, int]]()
+    stop_receiver, stop_sender = socket.socketpair()
+
+    def run() -> None:
+        green.start_hub()
+        limit = ConnectionLimit(hang_up) if connections is None else connections
+        service = NorthboundService(controller, HttpAccess(TOKEN, ("", 0)), limit)
+        address = green.serve_connections(("127.0.0.1", 0), "requests", service.serve)
+        service.access = HttpAccess(TOKEN, address)
+        bound.put(address)
+        green.wait_readable(stop_receiver.fileno())
+
+    thread = threading.Thread(target=run, daemon=True)
+    with stop_receiver, stop_sender:
+        thread.start()
+        try:
+            yield bound.get(timeout=10)
+        finally:
+            stop_sender.send(b".")
+            thread.join(5)
