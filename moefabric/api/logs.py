@@ -10,13 +10,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, Self
 
-from moefabric.config.structured_log import IDS, LEVELS, SUFFIX
+from moefabric.config.structured_log import LEVELS, SUFFIX
 from moefabric.core.errors import FabricError
 
 _OUTPUT_SUFFIX: Final = ".log"
 _OUTPUT_LEVEL: Final = "warning"
 """Level of a line that a process printed: usually a fault, such as a traceback."""
 _FIELDS: Final = ("time", "level", "process", "message")
+_SHOWN: Final = {*_FIELDS, "pid", "logger", "exception", "fabric", "run"}
+"""Fields that `text` shows in another way, or not."""
 _MOST_READ: Final = 4 << 20
 _LONGEST_LINE: Final = 1 << 16
 # inotify(7)
@@ -41,14 +43,10 @@ class LogLine:
     fields: Mapping[str, Any] = field(compare=False)
 
     def text(self) -> str:
-        """Return the line for people: time of day, level, process, message and ids."""
-        ids = " ".join(
-            f"{name}={self.fields[name]}"
-            for name in IDS
-            if name in self.fields and name not in {"fabric", "run"}
-        )
+        """Return the line for people: time of day, level, process, message, further fields."""
+        further = [f"{name}={value}" for name, value in self.fields.items() if name not in _SHOWN]
         line = f"{self.time[11:23]} {self.level:7} {self.process:14} {self.message}"
-        words = [line + (f"  [{ids}]" if ids else "")]
+        words = [line + (f"  [{' '.join(further)}]" if further else "")]
         words += [f"    {row}" for row in str(self.fields.get("exception", "")).splitlines()]
         return "\n".join(_printable(word) for word in words)
 
