@@ -100,7 +100,7 @@ def serve(run: RunDirectory, wiring: FabricWiring, region: Region | None) -> Non
     events.start(recovery.handle_events, controller.relay, controller.relight)
     openflow = wiring.management.openflow_endpoint(region)
     northbound = wiring.management.northbound_endpoint(region)
-    switches.listen(openflow)
+    switches.listen(openflow, {openflow[0], wiring.management.switches_address})
     service = NorthboundService(controller, HttpAccess(token, northbound))
     green.serve_connections(northbound, "requests", service.serve)
     green.spawn(_adopt, controller)

@@ -21,7 +21,6 @@ SERVER_BRIDGE: Final = "servers"
 HOST_INTERFACE: Final = "eth0"
 MANAGEMENT_INTERFACE: Final = "mgmt0"
 _IFNAMSIZ: Final = 15
-_BRIDGE_NUMBER: Final = 254
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,7 @@ def plan_fabric(fabric: Fabric, management: ManagementNetwork) -> FabricPlan:
             if region.ocs and fabric.optical
         ),
         links=links,
-        bridge_address=f"{management.address(_BRIDGE_NUMBER)}/24",
+        bridge_address=f"{management.switches_address}/24",
         queue=fabric.queue,
     )
     if faults := [*_bad_names(plan), *_bad_rates(plan)]:

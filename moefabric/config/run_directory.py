@@ -25,6 +25,7 @@ _OPENFLOW_PORT: Final = 6653
 _NORTHBOUND_PORT: Final = 8080
 _FIRST_OCS: Final = 2
 _FIRST_SERVER: Final = 64
+_SWITCHES: Final = 254
 _TOKEN_BYTES: Final = 32
 _RANK_NAME: Final = "@moefabric-ranks"
 FABRIC_VARIABLE: Final = "MOEFABRIC_FABRIC"
@@ -49,6 +50,11 @@ class ManagementNetwork:
     def host_address(self) -> str:
         """Address of the namespace that started the fabric. Controllers listen there."""
         return self.address(1)
+
+    @property
+    def switches_address(self) -> str:
+        """Address from which the fabric's switches connect to their controllers."""
+        return self.address(_SWITCHES)
 
     def ocs_address(self, region: Region) -> str:
         """Return the control address of a region's OCS."""

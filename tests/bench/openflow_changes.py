@@ -24,7 +24,7 @@ def main() -> None:
     names = tuple(f"s{number}" for number in range(SERVERS))
     fabric = Fabric("bench", (Region("r0", 0, names, None),), 8, 0, PATHS, 100e9, Eps(SERVERS))
     switches = RyuSwitches(fabric, ("s0",), (), deadline_s=10.0)
-    switches.listen(("127.0.0.1", int(sys.argv[1])))
+    switches.listen(("127.0.0.1", int(sys.argv[1])), {"127.0.0.1"})
     with eventlet.Timeout(20):
         while not switches.ready:
             eventlet.sleep(0.01)

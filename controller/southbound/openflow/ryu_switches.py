@@ -7,7 +7,7 @@ which earlier processes have left, are deleted.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from random import SystemRandom
@@ -124,10 +124,11 @@ class RyuSwitches:
         self.probe = light_probe.OpenFlowProbe(fabric, self._send_frames, green.GreenEvent)
         self.on_port: Callable[[str, str, bool], None] = lambda _switch, _peer, _up: None
 
-    def listen(self, address: tuple[str, int]) -> None:
-        """Accept the switches' connections; raise ControlError if the address is in use.
+    def listen(self, address: tuple[str, int], hosts: Collection[str]) -> None:
+        """Accept the switches' connections from these addresses.
 
-        They come from this machine: Linux drops packets from others that have its address.
+        Raises:
+            ControlError: If `address` is in use.
         """
         cfg = framework.module("cfg")
         cfg.CONF(args=[], project=framework.NAME, default_config_files=[])
@@ -137,7 +138,6 @@ class RyuSwitches:
         ofp_handler = framework.module("controller.ofp_handler").OFPHandler
         for app in (manager.instantiate(RyuEventHandler, self), manager.instantiate(ofp_handler)):
             Application.start(app)  # OFPHandler.start would listen by itself and hide its errors
-        hosts = {address[0], *(["127.0.0.1"] if address[0].startswith("127.") else [])}
         server = switch_connection.SwitchServer(hosts, self.bytes_received, self._token)
         green.serve_connections(address, "switches", server.serve)
 
