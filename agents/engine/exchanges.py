@@ -210,7 +210,7 @@ def exchange_key(fields: Fields) -> ExchangeKey:
 
 def servers_of(fields: Fields) -> list[str]:
     """Return the server of each member of a request's exchange."""
-    servers = fields.values.get("servers")
-    if not isinstance(servers, list) or len(servers) != len(fields.integers("group")):
+    servers = fields.texts("servers")
+    if len(servers) != len(fields.integers("group")):
         raise RefusedError(f"{fields.place}servers: one for each rank of the group is needed")
     return servers

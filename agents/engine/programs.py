@@ -62,7 +62,7 @@ class Step:
         self.rate_bps = fields.rate()
         self.element = fields.integer("element", 1, 8, 1)
         self.wall_ns = fields.integer("wall_ns", 0, 1 << 62, 0)
-        self.after = [first + position for position in fields.values.get("after", [])]
+        self.after = [first + position for position in fields.integers("after", [])]
 
     def __str__(self) -> str:
         way = f" by {self.path}" if self.path else ""
@@ -100,7 +100,7 @@ class Program:
         self.inputs: list[tuple[Content, memoryview]] = []
         self.expected: list[tuple[int, Content, memoryview]] = []
         requests = request.objects("ranks")
-        sizes = [[int(size) for size in fields.values.get("buffers", [])] for fields in requests]
+        sizes = [fields.integers("buffers", []) for fields in requests]
         allocated = iter(allocate([size for one in sizes for size in one], "the program"))
         for fields, own in zip(requests, sizes):
             rank = fields.integer("rank", 0, 1 << 32)
@@ -155,8 +155,9 @@ class Program:
 
 
 def _content(fields: Fields, buffers: list[bytearray]) -> tuple[Content, memoryview]:
-    terms = [(int(seed), int(offset)) for seed, offset in fields.values.get("terms", [])]
-    return Content(terms, fields.integer("element", 1, 8, 1)), _range(fields, "", buffers)
+    return Content(fields.integer_pairs("terms"), fields.integer("element", 1, 8, 1)), _range(
+        fields, "", buffers
+    )
 
 
 class Run(MessageHandler):

@@ -223,12 +223,14 @@ class RankConnection(CallbackOwner):
         if self.rank not in key.group or not len(key.group) == len(sends) == len(receives):
             raise RefusedError(f"{key}: rank {self.rank} asks for blocks of other ranks")
         places = [self._place(request, field) for field in ("input", "output")]
+        has_tokens = request.values.get("tokens") is not None
+        tokens = request.integers("tokens") if has_tokens else None
         reply = partial(self._ended, number)
         asked_ns = NOW()
         event = {
             "event": "exchange", "rank": self.rank, "name": key.name, "group": key.group,
             "number": key.number, "sends": sends, "receives": receives,
-            "dtype": request.text("dtype"), "tokens": request.values.get("tokens"),
+            "dtype": request.text("dtype"), "tokens": tokens,
             "asked_ns": asked_ns,
         }  # fmt: skip
         self.port.exchanges.ask(
@@ -246,11 +248,12 @@ class RankConnection(CallbackOwner):
 
     def _overdue(self, request: Fields) -> None:
         number = request.integer("id", 0, 1 << 62)
+        seconds = request.number("seconds")
         if number in self.asked:
             _, key = self.asked[number]
             self.port.send_event({
                 "event": "overdue", "rank": self.rank, "name": key.name, "group": key.group,
-                "number": key.number, "seconds": request.values.get("seconds"),
+                "number": key.number, "seconds": seconds,
             })  # fmt: skip
 
     def _ended(self, number: int, error: str) -> None:

@@ -43,6 +43,13 @@ class Fields:
             raise RefusedError(f"{self.place}{name}: {value!r} is not a whole number {bounds}")
         return value
 
+    def number(self, name: str) -> float:
+        """Return a number that is not negative."""
+        value = self._value(name, _MISSING)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1e18:
+            raise RefusedError(f"{self.place}{name}: {value!r} is not a number from 0")
+        return float(value)
+
     def rate(self) -> float | None:
         """Return `rate_bps`, a transfer's rate in bits per second; None for unlimited."""
         value = self.values.get("rate_bps")
@@ -73,14 +80,23 @@ class Fields:
             raise RefusedError(f"{self.place}{name}: a list of texts is needed")
         return value
 
-    def integers(self, name: str) -> list[int]:
+    def integers(self, name: str, default: Any = _MISSING) -> list[int]:
         """Return a list of whole numbers that are not negative."""
-        value = self._value(name, _MISSING)
+        value = self._value(name, default)
         if not isinstance(value, list) or not all(
             type(item) is int and item >= 0 for item in value
         ):
             raise RefusedError(f"{self.place}{name}: a list of whole numbers is needed")
         return value
+
+    def integer_pairs(self, name: str) -> list[tuple[int, int]]:
+        """Return a list of pairs of whole numbers; a missing field is an empty list."""
+        value = self.values.get(name, [])
+        if not isinstance(value, list) or not all(
+            isinstance(pair, list) and [type(item) for item in pair] == [int, int] for pair in value
+        ):
+            raise RefusedError(f"{self.place}{name}: a list of pairs of whole numbers is needed")
+        return [(first, second) for first, second in value]
 
     def _value(self, name: str, default: Any) -> Any:
         value = self.values.get(name, default)

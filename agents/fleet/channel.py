@@ -9,15 +9,10 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
+from moefabric.agents.fleet.messages import EXCHANGE_EVENTS, Message, parse_message
 from moefabric.core.errors import AgentError, ServerLossError
-
-Message = dict[str, Any]
-"""A JSON object: the fields of a request, a reply or an event."""
-
-
-EXCHANGE_EVENTS: Final = ("exchange", "overdue", "rank_joined", "rank_lost", "rank_left")
 
 
 class Stream(Protocol):
@@ -117,10 +112,9 @@ class Channel:
 
     def _take(self, line: bytes) -> None:
         try:
-            message = json.loads(line)
-        except ValueError:
-            text = line[:80].decode(errors="replace")
-            self._end(f"it sent a line that is not JSON: {text}")
+            message = parse_message(line)
+        except ValueError as error:
+            self._end(str(error))
             return
         event = message.get("event")
         if event == "done":
@@ -129,10 +123,10 @@ class Channel:
             self.rank_events.append(message)
         elif event in EXCHANGE_EVENTS:
             self.exchange_events.append(message)
-        elif message.get("id") in self._forgotten:
+        elif event is None and message["id"] in self._forgotten:
             self._forgotten.discard(message["id"])
         elif event is None:
-            self.replies[message.get("id")] = message
+            self.replies[message["id"]] = message
 
     def _end_by(self, symptom: str) -> None:
         """End the channel for the reason that its stream knows, or else for the symptom."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from moefabric.agents.engine.exchanges import ExchangeKey
-from moefabric.agents.fleet.channel import Message
+from moefabric.agents.fleet.messages import Message
 from moefabric.core.errors import AgentError
 from moefabric.core.exchange import Exchange
 from moefabric.core.flows import PacedFlow

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from moefabric.agents.engine.clock import clock_identity
-from moefabric.agents.fleet.channel import Channel, Message, request_all
+from moefabric.agents.fleet.channel import Channel, request_all
 from moefabric.agents.fleet.exchanges import exchange_key, flow_offsets
 from moefabric.agents.fleet.inflight import InflightCollective, InflightCollectives
 from moefabric.agents.fleet.liveness import LivenessMonitor
 from moefabric.agents.fleet.lost_agents import LostAgents, abandon
+from moefabric.agents.fleet.messages import Message
 from moefabric.agents.fleet.rank_service import RankService
+from moefabric.agents.fleet.records import flow_records
 from moefabric.core.errors import AgentError, ServerLossError
 from moefabric.core.exchange import Exchange
 from moefabric.core.flows import FlowRecord, PacedFlow
@@ -286,7 +288,7 @@ class Fleet:
         self.liveness.check_relays(relays, [channel.reports[collective] for channel in channels])
         reports = {channel.name: channel.reports.pop(collective) for channel in channels}
         self.start_delay_ns = {name: report["start_late_ns"] for name, report in reports.items()}
-        return self._records(collective, flows, reports)
+        return flow_records(collective, flows, reports, self.our_time)
 
     def launch(
         self,
@@ -350,7 +352,7 @@ class Fleet:
             self._ranks.servers_lost(error.servers)
             raise
         return {
-            number: self._records(number, flows, reports)
+            number: flow_records(number, flows, reports, self.our_time)
             for number, (flows, reports) in ended.items()
         }
 
@@ -451,34 +453,6 @@ class Fleet:
             channel.close()
 
     # --- records and clocks ----------------------------------------------------------------------
-
-    def _records(
-        self, collective: int, flows: Sequence[PacedFlow], reports: dict[str, Message]
-    ) -> list[FlowRecord]:
-        sends = {name: iter(report["sends"]) for name, report in reports.items()}
-        receives = {name: iter(report["receives"]) for name, report in reports.items()}
-        records = []
-        for flow in flows:
-            sent, received = next(sends[flow.src]), next(receives[flow.dst])
-            record = FlowRecord(
-                collective,
-                flow.src,
-                flow.dst,
-                flow.path,
-                bytes=sent["moved"],
-                received_bytes=received["moved"],
-                rate_bps=flow.rate_bps,
-                first_sent_ns=self.our_time(flow.src, sent["first_ns"]),
-                last_sent_ns=self.our_time(flow.src, sent["last_ns"]),
-                first_received_ns=self.our_time(flow.dst, received["first_ns"]),
-                last_received_ns=self.our_time(flow.dst, received["last_ns"]),
-                retransmits=sent["retransmits"],
-                ok=sent["ok"] and received["ok"],
-                why=received["why"] or sent["why"],
-                corrupt=received["corrupt"],
-            )
-            records.append(record)
-        return records
 
     def _relays(self, flows: Sequence[PacedFlow]) -> list[str]:
         """Return the servers whose agents forward flows."""

@@ -8,8 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
-from moefabric.agents.fleet.channel import Channel, Message, check_open
+from moefabric.agents.fleet.channel import Channel, check_open
 from moefabric.agents.fleet.liveness import LOOK_S, LivenessMonitor
+from moefabric.agents.fleet.messages import Message
 from moefabric.core.errors import AgentError
 from moefabric.core.flows import PacedFlow
 

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from moefabric.agents.fleet.channel import Channel, Message, request_all, wait
+from moefabric.agents.fleet.channel import Channel, request_all, wait
+from moefabric.agents.fleet.messages import Message
 from moefabric.core.errors import ServerLossError
 
 INTERVAL_S: Final = 0.5

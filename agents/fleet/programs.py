@@ -6,8 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
-from moefabric.agents.fleet.channel import Channel, Message, request_all
+from moefabric.agents.fleet.channel import Channel, request_all
 from moefabric.agents.fleet.fleet import LEAD_PER_AGENT_S, LEAD_S, REPORT_S, Fleet
+from moefabric.agents.fleet.messages import Message
 from moefabric.core.errors import AgentError
 from moefabric.core.units import duration_ns
 

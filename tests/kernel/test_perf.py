@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from moefabric.agents.fleet.channel import Channel, Message, connect_local, request_all
+from moefabric.agents.fleet.channel import Channel, connect_local, request_all
+from moefabric.agents.fleet.messages import Message
 from moefabric.config.run_directory import RunDirectory
 from moefabric.emulator.linux.waiting import Deadline
 from tests.support.attempts import measurements

@@ -24,9 +24,10 @@ from moefabric.agents.engine.requests import Fields
 from moefabric.agents.engine.resources import READ, Resources
 from moefabric.agents.engine.tcp import Destination
 from moefabric.agents.engine.transfers import Send, TransferKey
-from moefabric.agents.fleet.channel import Channel, Message, request_all
+from moefabric.agents.fleet.channel import Channel, request_all
 from moefabric.agents.fleet.fleet import DataPath, Fleet
 from moefabric.agents.fleet.liveness import LivenessMonitor
+from moefabric.agents.fleet.messages import Message
 from moefabric.agents.remote.bundle import AGENT
 from moefabric.core.errors import AgentError, ServerLossError
 from moefabric.core.flows import PacedFlow

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.agents.fleet.channel import Channel, Message, request_all
+from moefabric.agents.fleet.channel import Channel, request_all
 from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.messages import Message
 from moefabric.agents.remote.bundle import AGENT
 from moefabric.core.errors import AgentError
 from moefabric.core.flows import FlowRecord, PacedFlow

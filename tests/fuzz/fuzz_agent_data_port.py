@@ -1,0 +1,119 @@
+"""Data connections of an agent: what a sender, a relay and a receiver read from each other.
+
+The first line of an input has a word and the number of bytes that one read returns. After `raw`,
+the rest is read as it is. After `sealed`, the second line is the body of the greeting, and greeting
+and frames get their checksums, so that mutations reach what lies behind them.
+"""
+
+import socket
+import struct
+import zlib
+from typing import cast
+
+from moefabric.agents.engine import greeting, wire
+from moefabric.agents.engine.arrivals import Arrivals
+from moefabric.agents.engine.contents import ContentReceive
+from moefabric.agents.engine.incoming import IncomingConnection
+from moefabric.agents.engine.loop import IN, OUT
+from moefabric.agents.engine.outgoing import OutgoingConnection
+from moefabric.agents.engine.pieces import Pieces
+from moefabric.agents.engine.requests import Fields
+from moefabric.agents.engine.resources import Resources
+from moefabric.agents.engine.tcp import Destination
+from moefabric.agents.engine.transfers import Receive, Send, TransferKey
+from tests.support.fuzzing import FuzzTarget
+from tests.support.memory_sockets import MemorySocket
+
+_FRAMES = (
+    wire.HEADER, wire.MESSAGE, wire.CONTENT, wire.IDLE, wire.TRAILER, wire.ACKNOWLEDGEMENT,
+    wire.GRANT, wire.LOSS,
+)  # fmt: skip
+_CRC32_PLACES = {frame.magic: frame.form.size - 4 for frame in _FRAMES}
+_RESOURCES = Resources("s1")
+_RESOURCES.secret = "secret"
+
+
+class MemoryDestination(Destination):
+    """A peer whose answers are known."""
+
+    def __init__(self, answers: bytes, most: int) -> None:
+        super().__init__(
+            Fields({"peer": "s2", "path": "o0", "address": "", "port": 1}), "cubic", 4096
+        )
+        self.socket = MemorySocket(answers, most)
+
+    def start_connecting(self, dscp: int | None = None) -> socket.socket:
+        """Return the connection."""
+        return cast(socket.socket, self.socket)
+
+
+def read_at_receiver(data: bytes) -> None:
+    """Have an agent read a connection by which a pattern and bytes of ranks are to come."""
+    resources, (stream, most) = _RESOURCES, _stream(data)
+    resources.arrivals = Arrivals(resources.counters)
+    resources.arrivals.expect(Receive(TransferKey(1, "s0", "o0", 0), 64))
+    memory = Pieces([memoryview(bytearray(64))])
+    resources.arrivals.expect(ContentReceive(TransferKey(2, "s0", "o0", 0), memory))
+    near = MemorySocket(stream, most)
+    destination = resources.destinations["s2"] = MemoryDestination(b"", 1)
+    IncomingConnection(resources, cast(socket.socket, near))
+    _serve(near)
+    for connection in [
+        *resources.incoming.values(), *resources.unnamed, *resources.relays.values()
+    ]:  # fmt: skip
+        connection.lose("the input has ended")
+    _release(near, destination.socket)
+
+
+def read_at_sender(data: bytes) -> None:
+    """Have an agent read the answers to a greeting and a transfer."""
+    destination = MemoryDestination(*_stream(data))
+    connection = OutgoingConnection(_RESOURCES, destination)
+    connection.ready(OUT)
+    connection.ready(IN)
+    connection.send(Send(TransferKey(1, "s2", "o0", 0), 64, None))
+    _serve(destination.socket)
+    connection.lose("the input has ended")
+    _release(destination.socket)
+
+
+def _stream(data: bytes) -> tuple[bytes, int]:
+    """Return the bytes to read, and how many a read returns."""
+    words, _, rest = data.partition(b"\n")
+    kind, _, most = words.partition(b" ")
+    size = min(int(most), 1 << 16) if most.isascii() and most.isdigit() else 1 << 16
+    if kind != b"sealed":
+        return rest, size
+    body, _, frames = rest.partition(b"\n")
+    head = greeting.HEAD.pack(b"mfGr", len(body), zlib.crc32(body)) + body if body else b""
+    return head + _sealed(frames), size
+
+
+def _sealed(data: bytes) -> bytes:
+    """Return frames with the checksums that belong to them."""
+    frames = bytearray(data)
+    for begin in range(0, len(frames) - wire.LINE + 1, wire.LINE):
+        if place := _CRC32_PLACES.get(bytes(frames[begin : begin + 4])):
+            crc32 = zlib.crc32(frames[begin : begin + place])
+            struct.pack_into("!I", frames, begin + place, crc32)
+    return bytes(frames)
+
+
+def _serve(sock: MemorySocket) -> None:
+    """Call back as the loop does until all is read, or nobody waits for it."""
+    loop = _RESOURCES.loop
+    while sock.unread and loop.masks.get(sock.fileno(), 0) & IN:
+        loop.callbacks[sock.fileno()](IN)
+
+
+def _release(*sockets: MemorySocket) -> None:
+    for sock in sockets:
+        _RESOURCES.loop.forget(sock.fileno())
+        sock.close()
+    _RESOURCES.loop.timers.clear()
+
+
+TARGETS = (
+    FuzzTarget("agent-data-port", read_at_receiver),
+    FuzzTarget("agent-answers", read_at_sender),
+)
