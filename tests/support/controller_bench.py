@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moefabric.config.run_directory import SCPI_PORT, FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.config.structured_log import SUFFIX
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry
 from moefabric.emulator.linux.waiting import Deadline
@@ -57,7 +58,7 @@ class Bench:
     @property
     def log(self) -> str:
         """What the region's controller has logged."""
-        return self.run.log_file(f"controller-{REGION.name}").read_text()
+        return (self.run.log_folder / f"controller-{REGION.name}{SUFFIX}").read_text()
 
     @property
     def controller_pid(self) -> int:

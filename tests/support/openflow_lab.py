@@ -1,4 +1,4 @@
-"""A controller's end of an OpenFlow connection, with Ryu's codec on a plain socket."""
+"""A controller's end of an OpenFlow connection, with the framework's codec on a plain socket."""
 
 import socket
 import struct
@@ -7,18 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from moefabric.controller.southbound.openflow import framework  # noqa: F401 - before Ryu
-
-# isort: split
-from ryu.ofproto import ofproto_parser
-from ryu.ofproto import ofproto_v1_3 as of
-from ryu.ofproto import ofproto_v1_3_parser as parser
-from ryu.ofproto.ofproto_protocol import ProtocolDesc
-
+from moefabric.controller.southbound.openflow import framework
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
 
+of = framework.module("ofproto.ofproto_v1_3")
+parser = framework.module("ofproto.ofproto_v1_3_parser")
+ofproto_parser = framework.module("ofproto.ofproto_parser")
+
 TIMEOUT_S = 5.0
-DATAPATH = ProtocolDesc(of.OFP_VERSION)
+DATAPATH = framework.module("ofproto.ofproto_protocol").ProtocolDesc(of.OFP_VERSION)
 
 
 class Peer:

@@ -11,14 +11,9 @@ from hypothesis import strategies as st
 from moefabric.controller.southbound.openflow import messages
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry
 from moefabric.controller.southbound.openflow.frame_check import HEADER, FrameError
+from tests.support.openflow_lab import DATAPATH as SWITCH
+from tests.support.openflow_lab import of, ofproto_parser, parser
 
-# isort: split
-from ryu.ofproto import ofproto_parser
-from ryu.ofproto import ofproto_v1_3 as of
-from ryu.ofproto import ofproto_v1_3_parser as parser
-from ryu.ofproto.ofproto_protocol import ProtocolDesc
-
-SWITCH = ProtocolDesc(of.OFP_VERSION)
 COOKIE = 0x0123456789ABCDEE
 
 
