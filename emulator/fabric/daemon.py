@@ -143,23 +143,51 @@ def _answer_clients(listener: socket.socket, hardware: "Hardware") -> None:
 
 
 def _answer_client(listener: socket.socket, hardware: "Hardware") -> None:
-    """Answer the next client, which has 2 s for its request."""
+    """Answer the next client, which has 2 s for its request.
+
+    Clients run as root or as the fabric's user; others are disconnected. A request that fails
+    costs its client only.
+    """
+    from moefabric.emulator.linux.peer_credentials import Peer
+
     client, _ = listener.accept()
     with client, suppress(OSError, ValueError), client.makefile("rw") as lines:
+        if not Peer.of(client).is_trusted:
+            return
         client.settimeout(_CLIENT_S)
-        request = json.loads(lines.readline(_REQUEST_BYTES))
+        request = parse_request(lines.readline(_REQUEST_BYTES))
         if request == {"do": "counters"}:
             hardware.hand_counters(client)
-        else:
-            lines.write(json.dumps(_reply(request, hardware)) + "\n")
+            return
+        try:
+            reply = _reply(request, hardware)
+        except Exception as error:  # noqa: BLE001 - the client gets any error; the fabric goes on
+            traceback.print_exc()
+            reply = {"error": _error_text(error)}
+        lines.write(json.dumps(reply) + "\n")
+
+
+def parse_request(line: str) -> dict[str, Any]:
+    """Return the request in a line.
+
+    Raises:
+        ValueError: if the line isn't a JSON object with flat text as `do`.
+    """
+    try:
+        request = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(request, dict) or not isinstance(request.get("do"), str):
+        raise ValueError("not a JSON object with a `do`")  # noqa: TRY004 - as for other invalid lines
+    return request
 
 
 def _reply(  # noqa: PLR0911 - one for each request
-    request: Any, hardware: "Hardware"
+    request: dict[str, Any], hardware: "Hardware"
 ) -> dict[str, Any]:
     from moefabric.core.errors import FabricError
 
-    match request.get("do") if isinstance(request, dict) else request:
+    match request["do"]:
         case "ping":
             return {"faults": hardware.faults()}
         case "fault":

@@ -6,13 +6,13 @@ import os
 import pickle
 import select
 import socket
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.errors import FabricError, UnsupportedError
+from moefabric.emulator.linux.peer_credentials import Peer
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
 
 KEEP: Final = "keep\n"
@@ -65,10 +65,7 @@ class DaemonConnection:
         self.socket.settimeout(_REPLY_S)
         try:
             self.socket.connect(str(run_dir.control_socket))
-            self.pid: int
-            self.pid, _, _ = struct.unpack(
-                "3i", self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            )
+            self.pid = Peer.of(self.socket).pid
             self._pidfd = os.pidfd_open(self.pid)
         except OSError:
             self.socket.close()

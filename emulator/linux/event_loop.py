@@ -7,9 +7,12 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 log = logging.getLogger(__name__)
+
+RETRY_NS: Final = 1_000_000_000
+"""Pause of a socket whose callback failed, so that a failure that lasts occupies no core."""
 
 Callback = Callable[[], None]
 
@@ -108,12 +111,33 @@ class EventLoop:
             for key, events in self._selector.select(self._timeout_s()):
                 # An earlier callback may have ended the watch.
                 if self._selector.get_map().get(key.fileobj) is key:
-                    key.data(events)
+                    self._call(key, events)
             self._fire_due()
 
     def close(self) -> None:
         """End all watches. The sockets stay open."""
         self._selector.close()
+
+    def _call(self, key: selectors.SelectorKey, events: int) -> None:
+        try:
+            key.data(events)
+        except Exception:  # a faulty callback must not stop the others
+            log.exception("the callback of a socket failed")
+            self._pause(key)
+
+    def _pause(self, key: selectors.SelectorKey) -> None:
+        """End the watch of a socket, and resume it later unless it is closed or watched by then."""
+        sock = key.fileobj
+        assert isinstance(sock, socket.socket)
+        if self._selector.get_map().get(sock) is None:
+            return
+        self._selector.unregister(sock)
+
+        def resume() -> None:
+            if sock.fileno() >= 0 and self._selector.get_map().get(sock) is None:
+                self._selector.register(sock, key.events, key.data)
+
+        self.call_at(self.now_ns() + RETRY_NS, resume)
 
     def _timeout_s(self) -> float | None:
         due_ns = self._timers.next_ns()

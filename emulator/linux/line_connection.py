@@ -1,12 +1,15 @@
 """Non-blocking connection that exchanges lines of JSON over a Unix socket."""
 
 import json
+import logging
 import selectors
 import socket
 from collections.abc import Callable
 from typing import Any, Final
 
 from moefabric.emulator.linux.event_loop import EventLoop
+
+log = logging.getLogger(__name__)
 
 MAX_BUFFER_BYTES: Final = 8 << 20
 """Limit of an incomplete line and of unsent output; the connection closes when it is exceeded."""
@@ -27,8 +30,9 @@ class LineConnection:
         Args:
             sock: the socket, which the connection closes.
             loop: calls back when the socket is ready.
-            on_line: called with each line, without its end. If it raises ValueError, KeyError or
-                TypeError, the connection closes.
+            on_line: called with each line, without its end. If it raises an exception, the
+                connection closes: ValueError, KeyError, TypeError and RecursionError tell of an
+                invalid line.
             on_close: called once, when the connection closes.
         """
         self._sock, self._loop, self._on_line, self._on_close = sock, loop, on_line, on_close
@@ -77,7 +81,10 @@ class LineConnection:
         for line in lines:
             try:
                 self._on_line(bytes(line))
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
+                self.close()
+            except Exception:  # a defect costs one connection, not the others
+                log.exception("a line of %d bytes failed", len(line))
                 self.close()
             if self._closed:
                 return

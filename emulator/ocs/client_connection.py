@@ -50,6 +50,7 @@ class ClientConnection:
         self._slots: deque[QueuedReply] = deque()
         self._unsent = bytearray()
         self._closing = self._half_closed = self._muted = self._closed = False
+        self._has_sent, self._active_ns = False, loop.now_ns()
         self.accepts_input: Callable[[], bool] = lambda: True
         """Called when bytes arrive; if it returns False, the session does not get them."""
         self.session: Session
@@ -58,6 +59,15 @@ class ClientConnection:
     def peer(self) -> str:
         """The client's address: `198.18.0.1:40312`."""
         return self._peer
+
+    @property
+    def importance(self) -> tuple[bool, bool, int]:
+        """Sort key that is lowest for the client that is disconnected first to admit another.
+
+        A client that has sent nothing comes first, then the one that has been silent for longest,
+        and last those that wait for replies.
+        """
+        return bool(self._slots), self._has_sent, self._active_ns
 
     def start(self, session: Session) -> None:
         """Pass received bytes to a session from now on."""
@@ -133,6 +143,7 @@ class ClientConnection:
             self._half_closed = True  # the client may still read its replies
             self._flush()
         elif self.accepts_input():
+            self._has_sent, self._active_ns = True, self._loop.now_ns()
             try:
                 self.session.receive(data)
             except Exception:  # a bug in one session must not end others

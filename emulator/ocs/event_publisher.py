@@ -14,6 +14,8 @@ MAX_EVENTS: Final = 1000
 """Number of events that are stored for later subscribers."""
 TIMEOUT_NS: Final = 5_000_000_000
 MAX_CALLERS: Final = 32
+MAX_BRACKETS: Final = 64
+"""Limit of the brackets in a request, and so of its depth."""
 
 Forward = Callable[[dict[str, Any]], bool]
 """Sends a request to the switch's process; returns False if there is no process."""
@@ -69,6 +71,8 @@ class EventPublisher:
             caller.close()
 
     def _on_line(self, caller: LineConnection, line: bytes) -> None:
+        if line.count(b"[") + line.count(b"{") > MAX_BRACKETS:
+            raise ValueError("nested too deeply")
         request = json.loads(line)
         if request["do"] == "events":
             for event in self._events:

@@ -14,7 +14,6 @@ import logging
 import os
 import selectors
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from moefabric.core.errors import FabricError
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.event_loop import EventLoop, Timers
 from moefabric.emulator.linux.line_connection import LineConnection
+from moefabric.emulator.linux.peer_credentials import Peer
 from moefabric.emulator.ocs.device_spec import LinkTimes
 from moefabric.emulator.ocs.event_publisher import EventPublisher
 
@@ -184,8 +184,8 @@ class HandoffServer:
 
     @property
     def is_served(self) -> bool:
-        """Whether a process serves the switch now."""
-        return self._ready.is_set()
+        """Whether a process serves the switch now, and the thread that answers for it runs."""
+        return self._ready.is_set() and self._thread.is_alive()
 
     def close(self) -> None:
         """Close the fabric's end, which ends the switch's process. Idempotent."""
@@ -236,7 +236,7 @@ class HandoffServer:
             sock, _ = listener.accept()
         except OSError:
             return None
-        if is_allowed(sock):
+        if Peer.of(sock).is_trusted:
             return sock
         log.warning("peer of another user disconnected", extra={"socket": str(self.path)})
         sock.close()
@@ -273,13 +273,6 @@ class HandoffServer:
 
     def _forward(self, request: dict[str, Any]) -> bool:
         return self._process is not None and self._process.send(request)
-
-
-def is_allowed(sock: socket.socket) -> bool:
-    """Return whether the peer process runs as root or as the caller's user."""
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", credentials)
-    return uid in {0, os.geteuid()}
 
 
 def connect(path: Path, deadline_s: float) -> socket.socket:

@@ -3,6 +3,8 @@
 A slow, silent or lost client does not delay others.
 """
 
+import errno
+import logging
 import selectors
 import socket
 from collections.abc import Mapping
@@ -20,8 +22,12 @@ from moefabric.emulator.ocs.restconf.front_end import RestconfFrontEnd
 from moefabric.emulator.ocs.scpi.front_end import ScpiFrontEnd
 from moefabric.emulator.ocs.tl1.front_end import Tl1FrontEnd
 
+log = logging.getLogger(__name__)
+
 MAX_CLIENTS = 64
-"""Maximum number of clients of a front end; further clients are disconnected."""
+"""Maximum number of clients of a front end; a further client takes the place of an idle one."""
+_KEEPALIVE: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
+"""Seconds and probes after which a silent client whose machine is gone is disconnected."""
 FRONT_ENDS: Final[Mapping[str, FrontEndFactory]] = {
     "scpi": ScpiFrontEnd,
     "tl1": Tl1FrontEnd,
@@ -61,17 +67,30 @@ class FrontEndListener:
         try:
             sock, _ = self._listener.accept()
             client = ClientConnection(sock, self._loop, self._clients.discard)
-        except OSError:  # the client has disconnected already
+        except OSError as error:  # the client has disconnected already, or no descriptor is left
+            if error.errno in {errno.EMFILE, errno.ENFILE}:
+                self._evict()
             return
-        if self.paused or len(self._clients) >= MAX_CLIENTS:
+        if self.paused:
             sock.close()
             return
+        if len(self._clients) >= MAX_CLIENTS:
+            self._evict()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE.items():
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
         self._clients.add(client)
         client.accepts_input = lambda: self._survives_reset(client)
         client.start(self.front_end.open_session(client))
+
+    def _evict(self) -> None:
+        """Disconnect the least important client."""
+        if self._clients:
+            client = min(self._clients, key=lambda client: client.importance)
+            log.debug("%s: disconnected to admit another client", client.peer)
+            client.reset()
 
     def _survives_reset(self, client: ClientConnection) -> bool:
         """Apply the fault `reset`; return whether the session gets the received bytes."""

@@ -4,8 +4,6 @@ The OCS is controlled over its own interface, as by a controller. Its cross-conn
 afterwards.
 """
 
-import socket
-import struct
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import cycle, pairwise
@@ -24,6 +22,7 @@ from moefabric.controller.southbound.ocs.remote_ocs import DeviceDriver
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import CrossConnectMode, Ocs
 from moefabric.core.topology import Eps, Fabric, Nic, Region
+from moefabric.emulator.fabric.daemon_protocol import process_id
 from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.frame_stream import FrameReceiver, FrameStream
@@ -67,7 +66,7 @@ def calibrate(
     source, ends = _moving_circuit(fabric, region)
     assert ocs is not None
     interfaces = {link.name: link.a.name for link in plan_fabric(fabric, wiring.management).links}
-    namespace = namespaces.path_of(_fabric_pid(run_dir))
+    namespace = namespaces.path_of(process_id(run_dir))
     address = device_address(ocs.control, wiring.management.ocs_address(region))
     with ExitStack() as cleanup:
         driver = cleanup.enter_context(_restored(make_driver(ocs, address)))
@@ -162,18 +161,3 @@ def _restored(driver: DeviceDriver) -> Iterator[DeviceDriver]:
             driver.apply(change)
             driver.wait_settled(_SETTLE_TIMEOUT_S)
         driver.close()
-
-
-def _fabric_pid(run_dir: RunDirectory) -> int:
-    """Return the process whose network namespace has the switch ends of all NICs."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
-        control.settimeout(5)
-        try:
-            control.connect(str(run_dir.control_socket))
-        except OSError as error:
-            message = f"{run_dir.name}: no fabric of this name runs; see `moefabric up`"
-            raise FabricError(message) from error
-        credentials = control.getsockopt(
-            socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
-        )
-    return int(struct.unpack("3i", credentials)[0])

@@ -19,9 +19,9 @@ from moefabric.core.flows import Flow, FlowRecord, PacedFlow, Share, flows
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, EpsKind, Fabric, Region
 from moefabric.core.transport import PACED, TCP
+from moefabric.emulator.fabric.daemon_protocol import process_id
 from moefabric.planner.policy import Policy
 from moefabric.planner.static import STATIC
-from moefabric.runner.ocs_calibration import _fabric_pid
 from moefabric.runner.testbed import Controllers, running_testbed
 from moefabric.simulator.fluid import Link, predict, route
 
@@ -144,7 +144,7 @@ def run_case(case: Case) -> dict[str, Any]:
 
 def _uplink_bytes(fabric: Fabric) -> Counter[Link]:
     """Return the bytes that have left each leaf for each spine."""
-    pid = str(_fabric_pid(RunDirectory.of_fabric(fabric.name)))
+    pid = str(process_id(RunDirectory.of_fabric(fabric.name)))
     command = ["nsenter", "-t", pid, "-n", "ip", "-j", "-s", "link", "show"]
     shown = subprocess.run(command, check=True, capture_output=True, timeout=5).stdout
     sent = {link["ifname"]: link["stats64"]["tx"]["bytes"] for link in json.loads(shown)}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from functools import partial
@@ -14,6 +15,7 @@ from moefabric.core.topology import Fabric
 from moefabric.emulator.crossbar.crossbar import CrossConnect
 from moefabric.emulator.crossbar.selection import adopt_crossbar
 from moefabric.emulator.fabric import lifecycle, shaping
+from moefabric.emulator.fabric.daemon_protocol import request
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.ocs.fd_handoff import connect, receive_handoff
 from tests.kernel.fabric_lab import (
@@ -139,3 +141,14 @@ def test_servers_have_names_and_interfaces_one_address(machine: Machine, small: 
     assert [entry["local"] for entry in shown[0]["addr_info"]] == ["10.0.1.1"]
     machine.route_by(small, "e0")
     assert "1 received" in printed("ping", "-c", "1", "-w", "5", "s0-gpu1")
+
+
+@pytest.mark.parametrize("line", ["[" * 4000, '{"do": ' + "[" * 900 + "]" * 900 + "}", "7", ""])
+def test_invalid_request_costs_its_client_only(small: Fabric, line: str) -> None:
+    run_dir = RunDirectory.of_fabric(small.name)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(5)
+        client.connect(str(run_dir.control_socket))
+        client.sendall(line.encode() + b"\n")
+        assert client.recv(1) == b""
+    assert request(run_dir, {"do": "ping"}) == {"faults": []}

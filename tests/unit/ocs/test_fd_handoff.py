@@ -153,3 +153,19 @@ def test_address_in_use_is_named() -> None:
             FabricError, match=rf"can't listen on 127\.0\.0\.1:{port}: Address already in use"
         ):
             listen_in_namespace(None, "127.0.0.1", port)
+
+
+@pytest.mark.parametrize("depth", [30_000, 900])
+def test_deeply_nested_request_costs_its_caller_only(tmp_path: Path, depth: int) -> None:
+    server = HandoffServer(tmp_path / "ocs0.handoff", FACTS, [])
+    try:
+        with connect(tmp_path / "ocs0.control", 5) as caller:
+            caller.settimeout(5)
+            caller.sendall(b'{"do": ' + b"[" * depth + b"]" * depth + b"}\n")
+            assert caller.recv(1) == b""
+        with connect(tmp_path / "ocs0.control", 5) as caller:
+            caller.settimeout(5)
+            caller.sendall(b'{"do": "list"}\n')
+            assert b"no process serves it" in caller.recv(100)
+    finally:
+        server.close()

@@ -160,12 +160,30 @@ def test_non_ascii_bytes_are_a_command_error(served: ServedSwitch) -> None:
     assert query(client, b":syst:err?\n").startswith('-113,"Undefined header')
 
 
-def test_server_disconnects_clients_beyond_limit(served: ServedSwitch) -> None:
-    clients = [served.connect() for _ in range(MAX_CLIENTS)]
-    assert query(clients[-1], b"*stb?\n") == "0"
-    assert served.connect().recv(1) == b""
-    clients[0].close()
-    assert query(clients[1], b"*stb?\n") == "0"
+def is_disconnected(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_idle_clients_lock_no_client_out(served: ServedSwitch) -> None:
+    controller = served.connect()
+    assert query(controller, b"*stb?\n") == "0"
+    idle = [served.connect() for _ in range(2 * MAX_CLIENTS)]
+    assert query(served.connect(), b"*stb?\n") == "0"
+    assert query(controller, b"*stb?\n") == "0"
+    assert is_disconnected(idle[0])
+
+
+def test_client_that_waits_for_light_stays_among_busy_ones(served: ServedSwitch) -> None:
+    waiting = served.connect()
+    waiting.sendall(b":oxc:swit:conn:add (@1),(@16);*opc?\n")
+    others = [served.connect() for _ in range(MAX_CLIENTS)]
+    for other in others:
+        other.sendall(b"*stb?\n")
+    assert read_line(waiting) == "1"
+    assert query(others[-1], b"*stb?\n") == "0"
 
 
 def test_switch_takes_over_lit_crossbar() -> None:
