@@ -5,7 +5,6 @@ import logging
 import signal
 import socket
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -25,7 +24,8 @@ from moefabric.controller.southbound.ocs.drivers import (
     device_address,
     make_driver,
 )
-from moefabric.controller.southbound.ocs.port_alarms import AlarmSession
+from moefabric.controller.southbound.ocs.login import RetryDelays
+from moefabric.controller.southbound.ocs.port_alarms import AlarmSession, alarm_control
 from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs
 from moefabric.controller.southbound.ocs.tl1 import FACTORY_ACCOUNT
 from moefabric.controller.southbound.openflow import green
@@ -33,7 +33,7 @@ from moefabric.controller.southbound.openflow.ryu_switches import RyuSwitches
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.forwarding import circuit_rules
-from moefabric.core.ocs import OcsDriver, Verification
+from moefabric.core.ocs import Verification
 from moefabric.core.rules import eps_rules, server_rules
 from moefabric.core.topology import Region
 from moefabric.planner.relay_program import load_solver
@@ -42,11 +42,9 @@ log = logging.getLogger(__name__)
 
 _COLLECTION_THRESHOLDS: Final = 50_000, 20, 100
 """Rare garbage collections: rules, circuits and messages are many objects without cycles."""
-_ADOPT_RETRY_S: Final = 0.02
+_ADOPT_RETRY_S: Final = 0.02, 0.02
 _START_TIMEOUT_S: Final = 0.1
 """Timeout for the OCS's answer at the start, which determines the first rules."""
-_ALARM_RETRY_S: Final = 0.05, 5.0
-"""First and longest delay before a new attempt to open an alarm session."""
 _STOP_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 _MOST_SIGNALS: Final = 64
 _SETTLE_MARGIN_S: Final = 10.0
@@ -177,19 +175,22 @@ def _client(wiring: FabricWiring, region: Region | None, token: str) -> Controll
 
 def _adopt(controller: Controller) -> None:
     """Adopt the lit circuits as soon as the OCS and all switches answer."""
-    last_fault = ""
+    delays, retry_s, last_fault = RetryDelays(lost=_ADOPT_RETRY_S), 0.0, ""
     while True:
+        fault = None
         if len(controller.switches.ready) == len(controller.switches.switches):
             try:
                 controller.adopt()
             except ControlError as error:
+                fault = error
                 if str(error) != last_fault:
                     last_fault = str(error)
                     log.warning("circuits not adopted yet: %s", error)
             else:
                 log.info("ready")
                 return
-        green.sleep(_ADOPT_RETRY_S)  # no event announces a starting OCS
+        retry_s = delays.after(fault, retry_s)
+        green.sleep(retry_s)  # no event announces a starting OCS
 
 
 def _read_relays(wiring: FabricWiring, controller: Controller, token: str) -> None:
@@ -207,22 +208,24 @@ def _read_alarms(wiring: FabricWiring, region: Region, events: NicEventDispatche
     """Read port alarms of the OCS over TL1; open a new session whenever one ends."""
     if region.ocs is None or not wiring.fabric.optical:
         return
-    control = region.ocs.control
-    if control.driver != OcsDriver.TL1:  # account and port are those of another language
-        control = replace(control, driver=OcsDriver.TL1, user=None, port=None, password_env=None)
+    control = alarm_control(region.ocs.control)
+    if control is None:
+        log.info("no port alarms: ocs.user and ocs.password_env have no account for TL1")
+        return
     address = device_address(control, wiring.management.ocs_address(region))
     session = AlarmSession(
         wiring.fabric, region, address, green.create_connection, account(control, FACTORY_ACCOUNT)
     )
-    last_fault, retry_s = "", _ALARM_RETRY_S[0]
+    delays, retry_s, fault, last_fault = RetryDelays(), 0.0, None, ""
     while True:
         try:
             for states in session.port_states():
-                retry_s = _ALARM_RETRY_S[0]
+                retry_s = 0.0
                 events.ocs_ports_changed(states)
         except ControlError as error:
+            fault = error
             if str(error) != last_fault:
                 last_fault = str(error)
-                log.info("no alarms: %s", error)
+                log.warning("no alarms: %s", error)
+        retry_s = delays.after(fault, retry_s)
         green.sleep(retry_s)  # no event announces a device
-        retry_s = min(2 * retry_s, _ALARM_RETRY_S[1])

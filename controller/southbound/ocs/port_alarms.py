@@ -7,11 +7,14 @@ A device reports `REPT ALM EQPT` with a line for each port and condition (Telcor
 import re
 import socket
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from moefabric.controller.http_client import Dial, reason
+from moefabric.controller.southbound.ocs.login import LoginRefusedError, check_tl1_account
 from moefabric.controller.southbound.ocs.tl1 import FACTORY_ACCOUNT, MESSAGE_END
 from moefabric.core.errors import ControlError
+from moefabric.core.ocs import OcsControl, OcsDriver
 from moefabric.core.topology import Fabric, Nic, Region
 
 PortStates = list[tuple[Nic, bool]]
@@ -19,11 +22,33 @@ PortStates = list[tuple[Nic, bool]]
 
 _ALARM: Final = re.compile(r'"(\d+):(CR|MJ|MN|CL),PORT-FAIL,')
 _DENIED: Final = re.compile(r"^M +\S+ +DENY", re.MULTILINE)
+_LOGIN_DENIED: Final = re.compile(r"^M +login +DENY", re.MULTILINE)
 _STANDING: Final = re.compile(r"^M +standing +COMPLD", re.MULTILINE)
 _REPORT: Final = "REPT ALM EQPT"
 _CONNECT_TIMEOUT_S: Final = 2.0
 _KEEPALIVE: Final = 3
 """Idle seconds, interval in seconds and number of keep-alive probes (tcp(7))."""
+
+
+def alarm_control(control: OcsControl) -> OcsControl | None:
+    """Return how to reach the TL1 interface for alarms, whatever language commands use.
+
+    A device that isn't the emulated one gets the configured account only: attempts with the
+    factory's would lock an account of the device.
+
+    Args:
+        control: How the controller commands the device.
+
+    Returns:
+        The user and password of `control` with TL1; None if a real device has none configured.
+    """
+    has_account = control.user is not None and control.password_env is not None
+    if control.address is not None and not has_account:
+        return None
+    if control.driver == OcsDriver.TL1:
+        return control
+    tl1 = replace(control, driver=OcsDriver.TL1, port=None)
+    return tl1 if control.address else replace(tl1, user=None, password_env=None)
 
 
 def parse_alarms(message: str) -> list[tuple[int, bool]]:
@@ -61,7 +86,7 @@ class AlarmSession:
         account: tuple[str, str] = FACTORY_ACCOUNT,
     ) -> None:
         self._fabric, self._region, self._address, self._dial = fabric, region, address, dial
-        self._user, self._password = account
+        self._account = account
         self._nics = [nic for server in region.servers for nic in fabric.optical_nics(server)]
 
     def port_states(self) -> Generator[PortStates, None, None]:
@@ -73,6 +98,11 @@ class AlarmSession:
         try:
             with self._dial(self._address, _CONNECT_TIMEOUT_S) as session:
                 for message in self._messages(session):
+                    if _LOGIN_DENIED.search(message):
+                        raise LoginRefusedError(
+                            f"alarms: the device refuses the login as {self._account[0]}: set "
+                            "ocs.user and ocs.password_env"
+                        )
                     if _DENIED.search(message):
                         raise ControlError(f"alarms: {' '.join(message.split())}")
                     states = nic_states(self._fabric, self._region, parse_alarms(message))
@@ -91,7 +121,8 @@ class AlarmSession:
         session.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT):
             session.setsockopt(socket.IPPROTO_TCP, option, _KEEPALIVE)
-        login = f"ACT-USER::{self._user}:login::{self._password};\r\n"
+        user, password = check_tl1_account(self._account)
+        login = f"ACT-USER::{user}:login::{password};\r\n"
         session.sendall(f"{login}RTRV-ALM-EQPT::ALL:standing:;\r\n".encode("ascii"))
         inbox = b""
         while data := session.recv(65536):

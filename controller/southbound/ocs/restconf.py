@@ -9,10 +9,12 @@ import json
 import socket
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, Final
 
 from moefabric.controller.http_client import Dial, HttpClient
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
+from moefabric.controller.southbound.ocs.login import LoginRefusedError
 from moefabric.core.errors import ControlError
 
 FACTORY_ACCOUNT: Final = ("admin", "root")
@@ -68,7 +70,8 @@ class RestconfDriver:
         if status == _NOT_FOUND:  # a device without pairs may have no list
             return ()
         if status >= _BAD_REQUEST:
-            raise ControlError(f"{self.name}: GET {_ALL}: {_error_text(status, body)}")
+            kind = LoginRefusedError if status == HTTPStatus.UNAUTHORIZED else ControlError
+            raise kind(f"{self.name}: GET {_ALL}: {_error_text(status, body)}")
         try:
             return parse_pairs(json.loads(body))
         except (ValueError, LookupError, TypeError, AttributeError) as error:

@@ -14,6 +14,7 @@ from typing import Final
 from moefabric.controller.http_client import NoResponseError
 from moefabric.controller.southbound.ocs.connection import Deadline, DeviceConnection
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
+from moefabric.controller.southbound.ocs.login import LoginRefusedError, check_tl1_account
 from moefabric.core.errors import ControlError
 
 FACTORY_ACCOUNT: Final = ("root", "root")
@@ -73,7 +74,7 @@ class Tl1Driver:
         self, connection: DeviceConnection, account: tuple[str, str] = FACTORY_ACCOUNT
     ) -> None:
         self._connection, self.name = connection, connection.name
-        self._user, self._password = account
+        self._account = account
         self._last_tag = 0
         self._pending: set[str] = set()
         """Tags of commands that are accepted but not completed."""
@@ -128,12 +129,13 @@ class Tl1Driver:
         """Send a command such as `ENT-PATCH::1,9`, after a login if needed; return its tag."""
         if not self._connection.is_open:
             self._reset_session()
-            tag = self._send(f"ACT-USER::{self._user}", f":{self._password}")
+            user, password = check_tl1_account(self._account)
+            tag = self._send(f"ACT-USER::{user}", f":{password}")
             deadline = Deadline.after(self._connection.timeout_s)
             response = self._response(tag, "ACT-USER", deadline)
             if response.code != _COMPLETED:
                 self.close()
-                raise ControlError(f"{self.name}: no login as {self._user}: {response}")
+                raise LoginRefusedError(f"{self.name}: no login as {user}: {response}")
         return self._send(command)
 
     def _reset_session(self) -> None:

@@ -8,9 +8,15 @@ from functools import partial
 
 import pytest
 
-from moefabric.controller.southbound.ocs.port_alarms import AlarmSession, nic_states, parse_alarms
+from moefabric.controller.southbound.ocs.login import LoginRefusedError, RetryDelays
+from moefabric.controller.southbound.ocs.port_alarms import (
+    AlarmSession,
+    alarm_control,
+    nic_states,
+    parse_alarms,
+)
 from moefabric.core.errors import ControlError
-from moefabric.core.ocs import DeviceProfile, Ocs
+from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl
 from moefabric.core.topology import Nic
 from moefabric.emulator.ocs.device_faults import OcsFault, OcsFaultKind
 from tests.support.fabrics import fabric
@@ -76,7 +82,7 @@ def test_session_errors_name_the_cause() -> None:
         wrong = AlarmSession(
             FABRIC, REGION, device.address, socket.create_connection, ("root", "guess")
         )
-        with pytest.raises(ControlError, match="DENY"):
+        with pytest.raises(LoginRefusedError, match="refuses the login as root"):
             next(wrong.port_states())
     with pytest.raises(ControlError, match=r"alarms of 127\.0\.0\.1:\d+: "):
         next(AlarmSession(FABRIC, REGION, device.address, socket.create_connection).port_states())
@@ -85,3 +91,49 @@ def test_session_errors_name_the_cause() -> None:
         alarms = AlarmSession(FABRIC, REGION, mute.getsockname()[:2], socket.create_connection)
         with pytest.raises(ControlError, match=r"hung up|reset|Broken pipe"):
             next(alarms.port_states())
+
+
+@pytest.mark.parametrize("password", ["pässword", "a;DLT-PATCH::1:9:", "a b"])
+def test_password_that_tl1_cannot_carry_is_refused(password: str) -> None:
+    with ocs_device("tl1", 8, DeviceProfile()) as device:
+        alarms = AlarmSession(
+            FABRIC, REGION, device.address, socket.create_connection, ("root", password)
+        )
+        with pytest.raises(ControlError, match="TL1 login: user and password are printable ASCII"):
+            next(alarms.port_states())
+
+
+REAL = OcsControl("scpi", "192.0.2.10")
+
+
+@pytest.mark.parametrize(
+    ("control", "expected"),
+    [
+        pytest.param(OcsControl("scpi"), OcsControl("tl1"), id="emulated"),
+        pytest.param(
+            OcsControl("restconf", user="admin", port=80), OcsControl("tl1"), id="emulated-restconf"
+        ),
+        pytest.param(REAL, None, id="real-without-account"),
+        pytest.param(replace(REAL, driver="restconf"), None, id="real-restconf-without-account"),
+        pytest.param(replace(REAL, driver="tl1"), None, id="real-tl1-without-account"),
+        pytest.param(replace(REAL, user="root"), None, id="real-without-password"),
+        pytest.param(
+            replace(REAL, user="lab", password_env="P", port=5025),
+            replace(REAL, driver="tl1", user="lab", password_env="P"),
+            id="real-with-account",
+        ),
+    ],
+)
+def test_real_device_gets_alarm_logins_with_its_own_account_only(
+    control: OcsControl, expected: OcsControl | None
+) -> None:
+    assert alarm_control(control) == expected
+
+
+def test_refused_logins_are_rare() -> None:
+    delays, waits, refused = RetryDelays(), [0.0], LoginRefusedError("no")
+    while sum(waits) < 86_400:
+        waits.append(delays.after(refused, waits[-1]))
+    assert waits[1:4] == [300, 600, 1200]
+    assert len(waits) - 1 == 27, "attempts in a day"
+    assert delays.after(ControlError("lost"), 0.0) == 0.05
