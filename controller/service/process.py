@@ -4,7 +4,7 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -18,6 +18,7 @@ from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
 from moefabric.controller.service.http_access import HttpAccess
 from moefabric.controller.service.http_handler import NorthboundService
+from moefabric.controller.service.liveness import BEAT_S
 from moefabric.controller.southbound.ocs.drivers import (
     TIMEOUT_S,
     account,
@@ -51,13 +52,19 @@ _SETTLE_MARGIN_S: Final = 10.0
 """Added to twice the OCS's own settling time."""
 
 
-def serve(run: RunDirectory, wiring: FabricWiring, region: Region | None) -> None:
+def serve(
+    run: RunDirectory,
+    wiring: FabricWiring,
+    region: Region | None,
+    beat: Callable[[], None] | None = None,
+) -> None:
     """Control a region, or the EPS, until SIGTERM or SIGINT.
 
     Args:
         run: The fabric's run directory.
         wiring: The running fabric.
         region: The region; None for the EPS.
+        beat: Is called about once a second while the controller answers `/health`.
 
     Raises:
         ControlError: if an address is in use, or the fabric's token can't be read.
@@ -101,6 +108,8 @@ def serve(run: RunDirectory, wiring: FabricWiring, region: Region | None) -> Non
     switches.listen(openflow, {openflow[0], wiring.management.switches_address})
     service = NorthboundService(controller, HttpAccess(token, northbound))
     green.serve_connections(northbound, "requests", service.serve)
+    if beat:
+        green.spawn(_beat, _client(wiring, region, token), beat)
     green.spawn(_adopt, controller)
     if region:
         green.spawn(_read_alarms, wiring, region, events)
@@ -171,6 +180,17 @@ def _announce_relays(eps: ControllerClient, region: Region, relays: Mapping[str,
 def _client(wiring: FabricWiring, region: Region | None, token: str) -> ControllerClient:
     address = wiring.management.northbound_endpoint(region)
     return ControllerClient(address, token, TIMEOUT_S, green.create_connection)
+
+
+def _beat(own: ControllerClient, beat: Callable[[], None]) -> None:
+    """Ask this controller for its health, as any client does, and report each answer."""
+    while True:
+        try:
+            own.health()
+            beat()
+        except ControlError as error:
+            log.warning("no answer of this controller itself: %s", error)
+        green.sleep(BEAT_S)
 
 
 def _adopt(controller: Controller) -> None:

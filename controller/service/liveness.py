@@ -1,0 +1,103 @@
+"""When a controller hangs, and when one that has ended is started again: decisions without effects.
+
+A controller reports that it works: it asks its own northbound interface for `/health` and then
+beats. What keeps it from beating counts, unless it is that other processes have the processors: the
+time for which the kernel lets a runnable process wait (field 2 of /proc/PID/schedstat) is left out,
+so that a controller on a busy machine isn't taken for one that hangs. One that is stopped by a
+signal does count, and one that a debugger traces doesn't.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from moefabric.core.units import NS_PER_S
+
+BEAT_S: Final = 1.0
+"""Interval of beats."""
+HUNG_S: Final = 60.0
+"""Time without a beat, besides that of waiting for a processor, after which a controller hangs.
+Planning keeps a controller from beating: two time limits of a request at most, 40 s."""
+_STEADY_S: Final = 60.0
+_FIRST_DELAY_S: Final = 0.2
+_LONGEST_DELAY_S: Final = 30.0
+
+
+@dataclass
+class Heartbeat:
+    """The last sign of life of a process.
+
+    Attributes:
+        pid: The process.
+        at_s: When it beat, on a monotonic clock.
+        waited_s: How long it had waited for a processor by then.
+        has_beaten: Whether it has beaten since it started.
+    """
+
+    pid: int
+    at_s: float
+    waited_s: float = 0.0
+    has_beaten: bool = False
+
+    def beat(self, now_s: float) -> None:
+        """Note a beat."""
+        self.restart_period(now_s)
+        self.has_beaten = True
+
+    def restart_period(self, now_s: float) -> None:
+        """Begin to count the time without a beat."""
+        self.at_s, self.waited_s = now_s, processor_wait_s(self.pid)
+
+    def is_hung(self, now_s: float) -> bool:
+        """Return whether the process hangs, and isn't just slow."""
+        if now_s - self.at_s < HUNG_S:
+            return False
+        if is_traced(self.pid):
+            self.restart_period(now_s)
+            return False
+        return now_s - self.at_s - (processor_wait_s(self.pid) - self.waited_s) >= HUNG_S
+
+
+@dataclass
+class Restarts:
+    """How often a controller has ended lately.
+
+    Attributes:
+        ends: Number of ends in a row, each less than a minute after a start.
+        not_before_s: When it may start again, on a monotonic clock.
+    """
+
+    ends: int = 0
+    not_before_s: float = field(default=0.0)
+
+    def note_end(self, started_s: float, now_s: float) -> float:
+        """Note that a controller has ended.
+
+        The first restart is immediate, since traffic relies on controllers. Later delays double.
+
+        Returns:
+            The delay before the next start, in s.
+        """
+        self.ends = 1 if now_s - started_s >= _STEADY_S else self.ends + 1
+        delay_s = 0.0
+        if self.ends > 1:
+            delay_s = min(_FIRST_DELAY_S * 2 ** min(self.ends - 2, 16), _LONGEST_DELAY_S)
+        self.not_before_s = now_s + delay_s
+        return delay_s
+
+
+def processor_wait_s(pid: int) -> float:
+    """Return how long a process has been runnable without a processor; 0 if nothing is known."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / NS_PER_S
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def is_traced(pid: int) -> bool:
+    """Return whether a debugger traces a process."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    return not any(line.split() == ["TracerPid:", "0"] for line in status.splitlines())

@@ -1,0 +1,206 @@
+"""Supervision of controller processes, with processes that stand for controllers."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from moefabric.config import failure_log
+from moefabric.config.failure_log import read_failure_log
+from moefabric.config.run_directory import FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.controller.service import controller_processes, liveness
+from moefabric.controller.service.controller_processes import Beat, ControllerProcesses
+from moefabric.core.topology import Region
+from moefabric.emulator.linux.waiting import Deadline
+from tests.support.fabrics import fabric
+
+WIRING = FabricWiring(fabric(2, 2), ManagementNetwork("127.9.9.0/24"))
+
+
+@dataclass
+class Supervisor:
+    """The processes of a fabric with one region and an EPS.
+
+    Attributes:
+        doings: What the region's controller does in each of its lives; the last goes on.
+    """
+
+    run: RunDirectory
+    doings: list[str] = field(default_factory=lambda: ["work"])
+
+    def __post_init__(self) -> None:
+        self.lives = {"r0": 0, "eps": 0}
+        self.processes = ControllerProcesses(self._control)
+
+    def _control(
+        self, _run: RunDirectory, _wiring: FabricWiring, region: Region | None, beat: Beat
+    ) -> int:
+        lives = self.lives[controller_processes.controller_name(region)]
+        doing = self.doings[min(lives, len(self.doings) - 1)] if region else "work"
+        if doing == "fail":
+            return 3
+        beat()
+        if doing == "work, then fail":
+            return 3
+        if doing == "ignore SIGTERM":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if doing == "loop":
+            while True:
+                pass
+        threading.Event().wait()
+        return 0
+
+    def step(self) -> int:
+        """Do what the supervisor does repeatedly."""
+        status = self.processes.reap()
+        before = dict(self.pids)
+        self.processes.start_missing(self.run, WIRING)
+        for name, pid in self.pids.items():
+            if before.get(name) != pid:
+                self.lives[name] += 1
+        return status
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {name: process.pid for (_, name), process in self.processes.running.items()}
+
+    def until_lives(self, number: int) -> None:
+        def begun() -> bool:
+            assert self.step() == 0
+            work = self.processes.running.keys() <= self.processes.proven
+            return self.lives["r0"] == number and work
+
+        Deadline.after(30).wait_for(begun, f"life {number} of the controller")
+
+    def notes(self) -> list[tuple[str, str]]:
+        return [(event.phase, event.why) for event in read_failure_log(self.run)]
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
+    run = RunDirectory(tmp_path / "f")
+    run.path.mkdir()
+    run.make_token()
+    run.wiring_file.write_text(WIRING.to_json())
+    one = Supervisor(run)
+    yield one
+    one.processes.stop()
+
+
+def test_end_of_a_controller_restarts_that_one_only(supervisor: Supervisor) -> None:
+    supervisor.doings = ["work, then fail", "work"]
+    supervisor.until_lives(2)
+    assert supervisor.lives == {"r0": 2, "eps": 1}
+    assert supervisor.notes() == [("detected", "its process ended (3)")]
+    assert supervisor.run.controller_pid_file(WIRING.fabric.regions[0]).read_text() == (
+        f"{supervisor.pids['r0']}\n"
+    )
+
+
+def test_controller_that_fails_at_its_start_is_reported(supervisor: Supervisor) -> None:
+    supervisor.doings = ["fail"]
+    Deadline.after(30).wait_for(lambda: supervisor.step() == 3, "the exit status")
+
+
+def test_watched_folder_goes_on_after_a_failed_start(supervisor: Supervisor) -> None:
+    supervisor.processes.reports_failed_start = False
+    supervisor.doings = ["fail", "fail", "work"]
+    supervisor.until_lives(3)
+
+
+def test_restarts_slow_down_and_become_immediate_again() -> None:
+    restarts = liveness.Restarts()
+    delays = [restarts.note_end(now, now + 1.0) for now in range(12)]
+    assert delays[:4] == [0.0, 0.2, 0.4, 0.8]
+    assert delays[-1] == 30.0
+    assert restarts.not_before_s == 12 + 30
+    assert restarts.note_end(100.0, 160.0) == 0.0
+
+
+def test_full_file_system_ends_no_controller(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    supervisor.doings = ["work, then fail", "work"]
+    monkeypatch.setattr(failure_log, "FAILURE_LOG", "/dev/full")
+    pid_files = supervisor.run.controller_pid_file(None).parent
+    pid_files.mkdir()
+    for name in ("r0", "eps"):
+        (pid_files / f"{name}.pid").symlink_to("/dev/full")
+    supervisor.until_lives(2)
+    assert supervisor.lives == {"r0": 2, "eps": 1}
+    logged = [record.getMessage() for record in caplog.records]
+    for what in ("process id", "failure log"):
+        assert f"{what} of f not written: No space left on device" in logged
+
+
+def test_controller_that_ignores_sigterm_is_killed_in_time(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_processes, "_STOP_S", 0.2)
+    supervisor.doings = ["ignore SIGTERM"]
+    supervisor.until_lives(1)
+    pids = supervisor.pids.values()
+    supervisor.processes.stop()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@pytest.mark.parametrize("doing", ["loop", "work"], ids=["busy-loop", "stopped"])
+def test_controller_that_hangs_is_killed_and_restarted(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, doing: str
+) -> None:
+    supervisor.doings = [doing, "work"]
+    supervisor.until_lives(1)
+    if doing == "work":
+        os.kill(supervisor.pids["r0"], signal.SIGSTOP)
+    eps = supervisor.processes.running[supervisor.run, "eps"]
+    r0 = supervisor.processes.running[supervisor.run, "r0"]
+    eps.heartbeat.at_s += 1e6  # the stand-ins beat once only
+    r0.heartbeat.at_s -= 1000.0
+    supervisor.until_lives(2)
+    assert supervisor.lives == {"r0": 2, "eps": 1}
+    [(_, hung), (_, ended)] = supervisor.notes()
+    assert hung.startswith("it has not answered /health for 10")
+    assert ended == "its process ended (-9)"
+
+
+def test_controller_that_waits_for_a_processor_does_not_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited = {"s": 5.0}
+    monkeypatch.setattr(liveness, "processor_wait_s", lambda _pid: waited["s"])
+    heartbeat = liveness.Heartbeat(os.getpid(), 0.0)
+    heartbeat.beat(100.0)
+    waited["s"] += 900.0
+    assert not heartbeat.is_hung(1059.0), "it waited for 900 s of 959 s"
+    assert heartbeat.is_hung(1060.0)
+
+
+def test_controller_under_a_debugger_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = [True, False]
+    monkeypatch.setattr(liveness, "is_traced", lambda _pid: traced[0])
+    heartbeat = liveness.Heartbeat(os.getpid(), 0.0)
+    assert not heartbeat.is_hung(1000.0)
+    traced.pop(0)
+    assert not heartbeat.is_hung(1059.0), "the time begins again when the debugger leaves"
+    monkeypatch.setattr(liveness, "processor_wait_s", lambda _pid: heartbeat.waited_s)
+    assert heartbeat.is_hung(1061.0)
+
+
+def test_processor_wait_and_tracer_are_read_from_the_kernel() -> None:
+    assert liveness.processor_wait_s(os.getpid()) > 0.0
+    assert liveness.processor_wait_s(2**22 + 1) == 0.0
+    assert not liveness.is_traced(os.getpid())
+
+
+def test_controllers_of_a_replaced_fabric_are_ended(supervisor: Supervisor) -> None:
+    supervisor.until_lives(1)
+    supervisor.processes.stop_replaced(supervisor.run)
+    assert len(supervisor.pids) == 2
+    supervisor.run.token_file.unlink()
+    supervisor.run.make_token()
+    supervisor.processes.stop_replaced(supervisor.run)
+    assert supervisor.pids == {}
