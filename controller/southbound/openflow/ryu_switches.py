@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from itertools import chain
 from random import SystemRandom
-from typing import Any
+from typing import Any, Final
 
 from moefabric.controller.southbound.openflow import (
     arp,
@@ -32,6 +32,7 @@ ofp_event = framework.module("controller.ofp_event")
 handler = framework.module("controller.handler")
 app_manager = framework.module("base.app_manager")
 Application: Any = app_manager.RyuApp if framework.NAME == "ryu" else app_manager.OSKenApp
+_LOOPBACK: Final = "127.0.0.1"
 IN_USE, DEAD = switch_connection.IN_USE, switch_connection.DEAD
 
 logging.getLogger(framework.NAME).setLevel(logging.WARNING)  # its INFO messages name its own parts
@@ -125,7 +126,7 @@ class RyuSwitches:
         self.on_port: Callable[[str, str, bool], None] = lambda _switch, _peer, _up: None
 
     def listen(self, address: tuple[str, int], hosts: Collection[str]) -> None:
-        """Accept the switches' connections from these addresses.
+        """Accept the switches' connections from these addresses, and over loopback.
 
         Raises:
             ControlError: If `address` is in use.
@@ -138,7 +139,8 @@ class RyuSwitches:
         ofp_handler = framework.module("controller.ofp_handler").OFPHandler
         for app in (manager.instantiate(RyuEventHandler, self), manager.instantiate(ofp_handler)):
             Application.start(app)  # OFPHandler.start would listen by itself and hide its errors
-        server = switch_connection.SwitchServer(hosts, self.bytes_received, self._token)
+        known = {*hosts, _LOOPBACK}
+        server = switch_connection.SwitchServer(known, self.bytes_received, self._token)
         green.serve_connections(address, "switches", server.serve)
 
     @property
