@@ -104,6 +104,7 @@ class Experiment:
         reporter: ProgressReporter | None = None,
         external: Collection[str] = (),
         flows: bool = False,
+        journal: str | Path | None = None,
     ) -> Result:
         """Bring the fabrics up one after the other, replay the traffic, and judge the results.
 
@@ -113,24 +114,32 @@ class Experiment:
             reporter: Shows progress. Default: plain lines on standard error.
             external: Roles whose processes something else starts: `ocs`, `controller`.
             flows: Whether the result keeps the record of every flow.
+            journal: File to which results are appended while they arise (`.jsonl`).
 
         Raises:
             MoefabricError: If the experiment can't run here. An experiment that ran but can't be
                 believed raises nothing: its `verdict` is `invalid`.
         """
-        return self._run(reporter, external, flows=flows)
+        return self._run(reporter, external, flows=flows, journal=journal)
 
-    def train(self, *, reporter: ProgressReporter | None = None, flows: bool = False) -> Result:
+    def train(
+        self,
+        *,
+        reporter: ProgressReporter | None = None,
+        flows: bool = False,
+        journal: str | Path | None = None,
+    ) -> Result:
         """Train the experiment's program on the fabrics, one after the other, as `run` replays.
 
         Args:
             reporter: Shows progress. Default: plain lines on standard error.
             flows: Whether the result keeps the record of every flow.
+            journal: File to which results are appended while they arise (`.jsonl`).
 
         Raises:
             MoefabricError: If the program can't train here, or one of its ranks fails for good.
         """
-        return self._run(reporter, (), flows=flows, trains=True)
+        return self._run(reporter, (), flows=flows, journal=journal, trains=True)
 
     def _run(
         self,
@@ -138,6 +147,7 @@ class Experiment:
         external: Collection[str],
         *,
         flows: bool,
+        journal: str | Path | None,
         trains: bool = False,
     ) -> Result:
         from moefabric.runner import run as runner
@@ -153,5 +163,6 @@ class Experiment:
                 frozenset(external),
                 flows=flows,
                 trains=trains,
+                journal=None if journal is None else Path(journal),
             )
         return Result.of(result)

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
+from moefabric.config.atomic_file import write_whole
 from moefabric.core.errors import SpecError
 from moefabric.report.pictures import Picture, picture
 from moefabric.report.run_changes import THRESHOLD, RunChanges, run_changes
 from moefabric.report.summary import FabricSummary, summaries
+from moefabric.runner.journal import JOURNAL_SUFFIX
+from moefabric.runner.partial_result import read_journal
 from moefabric.runner.result_model import (
     ExperimentPrediction,
     FabricPrediction,
@@ -76,10 +79,13 @@ class Result(RunResult):
     def load(cls, path: str | Path) -> Self:
         """Return the result in a file that `save`, or `moefabric run --json`, has written.
 
+        A file `.jsonl` is the journal of a run, which may have been stopped.
+
         Raises:
             SpecError: If the file can't be read or has a wrong value; it names the first place.
         """
-        return cls.of(read_run(Path(path)))
+        file = Path(path)
+        return cls.of(read_journal(file) if file.suffix == JOURNAL_SUFFIX else read_run(file))
 
     def __repr__(self) -> str:
         verdicts = (f"{entry.fabric} {entry.fidelity.verdict}" for entry in self.results)
@@ -90,7 +96,7 @@ class Result(RunResult):
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON."""
-        Path(path).write_text(self.json_text())
+        write_whole(Path(path), self.json_text())
 
     def json_text(self) -> str:
         """Return the result as JSON."""
@@ -135,7 +141,7 @@ class Result(RunResult):
 
     def report(self, path: str | Path) -> None:
         """Write the result as one self-contained HTML page."""
-        Path(path).write_text(self.page())
+        write_whole(Path(path), self.page())
 
     def write_gating(self, path: str | Path) -> None:
         """Write what the gates of the program chose, as a NumPy archive of tokens.

@@ -9,6 +9,7 @@ from typing import Self
 from rich.console import Console, RenderableType
 
 from moefabric.api.result import Result
+from moefabric.config.atomic_file import write_whole
 from moefabric.report.pictures import Picture, styled
 from moefabric.report.side_by_side import run_columns, runs_bars, runs_page, runs_table
 from moefabric.runner.result_model import RunResult
@@ -59,7 +60,7 @@ class Runs:
 
     def report(self, path: str | Path) -> None:
         """Write one self-contained HTML page."""
-        Path(path).write_text(self.page())
+        write_whole(Path(path), self.page())
 
     def plot(self) -> Picture:
         """Draw iteration and all-to-all times of all fabrics, a bar for each run."""

@@ -3,13 +3,18 @@
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from errno import EISDIR
+from os import strerror
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final
 
 import click
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from moefabric.config.atomic_file import write_whole
+from moefabric.core.errors import MoefabricError
 from moefabric.runner.progress import PlainProgressReporter, ProgressReporter
 
 if TYPE_CHECKING:
@@ -58,8 +63,11 @@ def check_writable(*files: Path | None) -> None:
             continue
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("a"):
-                pass
+            if file.is_dir():
+                raise IsADirectoryError(EISDIR, strerror(EISDIR))
+            if not file.exists() or file.is_file():
+                with TemporaryFile(dir=file.resolve().parent):
+                    pass
         except OSError as error:
             raise click.UsageError(f"{file}: {error.strerror}") from error
 
@@ -69,7 +77,7 @@ def write_output(file: Path | None, text: str) -> None:
     if file == STANDARD_OUTPUT:
         click.echo(text, nl=False)
     elif file is not None:
-        file.write_text(text)
+        write_whole(file, text)
 
 
 def write_result(result: "Result", json_file: Path | None, report: Path | None) -> None:
@@ -79,6 +87,42 @@ def write_result(result: "Result", json_file: Path | None, report: Path | None) 
         write_output(report, result.page())
     if json_file != STANDARD_OUTPUT:
         print_tables(result)
+
+
+@contextmanager
+def journalled(json_file: Path | None, report: Path | None) -> Iterator[Path | None]:
+    """Yield the path of a run's journal; write what it holds if the run is interrupted.
+
+    Args:
+        json_file: File of the run's JSON, next to which the journal is; None for no journal.
+        report: File of the run's page.
+    """
+    from moefabric.runner.journal import JOURNAL_SUFFIX
+
+    journal = None
+    if json_file is not None and json_file != STANDARD_OUTPUT:
+        journal = json_file.with_suffix(JOURNAL_SUFFIX)
+    try:
+        yield journal
+    except (KeyboardInterrupt, MoefabricError):
+        if journal is not None and journal.is_file():
+            _write_interrupted(journal, json_file, report)
+        raise
+
+
+def _write_interrupted(journal: Path, json_file: Path | None, report: Path | None) -> None:
+    from moefabric.api.result import Result
+
+    try:
+        result = Result.load(journal)
+        write_output(json_file, result.json_text())
+        if report is not None:
+            write_output(report, result.page())
+    except MoefabricError as error:
+        click.echo(f"moefabric: {error}", err=True)
+    else:
+        click.echo(f"moefabric: incomplete: {result.incomplete}", err=True)
+    click.echo(f"moefabric: {journal} has what was measured; `run --resume` goes on", err=True)
 
 
 def print_tables(run: "RunResult") -> None:

@@ -18,7 +18,7 @@ from moefabric.cli.options import (
     result_option,
     settings_option,
 )
-from moefabric.cli.output import check_writable, progress_reporter, write_result
+from moefabric.cli.output import check_writable, journalled, progress_reporter, write_result
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,8 +56,10 @@ def run(
     loaded = Experiment.load(experiment, settings, hosts_file=hosts)
     external_processes = _external_processes(external)
     check_writable(json_file, report)
-    with progress_reporter(loaded.operations) as reporter:
-        result = loaded.run(reporter=reporter, external=external_processes, flows=flows)
+    with journalled(json_file, report) as journal, progress_reporter(loaded.operations) as reporter:
+        result = loaded.run(
+            reporter=reporter, external=external_processes, flows=flows, journal=journal
+        )
     write_result(result, json_file, report)
     sys.exit(INVALID if result.verdict == "invalid" else 0)
 

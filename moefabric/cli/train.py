@@ -14,7 +14,7 @@ from moefabric.cli.options import (
     result_option,
     settings_option,
 )
-from moefabric.cli.output import check_writable, progress_reporter, write_result
+from moefabric.cli.output import check_writable, journalled, progress_reporter, write_result
 
 
 @click.command(short_help="Train a model on emulated fabrics.")
@@ -45,8 +45,8 @@ def train(
 
     loaded = Experiment.load(experiment, settings, hosts_file=hosts)
     check_writable(json_file, report, gating)
-    with progress_reporter(loaded.operations) as reporter:
-        result = loaded.train(reporter=reporter)
+    with journalled(json_file, report) as journal, progress_reporter(loaded.operations) as reporter:
+        result = loaded.train(reporter=reporter, journal=journal)
     if gating is not None:
         result.write_gating(gating)
     write_result(result, json_file, report)

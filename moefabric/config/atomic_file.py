@@ -51,7 +51,7 @@ def replaced_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
                     os.fchmod(file.fileno(), target.stat().st_mode & 0o7777)
                 if durable:
                     os.fsync(file.fileno())
-            os.replace(temporary, target)
+            temporary.replace(target)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()

@@ -10,6 +10,7 @@ from typing import Final
 
 from markupsafe import Markup
 
+from moefabric.config.atomic_file import write_whole
 from moefabric.core.errors import SpecError
 from moefabric.report import svg
 from moefabric.report.circuit_chords import circuit_chords
@@ -50,7 +51,7 @@ class Picture:
 
     def save(self, path: str | Path) -> None:
         """Write the SVG to a file."""
-        Path(path).write_text(self.svg + "\n")
+        write_whole(Path(path), self.svg + "\n")
 
 
 def _timeline(fabrics: Sequence[FabricSummary]) -> Markup:

@@ -45,6 +45,7 @@ class SkippingClock:
         self.skipped_ns = 0
         """How far this clock is ahead of the wall clock."""
         self._skips: list[tuple[int, int]] = []
+        self._forgotten_ns = 0
 
     def now_ns(self) -> int:
         """Return the wall time plus what was skipped."""
@@ -79,9 +80,15 @@ class SkippingClock:
         """Return the instant on the wall clock, given what was skipped so far."""
         return instant_ns - self.skipped_ns
 
+    def forget_skips(self) -> None:
+        """Forget single skips so far: nobody will convert instants before the present one."""
+        self._skips.clear()
+        self._forgotten_ns = self.skipped_ns
+
     def past_run_ns(self, wall_ns: int) -> int:
         """Return the time that this clock showed at a past instant of the wall clock."""
-        return wall_ns + sum(skipped for at, skipped in self._skips if at < wall_ns)
+        skipped = sum(skipped for at, skipped in self._skips if at < wall_ns)
+        return wall_ns + self._forgotten_ns + skipped
 
     def past_wall_ns(self, instant_ns: int) -> int:
         """Return the wall time at which this clock showed a past instant.
@@ -89,7 +96,7 @@ class SkippingClock:
         For an instant that was skipped, it is the wall time of the skip. For one that was shown
         twice, it is the later one.
         """
-        ahead = 0
+        ahead = self._forgotten_ns
         for at, skipped in self._skips:
             if instant_ns <= at + ahead + min(0, skipped):
                 break

@@ -46,6 +46,38 @@ def idle_shares(samples: Sequence[CpuSample], windows: Sequence[tuple[int, int]]
     return [s.idle for s in samples if 2 * covered_ns(s) >= s.end_ns - s.start_ns]
 
 
+class IdleShares:
+    """The idle shares of a replay, piece by piece: samples and windows come when they are over."""
+
+    def __init__(self) -> None:
+        self._samples: list[CpuSample] = []
+        self._windows: list[tuple[int, int]] = []
+
+    def of(
+        self,
+        samples: Sequence[CpuSample],
+        windows: Sequence[tuple[int, int]],
+        *,
+        last: bool = False,
+    ) -> list[float]:
+        """Return the idle shares of the samples that later windows can't cover.
+
+        Args:
+            samples: Samples since the last call.
+            windows: Collectives that have ended since the last call.
+            last: Whether no more of them come.
+        """
+        self._samples += samples
+        self._windows += windows
+        known_ns = max((end for _, end in self._windows), default=0)
+        over = [sample for sample in self._samples if last or sample.end_ns <= known_ns]
+        self._samples = self._samples[len(over) :]
+        shares = idle_shares(over, self._windows)
+        needed_ns = self._samples[0].start_ns if self._samples else known_ns
+        self._windows = [(start, end) for start, end in self._windows if end >= needed_ns]
+        return shares
+
+
 class CpuSampler:
     """Context that samples the machine's idle share, leaving out the ticks of CPU steal."""
 
@@ -65,6 +97,12 @@ class CpuSampler:
         """Stop sampling."""
         self._stop.set()
         self._thread.join()
+
+    def take_samples(self) -> list[CpuSample]:
+        """Return the samples since the last call, and forget them."""
+        taken = self.samples[:]
+        del self.samples[: len(taken)]
+        return taken
 
     def _sample(self) -> None:
         before, start_ns = _cpu_ticks()[:7], time.monotonic_ns()

@@ -44,6 +44,7 @@ from moefabric.workload.iteration import Operation
 from moefabric.workload.job import Job, JobShape
 from moefabric.workload.pipeline import lockstep_tasks
 from moefabric.workload.substitution import Losses
+from moefabric.workload.tasks import Task
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +110,9 @@ class Executor:
         cpu_steal: Callable[[], tuple[int, int]] = cpu_steal_and_total,
         counters: PortCounters | None = None,
         progress: Callable[[str], None] = lambda _: None,
+        on_iteration_begin: Callable[[int], object] = lambda _: None,
+        on_launch: Callable[[Task], object] = lambda _: None,
+        keep: Callable[[list[IterationRun]], object] | None = None,
         reported_circuits: Callable[[], Mapping[str, CircuitSet]] = dict,
         calls: Calls | None = None,
         check_ranks: Callable[[], object] = lambda: None,
@@ -136,6 +140,11 @@ class Executor:
             cpu_steal: Returns the CPU ticks that a hypervisor gave to others so far, and all ticks.
             counters: Counts the bytes of each transfer at the ports; None if nobody counts.
             progress: Receives a description of each collective that has ended.
+            on_iteration_begin: Receives the number of each iteration of the first job that begins.
+            on_launch: Receives each collective or transfer whose flows were ordered.
+            keep: Receives the iterations that have ended, each once, whenever none is under way;
+                afterwards the executor keeps no more of them than their times. None if the executor
+                keeps them whole.
             reported_circuits: Returns the circuits that regions without a controller use, as far
                 as they were reported since the last call.
             calls: The calls of the ranks whose bytes collectives carry; None if they carry bytes of
@@ -180,17 +189,21 @@ class Executor:
             self.clock,
             self._timers,
             on_collective=self._begin_collective,
+            on_launch=on_launch,
             progress=progress,
             calls=calls,
         )
         self._calls, self._check_ranks = calls, check_ranks
+        self._keep, self._kept = keep, list[IterationRun]()
         self._restore_s = restore_s
         self._restore_ns = fabric.scale.wall_ns(restore_s * NS_PER_S)
-        self._faults, self._on_iteration_end = faults, on_iteration_end
+        self._faults = faults
+        self._on_iteration_begin, self._on_iteration_end = on_iteration_begin, on_iteration_end
         self._reported_circuits = reported_circuits
         self._jobs: list[_JobRun] = []
         self._states: dict[tuple[int, int], IterationState] = {}
-        """Each iteration's last attempt, in the order in which the iterations began."""
+        """Each iteration's last attempt, in the order in which the iterations began; without those
+        that were settled."""
         self._cancelled: list[_JobRun] = []
         self._restarts: list[tuple[_JobRun, Losses]] = []
         """Jobs that start their iteration again once their controllers have replied."""
@@ -239,7 +252,7 @@ class Executor:
             LostBytesError: Bytes are lost for good; `finished_runs` has the iterations before.
             AgentError: A lost server has no backup.
         """
-        self._states = {}
+        self._states, self._kept = {}, []
         self._jobs = [
             _JobRun(job, programme, first + iterations) for job, programme in programmes.items()
         ]
@@ -252,9 +265,22 @@ class Executor:
 
     def finished_runs(self) -> list[IterationRun]:
         """Return the iterations that have ended, in the order in which they began."""
+        self._settle()
+        return list(self._kept)
+
+    def _settle(self) -> None:
+        """Add the expected times to the iterations that have ended, and hand them over."""
         states = [state for state in self._states.values() if state.run.end_ns]
-        add_predictions(self.fabric, states, self.transfers.sent)
-        return [state.run for state in states]
+        if not states:
+            return
+        add_predictions(self.fabric, states, self.transfers.take_sent(states))
+        for state in states:
+            del self._states[state.job.number, state.run.number]
+        runs = [state.run for state in states]
+        if self._keep is not None:
+            self._keep(runs)
+            runs = [run.without_records() for run in runs]
+        self._kept += runs
 
     def give_up(self) -> tuple[list[IterationRun], int]:
         """End the iterations under way.
@@ -335,8 +361,10 @@ class Executor:
             return
         job.state = None
         job.window_start_ns = self.clock.wall_ns(self.clock.now_ns())
-        if job is self._jobs[0] and self._faults is not None:
-            self._faults.begin_iteration(number)
+        if job is self._jobs[0]:
+            self._on_iteration_begin(number)
+            if self._faults is not None:
+                self._faults.begin_iteration(number)
         known = self.recovery.lost
         self.recovery.update(self._busy_regions(job))
         new_losses = Losses(
@@ -392,6 +420,8 @@ class Executor:
             window = IterationWindow(run.number, job.window_start_ns, end_ns, seconds)
             self.iteration_windows.append(window)
             self._on_iteration_end()
+        if all(other.finished or other.state is state for other in self._jobs):
+            self._settle()
         self._begin(job, run.number + 1)
 
     # --- losses ----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """One fabric of an experiment: its replay or training, and the result of it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +21,9 @@ from moefabric.emulator.fabric import lifecycle
 from moefabric.planner.policy import Policy
 from moefabric.runner import result_model
 from moefabric.runner.controller_retry import RegionController
-from moefabric.runner.cpu_monitor import CpuSampler, idle_shares
+from moefabric.runner.cpu_monitor import CpuSampler
 from moefabric.runner.executor import Executor
+from moefabric.runner.fabric_recorder import FabricRecorder
 from moefabric.runner.failure_monitor import (
     CircuitReports,
     FailureMonitor,
@@ -31,13 +32,15 @@ from moefabric.runner.failure_monitor import (
 )
 from moefabric.runner.first_all_to_all import measured_first_all_to_alls
 from moefabric.runner.jobs import Jobs
+from moefabric.runner.journal import Journal
 from moefabric.runner.progress import ProgressReporter
 from moefabric.runner.queue_drops import Counts, queue_drops, queue_readings
 from moefabric.runner.rank_places import RankPlace
 from moefabric.runner.real_hosts import RealHosts, in_turn
-from moefabric.runner.results import control_time_remarks, empty_result, fabric_result, invalidated
+from moefabric.runner.results import control_time_remarks, empty_result, invalidated, summed_result
 from moefabric.runner.run_records import IterationRun, RunFailures
 from moefabric.runner.spine_traffic import spine_traffic, uplink_payload
+from moefabric.runner.status_writer import RunStatusWriter
 from moefabric.runner.testbed import Controllers, port_counters
 from moefabric.runner.training import Training
 from moefabric.runner.workload_loader import training_workload, workload_of
@@ -64,6 +67,9 @@ class RunContext:
     remarks: tuple[str, ...]
     reporter: ProgressReporter
     hosts: RealHosts
+    journal: Journal
+    run_id: str
+    flows: bool = False
     training: Training | None = None
 
     @property
@@ -109,37 +115,66 @@ class RunContext:
                 return controllers.under_policy(policy), CircuitSet()
         return {}, light_for_job(policy, self.work, self.fabric, controllers)
 
-    def result(
-        self,
-        runs: Sequence[IterationRun],
-        idle: Sequence[float],
-        failures: RunFailures,
-        circuits: CircuitSet,
-    ) -> result_model.FabricResult:
-        """Return the fabric's result; `circuits` are lit at the end."""
+    @property
+    def paced(self) -> bool:
+        """Whether flows are paced."""
+        return transport_named(self.spec.transport).paced
+
+    def recorder(self, status: RunStatusWriter | None) -> FabricRecorder:
+        """Return what records the replay."""
+        choice = self.choice
+        return FabricRecorder(
+            self.fabric, choice.name, choice.policy, self.journal, status, self.flows, self.paced
+        )
+
+    def status_writer(self) -> AbstractContextManager[RunStatusWriter | None]:
+        """Return the context in which the state of the run is written; None on real servers."""
+        if self.run_dir is None:
+            return nullcontext()
+        return RunStatusWriter(
+            self.run_dir.run_status_file,
+            self.run_id,
+            self.spec.experiment,
+            self.choice.name,
+            self.choice.policy,
+            self.work.iterations,
+            self.journal.path,
+        )
+
+    def result(self, replay: "Replay") -> result_model.FabricResult:
+        """Return the fabric's result, from the outcomes in the journal."""
         fabric, choice, work = self.fabric, self.choice, self.work
-        result = fabric_result(
+        outcomes = list(self.journal.read().outcomes(choice.name))
+        collectives = [one for outcome in outcomes for one in outcome.collectives]
+        changes = [one for outcome in outcomes for one in outcome.reconfigurations]
+        dispatches = [one for outcome in outcomes for one in outcome.first_dispatches]
+        dilated_ns = NS_PER_S * fabric.scale.dilation
+        result = summed_result(
             fabric,
             choice.name,
             choice.policy,
-            runs,
-            cpu_idle=idle,
+            outcomes,
+            cpu_idle=replay.idle,
             remarks=(
                 *self.remarks,
                 *policy_faults(self.policy),
                 *(self.controllers.faults.get(choice.policy, ()) if self.controllers else ()),
-                *control_time_remarks(runs, self.spec.control_s),
-                *self.hosts.remarks(runs),
+                *control_time_remarks(
+                    [one.control_s or 0.0 for one in changes], self.spec.control_s
+                ),
+                *self.hosts.remarks(
+                    [one.measured_s * dilated_ns for one in collectives], len(outcomes)
+                ),
             ),
-            failures=failures,
-            paced=transport_named(self.spec.transport).paced,
+            failures=replay.failures,
+            failed=replay.failed,
+            paced=self.paced,
         )
+        predicted = {one.iteration for one in dispatches if choice.dispatch_light == "predict"}
         first = measured_first_all_to_alls(
-            fabric,
-            choice.policy,
             choice.dispatch_light,
-            [run for run in runs if not run.substituted],
-            {run.number: work.predictions(run.number) for run in runs},
+            dispatches,
+            {number: work.predictions(number) for number in predicted},
         )
         # The circuits at the end are those of layer 0, where the backward pass ends. One region
         # stands for all.
@@ -149,14 +184,18 @@ class RunContext:
         label = f"dispatch of layer 0{place}, bytes from row's server to column's ({work.label})"
         shape = result_model.PipelineShape(**asdict(self.spec.training.shape))
         training = None if self.training is None else self.training.result(result)
+        update: dict[str, Any] = {}
+        if self.flows:
+            update["flows"] = [flow for outcome in outcomes for flow in outcome.flows]
         return result.model_copy(
             update={
+                **update,
                 "split_demand": choice.split_demand,
                 "demand_error": choice.demand_error,
                 "first_all_to_all": first,
                 "demand": demand.array.tolist(),
                 "demand_label": label,
-                "circuits": [(str(c.a), str(c.b)) for c in circuits],
+                "circuits": [(str(c.a), str(c.b)) for c in replay.circuits],
                 **({"shape": shape} if self.spec.training.independent else {}),
                 **({"training": training} if training is not None else {}),
             }
@@ -184,19 +223,21 @@ class Replay:
     """Records of a replay on one fabric.
 
     Attributes:
-        runs: The iterations that ended.
+        iterations: Number of iterations that ended.
         lost: The flow whose bytes did not arrive, which ended the replay; empty if none.
         idle: Idle shares of the machine while packets were under way.
         circuits: The circuits that are lit at the end.
         queues: Counters of the queues before and after, if they were read.
+        failed: Records of the iterations since the first failure.
     """
 
-    runs: Sequence[IterationRun]
+    iterations: int
     lost: str
     idle: Sequence[float]
     failures: RunFailures
     circuits: CircuitSet
     queues: Sequence[Counts]
+    failed: Sequence[IterationRun] = ()
 
 
 def replay_on(context: RunContext) -> Replay:
@@ -208,7 +249,7 @@ def replay_on(context: RunContext) -> Replay:
         with closing(context.executor(log_failure=hosts.log)) as warm_up:
             warm_up.run(jobs.warm_up, 1)
     except hosts.fatal_errors as error:
-        return Replay((), hosts.cause(error), (), failures, CircuitSet(), ())
+        return Replay(0, hosts.cause(error), (), failures, CircuitSet(), ())
     reports = CircuitReports(context.fleet.wake)
     with ExitStack() as undo:
         hooks: dict[str, Any] = {
@@ -229,15 +270,22 @@ def replay_on(context: RunContext) -> Replay:
         if context.training is not None:
             hooks |= {"calls": context.training.calls, "check_ranks": context.training.check}
         restore_s = spec.training.checkpoint_load / NS_PER_S
-        executor = undo.enter_context(
-            closing(context.executor(restore_s=restore_s, progress=_progress(context), **hooks))
-        )
+        status = undo.enter_context(context.status_writer())
+        recorder = context.recorder(status)
+        hooks |= {"keep": recorder.take, "progress": _progress(context)}
+        if status is not None:
+            hooks |= {
+                "on_launch": status.operation_began,
+                "on_iteration_begin": status.iteration_began,
+            }
+        executor = undo.enter_context(closing(context.executor(restore_s=restore_s, **hooks)))
         keeps_circuits = choice.policy != "eps" and not policy_named(choice.policy).reconfigures
         if context.run_dir is not None and keeps_circuits:
             undo.enter_context(watched_circuits(fabric, context.run_dir, reports))
         enabled = context.run_dir is not None and bool(fabric.queue or fabric.spines)
         readings = undo.enter_context(queue_readings(fabric.name, enabled=enabled))
         with CpuSampler() as cpu:
+            recorder.connect(executor, cpu, monitor)
             try:
                 if context.training is not None:
                     runs = context.training.run(executor)
@@ -249,15 +297,16 @@ def replay_on(context: RunContext) -> Replay:
             failures = monitor.failures_during(executor.iteration_windows, executor.clock)
             replanned_ns = map(failures.wall_ns, executor.replanned_ns)
             failures = replace(failures, planned_ns=tuple(replanned_ns))
-    idle = idle_shares(cpu.samples, executor.windows)
-    return Replay(runs, lost, idle, failures, executor.circuits, readings)
+        idle = recorder.finish(failures)
+    circuits = executor.circuits
+    return Replay(len(runs), lost, idle, failures, circuits, readings, recorder.failed)
 
 
 def judged(context: RunContext, replay: Replay) -> result_model.FabricResult:
     """Return the result of a replay, with what its counters and the testbed's state show."""
     fabric, choice = context.fabric, context.choice
-    if replay.runs:
-        result = context.result(replay.runs, replay.idle, replay.failures, replay.circuits)
+    if replay.iterations:
+        result = context.result(replay)
         seconds = fmean(iteration.measured_s or 0.0 for iteration in result.iterations)
         outcome = f"{seconds:.3f} s an iteration"
     else:

@@ -168,16 +168,24 @@ class FailureMonitor:
         """Append an event to the failure log."""
         append_failure_event(self._run_dir, phase, kind, what, why)
 
+    def injected(self) -> bool:
+        """Return whether failures were injected."""
+        return any(event.phase == "inject" for event in read_failure_log(self._run_dir))
+
     def start_collecting(self) -> None:
         """Collect what the controllers know now, in the background."""
-        self._collections.append(self._background.submit(self._collect))
+        for collection in self._collections:
+            if collection.done():
+                collection.result()
+        under_way = [collection for collection in self._collections if not collection.done()]
+        self._collections = [*under_way, self._background.submit(self._collect)]
 
     def _collect(self) -> None:
         """Ask the controllers for failures, if any were injected.
 
         A controller that doesn't reply at once is left out.
         """
-        if not any(event.phase == "inject" for event in read_failure_log(self._run_dir)):
+        if not self.injected():
             return
         fabric = self._wiring.fabric
         for region in (*fabric.regions, *([None] if fabric.leaves else [])):
@@ -199,6 +207,7 @@ class FailureMonitor:
         self.start_collecting()
         for collection in self._collections:
             collection.result()
+        self._collections = []
         if not windows:
             return RunFailures()
         events = sorted([*read_failure_log(self._run_dir), *self._reported], key=lambda e: e.at_ns)

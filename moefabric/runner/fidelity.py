@@ -7,12 +7,14 @@ emulation (Mininet-HiFi, CoNEXT'12: completion times within 10 % in the median a
 percentile; 35 % idle CPU). Each reason names the culprit: a collective, a flow, a link or a server.
 """
 
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moefabric.runner.result_model import ErrorSummary, FidelityResult, Integrity, Verdict
 
@@ -50,6 +52,57 @@ class LabelledError:
 
     def __str__(self) -> str:
         return f"{self.label} {self.error:+.1%}"
+
+
+class ErrorSamples:
+    """Errors of one kind, eight bytes each; those that a reason may name keep their labels."""
+
+    def __init__(self) -> None:
+        self._values = array("d")
+        self.named: list[LabelledError] = []
+        """The error of the greatest magnitude, and the greatest outliers, in order of arrival."""
+
+    @classmethod
+    def of(cls, errors: "Sequence[LabelledError] | ErrorSamples") -> "ErrorSamples":
+        """Return the samples with these labels."""
+        if isinstance(errors, ErrorSamples):
+            return errors
+        samples = cls()
+        samples.add((item.error for item in errors), errors)
+        return samples
+
+    def add(self, values: Iterable[float], named: Sequence[LabelledError]) -> None:
+        """Add errors; `named` holds those of them with a label, at least the extremes."""
+        self._values.extend(values)
+        if not named:
+            return
+        candidates = [*self.named, *named]
+        worst = max(range(len(candidates)), key=lambda n: abs(candidates[n].error))
+        outliers = [n for n, item in enumerate(candidates) if item.error > OUTLIER]
+        outliers.sort(key=lambda n: -candidates[n].error)
+        self.named = [candidates[n] for n in sorted({worst, *outliers[:_MOST_NAMES]})]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """All errors, in order of arrival."""
+        return np.array(self._values, np.float64)
+
+    @property
+    def worst(self) -> LabelledError:
+        """The error of the greatest magnitude."""
+        return max(self.named, key=lambda item: abs(item.error))
+
+    @property
+    def outliers(self) -> list[LabelledError]:
+        """The greatest outliers, greatest first; reasons name no more."""
+        found = sorted((e for e in self.named if e.error > OUTLIER), key=lambda e: -e.error)
+        return found[:_MOST_NAMES]
+
+
+LabelledErrors = Sequence[LabelledError] | ErrorSamples
 
 
 @dataclass(frozen=True)
@@ -103,7 +156,8 @@ class Observation:
     Attributes:
         errors: Measured / predicted - 1 by kind: `flow`, `collective`, `iteration`, `transfer`
             and `all-reduce`.
-        link_rate_errors: Measured / planned goodput - 1 of full links, labelled by link.
+        link_rate_errors: Measured / planned goodput - 1 of full links, labelled by link or listed
+            by link.
         cpu_idle: Idle share of the machine, one per sample.
         lateness: How late the last server of each collective starts, as a share of the collective,
             labelled by server.
@@ -117,12 +171,12 @@ class Observation:
         paced: Whether flows were paced.
     """
 
-    errors: Mapping[str, Sequence[LabelledError]]
-    link_rate_errors: Sequence[LabelledError]
+    errors: Mapping[str, LabelledErrors]
+    link_rate_errors: Sequence[LabelledError] | Mapping[str, Sequence[float]]
     cpu_idle: Sequence[float]
-    lateness: Sequence[LabelledError]
+    lateness: LabelledErrors
     integrity: Integrity
-    settle_errors: Sequence[LabelledError] = ()
+    settle_errors: LabelledErrors = ()
     misrouted: Sequence[str] = ()
     violations: Sequence[str] = ()
     remarks: Sequence[str] = field(default_factory=tuple)
@@ -133,43 +187,46 @@ class Observation:
 def judge(observation: Observation) -> FidelityResult:
     """Judge one fabric's measurements."""
     bounds = PACED if observation.paced else TCP
+    errors = {kind: ErrorSamples.of(listed) for kind, listed in observation.errors.items()}
+    links = _by_link(observation.link_rate_errors)
+    lateness = ErrorSamples.of(observation.lateness)
+    summaries = {kind: summarise(samples.values) for kind, samples in errors.items() if samples}
     timing = [
-        *(f for kind, errors in observation.errors.items() for f in _timing(kind, errors, bounds)),
-        *_links(observation.link_rate_errors, bounds),
+        *(f for kind in summaries for f in _timing(kind, errors[kind], summaries[kind], bounds)),
+        *_links(links, bounds),
     ]
     findings = [
         *timing,
         *_samples(observation),
-        *_tail(LATENESS_P95, observation.lateness),
-        *_tail(SETTLE, observation.settle_errors),
+        *_tail(LATENESS_P95, lateness),
+        *_tail(SETTLE, ErrorSamples.of(observation.settle_errors)),
         *_cpu(observation.cpu_idle, timing),
         *((Verdict.DEGRADED, remark) for remark in observation.remarks),
         *((Verdict.INVALID, reason) for reason in _losses(observation.integrity)),
         *((Verdict.INVALID, reason) for reason in _shortened(observation.misrouted)),
         *((Verdict.INVALID, reason) for reason in _shortened(observation.violations)),
     ]
-    summaries = {kind: summarise(errors) for kind, errors in observation.errors.items() if errors}
     collectives = summaries.get("collective")
+    rates = np.concatenate([np.asarray(listed) for listed in links.values()] or [np.zeros(0)])
     return FidelityResult(
         verdict=worst_verdict(verdict for verdict, _ in findings),
         reasons=[reason for _, reason in findings],
-        link_rate_error_p95=_percentile(_magnitudes(observation.link_rate_errors), 95),
+        link_rate_error_p95=_abs_p95(rates),
         cpu_idle_min=float(min(observation.cpu_idle)) if observation.cpu_idle else None,
         completion_error_p50=collectives.abs_p50 if collectives else None,
         completion_error_p95=collectives.abs_p95 if collectives else None,
         completion_errors=summaries,
-        start_lateness_p95=_percentile(_magnitudes(observation.lateness), 95),
+        start_lateness_p95=_abs_p95(lateness.values),
         disturbed=observation.disturbed,
     )
 
 
-def summarise(errors: Sequence[LabelledError]) -> ErrorSummary:
+def summarise(signed: NDArray[np.float64]) -> ErrorSummary:
     """Return the distribution of signed errors; there is at least one."""
-    signed = np.array([item.error for item in errors])
     p5, p50, p95 = (float(value) for value in np.percentile(signed, (5, 50, 95)))
     abs_p50, abs_p95 = (float(value) for value in np.percentile(np.abs(signed), (50, 95)))
     return ErrorSummary(
-        n=len(errors),
+        n=len(signed),
         min=float(signed.min()),
         p5=p5,
         p50=p50,
@@ -181,31 +238,38 @@ def summarise(errors: Sequence[LabelledError]) -> ErrorSummary:
     )
 
 
-def _timing(kind: str, errors: Sequence[LabelledError], bounds: TimingBounds) -> Iterator[Finding]:
+def _timing(
+    kind: str, errors: ErrorSamples, summary: ErrorSummary, bounds: TimingBounds
+) -> Iterator[Finding]:
     """Yield what is wrong with the times of one kind: median, tail, bias and outliers."""
-    if not errors:
-        return
-    summary, worst = summarise(errors), _worst(errors)
+    worst = f"worst: {errors.worst}"
     against = f"of {kind} times against their predictions"
     yield from Bound(f"median error {against}", *bounds.p50).judge(summary.abs_p50, worst)
     yield from Bound(f"95th percentile error {against}", *bounds.p95).judge(summary.abs_p95, worst)
     yield from Bound(f"bias (signed median {summary.p50:+.1%}) {against}", *bounds.bias).judge(
         abs(summary.p50)
     )
-    outliers = sorted((e for e in errors if e.error > OUTLIER), key=lambda e: -e.error)
-    if outliers:
-        many = len(outliers) > 1 and len(outliers) > _OUTLIER_SHARE * len(errors)
-        names = "; ".join(map(str, outliers[:_MOST_NAMES]))
-        count = f"{len(outliers)} of {len(errors)} {kind} times"
+    if outliers := int(np.count_nonzero(errors.values > OUTLIER)):
+        many = outliers > 1 and outliers > _OUTLIER_SHARE * len(errors)
+        names = "; ".join(map(str, errors.outliers))
+        count = f"{outliers} of {len(errors)} {kind} times"
         reason = f"{count} are over three times their prediction ({names})"
         yield Verdict.INVALID if many else Verdict.DEGRADED, reason
 
 
-def _links(errors: Sequence[LabelledError], bounds: TimingBounds) -> Iterator[Finding]:
-    """Yield the links whose median goodput differs from the planned one."""
+def _by_link(
+    errors: Sequence[LabelledError] | Mapping[str, Sequence[float]],
+) -> Mapping[str, Sequence[float]]:
+    if isinstance(errors, Mapping):
+        return errors
     by_link: defaultdict[str, list[float]] = defaultdict(list)
     for item in errors:
         by_link[item.label].append(item.error)
+    return by_link
+
+
+def _links(by_link: Mapping[str, Sequence[float]], bounds: TimingBounds) -> Iterator[Finding]:
+    """Yield the links whose median goodput differs from the planned one."""
     medians = [LabelledError(link, float(np.median(rates))) for link, rates in by_link.items()]
     bound = Bound("goodput of a full link against the planned one: error", *bounds.link)
     for worst in sorted(medians, key=lambda item: -abs(item.error))[:_MOST_NAMES]:
@@ -225,9 +289,9 @@ def _samples(observation: Observation) -> Iterator[Finding]:
     yield from DISTURBED.judge(observation.disturbed)
 
 
-def _tail(bound: Bound, errors: Sequence[LabelledError]) -> Iterator[Finding]:
-    if (p95 := _percentile(_magnitudes(errors), 95)) is not None:
-        yield from bound.judge(p95, _worst(errors))
+def _tail(bound: Bound, errors: ErrorSamples) -> Iterator[Finding]:
+    if (p95 := _abs_p95(errors.values)) is not None:
+        yield from bound.judge(p95, f"worst: {errors.worst}")
 
 
 def _cpu(idle: Sequence[float], timing: Sequence[Finding]) -> Iterator[Finding]:
@@ -259,13 +323,5 @@ def _shortened(reasons: Sequence[str]) -> list[str]:
     return [*reasons[:_MOST_NAMES], *([f"and {more} more such faults"] if more > 0 else [])]
 
 
-def _worst(errors: Sequence[LabelledError]) -> str:
-    return f"worst: {max(errors, key=lambda item: abs(item.error))}"
-
-
-def _magnitudes(errors: Sequence[LabelledError]) -> list[float]:
-    return [abs(item.error) for item in errors]
-
-
-def _percentile(values: Sequence[float], q: float) -> float | None:
-    return float(np.percentile(values, q)) if values else None
+def _abs_p95(values: NDArray[np.float64]) -> float | None:
+    return float(np.percentile(np.abs(values), 95)) if len(values) else None

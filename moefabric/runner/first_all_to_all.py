@@ -11,7 +11,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.runner.forecast import DispatchForecast, ideal_seconds
-from moefabric.runner.result_parts import DemandForesight, FirstAllToAll
+from moefabric.runner.result_parts import DemandForesight, FirstAllToAll, ResultPart
 from moefabric.runner.run_records import CollectiveRun, IterationRun
 from moefabric.workload.demand_prediction import GatingPrediction
 from moefabric.workload.iteration import Collective, DispatchLight
@@ -42,38 +42,70 @@ def predicted_first_all_to_alls(
     return result.model_copy(update={"foresight": _foresight(costs)})
 
 
+class FirstDispatch(ResultPart):
+    """A region's part of a forward dispatch, in model seconds."""
+
+    iteration: int
+    """Number of the iteration, from 0."""
+    layer: int
+    """Number of the layer, from 0."""
+    exposed_s: float
+    """From the instant at which it could have started to its last byte."""
+    predicted_exposed_s: float
+    """Its expectation."""
+    waited_s: float
+    """Wait for circuits."""
+    predicted_wait_s: float
+    """Its expectation."""
+    ideal_s: float
+    """Completion time on the circuits and split for its own demand."""
+    lost_s: float
+    """What its planned completion time exceeds that by."""
+    moved_now: bool
+    """Whether new circuits were used while it was under way."""
+
+
+def first_dispatches(
+    fabric: Fabric, policy: str, runs: Sequence[IterationRun]
+) -> list[FirstDispatch]:
+    """Return the first all-to-alls of iterations."""
+    parts = [part for run in runs for part in run.collectives if _is_first(part)]
+    wall_s = NS_PER_S * fabric.scale.dilation
+    return [
+        FirstDispatch(
+            iteration=part.iteration,
+            layer=part.operation.layer or 0,
+            exposed_s=(part.waited_ns + part.end_ns - part.start_ns) / wall_s,
+            predicted_exposed_s=part.expected_wait_s + part.predicted_s,
+            waited_s=part.waited_ns / wall_s,
+            predicted_wait_s=part.expected_wait_s,
+            ideal_s=ideal_s,
+            lost_s=part.plan.seconds - ideal_s,
+            moved_now=part.reconfigured_meanwhile,
+        )
+        for part, ideal_s in zip(parts, _ideal_seconds(fabric, policy, parts), strict=True)
+    ]
+
+
 def measured_first_all_to_alls(
-    fabric: Fabric,
-    policy: str,
-    dispatch_light: DispatchLight,
-    runs: Sequence[IterationRun],
-    gating: GatingPredictions,
+    dispatch_light: DispatchLight, dispatches: Sequence[FirstDispatch], gating: GatingPredictions
 ) -> FirstAllToAll:
     """Return medians over a run, measured and predicted; empty without first all-to-alls."""
-    parts = [part for run in runs for part in run.collectives if _is_first(part)]
-    if not parts:
+    if not dispatches:
         return FirstAllToAll()
-    wall_s = NS_PER_S * fabric.scale.dilation
-    ideal = _ideal_seconds(fabric, policy, parts)
     result = FirstAllToAll(
         policy=dispatch_light,
-        count=len(parts),
-        exposed_s=median((p.waited_ns + p.end_ns - p.start_ns) / wall_s for p in parts),
-        predicted_exposed_s=median(p.expected_wait_s + p.predicted_s for p in parts),
-        waited_s=median(p.waited_ns / wall_s for p in parts),
-        predicted_wait_s=median(p.expected_wait_s for p in parts),
-        ideal_s=median(ideal),
-        moved_now=sum(p.reconfigured_meanwhile for p in parts),
+        count=len(dispatches),
+        exposed_s=median(one.exposed_s for one in dispatches),
+        predicted_exposed_s=median(one.predicted_exposed_s for one in dispatches),
+        waited_s=median(one.waited_s for one in dispatches),
+        predicted_wait_s=median(one.predicted_wait_s for one in dispatches),
+        ideal_s=median(one.ideal_s for one in dispatches),
+        moved_now=sum(one.moved_now for one in dispatches),
     )
     if dispatch_light != "predict":
         return result
-    costs = [
-        (
-            _prediction(gating, part.iteration, part.operation.layer or 0),
-            part.plan.seconds - needed_s,
-        )
-        for part, needed_s in zip(parts, ideal, strict=True)
-    ]
+    costs = [(_prediction(gating, one.iteration, one.layer), one.lost_s) for one in dispatches]
     return result.model_copy(update={"foresight": _foresight(costs)})
 
 

@@ -12,8 +12,8 @@ from moefabric.core.flows import Flow, FlowRecord
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.runner.counted_traffic import CountedTraffic, RoutingFault
-from moefabric.runner.fidelity import CPU_STEAL_LIMIT, LabelledError, Observation
-from moefabric.runner.result_model import Integrity
+from moefabric.runner.evidence import Evidence, NamedErrors
+from moefabric.runner.fidelity import CPU_STEAL_LIMIT, LabelledError
 from moefabric.runner.run_records import (
     CollectiveRun,
     IterationRun,
@@ -24,90 +24,85 @@ from moefabric.simulator.fluid import Link, goodput_share, is_forwarding, link_r
 from moefabric.workload.iteration import Collective
 from moefabric.workload.tasks import AllReduce
 
-_MOST_ERRORS = 3
-"""Different errors of reconfigurations that a reason lists."""
 _FULL_SHARE = 0.95
 """Share of capacity at which a link counts as full during the whole predicted time."""
-_RETRANSMIT_SHARE = 1e-3
-"""Share of segments sent again above which a paced run is degraded: its links lose no frame."""
 
 
-def observe(
+def evidence_of(
     fabric: Fabric,
-    runs: Sequence[IterationRun],
+    iteration: IterationRun,
     failures: RunFailures,
-    integrity: Integrity,
-    *,
-    cpu_idle: Sequence[float],
-    remarks: Sequence[str],
     traffic: CountedTraffic,
-    paced: bool = True,
+    named: set[RoutingFault],
     most_steal: float = CPU_STEAL_LIMIT,
-) -> Observation:
-    """Collect what the verdict on one fabric's replay rests on.
+) -> Evidence:
+    """Collect what an iteration contributes to the verdict on one fabric's replay.
 
     Args:
         fabric: The fabric on which the workload was replayed.
-        runs: Records of the iterations.
+        iteration: Record of the iteration.
         failures: Failures during the replay.
-        integrity: Conservation of bytes.
-        cpu_idle: Idle shares of the machine while packets were under way, one per sample.
-        remarks: Reasons for which the run is degraded whatever was measured.
         traffic: Bytes counted at ports.
-        paced: Whether flows were paced.
+        named: Routing faults that other iterations have named; those of this one are added.
         most_steal: CPU steal share above which a collective is left out.
     """
 
     def is_judged(run: CollectiveRun) -> bool:
         return run.cpu_steal <= most_steal and not failures.disturbing(run)
 
-    collectives = [run for iteration in runs for run in iteration.collectives]
-    transfers = [run for iteration in runs for run in iteration.transfers]
+    collectives, changes = iteration.collectives, iteration.reconfigurations
     judged = [run for run in collectives if is_judged(run)]
-    changes = [change for iteration in runs for change in iteration.reconfigurations]
-    return Observation(
-        errors=_errors(fabric, runs, is_judged),
-        link_rate_errors=[error for run in judged for error in _link_rate_errors(fabric, run)],
-        cpu_idle=cpu_idle,
-        lateness=[_lateness(run) for run in judged],
-        integrity=integrity,
-        settle_errors=list(_settle_errors(fabric, changes)),
-        misrouted=list(_misrouted([*collectives, *transfers], traffic, failures)),
+    links = defaultdict[str, list[float]](list)
+    for run in judged:
+        for item in _link_rate_errors(fabric, run):
+            links[item.label].append(item.error)
+    records = [record for run in judged for record in run.records]
+    worst = max(records, key=lambda record: record.retransmits, default=None)
+    return Evidence(
+        errors={
+            kind: NamedErrors.of(errors)
+            for kind, errors in _errors(fabric, iteration, is_judged).items()
+        },
+        links=links,
+        lateness=NamedErrors.of([_lateness(run) for run in judged]),
+        settling=NamedErrors.of(list(_settle_errors(fabric, changes))),
+        misrouted=list(_misrouted([*collectives, *iteration.transfers], traffic, failures, named)),
         violations=[
             *chain.from_iterable(_violations(fabric, run) for run in collectives),
-            *chain.from_iterable(_wrong_volumes(fabric, iteration) for iteration in runs),
+            *_wrong_volumes(fabric, iteration),
         ],
-        remarks=[
-            *remarks,
-            *_refusals(changes, failures),
-            *(_retransmissions(fabric, judged) if paced else ()),
-        ],
-        disturbed=1 - len(judged) / len(collectives) if collectives else 0.0,
-        paced=paced,
+        refused=[f"{run.region}: {run.change.error}" for run in changes if run.change.error],
+        dark=[f"{run.region}: no light on {run.change.dark}" for run in changes if run.change.dark],
+        changes=len(changes),
+        retransmits=sum(record.retransmits for record in records),
+        judged_bytes=sum(record.bytes for record in records),
+        worst_retransmits=worst.retransmits if worst else 0,
+        worst_flow=f"from {worst.src} to {worst.dst} by {worst.path}" if worst else "",
+        collectives=len(collectives),
+        judged=len(judged),
     )
 
 
 def _errors(
-    fabric: Fabric, runs: Sequence[IterationRun], is_judged: Callable[[CollectiveRun], bool]
+    fabric: Fabric, iteration: IterationRun, is_judged: Callable[[CollectiveRun], bool]
 ) -> dict[str, list[LabelledError]]:
     """Return the errors of what is judged, by kind."""
     errors: dict[str, list[LabelledError]] = {
         kind: [] for kind in ("flow", "collective", "transfer", "all-reduce", "iteration")
     }
-    for iteration in runs:
-        parts = [(run, "collective") for run in iteration.collectives] + [
-            (run, "all-reduce" if isinstance(run.operation, AllReduce) else "transfer")
-            for run in iteration.transfers
-        ]
-        for run, kind in parts:
-            if is_judged(run):
-                errors["flow"] += _flow_errors(fabric, run)
-                errors[kind].append(_completion_error(fabric, run))
-        is_repeated = bool(iteration.lost_ns or iteration.retried)
-        if iteration.predicted_s and not is_repeated and all(is_judged(run) for run, _ in parts):
-            measured_s = (iteration.end_ns - iteration.start_ns) / NS_PER_S / fabric.scale.dilation
-            label = f"iteration {iteration.number} of job {iteration.job}"
-            errors["iteration"].append(LabelledError(label, measured_s / iteration.predicted_s - 1))
+    parts = [(run, "collective") for run in iteration.collectives] + [
+        (run, "all-reduce" if isinstance(run.operation, AllReduce) else "transfer")
+        for run in iteration.transfers
+    ]
+    for run, kind in parts:
+        if is_judged(run):
+            errors["flow"] += _flow_errors(fabric, run)
+            errors[kind].append(_completion_error(fabric, run))
+    is_repeated = bool(iteration.lost_ns or iteration.retried)
+    if iteration.predicted_s and not is_repeated and all(is_judged(run) for run, _ in parts):
+        measured_s = (iteration.end_ns - iteration.start_ns) / NS_PER_S / fabric.scale.dilation
+        label = f"iteration {iteration.number} of job {iteration.job}"
+        errors["iteration"].append(LabelledError(label, measured_s / iteration.predicted_s - 1))
     return errors
 
 
@@ -161,45 +156,18 @@ def _settle_errors(
             yield LabelledError(label, run.change.settled_s / specified_s - 1)
 
 
-def _refusals(changes: Sequence[ReconfigurationRun], failures: RunFailures) -> Iterator[str]:
-    """Yield the reconfigurations that failed, or left circuits dark, without an injected failure.
-
-    The run knows which failures it injected, but not why anything else happens.
-    """
-    if failures.failures:
-        return
-    errors = [f"{run.region}: {run.change.error}" for run in changes if run.change.error]
-    if errors:
-        distinct = list(dict.fromkeys(errors))
-        more = f"; and {len(distinct) - _MOST_ERRORS} more" if len(distinct) > _MOST_ERRORS else ""
-        named = "; ".join(distinct[:_MOST_ERRORS]) + more
-        yield f"{len(errors)} of {len(changes)} reconfigurations failed ({named})"
-    dark = [f"{run.region}: no light on {run.change.dark}" for run in changes if run.change.dark]
-    if dark:
-        yield f"{len(dark)} of {len(changes)} reconfigurations left circuits dark ({dark[0]})"
-
-
 def _misrouted(
-    runs: Sequence[CollectiveRun], traffic: CountedTraffic, failures: RunFailures
+    runs: Sequence[CollectiveRun],
+    traffic: CountedTraffic,
+    failures: RunFailures,
+    named: set[RoutingFault],
 ) -> Iterator[str]:
     """Yield the flows that took another way than planned, with the first run that they concern."""
-    named = set[RoutingFault]()
     for run in runs:
         for fault in traffic.misrouted(run, failures):
             if fault not in named:
                 named.add(fault)
                 yield f"{collective_label(run)}: {fault.text}"
-
-
-def _retransmissions(fabric: Fabric, runs: Sequence[CollectiveRun]) -> Iterator[str]:
-    records = [record for run in runs for record in run.records]
-    again = sum(record.retransmits for record in records)
-    if again * fabric.mtu > _RETRANSMIT_SHARE * sum(record.bytes for record in records):
-        worst = max(records, key=lambda record: record.retransmits)
-        yield (
-            f"{again} TCP segments were sent again, most from {worst.src} to {worst.dst} by "
-            f"{worst.path} ({worst.retransmits}): a queue or link dropped frames"
-        )
 
 
 def _violations(fabric: Fabric, run: CollectiveRun) -> Iterator[str]:

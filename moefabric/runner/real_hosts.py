@@ -17,7 +17,6 @@ from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.runner.rank_places import RankPlace
 from moefabric.runner.result_model import HostRecord
-from moefabric.runner.run_records import IterationRun
 from moefabric.runner.testbed import data_paths, liveness_monitor
 from moefabric.workload.substitution import NoBackupError
 
@@ -75,11 +74,17 @@ class RealHosts:
         with suppress(AgentError):
             self.fleet.measure_clocks()
 
-    def remarks(self, runs: Sequence[IterationRun]) -> list[str]:
-        """Return reasons why a run is degraded: hosts that were lost, and uncertain clocks."""
+    def remarks(self, collectives_ns: Sequence[float], iterations: int) -> list[str]:
+        """Return reasons why a run is degraded: hosts that were lost, and uncertain clocks.
+
+        Args:
+            collectives_ns: Wall time of each collective.
+            iterations: Number of iterations.
+        """
         lost = [f"{server} ({self.hosts[server]}) was lost" for server in sorted(self.losses)]
-        wall_ns = [run.end_ns - run.start_ns for one in runs for run in one.collectives]
-        return [*lost, *(self._clock_remarks(median(wall_ns), len(runs)) if wall_ns else ())]
+        if not (self.hosts and collectives_ns):
+            return lost
+        return [*lost, *self._clock_remarks(median(collectives_ns), iterations)]
 
     def _clock_remarks(self, collective_ns: float, iterations: int) -> Iterator[str]:
         """Yield the clocks whose error is a large part of the median collective.

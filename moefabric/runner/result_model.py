@@ -87,6 +87,8 @@ class Manifest(result_parts.ResultPart):
     """Number of CPU cores."""
     hosts: list[HostRecord] | None = None
     """Real servers; null without any."""
+    resumed: list[str] = Field(default_factory=list)
+    """When the run went on after it was stopped (ISO 8601, UTC)."""
 
 
 class EpsSummary(result_parts.ResultPart):
@@ -324,6 +326,8 @@ class RunResult(result_parts.ResultPart):
     """Circumstances of the run."""
     results: list[FabricResult] = Field(default_factory=list)
     """Every fabric, in the order of the experiment."""
+    incomplete: str = ""
+    """What is missing because the run was stopped; empty if nothing is."""
 
 
 def read_run(path: Path) -> RunResult:

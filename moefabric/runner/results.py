@@ -1,19 +1,22 @@
-"""Conversion of a replay's records into its entry in the run's JSON, in model seconds and bytes."""
+"""Summation of the outcomes of a fabric's iterations into its entry in the run's JSON."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
-from functools import partial
-from math import inf
+from array import array
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from moefabric.core.failures import failures_json
 from moefabric.core.topology import Fabric, fabric_description
-from moefabric.core.units import NS_PER_S
 from moefabric.runner.comparison import network_cost
-from moefabric.runner.counted_traffic import CountedTraffic
+from moefabric.runner.evidence import EvidenceSum
 from moefabric.runner.fidelity import Observation, judge, worst_verdict
-from moefabric.runner.observation import observe
+from moefabric.runner.iteration_outcome import (
+    IterationOutcome,
+    iteration_flows,
+    model_seconds,
+    outcomes_of,
+    server_interval,
+)
 from moefabric.runner.result_model import (
     EpsSummary,
     FabricResult,
@@ -22,23 +25,155 @@ from moefabric.runner.result_model import (
     Verdict,
     WiringSummary,
 )
-from moefabric.runner.result_parts import (
-    CollectiveResult,
-    ControlTime,
-    FailureResult,
-    FlowResult,
-    IterationResult,
-    ReconfigurationResult,
-    ServerInterval,
-)
-from moefabric.runner.run_records import (
-    CollectiveRun,
-    IterationRun,
-    ReconfigurationRun,
-    RunFailures,
-    Span,
-)
-from moefabric.runner.spine_traffic import spine_bytes
+from moefabric.runner.result_parts import ControlTime, FailureResult, FlowResult, ServerInterval
+from moefabric.runner.run_records import IterationRun, RunFailures
+
+
+class OutcomeSums:
+    """What the outcomes of a fabric's iterations add up to, without the outcomes themselves."""
+
+    def __init__(self, mtu: int, servers: Sequence[str], *, paced: bool = True) -> None:
+        self._mtu, self._paced = mtu, paced
+        self._order = {server: place for place, server in enumerate(servers)}
+        self._evidence, self._quiet = EvidenceSum(), EvidenceSum()
+        self.integrity = Integrity(
+            bytes_sent=0, bytes_received=0, corrupt=0, lost_transfers=0, retried_transfers=0
+        )
+        self.iterations = 0
+        self._iterations_s, self._changed_s, self._unchanged_s = (array("d") for _ in range(3))
+        self._cpu_idle = array("d")
+        self._timelines: list[tuple[bool, int, list[ServerInterval]]] = []
+
+    def add(self, outcome: IterationOutcome) -> None:
+        """Add the outcome of an iteration."""
+        self.iterations += 1
+        self._evidence.add(outcome.evidence)
+        self._quiet.add(outcome.quiet_evidence or outcome.evidence)
+        sums = {
+            name: (getattr(self.integrity, name) or 0) + (getattr(outcome.integrity, name) or 0)
+            for name in Integrity.model_fields
+        }
+        self.integrity = Integrity(**sums)
+        self._iterations_s.append(outcome.result.measured_s or 0.0)
+        self._cpu_idle.extend(outcome.cpu_idle)
+        for change in outcome.reconfigurations:
+            if not change.error:
+                changed = change.circuits_before != change.circuits_after
+                seconds = self._changed_s if changed else self._unchanged_s
+                seconds.append(change.control_s or 0.0)
+        self._keep_timeline(outcome)
+
+    def _keep_timeline(self, outcome: IterationOutcome) -> None:
+        """Keep the timelines of the last iteration, and of the last in which circuits changed."""
+        number = outcome.result.iteration
+        self._timelines.append((outcome.changed_circuits, number, outcome.timeline))
+        changed = [n for moves, n, _ in self._timelines if moves]
+        shown = {self._timelines[-1][1], *changed[-1:]}
+        self._timelines = [one for one in self._timelines if one[1] in shown]
+
+    @property
+    def timeline(self) -> list[ServerInterval]:
+        """Intervals of one iteration of all jobs, each job from its own start, sorted by time.
+
+        The iteration is the last in which circuits changed, or else the last.
+        """
+        if not self._timelines:
+            return []
+        changed = [number for moves, number, _ in self._timelines if moves]
+        number = changed[-1] if changed else self._timelines[-1][1]
+        spans = [one for _, n, timeline in self._timelines if n == number for one in timeline]
+        last = len(self._order)
+        return sorted(spans, key=lambda one: (one.start_s, self._order.get(one.server, last)))
+
+    @property
+    def control_time(self) -> ControlTime:
+        """The control time of the requests that succeeded."""
+        changed, unchanged = self._changed_s, self._unchanged_s
+        result = ControlTime(count=len(changed), unchanged_count=len(unchanged))
+        if changed:
+            p50, p95 = (float(np.quantile(changed, q)) for q in (0.5, 0.95))
+            result = result.model_copy(update={"p50_s": p50, "p95_s": p95})
+        if unchanged:
+            p50 = float(np.quantile(unchanged, 0.5))
+            result = result.model_copy(update={"unchanged_p50_s": p50})
+        return result
+
+    @property
+    def iteration_s(self) -> float | None:
+        """Median model seconds of an iteration; None without any."""
+        return float(np.median(self._iterations_s)) if self._iterations_s else None
+
+    def fidelity(
+        self, remarks: Sequence[str], *, failures: bool, cpu_idle: Sequence[float] = ()
+    ) -> FidelityResult:
+        """Return the verdict on what was added.
+
+        Args:
+            remarks: Reasons for which the run is degraded whatever was measured.
+            failures: Whether failures were injected.
+            cpu_idle: Idle shares of the machine besides those of the outcomes.
+        """
+        every, quiet = (
+            evidence.observation(
+                self._mtu,
+                self.integrity,
+                cpu_idle=[*self._cpu_idle, *cpu_idle],
+                remarks=remarks,
+                failures=failures,
+                paced=self._paced,
+            )
+            for evidence in (self._evidence, self._quiet)
+        )
+        return better_verdict(every, quiet)
+
+
+def summed_result(
+    fabric: Fabric,
+    name: str,
+    policy: str,
+    outcomes: Iterable[IterationOutcome],
+    *,
+    remarks: Sequence[str],
+    failures: RunFailures | None = None,
+    failed: Sequence[IterationRun] = (),
+    cpu_idle: Sequence[float] = (),
+    paced: bool = True,
+) -> FabricResult:
+    """Sum the outcomes of one fabric's iterations.
+
+    Args:
+        fabric: The fabric on which the workload was replayed.
+        name: Name of the fabric in the experiment.
+        policy: Name of the policy that chose the circuits.
+        outcomes: Outcomes of the iterations, of at least one.
+        remarks: Reasons for which the run is degraded whatever was measured.
+        failures: Failures during the replay. The collectives that they disturbed are reported
+            but excluded from the verdict.
+        failed: Records of the iterations with failures.
+        cpu_idle: Idle shares of the machine besides those of the outcomes.
+        paced: Whether flows were paced.
+    """
+    failures = failures or RunFailures()
+    sums, listed = OutcomeSums(fabric.mtu, fabric.servers, paced=paced), list[IterationOutcome]()
+    for outcome in outcomes:
+        sums.add(outcome)
+        listed.append(outcome.without_evidence())
+    return FabricResult(
+        fabric=name,
+        policy=policy,
+        wiring=wiring_summary(fabric),
+        cost=network_cost(fabric, sums.iteration_s),
+        iterations=[outcome.result for outcome in listed],
+        collectives=[one for outcome in listed for one in outcome.collectives],
+        transfers=[one for outcome in listed for one in outcome.transfers],
+        reconfigurations=[one for outcome in listed for one in outcome.reconfigurations],
+        control_time=sums.control_time,
+        harness_s=sum(outcome.result.harness_s for outcome in listed),
+        timeline=sums.timeline,
+        failures=_failures(fabric, failures, failed),
+        integrity=sums.integrity,
+        fidelity=sums.fidelity(remarks, failures=bool(failures.failures), cpu_idle=cpu_idle),
+    )
 
 
 def fabric_result(
@@ -52,66 +187,28 @@ def fabric_result(
     failures: RunFailures | None = None,
     paced: bool = True,
 ) -> FabricResult:
-    """Convert the records of one fabric's replay into its result.
-
-    Args:
-        fabric: The fabric on which the workload was replayed.
-        name: Name of the fabric in the experiment.
-        policy: Name of the policy that chose the circuits.
-        runs: Records of the iterations, of at least one.
-        cpu_idle: Idle shares of the machine while packets were under way, one per sample.
-        remarks: Reasons for which the run is degraded whatever was measured.
-        failures: Failures during the replay. The collectives that they disturbed are reported
-            but excluded from the verdict.
-        paced: Whether flows were paced.
-    """
-    failures = (failures or RunFailures()).with_plans_of(runs)
-    model_s = _model_seconds(fabric)
-    collectives = [run for iteration in runs for run in iteration.collectives]
-    transfers = [run for iteration in runs for run in iteration.transfers]
-    traffic = CountedTraffic(fabric, [*collectives, *transfers])
-    integrity = _integrity([*collectives, *transfers], sum(run.retried for run in runs))
-    iteration_s = float(np.median([model_s(run.end_ns - run.start_ns) for run in runs]))
-    return FabricResult(
-        fabric=name,
-        policy=policy,
-        wiring=wiring_summary(fabric),
-        cost=network_cost(fabric, iteration_s),
-        iterations=[_iteration(model_s, run) for run in runs],
-        collectives=[_collective(fabric, run, traffic, failures) for run in collectives],
-        transfers=[_collective(fabric, run, traffic, failures) for run in transfers],
-        reconfigurations=[
-            _reconfiguration(run) for iteration in runs for run in iteration.reconfigurations
-        ],
-        control_time=_control_time(runs),
-        harness_s=sum(run.harness_ns for run in runs) / NS_PER_S,
-        timeline=_timeline(fabric, runs),
-        failures=_failures(fabric, failures, runs),
-        integrity=integrity,
-        fidelity=_fidelity(
-            partial(
-                observe,
-                fabric,
-                runs,
-                failures,
-                integrity,
-                cpu_idle=cpu_idle,
-                remarks=remarks,
-                traffic=traffic,
-                paced=paced,
-            )
-        ),
+    """Convert the records of all iterations on one fabric; the arguments as in `summed_result`."""
+    return summed_result(
+        fabric,
+        name,
+        policy,
+        outcomes_of(fabric, None, runs, failures),
+        remarks=remarks,
+        failures=failures,
+        failed=runs,
+        cpu_idle=cpu_idle,
+        paced=paced,
     )
 
 
-def _fidelity(observation: Callable[..., Observation]) -> FidelityResult:
+def better_verdict(every: Observation, quiet: Observation) -> FidelityResult:
     """Judge all collectives or, if that verdict is better, those without CPU steal.
 
     A hypervisor that takes the CPU may delay a collective, but needn't.
     """
-    judged = judge(observation(most_steal=inf))
+    judged = judge(every)
     if judged.verdict is not Verdict.PASS:
-        without_steal = judge(observation())
+        without_steal = judge(quiet)
         if worst_verdict((judged.verdict, without_steal.verdict)) is judged.verdict:
             return without_steal
     return judged
@@ -137,32 +234,16 @@ def invalidated(result: FabricResult, reasons: Sequence[str]) -> FabricResult:
     return result.model_copy(update={"fidelity": fidelity})
 
 
-def control_time_remarks(runs: Sequence[IterationRun], control_s: float | None) -> list[str]:
+def control_time_remarks(took_s: Sequence[float], control_s: float | None) -> list[str]:
     """Return a remark if controllers needed longer than a fixed `control_s` (model seconds)."""
     if control_s is None:
         return []
-    took_s = [r.change.phases.control_s for run in runs for r in run.reconfigurations]
     late_s = [seconds for seconds in took_s if seconds > control_s + 1e-9]
     if not late_s:
         return []
     needed = f"{len(late_s)} of {len(took_s)} needed up to {1e3 * max(late_s):.1f} ms"
     allowed = f"control_time {1e3 * control_s:g} ms"
     return [f"the control plane is slower than {allowed}: {needed}; raise the dilation"]
-
-
-def _control_time(runs: Sequence[IterationRun]) -> ControlTime:
-    """Summarise the control time of the requests that succeeded."""
-    changes = [r.change for run in runs for r in run.reconfigurations if not r.change.error]
-    moved = [c.phases.control_s for c in changes if c.before != c.after]
-    others = [c.phases.control_s for c in changes if c.before == c.after]
-    result = ControlTime(count=len(moved), unchanged_count=len(others))
-    if moved:
-        p50, p95 = (float(np.quantile(moved, q)) for q in (0.5, 0.95))
-        result = result.model_copy(update={"p50_s": p50, "p95_s": p95})
-    if others:
-        p50 = float(np.quantile(others, 0.5))
-        result = result.model_copy(update={"unchanged_p50_s": p50})
-    return result
 
 
 def wiring_summary(fabric: Fabric) -> WiringSummary:
@@ -197,148 +278,16 @@ def _eps_summary(fabric: Fabric) -> EpsSummary | None:
     )
 
 
-def _model_seconds(fabric: Fabric) -> Callable[[float], float]:
-    return lambda wall_ns: wall_ns / NS_PER_S / fabric.scale.dilation
-
-
-def _iteration(model_s: Callable[[float], float], run: IterationRun) -> IterationResult:
-    measured_s, compute_s = model_s(run.end_ns - run.start_ns), model_s(run.compute_ns)
-    return IterationResult(
-        job=run.job,
-        iteration=run.number,
-        measured_s=measured_s,
-        predicted_s=run.predicted_s,
-        compute_s=compute_s,
-        exposed_comm_s=measured_s - compute_s,
-        skipped_s=model_s(run.skipped_ns),
-        lost_s=model_s(run.lost_ns),
-        harness_s=run.harness_ns / NS_PER_S,
-    )
-
-
-def _collective(
-    fabric: Fabric, run: CollectiveRun, traffic: CountedTraffic, failures: RunFailures
-) -> CollectiveResult:
-    model_s, counted = _model_seconds(fabric), traffic.bytes_of(run)
-    optical_bytes = sum(flow.bytes for flow in run.planned if flow.is_optical)
-    total_bytes = sum(flow.bytes for flow in run.planned)
-    return CollectiveResult(
-        region=run.region,
-        iteration=run.iteration,
-        layer=run.operation.layer,
-        kind=run.operation.kind,
-        direction=run.operation.direction,
-        micro_batch=run.micro_batch,
-        measured_s=model_s(run.end_ns - run.start_ns),
-        predicted_s=run.predicted_s,
-        planned_s=run.plan.seconds,
-        reported_error=run.error(fabric.scale.dilation),
-        waited_s=model_s(run.waited_ns),
-        predicted_wait_s=run.expected_wait_s,
-        moved_now=run.reconfigured_meanwhile,
-        bytes=round(total_bytes),
-        bytes_by_light=None if counted.by_light is None else round(counted.by_light),
-        bytes_by_eps=None if counted.by_eps is None else round(counted.by_eps),
-        bytes_planned_by_light=round(optical_bytes),
-        bytes_planned_by_eps=round(total_bytes - optical_bytes),
-        bytes_planned_by_spines=round(spine_bytes(fabric, run.planned)),
-        misrouted=[fault.text for fault in traffic.misrouted(run, failures)],
-        moved_by_failure=[fault.text for fault in traffic.moved_by_failure(run, failures)],
-        dark_s=model_s(run.dark_ns),
-        retransmits=sum(record.retransmits for record in run.records),
-        cpu_steal=run.cpu_steal,
-        harness_s=run.harness_ns / NS_PER_S,
-        failures=failures.disturbing(run),
-    )
-
-
 def flow_results(fabric: Fabric, runs: Sequence[IterationRun]) -> list[FlowResult]:
-    """Convert the records of all flows of a replay: of its collectives, then of its transfers."""
-    sent = [
-        *(run for iteration in runs for run in iteration.collectives),
-        *(run for iteration in runs for run in iteration.transfers),
-    ]
-    return [flow for run in sent for flow in _flows(fabric, run)]
-
-
-def _flows(fabric: Fabric, run: CollectiveRun) -> Iterator[FlowResult]:
-    model_s = _model_seconds(fabric)
-    for flow, record, expected_s in run.arrivals():
-        yield FlowResult(
-            region=run.region,
-            iteration=run.iteration,
-            layer=run.operation.layer,
-            kind=run.operation.kind,
-            direction=run.operation.direction,
-            micro_batch=run.micro_batch,
-            src=flow.src,
-            dst=flow.dst,
-            path=flow.path,
-            bytes=round(flow.bytes),
-            start_s=model_s(record.first_sent_ns - run.start_ns),
-            end_s=model_s(record.last_received_ns - run.start_ns),
-            predicted_end_s=expected_s,
-            retransmits=record.retransmits,
-        )
-
-
-def _reconfiguration(run: ReconfigurationRun) -> ReconfigurationResult:
-    phases = run.change.phases
-    return ReconfigurationResult(
-        region=run.region,
-        iteration=run.iteration,
-        layer=run.operation.layer,
-        direction=run.operation.direction,
-        micro_batch=run.micro_batch,
-        reason="demand",
-        circuits_before=[str(c) for c in run.change.before],
-        circuits_after=[str(c) for c in run.change.after],
-        circuits_dark=[str(c) for c in run.change.dark],
-        error=run.change.error,
-        **asdict(phases),
-        control_s=phases.control_s,
-    )
-
-
-def _timeline(fabric: Fabric, runs: Sequence[IterationRun]) -> list[ServerInterval]:
-    """Intervals of one iteration of all jobs, each job from its own start, sorted by time.
-
-    The iteration is the last in which circuits changed, or else the last.
-    """
-    changed = [
-        run for run in runs if any(r.change.before != r.change.after for r in run.reconfigurations)
-    ]
-    number = (changed or runs)[-1].number
-    spans = [(run.start_ns, span) for run in runs if run.number == number for span in run.spans]
-    spans.sort(key=lambda item: (item[1].start_ns - item[0], fabric.server_index[item[1].server]))
-    return [
-        _interval(fabric, span, start_ns).model_copy(
-            update={
-                "iteration": number,
-                "direction": span.direction,
-                "layer": span.layer,
-                "micro_batch": span.micro_batch,
-            }
-        )
-        for start_ns, span in spans
-    ]
-
-
-def _interval(fabric: Fabric, span: Span, start_ns: int) -> ServerInterval:
-    model_s = _model_seconds(fabric)
-    return ServerInterval(
-        server=span.server,
-        kind=span.kind,
-        start_s=model_s(span.start_ns - start_ns),
-        end_s=model_s(span.end_ns - start_ns),
-    )
+    """Return all flows of a replay, iteration by iteration."""
+    return [flow for run in runs for flow in iteration_flows(fabric, run)]
 
 
 def _failures(
     fabric: Fabric, failures: RunFailures, runs: Sequence[IterationRun]
 ) -> list[FailureResult]:
     """Convert each failure, with the activity of the servers concerned in its iteration."""
-    model_s, by_number = _model_seconds(fabric), {run.number: run for run in runs}
+    model_s, by_number = model_seconds(fabric), {run.number: run for run in runs}
     results = []
     entries = failures_json(
         failures.failures,
@@ -369,16 +318,6 @@ def _lanes(fabric: Fabric, run: IterationRun, what: Sequence[str]) -> list[Serve
     active = {span.server for span in run.spans}
     failed = {name.partition("/")[0] for name in what} & active or {fabric.servers[0]}
     shown = failed | (active & set(fabric.backup_servers))
-    return [_interval(fabric, span, run.start_ns) for span in run.spans if span.server in shown]
-
-
-def _integrity(collectives: Sequence[CollectiveRun], retried: int) -> Integrity:
-    records = [record for run in collectives for record in run.records]
-    corrupt = sum(record.corrupt for record in records)
-    return Integrity(
-        bytes_sent=sum(record.bytes for record in records),
-        bytes_received=sum(record.received_bytes for record in records),
-        corrupt=corrupt,
-        lost_transfers=sum(not record.ok for record in records) - corrupt,
-        retried_transfers=retried,
-    )
+    return [
+        server_interval(fabric, span, run.start_ns) for span in run.spans if span.server in shown
+    ]

@@ -2,8 +2,10 @@
 
 import os
 import platform
+import secrets
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -28,10 +30,11 @@ from moefabric.runner.fabric_run import (
 )
 from moefabric.runner.fidelity import worst_verdict
 from moefabric.runner.jobs import Jobs
+from moefabric.runner.journal import FabricLine, HeaderLine, Journal, ResultLine, without_rows
 from moefabric.runner.prediction import proposed_scale
 from moefabric.runner.progress import ProgressReporter
 from moefabric.runner.real_hosts import RealHosts, host_fleet
-from moefabric.runner.results import empty_result, flow_results, invalidated
+from moefabric.runner.results import empty_result, invalidated, wiring_summary
 from moefabric.runner.testbed import running_testbed
 from moefabric.runner.workload_loader import workload_of, workload_on
 
@@ -44,6 +47,7 @@ def run(
     *,
     flows: bool = False,
     trains: bool = False,
+    journal: Path | None = None,
 ) -> result_model.RunResult:
     """Run an experiment.
 
@@ -54,6 +58,7 @@ def run(
         external: The roles, `ocs` and `controller`, whose processes are started by others.
         flows: Whether the result keeps the record of every flow.
         trains: Whether all-to-alls are those of the experiment's program instead of its gating.
+        journal: File to which results are appended while they arise; None for a temporary one.
 
     Raises:
         MoefabricError: The experiment can't run.
@@ -67,18 +72,35 @@ def run(
     results: list[result_model.FabricResult] = []
     wiring: FabricWiring | None = None
     hosts: list[result_model.HostRecord] = []
-    setup = _GroupSetup(spec, folder, scale, tuple(scale_faults), reporter, external, flows, trains)
-    for choices in _groups(spec):
-        remaining = choices
-        while remaining:  # after a loss of bytes the others get a testbed of their own
-            if lost := [f"{one.server} ({one.host}) was lost before" for one in hosts if one.lost]:
-                results += [_result_without_hosts(setup, choice, lost) for choice in remaining]
-                break
-            finished, group_wiring, group_hosts = _run_group(setup, remaining)
-            results += finished
-            hosts += group_hosts
-            wiring = group_wiring or wiring
-            remaining = remaining[len(finished) :]
+    with ExitStack() as undo:
+        lines = undo.enter_context(_journal(journal))
+        header = HeaderLine(
+            run_id=secrets.token_hex(8),
+            experiment=spec.experiment,
+            version=version("moefabric"),
+            manifest=_manifest(spec, scale, None, started, []),
+            spec=spec.model_dump(mode="json"),
+            fabrics=[choice.name for choice in spec.fabrics],
+            flows=flows,
+            trains=trains,
+        )
+        lines.append(header)
+        setup = _GroupSetup(
+            spec, folder, scale, tuple(scale_faults), reporter, external, lines, header
+        )
+        for choices in _groups(spec):
+            remaining = choices
+            while remaining:  # after a loss of bytes the others get a testbed of their own
+                if lost := [
+                    f"{one.server} ({one.host}) was lost before" for one in hosts if one.lost
+                ]:
+                    results += [_result_without_hosts(setup, choice, lost) for choice in remaining]
+                    break
+                finished, group_wiring, group_hosts = _run_group(setup, remaining)
+                results += finished
+                hosts += group_hosts
+                wiring = group_wiring or wiring
+                remaining = remaining[len(finished) :]
     order = [choice.name for choice in spec.fabrics]
     results.sort(key=lambda result: order.index(result.fabric))
     return result_model.RunResult(
@@ -88,6 +110,18 @@ def run(
         results=with_cost_ratios(with_ratios(results)),
         verdict=worst_verdict(result.fidelity.verdict for result in results),
     )
+
+
+@contextmanager
+def _journal(path: Path | None) -> Iterator[Journal]:
+    """Open a new journal, or one that is removed at the end."""
+    with ExitStack() as undo:
+        if path is None:
+            folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="moefabric-run-"))
+            path = Path(folder) / "run.jsonl"
+        elif path.is_file():
+            path.replace(path.with_name(f"{path.name}.old"))
+        yield undo.enter_context(Journal(path))
 
 
 @dataclass(frozen=True)
@@ -100,8 +134,8 @@ class _GroupSetup:
     scale_faults: tuple[str, ...]
     reporter: ProgressReporter
     external: frozenset[str]
-    flows: bool
-    trains: bool
+    journal: Journal
+    header: HeaderLine
 
 
 def _check_workload(spec: ExperimentSpec, *, trains: bool) -> None:
@@ -152,17 +186,35 @@ def _run_group(
             remarks = (*wiring.remarks, *setup.scale_faults)
         for choice in choices:
             context = RunContext(
-                spec, choice, fabric, work, fleet, controllers, remarks, reporter, hosts
+                spec,
+                choice,
+                fabric,
+                work,
+                fleet,
+                controllers,
+                remarks,
+                reporter,
+                hosts,
+                setup.journal,
+                setup.header.run_id,
+                setup.header.flows,
             )
-            if setup.trains:
+            if setup.header.trains:
                 context = training_context(context, setup.folder, wiring)
             else:
                 context = replace(context, work=workload_of(choice, work))
+            setup.journal.append(
+                FabricLine(
+                    fabric=choice.name,
+                    policy=choice.policy,
+                    iterations=context.work.iterations,
+                    wiring=wiring_summary(fabric),
+                    paced=context.paced,
+                )
+            )
             replay = replay_on(context)
             result = judged(context, replay)
-            if setup.flows:
-                records = flow_results(fabric, replay.runs)
-                result = result.model_copy(update={"flows": records})
+            setup.journal.append(ResultLine(result=without_rows(result)))
             results.append(result)
             if replay.lost:
                 break

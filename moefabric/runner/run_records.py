@@ -267,6 +267,10 @@ class IterationRun:
     lost_ns: int = 0
     predicted_s: float = 0.0
 
+    def without_records(self) -> "IterationRun":
+        """Return the times of the iteration, without what happened in it."""
+        return replace(self, collectives=[], reconfigurations=[], spans=[], transfers=[])
+
     @property
     def harness_ns(self) -> int:
         """Sum of the harness times of collectives and transfers, each order's counted once."""

@@ -39,6 +39,7 @@ class TaskRunner:
         timers: Timers,
         *,
         on_collective: Callable[[IterationState, int], object],
+        on_launch: Callable[[Task], object],
         progress: Callable[[str], object],
         calls: Calls | None = None,
     ) -> None:
@@ -52,13 +53,15 @@ class TaskRunner:
             clock: The clock of the run.
             timers: The actions that are due on `clock`.
             on_collective: Receives the iteration and the start (wall clock) of each collective.
+            on_launch: Receives each task whose flows were ordered.
             progress: Receives a description of each collective that has ended.
             calls: The calls of the ranks whose bytes collectives carry; None if they carry bytes of
                 the agents' own.
         """
         self.fabric, self.policy, self.clock = fabric, policy, clock
         self.transfers, self._reconfigurator, self._timers = transfers, reconfigurator, timers
-        self._on_collective, self._progress, self._calls = on_collective, progress, calls
+        self._on_collective, self._on_launch = on_collective, on_launch
+        self._progress, self._calls = progress, calls
         self.losses: list[ServerLossError] = []
 
     @property
@@ -159,6 +162,7 @@ class TaskRunner:
         except ServerLossError as loss:
             self.losses.append(loss)
             return
+        self._on_launch(task)
         state.set_step(number, streams=transfer.streams)
         if isinstance(task.work, Collective):
             self._on_collective(state, self.clock.wall_ns(transfer.start_ns))

@@ -233,6 +233,18 @@ class Transfers:
         transfer.orders -= 1
         return transfer
 
+    def take_sent(self, states: Sequence[IterationState]) -> list[SentTask]:
+        """Return the tasks of these iterations whose transfers are done, and forget them."""
+        taken = set(states)
+        own = [task for task in self.sent if task.state in taken]
+        self.sent = [task for task in self.sent if task.state not in taken]
+        return own
+
+    def take_windows(self) -> list[tuple[int, int]]:
+        """Return when packets were under way since the last call, and forget it."""
+        taken, self.windows = self.windows, []
+        return taken
+
     def abandon(self, state: IterationState) -> int:
         """End the transfers of an iteration, and return how many flows were under way."""
         numbers = [n for n, (transfer, _) in self.orders.items() if transfer.state is state]

@@ -14,13 +14,18 @@ from moefabric.config.atomic_file import replaced_file, write_whole
 from moefabric.core.errors import OutputError
 
 
+def names(folder: Path) -> list[str]:
+    """Return the names of the files in a folder."""
+    return [file.name for file in folder.iterdir()]
+
+
 def test_file_is_replaced_with_its_mode_and_nothing_else_is_left(tmp_path: Path) -> None:
     file = tmp_path / "run.json"
     file.write_text("old")
     file.chmod(0o640)
     write_whole(file, "new")
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o640)
-    assert os.listdir(tmp_path) == ["run.json"]
+    assert names(tmp_path) == ["run.json"]
 
 
 def test_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
@@ -34,11 +39,16 @@ def test_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
 def test_exception_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
     file = tmp_path / "run.json"
     file.write_text("old")
-    with pytest.raises(ValueError, match="half"), replaced_file(file) as temporary:
-        temporary.write(b"ne")
-        raise ValueError("half way")
+
+    def write_half() -> None:
+        with replaced_file(file) as temporary:
+            temporary.write(b"ne")
+            raise ValueError("half way")
+
+    with pytest.raises(ValueError, match="half"):
+        write_half()
     assert file.read_text() == "old"
-    assert os.listdir(tmp_path) == ["run.json"]
+    assert names(tmp_path) == ["run.json"]
 
 
 def test_full_file_system_leaves_the_old_file_and_names_the_remedy(tmp_path: Path) -> None:
@@ -55,7 +65,7 @@ def test_full_file_system_leaves_the_old_file_and_names_the_remedy(tmp_path: Pat
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
     assert file.read_text() == "old"
-    assert os.listdir(tmp_path) == ["run.json"]
+    assert names(tmp_path) == ["run.json"]
 
 
 def test_killed_writer_leaves_the_old_file(tmp_path: Path) -> None:

@@ -344,9 +344,6 @@ def test_offloaded_all_to_all_starts_on_the_eps_and_adds_its_circuits() -> None:
         25 * MS,
     )
     assert dispatch.predicted_s == pytest.approx(0.0655)
-    task, *_ = bench.executor.transfers.sent
-    streams = task.state.steps[task.number].streams
-    assert [stream.after_s for stream in streams] == pytest.approx([0.0, 0.031])
     [light] = run.reconfigurations
     assert (light.start_ns, light.end_ns) == (10 * MS, 35 * MS)
     assert combine.start_ns == pytest.approx(95.5 * MS, abs=NEAR)

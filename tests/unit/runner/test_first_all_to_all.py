@@ -14,7 +14,7 @@ from moefabric.planner.outlook import Outlook
 from moefabric.planner.policy import EpsOnly, Policy
 from moefabric.runner.executor import Executor
 from moefabric.runner.fault_schedule import FaultSchedule
-from moefabric.runner.first_all_to_all import measured_first_all_to_alls
+from moefabric.runner.first_all_to_all import first_dispatches, measured_first_all_to_alls
 from moefabric.runner.memory_testbed import (
     ImmediateExecutor,
     MemoryAgents,
@@ -276,7 +276,7 @@ def result_of(first: DispatchLight, guess: DemandMatrix | None = None) -> Json:
     )
     return entry | {
         "first_all_to_all": measured_first_all_to_alls(
-            bench.fabric, "mixnet", first, runs, {}
+            first, first_dispatches(bench.fabric, "mixnet", runs), {}
         ).to_json()
     }
 

@@ -14,6 +14,7 @@ from moefabric.planner.mixnet import MIXNET
 from moefabric.runner.control_time import ExpectedControl
 from moefabric.runner.executor import Executor
 from moefabric.runner.first_all_to_all import (
+    first_dispatches,
     measured_first_all_to_alls,
     predicted_first_all_to_alls,
 )
@@ -245,7 +246,7 @@ def test_first_all_to_alls_of_independent_regions_are_as_predicted(first: Dispat
         cpu_steal=lambda: (0, 0),
     )
     measured = measured_first_all_to_alls(
-        made.fabric, "mixnet", first, executor.run(made.programmes, 1), {}
+        first, first_dispatches(made.fabric, "mixnet", executor.run(made.programmes, 1)), {}
     ).to_json()
     planner = TaskPlanner(
         made.fabric, MIXNET, CircuitSet(), moves=True, control=ExpectedControl(0.0, 0.0)

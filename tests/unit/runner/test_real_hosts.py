@@ -21,11 +21,6 @@ def hosts(first: ClockOffset, last: ClockOffset) -> RealHosts:
     return RealHosts(fleet, {"s1": "gpu2"})
 
 
-def runs_of_collectives(wall_ns: int, iterations: int) -> Any:
-    collective = SimpleNamespace(start_ns=0, end_ns=wall_ns)
-    return [SimpleNamespace(collectives=[collective])] * iterations
-
-
 @pytest.mark.parametrize(
     ("last", "iterations", "error"),
     [
@@ -39,7 +34,7 @@ def runs_of_collectives(wall_ns: int, iterations: int) -> Any:
 def test_clock_is_remarked_if_its_error_is_a_large_part_of_a_collective(
     last: ClockOffset, iterations: int, error: str
 ) -> None:
-    remarks = hosts(ClockOffset(0, MS), last).remarks(runs_of_collectives(100 * MS, iterations))
+    remarks = hosts(ClockOffset(0, MS), last).remarks([100 * MS] * iterations, iterations)
     if not error:
         assert remarks == []
         return
@@ -52,7 +47,7 @@ def test_lost_host_is_in_remarks_and_manifest_with_its_reason() -> None:
     real.log("detected", "server", ["s0"], "an emulated server")
     real.log("detected", "server", ["s1"], "its SSH connection is lost")
     real.log("detected", "server", ["s1"], "seen again")
-    assert real.remarks([]) == ["s1 (gpu2) was lost"]
+    assert real.remarks([], 0) == ["s1 (gpu2) was lost"]
     assert real.cause(NoBackupError("no backup")) == "its SSH connection is lost"
     [record] = real.records("lab")
     assert (record.fabric, record.server, record.host) == ("lab", "s1", "gpu2")

@@ -16,6 +16,8 @@ from moefabric.core.topology import Fabric
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import Scale
 from moefabric.planner.mixnet import MIXNET
+from moefabric.runner.counted_traffic import CountedTraffic
+from moefabric.runner.evidence import EvidenceSum
 from moefabric.runner.executor import Executor
 from moefabric.runner.fidelity import LabelledError, Observation
 from moefabric.runner.memory_testbed import (
@@ -24,9 +26,9 @@ from moefabric.runner.memory_testbed import (
     MemoryController,
     VirtualClock,
 )
-from moefabric.runner.observation import _lateness, _link_rate_errors, _refusals
+from moefabric.runner.observation import _lateness, _link_rate_errors, evidence_of
 from moefabric.runner.result_model import FabricResult, Integrity, RunResult, Verdict
-from moefabric.runner.results import _fidelity, fabric_result, flow_results
+from moefabric.runner.results import better_verdict, fabric_result, flow_results
 from moefabric.runner.run_records import (
     CircuitChange,
     CollectiveRun,
@@ -267,7 +269,7 @@ def test_steal_is_left_out_only_if_it_did_harm(
         integrity = Integrity(bytes_sent=1, bytes_received=1, corrupt=0, lost_transfers=0)
         return Observation({"collective": errors}, [], [0.5], [], integrity, disturbed=share)
 
-    fidelity = _fidelity(observation)
+    fidelity = better_verdict(observation(2.0), observation())
     assert fidelity.verdict is verdict
     assert fidelity.disturbed == pytest.approx(disturbed)
 
@@ -300,9 +302,23 @@ REFUSED, WITHOUT_LIGHT = {"error": "ocs0 refuses"}, {"dark": DARK}
 def test_reconfigurations_that_failed_or_left_circuits_dark_are_reasons(
     outcomes: list[dict[str, Any]], failures: tuple[FailureRecord, ...], reasons: list[str]
 ) -> None:
+    wired = fabric()
     phases, reconfigure = ReconfigurationPhases(total_s=1.0), Reconfigure("forward", 0, DEMAND)
     changes = [
         ReconfigurationRun(0, reconfigure, CircuitChange(LIT, LIT, phases, **outcome), 0, 1)
         for outcome in outcomes
     ]
-    assert list(_refusals(changes, RunFailures(failures))) == reasons
+    evidence = EvidenceSum()
+    evidence.add(
+        evidence_of(
+            wired,
+            IterationRun(0, 0, reconfigurations=changes),
+            RunFailures(),
+            CountedTraffic(wired, ()),
+            set(),
+        )
+    )
+    observation = evidence.observation(
+        wired.mtu, Integrity(), cpu_idle=[], remarks=[], failures=bool(failures), paced=True
+    )
+    assert list(observation.remarks) == reasons

@@ -1,0 +1,146 @@
+"""Records a fabric's replay while it runs: outcomes in the journal, the state of the run."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from moefabric.core.port_counts import SENT, counted_nics
+from moefabric.core.topology import Fabric
+from moefabric.runner.cpu_monitor import CpuSampler, IdleShares
+from moefabric.runner.executor import Executor
+from moefabric.runner.failure_monitor import FailureMonitor
+from moefabric.runner.iteration_outcome import IterationOutcome, outcomes_of
+from moefabric.runner.journal import IterationLine, Journal
+from moefabric.runner.result_model import FidelityResult
+from moefabric.runner.results import OutcomeSums
+from moefabric.runner.run_records import IterationRun, RunFailures
+from moefabric.runner.status_writer import RunStatusWriter
+
+_VERDICT_SHARE: Final = 0.002
+"""Share of the time that verdicts during the run may take."""
+
+
+@dataclass
+class FabricRecorder:
+    """Reduces iterations to their outcomes when they have ended.
+
+    Records of iterations are kept only from the first injected failure on: what a failure disturbed
+    is known when it is over.
+
+    Attributes:
+        fabric: The fabric.
+        name: Its name in the experiment.
+        policy: Name of its policy.
+        journal: Receives the outcomes.
+        status: Receives the state of the run; None if nobody can watch it.
+        flows: Whether outcomes hold every flow.
+        paced: Whether flows are paced.
+        failed: Records of the iterations since the first failure.
+    """
+
+    fabric: Fabric
+    name: str
+    policy: str
+    journal: Journal
+    status: RunStatusWriter | None = None
+    flows: bool = False
+    paced: bool = True
+    failed: list[IterationRun] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._sums = OutcomeSums(self.fabric.mtu, self.fabric.servers, paced=self.paced)
+        self._idle = IdleShares()
+        self._executor: Executor | None = None
+        self._cpu: CpuSampler | None = None
+        self._monitor: FailureMonitor | None = None
+        self._next_verdict_s = 0.0
+
+    def connect(self, executor: Executor, cpu: CpuSampler, monitor: FailureMonitor | None) -> None:
+        """Take the sources of records: an executor, samples of the CPU, and failures."""
+        self._executor, self._cpu, self._monitor = executor, cpu, monitor
+
+    def resume(self, outcomes: Iterator[IterationOutcome]) -> None:
+        """Add the outcomes of iterations that ended before the run was stopped."""
+        for outcome in outcomes:
+            self._add(outcome, None)
+
+    def take(self, runs: list[IterationRun]) -> None:
+        """Append the outcomes of iterations that have ended."""
+        assert self._executor is not None
+        executor, failures = self._executor, self._failures()
+        if failures.failures or self.failed:
+            self.failed += runs
+        else:
+            executor.clock.forget_skips()
+        outcomes = self._outcomes(runs, failures, self._idle_shares())
+        self.journal.append(*self._lines(outcomes))
+        for outcome in outcomes:
+            self._add(outcome, _nic_bytes(self.fabric, runs))
+
+    def finish(self, failures: RunFailures) -> list[float]:
+        """Replace the outcomes of the iterations with failures, which are over.
+
+        Returns:
+            Idle shares of the machine since the last iteration.
+        """
+        if self.failed and failures.failures:
+            self.journal.append(*self._lines(self._outcomes(self.failed, failures, [])))
+        return self._idle_shares(last=True)
+
+    def _failures(self) -> RunFailures:
+        executor, monitor = self._executor, self._monitor
+        if executor is None or monitor is None or not monitor.injected():
+            return RunFailures()
+        return monitor.failures_during(executor.iteration_windows, executor.clock)
+
+    def _idle_shares(self, *, last: bool = False) -> list[float]:
+        if self._executor is None or self._cpu is None:
+            return []
+        windows = self._executor.transfers.take_windows()
+        return self._idle.of(self._cpu.take_samples(), windows, last=last)
+
+    def _outcomes(
+        self, runs: Sequence[IterationRun], failures: RunFailures, idle: list[float]
+    ) -> list[IterationOutcome]:
+        circuits = None if self._executor is None else self._executor.circuits
+        outcomes = outcomes_of(
+            self.fabric, self.policy, runs, failures, flows=self.flows, circuits=circuits
+        )
+        return [
+            outcome.model_copy(update={"cpu_idle": idle if n == 0 else []})
+            for n, outcome in enumerate(outcomes)
+        ]
+
+    def _lines(self, outcomes: Sequence[IterationOutcome]) -> list[IterationLine]:
+        return [
+            IterationLine.model_construct(
+                {*one.model_fields_set, "fabric"}, **dict(one), fabric=self.name
+            )
+            for one in outcomes
+        ]
+
+    def _add(self, outcome: IterationOutcome, nic_bytes: dict[str, int] | None) -> None:
+        self._sums.add(outcome)
+        if self.status is not None:
+            self.status.iteration_ended(outcome, self._verdict(), nic_bytes)
+
+    def _verdict(self) -> FidelityResult | None:
+        """Return the verdict so far; None if it was asked for shortly before."""
+        began_s = time.monotonic()
+        if began_s < self._next_verdict_s:
+            return None
+        verdict = self._sums.fidelity((), failures=bool(self.failed))
+        ended_s = time.monotonic()
+        self._next_verdict_s = ended_s + (ended_s - began_s) / _VERDICT_SHARE
+        return verdict
+
+
+def _nic_bytes(fabric: Fabric, runs: Sequence[IterationRun]) -> dict[str, int] | None:
+    """Return the bytes that each NIC had sent when the last transfer ended."""
+    counts = [c.count for run in runs for c in run.collectives if c.count is not None]
+    readings = [window.after for window in counts[-1].windows] if counts else []
+    if not readings or readings[-1] is None:
+        return None
+    sent = readings[-1].bytes[:, SENT].tolist()
+    return dict(zip(map(str, counted_nics(fabric)), sent, strict=True))

@@ -1,0 +1,265 @@
+"""Outcome of an iteration: all that a run keeps of it, in model seconds and bytes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from math import inf
+
+from pydantic import Field
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S
+from moefabric.runner.counted_traffic import CountedTraffic, RoutingFault
+from moefabric.runner.evidence import Evidence
+from moefabric.runner.fidelity import CPU_STEAL_LIMIT
+from moefabric.runner.first_all_to_all import FirstDispatch, first_dispatches
+from moefabric.runner.observation import evidence_of
+from moefabric.runner.result_model import CircuitEnds, Integrity
+from moefabric.runner.result_parts import (
+    CollectiveResult,
+    FlowResult,
+    IterationResult,
+    ReconfigurationResult,
+    ResultPart,
+    ServerInterval,
+)
+from moefabric.runner.run_records import (
+    CollectiveRun,
+    IterationRun,
+    ReconfigurationRun,
+    RunFailures,
+    Span,
+)
+from moefabric.runner.spine_traffic import spine_bytes
+
+
+class IterationOutcome(ResultPart):
+    """What a run keeps of one iteration of one job."""
+
+    result: IterationResult
+    """Its times."""
+    collectives: list[CollectiveResult] = Field(default_factory=list)
+    """Every region's part of its all-to-alls."""
+    transfers: list[CollectiveResult] = Field(default_factory=list)
+    """Its transfers between regions."""
+    flows: list[FlowResult] = Field(default_factory=list)
+    """Its flows, if the run was asked for them."""
+    reconfigurations: list[ReconfigurationResult] = Field(default_factory=list)
+    """Its reconfigurations."""
+    timeline: list[ServerInterval] = Field(default_factory=list)
+    """Activities of its servers, by time from its start."""
+    first_dispatches: list[FirstDispatch] = Field(default_factory=list)
+    """Its first all-to-alls."""
+    integrity: Integrity = Integrity()
+    """Conservation of its bytes."""
+    evidence: Evidence = Evidence()
+    """What it contributes to the verdict."""
+    quiet_evidence: Evidence | None = None
+    """The same without collectives under CPU steal; null if there were none."""
+    cpu_idle: list[float] = Field(default_factory=list)
+    """Idle shares of the machine since the iteration before."""
+    circuits: list[CircuitEnds] = Field(default_factory=list)
+    """Circuits at its end."""
+
+    def without_evidence(self) -> "IterationOutcome":
+        """Return what a result lists: no evidence, and no timeline."""
+        update: dict[str, object] = {"evidence": Evidence(), "quiet_evidence": None, "timeline": []}
+        return self.model_copy(update=update)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Numbers of the job and of the iteration."""
+        return self.result.job, self.result.iteration
+
+    @property
+    def changed_circuits(self) -> bool:
+        """Whether a reconfiguration changed circuits."""
+        return any(one.circuits_before != one.circuits_after for one in self.reconfigurations)
+
+
+def outcomes_of(
+    fabric: Fabric,
+    policy: str | None,
+    runs: Sequence[IterationRun],
+    failures: RunFailures | None = None,
+    *,
+    flows: bool = False,
+    circuits: CircuitSet | None = None,
+) -> list[IterationOutcome]:
+    """Convert the records of iterations, with which no other iteration shared its time.
+
+    Args:
+        fabric: The fabric on which the workload was replayed.
+        policy: Name of the policy that chose the circuits; None if first all-to-alls don't matter.
+        runs: Records of the iterations.
+        failures: Failures so far.
+        flows: Whether the outcomes hold every flow.
+        circuits: The circuits at the end of the last iteration.
+    """
+    failures = (failures or RunFailures()).with_plans_of(runs)
+    sent = [run for iteration in runs for run in (*iteration.collectives, *iteration.transfers)]
+    traffic = CountedTraffic(fabric, sent)
+    named, quiet_named = set[RoutingFault](), set[RoutingFault]()
+    outcomes = []
+    for run in runs:
+        steal = any(c.cpu_steal > CPU_STEAL_LIMIT for c in (*run.collectives, *run.transfers))
+        outcomes.append(
+            IterationOutcome(
+                result=_iteration(model_seconds(fabric), run),
+                collectives=[_collective(fabric, c, traffic, failures) for c in run.collectives],
+                transfers=[_collective(fabric, c, traffic, failures) for c in run.transfers],
+                flows=list(iteration_flows(fabric, run)) if flows else [],
+                reconfigurations=[_reconfiguration(change) for change in run.reconfigurations],
+                timeline=_timeline(fabric, run),
+                first_dispatches=first_dispatches(fabric, policy, [run])
+                if policy and not run.substituted
+                else [],
+                integrity=_integrity((*run.collectives, *run.transfers), run.retried),
+                evidence=evidence_of(fabric, run, failures, traffic, named, inf),
+                quiet_evidence=evidence_of(fabric, run, failures, traffic, quiet_named)
+                if steal
+                else None,
+                circuits=[(str(c.a), str(c.b)) for c in circuits or ()],
+            )
+        )
+    return outcomes
+
+
+def iteration_flows(fabric: Fabric, run: IterationRun) -> Iterator[FlowResult]:
+    """Yield all flows of an iteration: of its collectives, then of its transfers."""
+    for sent in (*run.collectives, *run.transfers):
+        yield from _flows(fabric, sent)
+
+
+def model_seconds(fabric: Fabric) -> Callable[[float], float]:
+    """Return a function from wall nanoseconds to model seconds."""
+    return lambda wall_ns: wall_ns / NS_PER_S / fabric.scale.dilation
+
+
+def _iteration(model_s: Callable[[float], float], run: IterationRun) -> IterationResult:
+    measured_s, compute_s = model_s(run.end_ns - run.start_ns), model_s(run.compute_ns)
+    return IterationResult(
+        job=run.job,
+        iteration=run.number,
+        measured_s=measured_s,
+        predicted_s=run.predicted_s,
+        compute_s=compute_s,
+        exposed_comm_s=measured_s - compute_s,
+        skipped_s=model_s(run.skipped_ns),
+        lost_s=model_s(run.lost_ns),
+        harness_s=run.harness_ns / NS_PER_S,
+    )
+
+
+def _collective(
+    fabric: Fabric, run: CollectiveRun, traffic: CountedTraffic, failures: RunFailures
+) -> CollectiveResult:
+    model_s, counted = model_seconds(fabric), traffic.bytes_of(run)
+    optical_bytes = sum(flow.bytes for flow in run.planned if flow.is_optical)
+    total_bytes = sum(flow.bytes for flow in run.planned)
+    return CollectiveResult(
+        region=run.region,
+        iteration=run.iteration,
+        layer=run.operation.layer,
+        kind=run.operation.kind,
+        direction=run.operation.direction,
+        micro_batch=run.micro_batch,
+        measured_s=model_s(run.end_ns - run.start_ns),
+        predicted_s=run.predicted_s,
+        planned_s=run.plan.seconds,
+        reported_error=run.error(fabric.scale.dilation),
+        waited_s=model_s(run.waited_ns),
+        predicted_wait_s=run.expected_wait_s,
+        moved_now=run.reconfigured_meanwhile,
+        bytes=round(total_bytes),
+        bytes_by_light=None if counted.by_light is None else round(counted.by_light),
+        bytes_by_eps=None if counted.by_eps is None else round(counted.by_eps),
+        bytes_planned_by_light=round(optical_bytes),
+        bytes_planned_by_eps=round(total_bytes - optical_bytes),
+        bytes_planned_by_spines=round(spine_bytes(fabric, run.planned)),
+        misrouted=[fault.text for fault in traffic.misrouted(run, failures)],
+        moved_by_failure=[fault.text for fault in traffic.moved_by_failure(run, failures)],
+        dark_s=model_s(run.dark_ns),
+        retransmits=sum(record.retransmits for record in run.records),
+        cpu_steal=run.cpu_steal,
+        harness_s=run.harness_ns / NS_PER_S,
+        failures=failures.disturbing(run),
+    )
+
+
+def _flows(fabric: Fabric, run: CollectiveRun) -> Iterator[FlowResult]:
+    model_s = model_seconds(fabric)
+    for flow, record, expected_s in run.arrivals():
+        yield FlowResult(
+            region=run.region,
+            iteration=run.iteration,
+            layer=run.operation.layer,
+            kind=run.operation.kind,
+            direction=run.operation.direction,
+            micro_batch=run.micro_batch,
+            src=flow.src,
+            dst=flow.dst,
+            path=flow.path,
+            bytes=round(flow.bytes),
+            start_s=model_s(record.first_sent_ns - run.start_ns),
+            end_s=model_s(record.last_received_ns - run.start_ns),
+            predicted_end_s=expected_s,
+            retransmits=record.retransmits,
+        )
+
+
+def _reconfiguration(run: ReconfigurationRun) -> ReconfigurationResult:
+    phases = run.change.phases
+    return ReconfigurationResult(
+        region=run.region,
+        iteration=run.iteration,
+        layer=run.operation.layer,
+        direction=run.operation.direction,
+        micro_batch=run.micro_batch,
+        reason="demand",
+        circuits_before=[str(c) for c in run.change.before],
+        circuits_after=[str(c) for c in run.change.after],
+        circuits_dark=[str(c) for c in run.change.dark],
+        error=run.change.error,
+        **asdict(phases),
+        control_s=phases.control_s,
+    )
+
+
+def _timeline(fabric: Fabric, run: IterationRun) -> list[ServerInterval]:
+    """Return the activities of an iteration from its own start, sorted by time."""
+    order = fabric.server_index
+    return [
+        server_interval(fabric, span, run.start_ns).model_copy(
+            update={
+                "iteration": run.number,
+                "direction": span.direction,
+                "layer": span.layer,
+                "micro_batch": span.micro_batch,
+            }
+        )
+        for span in sorted(run.spans, key=lambda span: (span.start_ns, order[span.server]))
+    ]
+
+
+def server_interval(fabric: Fabric, span: Span, start_ns: int) -> ServerInterval:
+    """Return a span in model seconds from the start of its iteration."""
+    model_s = model_seconds(fabric)
+    return ServerInterval(
+        server=span.server,
+        kind=span.kind,
+        start_s=model_s(span.start_ns - start_ns),
+        end_s=model_s(span.end_ns - start_ns),
+    )
+
+
+def _integrity(collectives: Sequence[CollectiveRun], retried: int) -> Integrity:
+    records = [record for run in collectives for record in run.records]
+    corrupt = sum(record.corrupt for record in records)
+    return Integrity(
+        bytes_sent=sum(record.bytes for record in records),
+        bytes_received=sum(record.received_bytes for record in records),
+        corrupt=corrupt,
+        lost_transfers=sum(not record.ok for record in records) - corrupt,
+        retried_transfers=retried,
+    )

@@ -1,0 +1,138 @@
+"""Journal of a run: nothing that ended is lost, and it yields the result of whole records."""
+
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+
+from moefabric.core.errors import OutputError, SpecError
+from moefabric.runner.iteration_outcome import outcomes_of
+from moefabric.runner.journal import Journal, JournalReader, ResultLine, without_rows
+from moefabric.runner.partial_result import read_journal
+from moefabric.runner.results import fabric_result, summed_result
+from tests.support.recorded_runs import RecordedRun
+
+
+def recorded(path: Path, iterations: int, planned: int | None = None) -> RecordedRun:
+    """Record iterations of a fabric that has `planned` ones."""
+    lab = RecordedRun(path)
+    with Journal(path) as journal:
+        lab.begin(journal, planned or iterations)
+        lab.run(journal, iterations)
+    return lab
+
+
+def test_journal_yields_the_result_of_whole_records(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    lab = recorded(path, 5)
+    journalled = summed_result(
+        lab.fabric, "mixnet", "mixnet", JournalReader(path).outcomes("mixnet"),
+        remarks=[], cpu_idle=[0.5],
+    )  # fmt: skip
+    whole = RecordedRun(path, keep=True)
+    with Journal(tmp_path / "unused.jsonl") as unused:
+        runs = whole.run(unused, 5)
+    expected = fabric_result(whole.fabric, "mixnet", "mixnet", runs, cpu_idle=[0.5], remarks=[])
+    assert journalled.to_json() == expected.to_json()
+
+
+def test_iterations_are_in_the_file_as_soon_as_they_end(tmp_path: Path) -> None:
+    """Another process sees each line: SIGKILL loses the iteration under way at most."""
+    path, seen = tmp_path / "run.jsonl", list[int]()
+    lab = RecordedRun(path)
+    with Journal(path) as journal:
+        lab.begin(journal, 3)
+        for number in range(3):
+            lab.run(journal, 1, first=number)
+            seen.append(len(JournalReader(path).iterations("mixnet")))
+    assert seen == [1, 2, 3]
+
+
+def test_cut_off_line_is_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    recorded(path, 2)
+    text = path.read_bytes()
+    path.write_bytes(text[:-10])
+    reader = JournalReader(path)
+    assert (reader.iterations("mixnet"), reader.is_cut_off) == ([(0, 0)], True)
+    with Journal(path, reader.size) as journal:
+        assert journal.read().iterations("mixnet") == [(0, 0)]
+    assert path.read_bytes() == text[: reader.size]
+
+
+def test_wrong_line_names_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    recorded(path, 1)
+    path.write_bytes(path.read_bytes() + b'{"type": "iteration", "fabric": "mixnet"}\n')
+    with pytest.raises(SpecError, match=r"run\.jsonl: line 4: result: Field required"):
+        JournalReader(path)
+
+
+@pytest.mark.parametrize("contents", [b"", b"{}\n", b"[]\n", b"not json\n", b"\xff\n", b"half"])
+def test_other_files_are_no_journals(tmp_path: Path, contents: bytes) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(contents)
+    with pytest.raises(SpecError, match=r"run\.jsonl"):
+        JournalReader(path)
+
+
+def test_full_file_system_keeps_whole_lines_and_names_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    lab = recorded(path, 1, planned=3)
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 1000, limits[1]))
+    try:
+        with (
+            Journal(path, len(before)) as journal,
+            pytest.raises(OutputError, match=r"run\.jsonl: File too large; free some room"),
+        ):
+            lab.run(journal, 1, first=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_bytes() == before
+
+
+def test_iteration_that_runs_again_replaces_itself_and_later_ones(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    lab = recorded(path, 4)
+    with Journal(path, path.stat().st_size) as journal:
+        lab.run(journal, 1, first=2)
+    assert JournalReader(path).iterations("mixnet") == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_stopped_run_is_incomplete_and_degraded(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    recorded(path, 2, planned=5)
+    run = read_journal(path)
+    assert run.incomplete == "mixnet was stopped after 2 of 5 iterations"
+    [result] = run.results
+    assert (len(result.iterations), len(result.collectives)) == (2, 4)
+    assert run.verdict == result.fidelity.verdict == "degraded"
+    assert "the fabric was stopped after 2 of 5 iterations" in result.fidelity.reasons
+
+
+def test_finished_fabric_is_read_back_whole(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    lab = RecordedRun(path, keep=True)
+    with Journal(tmp_path / "unused.jsonl") as unused:
+        runs = lab.run(unused, 3)
+    result = fabric_result(lab.fabric, "mixnet", "mixnet", runs, cpu_idle=[0.5], remarks=[])
+    recorded(path, 3)
+    with Journal(path, path.stat().st_size) as journal:
+        journal.append(ResultLine(result=without_rows(result)))
+    run = read_journal(path)
+    assert not run.incomplete
+    assert run.results[0].to_json() == result.to_json()
+
+
+def test_outcome_of_an_iteration_is_the_same_alone_and_among_others(tmp_path: Path) -> None:
+    lab = RecordedRun(tmp_path / "run.jsonl", keep=True)
+    with Journal(tmp_path / "unused.jsonl") as unused:
+        runs = lab.run(unused, 3)
+    together = outcomes_of(lab.fabric, "mixnet", runs)
+    alone = [one for run in runs for one in outcomes_of(lab.fabric, "mixnet", [run])]
+    assert alone == together
