@@ -105,6 +105,7 @@ class Experiment:
         external: Collection[str] = (),
         flows: bool = False,
         journal: str | Path | None = None,
+        resume: bool = False,
     ) -> Result:
         """Bring the fabrics up one after the other, replay the traffic, and judge the results.
 
@@ -115,12 +116,13 @@ class Experiment:
             external: Roles whose processes something else starts: `ocs`, `controller`.
             flows: Whether the result keeps the record of every flow.
             journal: File to which results are appended while they arise (`.jsonl`).
+            resume: Whether to go on where the run of this journal was stopped.
 
         Raises:
             MoefabricError: If the experiment can't run here. An experiment that ran but can't be
                 believed raises nothing: its `verdict` is `invalid`.
         """
-        return self._run(reporter, external, flows=flows, journal=journal)
+        return self._run(reporter, external, flows=flows, journal=journal, resume=resume)
 
     def train(
         self,
@@ -148,6 +150,7 @@ class Experiment:
         *,
         flows: bool,
         journal: str | Path | None,
+        resume: bool = False,
         trains: bool = False,
     ) -> Result:
         from moefabric.runner import run as runner
@@ -164,5 +167,6 @@ class Experiment:
                 flows=flows,
                 trains=trains,
                 journal=None if journal is None else Path(journal),
+                resume=resume,
             )
         return Result.of(result)

@@ -101,7 +101,8 @@ def journalled(json_file: Path | None, report: Path | None) -> Iterator[Path | N
 
     journal = None
     if json_file is not None and json_file != STANDARD_OUTPUT:
-        journal = json_file.with_suffix(JOURNAL_SUFFIX)
+        name = json_file.name if json_file.suffix == JOURNAL_SUFFIX else json_file.stem
+        journal = json_file.with_name(name + JOURNAL_SUFFIX)
     try:
         yield journal
     except (KeyboardInterrupt, MoefabricError):

@@ -18,7 +18,13 @@ from moefabric.cli.options import (
     result_option,
     settings_option,
 )
-from moefabric.cli.output import check_writable, journalled, progress_reporter, write_result
+from moefabric.cli.output import (
+    STANDARD_OUTPUT,
+    check_writable,
+    journalled,
+    progress_reporter,
+    write_result,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
     help="Processes that something else starts: ocs, controller, or ocs,controller.",
 )
 @hosts_option
+@click.option("--resume", is_flag=True, help="Go on where the run of this --json file was stopped.")
 @click.option("--flows", is_flag=True, help="Keep the record of every flow in the JSON.")
 @settings_option
 def run(
@@ -43,6 +50,7 @@ def run(
     report: Path | None,
     external: str,
     hosts: Path | None,
+    resume: bool,
     flows: bool,
     settings: tuple[str, ...],
 ) -> None:
@@ -55,10 +63,16 @@ def run(
 
     loaded = Experiment.load(experiment, settings, hosts_file=hosts)
     external_processes = _external_processes(external)
+    if resume and (json_file is None or json_file == STANDARD_OUTPUT):
+        raise click.UsageError("--resume: give the --json file of the run that was stopped")
     check_writable(json_file, report)
     with journalled(json_file, report) as journal, progress_reporter(loaded.operations) as reporter:
         result = loaded.run(
-            reporter=reporter, external=external_processes, flows=flows, journal=journal
+            reporter=reporter,
+            external=external_processes,
+            flows=flows,
+            journal=journal,
+            resume=resume,
         )
     write_result(result, json_file, report)
     sys.exit(INVALID if result.verdict == "invalid" else 0)

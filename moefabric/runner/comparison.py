@@ -45,7 +45,7 @@ def with_ratios(results: Sequence[result_model.FabricResult]) -> list[result_mod
         ratios = [
             seconds(c) / base_s[collective_key(c)]
             for c in result.collectives
-            if _undisturbed(c) and collective_key(c) in base_s
+            if _undisturbed(c) and base_s.get(collective_key(c))
         ]
         return float(np.median(ratios)) if ratios else None
 

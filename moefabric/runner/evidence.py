@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from moefabric.runner.fidelity import ErrorSamples, LabelledError, Observation
 from moefabric.runner.result_model import Integrity
@@ -28,6 +28,12 @@ class NamedErrors(ResultPart):
     """All errors."""
     named: list[tuple[str, float]] = Field(default_factory=list)
     """Labels and errors of the extremes."""
+
+    @model_validator(mode="after")
+    def _name_extremes(self) -> Self:
+        if self.values and not self.named:
+            raise ValueError("errors without a name of the greatest")
+        return self
 
     @classmethod
     def of(cls, errors: Sequence[LabelledError]) -> Self:

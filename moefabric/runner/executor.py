@@ -13,7 +13,7 @@ one to one.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor as ThreadExecutor
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -103,6 +103,7 @@ class Executor:
         arming_ns: int = ARMING_NS,
         timeout_s: float = reconfiguration.TIMEOUT_S,
         control_s: float | None = None,
+        control_times: Iterable[tuple[str, bool, float]] = (),
         restore_s: float = 0.0,
         faults: FaultSchedule | None = None,
         log_failure: LogFailure = lambda _phase, _kind, _what, _why: None,
@@ -133,6 +134,8 @@ class Executor:
                 circuits.
             control_s: Model seconds that a change of circuits takes besides settling; None for as
                 many as its controller needs in wall seconds.
+            control_times: Earlier requests: region, whether circuits changed, and model seconds
+                besides settling.
             restore_s: Model seconds to load a checkpoint after a loss.
             faults: Failures to inject; its iterations and collectives are those of the first job.
             log_failure: Logs detected failures and how the run went on.
@@ -181,6 +184,8 @@ class Executor:
             on_failure=lambda region, phase, why: log_failure(phase, "controller", [region], why),
             splits=self.policy,
         )
+        for region, changed, seconds in control_times:
+            self._reconfigurator.learn(region, seconds, changed=changed)
         self._tasks = TaskRunner(
             fabric,
             self.policy,

@@ -1,7 +1,7 @@
 """Records a fabric's replay while it runs: outcomes in the journal, the state of the run."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +16,7 @@ from moefabric.runner.result_model import FidelityResult
 from moefabric.runner.results import OutcomeSums
 from moefabric.runner.run_records import IterationRun, RunFailures
 from moefabric.runner.status_writer import RunStatusWriter
+from moefabric.workload.demand_prediction import GatingPrediction
 
 _VERDICT_SHARE: Final = 0.002
 """Share of the time that verdicts during the run may take."""
@@ -36,6 +37,7 @@ class FabricRecorder:
         status: Receives the state of the run; None if nobody can watch it.
         flows: Whether outcomes hold every flow.
         paced: Whether flows are paced.
+        predictions: Returns the predictions of an iteration's gating; None without a predictor.
         failed: Records of the iterations since the first failure.
     """
 
@@ -46,6 +48,7 @@ class FabricRecorder:
     status: RunStatusWriter | None = None
     flows: bool = False
     paced: bool = True
+    predictions: Callable[[int], Sequence[GatingPrediction | None]] | None = None
     failed: list[IterationRun] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -55,12 +58,13 @@ class FabricRecorder:
         self._cpu: CpuSampler | None = None
         self._monitor: FailureMonitor | None = None
         self._next_verdict_s = 0.0
+        self._gating: dict[int, Sequence[GatingPrediction | None]] = {}
 
     def connect(self, executor: Executor, cpu: CpuSampler, monitor: FailureMonitor | None) -> None:
         """Take the sources of records: an executor, samples of the CPU, and failures."""
         self._executor, self._cpu, self._monitor = executor, cpu, monitor
 
-    def resume(self, outcomes: Iterator[IterationOutcome]) -> None:
+    def resume(self, outcomes: Iterable[IterationOutcome]) -> None:
         """Add the outcomes of iterations that ended before the run was stopped."""
         for outcome in outcomes:
             self._add(outcome, None)
@@ -104,9 +108,20 @@ class FabricRecorder:
         self, runs: Sequence[IterationRun], failures: RunFailures, idle: list[float]
     ) -> list[IterationOutcome]:
         circuits = None if self._executor is None else self._executor.circuits
+        for run in runs:
+            if self.predictions is not None and run.number not in self._gating:
+                self._gating[run.number] = self.predictions(run.number)
         outcomes = outcomes_of(
-            self.fabric, self.policy, runs, failures, flows=self.flows, circuits=circuits
+            self.fabric,
+            self.policy,
+            runs,
+            failures,
+            flows=self.flows,
+            circuits=circuits,
+            gating=self._gating,
         )
+        if not self.failed:
+            self._gating.clear()
         return [
             outcome.model_copy(update={"cpu_idle": idle if n == 0 else []})
             for n, outcome in enumerate(outcomes)

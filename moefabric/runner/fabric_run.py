@@ -1,5 +1,6 @@
 """One fabric of an experiment: its replay or training, and the result of it."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -31,8 +32,9 @@ from moefabric.runner.failure_monitor import (
     watched_circuits,
 )
 from moefabric.runner.first_all_to_all import measured_first_all_to_alls
+from moefabric.runner.iteration_outcome import IterationOutcome
 from moefabric.runner.jobs import Jobs
-from moefabric.runner.journal import Journal
+from moefabric.runner.journal import Journal, JournalReader
 from moefabric.runner.progress import ProgressReporter
 from moefabric.runner.queue_drops import Counts, queue_drops, queue_readings
 from moefabric.runner.rank_places import RankPlace
@@ -47,6 +49,8 @@ from moefabric.runner.workload_loader import training_workload, workload_of
 from moefabric.workload.recorded_gating import RecordedGating
 from moefabric.workload.workload import Workload
 
+_LEARNT_ITERATIONS = 10
+"""Iterations from whose control times a run that goes on knows what to expect."""
 _MOST_DEVIATIONS = 3
 """Links and processes that a verdict names."""
 
@@ -55,7 +59,8 @@ _MOST_DEVIATIONS = 3
 class RunContext:
     """A fabric of an experiment, up and connected; `controllers` is None on real servers.
 
-    `training` is the program whose all-to-alls run; None if gating is replayed.
+    `earlier` is the journal of a run that goes on; None for a new run. `training` is the program
+    whose all-to-alls run; None if gating is replayed.
     """
 
     spec: ExperimentSpec
@@ -70,6 +75,7 @@ class RunContext:
     journal: Journal
     run_id: str
     flows: bool = False
+    earlier: JournalReader | None = None
     training: Training | None = None
 
     @property
@@ -88,10 +94,25 @@ class RunContext:
         """The policy, guarded if it is another package's."""
         return guarded_policy(self.choice.policy)
 
-    def executor(self, **hooks: Any) -> Executor:
-        """Return an executor that starts without circuits, or with those of the whole job."""
+    def executor(self, ended: Sequence[IterationOutcome] = (), **hooks: Any) -> Executor:
+        """Return an executor that starts without circuits, or with those of the whole job.
+
+        Args:
+            ended: The iterations after which it goes on, with their circuits.
+            **hooks: Arguments of the executor.
+        """
         spec, policy = self.spec, self.policy
         controllers, circuits = self._control()
+        if ended and self.controllers is not None and controllers:
+            circuits = self.controllers.restore(
+                self.fabric, CircuitSet.of(map("~".join, ended[-1].circuits))
+            )
+            hooks["control_times"] = [
+                (change.region, change.circuits_before != change.circuits_after, change.control_s)
+                for outcome in ended[-_LEARNT_ITERATIONS:]
+                for change in outcome.reconfigurations
+                if not change.error and change.control_s is not None
+            ]
         return Executor(
             self.fabric,
             policy,
@@ -123,9 +144,34 @@ class RunContext:
     def recorder(self, status: RunStatusWriter | None) -> FabricRecorder:
         """Return what records the replay."""
         choice = self.choice
-        return FabricRecorder(
-            self.fabric, choice.name, choice.policy, self.journal, status, self.flows, self.paced
+        predicts = choice.dispatch_light == "predict"
+        recorder = FabricRecorder(
+            self.fabric,
+            choice.name,
+            choice.policy,
+            self.journal,
+            status,
+            self.flows,
+            self.paced,
+            self.work.predictions if predicts else None,
         )
+        recorder.resume(self.ended)
+        return recorder
+
+    @property
+    def ended(self) -> list[IterationOutcome]:
+        """The iterations that a stopped run has left, which aren't run again.
+
+        Failures and programs have a state that no journal holds: such a fabric begins anew.
+        """
+        if self.earlier is None or self.training is not None or self.spec.failures:
+            return []
+        jobs = len(self.jobs.all)
+        outcomes = list(self.earlier.outcomes(self.choice.name))
+        by_number = Counter(outcome.result.iteration for outcome in outcomes)
+        numbers = range(self.work.iterations)
+        first = next((n for n in numbers if by_number[n] < jobs), len(numbers))
+        return [outcome for outcome in outcomes if outcome.result.iteration < first]
 
     def status_writer(self) -> AbstractContextManager[RunStatusWriter | None]:
         """Return the context in which the state of the run is written; None on real servers."""
@@ -170,12 +216,7 @@ class RunContext:
             failed=replay.failed,
             paced=self.paced,
         )
-        predicted = {one.iteration for one in dispatches if choice.dispatch_light == "predict"}
-        first = measured_first_all_to_alls(
-            choice.dispatch_light,
-            dispatches,
-            {number: work.predictions(number) for number in predicted},
-        )
+        first = measured_first_all_to_alls(choice.dispatch_light, dispatches)
         # The circuits at the end are those of layer 0, where the backward pass ends. One region
         # stands for all.
         region = fabric.regions[0]
@@ -278,7 +319,10 @@ def replay_on(context: RunContext) -> Replay:
                 "on_launch": status.operation_began,
                 "on_iteration_begin": status.iteration_began,
             }
-        executor = undo.enter_context(closing(context.executor(restore_s=restore_s, **hooks)))
+        ended = context.ended
+        executor = undo.enter_context(
+            closing(context.executor(ended, restore_s=restore_s, **hooks))
+        )
         keeps_circuits = choice.policy != "eps" and not policy_named(choice.policy).reconfigures
         if context.run_dir is not None and keeps_circuits:
             undo.enter_context(watched_circuits(fabric, context.run_dir, reports))
@@ -287,10 +331,7 @@ def replay_on(context: RunContext) -> Replay:
         with CpuSampler() as cpu:
             recorder.connect(executor, cpu, monitor)
             try:
-                if context.training is not None:
-                    runs = context.training.run(executor)
-                else:
-                    runs = executor.run(jobs.programmes, context.work.iterations)
+                runs = _run_iterations(context, executor, ended)
             except hosts.fatal_errors as error:
                 lost, runs = hosts.cause(error), executor.finished_runs()
         if monitor is not None:
@@ -299,7 +340,20 @@ def replay_on(context: RunContext) -> Replay:
             failures = replace(failures, planned_ns=tuple(replanned_ns))
         idle = recorder.finish(failures)
     circuits = executor.circuits
-    return Replay(len(runs), lost, idle, failures, circuits, readings, recorder.failed)
+    if ended:  # the counters of queues were not read before
+        readings = ()
+    iterations = len(ended) + len(runs)
+    return Replay(iterations, lost, idle, failures, circuits, readings, recorder.failed)
+
+
+def _run_iterations(
+    context: RunContext, executor: Executor, ended: Sequence[IterationOutcome]
+) -> list[IterationRun]:
+    """Run the iterations after those that have ended, or all of a program that trains."""
+    if context.training is not None:
+        return context.training.run(executor)
+    first = ended[-1].result.iteration + 1 if ended else 0
+    return executor.run(context.jobs.programmes, context.work.iterations - first, first=first)
 
 
 def judged(context: RunContext, replay: Replay) -> result_model.FabricResult:

@@ -42,6 +42,31 @@ def predicted_first_all_to_alls(
     return result.model_copy(update={"foresight": _foresight(costs)})
 
 
+class PredictionQuality(ResultPart):
+    """How well the busiest experts of a layer were predicted (`GatingPrediction`)."""
+
+    k: int
+    """Number of busiest experts that count."""
+    hits: float
+    """Part of them that was predicted."""
+    persistence_hits: float
+    """Part of them that the layer before predicts."""
+    random_hits: float
+    """Part of them that random loads predict."""
+
+    @classmethod
+    def of(cls, prediction: GatingPrediction | None) -> "PredictionQuality | None":
+        """Return the quality of a prediction; None without one."""
+        if prediction is None:
+            return None
+        return cls(
+            k=prediction.k,
+            hits=prediction.hits,
+            persistence_hits=prediction.persistence_hits,
+            random_hits=prediction.random_hits,
+        )
+
+
 class FirstDispatch(ResultPart):
     """A region's part of a forward dispatch, in model seconds."""
 
@@ -63,12 +88,17 @@ class FirstDispatch(ResultPart):
     """What its planned completion time exceeds that by."""
     moved_now: bool
     """Whether new circuits were used while it was under way."""
+    prediction: PredictionQuality | None = None
+    """Quality of the prediction of its demand; null without one."""
 
 
 def first_dispatches(
-    fabric: Fabric, policy: str, runs: Sequence[IterationRun]
+    fabric: Fabric,
+    policy: str,
+    runs: Sequence[IterationRun],
+    gating: GatingPredictions | None = None,
 ) -> list[FirstDispatch]:
-    """Return the first all-to-alls of iterations."""
+    """Return the first all-to-alls of iterations, with the predictions of their gating."""
     parts = [part for run in runs for part in run.collectives if _is_first(part)]
     wall_s = NS_PER_S * fabric.scale.dilation
     return [
@@ -82,13 +112,14 @@ def first_dispatches(
             ideal_s=ideal_s,
             lost_s=part.plan.seconds - ideal_s,
             moved_now=part.reconfigured_meanwhile,
+            prediction=_prediction(gating or {}, part.iteration, part.operation.layer or 0),
         )
         for part, ideal_s in zip(parts, _ideal_seconds(fabric, policy, parts), strict=True)
     ]
 
 
 def measured_first_all_to_alls(
-    dispatch_light: DispatchLight, dispatches: Sequence[FirstDispatch], gating: GatingPredictions
+    dispatch_light: DispatchLight, dispatches: Sequence[FirstDispatch]
 ) -> FirstAllToAll:
     """Return medians over a run, measured and predicted; empty without first all-to-alls."""
     if not dispatches:
@@ -105,11 +136,11 @@ def measured_first_all_to_alls(
     )
     if dispatch_light != "predict":
         return result
-    costs = [(_prediction(gating, one.iteration, one.layer), one.lost_s) for one in dispatches]
+    costs = [(one.prediction, one.lost_s) for one in dispatches]
     return result.model_copy(update={"foresight": _foresight(costs)})
 
 
-def _foresight(costs: Sequence[tuple[GatingPrediction | None, float]]) -> DemandForesight:
+def _foresight(costs: Sequence[tuple[PredictionQuality | None, float]]) -> DemandForesight:
     """Summarise predictions of dispatches and the model seconds that each of them cost."""
     predicted = [(prediction, cost) for prediction, cost in costs if prediction is not None]
     if not predicted:
@@ -131,9 +162,9 @@ def _foresight(costs: Sequence[tuple[GatingPrediction | None, float]]) -> Demand
     )
 
 
-def _prediction(gating: GatingPredictions, iteration: int, layer: int) -> GatingPrediction | None:
+def _prediction(gating: GatingPredictions, iteration: int, layer: int) -> PredictionQuality | None:
     layers = gating.get(iteration, ())
-    return layers[layer] if layer < len(layers) else None
+    return PredictionQuality.of(layers[layer]) if layer < len(layers) else None
 
 
 def _is_first(part: CollectiveRun) -> bool:

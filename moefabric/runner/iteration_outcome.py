@@ -12,7 +12,7 @@ from moefabric.core.units import NS_PER_S
 from moefabric.runner.counted_traffic import CountedTraffic, RoutingFault
 from moefabric.runner.evidence import Evidence
 from moefabric.runner.fidelity import CPU_STEAL_LIMIT
-from moefabric.runner.first_all_to_all import FirstDispatch, first_dispatches
+from moefabric.runner.first_all_to_all import FirstDispatch, GatingPredictions, first_dispatches
 from moefabric.runner.observation import evidence_of
 from moefabric.runner.result_model import CircuitEnds, Integrity
 from moefabric.runner.result_parts import (
@@ -85,6 +85,7 @@ def outcomes_of(
     *,
     flows: bool = False,
     circuits: CircuitSet | None = None,
+    gating: GatingPredictions | None = None,
 ) -> list[IterationOutcome]:
     """Convert the records of iterations, with which no other iteration shared its time.
 
@@ -95,6 +96,7 @@ def outcomes_of(
         failures: Failures so far.
         flows: Whether the outcomes hold every flow.
         circuits: The circuits at the end of the last iteration.
+        gating: Predictions of the iterations' gating.
     """
     failures = (failures or RunFailures()).with_plans_of(runs)
     sent = [run for iteration in runs for run in (*iteration.collectives, *iteration.transfers)]
@@ -111,7 +113,7 @@ def outcomes_of(
                 flows=list(iteration_flows(fabric, run)) if flows else [],
                 reconfigurations=[_reconfiguration(change) for change in run.reconfigurations],
                 timeline=_timeline(fabric, run),
-                first_dispatches=first_dispatches(fabric, policy, [run])
+                first_dispatches=first_dispatches(fabric, policy, [run], gating)
                 if policy and not run.substituted
                 else [],
                 integrity=_integrity((*run.collectives, *run.transfers), run.retried),

@@ -170,6 +170,11 @@ class JournalReader:
         segments = [segment.started for segment in self.segments]
         return self.header.manifest.model_copy(update={"resumed": segments})
 
+    def resumed_manifest(self, last: Manifest) -> Manifest:
+        """Return the manifest of the run, whose last segment has this one."""
+        resumed = [*(segment.started for segment in self.segments), last.started]
+        return last.model_copy(update={"started": self.header.manifest.started, "resumed": resumed})
+
     def is_finished(self, fabric: str) -> bool:
         """Return whether a fabric is finished."""
         return fabric in self._fabrics and self._fabrics[fabric].result is not None

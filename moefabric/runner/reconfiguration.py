@@ -251,6 +251,10 @@ class Reconfigurator:
         known = state.control_s[changed] if self._control_s is None else ()
         return median(known) if known else self._expected.seconds(changed=changed)
 
+    def learn(self, region: str, control_s: float, *, changed: bool) -> None:
+        """Expect requests to take as long as an earlier one, in model seconds without settling."""
+        self._states[region].control_s[changed].append(control_s)
+
     def take_dark_ns(self, region: str) -> int:
         """Return for how long circuits of the region were dark since the last call."""
         state = self._states[region]

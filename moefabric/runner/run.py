@@ -30,11 +30,20 @@ from moefabric.runner.fabric_run import (
 )
 from moefabric.runner.fidelity import worst_verdict
 from moefabric.runner.jobs import Jobs
-from moefabric.runner.journal import FabricLine, HeaderLine, Journal, ResultLine, without_rows
+from moefabric.runner.journal import (
+    FabricLine,
+    HeaderLine,
+    Journal,
+    JournalReader,
+    ResultLine,
+    SegmentLine,
+    without_rows,
+)
 from moefabric.runner.prediction import proposed_scale
 from moefabric.runner.progress import ProgressReporter
 from moefabric.runner.real_hosts import RealHosts, host_fleet
 from moefabric.runner.results import empty_result, invalidated, wiring_summary
+from moefabric.runner.resumption import resumable
 from moefabric.runner.testbed import running_testbed
 from moefabric.runner.workload_loader import workload_of, workload_on
 
@@ -48,6 +57,7 @@ def run(
     flows: bool = False,
     trains: bool = False,
     journal: Path | None = None,
+    resume: bool = False,
 ) -> result_model.RunResult:
     """Run an experiment.
 
@@ -59,6 +69,7 @@ def run(
         flows: Whether the result keeps the record of every flow.
         trains: Whether all-to-alls are those of the experiment's program instead of its gating.
         journal: File to which results are appended while they arise; None for a temporary one.
+        resume: Whether to go on where the run of this journal was stopped.
 
     Raises:
         MoefabricError: The experiment can't run.
@@ -73,7 +84,6 @@ def run(
     wiring: FabricWiring | None = None
     hosts: list[result_model.HostRecord] = []
     with ExitStack() as undo:
-        lines = undo.enter_context(_journal(journal))
         header = HeaderLine(
             run_id=secrets.token_hex(8),
             experiment=spec.experiment,
@@ -84,12 +94,20 @@ def run(
             flows=flows,
             trains=trains,
         )
-        lines.append(header)
+        earlier = resumable(journal, header) if resume and journal is not None else None
+        lines = undo.enter_context(_journal(journal, earlier))
+        if earlier is None:
+            lines.append(header)
+        else:
+            lines.append(SegmentLine(started=header.manifest.started or "", host=platform.node()))
         setup = _GroupSetup(
-            spec, folder, scale, tuple(scale_faults), reporter, external, lines, header
+            spec, folder, scale, tuple(scale_faults), reporter, external, lines, header, earlier
         )
         for choices in _groups(spec):
-            remaining = choices
+            finished = [r for c in choices if earlier and (r := earlier.result(c.name))]
+            results += finished
+            done = {result.fabric for result in finished}
+            remaining = [choice for choice in choices if choice.name not in done]
             while remaining:  # after a loss of bytes the others get a testbed of their own
                 if lost := [
                     f"{one.server} ({one.host}) was lost before" for one in hosts if one.lost
@@ -101,27 +119,30 @@ def run(
                 hosts += group_hosts
                 wiring = group_wiring or wiring
                 remaining = remaining[len(finished) :]
+    manifest = _manifest(spec, scale, wiring, started, hosts)
+    if earlier is not None:
+        manifest = earlier.resumed_manifest(manifest)
     order = [choice.name for choice in spec.fabrics]
     results.sort(key=lambda result: order.index(result.fabric))
     return result_model.RunResult(
         experiment=spec.experiment,
         version=version("moefabric"),
-        manifest=_manifest(spec, scale, wiring, started, hosts),
+        manifest=manifest,
         results=with_cost_ratios(with_ratios(results)),
         verdict=worst_verdict(result.fidelity.verdict for result in results),
     )
 
 
 @contextmanager
-def _journal(path: Path | None) -> Iterator[Journal]:
-    """Open a new journal, or one that is removed at the end."""
+def _journal(path: Path | None, earlier: JournalReader | None) -> Iterator[Journal]:
+    """Open a new journal, one that is removed at the end, or that of a run that goes on."""
     with ExitStack() as undo:
         if path is None:
             folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="moefabric-run-"))
             path = Path(folder) / "run.jsonl"
-        elif path.is_file():
+        elif path.is_file() and earlier is None:
             path.replace(path.with_name(f"{path.name}.old"))
-        yield undo.enter_context(Journal(path))
+        yield undo.enter_context(Journal(path, earlier.size if earlier is not None else 0))
 
 
 @dataclass(frozen=True)
@@ -136,6 +157,7 @@ class _GroupSetup:
     external: frozenset[str]
     journal: Journal
     header: HeaderLine
+    earlier: JournalReader | None
 
 
 def _check_workload(spec: ExperimentSpec, *, trains: bool) -> None:
@@ -198,6 +220,7 @@ def _run_group(
                 setup.journal,
                 setup.header.run_id,
                 setup.header.flows,
+                setup.earlier,
             )
             if setup.header.trains:
                 context = training_context(context, setup.folder, wiring)

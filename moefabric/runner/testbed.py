@@ -218,6 +218,16 @@ class Controllers:
         """Remove all circuits of all regions."""
         self._call_all(lambda _region, client: client.light([]))
 
+    def restore(self, fabric: Fabric, circuits: CircuitSet) -> CircuitSet:
+        """Light the circuits of a run that goes on, and return them."""
+
+        def light(region: str, client: ControllerClient) -> None:
+            servers = fabric.ep_groups[region]
+            client.light([str(circuit) for circuit in circuits if circuit.a.server in servers])
+
+        self._call_all(light)
+        return circuits
+
     def light_for(self, policy: str, demand: DemandMatrix, fabric: Fabric) -> CircuitSet:
         """Light the circuits that a demand of all regions deserves, and return the lit circuits."""
 

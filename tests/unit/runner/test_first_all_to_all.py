@@ -276,7 +276,7 @@ def result_of(first: DispatchLight, guess: DemandMatrix | None = None) -> Json:
     )
     return entry | {
         "first_all_to_all": measured_first_all_to_alls(
-            first, first_dispatches(bench.fabric, "mixnet", runs), {}
+            first, first_dispatches(bench.fabric, "mixnet", runs)
         ).to_json()
     }
 

@@ -246,7 +246,7 @@ def test_first_all_to_alls_of_independent_regions_are_as_predicted(first: Dispat
         cpu_steal=lambda: (0, 0),
     )
     measured = measured_first_all_to_alls(
-        first, first_dispatches(made.fabric, "mixnet", executor.run(made.programmes, 1)), {}
+        first, first_dispatches(made.fabric, "mixnet", executor.run(made.programmes, 1))
     ).to_json()
     planner = TaskPlanner(
         made.fabric, MIXNET, CircuitSet(), moves=True, control=ExpectedControl(0.0, 0.0)

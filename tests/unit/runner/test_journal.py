@@ -2,10 +2,13 @@
 
 import resource
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import OutputError, SpecError
 from moefabric.runner.iteration_outcome import outcomes_of
 from moefabric.runner.journal import Journal, JournalReader, ResultLine, without_rows
@@ -136,3 +139,41 @@ def test_outcome_of_an_iteration_is_the_same_alone_and_among_others(tmp_path: Pa
     together = outcomes_of(lab.fabric, "mixnet", runs)
     alone = [one for run in runs for one in outcomes_of(lab.fabric, "mixnet", [run])]
     assert alone == together
+
+
+def rounded(path: Path) -> Iterator[Any]:
+    """Yield the iterations of a journal; numbers have six digits."""
+
+    def number(value: Any) -> Any:
+        match value:
+            case float():
+                return float(f"{value:.6g}")
+            case dict():
+                return {key: number(item) for key, item in value.items()}
+            case list():
+                return [number(item) for item in value]
+            case _:
+                return value
+
+    for outcome in JournalReader(path).outcomes("mixnet"):
+        evidence = {"evidence", "cpu_idle"}  # errors of these exact times are rounding errors
+        yield number(outcome.model_dump(mode="json", exclude=evidence))
+
+
+@pytest.mark.parametrize("stopped_after", [1, 2, 5])
+def test_run_that_goes_on_yields_the_iterations_of_an_uninterrupted_one(
+    tmp_path: Path, stopped_after: int
+) -> None:
+    """Plans, predictions, circuits and times: a policy starts from the circuits that it had."""
+    whole, path = tmp_path / "whole.jsonl", tmp_path / "run.jsonl"
+    recorded(whole, 6)
+    recorded(path, stopped_after, planned=6)
+    path.write_bytes(path.read_bytes() + b'{"type":"iteration","fab')
+    earlier = JournalReader(path)
+    *_, last = earlier.outcomes("mixnet")
+    lab = RecordedRun(path)
+    with Journal(path, earlier.size) as journal:
+        left = 6 - stopped_after
+        circuits = CircuitSet.of(map("~".join, last.circuits))
+        lab.run(journal, left, first=stopped_after, circuits=circuits)
+    assert list(rounded(path)) == list(rounded(whole))

@@ -105,5 +105,5 @@ def test_run_sends_the_demand_in_the_proportions_of_the_other() -> None:
     result = fabric_result(wired, "f", "multihop", runs, cpu_idle=[0.5], remarks=[])
     assert result.collectives[0].measured_s == pytest.approx(0.2 * 2 / 3, rel=1e-4)
     assert result.collectives[0].predicted_s == pytest.approx(0.2 * 2 / 3, rel=1e-6)
-    first = measured_first_all_to_alls("block", first_dispatches(wired, "multihop", runs), {})
+    first = measured_first_all_to_alls("block", first_dispatches(wired, "multihop", runs))
     assert first.ideal_s == pytest.approx(0.1)
