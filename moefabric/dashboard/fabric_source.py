@@ -109,15 +109,14 @@ class LabSource:
     """A running fabric of this machine; implements `FabricSource`."""
 
     def __init__(self, lab: Lab) -> None:
-        """Open the counters of the fabric.
+        """Read the fabric's wiring.
 
         Raises:
             FabricError: If the fabric doesn't run.
         """
         self._lab = lab
         self.fabric = lab.fabric
-        nics = [str(nic) for nic in counted_nics(self.fabric)]
-        self._counters = EmulatedPortCounters(lab.run_directory, nics)
+        self._counters: EmulatedPortCounters | None = None
         self._status: Json | None = None
         self._status_ns = 0
 
@@ -169,6 +168,9 @@ class LabSource:
 
     def read_ports(self) -> PortReading:
         """Read the kernel's counters."""
+        if self._counters is None:
+            nics = [str(nic) for nic in counted_nics(self.fabric)]
+            self._counters = EmulatedPortCounters(self._lab.run_directory, nics)
         return self._counters.read()
 
     def run_status(self) -> Json | None:
@@ -207,4 +209,5 @@ class LabSource:
 
     def close(self) -> None:
         """Release the counters."""
-        self._counters.close()
+        if self._counters is not None:
+            self._counters.close()

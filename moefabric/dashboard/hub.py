@@ -18,7 +18,7 @@ from moefabric.dashboard.monitor import FabricMonitor
 
 MOST_CLIENTS: Final = 32
 """Number of pages that may watch at once."""
-_QUEUE: Final = 64
+QUEUE: Final = 64
 """Messages that wait for one page; a page that is slower is dropped."""
 _KEEP_ALIVE_S: Final = 10.0
 _SHORTEST_S: Final = 0.05
@@ -45,7 +45,7 @@ class Subscription:
     def __init__(self, fabric: str) -> None:
         self.fabric = fabric
         self.is_slow = False
-        self._queue = asyncio.Queue[bytes | None](_QUEUE)
+        self._queue = asyncio.Queue[bytes | None](QUEUE)
 
     def put(self, text: bytes | None) -> None:
         """Queue a message, or the end of the stream. A full queue ends it, too."""
@@ -78,6 +78,7 @@ class Hub:
     def __init__(self, sources: FabricSources, period_s: float = 0.5) -> None:
         self.sources, self._period_s = sources, period_s
         self._names: list[str] = []
+        self._names_read: list[str] = []
         self._state: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
         self._subscriptions = set[Subscription]()
         self._watched: frozenset[str] = frozenset()
@@ -133,7 +134,7 @@ class Hub:
 
     def _set_watched(self) -> None:
         self._watched = frozenset(s.fabric for s in self._subscriptions)
-        self._wake.set()
+        self.wake()
 
     def _publish(self, fabric: str, live: list[bytes], state: dict[str, bytes]) -> None:
         self._state[fabric].update(state)
@@ -152,23 +153,31 @@ class Hub:
     # --- in the reader's thread ------------------------------------------------------------------
 
     def _run(self) -> None:
-        names: list[str] | None = None
         while not self._stopped.is_set():
             self._wake.clear()
-            watched = self._watched
-            if watched:
-                names = self._read_names(names)
-            for name in watched.intersection(names or ()):
-                self._read(name)
-            large = any(len(m.source.fabric.servers) > _LARGE for m in self._monitors.values())
-            self._wake.wait((self._period_s * (2 if large else 1)) if watched else None)
+            self._wake.wait(self.read())
             self._stopped.wait(_SHORTEST_S)  # many wakes at once are one
         for monitor in self._monitors.values():
             monitor.close()
 
-    def _read_names(self, before: list[str] | None) -> list[str]:
+    def read(self) -> float | None:
+        """Read each fabric that pages watch, once; return the seconds until the next time.
+
+        Returns:
+            None if no page watches: the next one wakes the reader.
+        """
+        if not (watched := self._watched):
+            return None
+        names = self._read_names()
+        for name in watched.intersection(names):
+            self._read(name)
+        large = any(len(m.source.fabric.servers) > _LARGE for m in self._monitors.values())
+        return self._period_s * (2 if large else 1)
+
+    def _read_names(self) -> list[str]:
         names = self.sources.names()
-        if names != before:
+        if names != self._names_read:
+            self._names_read = names
             for gone in set(self._monitors) - set(names):
                 self._monitors.pop(gone).close()
             self._call(self._publish_names, names)

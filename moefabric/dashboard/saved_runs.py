@@ -18,6 +18,8 @@ _HEAD_BYTES: Final = 4096
 _MOST_BYTES: Final = 256 << 20
 _MOST_PAGES: Final = 8
 _SUFFIXES: Final = (".json", ".jsonl")
+_CODE: Final = re.compile(r"<footer>.*?</footer>|<script.*?</script>", re.DOTALL)
+"""What the frame can't run: the script that saves the JSON, and its button."""
 _FIELD: Final = re.compile(r'"(experiment|verdict)":\s*"((?:[^"\\]|\\.){0,200})"')
 
 
@@ -63,7 +65,7 @@ class SavedRuns:
         paths = [self._path(file) for file in files]
         page = Result.load(paths[0]).page() if len(paths) == 1 else Runs.load(*paths).page()
         key = secrets.token_urlsafe(24)
-        self._pages[key] = page
+        self._pages[key] = _CODE.sub("", page)
         while len(self._pages) > _MOST_PAGES:
             self._pages.popitem(last=False)
         return key

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from threading import Event
+from queue import SimpleQueue
 
 import numpy as np
 
@@ -44,7 +44,9 @@ class MemorySource:
         self.status: Json | None = None
         self.readings = 0
         self.is_down = False
-        self._ended = Event()
+        self._ocs_events = SimpleQueue[Json]()
+        for region in fabric.regions:
+            self._report(region)
         self._start = time.monotonic()
         rng = np.random.default_rng(1)
         self._weights = rng.uniform(0.2, 1.0, len(counted_nics(fabric)))
@@ -79,13 +81,14 @@ class MemorySource:
         return list(self.log)
 
     def ocs_events(self) -> Iterator[Json]:
-        at_ns = time.monotonic_ns()
-        for region in self.fabric.regions:
-            assert region.ocs is not None
-            fibres = region.ocs.ports
-            made = [[1, fibres + 4], [4, fibres + 1]]
-            yield {"ocs": region.ocs.name, "at_ns": at_ns, "kind": "changed", "made": made}
-        self._ended.wait()
+        return iter(self._ocs_events.get, {})
+
+    def _report(self, region: Region) -> None:
+        """Let a region's OCS report that it has connected the first NICs of two servers."""
+        assert region.ocs is not None
+        first = 1 + region.ocs.ports
+        event = {"kind": "settled", "made": [[1, first + 3], [4, first]]}
+        self._ocs_events.put({"ocs": region.ocs.name, "at_ns": time.monotonic_ns()} | event)
 
     def read_ports(self) -> PortReading:
         if self.is_down:
@@ -112,14 +115,17 @@ class MemorySource:
         server = circuits[0].partition("/")[0]
         if server not in self.fabric.server_index:
             raise SpecError([(circuits[0], f"{server!r} is not one of the servers")])
-        self.light_of[region or self.fabric.region_of[server].name] = list(circuits)
-        return {"circuits_after": list(circuits)}
+        return self._set_light(region or self.fabric.region_of[server].name, list(circuits))
 
     def dark(self, circuits: Sequence[str], region: str | None) -> Json:
         name = region or self.fabric.regions[0].name
         lit = self.light_of[name]
-        self.light_of[name] = [c for c in lit if circuits and c not in circuits]
-        return {"circuits_after": self.light_of[name]}
+        return self._set_light(name, [c for c in lit if circuits and c not in circuits])
+
+    def _set_light(self, name: str, circuits: list[str]) -> Json:
+        self.light_of[name] = circuits
+        self._report(next(region for region in self.fabric.regions if region.name == name))
+        return {"circuits_after": circuits}
 
     def fault(self, kind: str, what: Sequence[str]) -> list[Json]:
         self.failed.append({"kind": kind, "what": list(what)})
@@ -138,7 +144,7 @@ class MemorySource:
         self.log.append(FailureEvent(time.monotonic_ns(), phase, FailureKind(kind), tuple(what)))
 
     def close(self) -> None:
-        self._ended.set()
+        """Go on: the fabric is shared by all who open it."""
 
 
 class MemorySources:

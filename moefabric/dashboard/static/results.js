@@ -25,10 +25,10 @@ function row(entry) {
     else chosen.delete(entry.file);
     showChoice();
   });
-  const verdict = entry.verdict ? html("span", { class: `pill ${entry.verdict}` }, entry.verdict) : html("span", { class: "pill" }, "unfinished");
+  const verdict = entry.verdict ?? (entry.file.endsWith(".jsonl") ? "journal" : "unknown");
   const written = new Date(entry.modified * 1000).toISOString().slice(0, 16).replace("T", " ");
   return html("tr", {}, html("td", {}, html("label", {}, box)), html("td", {}, entry.experiment), html("td", {}, entry.file),
-    html("td", {}, verdict), html("td", {}, written), html("td", {}, scaled(entry.size, "B")));
+    html("td", {}, html("span", { class: `pill ${verdict}` }, verdict)), html("td", {}, written), html("td", {}, scaled(entry.size, "B")));
 }
 
 function showChoice() {
