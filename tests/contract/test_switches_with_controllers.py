@@ -6,6 +6,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.errors import ControlError
 from moefabric.core.rules import direct_rules, eps_rules, server_rules
 from moefabric.emulator.linux.waiting import Deadline
 from tests.support.controller_bench import FABRIC, REGION, Bench, controllers_with_switches
@@ -31,6 +32,21 @@ def test_switches_have_exactly_the_rules_of_lit_circuits(bench: Bench) -> None:
             assert bench.entries(switch) == entry_set(FABRIC, switch, rules), f"{switch} with {lit}"
             # One load for the divert and one for the admit.
             assert bench.datapaths[switch].loads - before[switch] <= 2
+
+
+def test_full_table_fails_changes_until_it_has_room(bench: Bench) -> None:
+    bench.client.light([])
+    datapath = bench.datapaths["s0"]
+    datapath.capacity = datapath.flows
+    for _ in range(20):
+        with pytest.raises(ControlError, match=r"s0 refuses .*TABLE_FULL"):
+            bench.client.light([str(circuit) for circuit in A])
+        bench.client.light([])
+    datapath.capacity *= 2
+    bench.client.light([str(circuit) for circuit in A])
+    rules = server_rules(FABRIC, REGION) | eps_rules(FABRIC) | direct_rules(A)
+    for switch in FABRIC.switches:
+        assert bench.entries(switch) == entry_set(FABRIC, switch, rules)
 
 
 def test_demands_move_circuits_one_after_the_other(bench: Bench) -> None:

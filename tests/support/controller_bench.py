@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +14,14 @@ from moefabric.config.run_directory import SCPI_PORT, FabricWiring, ManagementNe
 from moefabric.config.structured_log import SUFFIX
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry
+from moefabric.core.errors import FabricError
 from moefabric.emulator.linux.waiting import Deadline
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
 from moefabric.emulator.openflow_switch.agent.interfaces import MemoryInterfaces
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Port
 from moefabric.emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
-from moefabric.emulator.openflow_switch.flows.flow import CONTROLLER, Output
+from moefabric.emulator.openflow_switch.flows.flow import CONTROLLER, Flow, Group, Output
 from tests.support.controller_lab import end, fabric, listens, scpi_device
 from tests.support.openflow_lab import serving
 
@@ -29,13 +30,20 @@ REGION = FABRIC.regions[0]
 
 
 class CountingDatapath(MemoryDatapath):
-    """A datapath in memory that counts its loads."""
+    """A datapath in memory that counts its loads.
 
-    loads = 0
+    Attributes:
+        flows: How many flows it has.
+        capacity: How many it has room for.
+    """
 
-    def load(self, *arguments: object) -> None:
-        super().load(*arguments)  # type: ignore[arg-type]
-        self.loads += 1
+    loads, flows, capacity = 0, 0, 1 << 20
+
+    def load(self, flows: Sequence[Flow], groups: Sequence[Group] = ()) -> None:
+        if len(flows) > self.capacity:
+            raise FabricError(f"no room for {len(flows)} flows")
+        super().load(flows, groups)
+        self.loads, self.flows = self.loads + 1, len(flows)
 
 
 @dataclass
