@@ -136,6 +136,10 @@ class ControllerClient:
         """Return the packet and byte counters of each rule, by switch."""
         return self._request("GET", "/counters")
 
+    def statistics(self) -> dict[str, Any]:
+        """Return what the controller has counted since its start, and its state."""
+        return self._request("GET", "/statistics")
+
     def failures(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
         """Return the controller's failure records, the circuits that it uses, and their version.
 

@@ -6,6 +6,7 @@
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
@@ -22,6 +23,7 @@ from moefabric.controller.service.request_fields import (
     parse_limit_s,
     parse_outlook,
 )
+from moefabric.controller.service.statistics import ControllerStatistics
 from moefabric.controller.southbound.openflow.flow_entries import RuleCounter
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError, SpecError
@@ -91,6 +93,7 @@ class Controller:
         if recovery is None and region is not None:
             recovery = RegionRecovery(fabric, region, switches, reconciler)
         self.recovery = recovery or EpsRecovery(fabric, switches)
+        self.statistics = ControllerStatistics()
         self._target: CircuitTarget = lambda _, lit, reserved: _beside(reserved, lit)
         """The target of the last request."""
 
@@ -143,6 +146,12 @@ class Controller:
             for switch, counters in self.switches.counters().items()
         }
 
+    def statistics_reply(self) -> dict[str, Any]:
+        """Reply to `GET /statistics`."""
+        rules = Counter(rule.switch for rule in self.switches.rules)
+        state = {key: self.health()[key] for key in ("ready", "switches", "expected")}
+        return self.statistics.to_json() | state | self.circuits() | {"rules": rules}
+
     def failures(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
         """Reply to `GET /failures`, once the version is later than `after` or `wait_s` is over."""
         reply = self.recovery.history.to_json(after, wait_s)
@@ -194,6 +203,7 @@ class Controller:
                 meanwhile = planned.to_json if is_quick else None
                 outcome = self._light(reconciler, recovery, planned.circuits, meanwhile)
         reply = _reply(outcome, planned, received_s - started_s, planned_s - received_s)
+        self.statistics.count_reconfiguration(reply["phases"])
         return reply | {"policy_fault": "; ".join(policy_faults(policy))}
 
     def light(self, request: Mapping[str, Any], started_s: float) -> dict[str, Any]:
@@ -214,7 +224,9 @@ class Controller:
             outcome = self._light(reconciler, recovery, target)
         unusable = named.circuits - target.circuits
         outcome = replace(outcome, dark=CircuitSet(outcome.dark.circuits | unusable))
-        return _reply(outcome, None, received_s - started_s)
+        reply = _reply(outcome, None, received_s - started_s)
+        self.statistics.count_reconfiguration(reply["phases"])
+        return reply
 
     def _light(
         self,
@@ -232,6 +244,10 @@ class Controller:
             return Reconfiguration(reconciler.lit, dark, dark, ReconfigurationPhases())
         try:
             outcome = reconciler.reconcile(target, meanwhile)
+        except ControlError:
+            self.statistics.failed += 1
+            raise
+        else:
             log.info("lit: %s; %.1f ms", outcome.after, outcome.phases.total_s * 1e3)
             return outcome
         finally:  # relays use lit circuits, even after a failed reconfiguration

@@ -8,6 +8,7 @@
 | `GET /counters`  |                                  | by switch: rule, packets, bytes          |
 | `GET /failures`  | query: after, wait (optional)    | version, failures, circuits              |
 | `GET /relays`    |                                  | region, relays                           |
+| `GET /statistics` |                                 | requests, failed, phases, ready, rules   |
 | `POST /demand`   | demand, policy, servers,         | plan, circuits_before/after, dark, phases |
 |                  | all_to_alls, plan_limit_s        |                                          |
 | `POST /light`    | circuits, or as for `/demand`    | as of `/demand`                          |
@@ -92,23 +93,32 @@ def respond(
         "/rules": ("GET", controller.rules),
         "/counters": ("GET", controller.counters),
         "/relays": ("GET", controller.relays),
+        "/statistics": ("GET", controller.statistics_reply),
         "/failures": ("GET", lambda: controller.failures(*_wait_parameters(query))),
         "/demand": ("POST", lambda: controller.demand(_json_object(body), started_s)),
         "/light": ("POST", lambda: controller.light(_json_object(body), started_s)),
         "/relay": ("POST", lambda: controller.announce_relays(_json_object(body))),
     }
     if path not in routes:
+        controller.statistics.count_request("other", HTTPStatus.NOT_FOUND)
         return HTTPStatus.NOT_FOUND, {"error": f"{path}: there are {' '.join(routes)}"}
     expected, reply = routes[path]
     if method != expected:
-        return HTTPStatus.METHOD_NOT_ALLOWED, {"error": f"{path} is for {expected}"}
+        response: Response = HTTPStatus.METHOD_NOT_ALLOWED, {"error": f"{path} is for {expected}"}
+    else:
+        response = _executed(reply, f"{method} {path}")
+    controller.statistics.count_request(path, response[0])
+    return response
+
+
+def _executed(reply: Callable[[], dict[str, Any]], request: str) -> Response:
     try:
         return HTTPStatus.OK, reply()
     except MoefabricError as error:
         status = next(status for kind, status in _STATUSES if isinstance(error, kind))
         return status, {"error": "; ".join(str(error).splitlines())}
     except Exception:  # a programming error costs one response, not the controller
-        log.exception("%s %s failed", method, path)
+        log.exception("%s failed", request)
         fault = "the controller failed; its log says where"
         return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": fault}
 

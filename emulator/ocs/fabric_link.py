@@ -15,6 +15,7 @@ from moefabric.emulator.ocs.device_faults import OcsFault
 from moefabric.emulator.ocs.device_spec import DeviceHost, LinkTimes
 from moefabric.emulator.ocs.events import OcsEvent, OcsEventKind
 from moefabric.emulator.ocs.fd_handoff import READY
+from moefabric.emulator.ocs.statistics import OcsStatistics
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class FabricLink(DeviceHost):
         """Report that the switch is ready, then report events and answer requests."""
         self._device = device
         device.events.subscribe(self._on_event)
+        self._statistics = OcsStatistics(device.events)
         self._sock.setblocking(True)
         self._sock.sendall(READY)
         self._lines.start()
@@ -81,7 +83,7 @@ class FabricLink(DeviceHost):
             case "reboot":
                 device.reboot()
             case "show":
-                return device_status(device)
+                return device_status(device, self._statistics)
             case "list":
                 pass
             case other:
@@ -89,8 +91,8 @@ class FabricLink(DeviceHost):
         return {"at_ns": at_ns, "faults": [fault.as_json() for fault in device.faults]}
 
 
-def device_status(device: OcsDevice) -> dict[str, Any]:
-    """Return identity, start-up mode, ports and faults of a switch as a JSON object."""
+def device_status(device: OcsDevice, statistics: OcsStatistics) -> dict[str, Any]:
+    """Return identity, start-up mode, ports, faults and counts of a switch as a JSON object."""
     powers = device.monitors.read_dbm(device.ports.all)
     return {
         "identity": vars(device.identity),
@@ -107,4 +109,7 @@ def device_status(device: OcsDevice) -> dict[str, Any]:
             for port in device.ports.all
         ],
         "faults": [fault.as_json() for fault in device.faults],
+        "changes": statistics.changes,
+        "refusals": statistics.refusals,
+        "dark_s": statistics.dark_ns / 1e9,
     }

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from moefabric.api.lab import Lab
 
 T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 FILE: Final = click.Path(path_type=Path)
 INVALID: Final = 3
@@ -48,6 +49,24 @@ def parse_option(parse: Callable[[str], T]) -> Callable[[click.Context, click.Pa
             raise click.BadParameter(str(error)) from error
 
     return callback
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 0xFFFF:
+        raise ValueError(f"{text!r} is not an address such as 127.0.0.1:8899")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def listen_option(default: str) -> Callable[[Command], Command]:
+    """Return the option for the address of a server, as host and port."""
+    return click.option(
+        "--listen",
+        default=default,
+        callback=parse_option(_address),
+        metavar="HOST:PORT",
+        help="Address to listen at. Port 0 takes a free one.",
+    )
 
 
 def positive_rate(text: str) -> float:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -9,8 +10,11 @@ from click.testing import CliRunner
 
 from moefabric import Lab, load_fabric
 from moefabric.cli.main import main
+from tests.support.metric_samples import Scrape
 from tests.support.namespaces import own_machine
-from tests.support.paths import EXAMPLES
+from tests.support.paths import EXAMPLES, REPOSITORY
+
+DASHBOARD = REPOSITORY / "packaging/grafana-dashboard.json"
 
 pytestmark = [
     pytest.mark.kernel,
@@ -46,3 +50,26 @@ def test_logs_show_a_reconfiguration_in_controller_and_ocs(lab: Lab) -> None:
     ocs = [line["message"] for line in lines if line["process"] == "ocs0"]
     assert ocs[-2:] == ["changed", "settled"]
     assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
+
+
+def test_metrics_of_all_parts_are_read_anew_for_each_scrape(lab: Lab) -> None:
+    lab.light("s0~s1", "s2~s3")
+    before = Scrape(output("metrics", "seen", "--once"))
+    lab.light("s0~s2")
+    lab.exec("s0", f"ping -c 3 -i 0.02 {lab.address('s2')}", check=True)
+    after = Scrape(output("metrics", "seen", "--once"))
+
+    def change(name: str, **labels: str) -> float:
+        return after.value(name, **labels) - before.value(name, **labels)
+
+    read = [sample for sample in after.samples if sample.name == "moefabric_scrape_success"]
+    assert [sample.labels["part"] for sample in read if not sample.value] == []
+    assert change("ocs_changes_total", ocs="ocs0") > 0
+    assert (after.value("ocs_cross_connects"), after.value("ocs_ports", state="tuned")) == (2, 4)
+    assert after.value("controller_circuits", controller="r0", state="lit") == 1
+    assert change("nic_transmit_packets_total", nic="s0/o0") >= 3
+    assert change("controller_requests_total", path="/light", status="200") == 1
+    assert all(after.value("agent_up", server=server) for server in lab.servers)
+    queried = set(re.findall(r"moefabric_\w+", DASHBOARD.read_text()))
+    of_runs = {name for name in queried if name.startswith("moefabric_run_")}
+    assert queried - of_runs <= after.names

@@ -1,0 +1,1 @@
+"""Metrics of running fabrics in the format of Prometheus."""
