@@ -17,8 +17,53 @@ PathStep = int | str
 _STEP: Final = re.compile(r"\[(?P<position>[0-9]+)\]|(?:^|\.)(?P<key>[^.\[\]]+)")
 
 
+MAX_BYTES: Final = 256 << 20
+"""Limit of a text or JSON file."""
+MAX_YAML_BYTES: Final = 1 << 20
+MAX_YAML_NODES: Final = 50_000
+"""Limit of the values of a YAML document, each alias counted as what it stands for."""
+MAX_YAML_DEPTH: Final = 64
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 that also reads 1e9 as a number and refuses repeated keys."""
+    """YAML 1.1 that also reads 1e9 as a number and refuses repeated keys and huge documents."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = self._count = 0
+        self._sizes: dict[yaml.Node, tuple[int, int]] = {}
+        """Values in each complete node, and its depth, with aliases expanded."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose a node; raise ComposerError as soon as the document is too large."""
+        is_alias = self.check_event(yaml.AliasEvent)
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # as in its stubs
+        self._depth += 1
+        self._count += 1
+        self._check_size(self._count, self._depth, mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if node is None:
+            return None
+        if is_alias and node not in self._sizes:
+            raise yaml.composer.ComposerError(None, None, "a value contains itself", mark)
+        if not is_alias:
+            inner = [self._sizes[child] for child in _children(node)]
+            size = 1 + sum(values for values, _ in inner)
+            depth = 1 + max((depth for _, depth in inner), default=0)
+            self._check_size(size, depth, mark)
+            self._sizes[node] = size, depth
+        return node
+
+    @staticmethod
+    def _check_size(values: int, depth: int, mark: Any) -> None:
+        if values > MAX_YAML_NODES:
+            problem = f"more than {MAX_YAML_NODES} values, aliases expanded"
+        elif depth > MAX_YAML_DEPTH:
+            problem = f"nested more than {MAX_YAML_DEPTH} deep"
+        else:
+            return
+        raise yaml.composer.ComposerError(None, None, problem, mark)
 
     def construct_mapping(
         self, node: yaml.MappingNode, *args: Any, **options: Any
@@ -33,6 +78,17 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, *args, **options)
 
 
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    """Return the nodes directly in a node."""
+    match node:
+        case yaml.MappingNode():
+            return [child for pair in node.value for child in pair]
+        case yaml.SequenceNode():
+            return list(node.value)
+        case _:
+            return []
+
+
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+"),
@@ -40,14 +96,22 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, limit: int = MAX_BYTES) -> str:
     """Return the contents of a text file.
 
+    Args:
+        path: the file.
+        limit: bytes that it may have.
+
     Raises:
-        SpecError: if the file can't be read or isn't UTF-8.
+        SpecError: if the file can't be read, isn't UTF-8 or exceeds the limit.
     """
     try:
-        return path.read_text()
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise SpecError([(str(path), f"has more than {limit} bytes")])
+        return data.decode()
     except OSError as error:
         raise SpecError([(str(path), error.strerror or str(error))]) from error
     except UnicodeDecodeError as error:
@@ -80,7 +144,7 @@ def read_yaml(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         SpecError: if the file can't be read as a mapping, or a setting names no place in it.
     """
-    text = read_text(path)
+    text = read_text(path, MAX_YAML_BYTES)
     try:
         document = _parse(text)
     except (yaml.YAMLError, ValueError) as error:

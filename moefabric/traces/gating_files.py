@@ -11,6 +11,7 @@ import json
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -55,9 +56,8 @@ class CountsReader:
 
     def matches(self, path: Path, head: bytes) -> bool:
         """Return whether the file is an archive with `counts`, or a gating matrix."""
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                return "counts.npy" in archive.namelist()
+        with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+            return "counts.npy" in archive.namelist()
         start = head.lstrip()[:64]
         return start.startswith(b"[[") or b'"num_global_tokens_per_expert"' in head[:4096]
 

@@ -244,6 +244,8 @@ def _document(path: Path, expected: str) -> Any:
         return json.loads(data.decode())
     except json.JSONDecodeError as error:
         raise _error(f"{path}:{error.lineno}", f"is not {expected}: {error.msg}") from error
+    except RecursionError:
+        raise _error(path, f"is not {expected}: nested too deeply") from None
 
 
 def _square(rows: Any, place: str, source: Path, row_sum: Any) -> GatingTrace:

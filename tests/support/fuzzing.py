@@ -1,5 +1,6 @@
 """Fuzz targets: functions that read one input from the network or a file."""
 
+import os
 import random
 import signal
 from collections.abc import Callable, Iterator
@@ -54,6 +55,17 @@ def _time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, outer_s)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def input_file(data: bytes, suffix: str) -> Iterator[Path]:
+    """Yield a file in memory that holds an input."""
+    file = Path(f"/dev/shm/moefabric-fuzz-{os.getpid()}{suffix}")
+    file.write_bytes(data)
+    try:
+        yield file
+    finally:
+        file.unlink()
 
 
 def mutations(corpus: list[bytes], count: int, seed: int = 0) -> Iterator[bytes]:

@@ -4,6 +4,7 @@ A tree has lists of dicts, names without module, and leaves in canonical form.
 """
 
 import json
+import re
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -15,6 +16,7 @@ JSON = "application/yang-data+json"
 XML = "application/yang-data+xml"
 MAX_DEPTH = 64
 MAX_ELEMENTS = 65536
+_DECLARATION = re.compile(r"\A\s*<\?xml[^>]*\?>")
 
 
 def qualify(node: Node, tree: Any, module: str) -> Any:
@@ -78,12 +80,19 @@ def from_xml(body: bytes, parts: tuple[Node | Leaf, ...]) -> tuple[str, Any]:
         body: the XML document.
         parts: the nodes that the element may stand for; other elements yield None.
     """
-    if b"<!" in body:
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ProtocolError("malformed-message", "XML is to be sent in UTF-8") from error
+    # Text has no byte order mark and its declaration of an encoding is removed, so that the parser
+    # reads the characters that were checked.
+    text = _DECLARATION.sub("", text, count=1)
+    if "<!" in text:
         raise ProtocolError("malformed-message", "a document type is not understood")
-    if body.count(b"<") > MAX_ELEMENTS:
+    if text.count("<") > MAX_ELEMENTS:
         raise ProtocolError("malformed-message", "too many elements")
     try:
-        root = ET.fromstring(body)  # noqa: S314 - the checks above exclude entities and bombs
+        root = ET.fromstring(text)  # noqa: S314 - the checks above exclude entities and bombs
     except (ET.ParseError, ValueError, LookupError) as error:
         raise ProtocolError("malformed-message", "this is not XML") from error
     name = _local_name(root)

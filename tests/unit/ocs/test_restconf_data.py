@@ -142,6 +142,15 @@ def test_any_body_is_parsed_or_refused(body: bytes) -> None:
         assert error_tag(read) in (None, "malformed-message", "unknown-element")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
+@pytest.mark.parametrize("declared", ["", "UTF-16LE", "utf-16", "utf-7"])
+def test_document_type_is_refused_in_any_encoding(encoding: str, declared: str) -> None:
+    declaration = f'<?xml version="1.0" encoding="{declared}"?>' if declared else ""
+    entity = '<!DOCTYPE p [<!ENTITY e "9955">]><pair><ingress>&e;</ingress></pair>'
+    sent = (declaration + entity).encode(encoding)
+    assert error_tag(lambda: from_xml(sent, (PAIR,))) == "malformed-message"
+
+
 def test_deep_bodies_are_refused() -> None:
     with pytest.raises(RestconfError):
         from_json(b'{"pair":' + b"[" * 100_000)
