@@ -1,11 +1,15 @@
 """Connection to this machine's container engine: Docker, or another one with Docker's API."""
 
+import os
+import socket
 from contextlib import closing
 from typing import Any, Final
 
 from moefabric.core.errors import UnsupportedError
 
 _TIMEOUT_S: Final = 60.0
+_UNIX: Final = "unix://"
+_USUAL_SOCKET: Final = f"{_UNIX}/var/run/docker.sock"
 _PACKAGE_REMEDY: Final = "pip install 'moefabric[containers]'"
 
 
@@ -22,8 +26,9 @@ def connect() -> Any:
             f"containers as servers need Python's docker package: {_PACKAGE_REMEDY}"
         ) from error
     try:
+        _check_socket(os.environ.get("DOCKER_HOST") or _USUAL_SOCKET)
         client = docker.DockerClient.from_env(timeout=_TIMEOUT_S)
-    except docker.errors.DockerException as error:
+    except (OSError, docker.errors.DockerException) as error:
         raise UnsupportedError(
             "containers as servers need a container engine, and none answers: start Docker, or set "
             "DOCKER_HOST to the socket of an engine (unix:///run/podman/podman.sock)"
@@ -36,6 +41,17 @@ def connect() -> Any:
             "it a socket of this machine"
         )
     return client
+
+
+def _check_socket(address: str) -> None:
+    """Raise OSError if no engine listens on a Unix socket.
+
+    The docker package would leave a socket open then.
+    """
+    if address.startswith(_UNIX):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_TIMEOUT_S)
+            probe.connect(address.removeprefix(_UNIX))
 
 
 def engine_description() -> str:

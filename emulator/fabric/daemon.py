@@ -5,7 +5,8 @@
 ends earlier, `up` has died and the process removes the fabric. The output is lines of JSON:
 `{"stage": ...}`, `{"failed": ...}` or `{"ready": true}`. Later any process may connect to the
 control socket and send a line of JSON whose `do` is `ping`, `inspect`, `fault`
-(module `hardware_failures`), `counters` (`port_counters`), `queues` (`queues`) or `stop`.
+(module `hardware_failures`), `counters` (`port_counters`), `queues` (`queues`), `own`, `disown` or
+`stop`. A fabric ends with its owner: the process that `up` named, or that has sent `own` last.
 """
 
 import json
@@ -88,27 +89,59 @@ def _serve(path: Path, request_line: str, output: Any) -> None:
     from moefabric.config.run_directory import RunDirectory
     from moefabric.emulator.fabric.daemon_protocol import UpRequest
     from moefabric.emulator.fabric.hardware import Hardware
+    from moefabric.emulator.fabric.run_directories import claim_life
 
-    run_dir = RunDirectory(path)
-    hardware = Hardware(
-        run_dir, UpRequest.from_line(request_line), lambda stage: _write(output, {"stage": stage})
-    )
+    run_dir, request = RunDirectory(path), UpRequest.from_line(request_line)
+    hardware = Hardware(run_dir, request, lambda stage: _write(output, {"stage": stage}))
     try:
+        claim_life(run_dir)
         hardware.enter_namespace()
         threading.Thread(target=_watch_up, name="up", daemon=True).start()
-        hardware.make()
-        with _listen(run_dir) as listener:
-            report = {
-                "crossbar": hardware.crossbar,
-                "remarks": hardware.remarks,
-                "interfaces": {s: asdict(i) for s, i in hardware.containers.interfaces.items()},
-            }
-            _write(output, {"ready": True, **report})
-            output.close()
-            _answer_clients(listener, hardware)
+        with selectors.DefaultSelector() as selector:
+            owner = Owner(selector, request.owner)
+            hardware.make()
+            with _listen(run_dir) as listener:
+                report = {
+                    "crossbar": hardware.crossbar,
+                    "remarks": hardware.remarks,
+                    "interfaces": {s: asdict(i) for s, i in hardware.containers.interfaces.items()},
+                }
+                _write(output, {"ready": True, **report})
+                output.close()
+                _answer_clients(selector, listener, hardware, owner)
     finally:
         _ignore_signals()
         hardware.close()
+
+
+class Owner:
+    """Process with which the fabric ends, such as a run; none if the fabric stays.
+
+    The selector tells its end with the owner as data.
+    """
+
+    def __init__(self, selector: selectors.BaseSelector, pid: int | None) -> None:
+        """Watch a process.
+
+        Raises:
+            StoppedError: if it has ended.
+        """
+        self._selector, self._pidfd = selector, -1
+        self.pid: int | None = None
+        self.change(pid)
+
+    def change(self, pid: int | None) -> None:
+        """Watch another process, or none; raise StoppedError if it has ended."""
+        if self.pid is not None:
+            self._selector.unregister(self._pidfd)
+            os.close(self._pidfd)
+        self.pid = pid
+        if pid is not None:
+            try:
+                self._pidfd = os.pidfd_open(pid)
+            except ProcessLookupError:
+                raise StoppedError from None
+            self._selector.register(self._pidfd, selectors.EVENT_READ, data=self)
 
 
 def _watch_up() -> None:
@@ -127,22 +160,29 @@ def _listen(run_dir: "RunDirectory") -> socket.socket:
     return listener
 
 
-def _answer_clients(listener: socket.socket, hardware: "Hardware") -> None:
-    """Answer one client after the other until `stop`, and lose servers whose containers end."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(listener, selectors.EVENT_READ)
-        for fd, server in hardware.containers.end_fds().items():
-            selector.register(fd, selectors.EVENT_READ, data=server)
-        while True:
-            for key, _ in selector.select():
-                if key.data is None:
-                    _answer_client(listener, hardware)
-                else:
-                    selector.unregister(key.fileobj)
-                    hardware.lose_container(key.data)
+def _answer_clients(
+    selector: selectors.BaseSelector, listener: socket.socket, hardware: "Hardware", owner: Owner
+) -> None:
+    """Answer one client after the other, and lose servers whose containers end.
+
+    Raises:
+        StoppedError: at `stop`, or when the owner ends.
+    """
+    selector.register(listener, selectors.EVENT_READ)
+    for fd, server in hardware.containers.end_fds().items():
+        selector.register(fd, selectors.EVENT_READ, data=server)
+    while True:
+        for key, _ in selector.select():
+            if key.data is owner:
+                raise StoppedError
+            if key.data is None:
+                _answer_client(listener, hardware, owner)
+            else:
+                selector.unregister(key.fileobj)
+                hardware.lose_container(key.data)
 
 
-def _answer_client(listener: socket.socket, hardware: "Hardware") -> None:
+def _answer_client(listener: socket.socket, hardware: "Hardware", owner: Owner) -> None:
     """Answer the next client, which has 2 s for its request.
 
     Clients run as root or as the fabric's user; others are disconnected. A request that fails
@@ -152,7 +192,8 @@ def _answer_client(listener: socket.socket, hardware: "Hardware") -> None:
 
     client, _ = listener.accept()
     with client, suppress(OSError, ValueError), client.makefile("rw") as lines:
-        if not Peer.of(client).is_trusted:
+        peer = Peer.of(client)
+        if not peer.is_trusted:
             return
         client.settimeout(_CLIENT_S)
         request = parse_request(lines.readline(_REQUEST_BYTES))
@@ -160,7 +201,7 @@ def _answer_client(listener: socket.socket, hardware: "Hardware") -> None:
             hardware.hand_counters(client)
             return
         try:
-            reply = _reply(request, hardware)
+            reply = _reply(request, hardware, owner, peer.pid)
         except Exception as error:  # noqa: BLE001 - the client gets any error; the fabric goes on
             traceback.print_exc()
             reply = {"error": _error_text(error)}
@@ -183,13 +224,13 @@ def parse_request(line: str) -> dict[str, Any]:
 
 
 def _reply(  # noqa: PLR0911 - one for each request
-    request: dict[str, Any], hardware: "Hardware"
+    request: dict[str, Any], hardware: "Hardware", owner: Owner, client: int
 ) -> dict[str, Any]:
     from moefabric.core.errors import FabricError
 
     match request["do"]:
         case "ping":
-            return {"faults": hardware.faults()}
+            return {"faults": hardware.faults(), "owner": owner.pid}
         case "fault":
             try:
                 return hardware.failures.handle(request)
@@ -201,10 +242,17 @@ def _reply(  # noqa: PLR0911 - one for each request
             return hardware.queues()
         case "verify":
             return {"faults": hardware.deviations()}
+        case "own":
+            owner.change(client)
+            return {}
+        case "disown":
+            if owner.pid == client:
+                owner.change(None)
+            return {}
         case "stop":
             raise StoppedError
         case other:
-            known = "ping, inspect, queues, verify, fault, counters, stop"
+            known = "ping, inspect, queues, verify, fault, counters, own, disown, stop"
             return {"error": f"{other!r} is not one of {known}"}
 
 

@@ -4,7 +4,6 @@ import base64
 import json
 import os
 import pickle
-import select
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +12,27 @@ from typing import Any, Final, Self
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.emulator.linux.peer_credentials import Peer
+from moefabric.emulator.linux.process_ends import is_stopped, wait_ended
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
+from moefabric.emulator.linux.waiting import Deadline
 
 KEEP: Final = "keep\n"
 """Line that `up` sends when the fabric is ready; before this line the fabric ends with `up`."""
 NODES: Final = "nodes.json"
 """File of the run directory with the pid, by node, of a process in the node's namespaces."""
 _REPLY_S: Final = 5.0
+_CHECK_S: Final = 0.25
+
+
+class SilentFabricError(FabricError):
+    """A fabric process that runs, or that a signal has stopped, doesn't answer."""
+
+    def __init__(self, run_dir: RunDirectory, pid: int | None) -> None:
+        if pid is not None and is_stopped(pid):
+            state = f"its process {pid} is stopped: `kill -CONT {pid}`"
+        else:
+            state = f"its process{f' {pid}' if pid else ''} doesn't answer: wait"
+        super().__init__(f"{run_dir.name}: {state}, or `moefabric down --force {run_dir.name}`")
 
 
 @dataclass(frozen=True)
@@ -32,6 +45,7 @@ class UpRequest:
         processes: all processes of the fabric.
         external: names of the processes that the fabric process doesn't start.
         timeout_s: limit until the fabric is ready.
+        owner: process with whose end the fabric ends; None if it stays.
     """
 
     wiring: FabricWiring
@@ -39,6 +53,7 @@ class UpRequest:
     processes: tuple[ProcessSpec, ...]
     external: frozenset[str]
     timeout_s: float
+    owner: int | None = None
 
     def to_line(self) -> str:
         """Return the request as one line, pickled because the JSON library loads slowly."""
@@ -57,16 +72,23 @@ class UpRequest:
 
 
 class DaemonConnection:
-    """Connection to a fabric process; raises OSError if no process listens."""
+    """Connection to a fabric process.
+
+    Raises OSError if no process listens, and SilentFabricError if it doesn't accept connections.
+    """
 
     def __init__(self, run_dir: RunDirectory) -> None:
         """Connect to the control socket."""
+        self._run_dir = run_dir
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(_REPLY_S)
         try:
             self.socket.connect(str(run_dir.control_socket))
             self.pid = Peer.of(self.socket).pid
             self._pidfd = os.pidfd_open(self.pid)
+        except TimeoutError:
+            self.socket.close()
+            raise SilentFabricError(run_dir, None) from None
         except OSError:
             self.socket.close()
             raise
@@ -83,16 +105,29 @@ class DaemonConnection:
         self.socket.sendall(json.dumps(message).encode() + b"\n")
 
     def request(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a message and return the reply; raise ValueError if it isn't a JSON object."""
-        self.send(message)
-        with self.socket.makefile() as lines:
-            return dict(json.loads(lines.readline()))
+        """Send a message and return the reply.
+
+        Raises:
+            SilentFabricError: if there is no reply in time.
+            ValueError: if the reply isn't a JSON object.
+        """
+        try:
+            self.send(message)
+            with self.socket.makefile() as lines:
+                return dict(json.loads(lines.readline()))
+        except TimeoutError:
+            raise SilentFabricError(self._run_dir, self.pid) from None
 
     def wait_end(self, timeout_s: float) -> None:
-        """Wait until the fabric process has ended, or for `timeout_s`."""
-        poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        poll.poll(timeout_s * 1000)
+        """Wait until the fabric process has ended.
+
+        Raises:
+            SilentFabricError: if it is stopped, or still runs after `timeout_s`.
+        """
+        deadline = Deadline.after(timeout_s)
+        while wait_ended([self._pidfd], Deadline.after(min(_CHECK_S, deadline.remaining_s))):
+            if is_stopped(self.pid) or not deadline.remaining_s:  # no event announces a stop
+                raise SilentFabricError(self._run_dir, self.pid)
 
 
 def request(run_dir: RunDirectory, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,15 +135,12 @@ def request(run_dir: RunDirectory, message: Mapping[str, Any]) -> dict[str, Any]
 
     Raises:
         FabricError: if no fabric runs there, or if its process refuses the request.
+        SilentFabricError: if its process doesn't answer.
         UnsupportedError: if the fabric belongs to another user.
     """
     try:
         with DaemonConnection(run_dir) as connection:
             reply = connection.request(message)
-    except TimeoutError as error:
-        raise FabricError(
-            f"{run_dir.name}: its process doesn't answer; see {run_dir.log_file('fabric')}"
-        ) from error
     except PermissionError as error:
         raise UnsupportedError(
             f"{run_dir.name}: a fabric of another user's; run with sudo"

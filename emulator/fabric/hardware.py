@@ -31,15 +31,15 @@ from moefabric.emulator.fabric.queues import QueueCounts, read_queues
 from moefabric.emulator.fabric.server_containers import ServerContainers
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.command import run
+from moefabric.emulator.linux.marked_processes import kill_marked
 from moefabric.emulator.linux.namespace_holders import NamespaceHolders
+from moefabric.emulator.linux.process_ends import reap_orphans
 from moefabric.emulator.linux.processes import (
     OUTER,
     ChildProcesses,
     ProcessRole,
     ProcessSpec,
     adopt_orphans,
-    kill_marked,
-    reap_orphans,
 )
 from moefabric.emulator.linux.waiting import BackgroundTask, Deadline
 from moefabric.emulator.ocs.fd_handoff import send_handoff

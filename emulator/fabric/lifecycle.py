@@ -1,24 +1,24 @@
 """Bring a fabric up, find it by its name and remove all of it; repeated calls change nothing."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory, ServerInterfaces, run_root
+from moefabric.config.run_directory import FabricWiring, RunDirectory, ServerInterfaces
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric
-from moefabric.emulator.fabric import management_uplink, run_directories
-from moefabric.emulator.fabric.daemon_protocol import KEEP, DaemonConnection, UpRequest, request
+from moefabric.emulator.fabric import failed_starts, management_uplink, run_directories
+from moefabric.emulator.fabric.daemon_protocol import (
+    DaemonConnection,
+    SilentFabricError,
+    UpRequest,
+    request,
+)
+from moefabric.emulator.fabric.daemon_start import started_daemon
 from moefabric.emulator.fabric.plan import plan_fabric
-from moefabric.emulator.fabric.plugged_hosts import return_devices
+from moefabric.emulator.fabric.plugged_hosts import has_moved_devices, return_devices
 from moefabric.emulator.fabric.prerequisites import check_prerequisites, usable_datapath
 from moefabric.emulator.fabric.queues import QueueCounts
 from moefabric.emulator.fabric.run_directories import named_run_directory
@@ -27,20 +27,12 @@ from moefabric.emulator.fabric.server_containers import (
     recorded_containers,
     remove_leftovers,
 )
-from moefabric.emulator.linux.processes import (
-    OUTER,
-    ProcessSpec,
-    kill_marked,
-    last_line,
-    mark_environment,
-)
+from moefabric.emulator.linux.marked_processes import kill_marked
+from moefabric.emulator.linux.processes import OUTER, ProcessSpec
 
 ProcessList = Callable[[FabricWiring, RunDirectory], Sequence[ProcessSpec]]
 """Function that returns the processes of a fabric."""
-_STDLIB: Final = {"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3, 12) else {}
-"""Mininet 2.3 needs a function of distutils, and setuptools' copy takes 0.2 s to import."""
-_STOP_S: Final = 5.0
-_SOURCES: Final = str(Path(__file__).absolute().parents[3])
+_STOP_S: Final = 30.0
 
 
 def up(
@@ -52,10 +44,12 @@ def up(
     switch: str = "auto",
     containers: Mapping[str, ServerContainer] | None = None,
     hosts: Mapping[str, ServerHost] | None = None,
+    owner: int | None = None,
 ) -> FabricWiring:
     """Start a fabric, or find it running with the same specification.
 
-    After a failure or an interruption nothing of the fabric is left.
+    After a failure or an interruption nothing of the fabric is left but the logs of a failure
+    (`failed_starts`). Remains of dead fabrics are removed.
 
     Args:
         fabric: what to make.
@@ -66,6 +60,7 @@ def up(
         switch: datapath of the electrical switches: auto, bpf or ovs (`datapath.choose_datapath`).
         containers: the servers that are containers.
         hosts: the servers that are real hosts.
+        owner: pid of the process with whose end a new fabric ends; default: it stays until `down`.
 
     Returns:
         The wiring of the running fabric.
@@ -77,6 +72,7 @@ def up(
     run_dir, wanted = named_run_directory(fabric.name), dict(containers or {})
     real = dict(hosts or {})
     check_prerequisites(fabric, run_dir)
+    remove_remains(except_of=fabric.name)
     with run_directories.lock(run_dir):
         if wiring := _read_working(run_dir):
             same_switch = switch in {"auto", wiring.switch.split("-")[0]}
@@ -90,45 +86,60 @@ def up(
         _clear(fabric.name)
         try:
             pull_images(wanted, on_stage)
-            return _make(fabric, processes, timeout_s, external, on_stage, switch, wanted, real)
-        except BaseException:
+            plan = _Plan(fabric, processes, timeout_s, external, switch, wanted, real, owner)
+            wiring = _make(plan, on_stage)
+        except BaseException as error:
+            logs = failed_starts.keep_logs(run_dir) if isinstance(error, Exception) else None
             _clear(fabric.name)
             run_directories.remove(run_dir)
+            if logs is not None and isinstance(error, FabricError):
+                raise FabricError(f"{error}; its logs are in {logs}") from error
             raise
+        failed_starts.forget(fabric.name)
+        return wiring
 
 
-def _make(
-    fabric: Fabric,
-    processes: ProcessList,
-    timeout_s: float,
-    external: frozenset[str],
-    on_stage: Callable[[str], None],
-    switch: str,
-    containers: Mapping[str, ServerContainer],
-    hosts: Mapping[str, ServerHost],
-) -> FabricWiring:
+@dataclass(frozen=True)
+class _Plan:
+    """Arguments of `up`."""
+
+    fabric: Fabric
+    processes: ProcessList
+    timeout_s: float
+    external: frozenset[str]
+    switch: str
+    containers: Mapping[str, ServerContainer]
+    hosts: Mapping[str, ServerHost]
+    owner: int | None
+
+
+def _make(plan: _Plan, on_stage: Callable[[str], None]) -> FabricWiring:
+    fabric = plan.fabric
     run_dir = named_run_directory(fabric.name)
     for folder in (run_dir.log_folder, run_dir.agent_socket("any").parent):
         folder.mkdir(exist_ok=True)
     run_dir.make_token()
+    identity = run_dir.make_identity()
     management, outer = management_uplink.claim_subnet(fabric.name)
     nodes = {OUTER: None, **dict.fromkeys(plan_fabric(fabric, management).nodes)}
-    with _start_daemon(run_dir) as daemon:  # its modules load during the following lines
-        choice = usable_datapath(switch)
+    with started_daemon(run_dir, fabric.password_variables) as daemon:
+        # The modules of the fabric process load during the following lines.
+        choice = usable_datapath(plan.switch)
         wiring = FabricWiring(
             fabric,
             management,
             switch=choice.datapath.name,
             switch_why=choice.reason or "",
-            containers=containers,
-            hosts=hosts,
+            containers=plan.containers,
+            hosts=plan.hosts,
+            identity=identity,
         )
         run_dir.wiring_file.write_text(wiring.to_json())
-        specs = tuple(processes(wiring, run_dir))
+        specs = tuple(plan.processes(wiring, run_dir))
         if misplaced := [spec.name for spec in specs if spec.node not in nodes]:
             raise FabricError(f"{', '.join(misplaced)}: processes run on {', '.join(nodes)}")
-        up_request = UpRequest(wiring, outer, specs, external, timeout_s)
-        report = _wait_ready(run_dir, daemon, up_request, on_stage)
+        up_request = UpRequest(wiring, outer, specs, plan.external, plan.timeout_s, plan.owner)
+        report = daemon.wait_ready(up_request, on_stage)
     wiring = replace(
         wiring,
         crossbar=report["crossbar"],
@@ -139,59 +150,44 @@ def _make(
     return wiring
 
 
-def _start_daemon(run_dir: RunDirectory) -> "subprocess.Popen[str]":
-    """Start the fabric process."""
-    search_path = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
-    # With PYTHONSAFEPATH `python -m` doesn't import from the caller's folder.
-    python = {"PYTHONPATH": search_path, "PYTHONSAFEPATH": "1"}
-    with run_dir.log_file("fabric").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "moefabric.emulator.fabric.daemon", str(run_dir.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env={**os.environ, **_STDLIB, **mark_environment(run_dir.name), **python},
-            start_new_session=True,
-        )
+def down(name: str, *, force: bool = False) -> bool:
+    """Remove a fabric or the remains of a crashed one; return whether there was anything.
 
+    Args:
+        name: the fabric.
+        force: kill a fabric process that doesn't answer.
 
-def _wait_ready(
-    run_dir: RunDirectory,
-    daemon: "subprocess.Popen[str]",
-    up_request: UpRequest,
-    on_stage: Callable[[str], None],
-) -> dict[str, Any]:
-    """Send the request to the fabric process and return its report when the fabric is ready."""
-    assert daemon.stdin is not None
-    assert daemon.stdout is not None
-    with suppress(BrokenPipeError):
-        daemon.stdin.write(up_request.to_line())
-        daemon.stdin.flush()
-    for line in daemon.stdout:
-        message = json.loads(line)
-        if "failed" in message:
-            raise FabricError(message["failed"])
-        if "stage" in message:
-            on_stage(message["stage"])
-        if "ready" in message:
-            daemon.stdin.write(KEEP)
-            return dict(message)
-    raise FabricError(
-        f"{run_dir.name}: the fabric process died at its start, "
-        f"saying: {last_line(run_dir.log_file('fabric'))}"
-    )
-
-
-def down(name: str) -> bool:
-    """Remove a fabric or the remains of a crashed one; return whether there was anything."""
+    Raises:
+        SilentFabricError: if the fabric process doesn't answer.
+    """
     run_dir = named_run_directory(name)
+    failed_starts.forget(name)
     if not run_dir.path.exists():
         return _clear(name) or _remove_lost_containers(name)
     with run_directories.lock(run_dir):
-        _clear(name)
+        _clear(name, force=force)
         run_directories.remove(run_dir)
     return True
+
+
+def remove_remains(except_of: str = "") -> list[str]:
+    """Remove what fabrics have left whose process was killed; return their names.
+
+    Fabrics with interfaces of this machine are left to `down`, which is called where these belong.
+
+    Args:
+        except_of: a fabric that stays.
+    """
+    removed = []
+    for run_dir in run_directories.run_directories():
+        if run_dir.name == except_of or has_moved_devices(run_dir):
+            continue
+        with run_directories.locked_remains(run_dir) as is_dead:
+            if is_dead:
+                _clear(run_dir.name)
+                run_directories.remove(run_dir)
+                removed.append(run_dir.name)
+    return removed
 
 
 def _remove_lost_containers(name: str) -> bool:
@@ -202,13 +198,22 @@ def _remove_lost_containers(name: str) -> bool:
         return False
 
 
-def _clear(name: str) -> bool:
-    """Remove everything of a fabric except the lock; return whether there was anything."""
+def _clear(name: str, *, force: bool = True) -> bool:
+    """Remove everything of a fabric except the lock; return whether there was anything.
+
+    Raises:
+        SilentFabricError: without `force`, if the fabric process doesn't answer.
+        FabricError: if the fabric process lives where this process can't end it.
+    """
     run_dir = named_run_directory(name)
     containers = recorded_containers(run_dir)
-    stopped = _stop(run_dir)
+    stopped = _stop(run_dir, force=force)
     returned = return_devices(run_dir)
     killed = kill_marked(name)
+    if run_dir.is_alive():
+        raise FabricError(
+            f"{name}: its process runs in another container; call `moefabric down {name}` there"
+        )
     uplinks = management_uplink.leftovers(name)
     management_uplink.remove(uplinks)
     removed = containers is not None and remove_leftovers(name, containers)
@@ -216,12 +221,15 @@ def _clear(name: str) -> bool:
     return bool(stopped or returned or killed or uplinks or removed or cleared)
 
 
-def _stop(run_dir: RunDirectory) -> bool:
+def _stop(run_dir: RunDirectory, *, force: bool) -> bool:
     """Stop the fabric process and wait for its end; return False if there is none."""
     try:
         with DaemonConnection(run_dir) as connection:
             connection.send({"do": "stop"})
             connection.wait_end(_STOP_S)
+    except SilentFabricError:
+        if not force:
+            raise
     except OSError:
         return False
     return True
@@ -232,20 +240,28 @@ def _request(name: str, command: str) -> dict[str, Any]:
 
 
 def _read_working(run_dir: RunDirectory) -> FabricWiring | None:
-    """Return the wiring of a fabric that runs without faults; else None."""
+    """Return the wiring of a fabric that runs without faults; else None.
+
+    Raises:
+        SilentFabricError: if a fabric process runs, but doesn't answer.
+    """
     try:
         if _request(run_dir.name, "ping")["faults"]:
             return None
         return FabricWiring.from_json(run_dir.wiring_file.read_bytes())
+    except SilentFabricError:
+        raise
     except (FabricError, OSError, ValueError):
         return None
 
 
 def running_fabrics() -> list[str]:
-    """Return the names of the fabrics that run."""
-    if not run_root().exists():
-        return []
-    return sorted(path.name for path in run_root().iterdir() if path.is_dir() and _runs(path.name))
+    """Return the names of the fabrics that run, also of those whose process doesn't answer."""
+    return [
+        run.name
+        for run in run_directories.run_directories()
+        if run.control_socket.exists() and run.is_alive()
+    ]
 
 
 def fabrics_in_use() -> dict[str, int]:
@@ -256,18 +272,32 @@ def fabrics_in_use() -> dict[str, int]:
     return {name: pid for name, pid in holders.items() if pid is not None}
 
 
-def fabrics_left_by(pid: int) -> list[str]:
-    """Return the running fabrics that a process used, and had not removed when it ended."""
-    directories = map(named_run_directory, running_fabrics())
-    return [run.name for run in directories if run_directories.last_holder_pid(run) == pid]
+def own(name: str) -> None:
+    """Have a running fabric end with the calling process.
+
+    Raises:
+        FabricError: if no fabric of that name runs.
+    """
+    _request(name, "own")
 
 
-def _runs(name: str) -> bool:
-    try:
-        _request(name, "ping")
-    except FabricError:
-        return False
-    return True
+def disown(name: str) -> None:
+    """Have a running fabric stay until `down`, if it was to end with the calling process.
+
+    Raises:
+        FabricError: if no fabric of that name runs.
+    """
+    _request(name, "disown")
+
+
+def owner(name: str) -> int | None:
+    """Return the pid of the process with which a running fabric ends; None if it stays.
+
+    Raises:
+        FabricError: if no fabric of that name runs.
+    """
+    pid: int | None = _request(name, "ping")["owner"]
+    return pid
 
 
 def inspect(name: str) -> dict[str, Any]:

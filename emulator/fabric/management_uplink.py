@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Network, ip_network
 from typing import Any, Final
 
-from moefabric.config.run_directory import ManagementNetwork, run_root
+from moefabric.config.run_directory import ManagementNetwork, RunDirectory, run_root
 from moefabric.core.errors import CommandFailedError, FabricError
 from moefabric.emulator.fabric import links
 from moefabric.emulator.fabric.plan import BRIDGE, SERVER_BRIDGE
@@ -23,7 +23,8 @@ _INNER_NAME: Final = "outer"
 
 def interface_alias(fabric: str) -> str:
     """Return the interface alias that marks an interface outside as the fabric's."""
-    return f"{_MARK}{fabric}@{run_root()}"
+    identity = RunDirectory.of_fabric(fabric).read_identity()
+    return f"{_MARK}{fabric}@{run_root()}:{identity}"
 
 
 def marked_fabrics() -> list[str]:

@@ -16,7 +16,8 @@ from moefabric.emulator.fabric.plugged_hosts import shell_of
 from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.emulator.fabric.server_containers import container_of
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.processes import mark_environment, nsenter_argv
+from moefabric.emulator.linux.marked_processes import mark_environment
+from moefabric.emulator.linux.processes import nsenter_argv
 
 _CAPTURE: Final = str(Path(__file__).parents[1] / "linux" / "packet_capture.py")
 

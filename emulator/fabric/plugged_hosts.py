@@ -21,7 +21,7 @@ from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric.plan import HOST_INTERFACE, MANAGEMENT_INTERFACE
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.command import BatchLine, run, run_batch
-from moefabric.emulator.linux.processes import marked_pids
+from moefabric.emulator.linux.marked_processes import marked_pids
 
 NEAR_ADDRESS, FAR_ADDRESS = "169.254.77.1", "169.254.77.2"
 """Ends of the tunnel: the node, and the host."""
@@ -140,6 +140,13 @@ def shell_of(run_dir: RunDirectory, node: str) -> tuple[str, ...]:
         return ()
     hosts = FabricWiring.from_json(run_dir.wiring_file.read_bytes()).hosts
     return hosts[node].shell if node in hosts else ()
+
+
+def has_moved_devices(run_dir: RunDirectory) -> bool:
+    """Whether interfaces of the outer namespace have moved into a fabric."""
+    with suppress(OSError, ValueError):
+        return bool(json.loads((run_dir.path / PLUGS).read_text()))
+    return False
 
 
 def return_devices(run_dir: RunDirectory) -> bool:

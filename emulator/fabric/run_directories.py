@@ -1,4 +1,9 @@
-"""Run directories that one process at a time may change: `up` and `down` hold a lock."""
+"""Run directories: one process at a time changes each, and some outlive their fabric.
+
+`up` and `down` hold the lock of a run directory. The fabric process holds another one until its
+end, so that any process that sees the folder knows whether the fabric lives, also one in another
+container.
+"""
 
 import fcntl
 import os
@@ -8,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from moefabric.config.run_directory import RunDirectory
+from moefabric.config.run_directory import RunDirectory, run_root
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux.waiting import Deadline
 
@@ -98,14 +103,34 @@ def holder_pid(run_dir: RunDirectory) -> int | None:
     return None
 
 
-def last_holder_pid(run_dir: RunDirectory) -> int | None:
-    """Return the process that used a fabric and has ended; None if one uses it, or none did."""
-    if holder_pid(run_dir) is not None:
-        return None
+def claim_life(run_dir: RunDirectory) -> int:
+    """Lock the life file of a fabric for the calling process; return its descriptor."""
+    fd = os.open(run_dir.life_file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fcntl.flock(fd, fcntl.LOCK_EX)  # waits for those who only look whether the fabric lives
+    return fd
+
+
+def run_directories() -> list[RunDirectory]:
+    """Return the run directories of all fabrics, whether they live or not."""
+    if not run_root().exists():
+        return []
+    return [RunDirectory(path) for path in sorted(run_root().iterdir()) if (path / _LOCK).exists()]
+
+
+@contextmanager
+def locked_remains(run_dir: RunDirectory) -> Iterator[bool]:
+    """Hold the lock of a run directory if its fabric is dead.
+
+    Yields:
+        Whether the fabric is dead, and no other process brings it up or takes it down.
+    """
+    descriptors: list[int] = []
+    is_dead = run_dir.path.exists() and not run_dir.is_alive() and _try_lock(run_dir, descriptors)
     try:
-        return int((run_dir.path / _HOLDER).read_text())
-    except (OSError, ValueError):  # no process has used it
-        return None
+        yield is_dead and not run_dir.is_alive()  # it may have come up before we had the lock
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def clear(run_dir: RunDirectory) -> bool:
@@ -129,8 +154,10 @@ def remove(run_dir: RunDirectory) -> None:
 
 
 def abandon(run_dir: RunDirectory) -> None:
-    """Clear a run directory, and remove it unless another process holds its lock."""
-    clear(run_dir)
+    """Remove a run directory, unless another process holds its lock, which then removes it.
+
+    Such an `up` keeps the logs of its failure before.
+    """
     descriptors: list[int] = []
     if run_dir.path.exists() and _try_lock(run_dir, descriptors):
         remove(run_dir)

@@ -23,7 +23,7 @@ from moefabric.emulator.fabric import management_uplink
 from moefabric.emulator.fabric.host_names import host_names
 from moefabric.emulator.linux import cgroups, namespaces
 from moefabric.emulator.linux.command import run
-from moefabric.emulator.linux.processes import mark_environment
+from moefabric.emulator.linux.marked_processes import mark_environment
 
 CONTAINERS: Final = "containers.json"
 """File of the run directory with the containers that are servers."""

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.linux.processes import adopt_orphans, mark_environment
+from moefabric.emulator.linux.marked_processes import mark_environment
+from moefabric.emulator.linux.processes import adopt_orphans
 from moefabric.emulator.linux.waiting import Deadline
 
 _PROGRAM: Final = str(Path(__file__).with_name("namespace_holder.py"))
@@ -76,7 +77,8 @@ class NamespaceHolders:
         if self._closed:
             return  # a later process group may have the same number
         self._closed = True
-        with suppress(ProcessLookupError):
+        with suppress(ChildProcessError):  # without children, the group's number may be another's
+            os.waitid(os.P_PGID, self._starter.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             os.killpg(self._starter.pid, signal.SIGKILL)
         self._starter.wait()
         if self._starter.stdout is not None:

@@ -39,7 +39,7 @@ class ProcessGuard:
 
 def main(name: str, value: str) -> int:
     """Wait for the end of the input, then kill."""
-    from moefabric.emulator.linux.processes import kill_with_variable
+    from moefabric.emulator.linux.marked_processes import kill_with_variable
 
     sys.stdin.buffer.read()
     kill_with_variable(name, value)

@@ -1,33 +1,29 @@
-"""Processes of a fabric: start them in their namespaces, watch them and find them by a mark."""
+"""Processes of a fabric: start them in their namespaces, watch them and end them."""
 
 import ctypes
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from moefabric.config.run_directory import FABRIC_VARIABLE, RunDirectory, run_root
+from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
+from moefabric.emulator.linux.marked_processes import mark_environment
+from moefabric.emulator.linux.process_ends import end_processes, is_stopped, signal_process
 from moefabric.emulator.linux.waiting import Deadline
 
 OUTER: Final = "outer"
 """The node of a process that stays in the namespace where `up` was called."""
-_RUN_DIR: Final = "MOEFABRIC_RUN_DIR"
 _LAST_LINE_LETTERS: Final = 300
-_KILL_S: Final = 5.0
+_LAST_LINE_BYTES: Final = 64 * 1024
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_ENV_END_FIELD: Final = 48
-"""Index of `env_end` in /proc/PID/stat behind the command's name (field 51 of proc(5))."""
-_EXEC_S: Final = 2.0
-"""Limit of the wait for a process inside execve(2)."""
 _PREFORK_SERVER: Final = str(Path(__file__).with_name("prefork_server.py"))
 
 
@@ -86,11 +82,6 @@ def prefork_argv(module: str, *, bare: bool = False) -> tuple[str, ...]:
     return (sys.executable, *(["-S", "-E"] if bare else []), _PREFORK_SERVER, module)
 
 
-def mark_environment(fabric: str) -> dict[str, str]:
-    """Return the environment variables that mark a process as the fabric's."""
-    return {FABRIC_VARIABLE: fabric, _RUN_DIR: str(run_root())}
-
-
 def adopt_orphans() -> None:
     """Make the caller the subreaper of its descendants (prctl(2)), so that it can wait for them."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -119,11 +110,7 @@ class ChildProcess:
     @property
     def is_stopped(self) -> bool:
         """Whether a signal has stopped the process (state T of proc(5))."""
-        try:
-            status = Path(f"/proc/{self.pid}/stat").read_bytes()
-        except OSError:
-            return False
-        return status.rpartition(b")")[2].split()[0] in (b"T", b"t")
+        return is_stopped(self.pid)
 
     @property
     def exit_description(self) -> str:
@@ -132,7 +119,7 @@ class ChildProcess:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""
-        _signal(self.pidfd, number)
+        signal_process(self.pidfd, number)
 
     def reap(self) -> None:
         """Release a process that has ended."""
@@ -163,9 +150,17 @@ class StartedProgram(ChildProcess):
 
 
 def last_line(log: Path) -> str:
-    """Return the last non-blank line of a log, shortened; `nothing` if there is none."""
-    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
+    """Return the last non-blank line of a log, shortened; `nothing` if there is none.
+
+    Only the end of the log is read.
+    """
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_LINE_BYTES))
+            end = file.read(_LAST_LINE_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        end = ""
+    last = next((line.strip() for line in reversed(end.split("\n")) if line.strip()), "nothing")
     return last[:_LAST_LINE_LETTERS]
 
 
@@ -296,142 +291,9 @@ class ChildProcesses:
     def stop(self, grace_s: float) -> None:
         """Send SIGTERM to every process, and SIGKILL to those that run on after `grace_s`."""
         processes = [*self.running.values(), *self._servers.values()]
-        _end([process.pidfd for process in processes], grace_s)
+        end_processes([process.pidfd for process in processes], grace_s)
         for process in processes:
             process.reap()
         self.running.clear()
         self._servers.clear()
         self._forks.clear()
-
-
-def _signal(pidfd: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        signal.pidfd_send_signal(pidfd, number)
-
-
-def _end(pidfds: Iterable[int], grace_s: float) -> None:
-    alive = set(pidfds)
-    if grace_s:
-        for pidfd in alive:
-            _signal(pidfd, signal.SIGTERM)
-        alive = _wait_ended(alive, Deadline.after(grace_s))
-    for pidfd in alive:
-        _signal(pidfd, signal.SIGKILL)
-    if alive := _wait_ended(alive, Deadline.after(_KILL_S)):
-        raise FabricError(f"{len(alive)} processes did not end within 5 s of SIGKILL")
-
-
-def _wait_ended(pidfds: set[int], deadline: Deadline) -> set[int]:
-    """Wait for the end of processes and return those that still run at the deadline."""
-    poll, alive = select.poll(), set(pidfds)
-    for pidfd in alive:
-        poll.register(pidfd, select.POLLIN)
-    while alive and deadline.remaining_s:
-        for pidfd, _ in poll.poll(deadline.remaining_s * 1000):
-            poll.unregister(pidfd)
-            alive.discard(pidfd)
-    return alive
-
-
-Variables = Sequence[bytes]
-"""Environment of a process: `NAME=value` each."""
-
-
-def marked_pids(fabric: str) -> list[int]:
-    """Return the pids of all processes that carry the mark of a fabric, except the caller's.
-
-    Fabrics of the same name with another folder of run directories don't count.
-    """
-    return _pids(lambda variables: _is_marked(variables, fabric))
-
-
-def _is_marked(variables: Variables, fabric: str) -> bool:
-    if f"{FABRIC_VARIABLE}={fabric}".encode() not in variables:
-        return False
-    run_dirs = [line for line in variables if line.startswith(f"{_RUN_DIR}=".encode())]
-    return not run_dirs or run_dirs[0] == f"{_RUN_DIR}={run_root()}".encode()
-
-
-def _pids(is_chosen: Callable[[Variables], bool]) -> list[int]:
-    """Return the pids, except the caller's, of processes whose environment is chosen."""
-    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
-    return sorted(pid for pid in pids if pid != os.getpid() and is_chosen(_variables(pid)))
-
-
-def _variables(pid: int) -> Variables:
-    return _environment(Path(f"/proc/{pid}")).split(b"\0")
-
-
-def _environment(process: Path) -> bytes:
-    """Return the environment of a process; wait while the process is inside execve(2).
-
-    Args:
-        process: its folder in /proc.
-
-    Returns:
-        The variables, separated by NUL; nothing for kernel threads, for processes that have ended
-        and for those of other users.
-    """
-    deadline = Deadline.after(_EXEC_S)
-    with suppress(OSError):
-        while not (variables := (process / "environ").read_bytes()):
-            (process / "exe").readlink()  # raises OSError for kernel threads and ended processes
-            fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
-            if int(fields[_ENV_END_FIELD]) or not deadline.remaining_s:
-                return (process / "environ").read_bytes()
-        return variables
-    return b""
-
-
-def kill_marked(fabric: str) -> int:
-    """Kill every process that carries the mark of a fabric; return their number."""
-    return _kill(lambda variables: _is_marked(variables, fabric))
-
-
-def kill_with_variable(name: str, value: str) -> int:
-    """Kill every process that has this variable in its environment; return their number."""
-    return _kill(lambda variables: f"{name}={value}".encode() in variables)
-
-
-def _kill(is_chosen: Callable[[Variables], bool]) -> int:
-    """Kill every process whose environment is chosen, except the caller; return their number.
-
-    The search is repeated until it finds none: a process may start another before its end.
-    """
-    killed = 0
-    while pidfds := _open(is_chosen):
-        try:
-            _end(pidfds, grace_s=0)
-        finally:
-            for pidfd in pidfds:
-                os.close(pidfd)
-        killed += len(pidfds)
-    return killed
-
-
-def _open(is_chosen: Callable[[Variables], bool]) -> list[int]:
-    """Return a pidfd of each process that still runs and whose environment is chosen."""
-    pidfds: list[int] = []
-    for pid in _pids(is_chosen):
-        with suppress(ProcessLookupError):
-            pidfds.append(os.pidfd_open(pid))
-            if not is_chosen(_variables(pid)):  # another process may have got the pid meanwhile
-                os.close(pidfds.pop())
-    return pidfds
-
-
-def reap_orphans(deadline: Deadline) -> None:
-    """Wait until no child of the caller is left.
-
-    An exiting process no longer shows its mark, but still holds its addresses.
-    """
-    deadline.wait_for(_has_no_children, "the end of all processes")
-
-
-def _has_no_children() -> bool:
-    try:
-        while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG) is not None:
-            pass
-    except ChildProcessError:
-        return True
-    return False

@@ -1,5 +1,6 @@
 """Fabrics that are not up yet: loaded from a file or built from values."""
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -93,10 +94,15 @@ class EmulatedFabric:
                 switch=self.spec.switch,
                 containers=self.spec.containers,
                 hosts=with_shells(self.name, self.spec.real_hosts),
+                owner=os.getpid(),  # until the controllers are ready
             )
+            # Another process may have brought it up meanwhile.
+            lab.was_up = lab.was_up or lifecycle.owner(self.name) != os.getpid()
             if not lab.was_up:
                 undo.callback(lab.down)
             wait_for_controllers(wiring, UP_TIMEOUT_S)
+            if not lab.was_up:
+                lifecycle.disown(self.name)
             undo.pop_all()
         return lab
 

@@ -28,8 +28,8 @@ Demand = Sequence[Sequence[float]]
 class Lab(ServerPrograms, FaultInjection):
     """A fabric that is up. `moefabric.load_fabric(...).up()` and `Lab.running()` return one.
 
-    In a `with`, the fabric is removed at the end, also after an exception, Ctrl-C, SIGTERM and
-    SIGHUP, together with all programs that run on it; one that was up before stays::
+    In a `with`, the fabric is removed at the end, also after an exception, Ctrl-C, SIGTERM,
+    SIGHUP and SIGKILL, together with all programs that run on it; one that was up before stays::
 
         with moefabric.load_fabric("examples/fabric.yaml").up() as lab:
             lab.light("s0/o0~s1/o0")
@@ -61,7 +61,8 @@ class Lab(ServerPrograms, FaultInjection):
         with ExitStack() as undo:
             undo.enter_context(graceful_shutdown())
             if not self.was_up:
-                undo.callback(self.down)
+                undo.callback(lifecycle.down, self.name, force=True)
+                lifecycle.own(self.name)
                 undo.enter_context(hold(self.run_directory))
             undo.callback(self.end_programs)
             self._undo = undo.pop_all()
@@ -70,9 +71,16 @@ class Lab(ServerPrograms, FaultInjection):
     def __exit__(self, *_: object) -> None:
         self._undo.close()
 
-    def down(self) -> bool:
-        """Remove the fabric and all that belongs to it; return whether there was anything."""
-        return lifecycle.down(self.name)
+    def down(self, *, force: bool = False) -> bool:
+        """Remove the fabric and all that belongs to it; return whether there was anything.
+
+        Args:
+            force: Kill the fabric's process if it doesn't answer.
+
+        Raises:
+            FabricError: If the fabric's process doesn't answer.
+        """
+        return lifecycle.down(self.name, force=force)
 
     # --- circuits --------------------------------------------------------------------------------
 

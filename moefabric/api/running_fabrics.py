@@ -46,17 +46,25 @@ def removable_fabric(running: Sequence[str], users: Mapping[str, int]) -> str:
     raise SpecError([("", f"{', '.join(fabrics)} {verb} up: {remedy}")])
 
 
-def remove_fabric(name: str | None = None) -> tuple[str, bool] | None:
-    """Remove a fabric, or the only one that no run uses.
+def remove_fabric(name: str | None = None, *, force: bool = False) -> dict[str, bool]:
+    """Remove a fabric; without a name all that dead fabrics left, and the one that no run uses.
+
+    Args:
+        name: The fabric.
+        force: Kill the process of a fabric that doesn't answer.
 
     Returns:
-        The name, and whether there was anything to remove; None if no fabric is up.
+        By name, whether there was anything to remove; nothing if no fabric is up.
 
     Raises:
-        SpecError: If `name` is None and there are several such fabrics.
+        SpecError: If `name` is None and there are several fabrics that no run uses.
+        FabricError: If the fabric's process doesn't answer.
     """
-    running = lifecycle.running_fabrics()
-    if name is None and not running:
-        return None
-    chosen = name or removable_fabric(running, lifecycle.fabrics_in_use())
-    return chosen, lifecycle.down(chosen)
+    if name is not None:
+        return {name: lifecycle.down(name, force=force)}
+    removed = dict.fromkeys(lifecycle.remove_remains(), True)
+    running, users = lifecycle.running_fabrics(), lifecycle.fabrics_in_use()
+    if running and not (removed and set(running) <= users.keys()):
+        chosen = removable_fabric(running, users)
+        removed[chosen] = lifecycle.down(chosen, force=force)
+    return removed

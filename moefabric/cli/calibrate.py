@@ -1,5 +1,6 @@
 """`moefabric calibrate`: measure the emulated hardware."""
 
+import os
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -81,9 +82,10 @@ def _start_and_calibrate(settle: list[int], moves: int, spacing: int) -> "list[C
             if process.role is ProcessRole.OCS
         ],
         UP_TIMEOUT_S,
+        owner=os.getpid(),
     )
     try:
         with hold(RunDirectory.of_fabric(CALIBRATION_FABRIC)):
             return _calibrate(CALIBRATION_FABRIC, moves, spacing)
     finally:
-        lifecycle.down(CALIBRATION_FABRIC)
+        lifecycle.down(CALIBRATION_FABRIC, force=True)

@@ -47,19 +47,21 @@ def _summary(wiring: FabricWiring) -> str:
 
 @click.command(short_help="Remove a fabric.")
 @click.argument("name", required=False)
-def down(name: str | None) -> None:
+@click.option("--force", is_flag=True, help="Kill the fabric's process if it doesn't answer.")
+def down(name: str | None, force: bool) -> None:
     """Remove the fabric NAME and all that belongs to it.
 
-    Without NAME, remove the only fabric that `up` left running. The fabric of a `run` is removed at
-    the end of the run, or before by its NAME only.
+    Without NAME, remove the only fabric that `up` left running, and what is left of fabrics whose
+    process was killed. The fabric of a `run` is removed at the end of the run, however it ends, or
+    before by its NAME only.
     """
     from moefabric.api.running_fabrics import remove_fabric
 
-    match remove_fabric(name):
-        case None:
-            click.echo("no fabric is up")
-        case chosen, was_up:
-            click.echo(f"{chosen}: {'down' if was_up else 'was not up'}")
+    removed = remove_fabric(name, force=force)
+    for chosen, was_up in removed.items():
+        click.echo(f"{chosen}: {'down' if was_up else 'was not up'}")
+    if not removed:
+        click.echo("no fabric is up")
 
 
 @click.command(short_help="Show a running fabric.")

@@ -1,5 +1,6 @@
 """Run directory and management network of a running fabric: where its processes find each other."""
 
+import fcntl
 import os
 import secrets
 from collections.abc import Mapping
@@ -27,9 +28,12 @@ _FIRST_OCS: Final = 2
 _FIRST_SERVER: Final = 64
 _SWITCHES: Final = 254
 _TOKEN_BYTES: Final = 32
+_IDENTITY_BYTES: Final = 16
 _RANK_NAME: Final = "@moefabric-ranks"
 FABRIC_VARIABLE: Final = "MOEFABRIC_FABRIC"
 """Environment variable with the fabric's name, set in every process of the fabric."""
+IDENTITY_VARIABLE: Final = "MOEFABRIC_IDENTITY"
+"""Environment variable with the fabric's identity, set in every process of the fabric."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,11 @@ class ManagementNetwork:
 
 
 def run_root() -> Path:
-    """Return the parent of all run directories: MOEFABRIC_RUN_DIR, or /run/moefabric."""
-    return Path(os.environ.get("MOEFABRIC_RUN_DIR", "/run/moefabric"))
+    """Return the parent of all run directories: MOEFABRIC_RUN_DIR, or /run/moefabric.
+
+    The path is absolute and without symbolic links, so that it names one folder in every process.
+    """
+    return Path(os.environ.get("MOEFABRIC_RUN_DIR", "/run/moefabric")).resolve()
 
 
 @dataclass(frozen=True)
@@ -140,6 +147,40 @@ class RunDirectory:
             ) from error
 
     @property
+    def identity_file(self) -> Path:
+        """The fabric's identity; it exists from before the first to after the last process."""
+        return self.path / "identity"
+
+    def make_identity(self) -> str:
+        """Write and return a new random identity, by which `down` knows what is the fabric's."""
+        identity = secrets.token_hex(_IDENTITY_BYTES)
+        self.identity_file.write_text(identity)
+        return identity
+
+    def read_identity(self) -> str:
+        """Return the fabric's identity; empty if no fabric has been made here."""
+        try:
+            return self.identity_file.read_text()
+        except OSError:
+            return ""
+
+    @property
+    def life_file(self) -> Path:
+        """File that the fabric process keeps locked (flock(2)) until its end."""
+        return self.path / "life"
+
+    def is_alive(self) -> bool:
+        """Whether the fabric process runs, in this container or another one."""
+        try:
+            with self.life_file.open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # no fabric process has started here
+            return False
+        return False
+
+    @property
     def run_status_file(self) -> Path:
         """State of the run that uses the fabric, as JSON; absent while none does."""
         return self.path / "run-status.json"
@@ -199,6 +240,7 @@ class FabricWiring:
         containers: the servers that are containers.
         hosts: the servers that are real hosts.
         interfaces: names of the interfaces of containers, by server.
+        identity: random number of this fabric, which no other fabric has.
     """
 
     fabric: Fabric
@@ -210,6 +252,7 @@ class FabricWiring:
     containers: Mapping[str, ServerContainer] = field(default_factory=dict)
     hosts: Mapping[str, ServerHost] = field(default_factory=dict)
     interfaces: Mapping[str, ServerInterfaces] = field(default_factory=dict)
+    identity: str = ""
 
     def interfaces_of(self, server: str) -> ServerInterfaces:
         """Return the names of a server's interfaces."""

@@ -163,6 +163,12 @@ class Fabric:
         """All servers, in order."""
         return tuple(server for region in self.regions for server in region.servers)
 
+    @property
+    def password_variables(self) -> frozenset[str]:
+        """Environment variables with the passwords of optical switches; controllers read them."""
+        controls = (region.ocs.control for region in self.regions if region.ocs)
+        return frozenset(control.password_env for control in controls if control.password_env)
+
     @cached_property
     def ep_groups(self) -> dict[str, tuple[str, ...]]:
         """The servers on which a job starts, by region: all but the backup servers."""

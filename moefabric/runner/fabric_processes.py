@@ -1,5 +1,6 @@
 """Processes of a running fabric: controllers, OCS devices and agents."""
 
+import os
 import sys
 from typing import Final
 
@@ -21,7 +22,10 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
     controllers = (sys.executable, "-m", "moefabric.controller", "--run-dir", str(run_dir.path))
     device = prefork_argv("moefabric.emulator.ocs.__main__")
     engine = prefork_argv("moefabric.agents.engine.main", bare=True)
-    processes = [ProcessSpec("controllers", OUTER, controllers, role=ProcessRole.CONTROLLER)]
+    passwords = {name: os.environ[name] for name in fabric.password_variables & os.environ.keys()}
+    processes = [
+        ProcessSpec("controllers", OUTER, controllers, passwords, role=ProcessRole.CONTROLLER)
+    ]
     for region in fabric.regions:
         if region.ocs is not None:
             name, handoff = region.ocs.name, ("--socket", str(run_dir.ocs_socket(region)))

@@ -1,5 +1,6 @@
 """The testbed of a run: a running fabric with its controllers and its connected agents."""
 
+import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -318,7 +319,7 @@ def running_testbed(
     """
     check_congestion_control(transport)
     with ExitStack() as undo:
-        undo.callback(lifecycle.down, fabric.name)
+        undo.callback(lifecycle.down, fabric.name, force=True)
         run_dir = RunDirectory.of_fabric(fabric.name)
         own = fabric_processes(FabricWiring(fabric, ManagementNetwork("198.18.0.0/24")), run_dir)
         outside = frozenset(process.name for process in own if process.role in external)
@@ -330,6 +331,7 @@ def running_testbed(
             switch=switch,
             containers=containers,
             hosts=with_shells(fabric.name, hosts or {}),
+            owner=os.getpid(),
         )
         undo.enter_context(structured_log.logged("run", run_dir.log_folder))
         undo.enter_context(hold(run_dir))

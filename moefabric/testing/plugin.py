@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from moefabric.api.fabric import EmulatedFabric
     from moefabric.api.result import Result
     from moefabric.testing.lab import FabricUnderTest
-    from moefabric.testing.reaper import Reaper
 
-_SESSION: Final = "_moefabric_reaper"
+_SESSION: Final = "_moefabric_session"
 """The fixture on which all others depend. Other fixtures may be called `fabric`, too."""
 _LABS: Final = pytest.StashKey[list["FabricUnderTest"]]()
 _LONGEST_NAME: Final = 31
@@ -98,29 +97,24 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="session")
-def _moefabric_reaper() -> "Iterator[Reaper]":
-    from moefabric.testing.reaper import Reaper
-
-    with Reaper() as reaper:
-        yield reaper
+def _moefabric_session() -> None:
+    """Mark the tests that use a fabric."""
 
 
 @pytest.fixture
-def fabric(
-    request: pytest.FixtureRequest, _moefabric_reaper: "Reaper"
-) -> "Iterator[FabricUnderTest]":
+def fabric(request: pytest.FixtureRequest, _moefabric_session: None) -> "Iterator[FabricUnderTest]":
     """Yield a fabric for this test alone, from the marker `fabric` or the configured file."""
     described = _described_fabric(request, request.node.get_closest_marker("fabric"))
-    with _running(request, described, _moefabric_reaper) as lab, _keeping_artefacts(request, lab):
+    with _running(request, described) as lab, _keeping_artefacts(request, lab):
         yield lab
 
 
 @pytest.fixture(scope="session")
 def _moefabric_shared_fabric(
-    request: pytest.FixtureRequest, _moefabric_reaper: "Reaper"
+    request: pytest.FixtureRequest, _moefabric_session: None
 ) -> "Iterator[_SharedFabric]":
     described = _described_fabric(request, None)
-    shared = _SharedFabric(lambda: _running(request, described, _moefabric_reaper))
+    shared = _SharedFabric(lambda: _running(request, described))
     yield shared
     shared.remove()
 
@@ -162,7 +156,7 @@ def shared_fabric(
 
 
 @pytest.fixture
-def run_experiment(_moefabric_reaper: "Reaper") -> "Callable[..., Result]":
+def run_experiment(_moefabric_session: None) -> "Callable[..., Result]":
     """Run an experiment; the test fails if its verdict is `invalid`.
 
     The fixture is a function of the experiment's file, or an `Experiment`, with changes of its
@@ -239,14 +233,12 @@ def _keeping_artefacts(request: pytest.FixtureRequest, lab: "FabricUnderTest") -
 
 @contextmanager
 def _running(
-    request: pytest.FixtureRequest, described: "EmulatedFabric", reaper: "Reaper"
+    request: pytest.FixtureRequest, described: "EmulatedFabric"
 ) -> "Iterator[FabricUnderTest]":
-    """Bring a fabric up, and remove it at the end. The reaper removes it if that fails."""
+    """Bring a fabric up, and remove it at the end, which may be that of this process."""
     from moefabric.testing.lab import FabricUnderTest
 
-    reaper.watch(described.name)
     described.up()
     artefacts = _artefacts(request.config, request.node.nodeid)
     with FabricUnderTest(described.name, artefacts) as lab:
         yield lab
-    reaper.release(described.name)

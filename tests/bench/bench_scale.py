@@ -23,7 +23,7 @@ from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric import lifecycle, node_commands
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.processes import marked_pids
+from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.emulator.linux.waiting import Deadline
 from moefabric.runner.fabric_processes import fabric_processes
 

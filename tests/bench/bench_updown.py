@@ -28,8 +28,9 @@ from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.datapath import bpf_refusal
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.command import run
+from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.emulator.linux.namespace_holders import NamespaceHolders
-from moefabric.emulator.linux.processes import ChildProcesses, ProcessRole, marked_pids
+from moefabric.emulator.linux.processes import ChildProcesses, ProcessRole
 from moefabric.emulator.linux.waiting import Deadline
 from moefabric.runner.fabric_processes import fabric_processes
 

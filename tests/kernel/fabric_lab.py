@@ -17,11 +17,12 @@ from typing import TypeVar
 
 import pytest
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory, run_root
+from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.emulator.fabric import lifecycle, node_commands
 from moefabric.emulator.fabric.plan import bridge_name
+from moefabric.emulator.fabric.run_directories import run_directories
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
 from moefabric.emulator.linux.waiting import Deadline
@@ -213,8 +214,8 @@ def isolated_machine() -> Iterator[Machine]:
         try:
             yield machine
         finally:
-            for folder_left in list(run_root().iterdir()):
-                machine.down(folder_left.name)
+            for left in run_directories():
+                machine.run(partial(lifecycle.down, left.name, force=True))
             outer.kill()
             shutil.rmtree(folder)
 

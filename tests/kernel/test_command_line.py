@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from moefabric.emulator.linux.processes import marked_pids
+from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.emulator.linux.waiting import Deadline
 from moefabric.runner.fidelity import CPU_STEAL_LIMIT
 from tests.support import faulty_policies
@@ -448,7 +448,7 @@ def test_interrupted_run_removes_its_fabrics(home: Home, number: signal.Signals)
     assert home.remains() == []
 
 
-def test_down_removes_fabric_of_dead_run_but_not_of_live_one(home: Home) -> None:
+def test_down_leaves_fabric_of_live_run_which_goes_when_the_run_is_killed(home: Home) -> None:
     spec = home.write("small.yaml", EXPERIMENT.format(iterations=50, repository=REPOSITORY))
     running = subprocess.Popen(
         home.argv("run", spec),
@@ -469,8 +469,8 @@ def test_down_removes_fabric_of_dead_run_but_not_of_live_one(home: Home) -> None
         assert f"{name} (of process {running.pid}) is up: left to the run" in refused.stderr
         running.kill()
         running.wait(10)
-    assert home.must("down") == f"{name}: down\n"
-    assert home.remains() == []
+    Deadline.after(10).wait_for(lambda: home.remains() == [], "the end of the fabric")
+    assert marked_pids(name) == []
 
 
 def test_run_takes_parts_of_other_packages_and_survives_their_faults(

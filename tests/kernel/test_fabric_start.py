@@ -18,14 +18,9 @@ from moefabric.emulator.fabric import mininet_nodes
 from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.emulator.linux import namespaces, netlink
 from moefabric.emulator.linux.command import run
+from moefabric.emulator.linux.marked_processes import kill_marked, marked_pids
 from moefabric.emulator.linux.namespace_holders import NamespaceHolders
-from moefabric.emulator.linux.processes import (
-    ChildProcesses,
-    ProcessSpec,
-    kill_marked,
-    marked_pids,
-    prefork_argv,
-)
+from moefabric.emulator.linux.processes import ChildProcesses, ProcessSpec, prefork_argv
 from moefabric.emulator.linux.waiting import Deadline
 
 pytestmark = [

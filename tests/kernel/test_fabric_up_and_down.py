@@ -18,7 +18,8 @@ from moefabric.core.errors import FabricError
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.daemon_protocol import NODES
-from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec, marked_pids
+from moefabric.emulator.linux.marked_processes import marked_pids
+from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
 from moefabric.emulator.linux.waiting import Deadline
 from moefabric.runner.fabric_processes import fabric_processes
 from tests.kernel.fabric_lab import NEEDS, Machine, ocs_process, ping, sleeper, small_fabric

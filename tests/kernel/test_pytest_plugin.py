@@ -14,7 +14,7 @@ import pytest
 
 from moefabric.config.run_directory import run_root
 from moefabric.emulator.fabric.lifecycle import fabrics_in_use
-from moefabric.emulator.linux.processes import marked_pids
+from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.emulator.linux.waiting import Deadline
 from tests.support.ci_examples import FILES, ci_commands
 from tests.support.namespaces import own_machine
@@ -149,12 +149,12 @@ def test_ended_session_leaves_nothing(folder: Path, number: signal.Signals) -> N
         session.send_signal(number)
         session.stdout.read()  # ends with the programs that the session has started
         assert session.wait(30) != 0
-    wait_for_reaper(name)
+    wait_until_gone(name)
 
 
-def wait_for_reaper(name: str) -> None:
-    """Wait until a fabric is gone; the reaper is no child, whose end a test could wait for."""
-    Deadline.after(30).wait_for(lambda: name not in left_fabrics(), "the reaper's clean-up")
+def wait_until_gone(name: str) -> None:
+    """Wait until a fabric has removed itself; its process is no child of the test."""
+    Deadline.after(30).wait_for(lambda: name not in left_fabrics(), "the end of the fabric")
     assert marked_pids(name) == []
 
 
@@ -166,4 +166,4 @@ def test_killed_session_leaves_no_fabric_of_an_experiment(folder: Path) -> None:
         ((name, pid),) = fabrics_in_use().items()
         assert pid == session.pid
         os.kill(session.pid, signal.SIGKILL)
-    wait_for_reaper(name)
+    wait_until_gone(name)

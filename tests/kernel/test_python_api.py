@@ -12,7 +12,7 @@ import pytest
 
 from moefabric import EmulatedFabric, FabricError, Lab, SpecError, load_fabric
 from moefabric.config.run_directory import run_root
-from moefabric.emulator.linux.processes import marked_pids
+from moefabric.emulator.linux.marked_processes import marked_pids
 from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES, REPOSITORY
 

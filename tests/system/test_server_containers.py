@@ -18,7 +18,7 @@ from moefabric.config.run_directory import run_root
 from moefabric.core.errors import RankFailedError
 from moefabric.core.port_counts import SENT, counted_nics
 from moefabric.emulator.fabric.daemon_protocol import process_id
-from moefabric.emulator.linux.processes import marked_pids
+from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.emulator.linux.waiting import Deadline
 from moefabric.runner.rank_environment import Rank, RankJob
 from moefabric.runner.rank_processes import FabricLauncher, RankProcesses

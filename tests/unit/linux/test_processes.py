@@ -12,13 +12,8 @@ import pytest
 
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
-from moefabric.emulator.linux.processes import (
-    ChildProcesses,
-    kill_marked,
-    mark_environment,
-    marked_pids,
-    nsenter_argv,
-)
+from moefabric.emulator.linux.marked_processes import kill_marked, mark_environment, marked_pids
+from moefabric.emulator.linux.processes import ChildProcesses, nsenter_argv
 from moefabric.emulator.linux.waiting import Deadline
 
 

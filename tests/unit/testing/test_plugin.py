@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import moefabric.testing.lab  # noqa: F401 - pytester forgets modules, and numpy loads once only
-from moefabric.testing.reaper import fabrics_left
 from tests.support.paths import EXAMPLES
 
 pytest_plugins = ["pytester"]
@@ -138,16 +137,3 @@ def test_options_are_described(pytester: pytest.Pytester) -> None:
     result = outcome(pytester, "--help")
     result.stdout.fnmatch_lines(["*--moefabric-artefacts=DIR*"])
     outcome(pytester, "--markers").stdout.fnmatch_lines(["@pytest.mark.fabric(file=None, ?*keys)*"])
-
-
-@pytest.mark.parametrize(
-    ("lines", "left"),
-    [
-        ([], []),
-        (["up a\n"], ["a"]),
-        (["up a\n", "up b\n", "down a\n"], ["b"]),
-        (["down a\n", "up b\n", "up b\n"], ["b"]),
-    ],
-)
-def test_reaper_knows_which_fabrics_are_left(lines: list[str], left: list[str]) -> None:
-    assert fabrics_left(lines) == left

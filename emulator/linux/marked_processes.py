@@ -1,0 +1,142 @@
+"""Processes that carry the mark of a fabric in their environment: how they are found and killed.
+
+The mark has the fabric's name, its folder of run directories and its random identity. Processes
+with another identity, such as those of a fabric of the same name in a container, are left alone.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from moefabric.config.run_directory import (
+    FABRIC_VARIABLE,
+    IDENTITY_VARIABLE,
+    RunDirectory,
+    run_root,
+)
+from moefabric.emulator.linux.process_ends import end_processes
+from moefabric.emulator.linux.waiting import Deadline
+
+_RUN_DIR: Final = "MOEFABRIC_RUN_DIR"
+_ENV_END_FIELD: Final = 48
+"""Index of `env_end` in /proc/PID/stat behind the command's name (field 51 of proc(5))."""
+_EXEC_S: Final = 2.0
+"""Limit of the wait for a process inside execve(2)."""
+Variables = Sequence[bytes]
+"""Environment of a process: `NAME=value` each."""
+Choice = Callable[[int, Variables], bool]
+"""Function that chooses processes by pid and environment."""
+
+
+def mark_environment(fabric: str) -> dict[str, str]:
+    """Return the environment variables that mark a process as the fabric's."""
+    return {
+        FABRIC_VARIABLE: fabric,
+        _RUN_DIR: str(run_root()),
+        IDENTITY_VARIABLE: RunDirectory.of_fabric(fabric).read_identity(),
+    }
+
+
+def marked_pids(fabric: str) -> list[int]:
+    """Return the pids of all processes that carry the mark of a fabric, except the caller's.
+
+    Without a run directory the identity is unknown. Then processes count that have the fabric's
+    name, the caller's PID namespace and the caller's folder of run directories.
+    """
+    return _pids(_mark_of(fabric))
+
+
+def kill_marked(fabric: str) -> int:
+    """Kill every process that `marked_pids` finds; return their number."""
+    return _kill(_mark_of(fabric))
+
+
+def kill_with_variable(name: str, value: str) -> int:
+    """Kill every process that has this variable in its environment; return their number."""
+    line = f"{name}={value}".encode()
+    return _kill(lambda _pid, variables: line in variables)
+
+
+def _mark_of(fabric: str) -> Choice:
+    mark = mark_environment(fabric)
+    if identity := mark.pop(IDENTITY_VARIABLE):
+        line = f"{IDENTITY_VARIABLE}={identity}".encode()
+        return lambda _pid, variables: line in variables
+    lines = {f"{key}={value}".encode() for key, value in mark.items()}
+    root = run_root()
+    return lambda pid, variables: lines <= set(variables) and _has_our_view(pid, root)
+
+
+def _has_our_view(pid: int, folder: Path) -> bool:
+    """Whether a process has the caller's PID namespace and sees the same folder.
+
+    Nodes of a fabric have mount namespaces of their own, in which the folder is the same.
+    """
+    process = Path(f"/proc/{pid}")
+    there = process / "root" / folder.relative_to("/")
+    try:
+        if (process / "ns/pid").readlink() != Path("/proc/self/ns/pid").readlink():
+            return False
+        return there.samefile(folder) if folder.exists() else not there.exists()
+    except OSError:
+        return False
+
+
+def _pids(is_chosen: Choice) -> list[int]:
+    """Return the pids of chosen processes, except the caller's."""
+    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+    return sorted(pid for pid in pids if pid != os.getpid() and is_chosen(pid, _variables(pid)))
+
+
+def _variables(pid: int) -> Variables:
+    return _environment(Path(f"/proc/{pid}")).split(b"\0")
+
+
+def _environment(process: Path) -> bytes:
+    """Return the environment of a process; wait while the process is inside execve(2).
+
+    Args:
+        process: its folder in /proc.
+
+    Returns:
+        The variables, separated by NUL; nothing for kernel threads, for processes that have ended
+        and for those of other users.
+    """
+    deadline = Deadline.after(_EXEC_S)
+    with suppress(OSError):
+        while not (variables := (process / "environ").read_bytes()):
+            (process / "exe").readlink()  # raises OSError for kernel threads and ended processes
+            fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
+            if int(fields[_ENV_END_FIELD]) or not deadline.remaining_s:
+                return (process / "environ").read_bytes()
+        return variables
+    return b""
+
+
+def _kill(is_chosen: Choice) -> int:
+    """Kill every chosen process, except the caller; return their number.
+
+    The search is repeated until it finds none: a process may start another before its end.
+    """
+    killed = 0
+    while pidfds := _open(is_chosen):
+        try:
+            end_processes(pidfds, grace_s=0)
+        finally:
+            for pidfd in pidfds:
+                os.close(pidfd)
+        killed += len(pidfds)
+    return killed
+
+
+def _open(is_chosen: Choice) -> list[int]:
+    """Return a pidfd of each chosen process that still runs."""
+    pidfds: list[int] = []
+    for pid in _pids(is_chosen):
+        with suppress(ProcessLookupError):
+            pidfds.append(os.pidfd_open(pid))
+            if not is_chosen(pid, _variables(pid)):  # another process may have got the pid
+                os.close(pidfds.pop())
+    return pidfds
