@@ -6,7 +6,8 @@ import secrets
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Self
+from http import HTTPStatus
+from typing import Any, Final, Self, TypeVar
 
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.config.structured_log import baggage, log_context
@@ -16,7 +17,12 @@ from moefabric.core.topology import Region
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _POLL_S: Final = 0.02
+MOST_PLAN_LIMIT_S: Final = 20.0
+"""Longest time limit of a policy in a request, since nothing else runs in a controller meanwhile.
+It applies to the circuits and again to the split."""
 
 
 class ControllerClient:
@@ -104,7 +110,8 @@ class ControllerClient:
             The reply to `POST /demand`: plan, circuits before and after, dark circuits and phases.
         """
         rows = [list(map(float, row)) for row in matrix]
-        limit_s = self.timeout_s / 4  # circuits and split, and time left to move light
+        # The limit applies to circuits and split, and moving light takes time, too.
+        limit_s = min(self.timeout_s / 4, MOST_PLAN_LIMIT_S)
         document: dict[str, Any] = {"demand": rows, "policy": policy, "plan_limit_s": limit_s}
         if servers is not None:
             document["servers"] = list(servers)
@@ -122,15 +129,15 @@ class ControllerClient:
 
     def circuits(self) -> list[str]:
         """Return the names of the circuits that carry traffic."""
-        return list(self._request("GET", "/circuits")["circuits"])
+        return self._field("/circuits", "circuits", list)
 
     def dark(self) -> list[str]:
         """Return the names of commanded circuits that carry no frames or whose NIC is out."""
-        return list(self._request("GET", "/circuits")["dark"])
+        return self._field("/circuits", "dark", list)
 
     def rules(self) -> list[dict[str, Any]]:
         """Return the rules of the controller's switches."""
-        return list(self._request("GET", "/rules")["rules"])
+        return self._field("/rules", "rules", list)
 
     def counters(self) -> dict[str, list[dict[str, Any]]]:
         """Return the packet and byte counters of each rule, by switch."""
@@ -152,7 +159,7 @@ class ControllerClient:
 
     def relays(self) -> dict[str, str]:
         """Return the relay of each server whose electrical NICs have all failed."""
-        return dict(self._request("GET", "/relays")["relays"])
+        return self._field("/relays", "relays", dict)
 
     def relay(self, region: str, relays: Mapping[str, str]) -> None:
         """Announce the relays of a region to the EPS's controller; they replace earlier ones."""
@@ -188,18 +195,28 @@ class ControllerClient:
             log.info("%s: circuits after %.1f ms", self._http.place, total_ms)
         return reply
 
+    def _field(self, path: str, name: str, kind: type[T]) -> T:
+        """Return a field of the reply to a query."""
+        field = self._request("GET", path).get(name)
+        if not isinstance(field, kind):
+            raise ControlError(f"{self._http.place}: {path}: no {name} in its reply")
+        return field
+
     def _request(
         self, method: str, path: str, document: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         status, body = self._http.exchange(method, path, document, {"baggage": baggage()})
         try:
             reply = json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self.close()
             raise ControlError(f"{self._http.place}: {error}") from error
-        if status >= 400:
+        if not isinstance(reply, dict):
+            self.close()
+            raise ControlError(f"{self._http.place}: {path}: its reply is no JSON object")
+        if status >= HTTPStatus.BAD_REQUEST:
             raise ControlError(str(reply.get("error", reply)))
-        return dict(reply)
+        return reply
 
 
 def wait_for_controllers(wiring: FabricWiring, deadline_s: float) -> None:

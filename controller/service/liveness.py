@@ -17,7 +17,8 @@ BEAT_S: Final = 1.0
 """Interval of beats."""
 HUNG_S: Final = 60.0
 """Time without a beat, besides that of waiting for a processor, after which a controller hangs.
-Planning keeps a controller from beating: two time limits of a request at most, 40 s."""
+Planning keeps a controller from beating for 55 s at most: a policy of others has 15 s to load, and
+20 s for its circuits and for its split."""
 _STEADY_S: Final = 60.0
 _FIRST_DELAY_S: Final = 0.2
 _LONGEST_DELAY_S: Final = 30.0

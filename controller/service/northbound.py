@@ -29,7 +29,7 @@ Circuits are names such as `s0/o0~s3/o2`; bytes and seconds of plans are the mod
 | failures           | Fields of `recovery.failure_history.FailureReport`                          |
 | demand             | Rows of bytes, from the row's server to the column's                        |
 | policy             | Name of the planning policy, or module:Name; `mixnet` by default            |
-| plan_limit_s       | Seconds that a policy of another package may take; 5 by default             |
+| plan_limit_s       | Seconds that a policy of another package may take; 5 by default, 20 at most |
 | servers            | Servers of rows and columns; the region's by default                        |
 | all_to_alls        | Fields of `moefabric.planner.outlook.Outlook`, optional                     |
 | circuits_before    | Circuits that carried traffic before the request                            |
@@ -128,9 +128,12 @@ def _wait_parameters(query: str) -> tuple[int | None, float]:
     fields = dict(parse_qsl(query))
     try:
         after = int(fields["after"]) if "after" in fields else None
-        return after, min(float(fields.get("wait", _LONGEST_WAIT_S)), _LONGEST_WAIT_S)
+        wait_s = float(fields.get("wait", _LONGEST_WAIT_S))
     except ValueError as error:
         raise SpecError([("failures", f"after and wait are numbers: {error}")]) from error
+    if not wait_s >= 0:
+        raise SpecError([("failures", f"wait is a number of seconds, not {wait_s:g}")])
+    return after, min(wait_s, _LONGEST_WAIT_S)
 
 
 def _json_object(body: bytes) -> Mapping[str, Any]:

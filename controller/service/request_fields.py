@@ -1,15 +1,19 @@
 """Fields of requests as values; a malformed one raises SpecError with its name."""
 
 from collections.abc import Mapping
-from math import inf
-from typing import Any
+from typing import Any, Final
 
 from moefabric.config.guarded_policy import LIMIT_S
+from moefabric.controller.client import MOST_PLAN_LIMIT_S
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.outlook import Outlook
+
+_MOST_BYTES: Final = 1e24
+"""Far more than a cluster moves, and sums of it are finite."""
+_MOST_COUNT: Final = 10**9
 
 
 def parse_circuits(fabric: Fabric, region: Region, names: Any) -> CircuitSet:
@@ -40,16 +44,21 @@ def parse_demand(region: Region, request: Mapping[str, Any]) -> DemandMatrix:
     if not isinstance(servers, list):
         raise SpecError([("servers", "a list of names is needed")])
     try:
-        return DemandMatrix(tuple(map(str, servers)), request["demand"])
-    except (ValueError, TypeError) as error:
+        demand = DemandMatrix(tuple(map(str, servers)), request["demand"])
+    except (ValueError, TypeError, OverflowError) as error:
         raise SpecError([("demand", str(error))]) from error
+    if demand.array.max(initial=0.0) > _MOST_BYTES:
+        raise SpecError([("demand", f"at most {_MOST_BYTES:g} bytes are possible")])
+    return demand
 
 
 def parse_limit_s(request: Mapping[str, Any]) -> float:
     """Return the seconds that a policy of another package may take."""
     limit_s = request.get("plan_limit_s", LIMIT_S)
-    if isinstance(limit_s, bool) or not isinstance(limit_s, int | float) or not 0 < limit_s < inf:
+    if isinstance(limit_s, bool) or not isinstance(limit_s, int | float) or not limit_s > 0:
         raise SpecError([("plan_limit_s", f"seconds above zero are needed, not {limit_s!r}")])
+    if limit_s > MOST_PLAN_LIMIT_S:
+        raise SpecError([("plan_limit_s", f"at most {MOST_PLAN_LIMIT_S:g} s are possible")])
     return float(limit_s)
 
 
@@ -69,4 +78,4 @@ def parse_outlook(request: Mapping[str, Any]) -> Outlook | None:
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and value > 0
+    return type(value) is int and 0 < value <= _MOST_COUNT

@@ -111,16 +111,31 @@ def _check_name(name: str, module: str, target: Path) -> None:
 @policy.command("check", short_help="Try a policy against the laws of policies.")
 @click.argument("target")
 @click.option("--seed", type=click.IntRange(0), default=1, help="Seed of the demands.")
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(0, min_open=True),
+    default=600.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="How long the check may take.",
+)
 @json_option
-def check(target: str, seed: int, as_json: bool) -> None:
+def check(target: str, seed: int, limit_s: float, as_json: bool) -> None:
     """Try a policy in many situations, and print which laws it keeps and how long it takes.
 
     TARGET is the name of a policy, package.module:Name, or a folder with a package of policies.
-    The exit status is 1 if a law is broken.
+    The exit status is 1 if a law is broken, or the check takes too long.
     """
+    from moefabric.config.guarded_policy import TimeIsUpError, time_limit
     from moefabric.runner.policy_check import check_policy
 
-    reports = [check_policy(one, seed=seed) for one in _targets(target)]
+    try:
+        with time_limit(limit_s):
+            reports = [check_policy(one, seed=seed) for one in _targets(target)]
+    except TimeIsUpError:
+        fault = f"the check takes longer than {limit_s:g} s: --limit allows more"
+        raise SpecError([(target, fault)]) from None
     lines = (line for report in reports for line in report.lines())
     print_result([report.to_json() for report in reports], lines, as_json=as_json)
     if not all(report.keeps_all_laws for report in reports):

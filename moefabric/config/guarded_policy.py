@@ -26,6 +26,8 @@ from moefabric.planner.policy import EpsOnly, Policy
 
 LIMIT_S: Final = 5.0
 """Seconds that a policy may take for circuits, and again for a split."""
+_LOAD_LIMIT_S: Final = 15.0
+"""Seconds that the import of a policy's module may take; some load large libraries."""
 _MOST_TIMEOUTS: Final = 2
 _REPEAT_S: Final = 0.1
 """Interval of further signals, if a policy has ignored the first one."""
@@ -33,8 +35,8 @@ _REPEAT_S: Final = 0.1
 T = TypeVar("T")
 
 
-class _TimeIsUp(BaseException):
-    """A policy has taken too long."""
+class TimeIsUpError(BaseException):
+    """Code of others has taken too long. What catches Exception doesn't hide it."""
 
 
 @dataclass
@@ -134,9 +136,9 @@ class GuardedPolicy:
         if self._faults.timeouts >= _MOST_TIMEOUTS:
             return instead()
         try:
-            with _time_limit(self.limit_s):
+            with time_limit(self.limit_s):
                 return call()
-        except _TimeIsUp:
+        except TimeIsUpError:
             self._faults.timeouts += 1
             why = f"it took longer than {self.limit_s:g} s"
         except Exception as error:  # noqa: BLE001 - a policy of others may raise anything
@@ -157,9 +159,14 @@ def guarded_policy(reference: str, limit_s: float = LIMIT_S) -> Policy:
         limit_s: Seconds that it may take for circuits, and again for a split.
 
     Raises:
-        SpecError: If there is no such policy.
+        SpecError: If there is no such policy, or its module takes too long to load.
     """
-    policy = policy_named(reference)
+    try:
+        with time_limit(_LOAD_LIMIT_S):
+            policy = policy_named(reference)
+    except TimeIsUpError:
+        fault = f"{reference!r}: its module takes longer than {_LOAD_LIMIT_S:g} s to load"
+        raise SpecError([("policy", fault)]) from None
     if reference in built_in_names(POLICIES):
         return policy
     return GuardedPolicy(policy, reference, limit_s)
@@ -176,8 +183,8 @@ def _refuse(faults: Iterable[str]) -> None:
 
 
 @contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise _TimeIsUp in the main thread after some seconds; other threads have no limit.
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeIsUpError in the main thread after some seconds; other threads have no limit.
 
     The signal interrupts Python code, and whatever waits, but no computation of a C library.
     """
@@ -190,11 +197,11 @@ def _time_limit(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(_TimeIsUp):  # the call has ended in the meantime
+        with suppress(TimeIsUpError):  # the call has ended in the meantime
             signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
 def _raise_time_is_up(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise _TimeIsUp
+    raise TimeIsUpError

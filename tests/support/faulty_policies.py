@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import Any
 
 from moefabric.core.circuits import CircuitSet
@@ -67,3 +68,9 @@ class Sound(Raising):
 
     def circuits(self, *arguments: Any) -> CircuitSet:
         return SPILL.circuits(*arguments)
+
+
+def never() -> Raising:
+    """Return no policy, however long one waits."""
+    Event().wait()
+    return Raising()

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from moefabric.cli.main import main
+from tests.support import faulty_policies
 
 
 def moefabric(*words: object) -> Result:
@@ -80,6 +81,13 @@ def test_check_of_a_policy_that_breaks_a_law_fails(
     assert checked.exit_code == 1
     assert "  broken   bytes" in checked.output
     assert "0 shares of 100,000,000 bytes owed" in checked.output
+
+
+@pytest.mark.parametrize("policy", ["Endless", "never"])
+def test_check_that_takes_too_long_ends(policy: str) -> None:
+    checked = moefabric("policy", "check", f"{faulty_policies.__name__}:{policy}", "--limit", "0.2")
+    assert checked.exit_code == 1
+    assert "the check takes longer than 0.2 s: --limit allows more" in checked.output
 
 
 def test_check_of_a_folder_without_policies_names_the_file(tmp_path: Path) -> None:

@@ -127,3 +127,9 @@ def test_only_policies_of_others_are_guarded() -> None:
 def test_guarded_policy_still_weighs_what_is_to_come() -> None:
     known = foresighted(GuardedPolicy(POLICIES["joint"], "pkg:Joint"), Outlook(3, 4))
     assert known.policy == replace(POLICIES["joint"], outlook=Outlook(3, 4))  # type: ignore[type-var]
+
+
+def test_policy_whose_module_never_loads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moefabric.config.guarded_policy._LOAD_LIMIT_S", 0.1)
+    with pytest.raises(SpecError, match=r"its module takes longer than 0\.1 s to load"):
+        guarded_policy(f"{faulty_policies.__name__}:never")

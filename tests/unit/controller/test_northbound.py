@@ -290,6 +290,42 @@ def test_health_shows_missing_switches() -> None:
         pytest.param(
             "POST",
             "/demand",
+            {"demand": DEMAND, "plan_limit_s": 10**400},
+            400,
+            "plan_limit_s: at most 20 s are possible",
+            id="too-much-time",
+        ),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": [[0, 10**400, 0]] * 3},
+            400,
+            "demand: int too large",
+            id="many-digits",
+        ),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": [[0, 1e308, 0]] * 3},
+            400,
+            "demand: at most 1e+24 bytes are possible",
+            id="many-bytes",
+        ),
+        pytest.param(
+            "POST",
+            "/demand",
+            {"demand": DEMAND, "all_to_alls": {"alike": 10**400, "left": 8}},
+            400,
+            "all_to_alls: two numbers above zero are needed",
+            id="many-all-to-alls",
+        ),
+        pytest.param("POST", "/light", b"[" * 100_000, 400, "not JSON: ", id="deep-json"),
+        pytest.param(
+            "GET", "/failures?wait=nan", None, 400, "wait is a number of seconds", id="wait"
+        ),
+        pytest.param(
+            "POST",
+            "/demand",
             {"demand": DEMAND, "servers": ["s0", "s1", "s9"]},
             400,
             "servers: s0, s1, s9 are not",
