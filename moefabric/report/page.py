@@ -43,6 +43,7 @@ def page(run: RunResult) -> str:
         experiment=printable(run.experiment or "run"),
         version=printable(run.version),
         verdict=overall_verdict(run),
+        incomplete=printable(run.incomplete),
         fabrics=fabrics,
         training=TrainingSection.of(fabrics),
         settings=list(_settings(run.manifest, fabrics)),

@@ -55,6 +55,8 @@ class _RunTables:
         fabrics = self._fabrics
         experiment = (printable(self._run.experiment), "bold")
         yield Text.assemble(experiment, "  ", _verdict(summary.overall_verdict(self._run)))
+        if self._run.incomplete:
+            yield Text(f"incomplete: {printable(self._run.incomplete)}", "yellow")
         whole, unbounded = _whole(fabrics), options.update(max_width=_UNBOUNDED)
         if console.measure(whole, options=unbounded).maximum <= options.max_width:
             yield whole

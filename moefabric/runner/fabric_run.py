@@ -341,7 +341,7 @@ def replay_on(context: RunContext) -> Replay:
         idle = recorder.finish(failures)
     circuits = executor.circuits
     if ended:  # the counters of queues were not read before
-        readings = ()
+        readings = []
     iterations = len(ended) + len(runs)
     return Replay(iterations, lost, idle, failures, circuits, readings, recorder.failed)
 
