@@ -4,7 +4,6 @@ import io
 import json
 import logging
 import socket
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -48,7 +47,6 @@ class NorthboundService:
         controller: The controller.
         access: Which requests are accepted.
         connections: The open connections.
-        responses: The number of responses so far, by status.
     """
 
     controller: Controller
@@ -56,7 +54,6 @@ class NorthboundService:
     connections: ConnectionLimit[socket.socket] = field(
         default_factory=lambda: ConnectionLimit(hang_up)
     )
-    responses: Counter[int] = field(default_factory=Counter)
 
     def serve(self, connection: socket.socket, peer: tuple[str, int]) -> None:
         """Serve the requests of a connection until it ends."""
@@ -117,8 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         service, started_s = self.service, self.service.controller.clock()
         if refusal := service.access.refusal(self.command, self.headers) or self._size_refusal():
-            self.close_connection = True  # the body is not read
-            self._send(*refusal)
+            self._refuse(*refusal)
             return
         if not service.connections.begin_request(self.connection):
             self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at a time")
@@ -146,13 +142,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Respond to a request that can't be parsed, and close the connection."""
-        self.close_connection = True
         status = HTTPStatus(code)
-        self._send(status, {"error": message or explain or status.phrase})
+        self._refuse(status, {"error": message or explain or status.phrase})
+
+    def _refuse(self, status: HTTPStatus, document: Mapping[str, Any]) -> None:
+        self.close_connection = True  # the rest of the request is not read
+        self.service.controller.statistics.count_request("refused", status)
+        self._send(status, document)
 
     def _send(self, status: HTTPStatus, document: Mapping[str, Any]) -> None:
         body = json.dumps(document).encode()
-        self.service.responses[status] += 1
         self.connection.settimeout(_RESPONSE_S)
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

@@ -161,14 +161,14 @@ def guarded_policy(reference: str, limit_s: float = LIMIT_S) -> Policy:
     Raises:
         SpecError: If there is no such policy, or its module takes too long to load.
     """
+    if reference in built_in_names(POLICIES):
+        return policy_named(reference)
     try:
         with time_limit(_LOAD_LIMIT_S):
             policy = policy_named(reference)
     except TimeIsUpError:
         fault = f"{reference!r}: its module takes longer than {_LOAD_LIMIT_S:g} s to load"
         raise SpecError([("policy", fault)]) from None
-    if reference in built_in_names(POLICIES):
-        return policy
     return GuardedPolicy(policy, reference, limit_s)
 
 

@@ -78,6 +78,8 @@ def test_request_is_refused_and_changes_nothing(
     assert response["Connection"] == "close"
     assert ("WWW-Authenticate" in response) == (status == 401)
     assert exchange(address, "GET", "/circuits", {})[1]["circuits"] == []
+    counted = {"path": "refused", "status": status, "count": 1}
+    assert counted in exchange(address, "GET", "/statistics", {})[1]["requests"]
     assert exchange(address, "POST", "/light", {}, body)[1]["circuits_after"] == ["s0/o0~s1/o0"]
 
 
