@@ -233,10 +233,12 @@ def controlled_parts(wiring: FabricWiring) -> tuple[Region | None, ...]:
 
 
 def fabric_generation(run: RunDirectory) -> int:
-    """Return a number that differs between fabrics of one name; 0 if the fabric is gone.
+    """Return a number that differs between fabrics of one name; 0 if the fabric is gone or dead.
 
     It is when the token was written, since `up` writes the wiring more than once.
     """
+    if run.has_died():
+        return 0
     try:
         run.wiring_file.stat()
         return run.token_file.stat().st_mtime_ns

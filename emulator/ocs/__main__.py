@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moefabric.config import structured_log
+from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.selection import adopt_crossbar
 from moefabric.emulator.linux.event_loop import EventLoop
@@ -161,7 +162,11 @@ def handoff_sockets(path: Path) -> list[Path]:
     """Return the handoff sockets at `path`, in that directory and in its subdirectories."""
     if path.is_dir():
         candidates = (*path.glob(SOCKETS), *path.glob(f"*/{SOCKETS}"))
-        return sorted(candidate for candidate in candidates if candidate.is_socket())
+        return sorted(
+            candidate
+            for candidate in candidates
+            if candidate.is_socket() and not RunDirectory(candidate.parent).has_died()
+        )
     return [path] if path.is_socket() else []
 
 

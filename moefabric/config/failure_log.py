@@ -1,12 +1,18 @@
 """Failure log of a running fabric: a JSON line per injection, clearing, detection or recovery."""
 
+import fcntl
 import json
+import logging
+import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.failures import FailureEvent, FailureKind, FailurePhase
+
+log = logging.getLogger(__name__)
 
 FAILURE_LOG: Final = "failures.jsonl"
 
@@ -21,7 +27,8 @@ def append_failure_event(
 ) -> FailureEvent:
     """Append an event to the log and return it.
 
-    Several processes may write at once: a line is written whole.
+    Several processes may write at once: a line is written whole or not at all. An event that
+    can't be written is logged as a warning, because the failure itself matters more.
 
     Args:
         run_dir: the fabric's run directory.
@@ -34,22 +41,56 @@ def append_failure_event(
     instant = time.monotonic_ns() if at_ns is None else at_ns
     event = FailureEvent(instant, phase, FailureKind(kind), tuple(what), why)
     line = {"at_ns": instant, "do": phase, "kind": kind, "what": list(what), "why": why}
-    with (run_dir.path / FAILURE_LOG).open("ab", buffering=0) as file:
-        file.write(json.dumps(line).encode() + b"\n")
+    try:
+        _append(run_dir, json.dumps(line).encode() + b"\n")
+    except FileNotFoundError:  # the fabric is gone
+        raise
+    except OSError as error:
+        log.warning("failure log of %s not written: %s", run_dir.name, error.strerror)
     return event
 
 
+def _append(run_dir: RunDirectory, line: bytes) -> None:
+    """Append a line; raise OSError, and leave the log as it was, if it can't be written whole."""
+    with (run_dir.path / FAILURE_LOG).open("ab", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        end = file.seek(0, os.SEEK_END)
+        try:
+            unwritten = memoryview(line)
+            while unwritten:
+                unwritten = unwritten[file.write(unwritten) :]
+        except OSError:
+            with suppress(OSError):
+                file.truncate(end)
+            raise
+
+
 def read_failure_log(run_dir: RunDirectory) -> list[FailureEvent]:
-    """Return all events so far in order of time, without a line that is still being written."""
+    """Return all events so far in order of time, without a line that is still being written.
+
+    Lines that are no events are skipped; a warning gives their number.
+    """
     try:
-        lines = (run_dir.path / FAILURE_LOG).read_text().splitlines(keepends=True)
+        text = (run_dir.path / FAILURE_LOG).read_text(errors="replace")
     except FileNotFoundError:
         return []
-    events = (_event(line) for line in lines if line.endswith("\n"))
+    whole, _, _unfinished = text.rpartition("\n")
+    found = [_event(line) for line in whole.split("\n") if line]
+    events = [event for event in found if event is not None]
+    if len(events) < len(found):
+        log.warning(
+            "%s: skipped %d lines that are no events",
+            run_dir.path / FAILURE_LOG,
+            len(found) - len(events),
+        )
     return sorted(events, key=lambda event: event.at_ns)
 
 
-def _event(line: str) -> FailureEvent:
-    entry = json.loads(line)
-    what = tuple(entry["what"])
-    return FailureEvent(entry["at_ns"], entry["do"], FailureKind(entry["kind"]), what, entry["why"])
+def _event(line: str) -> FailureEvent | None:
+    """Return the event of a line; None if it is none."""
+    try:
+        entry = json.loads(line)
+        kind, what = FailureKind(entry["kind"]), tuple(map(str, entry["what"]))
+        return FailureEvent(int(entry["at_ns"]), entry["do"], kind, what, str(entry["why"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None

@@ -169,6 +169,10 @@ class RunDirectory:
         """File that the fabric process keeps locked (flock(2)) until its end."""
         return self.path / "life"
 
+    def has_died(self) -> bool:
+        """Whether a fabric process has run here and was killed."""
+        return self.life_file.exists() and not self.is_alive()
+
     def is_alive(self) -> bool:
         """Whether the fabric process runs, in this container or another one."""
         try:

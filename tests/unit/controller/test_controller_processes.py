@@ -1,5 +1,6 @@
 """Supervision of controller processes, with processes that stand for controllers."""
 
+import fcntl
 import os
 import signal
 import threading
@@ -194,6 +195,16 @@ def test_processor_wait_and_tracer_are_read_from_the_kernel() -> None:
     assert liveness.processor_wait_s(os.getpid()) > 0.0
     assert liveness.processor_wait_s(2**22 + 1) == 0.0
     assert not liveness.is_traced(os.getpid())
+
+
+def test_controllers_of_a_fabric_whose_process_was_killed_are_ended(supervisor: Supervisor) -> None:
+    supervisor.until_lives(1)
+    with supervisor.run.life_file.open("w") as life:
+        fcntl.flock(life, fcntl.LOCK_EX)
+        supervisor.processes.stop_replaced(supervisor.run)
+        assert len(supervisor.pids) == 2
+    supervisor.processes.stop_replaced(supervisor.run)
+    assert supervisor.pids == {}
 
 
 def test_controllers_of_a_replaced_fabric_are_ended(supervisor: Supervisor) -> None:

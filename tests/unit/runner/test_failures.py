@@ -33,6 +33,7 @@ from moefabric.runner.fault_injection import inject, logged_failures
 from moefabric.runner.fault_schedule import FaultSchedule
 from moefabric.runner.memory_testbed import ImmediateExecutor, VirtualClock
 from tests.support.fabrics import fabric
+from tests.support.limits import limited_file_size
 from tests.support.paths import EXAMPLES
 
 S = 1_000_000_000
@@ -263,6 +264,31 @@ def test_unfinished_line_of_the_failure_log_is_left_out(tmp_path: Path) -> None:
     with (tmp_path / FAILURE_LOG).open("a") as log:
         log.write('{"at_ns": 6, "do": "det')
     assert read_failure_log(RunDirectory(tmp_path)) == [whole]
+
+
+def test_invalid_lines_of_the_failure_log_are_skipped_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_dir = RunDirectory(tmp_path)
+    first = append_failure_event(run_dir, "inject", "gpu", ["s1/3"], at_ns=5)
+    with (tmp_path / FAILURE_LOG).open("ab") as log:
+        log.write(b'{"at_ns": 6, "do": "det{"at_ns": 7}\n[]\n\xff\n')
+    last = append_failure_event(run_dir, "clear", "gpu", ["s1/3"], at_ns=8)
+    assert read_failure_log(run_dir) == [first, last]
+    assert "skipped 3 lines that are no events" in caplog.text
+
+
+def test_failure_event_on_a_full_disk_leaves_no_half_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_dir = RunDirectory(tmp_path)
+    first = append_failure_event(run_dir, "inject", "gpu", ["s1/3"], at_ns=5)
+    room = (tmp_path / FAILURE_LOG).stat().st_size + 10
+    with limited_file_size(room):
+        append_failure_event(run_dir, "clear", "gpu", ["s1/3"], at_ns=6)
+    assert "not written: File too large" in caplog.text
+    last = append_failure_event(run_dir, "clear", "gpu", ["s1/3"], at_ns=7)
+    assert read_failure_log(run_dir) == [first, last]
 
 
 @pytest.mark.parametrize(
