@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -77,7 +77,8 @@ def _logged_in(hop: Hop, before: paramiko.Transport | None) -> paramiko.Transpor
         security.key_types = kinds
         transport.start_client(timeout=DEPLOY_S)
         _check(hop, transport.get_remote_server_key(), keys)
-        _log_in(transport, hop)
+        with _deadline(transport, hop):
+            _log_in(transport, hop)
     except BaseException:
         transport.close()
         raise
@@ -161,7 +162,8 @@ def _run(transport: paramiko.Transport, command: str, hop: Hop) -> int:
     lost = threading.Event()
     _in_background(_watch, transport, lost)
     channel = transport.open_session(timeout=DEPLOY_S)
-    channel.exec_command(command)
+    with _deadline(transport, hop):
+        channel.exec_command(command)
     _in_background(_send_input, channel)
     errors = _in_background(_copy, channel.recv_stderr, 2)
     _copy(channel.recv, 1)
@@ -172,6 +174,28 @@ def _run(transport: paramiko.Transport, command: str, hop: Hop) -> int:
     if status < 0:
         raise _FailedError(f"Connection to {hop.hostname} closed by remote host.")
     return status
+
+
+@contextmanager
+def _deadline(transport: paramiko.Transport, hop: Hop) -> Iterator[None]:
+    """Close a connection unless the host answers in time; Paramiko itself waits without end."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        transport.close()
+
+    watchdog = threading.Timer(DEPLOY_S, end)
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        yield
+    except (paramiko.SSHException, OSError, EOFError, _FailedError) as error:
+        if late.is_set():
+            raise _FailedError(f"Timeout, server {hop.hostname} not responding.") from error
+        raise
+    finally:
+        watchdog.cancel()
 
 
 def _in_background(work: Callable[..., object], *arguments: object) -> threading.Thread:

@@ -12,8 +12,10 @@ from moefabric.config import loader
 from moefabric.config.fabric import FabricSpec
 from moefabric.controller.client import wait_for_controllers
 from moefabric.emulator.fabric import lifecycle
+from moefabric.runner.descriptor_limits import check_descriptor_limit
 from moefabric.runner.fabric_processes import UP_TIMEOUT_S, fabric_processes
 from moefabric.runner.host_servers import with_shells
+from moefabric.runner.testbed import data_paths
 
 
 class EmulatedFabric:
@@ -85,10 +87,12 @@ class EmulatedFabric:
             FabricError: If the fabric can't be made, or another one has its name.
             UnsupportedError: If the machine or the user lacks something; names the remedy.
         """
+        fabric = self.spec.build()
+        check_descriptor_limit(data_paths(fabric))
         lab = Lab(self.name, was_up=self.name in lifecycle.running_fabrics())
         with graceful_shutdown(), ExitStack() as undo:
             wiring = lifecycle.up(
-                self.spec.build(),
+                fabric,
                 fabric_processes,
                 UP_TIMEOUT_S,
                 switch=self.spec.switch,

@@ -34,6 +34,7 @@ from moefabric.emulator.fabric.run_directories import hold
 from moefabric.planner.outlook import Outlook
 from moefabric.planner.policy import circuit_matrix
 from moefabric.runner.controller_retry import PROBE_S
+from moefabric.runner.descriptor_limits import check_descriptor_limit
 from moefabric.runner.fabric_processes import UP_TIMEOUT_S, fabric_processes
 from moefabric.runner.flow_pacing import merge_circuits
 from moefabric.runner.host_servers import connect_agent, with_shells
@@ -318,6 +319,8 @@ def running_testbed(
         The fabric's wiring, its agents, connected to each other, and its regions' controllers.
     """
     check_congestion_control(transport)
+    connections = data_paths(fabric, pairs_between_regions)
+    check_descriptor_limit(connections)
     with ExitStack() as undo:
         undo.callback(lifecycle.down, fabric.name, force=True)
         run_dir = RunDirectory.of_fabric(fabric.name)
@@ -341,7 +344,6 @@ def running_testbed(
         wait_for_controllers(wiring, UP_TIMEOUT_S)
         if prepare is not None:
             prepare(controllers)
-        connections = data_paths(fabric, pairs_between_regions)
         fleet.connect(
             connections,
             deadline_s=CONNECT_S + CONNECT_SERVER_S * len(fabric.servers),

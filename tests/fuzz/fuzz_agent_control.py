@@ -54,7 +54,7 @@ def execute(data: bytes) -> None:
     with (
         mock.patch.object(connections, "tcp_socket", _no_socket),
         mock.patch.object(Destination, "start_connecting", _no_socket),
-        mock.patch.object(memory, "available_bytes", lambda: _MEMORY),
+        mock.patch.object(memory, "available_bytes", return_value=_MEMORY),
     ):
         agent = Agent("s1")
         requester = cast(ControlChannel, _Requester())

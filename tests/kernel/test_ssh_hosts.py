@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -248,6 +249,22 @@ def test_cut_cable_ends_the_agent_and_the_session(lab: SshLab, client: SshClient
         lab.plug("s0", "up")
         for channel in channels:
             channel.close()
+
+
+def test_stopped_ssh_server_ends_the_agent_and_the_session(lab: SshLab) -> None:
+    """A stopped server keeps its connections and answers none of them."""
+    (channel,) = agents_on({"s0": lab.host("s0", silence_s=3, client="paramiko")})
+    stopped = lab.servers_processes("s0")
+    try:
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        await_end_of_agents(lab, "s0", within_s=15)
+        assert wait([channel], lambda _: False, 15) == []
+        assert "its SSH connection is lost" in channel.gone
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        channel.close()
 
 
 @both_clients

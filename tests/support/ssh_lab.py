@@ -61,6 +61,11 @@ class SshLab:
                     pids.append(int(pid))
         return pids
 
+    def servers_processes(self, name: str) -> list[int]:
+        """Return the pids of a host's SSH server and its sessions."""
+        pids = map(int, must("ip", "netns", "pids", self.where.netns(name)).split())
+        return [pid for pid in pids if Path(f"/proc/{pid}/comm").read_text().startswith("sshd")]
+
     def received_bytes(self, name: str, interface: str = "o0") -> int:
         """Return the bytes that a host has received by an interface."""
         statistics = must("ip", "-n", self.where.netns(name), "-s", "-j", "link", "show", interface)
