@@ -58,6 +58,8 @@ class Step:
             self.source = _range(fields, "source_", buffers, len(self.place))
         self.message = fields.integer("message", 0, (1 << 32) - 1, 0)
         self.peer, self.path = fields.text("peer", ""), fields.text("path", "")
+        if not self.peer and self.kind not in ("copy", "compute"):
+            raise RefusedError(f"{fields.place}peer: a {self.kind} needs one")
         self.granted = bool(fields.values.get("granted"))
         self.rate_bps = fields.rate()
         self.element = fields.integer("element", 1, 8, 1)
