@@ -7,7 +7,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 log = logging.getLogger(__name__)
 
@@ -109,14 +109,18 @@ class EventLoop:
         """Wait for sockets and timers and call their callbacks, until `stop` is called."""
         while not self._stopped:
             for key, events in self._selector.select(self._timeout_s()):
-                # An earlier callback may have ended the watch.
-                if self._selector.get_map().get(key.fileobj) is key:
+                # An earlier callback may have ended the watch, and closed the socket.
+                if self._key(key.fileobj) is key:
                     self._call(key, events)
             self._fire_due()
 
     def close(self) -> None:
         """End all watches. The sockets stay open."""
         self._selector.close()
+
+    def _key(self, sock: Any) -> selectors.SelectorKey | None:
+        """Return the watch of a socket; None if there is none or the socket is closed."""
+        return self._selector.get_map().get(sock) if sock.fileno() >= 0 else None
 
     def _call(self, key: selectors.SelectorKey, events: int) -> None:
         try:
@@ -129,12 +133,12 @@ class EventLoop:
         """End the watch of a socket, and resume it later unless it is closed or watched by then."""
         sock = key.fileobj
         assert isinstance(sock, socket.socket)
-        if self._selector.get_map().get(sock) is None:
+        if self._key(sock) is None:
             return
         self._selector.unregister(sock)
 
         def resume() -> None:
-            if sock.fileno() >= 0 and self._selector.get_map().get(sock) is None:
+            if sock.fileno() >= 0 and self._key(sock) is None:
                 self._selector.register(sock, key.events, key.data)
 
         self.call_at(self.now_ns() + RETRY_NS, resume)

@@ -14,8 +14,11 @@ MAX_EVENTS: Final = 1000
 """Number of events that are stored for later subscribers."""
 TIMEOUT_NS: Final = 5_000_000_000
 MAX_CALLERS: Final = 32
+MAX_REQUEST_BYTES: Final = 64 * 1024
 MAX_BRACKETS: Final = 64
 """Limit of the brackets in a request, and so of its depth."""
+MAX_PENDING: Final = 64
+"""Limit of the requests, of all callers, that the switch's process hasn't answered."""
 
 Forward = Callable[[dict[str, Any]], bool]
 """Sends a request to the switch's process; returns False if there is no process."""
@@ -71,8 +74,9 @@ class EventPublisher:
             caller.close()
 
     def _on_line(self, caller: LineConnection, line: bytes) -> None:
-        if line.count(b"[") + line.count(b"{") > MAX_BRACKETS:
-            raise ValueError("nested too deeply")
+        brackets = line.count(b"[") + line.count(b"{")
+        if len(line) > MAX_REQUEST_BYTES or brackets > MAX_BRACKETS:
+            raise ValueError("too long or nested too deeply")
         request = json.loads(line)
         if request["do"] == "events":
             for event in self._events:
@@ -81,6 +85,9 @@ class EventPublisher:
                 self._subscribers.add(caller)
             else:
                 caller.send({"end": True})
+            return
+        if len(self._pending) >= MAX_PENDING:
+            caller.send({"error": "its process has not answered earlier requests yet"})
             return
         number = next(self._numbers)
         self._pending[number] = caller

@@ -33,3 +33,25 @@ def test_failing_socket_delays_no_other_and_is_called_again_later() -> None:
         loop.close()
     assert sorted(calls[:2]) == ["faulty", "y"]
     assert calls.count("y") >= 3
+
+
+def test_callback_may_close_another_ready_socket() -> None:
+    loop = EventLoop()
+    pairs = [socket.socketpair() for _ in range(2)]
+    calls = 0
+
+    def close_all(_events: int) -> None:
+        nonlocal calls
+        calls += 1
+        for sock, peer in pairs:
+            loop.watch(sock, 0, close_all)
+            sock.close()
+            peer.close()
+        loop.stop()
+
+    for sock, peer in pairs:
+        loop.watch(sock, 1, close_all)
+        peer.send(b"x")
+    loop.run()
+    loop.close()
+    assert calls == 1

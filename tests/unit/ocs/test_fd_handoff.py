@@ -1,5 +1,6 @@
 """Handoff of facts and descriptors over unix sockets."""
 
+import json
 import os
 import socket
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from moefabric.core.errors import FabricError
+from moefabric.emulator.ocs.event_publisher import MAX_PENDING
 from moefabric.emulator.ocs.fd_handoff import (
     READY,
     HandoffServer,
@@ -167,5 +169,28 @@ def test_deeply_nested_request_costs_its_caller_only(tmp_path: Path, depth: int)
             caller.settimeout(5)
             caller.sendall(b'{"do": "list"}\n')
             assert b"no process serves it" in caller.recv(100)
+    finally:
+        server.close()
+
+
+def test_flood_of_requests_costs_its_caller_only(tmp_path: Path) -> None:
+    server = HandoffServer(tmp_path / "ocs0.handoff", FACTS, [])
+    try:
+        with (
+            connect(tmp_path / "ocs0.handoff", 5) as process,
+            connect(tmp_path / "ocs0.control", 5) as caller,
+        ):
+            process.settimeout(5)
+            receive_handoff(process)
+            process.sendall(READY)
+            server.wait_ready(5)
+            caller.settimeout(5)
+            request = json.dumps({"do": "list", "padding": "x" * 60_000}).encode() + b"\n"
+            for _ in range(MAX_PENDING):
+                caller.sendall(request)
+            caller.sendall(request)
+            assert b"has not answered earlier requests" in caller.recv(200)
+            assert server.is_served
+            assert process.recv(20).startswith(b'{"request": 1, ')
     finally:
         server.close()
