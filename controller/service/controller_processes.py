@@ -16,9 +16,10 @@ from moefabric.config.failure_log import append_failure_event
 from moefabric.config.forking import fork
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.controller.client import ControllerClient
-from moefabric.controller.service.liveness import Heartbeat, Restarts
+from moefabric.controller.service.liveness import Heartbeat
 from moefabric.core.errors import ControlError
 from moefabric.core.failures import FailurePhase
+from moefabric.core.restarts import Restarts
 from moefabric.core.topology import Region
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""When a controller hangs, and when one that has ended is started again: decisions without effects.
+"""When a controller hangs.
 
 A controller reports that it works: it asks its own northbound interface for `/health` and then
 beats. What keeps it from beating counts, unless it is that other processes have the processors: the
@@ -7,7 +7,7 @@ so that a controller on a busy machine isn't taken for one that hangs. One that 
 signal does count, and one that a debugger traces doesn't.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +19,6 @@ HUNG_S: Final = 60.0
 """Time without a beat, besides that of waiting for a processor, after which a controller hangs.
 Planning keeps a controller from beating for 55 s at most: a policy of others has 15 s to load, and
 20 s for its circuits and for its split."""
-_STEADY_S: Final = 60.0
-_FIRST_DELAY_S: Final = 0.2
-_LONGEST_DELAY_S: Final = 30.0
 
 
 @dataclass
@@ -57,34 +54,6 @@ class Heartbeat:
             self.restart_period(now_s)
             return False
         return now_s - self.at_s - (processor_wait_s(self.pid) - self.waited_s) >= HUNG_S
-
-
-@dataclass
-class Restarts:
-    """How often a controller has ended lately.
-
-    Attributes:
-        ends: Number of ends in a row, each less than a minute after a start.
-        not_before_s: When it may start again, on a monotonic clock.
-    """
-
-    ends: int = 0
-    not_before_s: float = field(default=0.0)
-
-    def note_end(self, started_s: float, now_s: float) -> float:
-        """Note that a controller has ended.
-
-        The first restart is immediate, since traffic relies on controllers. Later delays double.
-
-        Returns:
-            The delay before the next start, in s.
-        """
-        self.ends = 1 if now_s - started_s >= _STEADY_S else self.ends + 1
-        delay_s = 0.0
-        if self.ends > 1:
-            delay_s = min(_FIRST_DELAY_S * 2 ** min(self.ends - 2, 16), _LONGEST_DELAY_S)
-        self.not_before_s = now_s + delay_s
-        return delay_s
 
 
 def processor_wait_s(pid: int) -> float:

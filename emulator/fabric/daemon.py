@@ -163,20 +163,27 @@ def _listen(run_dir: "RunDirectory") -> socket.socket:
 def _answer_clients(
     selector: selectors.BaseSelector, listener: socket.socket, hardware: "Hardware", owner: Owner
 ) -> None:
-    """Answer one client after the other, and lose servers whose containers end.
+    """Answer clients, lose servers whose containers end, and restart processes of OCSes.
 
     Raises:
         StoppedError: at `stop`, or when the owner ends.
     """
+    from moefabric.emulator.fabric.process_restarts import ProcessRestarts
+
     selector.register(listener, selectors.EVENT_READ)
     for fd, server in hardware.containers.end_fds().items():
         selector.register(fd, selectors.EVENT_READ, data=server)
+    restarts = ProcessRestarts(selector, hardware.restart)
+    restarts.watch(hardware.ocs_processes())
     while True:
-        for key, _ in selector.select():
+        restarts.start_due()
+        for key, _ in selector.select(restarts.wait_s):
             if key.data is owner:
                 raise StoppedError
             if key.data is None:
                 _answer_client(listener, hardware, owner)
+            elif callable(key.data):
+                key.data()
             else:
                 selector.unregister(key.fileobj)
                 hardware.lose_container(key.data)

@@ -36,6 +36,7 @@ from moefabric.emulator.linux.namespace_holders import NamespaceHolders
 from moefabric.emulator.linux.process_ends import reap_orphans
 from moefabric.emulator.linux.processes import (
     OUTER,
+    ChildProcess,
     ChildProcesses,
     ProcessRole,
     ProcessSpec,
@@ -47,6 +48,7 @@ from moefabric.emulator.ocs.fd_handoff import send_handoff
 _CONTAINERS_S: Final = 60.0
 _GRACE_S: Final = 0.3
 """Time between SIGTERM and SIGKILL."""
+_RESTART_S: Final = 10.0
 
 
 class Hardware:
@@ -143,10 +145,11 @@ class Hardware:
     def _start_processes(self, *nodes: str) -> None:
         """Start the processes of these nodes."""
         self.processes.start_all(
-            (spec, self._outer if spec.node == OUTER else self.pids[spec.node])
-            for spec in self._own_specs
-            if spec.node in nodes
+            (spec, self._namespaces(spec)) for spec in self._own_specs if spec.node in nodes
         )
+
+    def _namespaces(self, spec: ProcessSpec) -> str | int:
+        return self._outer if spec.node == OUTER else self.pids[spec.node]
 
     @property
     def _own_specs(self) -> list[ProcessSpec]:
@@ -279,6 +282,17 @@ class Hardware:
         for agent in self.request.with_role(ProcessRole.AGENT):
             if agent.node == server and agent.name in self.processes.running:
                 self.processes.running[agent.name].signal(number)
+
+    def ocs_processes(self) -> list[ChildProcess]:
+        """Return the processes of OCSes that the fabric process has started."""
+        own = {spec.name for spec in self._own_specs if spec.role is ProcessRole.OCS}
+        return [process for name, process in self.processes.running.items() if name in own]
+
+    def restart(self, name: str) -> ChildProcess:
+        """Start a process that has ended again; raise FabricError if that fails."""
+        spec = next(spec for spec in self._own_specs if spec.name == name)
+        deadline = Deadline.after(_RESTART_S)
+        return self.processes.restart(spec, self._namespaces(spec), deadline)
 
     def lose_container(self, server: str) -> None:
         """Lose a server whose container has ended: its NICs go down, and its agent ends.

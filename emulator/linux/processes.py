@@ -277,6 +277,18 @@ class ChildProcesses:
                 raise FabricError(server.exit_description)
             self._servers.pop(argv).reap()
 
+    def restart(self, spec: ProcessSpec, namespaces: str | int, deadline: Deadline) -> ChildProcess:
+        """Start a process that has ended again.
+
+        Raises:
+            FabricError: if it can't be started in time.
+        """
+        ended = self.running[spec.name]
+        self.start_all([(spec, namespaces)])
+        self.wait_forked(deadline)
+        ended.reap()
+        return self.running[spec.name]
+
     def check_alive(self) -> bool:
         """Return True.
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -154,3 +155,29 @@ def test_all_protocols_listen_on_address_of_switch(machine: Machine, fabric: Fab
         namespaces.path_of(int(pid)), partial(namespaces.listening_addresses)
     )
     assert {port for _, port in listening} >= {5025, 3082, 8008}
+
+
+def test_ended_process_is_started_again_and_light_stays_on(
+    machine: Machine, fabric: Fabric
+) -> None:
+    query(machine, fabric, CIRCUIT)
+    wait_carriers(fabric, s0_o0=True, s1_o0=True)
+    for _ in range(2):  # the second restart waits
+        first = process_id(fabric)
+        os.kill(first, signal.SIGKILL)
+
+        def restarted(first: int = first) -> bool:
+            up = carriers(fabric)
+            assert up["s0/o0"]
+            assert up["s1/o0"]
+            return process_id(fabric) not in {0, first}
+
+        Deadline.after(20).wait_for(restarted, "another process of the OCS")
+        assert query(machine, fabric, ":oxc:swit:conn:stat?") == "(@1,2),(@4,3);1\n"
+    assert lifecycle.inspect(fabric.name)["faults"] == []
+
+
+def process_id(fabric: Fabric) -> int:
+    """Return the process id of the OCS; 0 while it doesn't run."""
+    processes = lifecycle.inspect(fabric.name)["processes"]
+    return int(next((one["pid"] for one in processes if one["name"] == "ocs0"), 0))

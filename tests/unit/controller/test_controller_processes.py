@@ -15,6 +15,7 @@ from moefabric.config.failure_log import read_failure_log
 from moefabric.config.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.controller.service import controller_processes, liveness
 from moefabric.controller.service.controller_processes import Beat, ControllerProcesses
+from moefabric.core.restarts import Restarts
 from moefabric.core.topology import Region
 from moefabric.emulator.linux.waiting import Deadline
 from tests.support.fabrics import fabric
@@ -114,7 +115,7 @@ def test_watched_folder_goes_on_after_a_failed_start(supervisor: Supervisor) -> 
 
 
 def test_restarts_slow_down_and_become_immediate_again() -> None:
-    restarts = liveness.Restarts()
+    restarts = Restarts()
     delays = [restarts.note_end(now, now + 1.0) for now in range(12)]
     assert delays[:4] == [0.0, 0.2, 0.4, 0.8]
     assert delays[-1] == 30.0
