@@ -1,15 +1,18 @@
 """Agents in network namespaces: pacing, marks, dark time and dependencies."""
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from moefabric.agents.fleet.channel import request_all
-from moefabric.agents.fleet.fleet import DataPath
-from moefabric.core.errors import AgentError
-from tests.support.agents_lab import bundled, fleet_on, paced_flow
+from moefabric.agents.fleet.channel import connect_local, request_all
+from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.core.errors import AgentError, ServerLossError
+from tests.support.agents_lab import agent, bundled, fleet_on, paced_flow
 from tests.support.namespaces import Island, island, must
 
 pytestmark = [
@@ -105,3 +108,40 @@ def test_agent_needs_python_only(tmp_path: Path) -> None:
         fleet.connect(ways(where))
         (record,) = fleet.run(1, [paced_flow("s0", "s1", SIZE)])
         assert record.ok
+
+
+@contextmanager
+def memory_group(limit_bytes: int) -> Iterator[Path]:
+    """Yield a control group with a limit of memory; skip without control groups."""
+    root, file = Path("/sys/fs/cgroup"), "memory.max"
+    if (root / "memory").is_dir():  # version 1
+        root, file = root / "memory", "memory.limit_in_bytes"
+    group = root / f"moefabric-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / file).write_text(str(limit_bytes))
+    except OSError as error:
+        pytest.skip(f"no control group for memory: {error}")
+    try:
+        yield group
+    finally:
+        group.rmdir()
+
+
+def test_agent_that_the_kernel_kills_for_its_memory_is_lost_and_returns(tmp_path: Path) -> None:
+    """The others learn it at once, and go on with an agent that is started again."""
+    paths = [DataPath("s0", "s1", "o0", "127.0.0.1"), DataPath("s1", "s0", "o0", "127.0.0.1")]
+    program = {"program": 1, "ranks": [{"rank": 0, "buffers": [100_000_000]}]}
+    with memory_group(50_000_000) as group, agent("s0", tmp_path) as (one, _):
+        with agent("s1", tmp_path) as (two, process), Fleet([one, two]) as fleet:
+            (group / "cgroup.procs").write_text(str(process.pid))
+            fleet.connect(paths)
+            with pytest.raises(ServerLossError) as loss:
+                request_all({two: ("load", program)}, 30)
+            assert loss.value.servers == {"s1"}
+            assert process.wait(10) == -signal.SIGKILL
+        again = connect_local("s0", tmp_path / "s0.sock")
+        with agent("s1", tmp_path) as (two, _), Fleet([again, two]) as fleet:
+            fleet.connect(paths)
+            records = fleet.run(3, [paced_flow("s0", "s1", 1000), paced_flow("s1", "s0", 1000)])
+            assert [record.why for record in records] == ["", ""]
