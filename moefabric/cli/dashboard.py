@@ -1,5 +1,6 @@
 """`moefabric dashboard`: the web page of running fabrics and saved results."""
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -17,10 +18,17 @@ def dashboard(fabric: str | None, listen: tuple[str, int], results: Path) -> Non
     The page shows all running fabrics, or only FABRIC. The printed link contains the token that the
     page needs.
     """
+    from prometheus_client.exposition import generate_latest
+    from prometheus_client.registry import CollectorRegistry
+
     from moefabric.dashboard.fabric_source import RunningFabrics
     from moefabric.dashboard.saved_runs import SavedRuns
     from moefabric.dashboard.server import Dashboard, listening_socket, serve
+    from moefabric.metrics.collector import FabricCollector
 
+    registry = CollectorRegistry()
+    registry.register(FabricCollector(fabric))
     with listening_socket(*listen) as listener:
-        shown = Dashboard(RunningFabrics(fabric), SavedRuns(results))
+        metrics = partial(generate_latest, registry)
+        shown = Dashboard(RunningFabrics(fabric), SavedRuns(results), metrics)
         serve(shown, listener, lambda link: click.echo(f"dashboard: {link}"))

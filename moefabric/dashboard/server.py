@@ -35,6 +35,8 @@ _MOST_BODY: Final = 1 << 16
 _SEND_S: Final = 10.0
 """How long a page may take to accept a message; a slower one is dropped."""
 _MOST_CONNECTIONS: Final = 128
+_METRICS_TYPE: Final = "text/plain; version=1.0.0; charset=utf-8"
+"""Prometheus' text format."""
 _STREAM_HEADERS: Final = [(b"content-type", b"text/event-stream; charset=utf-8")]
 
 
@@ -45,12 +47,14 @@ class Dashboard:
     Attributes:
         sources: The running fabrics.
         saved_runs: Saved results.
+        metrics: Returns metrics for Prometheus; None if there are none.
         token: Token of all requests for data and commands.
         hub: Distributes changes.
     """
 
     sources: FabricSources
     saved_runs: SavedRuns
+    metrics: Callable[[], bytes] | None = None
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     hub: Hub = field(init=False)
 
@@ -60,7 +64,7 @@ class Dashboard:
 
 
 def application(dashboard: Dashboard, listen_host: str = "127.0.0.1") -> Starlette:
-    """Return the ASGI application. Paths below `/api` need the token."""
+    """Return the ASGI application. `/metrics` and paths below `/api` need the token."""
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -76,6 +80,7 @@ def application(dashboard: Dashboard, listen_host: str = "127.0.0.1") -> Starlet
             Route("/api/results", endpoints.results),
             Route("/api/results/page", endpoints.render, methods=["POST"]),
             Route("/reports/{key}", endpoints.report),
+            Route("/metrics", endpoints.metrics),
             Route("/colours.css", endpoints.colours),
             Mount("/", StaticFiles(directory=STATIC, html=True)),
         ],
@@ -84,7 +89,7 @@ def application(dashboard: Dashboard, listen_host: str = "127.0.0.1") -> Starlet
                 Guard,
                 token=dashboard.token,
                 listen_host=listen_host,
-                needs_token=lambda path: path.startswith("/api"),
+                needs_token=lambda path: path.startswith(("/api", "/metrics")),
             )
         ],
         exception_handlers={MoefabricError: _refuse, HTTPException: _refuse},
@@ -141,7 +146,7 @@ class _Endpoints:
 
     def __init__(self, dashboard: Dashboard) -> None:
         self._dashboard = dashboard
-        self._rendering = asyncio.Lock()
+        self._rendering, self._reading = asyncio.Lock(), asyncio.Lock()
 
     async def command(self, request: Request) -> Response:
         """Change light or failures of a fabric."""
@@ -175,6 +180,14 @@ class _Endpoints:
         async with self._rendering:
             key = await asyncio.to_thread(self._dashboard.saved_runs.add_page, files)
         return JSONResponse({"page": f"reports/{key}"})
+
+    async def metrics(self, _request: Request) -> Response:
+        """Return metrics of the running fabrics."""
+        if self._dashboard.metrics is None:
+            raise HTTPException(404, "metrics are not installed")
+        async with self._reading:
+            text = await asyncio.to_thread(self._dashboard.metrics)
+        return Response(text, media_type=_METRICS_TYPE)
 
     async def colours(self, _request: Request) -> Response:
         """Return the colours of reports, which are those of the page, too."""

@@ -92,6 +92,14 @@ def test_light_from_the_page_carries_traffic_that_it_counts(page: Page, lab: Lab
     sender.terminate()
 
 
+def test_exports_metrics_with_the_token(page: Page) -> None:
+    token = page.evaluate("sessionStorage.getItem('moefabric-token')")
+    address = f"{page.url}metrics"
+    assert page.request.get(address).status == 401
+    reply = page.request.get(address, headers={"Authorization": f"Bearer {token}"})
+    assert 'moefabric_fabric_up{fabric="page"} 1.0' in reply.text()
+
+
 def test_shows_the_run_that_uses_the_fabric(page: Page, lab: Lab) -> None:
     status = RunStatus(
         run_id="1", experiment="prototype", fabric="mixnet", policy="spill", pid=1,

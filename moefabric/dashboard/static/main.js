@@ -20,6 +20,7 @@ function connect(fabric) {
   watched = fabric;
   eventsAreNew = true;
   for (const topic of Object.keys(state)) delete state[topic];
+  lists.showEvents([], true);
   follow(fabric, stop.signal, change, showConnection);
 }
 
@@ -58,7 +59,10 @@ const views = {
   fabric(fabric) {
     document.title = `${fabric.name} · moefabric`;
     setText("description", `${servers().length} servers, NICs of ${fabric.nic_rate}; ${fabric.description}`);
-    byId("region").replaceChildren(...fabric.regions.filter((r) => r.ocs).map((r) => html("option", {}, r.name)));
+    const optical = fabric.regions.filter((region) => region.ocs);
+    byId("region").replaceChildren(...optical.map((region) => html("option", {}, region.name)));
+    for (const id of ["light-form", "lit"]) byId(id).hidden = !optical.length;
+    byId("no-light").hidden = Boolean(optical.length);
     showView();
     drawNics(fabric, toggleNic);
     drawAll();

@@ -1,4 +1,4 @@
-// Pictures of a run: the timeline of the current iteration, and the demand of its last collective.
+// Pictures of a run: the timeline of the last finished iteration, and the demand of its last collective.
 
 import { byId, canvas, colour, html, scaled, seconds, setText } from "./elements.js";
 
@@ -11,7 +11,7 @@ export function drawTimeline(spans, servers) {
   place.replaceChildren();
   if (!spans?.length) {
     setText("timeline-note", "");
-    place.append(html("p", { class: "blank" }, "No run uses this fabric."));
+    place.append(html("p", { class: "blank" }, "No iteration has ended."));
     return;
   }
   const rows = servers.filter((server) => spans.some((span) => span.server === server));

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.dashboard_page import busy_source, opened, served
+from tests.support.dashboard_page import CHROMIUM, busy_source, chromium, opened, served
 from tests.support.dashboard_sources import MemorySource, MemorySources
 from tests.support.paths import REPOSITORY
 
@@ -27,6 +27,14 @@ SMALL_TARGETS = """
   .filter(([size]) => size.width < 24 || size.height < 24).map(([, text]) => text)
 """
 SCROLLS_SIDEWAYS = "() => document.documentElement.scrollWidth > innerWidth"
+
+
+@pytest.fixture(scope="module")  # Playwright keeps an event loop until it ends
+def browser() -> Iterator[Browser]:
+    if not CHROMIUM.exists():
+        pytest.skip("needs Chromium; packaging/setup test installs it")
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
 """The dashboard's HTTP interface, as programs and other sites meet it."""
 
+import asyncio
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from moefabric.dashboard import hub
+from moefabric.dashboard import hub, server
 from tests.support.dashboard_page import Served, served
 from tests.support.dashboard_sources import MemorySource, MemorySources, memory_fabric
 
@@ -75,10 +76,31 @@ def test_the_page_itself_needs_no_token_and_says_what_it_may_load(dashboard: Ser
     assert "style=" not in text
 
 
-@pytest.mark.parametrize("path", ["/api/stream", "/api/results", "/api/unknown"])
+@pytest.mark.parametrize("path", ["/api/stream", "/api/results", "/api/unknown", "/metrics"])
 def test_data_needs_the_token(dashboard: Served, path: str) -> None:
     reply, document = ask(dashboard, path, token="wrong")
     assert (reply.status, document) == (401, {"error": "the token is missing or wrong"})
+
+
+def test_metrics_are_those_of_the_exporter(dashboard: Served) -> None:
+    assert ask(dashboard, "/metrics")[0].status == 404
+    dashboard.dashboard.metrics = lambda: b"moefabric_fabric_up 1\n"
+    reply, text = ask(dashboard, "/metrics")
+    assert (reply.status, text) == (200, "moefabric_fabric_up 1\n")
+
+
+def test_a_message_that_a_page_does_not_take_ends_its_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "_SEND_S", 0.01)
+
+    async def messages() -> AsyncIterator[bytes]:
+        yield b"change"
+
+    async def never(_message: object) -> None:
+        await asyncio.Event().wait()
+
+    asyncio.run(server._send_all(messages(), never))
 
 
 def test_a_command_needs_the_token(dashboard: Served, source: MemorySource) -> None:
