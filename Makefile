@@ -12,6 +12,7 @@
 # make bench           prints the figures of docs/benchmarks.md and asserts their bounds
 # make sabotage        runs real experiments with deliberate faults and writes docs/sabotage.md
 # make conformance     runs Ryu's switch tests and writes docs/conformance.md
+# make chaos           random kills, stops, partitions and limits, 500 of them, an hour; SEED=1 repeats a run
 # make fuzz            searches inputs that break a reader, a million each, for hours; INPUTS=1000 for less
 # make lock            renews packaging/requirements.lock: versions and hashes of all Python packages
 # make audit           lists all packages in out/sbom.json and looks up known vulnerabilities
@@ -27,7 +28,7 @@ bin := .venv/bin
 # Packets and processes share the cores with other work. A rerun is printed with its failure.
 reruns := --reruns 2 --rerun-show-tracebacks
 
-.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated test check unit kernel system docs bench sabotage conformance fuzz lock audit base-image format clean setup-run setup-training setup-test
+.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated test check unit kernel system docs bench sabotage conformance fuzz chaos lock audit base-image format clean setup-run setup-training setup-test
 
 demo: setup-run
 	mkdir -p out
@@ -108,6 +109,10 @@ lock:
 
 audit: setup-run
 	packaging/audit
+
+FAULTS := 500
+chaos: setup-test
+	$(bin)/python -m tests.chaos --faults $(FAULTS) $(if $(SEED),--seed $(SEED))
 
 base-image: setup-test
 	packaging/engine packaging/base-image

@@ -163,13 +163,15 @@ def _listen(run_dir: "RunDirectory") -> socket.socket:
 def _answer_clients(
     selector: selectors.BaseSelector, listener: socket.socket, hardware: "Hardware", owner: Owner
 ) -> None:
-    """Answer clients, lose servers whose containers end, and restart processes of OCSes.
+    """Answer clients, lose servers whose containers end, restart OCS processes, and trim logs.
 
     Raises:
         StoppedError: at `stop`, or when the owner ends.
     """
+    from moefabric.emulator.fabric.captured_logs import TRIM_S, CapturedLogs
     from moefabric.emulator.fabric.process_restarts import ProcessRestarts
 
+    logs = CapturedLogs(hardware.run_dir.log_file("any").parent)
     selector.register(listener, selectors.EVENT_READ)
     for fd, server in hardware.containers.end_fds().items():
         selector.register(fd, selectors.EVENT_READ, data=server)
@@ -177,7 +179,9 @@ def _answer_clients(
     restarts.watch(hardware.ocs_processes())
     while True:
         restarts.start_due()
-        for key, _ in selector.select(restarts.wait_s):
+        logs.trim()
+        wait_s = TRIM_S if restarts.wait_s is None else min(restarts.wait_s, TRIM_S)
+        for key, _ in selector.select(wait_s):
             if key.data is owner:
                 raise StoppedError
             if key.data is None:

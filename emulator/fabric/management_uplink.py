@@ -17,6 +17,8 @@ from moefabric.emulator.linux.command import BatchLine, run, run_batch
 
 _RANGE: Final = IPv4Network("198.18.0.0/15")
 _MARK: Final = "moefabric:"
+_GROUP_DIGITS: Final = 7
+"""Hexadecimal digits of the identity in the group of an interface, which has 32 bits."""
 _INNER_NAME: Final = "outer"
 """Name of the inner end in the fabric's namespace."""
 
@@ -25,6 +27,12 @@ def interface_alias(fabric: str) -> str:
     """Return the interface alias that marks an interface outside as the fabric's."""
     identity = RunDirectory.of_fabric(fabric).read_identity()
     return f"{_MARK}{fabric}@{run_root()}:{identity}"
+
+
+def _group(fabric: str) -> str:
+    """Return the group of a fabric's uplink; unlike an alias it is set as the interface is made."""
+    identity = RunDirectory.of_fabric(fabric).read_identity()
+    return str(int(identity[:_GROUP_DIGITS], 16) + 1)
 
 
 def marked_fabrics() -> list[str]:
@@ -44,13 +52,14 @@ def claim_subnet(fabric: str) -> tuple[ManagementNetwork, str]:
     Raises:
         FabricError: if no subnet is free.
     """
-    used = _used_networks()
+    used, group = _used_networks(), _group(fabric)
     for number, subnet in enumerate(_RANGE.subnets(new_prefix=24)):
         if any(subnet.overlaps(network) for network in used):
             continue
         outer = f"mf{number}"
         try:
-            run(["ip", "link", "add", "name", outer, "type", "veth", "peer", "name", f"{outer}i"])
+            kind = ["group", group, "type", "veth", "peer", "name", f"{outer}i"]
+            run(["ip", "link", "add", "name", outer, *kind])
         except CommandFailedError as error:
             if "File exists" in error.output:
                 continue
@@ -121,8 +130,14 @@ def make_bridges(address: str) -> None:
 
 def leftovers(fabric: str) -> list[str]:
     """Return the interfaces in the calling namespace whose alias names the fabric."""
-    links = json.loads(run(["ip", "-j", "link", "show"]))
-    return [link["ifname"] for link in links if link.get("ifalias") == interface_alias(fabric)]
+    if not RunDirectory.of_fabric(fabric).read_identity():
+        return []
+    alias, group = interface_alias(fabric), _group(fabric)
+    return [
+        link["ifname"]
+        for link in json.loads(run(["ip", "-j", "link", "show"]))
+        if link.get("ifalias", alias if link.get("group") == group else "") == alias
+    ]
 
 
 def remove(interfaces: Iterable[str]) -> None:

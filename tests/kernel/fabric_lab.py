@@ -201,12 +201,12 @@ class Machine:
 
 
 @contextmanager
-def isolated_machine() -> Iterator[Machine]:
-    """Yield a machine; afterwards remove every fabric on it."""
+def isolated_machine(lifetime_s: int = 600) -> Iterator[Machine]:
+    """Yield a machine that lasts so long at most; afterwards remove every fabric on it."""
     folder = Path(tempfile.mkdtemp(prefix="mf", dir="/tmp"))  # paths of Unix sockets are short
     with (
         pytest.MonkeyPatch.context() as monkeypatch,
-        subprocess.Popen(["unshare", "-n", "sleep", "600"]) as outer,
+        subprocess.Popen(["unshare", "-n", "sleep", str(lifetime_s)]) as outer,
     ):
         monkeypatch.setenv("MOEFABRIC_RUN_DIR", str(folder))
         machine = Machine(outer.pid, folder)

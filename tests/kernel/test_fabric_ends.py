@@ -14,7 +14,7 @@ import pytest
 
 from moefabric.config.run_directory import FABRIC_VARIABLE, RunDirectory
 from moefabric.core.errors import FabricError
-from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric import lifecycle, management_uplink, run_directories
 from moefabric.emulator.fabric.daemon_protocol import SilentFabricError, process_id
 from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.emulator.linux.process_ends import is_stopped
@@ -236,3 +236,16 @@ def test_up_during_down_of_the_same_name_leaves_whole_fabric_or_none(machine: Ma
         assert lifecycle.inspect(fabric.name)["faults"] == []
         assert machine.down(fabric.name)
     assert is_gone(machine, fabric.name, before)
+
+
+def test_down_removes_an_uplink_that_has_no_alias_yet(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, run_dir = machine.links(), RunDirectory.of_fabric("bare")
+    monkeypatch.setattr(management_uplink, "_run_ip", lambda *_commands: None)
+    with run_directories.lock(run_dir):
+        run_dir.make_identity()
+        machine.run(partial(management_uplink.claim_subnet, "bare"))
+    assert len(machine.links() - before) == 2
+    assert machine.down("bare")
+    assert machine.links() == before
