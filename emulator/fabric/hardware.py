@@ -305,11 +305,16 @@ class Hardware:
         append_failure_event(self.run_dir, "inject", FailureKind.SERVER, [server], why, at_ns)
 
     def faults(self) -> list[str]:
-        """Describe the containers and processes that have ended but should run."""
-        return self.containers.faults() + [
-            process.exit_description
-            for process in self.processes.running.values()
-            if process.exit_status is not None
+        """Describe what has ended but should run: containers, processes, and OCSes' sockets."""
+        unanswered = [name for name, ocs in self.ocses.items() if not ocs.handoff.is_alive]
+        return [
+            *self.containers.faults(),
+            *(f"{name}: nothing answers at its sockets" for name in unanswered),
+            *(
+                process.exit_description
+                for process in self.processes.running.values()
+                if process.exit_status is not None
+            ),
         ]
 
     def describe(self) -> dict[str, Any]:

@@ -183,9 +183,14 @@ class HandoffServer:
             )
 
     @property
+    def is_alive(self) -> bool:
+        """Whether the thread that answers at both sockets runs."""
+        return self._thread.is_alive()
+
+    @property
     def is_served(self) -> bool:
-        """Whether a process serves the switch now, and the thread that answers for it runs."""
-        return self._ready.is_set() and self._thread.is_alive()
+        """Whether a process serves the switch now."""
+        return self._ready.is_set() and self.is_alive
 
     def close(self) -> None:
         """Close the fabric's end, which ends the switch's process. Idempotent."""

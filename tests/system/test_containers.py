@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.system.conftest import Project
 
-CAPABILITIES = {"NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_NICE"}
+CAPABILITIES = {"DAC_OVERRIDE", "NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_CHROOT", "SYS_NICE"}
 INVALID = 3
 SERVICES = ["testbed", "ocs", "controller", "network"]
 
@@ -30,7 +30,7 @@ def test_engine_answers_ping(engine: docker.DockerClient) -> None:
     assert engine.ping()
 
 
-def test_testbed_has_four_capabilities_and_no_service_is_privileged(project: Project) -> None:
+def test_testbed_has_six_capabilities_and_no_service_is_privileged(project: Project) -> None:
     services = declared(project)
     assert set(services) == set(SERVICES)
     assert not any(service.get("privileged") for service in services.values())
@@ -40,11 +40,16 @@ def test_testbed_has_four_capabilities_and_no_service_is_privileged(project: Pro
         "controller": set(),
         "network": set(),
     }
-    assert [name for name in SERVICES if services[name].get("cap_drop") == ["ALL"]] == [
-        "ocs",
-        "controller",
-        "network",
-    ]
+    assert all(service.get("cap_drop") == ["ALL"] for service in services.values())
+
+
+def test_services_gain_no_privilege_and_have_limits(project: Project) -> None:
+    for name, service in declared(project).items():
+        assert "no-new-privileges" in service["security_opt"], name
+        assert not any("seccomp" in option for option in service["security_opt"]), name
+        assert 0 < service["pids_limit"] <= 4096, name
+        assert 0 < int(service["mem_limit"]) <= 8 << 30, name
+        assert service["logging"]["options"] == {"max-size": "10m", "max-file": "3"}, name
 
 
 def test_services_share_an_isolated_network_namespace(project: Project) -> None:

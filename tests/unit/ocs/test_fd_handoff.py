@@ -191,6 +191,8 @@ def test_flood_of_requests_costs_its_caller_only(tmp_path: Path) -> None:
             caller.sendall(request)
             assert b"has not answered earlier requests" in caller.recv(200)
             assert server.is_served
+            assert server.is_alive
             assert process.recv(20).startswith(b'{"request": 1, ')
     finally:
         server.close()
+    assert not server.is_alive
