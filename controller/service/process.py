@@ -105,7 +105,8 @@ def serve(
     events.start(recovery.handle_events, controller.relay, controller.relight)
     openflow = wiring.management.openflow_endpoint(region)
     northbound = wiring.management.northbound_endpoint(region)
-    switches.listen(openflow, {openflow[0], wiring.management.switches_address})
+    tls = wiring.control_tls.context(server_side=True) if wiring.control_tls else None
+    switches.listen(openflow, {openflow[0], wiring.management.switches_address}, tls)
     service = NorthboundService(controller, HttpAccess(token, northbound))
     green.serve_connections(northbound, "requests", service.serve)
     if beat:

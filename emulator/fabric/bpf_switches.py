@@ -5,9 +5,11 @@ import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from moefabric.config.control_tls import ControlTls
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.plan import SwitchPlan
 from moefabric.emulator.linux.processes import ChildProcesses
@@ -37,6 +39,7 @@ class SwitchProcess:
         deadline: Deadline,
         management: Path | None,
         token: str = "",
+        tls: ControlTls | None = None,
     ) -> None:
         """Make switches.
 
@@ -46,9 +49,15 @@ class SwitchProcess:
             management: folder for the switches' sockets for OpenFlow tools.
             token: the fabric's token, by which the switches prove to its controllers who they are;
                 without one, they prove nothing.
+            tls: certificates for connections to controllers; None for plain TCP.
         """
         folder = str(management) if management else None
-        message = {"make": list(switches), "management": folder, "token": token}
+        message = {
+            "make": list(switches),
+            "management": folder,
+            "token": token,
+            "tls": asdict(tls) if tls else None,
+        }
         self._request(message, deadline)
 
     def connect(self, controllers: Mapping[str, tuple[str, int]], deadline: Deadline) -> None:
@@ -96,7 +105,9 @@ class SwitchProcess:
 class BpfSwitches:
     """A fabric's switches in eBPF; implements `datapath.ElectricalSwitches`."""
 
-    def __init__(self, folder: Path, processes: ChildProcesses, token: str) -> None:
+    def __init__(
+        self, folder: Path, processes: ChildProcesses, token: str, tls: ControlTls | None
+    ) -> None:
         """Start nothing yet.
 
         Args:
@@ -104,8 +115,10 @@ class BpfSwitches:
                 (`ovs-ofctl -O OpenFlow13 dump-flows unix:...`).
             processes: starts the process of the switches.
             token: the fabric's token.
+            tls: certificates for connections to controllers; None for plain TCP.
         """
-        self._folder, self._processes, self._token = folder, processes, token
+        self._folder, self._processes = folder, processes
+        self._token, self._tls = token, tls
 
     def start(self, deadline: Deadline) -> None:  # noqa: ARG002 - nothing to wait for
         """Start the process of the switches."""
@@ -122,7 +135,7 @@ class BpfSwitches:
             }
             for switch in switches
         ]
-        self._process.make(descriptions, deadline, self._folder, self._token)
+        self._process.make(descriptions, deadline, self._folder, self._token, self._tls)
 
     def finish(self, deadline: Deadline) -> str | None:  # noqa: ARG002 - nothing is left to do
         """Return None: nothing is left to do."""

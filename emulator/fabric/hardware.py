@@ -221,8 +221,9 @@ class Hardware:
         datapath, folder = datapath_named(self.wiring.switch), self.run_dir.switches
         folder.mkdir(exist_ok=True)
         if datapath.is_ovs:
-            return OvsSwitches(folder, datapath, self.processes)
-        return BpfSwitches(folder, self.processes, self.run_dir.read_token())
+            return OvsSwitches(folder, datapath, self.processes, self.wiring.control_tls)
+        token, tls = self.run_dir.read_token(), self.wiring.control_tls
+        return BpfSwitches(folder, self.processes, token, tls)
 
     def _make_ocses(self) -> None:
         if not self.plan.ocses:

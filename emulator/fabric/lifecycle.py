@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from moefabric.config.control_tls import ControlTls
 from moefabric.config.run_directory import FabricWiring, RunDirectory, ServerInterfaces
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.core.server_container import ServerContainer
@@ -45,6 +46,7 @@ def up(
     containers: Mapping[str, ServerContainer] | None = None,
     hosts: Mapping[str, ServerHost] | None = None,
     owner: int | None = None,
+    control_tls: ControlTls | None = None,
 ) -> FabricWiring:
     """Start a fabric, or find it running with the same specification.
 
@@ -61,6 +63,7 @@ def up(
         containers: the servers that are containers.
         hosts: the servers that are real hosts.
         owner: pid of the process with whose end a new fabric ends; default: it stays until `down`.
+        control_tls: certificates of the OpenFlow connections; None for plain TCP.
 
     Returns:
         The wiring of the running fabric.
@@ -77,6 +80,7 @@ def up(
         if wiring := _read_working(run_dir):
             same_switch = switch in {"auto", wiring.switch.split("-")[0]}
             same_servers = wiring.containers == wanted and wiring.hosts == real
+            same_switch = same_switch and wiring.control_tls == control_tls
             if wiring.fabric == fabric and same_servers and same_switch:
                 return wiring
             raise FabricError(
@@ -86,7 +90,8 @@ def up(
         _clear(fabric.name)
         try:
             pull_images(wanted, on_stage)
-            plan = _Plan(fabric, processes, timeout_s, external, switch, wanted, real, owner)
+            limits = timeout_s, external
+            plan = _Plan(fabric, processes, *limits, switch, wanted, real, owner, control_tls)
             wiring = _make(plan, on_stage)
         except BaseException as error:
             logs = failed_starts.keep_logs(run_dir) if isinstance(error, Exception) else None
@@ -111,6 +116,7 @@ class _Plan:
     containers: Mapping[str, ServerContainer]
     hosts: Mapping[str, ServerHost]
     owner: int | None
+    control_tls: ControlTls | None
 
 
 def _make(plan: _Plan, on_stage: Callable[[str], None]) -> FabricWiring:
@@ -132,6 +138,7 @@ def _make(plan: _Plan, on_stage: Callable[[str], None]) -> FabricWiring:
             switch_why=choice.reason or "",
             containers=plan.containers,
             hosts=plan.hosts,
+            control_tls=plan.control_tls,
             identity=identity,
         )
         run_dir.wiring_file.write_text(wiring.to_json())

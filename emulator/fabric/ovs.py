@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from moefabric.config.control_tls import ControlTls
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.bpf_switches import PRIORITY
 from moefabric.emulator.fabric.datapath import DatapathKind
@@ -160,11 +161,17 @@ class OpenVSwitch:
             return f"ovs-vswitchd's socket buffers are small ({reason}), so frames may be lost"
         return None
 
-    def connect(self, controllers: Mapping[str, tuple[str, int]], deadline: Deadline) -> None:
+    def connect(
+        self,
+        controllers: Mapping[str, tuple[str, int]],
+        deadline: Deadline,
+        tls: ControlTls | None = None,
+    ) -> None:
         """Connect bridges, by name, to the addresses and ports of controllers."""
-        words = []
+        words = ["--", "set-ssl", tls.key, tls.certificate, tls.ca] if tls else []
+        protocol = "ssl" if tls else "tcp"
         for bridge, (address, port) in controllers.items():
-            words += ["--", "set-controller", bridge, f"tcp:{address}:{port}"]
+            words += ["--", "set-controller", bridge, f"{protocol}:{address}:{port}"]
             words += ["--", "set", "Controller", bridge, f"inactivity_probe={_PROBE_MS}"]
             words += [f"max_backoff={_BACKOFF_MS}", "connection_mode=out-of-band"]
         self.vsctl(words, deadline)
@@ -173,8 +180,15 @@ class OpenVSwitch:
 class OvsSwitches:
     """A fabric's switches in Open vSwitch; implements `datapath.ElectricalSwitches`."""
 
-    def __init__(self, folder: Path, datapath: DatapathKind, processes: ChildProcesses) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        datapath: DatapathKind,
+        processes: ChildProcesses,
+        tls: ControlTls | None = None,
+    ) -> None:
         """Start nothing yet; the daemons' files will be in `folder`."""
+        self._tls = tls
         self._ovs, self._processes = OpenVSwitch(folder, datapath), processes
         self._bridges: list[Bridge] = []
 
@@ -203,7 +217,7 @@ class OvsSwitches:
 
     def connect(self, controllers: Mapping[str, tuple[str, int]], deadline: Deadline) -> None:
         """Connect switches to their controllers."""
-        self._ovs.connect(controllers, deadline)
+        self._ovs.connect(controllers, deadline, self._tls)
 
 
 def version() -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from moefabric.config.control_tls import ControlTls
 from moefabric.config.ocs import OcsSpec
 from moefabric.config.section import (
     Document,
@@ -135,6 +136,22 @@ class ScaleSpec(Section):
         return Scale(self.bytes, self.dilation)
 
 
+class ControlTlsSpec(Section):
+    """TLS of the OpenFlow connections. All programs of the control plane use the same files."""
+
+    certificate: str = Field(pattern="^/")
+    """Absolute path of a certificate in PEM."""
+    key: str = Field(pattern="^/")
+    """Absolute path of its private key in PEM, without a password."""
+    ca: str = Field(pattern="^/")
+    """Absolute path of the CA's certificate in PEM. Whoever has a certificate of this CA may
+    control switches, or be one."""
+
+    def build(self) -> ControlTls:
+        """Return the files that this section names."""
+        return ControlTls(self.certificate, self.key, self.ca)
+
+
 class WiringSpec(Section):
     """Wiring that all fabrics of an experiment share."""
 
@@ -159,6 +176,8 @@ class WiringSpec(Section):
     the EPS, as the switch chooses by addresses and ports."""
     switch: Literal["auto", "bpf", "ovs"] = "auto"
     """Datapath of the emulated packet switches."""
+    control_tls: ControlTlsSpec | None = None
+    """TLS of the OpenFlow connections. Default: none, since they stay on this machine."""
     servers: dict[str, ServerSpec] = Field(default_factory=dict)
     """Servers that are containers or real hosts, by name: `s0`, `s1` and so on. Default: none."""
 
@@ -219,6 +238,11 @@ class WiringSpec(Section):
         """Yield faults for special servers that there aren't, or that share a container."""
         names = [f"s{number}" for number in range(self.server_count + self.backups)]
         yield from server_faults(self.servers, names, f"{place}servers")
+
+    @property
+    def openflow_tls(self) -> ControlTls | None:
+        """Certificates of the OpenFlow connections, if they use TLS."""
+        return self.control_tls.build() if self.control_tls else None
 
     @property
     def containers(self) -> dict[str, ServerContainer]:

@@ -10,6 +10,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from moefabric.config.control_tls import ControlTls
 from moefabric.core.errors import ControlError
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
@@ -245,6 +246,7 @@ class FabricWiring:
         hosts: the servers that are real hosts.
         interfaces: names of the interfaces of containers, by server.
         identity: random number of this fabric, which no other fabric has.
+        control_tls: certificates of the OpenFlow connections; None without TLS.
     """
 
     fabric: Fabric
@@ -257,6 +259,7 @@ class FabricWiring:
     hosts: Mapping[str, ServerHost] = field(default_factory=dict)
     interfaces: Mapping[str, ServerInterfaces] = field(default_factory=dict)
     identity: str = ""
+    control_tls: ControlTls | None = None
 
     def interfaces_of(self, server: str) -> ServerInterfaces:
         """Return the names of a server's interfaces."""

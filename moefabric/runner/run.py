@@ -201,6 +201,7 @@ def _run_group(
                 pairs,
                 spec.wiring.containers,
                 spec.wiring.real_hosts,
+                spec.wiring.openflow_tls,
             )
             wiring, fleet, controllers = undo.enter_context(testbed)
             plugged = spec.wiring.real_hosts

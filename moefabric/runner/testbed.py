@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from moefabric.agents.fleet.fleet import DataPath, Fleet
 from moefabric.agents.fleet.liveness import LivenessMonitor
 from moefabric.config import structured_log
+from moefabric.config.control_tls import ControlTls
 from moefabric.config.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.controller.client import ControllerClient, wait_for_controllers
 from moefabric.core.circuits import CircuitSet
@@ -301,6 +302,7 @@ def running_testbed(
     pairs_between_regions: Iterable[tuple[str, str]] = (),
     containers: Mapping[str, ServerContainer] | None = None,
     hosts: Mapping[str, ServerHost] | None = None,
+    control_tls: ControlTls | None = None,
 ) -> Iterator[tuple[FabricWiring, Fleet, Controllers]]:
     """Bring a fabric up, and take it down at the end of the `with`.
 
@@ -314,6 +316,7 @@ def running_testbed(
         pairs_between_regions: Servers of different regions that are connected too.
         containers: The servers that are containers.
         hosts: The servers that are real hosts.
+        control_tls: Certificates of the OpenFlow connections; None for plain TCP.
 
     Yields:
         The fabric's wiring, its agents, connected to each other, and its regions' controllers.
@@ -335,6 +338,7 @@ def running_testbed(
             containers=containers,
             hosts=with_shells(fabric.name, hosts or {}),
             owner=os.getpid(),
+            control_tls=control_tls,
         )
         undo.enter_context(structured_log.logged("run", run_dir.log_folder))
         undo.enter_context(hold(run_dir))

@@ -14,6 +14,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.rules import RuleChange, direct_rules, eps_rules, server_rules
 from moefabric.emulator.fabric.datapath import BPF
 from moefabric.emulator.fabric.ovs import Bridge
+from tests.support.certificates import make_certificates
 from tests.support.controller_lab import (
     MANAGEMENT,
     Lab,
@@ -73,7 +74,9 @@ class OurLab(Lab):
         for name in self.fabric.switches:
             for port in self.fabric.ports(name).values():
                 wire(f"{name}-{port}", f"{name}-{port}e")
-        self.process = SwitchProcess(switches, self.ovs.folder, self.undo, self.run.read_token())
+        self.process = SwitchProcess(
+            switches, self.ovs.folder, self.undo, self.run.read_token(), self.tls
+        )
 
     def connect(self, *switches: str) -> None:
         region_of = self.fabric.region_of
@@ -90,6 +93,8 @@ KINDS = {"ovs": Lab, "bpf": OurLab}
     params=[
         "memory",
         pytest.param("ovs", marks=[pytest.mark.kernel, pytest.mark.ovs]),
+        pytest.param("ovs-tls", marks=[pytest.mark.kernel, pytest.mark.ovs]),
+        pytest.param("bpf-tls", marks=[pytest.mark.kernel, pytest.mark.ovs]),
         pytest.param("bpf", marks=[pytest.mark.kernel, pytest.mark.ovs]),
     ]
 )
@@ -101,7 +106,9 @@ def answer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Answer]:
     if lacking := needs():
         pytest.skip(f"lacks {lacking}")
     with own_network(), ExitStack() as undo:
-        real = KINDS[request.param](FABRIC, tmp_path, undo)
+        kind, *over_tls = request.param.split("-")
+        real = KINDS[kind](FABRIC, tmp_path, undo)
+        real.tls = make_certificates(tmp_path / "tls") if over_tls else None
         real.start_all()
         client: ControllerClient = real.client(REGION)
         yield Answer(

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from moefabric.config.control_tls import ControlTls
 from moefabric.config.run_directory import SCPI_PORT, FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.config.structured_log import SUFFIX
 from moefabric.controller.client import ControllerClient
@@ -93,18 +94,21 @@ class Bench:
 
 
 @contextmanager
-def controllers_with_switches(folder: Path, switch: str = "bpf") -> Iterator[Bench]:
+def controllers_with_switches(
+    folder: Path, switch: str = "bpf", tls: ControlTls | None = None
+) -> Iterator[Bench]:
     """Yield controllers in a run directory with connected switches.
 
     Args:
         folder: Becomes the run directory.
         switch: Kind of the switches; only `bpf` proves its identity.
+        tls: Certificates of both ends.
     """
     number = os.getpid() * 2 + (switch == "bpf")
     management = ManagementNetwork(f"127.{number % 200 + 20}.{number // 200 % 250}.0/24")
     run = RunDirectory(folder)
     run.make_token()
-    run.wiring_file.write_text(FabricWiring(FABRIC, management, switch).to_json())
+    run.wiring_file.write_text(FabricWiring(FABRIC, management, switch, control_tls=tls).to_json())
     with ExitStack() as undo:
         undo.enter_context(scpi_device(FABRIC, (management.ocs_address(REGION), SCPI_PORT)))
         argv = [sys.executable, "-m", "moefabric.controller", "--run-dir", str(run.path)]
@@ -113,6 +117,7 @@ def controllers_with_switches(folder: Path, switch: str = "bpf") -> Iterator[Ben
         interfaces = MemoryInterfaces()
         undo.callback(interfaces.close)
         agent = OpenFlowAgent(interfaces)
+        agent.tls = tls.context(server_side=False) if tls else None
         datapaths, switches = dict[str, CountingDatapath](), dict[str, OpenFlowSwitch]()
         token = run.read_token() if switch == "bpf" else ""
         for name in FABRIC.switches:

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import IPv4Address
 from pathlib import Path
 
+from moefabric.config.control_tls import ControlTls
 from moefabric.config.run_directory import SCPI_PORT, FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry, flow_entry
@@ -96,6 +97,7 @@ class Lab:
     """Switches, an OCS and the controllers of one fabric."""
 
     datapath = USER.name
+    tls: ControlTls | None = None
 
     def __init__(self, wired: Fabric, folder: Path, undo: ExitStack) -> None:
         self.fabric, self.folder, self.undo = wired, folder, undo
@@ -117,7 +119,9 @@ class Lab:
     def wire(self) -> None:
         """Write the wiring into the run directory."""
         written = self.run.path / "fabric.json.new"
-        written.write_text(FabricWiring(self.fabric, MANAGEMENT, self.datapath).to_json())
+        written.write_text(
+            FabricWiring(self.fabric, MANAGEMENT, self.datapath, control_tls=self.tls).to_json()
+        )
         written.rename(self.run.wiring_file)
 
     def start_controllers(self, *words: str) -> "subprocess.Popen[bytes]":
@@ -137,6 +141,7 @@ class Lab:
         self.ovs.connect(
             {name: MANAGEMENT.openflow_endpoint(region_of.get(name)) for name in named},
             Deadline.after(10),
+            self.tls,
         )
 
     def start_ocs(self) -> None:

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from moefabric.config.control_tls import ControlTls
 from moefabric.emulator.fabric.datapath import USER
 from moefabric.emulator.fabric.ovs import Bridge, OpenVSwitch
 from moefabric.emulator.linux import namespaces
@@ -63,12 +64,14 @@ class SwitchProcess:
         management: Path | None,
         undo: ExitStack,
         token: str = "",
+        tls: ControlTls | None = None,
     ) -> None:
         """Creates switches; see `moefabric.emulator.openflow_switch.agent.control_commands`."""
         argv = [sys.executable, "-m", "moefabric.emulator.openflow_switch"]
         self.process = start(argv, undo, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         folder = str(management) if management else None
-        self._execute({"make": switches, "management": folder, "token": token})
+        files = vars(tls) if tls else None
+        self._execute({"make": switches, "management": folder, "token": token, "tls": files})
 
     def connect(self, controllers: Mapping[str, tuple[str, int]]) -> None:
         self._execute({"connect": controllers})

@@ -6,6 +6,7 @@ A controller runs on Eventlet's one thread, since Ryu does.
 import logging
 import resource
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Final, Generic, TypeVar
@@ -15,6 +16,7 @@ from moefabric.controller.southbound.openflow import framework  # noqa: F401 - b
 # isort: split
 import eventlet
 from eventlet.green import socket as green_socket
+from eventlet.green.ssl import GreenSSLSocket
 from eventlet.hubs import trampoline, use_hub
 from eventlet.queue import LightQueue
 from eventlet.semaphore import Semaphore
@@ -27,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _ACCEPT_RETRY_S: Final = 0.02, 1.0
 """First and longest delay before the next connection is accepted after one couldn't be."""
+_TLS_HANDSHAKE_S: Final = 10.0
 _LISTEN_BACKLOG: Final = 512
 
 
@@ -140,10 +143,26 @@ class GreenQueue(Generic[T]):
         return items
 
 
+def _secured(
+    connection: socket.socket, peer: tuple[str, int], tls: ssl.SSLContext
+) -> socket.socket | None:
+    """Return a connection after the server's part of a TLS handshake; None if that fails."""
+    connection.settimeout(_TLS_HANDSHAKE_S)
+    try:
+        secured: socket.socket = GreenSSLSocket(connection, server_side=True, _context=tls)
+    except OSError as error:  # ssl.SSLError and TimeoutError, too
+        log.warning("%s:%d: no TLS: %s", *peer[:2], error)
+        connection.close()
+        return None
+    secured.settimeout(None)
+    return secured
+
+
 def serve_connections(
     address: tuple[str, int],
     purpose: str,
     serve: Callable[[socket.socket, tuple[str, int]], object],
+    tls: ssl.SSLContext | None = None,
 ) -> tuple[str, int]:
     """Call `serve` for each connection to an address from now on, in a green thread of its own.
 
@@ -151,6 +170,7 @@ def serve_connections(
         address: Host and TCP port to listen at.
         purpose: What the connections are for, in errors.
         serve: Is given the connection and the peer's address.
+        tls: Context of TLS on the connections; None for plain TCP.
 
     Returns:
         The address at which it listens.
@@ -167,6 +187,11 @@ def serve_connections(
         ) from error
 
     def serve_one(connection: socket.socket, peer: tuple[str, int]) -> None:
+        if tls is not None:
+            secured = _secured(connection, peer, tls)
+            if secured is None:
+                return
+            connection = secured
         with connection, suppress(ConnectionError, TimeoutError):  # the peer hung up
             serve(connection, peer)
 

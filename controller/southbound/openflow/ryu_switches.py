@@ -6,6 +6,7 @@ which earlier processes have left, are deleted.
 """
 
 import logging
+import ssl
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -125,8 +126,12 @@ class RyuSwitches:
         self.probe = light_probe.OpenFlowProbe(fabric, self._send_frames, green.GreenEvent)
         self.on_port: Callable[[str, str, bool], None] = lambda _switch, _peer, _up: None
 
-    def listen(self, address: tuple[str, int], hosts: Collection[str]) -> None:
+    def listen(
+        self, address: tuple[str, int], hosts: Collection[str], tls: ssl.SSLContext | None = None
+    ) -> None:
         """Accept the switches' connections from these addresses, and over loopback.
+
+        With TLS, switches may have any address, as their certificates tell who they are.
 
         Raises:
             ControlError: If `address` is in use.
@@ -139,9 +144,9 @@ class RyuSwitches:
         ofp_handler = framework.module("controller.ofp_handler").OFPHandler
         for app in (manager.instantiate(RyuEventHandler, self), manager.instantiate(ofp_handler)):
             Application.start(app)  # OFPHandler.start would listen by itself and hide its errors
-        known = {*hosts, _LOOPBACK}
+        known = None if tls else {*hosts, _LOOPBACK}
         server = switch_connection.SwitchServer(known, self.bytes_received, self._token)
-        green.serve_connections(address, "switches", server.serve)
+        green.serve_connections(address, "switches", server.serve, tls)
 
     @property
     def ready(self) -> tuple[str, ...]:

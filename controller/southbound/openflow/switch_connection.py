@@ -167,12 +167,12 @@ class SwitchServer:
     """Serves the switches that connect from known hosts."""
 
     def __init__(
-        self, hosts: Collection[str], handle: MessageHandler, token: str | None = None
+        self, hosts: Collection[str] | None, handle: MessageHandler, token: str | None = None
     ) -> None:
         """Serve nobody yet.
 
         Args:
-            hosts: Addresses that switches may have.
+            hosts: Addresses that switches may have; None for any.
             handle: As for `SwitchConnection`.
             token: As for `SwitchConnection`.
         """
@@ -185,7 +185,7 @@ class SwitchServer:
         Too many unfinished handshakes end the oldest of them, so that connections that say nothing
         don't keep a switch out.
         """
-        if address[0] not in self._hosts:
+        if self._hosts is not None and address[0] not in self._hosts:
             log.warning("%s:%d: refused: no switch of this fabric has this address", *address[:2])
             return
         unfinished = [known for known in self._connections if known.state != IN_USE]

@@ -10,6 +10,7 @@ import errno
 import logging
 import selectors
 import socket
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -53,6 +54,8 @@ class OpenFlowAgent:
         self._ports = dict[str, tuple[SwitchConnections, int]]()
         self._listeners = list[socket.socket]()
         self._packet_descriptors, self._postponed = set[int](), 0
+        self.tls: ssl.SSLContext | None = None
+        """For connections to controllers; None for plain TCP."""
         self.watch(interfaces.fileno(), self._read_carrier)
 
     def add(self, name: str, switch: OpenFlowSwitch, management: Path | None = None) -> None:
@@ -195,6 +198,8 @@ class OpenFlowAgent:
             return
         self._selector.unregister(sock)
         connections.connecting = None
+        if self.tls:  # reading and writing drive the handshake
+            sock = self.tls.wrap_socket(sock, do_handshake_on_connect=False)
         connections.active = self._connection(connections, sock, passive=False)
         self._update(connections)
 

@@ -4,6 +4,7 @@ import errno
 import os
 import selectors
 import socket
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -40,13 +41,14 @@ class OpenFlowConnection:
         """Take ownership of the socket; `ready` is called when it can be read or written."""
         self.sock, self.session = sock, session
         self._selector, self._ready = selector, ready
-        self._events = 0
+        self._events, self._awaits_input = 0, False
 
     def receive(self, now_ns: int) -> str | None:
         """Read and process input; return why the connection has ended, if it has."""
+        self._awaits_input = False
         try:
             received = self.sock.recv(_READ_BYTES)
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return None
         except OSError as fault:
             return fault.strerror or str(fault)
@@ -59,14 +61,17 @@ class OpenFlowConnection:
         """Send output and select the next events; return why the connection has ended, if so."""
         try:
             self.session.transmit(self.sock.send, now_ns)
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantWriteError):
             pass
+        except ssl.SSLWantReadError:  # TLS waits for the peer's part of the handshake
+            self._awaits_input = True
         except OSError as fault:
             return fault.strerror or str(fault)
         if self.session.is_over:
             return "the session is over"
-        reads = selectors.EVENT_READ if self.session.wants_input else 0
-        events = reads | (selectors.EVENT_WRITE if self.session.unsent_bytes else 0)
+        reads = self.session.wants_input or self._awaits_input
+        writes = bool(self.session.unsent_bytes) and not self._awaits_input
+        events = selectors.EVENT_READ * reads | selectors.EVENT_WRITE * writes
         if events != self._events:
             select = self._selector.modify if self._events else self._selector.register
             select(self.sock, events, lambda: self._ready(self))

@@ -3,7 +3,8 @@
 `{"make": [{"name", "datapath_id", "ports": {number: interface}}], "management": folder}` creates
 switches. Each has a Unix socket `NAME.mgmt` in the folder for OpenFlow tools (`ovs-ofctl -O
 OpenFlow13 dump-flows unix:FOLDER/NAME.mgmt`); without a folder, or with null, there is none. With a
-`token`, they prove their identity to controllers that ask for it (`core.switch_proof`).
+`token`, they prove their identity to controllers that ask for it (`core.switch_proof`). With `tls`,
+the fields of a `ControlTls`, they connect to controllers by TLS.
 `{"connect": {name: [address, port]}}` sets controllers, `{"show": true}` describes the switches.
 
 A reply with `error` gives the reason why a command failed. A failed command has no effect, with one
@@ -17,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moefabric.core.errors import FabricError
+from moefabric.config.control_tls import ControlTls
+from moefabric.core.errors import ControlError, FabricError
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
 from moefabric.emulator.openflow_switch.agent.interfaces import Interfaces
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
@@ -62,7 +64,7 @@ class ControlCommands:
         """Execute a command, and return its reply as a line."""
         try:
             document = self._execute(json.loads(line))
-        except FabricError as fault:
+        except (ControlError, FabricError) as fault:
             document = {"error": str(fault)}
         except (ValueError, TypeError, KeyError, AttributeError) as fault:
             command = line[:200].decode(errors="replace")
@@ -75,6 +77,8 @@ class ControlCommands:
                 folder = command.get("management")
                 specs = [SwitchSpec.parse(document) for document in documents]
                 token = str(command.get("token") or "")
+                if tls := command.get("tls"):
+                    self._agent.tls = ControlTls(**tls).context(server_side=False)
                 return self._make(specs, Path(folder) if folder else None, token)
             case {"connect": controllers}:
                 addresses = {
