@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from moefabric.core.errors import SpecError, TraceError, UnsupportedError
 from moefabric.traces.files import read_text
 from moefabric.traces.formats import trace_reader
-from moefabric.workload.gating import SUFFIXES, GatingTrace, read_gating
+from moefabric.workload.gating import BROKEN_ARCHIVE, SUFFIXES, GatingTrace, read_gating
 
 MAX_CELLS: Final = 1 << 27
 """Counts of a trace: iterations x layers x ranks x experts."""
@@ -56,7 +56,7 @@ class CountsReader:
 
     def matches(self, path: Path, head: bytes) -> bool:
         """Return whether the file is an archive with `counts`, or a gating matrix."""
-        with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        with suppress(OSError, *BROKEN_ARCHIVE), zipfile.ZipFile(path) as archive:
             return "counts.npy" in archive.namelist()
         start = head.lstrip()[:64]
         return start.startswith(b"[[") or b'"num_global_tokens_per_expert"' in head[:4096]

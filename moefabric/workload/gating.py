@@ -21,6 +21,8 @@ MAX_JSON_BYTES: Final = 256 << 20
 """Bytes of a JSON document, decompressed."""
 MAX_ARRAY_BYTES: Final = 1 << 30
 """Bytes of an array of an archive, decompressed."""
+BROKEN_ARCHIVE: Final = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, RuntimeError)
+"""What `zipfile` raises for an archive that is damaged, encrypted or compressed otherwise."""
 _GZIP: Final = b"\x1f\x8b"
 
 
@@ -288,7 +290,7 @@ def _npz(path: Path) -> GatingTrace:
                 arrays = ", ".join(archive.files) or "nothing"
                 raise _error(path, f'has no array "{_COUNTS}", only {arrays}')
             counts = archive[_COUNTS]
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+    except BROKEN_ARCHIVE as error:
         raise _error(path, "is not an archive of plain arrays (numpy.savez)") from error
     place = f"{path}: {_COUNTS}"
     if not np.issubdtype(counts.dtype, np.integer):
