@@ -1,5 +1,6 @@
 """Bring a fabric up, find it by its name and remove all of it; repeated calls change nothing."""
 
+import errno
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -97,6 +98,10 @@ def up(
             logs = failed_starts.keep_logs(run_dir) if isinstance(error, Exception) else None
             _clear(fabric.name)
             run_directories.remove(run_dir)
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise FabricError(
+                    f"{run_dir.path}: {error.strerror}; make room there, or set MOEFABRIC_RUN_DIR"
+                ) from error
             if logs is not None and isinstance(error, FabricError):
                 raise FabricError(f"{error}; its logs are in {logs}") from error
             raise

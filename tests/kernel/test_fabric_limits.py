@@ -1,0 +1,110 @@
+"""A fabric under limits: a full folder of run directories, few descriptors, little memory."""
+
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from moefabric.core.ocs import Ocs, OcsControl, OcsDriver
+from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.linux.marked_processes import marked_pids
+from moefabric.runner.fabric_processes import fabric_processes
+from tests.kernel.fabric_lab import NEEDS, Machine
+
+pytestmark = NEEDS
+FOLDER = Path(__file__).parent
+UP = """
+import os, sys
+from fabric_lab import lifecycle, no_processes, small_fabric
+from moefabric.core.errors import MoefabricError
+try:
+    lifecycle.up(small_fabric(sys.argv[1]), no_processes)
+except MoefabricError as error:
+    print(error)
+"""
+FULL = (
+    UP
+    + """
+from moefabric.config.run_directory import RunDirectory, run_root
+from moefabric.emulator.fabric import hardware_injection
+run_dir = RunDirectory.of_fabric(sys.argv[1])
+try:
+    with (run_root() / "filler").open("wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(4096))
+except OSError as error:
+    print(error.strerror)
+hardware_injection.inject(run_dir, "nic", ["s0/o0"])
+print(len(hardware_injection.injected_failures(run_dir)))
+print(lifecycle.inspect(run_dir.name)["faults"], lifecycle.down(run_dir.name))
+"""
+)
+
+
+def run_limited(machine: Machine, limit: str, script: str, name: str) -> list[str]:
+    """Run a script with a mount namespace of its own, after a command of sh(1) that limits it."""
+    argv = ["unshare", "--mount", "sh", "-c", f'{limit} && exec "$@"', "sh"]
+    argv += [sys.executable, "-c", script, name]
+    run = partial(
+        subprocess.run, argv, cwd=FOLDER, capture_output=True, text=True, timeout=60, check=False
+    )
+    completed = machine.run(run)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.splitlines()
+
+
+def tmpfs(machine: Machine, size: str) -> str:
+    return f"mount -t tmpfs -o size={size} none {machine.folder}"
+
+
+def assert_no_trace(machine: Machine, name: str, links_before: set[str]) -> None:
+    assert (marked_pids(name), machine.links()) == ([], links_before)
+
+
+def test_up_on_a_full_file_system_names_the_remedy_and_leaves_nothing(machine: Machine) -> None:
+    before = machine.links()
+    printed = run_limited(machine, tmpfs(machine, "4k"), UP, "full")
+    assert len(printed) == 1
+    assert "No space left on device; " in printed[0]
+    assert "MOEFABRIC_RUN_DIR" in printed[0]
+    assert_no_trace(machine, "full", before)
+
+
+def test_fabric_on_a_file_system_that_fills_up_works_and_goes(machine: Machine) -> None:
+    before = machine.links()
+    printed = run_limited(machine, tmpfs(machine, "1m"), FULL, "filled")
+    assert printed == ["No space left on device", "1", "[] True"]
+    assert_no_trace(machine, "filled", before)
+
+
+@pytest.mark.parametrize("limit", ["ulimit -n 64", "ulimit -n 16", "ulimit -v 150000"])
+def test_up_with_few_descriptors_or_little_memory_works_or_leaves_nothing(
+    machine: Machine, limit: str
+) -> None:
+    before = machine.links()
+    printed = run_limited(machine, limit, UP, "limited")
+    assert len(printed) <= 1, "an error is one line"
+    assert machine.down("limited") == (not printed)
+    assert_no_trace(machine, "limited", before)
+
+
+def test_only_controllers_get_the_password_of_the_optical_switch(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB_PASSWORD", "unguessed")
+    control = OcsControl(OcsDriver.SCPI, password_env="LAB_PASSWORD")
+    region = Region("r0", 0, ("s0", "s1"), Ocs("ocs0", ports=2, control=control))
+    fabric = Fabric("secret", (region,), 2, 1, 1, 50e6, Eps(servers_per_leaf=4))
+    start = partial(lifecycle.up, fabric, fabric_processes, switch="bpf")
+    machine.run(start)
+    try:
+        owners = {pid: Path(f"/proc/{pid}/environ").read_bytes() for pid in marked_pids("secret")}
+        have = {pid for pid, environ in owners.items() if b"unguessed" in environ}
+        commands = {Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[2] for pid in have}
+        assert commands == {b"moefabric.controller"}
+        assert len(owners) > len(have)
+    finally:
+        machine.down("secret")
