@@ -13,6 +13,7 @@
 # make sabotage        runs real experiments with deliberate faults and writes docs/sabotage.md
 # make conformance     runs Ryu's switch tests and writes docs/conformance.md
 # make chaos           random kills, stops, partitions and limits, 500 of them, an hour; SEED=1 repeats a run
+# make soak            changes circuits 10,000 times under traffic with faults, an hour: out/soak.json, .svg
 # make fuzz            searches inputs that break a reader, a million each, for hours; INPUTS=1000 for less
 # make lock            renews packaging/requirements.lock: versions and hashes of all Python packages
 # make audit           lists all packages in out/sbom.json and looks up known vulnerabilities
@@ -28,7 +29,7 @@ bin := .venv/bin
 # Packets and processes share the cores with other work. A rerun is printed with its failure.
 reruns := --reruns 2 --rerun-show-tracebacks
 
-.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated test check unit kernel system docs bench sabotage conformance fuzz chaos lock audit base-image format clean setup-run setup-training setup-test
+.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated test check unit kernel system docs bench sabotage conformance fuzz chaos soak lock audit base-image format clean setup-run setup-training setup-test
 
 demo: setup-run
 	mkdir -p out
@@ -99,6 +100,10 @@ oracle: setup-run
 		$(bin)/moefabric run examples/prototype.yaml --json out/prototype.json || [ $$? = 3 ]
 	run=$$([ ! -e out/prototype.json ] || echo --run out/prototype.json); \
 		$(bin)/moefabric oracle $$run --json out/oracle.json --page docs/truth.md
+
+RECONFIGURATIONS := 10000
+soak: setup-test
+	RECONFIGURATIONS=$(RECONFIGURATIONS) $(bin)/python -m pytest -s tests/soak
 
 INPUTS := 1000000
 fuzz: setup-test

@@ -1,5 +1,6 @@
 """Failures: their kinds, schedule and event log, and the records that the log yields."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -209,7 +210,9 @@ class FailureRecord:
 
 
 def _first_after(instants: Sequence[int], instant_ns: int) -> int | None:
-    return next((at for at in instants if at >= instant_ns), None)
+    """Return the first of ascending instants that isn't earlier; None if all are."""
+    place = bisect_left(instants, instant_ns)
+    return instants[place] if place < len(instants) else None
 
 
 def failure_records(events: Sequence[FailureEvent]) -> list[FailureRecord]:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from moefabric.core.port_counts import SENT, counted_nics
@@ -26,8 +26,8 @@ _VERDICT_SHARE: Final = 0.002
 class FabricRecorder:
     """Reduces iterations to their outcomes when they have ended.
 
-    Records of iterations are kept only from the first injected failure on: what a failure disturbed
-    is known when it is over.
+    Records of iterations are kept only while a failure lasts: what it disturbed is known when it is
+    over.
 
     Attributes:
         fabric: The fabric.
@@ -38,7 +38,8 @@ class FabricRecorder:
         flows: Whether outcomes hold every flow.
         paced: Whether flows are paced.
         predictions: Returns the predictions of an iteration's gating; None without a predictor.
-        failed: Records of the iterations since the first failure.
+        failed: Records of the iterations during the failures that aren't over.
+        shown: Activities in the iterations in which other failures were injected.
     """
 
     fabric: Fabric
@@ -50,6 +51,7 @@ class FabricRecorder:
     paced: bool = True
     predictions: Callable[[int], Sequence[GatingPrediction | None]] | None = None
     failed: list[IterationRun] = field(default_factory=list)
+    shown: list[IterationRun] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._sums = OutcomeSums(self.fabric.mtu, self.fabric.servers, paced=self.paced)
@@ -58,6 +60,8 @@ class FabricRecorder:
         self._cpu: CpuSampler | None = None
         self._monitor: FailureMonitor | None = None
         self._next_verdict_s = 0.0
+        self._planned_ns, self._reopened_ns = tuple[int, ...](), tuple[int, ...]()
+        """When circuits were planned and connections reopened since the first failure."""
         self._gating: dict[int, Sequence[GatingPrediction | None]] = {}
 
     def connect(self, executor: Executor, cpu: CpuSampler, monitor: FailureMonitor | None) -> None:
@@ -72,15 +76,28 @@ class FabricRecorder:
     def take(self, runs: list[IterationRun]) -> None:
         """Append the outcomes of iterations that have ended."""
         assert self._executor is not None
-        executor, failures = self._executor, self._failures()
-        if failures.failures or self.failed:
+        failures = self._failures()
+        if failures.failures:
+            failures = failures.with_plans_of(runs)
+            self._planned_ns, self._reopened_ns = failures.planned_ns, failures.reopened_ns
             self.failed += runs
         else:
-            executor.clock.forget_skips()
+            self._executor.clock.forget_skips()
         outcomes = self._outcomes(runs, failures, self._idle_shares())
         self.journal.append(*self._lines(outcomes))
         for outcome in outcomes:
             self._add(outcome, _nic_bytes(self.fabric, runs))
+        if failures.failures and failures.are_over:
+            self._forget(failures)
+
+    def _forget(self, failures: RunFailures) -> None:
+        """Replace the outcomes during failures that are over, and forget the records."""
+        if len(self.failed) > 1:
+            self.journal.append(*self._lines(self._outcomes(self.failed, failures, [])))
+        numbers = {failures.iteration_of(failure) for failure in failures.failures}
+        self.shown += [run.without_transfers() for run in self.failed if run.number in numbers]
+        self.failed.clear()
+        self._gating.clear()
 
     def finish(self, failures: RunFailures) -> list[float]:
         """Replace the outcomes of the iterations with failures, which are over.
@@ -89,6 +106,11 @@ class FabricRecorder:
             Idle shares of the machine since the last iteration.
         """
         if self.failed and failures.failures:
+            failures = replace(
+                failures,
+                planned_ns=tuple(sorted({*failures.planned_ns, *self._planned_ns})),
+                reopened_ns=self._reopened_ns,
+            )
             self.journal.append(*self._lines(self._outcomes(self.failed, failures, [])))
         return self._idle_shares(last=True)
 
@@ -96,7 +118,13 @@ class FabricRecorder:
         executor, monitor = self._executor, self._monitor
         if executor is None or monitor is None or not monitor.injected():
             return RunFailures()
-        return monitor.failures_during(executor.iteration_windows, executor.clock)
+        failures = monitor.failures_during(executor.iteration_windows, executor.clock)
+        replanned_ns = map(failures.wall_ns, executor.replanned_ns)
+        return replace(
+            failures,
+            planned_ns=tuple(sorted({*self._planned_ns, *replanned_ns})),
+            reopened_ns=self._reopened_ns,
+        )
 
     def _idle_shares(self, *, last: bool = False) -> list[float]:
         if self._executor is None or self._cpu is None:
@@ -145,7 +173,7 @@ class FabricRecorder:
         began_s = time.monotonic()
         if began_s < self._next_verdict_s:
             return None
-        verdict = self._sums.fidelity((), failures=bool(self.failed))
+        verdict = self._sums.fidelity((), failures=bool(self.failed or self.shown))
         ended_s = time.monotonic()
         self._next_verdict_s = ended_s + (ended_s - began_s) / _VERDICT_SHARE
         return verdict

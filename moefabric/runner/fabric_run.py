@@ -343,7 +343,9 @@ def replay_on(context: RunContext) -> Replay:
     if ended:  # the counters of queues were not read before
         readings = []
     iterations = len(ended) + len(runs)
-    return Replay(iterations, lost, idle, failures, circuits, readings, recorder.failed)
+    return Replay(
+        iterations, lost, idle, failures, circuits, readings, [*recorder.shown, *recorder.failed]
+    )
 
 
 def _run_iterations(

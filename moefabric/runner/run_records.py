@@ -218,10 +218,35 @@ class RunFailures:
                 sorted({*self.planned_ns, *(self.wall_ns(change.end_ns) for change in changes)})
             ),
             reopened_ns=tuple(
-                self.wall_ns(min(c.end_ns + c.harness_ns for c in run.collectives))
-                for run in restarted
+                sorted(
+                    {
+                        *self.reopened_ns,
+                        *(
+                            self.wall_ns(min(c.end_ns + c.harness_ns for c in run.collectives))
+                            for run in restarted
+                        ),
+                    }
+                )
             ),
         )
+
+    @property
+    def are_over(self) -> bool:
+        """Whether all failures are cleared, and circuits were planned since: no more is disturbed.
+
+        Connections are reopened by then, if an iteration has ended since.
+        """
+        last_ns = max(self.planned_ns, default=0)
+        return all(
+            failure.cleared_ns is not None
+            and max(failure.cleared_ns, failure.recovered_ns or 0) <= last_ns
+            for failure in self.failures
+        )
+
+    def iteration_of(self, failure: FailureRecord) -> int | None:
+        """Return the number of the iteration in which a failure was injected; None after all."""
+        at = failure.injected_ns
+        return next((window.number for window in self.windows if at <= window.end_ns), None)
 
     def had_cut_off(self, run: CollectiveRun) -> bool:
         """Return whether a loss had cut off transfers before the end of a collective."""
@@ -270,6 +295,10 @@ class IterationRun:
     def without_records(self) -> "IterationRun":
         """Return the times of the iteration, without what happened in it."""
         return replace(self, collectives=[], reconfigurations=[], spans=[], transfers=[])
+
+    def without_transfers(self) -> "IterationRun":
+        """Return the times and the activities of the iteration."""
+        return replace(self, collectives=[], reconfigurations=[], transfers=[])
 
     @property
     def harness_ns(self) -> int:

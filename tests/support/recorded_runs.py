@@ -1,8 +1,9 @@
 """Runs in memory that are recorded as `moefabric run` records them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
@@ -10,6 +11,7 @@ from moefabric.planner.mixnet import MIXNET
 from moefabric.runner.cpu_monitor import CpuSampler
 from moefabric.runner.executor import Executor
 from moefabric.runner.fabric_recorder import FabricRecorder
+from moefabric.runner.iteration_outcome import IterationOutcome
 from moefabric.runner.journal import FabricLine, HeaderLine, Journal
 from moefabric.runner.memory_testbed import (
     ImmediateExecutor,
@@ -51,6 +53,17 @@ def operations(number: int) -> Sequence[Operation]:
     )
 
 
+class ObservedRecorder(FabricRecorder):
+    """A recorder that reports each outcome, and has what the executor returned."""
+
+    on_outcome: Callable[[IterationOutcome], object]
+    runs: list[IterationRun]
+
+    def _add(self, outcome: IterationOutcome, nic_bytes: dict[str, int] | None) -> None:
+        super()._add(outcome, nic_bytes)
+        self.on_outcome(outcome)
+
+
 class RecordedRun:
     """A fabric `mixnet` in memory, whose iterations go to a journal.
 
@@ -87,9 +100,12 @@ class RecordedRun:
         first: int = 0,
         circuits: CircuitSet | None = None,
         status: RunStatusWriter | None = None,
-    ) -> list[IterationRun]:
+        monitor: Any = None,
+        on_outcome: Callable[[IterationOutcome], object] = lambda _: None,
+    ) -> "ObservedRecorder":
         """Run iterations from `first` on, with these circuits lit."""
-        recorder = FabricRecorder(self.fabric, "mixnet", "mixnet", journal, status)
+        recorder = ObservedRecorder(self.fabric, "mixnet", "mixnet", journal, status)
+        recorder.on_outcome = on_outcome
         self.light.lit = circuits or CircuitSet()
         executor = Executor(
             self.fabric, MIXNET, self.agents, {"r0": self.light}, self.light.lit, control_s=0.0,
@@ -97,11 +113,12 @@ class RecordedRun:
             cpu_steal=lambda: (0, 0), counters=self.agents.counters,
             keep=None if self._keep else recorder.take,
         )  # fmt: skip
-        recorder.connect(executor, CpuSampler(), None)
+        recorder.connect(executor, CpuSampler(), monitor)
         job = Job(0, JobShape(), self.fabric.regions)
         with closing(executor):
-            return executor.run(
+            recorder.runs = executor.run(
                 {job: lambda number, _: lockstep_tasks(operations(number), ["r0"])},
                 iterations,
                 first=first,
             )
+        return recorder

@@ -1,8 +1,11 @@
 """Journal of a run: nothing that ended is lost, and it yields the result of whole records."""
 
+import gc
 import resource
 import signal
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +13,13 @@ import pytest
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import OutputError, SpecError
-from moefabric.runner.iteration_outcome import outcomes_of
+from moefabric.core.failures import FailureKind, FailureRecord, IterationWindow
+from moefabric.runner.clock import SkippingClock
+from moefabric.runner.iteration_outcome import IterationOutcome, outcomes_of
 from moefabric.runner.journal import Journal, JournalReader, ResultLine, without_rows
 from moefabric.runner.partial_result import read_journal
 from moefabric.runner.results import fabric_result, summed_result
+from moefabric.runner.run_records import RunFailures
 from tests.support.recorded_runs import RecordedRun
 
 
@@ -35,7 +41,7 @@ def test_journal_yields_the_result_of_whole_records(tmp_path: Path) -> None:
     )  # fmt: skip
     whole = RecordedRun(path, keep=True)
     with Journal(tmp_path / "unused.jsonl") as unused:
-        runs = whole.run(unused, 5)
+        runs = whole.run(unused, 5).runs
     expected = fabric_result(whole.fabric, "mixnet", "mixnet", runs, cpu_idle=[0.5], remarks=[])
     assert journalled.to_json() == expected.to_json()
 
@@ -122,7 +128,7 @@ def test_finished_fabric_is_read_back_whole(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     lab = RecordedRun(path, keep=True)
     with Journal(tmp_path / "unused.jsonl") as unused:
-        runs = lab.run(unused, 3)
+        runs = lab.run(unused, 3).runs
     result = fabric_result(lab.fabric, "mixnet", "mixnet", runs, cpu_idle=[0.5], remarks=[])
     recorded(path, 3)
     with Journal(path, path.stat().st_size) as journal:
@@ -135,7 +141,7 @@ def test_finished_fabric_is_read_back_whole(tmp_path: Path) -> None:
 def test_outcome_of_an_iteration_is_the_same_alone_and_among_others(tmp_path: Path) -> None:
     lab = RecordedRun(tmp_path / "run.jsonl", keep=True)
     with Journal(tmp_path / "unused.jsonl") as unused:
-        runs = lab.run(unused, 3)
+        runs = lab.run(unused, 3).runs
     together = outcomes_of(lab.fabric, "mixnet", runs)
     alone = [one for run in runs for one in outcomes_of(lab.fabric, "mixnet", [run])]
     assert alone == together
@@ -177,3 +183,86 @@ def test_run_that_goes_on_yields_the_iterations_of_an_uninterrupted_one(
         circuits = CircuitSet.of(map("~".join, last.circuits))
         lab.run(journal, left, first=stopped_after, circuits=circuits)
     assert list(rounded(path)) == list(rounded(whole))
+
+
+@dataclass
+class InjectedFailure:
+    """A failure monitor with one failure of a port, from an iteration until the next one."""
+
+    first: int
+    windows: Sequence[IterationWindow] = ()
+
+    def injected(self) -> bool:
+        return True
+
+    def failures_during(
+        self, windows: Sequence[IterationWindow], clock: SkippingClock
+    ) -> RunFailures:
+        self.windows = tuple(windows)
+        return self.all_failures()
+
+    def all_failures(self) -> RunFailures:
+        by_number = {window.number: window for window in self.windows}
+        if self.first not in by_number:
+            return RunFailures((), tuple(self.windows))
+        at_ns = by_number[self.first].start_ns + 50_000_000
+        later = by_number.get(self.first + 1)
+        record = FailureRecord(
+            FailureKind.OCS_PORT,
+            ("s0/o0",),
+            at_ns,
+            at_ns + 1_000_000,
+            at_ns + 2_000_000,
+            later.start_ns + 60_000_000 if later else None,
+        )
+        return RunFailures((record,), tuple(self.windows))
+
+
+def test_memory_of_a_run_does_not_grow_with_its_iterations(tmp_path: Path) -> None:
+    """A record of an iteration takes 30 KB; 200 bytes of its times and errors stay."""
+    path = tmp_path / "run.jsonl"
+    lab = RecordedRun(path)
+    with Journal(path) as journal:
+        lab.begin(journal, 60)
+        lab.run(journal, 5)
+        gc.collect()
+        tracemalloc.start()
+        try:
+            few = traced_bytes_after(lab, journal, 5)
+            many = traced_bytes_after(lab, journal, 25)
+        finally:
+            tracemalloc.stop()
+    assert (many - few) / 20 < 2000
+
+
+def traced_bytes_after(lab: RecordedRun, journal: Journal, iterations: int) -> int:
+    """Return what is allocated at the end of a run, while its records are still held."""
+    allocated = list[int]()
+
+    def measure(outcome: IterationOutcome) -> None:
+        if outcome.result.iteration == iterations - 1:
+            gc.collect()
+            allocated.append(tracemalloc.get_traced_memory()[0])
+
+    lab.run(journal, iterations, on_outcome=measure)
+    return allocated[0]
+
+
+def test_outcomes_during_failures_are_those_of_whole_records(tmp_path: Path) -> None:
+    """What a failure disturbed is known when it is over; records are forgotten then."""
+    path, faults = tmp_path / "run.jsonl", InjectedFailure(first=2)
+    lab = RecordedRun(path)
+    with Journal(path) as journal:
+        lab.begin(journal, 8)
+        recorder = lab.run(journal, 8, monitor=faults)
+    assert recorder.failed == []
+    assert [run.number for run in recorder.shown] == [2]
+    whole = RecordedRun(path, keep=True)
+    with Journal(tmp_path / "unused.jsonl") as unused:
+        runs = whole.run(unused, 8).runs
+    expected = outcomes_of(whole.fabric, None, runs, faults.all_failures())
+    found = list(JournalReader(path).outcomes("mixnet"))
+    disturbed = [[one.failures for one in outcome.collectives] for outcome in found]
+    assert disturbed == [[one.failures for one in outcome.collectives] for outcome in expected]
+    assert [number for number, lists in enumerate(disturbed) if any(lists)] == [2, 3]
+    assert [one.evidence.judged for one in found] == [one.evidence.judged for one in expected]

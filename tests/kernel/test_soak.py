@@ -1,0 +1,19 @@
+"""Short form of the soak: reconfigurations under full traffic with faults."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.soak.soak import soak
+
+pytestmark = pytest.mark.kernel
+
+
+def test_reconfigurations_under_traffic_lose_nothing(tmp_path: Path) -> None:
+    report = soak("soak-short", 120, tmp_path)
+    assert report.reconfigurations + report.refused >= 100
+    assert report.reconfigurations > 5 * report.refused
+    assert report.faults > 0
+    assert (report.lost_transfers, report.corrupt) == (0, 0)
+    for process in report.samples:
+        assert report.growth(process, "descriptors") == 0, process

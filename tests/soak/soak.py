@@ -1,0 +1,263 @@
+"""Many reconfigurations under full traffic with faults: nothing is lost, and nothing grows.
+
+Every collective overloads the packet switch, and circuits change during each of them: bytes of
+both networks are under way. In every third iteration light fails on a port; the next one clears it.
+"""
+
+import json
+import os
+import resource
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from moefabric.config.atomic_file import write_whole
+from moefabric.config.run_directory import RunDirectory
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.failures import Failure, FailureKind
+from moefabric.core.ocs import Ocs
+from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS
+from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.transport import PACED
+from moefabric.core.units import Scale
+from moefabric.emulator.fabric import lifecycle
+from moefabric.planner.mixnet import MIXNET
+from moefabric.runner import fault_injection
+from moefabric.runner.cpu_monitor import CpuSampler
+from moefabric.runner.executor import Executor
+from moefabric.runner.fabric_recorder import FabricRecorder
+from moefabric.runner.failure_monitor import FailureMonitor
+from moefabric.runner.journal import FabricLine, HeaderLine, Journal, JournalReader
+from moefabric.runner.result_model import Manifest
+from moefabric.runner.results import OutcomeSums
+from moefabric.runner.testbed import port_counters, running_testbed
+from moefabric.workload.iteration import Collective, Reconfigure
+from moefabric.workload.job import Job, JobShape
+from moefabric.workload.pipeline import lockstep_tasks
+from moefabric.workload.tasks import Task
+
+CHANGES: Final = 10
+"""Reconfigurations of an iteration."""
+FAULT_EVERY: Final = 3
+"""Iterations between two faults."""
+SERVERS: Final = ("s0", "s1", "s2", "s3")
+COLLECTIVE_S: Final = 0.05
+"""Wall seconds of a collective over one NIC."""
+_SETTLE_NS: Final = 5_000_000
+_SCALE: Final = 2000.0
+_RATE_BPS: Final = 100e9
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a process holds at one instant."""
+
+    rss_kb: int
+    descriptors: int
+    log_bytes: int
+
+
+@dataclass
+class SoakReport:
+    """What a soak has found.
+
+    Attributes:
+        reconfigurations: How many requests for circuits succeeded.
+        faults: How many faults were injected.
+        refused: Requests that failed; controllers may refuse during faults.
+        lost_transfers: Transfers that did not arrive.
+        corrupt: Transfers that arrived with other contents.
+        lost_frames: Frames that entered the optical switch and never left it.
+        latency_s: Model seconds of each successful request's control time.
+        samples: Samples of each process, one an iteration.
+    """
+
+    reconfigurations: int = 0
+    faults: int = 0
+    refused: int = 0
+    lost_transfers: int = 0
+    corrupt: int = 0
+    lost_frames: int = 0
+    latency_s: list[float] = field(default_factory=list)
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+
+    @property
+    def latency_drift(self) -> float:
+        """How much the median latency of the last third exceeds that of the first third."""
+        third = len(self.latency_s) // 3
+        first, last = self.latency_s[:third], self.latency_s[-third:]
+        return statistics.median(last) / statistics.median(first) - 1
+
+    def growth(self, process: str, quantity: str) -> float:
+        """Return by how much a quantity grew per 1,000 reconfigurations (Theil-Sen slope).
+
+        The first third of the samples warms up caches and isn't counted.
+        """
+        values = [getattr(sample, quantity) for sample in self.samples[process]]
+        values = values[len(values) // 3 :]
+        step = max(1, len(values) // 200)  # at most 20,000 pairs
+        values = values[::step]
+        slopes = [
+            (values[b] - values[a]) / (b - a)
+            for a in range(len(values))
+            for b in range(a + 1, len(values))
+        ]
+        return statistics.median(slopes) / step * 1000 / CHANGES if slopes else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report with the growth of each process."""
+        growth = {
+            process: {
+                quantity: self.growth(process, quantity)
+                for quantity in ("rss_kb", "descriptors", "log_bytes")
+            }
+            for process in self.samples
+        }
+        return {**asdict(self), "latency_drift": self.latency_drift, "growth": growth}
+
+
+def soak_fabric(name: str) -> Fabric:
+    """Return four servers with an optical and an electrical NIC each."""
+    region = Region("r0", 0, SERVERS, Ocs("ocs0", 4, _SETTLE_NS))
+    return Fabric(name, (region,), 8, 1, 1, _RATE_BPS, Eps(4), Scale(_SCALE))
+
+
+def _demand(fabric: Fabric, pairs: Sequence[tuple[int, int]]) -> DemandMatrix:
+    size = COLLECTIVE_S * fabric.nic_rate_bps / 8
+    rows = [[size if (a, b) in pairs else size / 20 for b in range(4)] for a in range(4)]
+    return DemandMatrix(
+        SERVERS, [[0.0 if a == b else row[b] for b in range(4)] for a, row in enumerate(rows)]
+    )
+
+
+def soak_tasks(fabric: Fabric) -> Sequence[Task]:
+    """Return the tasks of an iteration: collectives during which circuits change."""
+    near, far = (
+        _demand(fabric, [pair for a, b in ends for pair in ((a, b), (b, a))])
+        for ends in (((0, 1), (2, 3)), ((0, 2), (1, 3)))
+    )
+    work = [
+        Collective("dispatch", "forward", layer, owed, Reconfigure("forward", layer, owed))
+        for layer in range(CHANGES)
+        for owed in [near if layer % 2 else far]
+    ]
+    return lockstep_tasks(tuple(work), ["r0"])
+
+
+class _Faults:
+    """Light that fails on a port in some iterations, and comes back in the next."""
+
+    def __init__(self, run_dir: RunDirectory, iterations: int) -> None:
+        self._run_dir, self._last, self.count = run_dir, iterations - 1, 0
+        self._broken: Failure | None = None
+
+    def begin_iteration(self, number: int) -> None:
+        if self._broken is not None:
+            fault_injection.clear(self._run_dir, self._broken)
+            self._broken = None
+        elif number % FAULT_EVERY == 1 and number < self._last:
+            server = SERVERS[self.count % len(SERVERS)]
+            self._broken = Failure(FailureKind.OCS_PORT, (f"{server}/o0",))
+            fault_injection.inject(self._run_dir, self._broken)
+            self.count += 1
+
+
+def soak(name: str, reconfigurations: int, folder: Path) -> SoakReport:
+    """Change circuits this many times under traffic on a fabric of this name.
+
+    Args:
+        name: Name of the fabric.
+        reconfigurations: How many changes are requested.
+        folder: Receives `soak.jsonl`, and `soak.json` with the report.
+    """
+    iterations, fabric = -(-reconfigurations // CHANGES), soak_fabric(name)
+    path, report = folder / "soak.jsonl", SoakReport()
+    samples = defaultdict[str, list[Sample]](list)
+    with ExitStack() as undo:
+        testbed = running_testbed(fabric, transport=PACED)
+        _, fleet, controllers = undo.enter_context(testbed)
+        run_dir = RunDirectory.of_fabric(name)
+        journal = undo.enter_context(Journal(path))
+        journal.append(
+            HeaderLine(run_id="soak", experiment="soak", version="", manifest=Manifest(), spec={}),
+            FabricLine(fabric="soak", policy="mixnet", iterations=iterations),
+        )
+        monitor = undo.enter_context(FailureMonitor(run_dir))
+        counters = undo.enter_context(port_counters(fabric))
+        recorder = FabricRecorder(fabric, "soak", "mixnet", journal)
+        faults = _Faults(run_dir, iterations)
+        pids = {one["name"]: one["pid"] for one in lifecycle.inspect(name)["processes"]}
+        pids |= {"fabric": _parent(pids["switches"]), "run": os.getpid()}
+
+        def take_samples() -> None:
+            for process, pid in pids.items():
+                samples[process].append(_sample(run_dir, process, pid))
+            monitor.start_collecting()
+            if len(samples["run"]) % 50 == 0:
+                _report(path, report, samples, faults.count, folder)
+
+        executor = undo.enter_context(
+            closing(
+                Executor(
+                    fabric,
+                    MIXNET,
+                    fleet,
+                    controllers.under_policy("mixnet"),
+                    CircuitSet(),
+                    counters=counters,
+                    log_failure=monitor.log,
+                    on_iteration_begin=faults.begin_iteration,
+                    on_iteration_end=take_samples,
+                    keep=recorder.take,
+                )
+            )
+        )
+        cpu = undo.enter_context(CpuSampler())
+        recorder.connect(executor, cpu, monitor)
+        before, tasks = counters.read(), soak_tasks(fabric)
+        executor.run({Job(0, JobShape(), fabric.regions): lambda _n, _s: tasks}, iterations)
+        frames = (counters.read().frames - before.frames).sum(axis=0)
+        recorder.finish(monitor.failures_during(executor.iteration_windows, executor.clock))
+    report.lost_frames = int(frames[INTO_OCS] - frames[OUT_OF_OCS])
+    _report(path, report, samples, faults.count, folder)
+    return report
+
+
+def _report(
+    path: Path, report: SoakReport, samples: dict[str, list[Sample]], faults: int, folder: Path
+) -> None:
+    """Fill in what the journal holds, and write the report."""
+    sums, changes = OutcomeSums(1500, SERVERS), list[tuple[str, float]]()
+    for outcome in JournalReader(path).outcomes("soak"):
+        sums.add(outcome)
+        changes += [(c.error, c.control_s or 0.0) for c in outcome.reconfigurations]
+    report.reconfigurations = sum(not error for error, _ in changes)
+    report.refused = sum(bool(error) for error, _ in changes)
+    report.latency_s = [seconds for error, seconds in changes if not error]
+    report.lost_transfers = sums.integrity.lost_transfers or 0
+    report.corrupt = sums.integrity.corrupt or 0
+    report.faults, report.samples = faults, dict(samples)
+    write_whole(folder / "soak.json", json.dumps(report.to_json(), indent=1) + "\n")
+
+
+def _parent(pid: int) -> int:
+    """Return the process that started another one."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _sample(run_dir: RunDirectory, process: str, pid: int) -> Sample:
+    """Return what a process holds now; the fabric process counts for all logs."""
+    proc = Path("/proc") / str(pid)
+    pages = int((proc / "statm").read_text().split()[1])
+    own, folder = run_dir.log_file(process), run_dir.log_file(process).parent
+    logs = folder.iterdir() if process == "fabric" else [own]
+    return Sample(
+        rss_kb=pages * resource.getpagesize() // 1024,
+        descriptors=sum(1 for _ in (proc / "fd").iterdir()),
+        log_bytes=sum(log.stat().st_size for log in logs if log.exists()),
+    )

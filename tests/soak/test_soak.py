@@ -1,0 +1,33 @@
+"""Long form of the soak: 10,000 reconfigurations, for an hour or so."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from moefabric.config.atomic_file import write_whole
+from tests.soak.picture import soak_picture
+from tests.soak.soak import soak
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(3 * 3600)]
+
+RECONFIGURATIONS = int(os.environ.get("RECONFIGURATIONS", "10000"))
+_DRIFT = 0.25
+"""Latency depends on other work on the machine, which comes and goes."""
+_RSS_KB = 200
+"""Growth of a process per 1,000 reconfigurations that allocators cause by themselves."""
+
+
+def test_thousands_of_reconfigurations_lose_nothing_and_nothing_grows() -> None:
+    folder = Path("out")
+    folder.mkdir(exist_ok=True)
+    report = soak("soak", RECONFIGURATIONS, folder)
+    write_whole(folder / "soak.svg", soak_picture(report))
+    assert report.reconfigurations + report.refused >= RECONFIGURATIONS
+    assert report.faults > 0
+    assert (report.lost_transfers, report.corrupt, report.lost_frames) == (0, 0, 0)
+    assert abs(report.latency_drift) < _DRIFT
+    for process in report.samples:
+        assert report.growth(process, "descriptors") == 0, process
+        assert report.growth(process, "rss_kb") < _RSS_KB, process
+        assert report.growth(process, "log_bytes") < 1000, process
