@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from moefabric.config.atomic_file import write_whole
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.traces import chakra_schema as schema
 from moefabric.traces.chakra_schema import Attribute, ChakraFile, ChakraNode
@@ -357,11 +358,11 @@ class ChakraWriter:
         numbers = group_numbers(graph)
         for rank, nodes in graph.ranks.items():
             file = prefix.with_name(f"{prefix.name}.{rank}.et")
-            file.write_bytes(_encoded(graph, rank, nodes, numbers))
+            write_whole(file, _encoded(graph, rank, nodes, numbers))
         if numbers:
             groups = {number: list(graph.groups[name]) for name, number in numbers.items()}
             file = prefix.with_name(f"{prefix.name}.groups.json")
-            file.write_text(json.dumps(groups) + "\n")
+            write_whole(file, json.dumps(groups) + "\n")
 
 
 def _encoded(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from moefabric.config.atomic_file import write_whole
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.traces.connection_matrix import (
     Connection,
@@ -330,4 +331,4 @@ class ConnectionMatrixWriter:
         """
         matrix, lost = graph_matrix(lowered(graph))
         comments = "".join(f"# {loss}\n" for loss in lost)
-        path.write_text(comments + matrix_text(matrix))
+        write_whole(path, comments + matrix_text(matrix))

@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from moefabric.config.atomic_file import replaced_file, write_whole
 from moefabric.core.errors import SpecError, TraceError, UnsupportedError
 from moefabric.traces.files import read_text
 from moefabric.traces.formats import trace_reader
@@ -186,10 +187,10 @@ def write_gating(trace: GatingTrace, path: Path, form: str) -> None:
         SpecError: If there is no such format.
     """
     if form == "npz":
-        with path.open("wb") as file:
+        with replaced_file(path) as file:
             np.savez_compressed(file, counts=trace.tokens)
     elif form == "csv":
-        path.write_text(counts_csv(trace))
+        write_whole(path, counts_csv(trace))
     else:
         raise SpecError([("--to", f"{form!r} is not one of csv, npz, the formats of gating")])
 

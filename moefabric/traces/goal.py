@@ -27,6 +27,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from moefabric.config.atomic_file import write_whole
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.traces.files import read_text
 from moefabric.traces.messages import lowered
@@ -152,7 +153,7 @@ class GoalWriter:
 
     def write(self, graph: ExecutionGraph, path: Path) -> None:
         """Write a program; see `goal_text`. Collectives become messages."""
-        path.write_text(goal_text(lowered(graph)))
+        write_whole(path, goal_text(lowered(graph)))
 
 
 def _without_blocks(text: str) -> str:

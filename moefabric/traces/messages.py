@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from moefabric.config.atomic_file import write_whole
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
 from moefabric.workload.collectives.built_in import DEFAULTS
@@ -174,4 +175,4 @@ class FlowsCsvWriter:
                     after = " ".join(map(str, node.after))
                     numbers = f"{node.size},{node.tag},{node.number}"
                     rows.append(f"{rank},{node.peer},{numbers},{after},{name}")
-        path.write_text("\n".join(rows) + "\n")
+        write_whole(path, "\n".join(rows) + "\n")

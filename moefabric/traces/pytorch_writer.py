@@ -13,6 +13,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final
 
+from moefabric.config.atomic_file import write_whole
 from moefabric.core.errors import SpecError
 from moefabric.traces.group_numbers import group_numbers
 from moefabric.workload.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
@@ -63,7 +64,7 @@ class PytorchExecutionWriter:
         documents = {rank: _Program(graph, rank, calls).document() for rank in graph.ranks}
         path.mkdir(parents=True, exist_ok=True)
         for rank, document in documents.items():
-            (path / f"rank-{rank}.json").write_text(json.dumps(document) + "\n")
+            write_whole(path / f"rank-{rank}.json", json.dumps(document) + "\n")
 
 
 class _Program:

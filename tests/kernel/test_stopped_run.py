@@ -28,7 +28,7 @@ fabrics:
 
 def moefabric(*words: object) -> "subprocess.Popen[str]":
     """Start the command in a process group of its own."""
-    argv = [Path(sys.executable).with_name("moefabric"), *map(str, words)]
+    argv = [str(Path(sys.executable).with_name("moefabric")), *map(str, words)]
     return subprocess.Popen(
         argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, process_group=0
     )
