@@ -4,6 +4,7 @@ import json
 import socket
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,7 @@ from moefabric.config.run_directory import FabricWiring
 from moefabric.core.errors import FabricError
 from moefabric.emulator.containers.execution import execution_argv
 from moefabric.emulator.fabric.daemon_protocol import NODES, process_id, request
-from moefabric.emulator.fabric.plan import plan_fabric
+from moefabric.emulator.fabric.plan import BRIDGE, plan_fabric
 from moefabric.emulator.fabric.plugged_hosts import shell_of
 from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.emulator.fabric.server_containers import container_of
@@ -78,35 +79,78 @@ def _node_pid(name: str, node: str) -> int:
     return int(pids[node])
 
 
-def capture_argv(name: str, place: str, file: Path, length: int) -> list[str]:
-    """Return the argv of a program that captures the frames of a link (`packet_capture`).
+@dataclass(frozen=True)
+class CapturePoint:
+    """An interface of a fabric whose frames can be captured.
+
+    Attributes:
+        node: Node in whose namespace it is; empty for the fabric's own.
+        interface: Its name there.
+        name: Its name in the fabric, such as `s0/o1`.
+    """
+
+    node: str
+    interface: str
+    name: str
+
+
+def capture_points(wiring: FabricWiring, place: str) -> list[CapturePoint]:
+    """Return the interfaces of a place, which are all in one namespace.
+
+    Args:
+        wiring: the fabric.
+        place: a NIC (`s0/o1`), where frames leave and enter the server; a server (`s0`), for the
+            frames of its programs; a circuit (`s0/o0~s3/o0`), lit or not, for both its NICs; a link
+            between switches (`leaf0~spine0`); a switch (`leaf0`), for all its ports; an OCS
+            (`ocs0`), for its management; or `management`, for controllers and switches.
+
+    Raises:
+        FabricError: if the fabric has no such place.
+    """
+    fabric = wiring.fabric
+    plan = plan_fabric(fabric, wiring.management)
+    links = {link.name: link.a for link in plan.links}
+    switches = {switch.name: switch.ports for switch in plan.switches}
+    aliases = {server: f"{server}/host" for server in fabric.servers}
+    aliases |= {ocs.name: f"{ocs.name}/management" for ocs in plan.ocses}
+    if end := links.get(aliases.get(place, place)):
+        host = end.node == place and place in fabric.server_index
+        interface = wiring.interfaces_of(place).host if host else end.name
+        return [CapturePoint(end.node, interface, place)]
+    nics = place.split("~")
+    if len(nics) == 2 and all(nic in links for nic in nics):
+        return [CapturePoint(links[nic].node, links[nic].name, nic) for nic in nics]
+    if place in switches:
+        return [CapturePoint("", port.name, port.name) for port in switches[place]]
+    if place == BRIDGE:
+        return [CapturePoint("", BRIDGE, BRIDGE)]
+    known = ", ".join(str(nic) for server in fabric.servers for nic in fabric.nics(server))
+    raise FabricError(f"{place}: {fabric.name} has no such place; it has the NICs {known}")
+
+
+def capture_argv(
+    name: str, points: Sequence[CapturePoint], file: Path, length: int, **limits: int | None
+) -> list[str]:
+    """Return the argv of a program that captures the frames of interfaces (`packet_capture`).
 
     Args:
         name: the fabric.
-        place: a NIC (`s0/o1`), where frames leave and enter the server; a server (`s0`), for the
-            frames of its programs; or a link between switches (`leaf0~spine0`).
-        file: the pcap file to write.
+        points: the interfaces, all in one namespace.
+        file: the pcapng file to write.
         length: bytes to keep of each frame.
+        limits: `frames` and `bytes` after which the capture ends; None for no limit.
 
     Raises:
-        FabricError: if no fabric of that name runs, or it has no such place.
+        FabricError: if no fabric of that name runs.
     """
     run_dir = named_run_directory(name)
     request(run_dir, {"do": "ping"})
-    wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
-    fabric = wiring.fabric
-    links = {link.name: link.a for link in plan_fabric(fabric, wiring.management).links}
-    end = links.get(f"{place}/host" if place in fabric.server_index else place)
-    if end is None:
-        nics = ", ".join(str(nic) for server in fabric.servers for nic in fabric.nics(server))
-        raise FabricError(f"{place}: {name} has no such place; it has the NICs {nics}")
-    if end.node:
-        pid = int(json.loads((run_dir.path / NODES).read_text())[end.node])
-    else:
-        pid = process_id(run_dir)
-    interfaces = wiring.interfaces_of(place)
-    interface = interfaces.host if end.node == place else end.name
-    program = [sys.executable, "-S", "-I", _CAPTURE, interface, str(file.absolute()), str(length)]
+    node = points[0].node
+    nodes = json.loads((run_dir.path / NODES).read_text())
+    pid = int(nodes[node]) if node else process_id(run_dir)
+    interfaces = [[p.interface, p.name, f"{p.name} of fabric {name}"] for p in points]
+    settings = {"file": str(file.absolute()), "length": length, "interfaces": interfaces, **limits}
+    program = [sys.executable, "-S", "-I", _CAPTURE, json.dumps(settings)]
     return _marked_argv(name, pid, program)
 
 

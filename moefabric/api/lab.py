@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from moefabric.api.capture import Capture
 from moefabric.api.circuits import LightChange, named_circuits, region_of_circuits
 from moefabric.api.fault_injection import FaultInjection
 from moefabric.api.running_fabrics import running_fabric
@@ -157,6 +159,35 @@ class Lab(ServerPrograms, FaultInjection):
     def _ask(self, region: Region, request: Callable[[ControllerClient], T]) -> T:
         with ControllerClient.of_region(self.wiring, region) as client:
             return request(client)
+
+    # --- packets ---------------------------------------------------------------------------------
+
+    def capture(
+        self,
+        place: str,
+        path: str | Path | None = None,
+        length: int = 256,
+        *,
+        most_frames: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Capture:
+        """Return a capture of frames, which runs in a `with`::
+
+            with lab.capture("s0/o0", "light.pcap") as capture:
+                lab.exec("s0", "ping -c 3 10.0.1.1")
+            print(capture.frames, capture.path)
+
+        Args:
+            place: A NIC (`s0/o0`), a server (`s0`: the frames of its programs), a circuit
+                (`s0/o0~s1/o0`: both its NICs), a link between switches (`leaf0~spine0`), a switch
+                (`leaf0`: all its ports), the management of an OCS (`ocs0`), or `management`.
+            path: The pcapng file. Default: named after the place, in the present folder.
+            length: Bytes to keep of each frame.
+            most_frames: Frames after which the capture ends by itself.
+            most_bytes: Bytes of frames after which it ends.
+        """
+        file = Path(path) if path else Path(f"{place.replace('/', '-')}.pcap")
+        return Capture(self, place, file, length, most_frames=most_frames, most_bytes=most_bytes)
 
     # --- collectives -----------------------------------------------------------------------------
 

@@ -3,10 +3,8 @@
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from moefabric.api.capture import Capture
 from moefabric.api.fabric_view import FabricView
 from moefabric.core.errors import CommandFailedError, FabricError
 from moefabric.emulator.fabric import node_commands
@@ -198,22 +196,6 @@ class ServerPrograms(FabricView):
         with mpi_launch(self.wiring, chosen, slots) as launch:
             argv = [*launch.argv, "-n", str(count), *_words(command)]
             return subprocess.run(argv, env=launch.environment, check=False, **options)
-
-    def capture(self, place: str, path: str | Path | None = None, length: int = 256) -> Capture:
-        """Return a capture of frames, which runs in a `with`::
-
-            with lab.capture("s0/o0", "light.pcap") as capture:
-                lab.exec("s0", "ping -c 3 10.0.1.1")
-            print(capture.frames, capture.path)
-
-        Args:
-            place: A NIC (`s0/o0`), a server (`s0`: the frames of its programs), or a link between
-                switches (`leaf0~spine0`).
-            path: The pcap file. Default: named after the place, in the present folder.
-            length: Bytes to keep of each frame.
-        """
-        file = Path(path) if path else Path(f"{place.replace('/', '-')}.pcap")
-        return Capture(self.name, place, file, length)
 
 
 def _words(command: str | Sequence[str]) -> list[str]:

@@ -1,7 +1,6 @@
-"""`moefabric up`, `down`, `inspect`, `exec`, `light` and `capture`: a fabric that stays up."""
+"""`moefabric up`, `down`, `inspect`, `exec` and `light`: a fabric that stays up."""
 
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -149,31 +148,3 @@ def _change_lines(change: "LightChange") -> Iterator[str]:
         yield f"dark: {' '.join(change.dark)}: no frame came through; removed, on the EPS"
     total_ms, settle_ms = change.phases.total_s * 1e3, change.phases.settle_s * 1e3
     yield f"{total_ms:.1f} ms, of which {settle_ms:.1f} ms settling"
-
-
-@click.command(short_help="Capture frames of a running fabric as pcap.")
-@click.argument("place")
-@click.option("--write", "-w", "file", type=FILE, help="The file. Default: PLACE.pcap.")
-@click.option(
-    "--length", type=click.IntRange(1, 65_535), default=256, help="Bytes to keep of each frame."
-)
-@click.option("--seconds", type=click.FloatRange(min=0), help="Default: until interrupted.")
-@name_option
-def capture(
-    place: str, file: Path | None, length: int, seconds: float | None, name: str | None
-) -> None:
-    """Capture the frames at PLACE.
-
-    It is a NIC such as s0/o0, a server, for the frames of its programs, or a link such as
-    leaf0~spine0.
-    """
-    numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # one of them ends the wait below
-    with running_lab(name).capture(place, file, length) as captured:
-        click.echo(f"{place}: to {captured.path}", err=True)
-        if seconds is None:
-            signal.sigwait(numbers)
-        else:
-            signal.sigtimedwait(numbers, seconds)
-    lost = f", {captured.dropped:,} more were missed" if captured.dropped else ""
-    click.echo(f"{place}: {captured.frames:,} frames in {captured.path}{lost}")

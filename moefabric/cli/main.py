@@ -11,6 +11,7 @@ import click
 
 from moefabric.cli import (
     calibrate,
+    capture,
     compare,
     cost,
     dashboard,
@@ -78,7 +79,7 @@ def main() -> None:
 for _command in (
     run.run, run.predict, report.report, plan.plan, policy.policy, cost.cost, paper.paper,
     train.train, doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.exec_, fabric.light,
-    fabric.capture, launch.hostfile, launch.mpirun, launch.torchrun,
+    capture.capture, launch.hostfile, launch.mpirun, launch.torchrun,
     perf.perf, replay.replay, fault.fault, logs.logs, metrics.metrics,
     ocs.events, ocs.ocs, calibrate.calibrate,
     schema.schema,

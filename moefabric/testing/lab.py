@@ -28,7 +28,9 @@ class FabricUnderTest(Lab):
         """Set the circuits of a region, as `light`; return when packets use them."""
         return self.light(*circuits, **choice)
 
-    def capture(self, place: str, path: str | Path | None = None, length: int = 256) -> Capture:
+    def capture(
+        self, place: str, path: str | Path | None = None, length: int = 256, **limits: int | None
+    ) -> Capture:
         """Return a capture of frames; without a path, only failed tests keep its file."""
         if path is None:
             self.artefacts.mkdir(parents=True, exist_ok=True)
@@ -36,7 +38,7 @@ class FabricUnderTest(Lab):
             number = len(self._captures)
             path = self.artefacts / (f"{name}-{number}.pcap" if number else f"{name}.pcap")
             self._captures.append(path)
-        return super().capture(place, path, length)
+        return super().capture(place, path, length, **limits)
 
     def reset(self) -> None:
         """End programs, clear failures and remove circuits, so that the next test starts anew.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.agents.fleet.messages import Message
 from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.messages import Message
 from moefabric.agents.fleet.programs import LoadedProgram
 from moefabric.core.errors import AgentError
 from tests.support.agents_lab import agent

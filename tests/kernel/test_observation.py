@@ -3,7 +3,10 @@
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -73,3 +76,43 @@ def test_metrics_of_all_parts_are_read_anew_for_each_scrape(lab: Lab) -> None:
     queried = set(re.findall(r"moefabric_\w+", DASHBOARD.read_text()))
     of_runs = {name for name in queried if name.startswith("moefabric_run_")}
     assert queried - of_runs <= after.names
+
+
+def test_captured_frames_name_the_circuit_that_was_lit(lab: Lab, tmp_path: Path) -> None:
+    lab.light("s0/o0~s1/o0")
+    ping = f"ping -c 3 -i 0.02 {lab.address('s1')}"
+    lab.exec("s0", ping, check=True)
+    with lab.capture("s0/o0~s1/o0", tmp_path / "light.pcap", most_frames=12) as capture:
+        lab.exec("s0", ping, check=True)
+        lab.dark()
+        lab.exec("s0", ping, check=True)  # over the EPS
+        lab.light("s0/o0~s1/o0")
+        lab.exec("s0", ping, check=True)
+        capture.wait_full()
+    from scapy.layers.inet import ICMP  # scapy takes half a second to import
+    from scapy.utils import rdpcap
+
+    frames = [frame for frame in rdpcap(str(capture.path)) if ICMP in frame]
+    assert {frame.comment for frame in frames} == {b"s0/o0~s1/o0"}
+    assert {frame.sniffed_on for frame in frames} == {"s0/o0", "s1/o0"}
+
+
+def test_capture_ends_with_a_reconfiguration_and_shows_its_commands(
+    lab: Lab, tmp_path: Path
+) -> None:
+    lab.light("s0~s1")
+    program = "from moefabric.cli.main import main; main()"
+    words = "capture", "ocs0", "-w", str(tmp_path / "ocs.pcap"), "--until", "reconfiguration"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *words, "--summary"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as capture:
+        assert capture.stderr is not None
+        assert capture.stderr.readline().startswith("ocs0: to ")
+        lab.light("s0~s2")
+        shown, errors = capture.communicate(timeout=60)
+    assert (capture.returncode, errors) == (0, "")
+    assert "controllers -> ocs0" in shown
+    assert "control  SCPI " in shown

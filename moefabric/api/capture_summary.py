@@ -1,0 +1,142 @@
+"""Summary of a captured file: who sent how much to whom, by which circuits, and which commands."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from moefabric.config.run_directory import OCS_PORTS, FabricWiring
+from moefabric.core.errors import FabricError
+from moefabric.core.units import rate_text
+from moefabric.emulator.linux import pcapng
+from moefabric.emulator.openflow_switch.protocol.constants import MessageType
+
+_NS_PER_S: Final = 1e9
+_OPENFLOW_HEADER: Final = 8
+_OPENFLOW_VERSION: Final = 4
+_SHOWN: Final = 20
+Pair = tuple[str, str]
+
+
+@dataclass
+class CaptureSummary:
+    """What a captured file contains.
+
+    A frame that several interfaces have seen counts once for each.
+
+    Attributes:
+        frames: Number of frames.
+        bytes: Their bytes on the wire.
+        seconds: Time from the first frame to the last.
+        pairs: Bytes by sender and receiver: servers, or addresses.
+        flows: Bytes by sender, receiver and their ports.
+        circuits: Frames by comment, such as `s0/o0~s1/o0` or `no light`.
+        commands: Number of messages of control protocols.
+    """
+
+    frames: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    pairs: Counter[Pair] = field(default_factory=Counter)
+    flows: Counter[tuple[str, str, int, int]] = field(default_factory=Counter)
+    circuits: Counter[str] = field(default_factory=Counter)
+    commands: Counter[str] = field(default_factory=Counter)
+
+    def lines(self) -> Iterator[str]:
+        """Yield lines for people."""
+        yield f"{self.frames:,} frames, {self.bytes:,} bytes in {self.seconds:.3f} s"
+        for (sender, receiver), octets in self.pairs.most_common(_SHOWN):
+            flows = sum((sender, receiver) == flow[:2] for flow in self.flows)
+            rate = rate_text(8 * octets / self.seconds) if self.seconds else "-"
+            yield f"  {sender} -> {receiver}  {octets:,} bytes  {rate}  {flows} flows"
+        for title, counts in (("light", self.circuits), ("control", self.commands)):
+            for name, count in counts.most_common(_SHOWN):
+                yield f"  {title}  {name}  {count:,}"
+
+
+def summarize(path: Path, wiring: FabricWiring | None = None) -> CaptureSummary:
+    """Summarize a pcapng file.
+
+    Args:
+        path: The file.
+        wiring: The fabric, whose servers take the place of addresses.
+
+    Raises:
+        FabricError: If the file can't be read, or isn't pcapng.
+    """
+    from scapy.layers.l2 import Ether  # takes half a second
+
+    names = server_names(wiring) if wiring else {}
+    summary, first_ns = CaptureSummary(), None
+    try:
+        with path.open("rb") as file:
+            for kind, body in pcapng.read_blocks(file):
+                if kind != pcapng.PACKET:
+                    continue
+                packet = pcapng.parse_packet(body)
+                first_ns = packet.time_ns if first_ns is None else first_ns
+                summary.seconds = max(summary.seconds, (packet.time_ns - first_ns) / _NS_PER_S)
+                summary.frames += 1
+                summary.bytes += packet.length
+                if comment := packet.comment:
+                    summary.circuits[comment] += 1
+                _count_frame(summary, Ether(packet.data), packet.length, names)
+    except OSError as error:
+        raise FabricError(f"{path}: {error.strerror}") from error
+    except pcapng.PcapngError as error:
+        raise FabricError(f"{path}: {error}") from error
+    return summary
+
+
+def server_names(wiring: FabricWiring) -> dict[str, str]:
+    """Return servers, OCSes and the control plane by their addresses."""
+    fabric, management = wiring.fabric, wiring.management
+    names = {address: server for server in fabric.servers for address in fabric.addresses(server)}
+    names |= {management.server_address(fabric, server): server for server in fabric.servers}
+    names |= {management.ocs_address(r): r.ocs.name for r in fabric.regions if r.ocs is not None}
+    return names | {management.host_address: "controllers", management.switches_address: "switches"}
+
+
+def _count_frame(
+    summary: CaptureSummary, frame: Any, length: int, names: Mapping[str, str]
+) -> None:
+    from scapy.layers.inet import IP, TCP, UDP
+
+    if IP not in frame:
+        return
+    header = frame[IP]
+    sender, receiver = (names.get(address, address) for address in (header.src, header.dst))
+    summary.pairs[sender, receiver] += length
+    transport = next((header[layer] for layer in (TCP, UDP) if layer in header), None)
+    if transport is None:
+        return
+    ports = int(transport.sport), int(transport.dport)
+    summary.flows[sender, receiver, *ports] += length
+    if TCP in header:
+        summary.commands.update(control_messages(*ports, bytes(transport.payload)))
+
+
+def control_messages(source: int, target: int, payload: bytes) -> Iterator[str]:
+    """Yield the names of the control messages in the payload of a TCP segment.
+
+    Messages that begin in an earlier segment are left out.
+    """
+    protocols = {port: name.upper() for name, port in OCS_PORTS.items()}
+    if payload[:1] == bytes([_OPENFLOW_VERSION]):
+        yield from (f"OpenFlow {name}" for name in _openflow_messages(payload))
+    elif target in protocols:
+        for line in payload.splitlines():
+            words = line.decode("ascii", "replace").split()
+            if words:
+                yield f"{protocols[target]} {words[0][:40]}"
+    elif source in protocols and payload:
+        yield f"{protocols[source]} reply"
+
+
+def _openflow_messages(payload: bytes) -> Iterator[str]:
+    known = {kind.value: kind.name for kind in MessageType}
+    while len(payload) >= _OPENFLOW_HEADER and payload[0] == _OPENFLOW_VERSION:
+        length = int.from_bytes(payload[2:4], "big")
+        yield known.get(payload[1], f"type {payload[1]}")
+        payload = payload[max(length, _OPENFLOW_HEADER) :]
