@@ -47,7 +47,8 @@ def ask(
             body = value if isinstance(value, bytes) else json.dumps(value).encode()
             connection.request("POST", path, body, JSON_BODY | sent)
         reply = connection.getresponse()
-        text = reply.read().decode()
+        is_stream = reply.headers.get_content_type() == "text/event-stream"
+        text = "" if is_stream else reply.read().decode()  # a stream has no end
     is_json = reply.getheader("content-type") == "application/json"
     return reply, json.loads(text) if is_json else text
 
