@@ -218,6 +218,8 @@ class RankConnection(CallbackOwner):
 
     def _exchange(self, request: Fields) -> None:
         number = request.integer("id", 0, 1 << 62)
+        if number in self.asked:
+            raise RefusedError(f"id: request {number} has not ended")
         key = exchange_key(request)
         sends, receives = request.integers("sends"), request.integers("receives")
         if self.rank not in key.group or not len(key.group) == len(sends) == len(receives):
