@@ -40,10 +40,9 @@ with socket.create_server((sys.argv[1], int(sys.argv[2]))) as server:
 """
 SEND_FRAMES = """
 import json, socket, sys
-for interface, frame in json.loads(sys.argv[1]):
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
-        sock.bind((interface, 0))
-        sock.send(bytes.fromhex(frame))
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
+    for interface, frame in json.loads(sys.argv[1]):
+        sock.sendto(bytes.fromhex(frame), (interface, 0))
 """
 
 
