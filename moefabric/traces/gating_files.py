@@ -134,7 +134,7 @@ class RoutesReader:
         except (ValueError, RecursionError):
             return False
         return isinstance(document, dict) and (
-            document.get("type") in {"meta", "route"} or _key(document, "experts") is not None
+            document.get("type") in ("meta", "route") or _key(document, "experts") is not None
         )
 
     def read(self, path: Path) -> GatingTrace:
