@@ -1,6 +1,6 @@
 // Text of the page: tiles, events, failures, processes, and circuits with their buttons.
 
-import { byId, html, scaled, seconds, setText } from "./elements.js";
+import { byId, html, scaled, setText } from "./elements.js";
 
 const MOST_EVENTS = 120;
 let shown = [];
@@ -83,5 +83,3 @@ export function showHardware({ processes, controllers }) {
     ...processes.map((process) => row(process.name, `pid ${process.pid}`)));
   setText("process-note", `${processes.length} processes`);
 }
-
-export { seconds };

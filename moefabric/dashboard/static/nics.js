@@ -1,6 +1,6 @@
 // A button for each NIC: its load, whether it works, and its failure.
 
-import { byId, html, rate, scaled } from "./elements.js";
+import { byId, html, rate } from "./elements.js";
 
 const MOST_OPEN = 160; // NICs above which only the first region is open
 
@@ -91,6 +91,3 @@ export function showFailedNics(failures, withoutCarrier) {
     showRate(nic);
   }
 }
-
-/** Returns the rates that all NICs send together, as text. */
-export const totalRate = ({ point }) => (point ? scaled((point[1] + point[2]) * 1e6, "b/s") : "–");
