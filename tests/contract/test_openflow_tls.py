@@ -17,7 +17,7 @@ from tests.support.controller_lab import entry_set
 from tests.support.openflow_frames import HELLO, frame
 
 CIRCUITS = ["s0/o0~s3/o2", "s1/o0~s2/o1"]
-TIMEOUT_S = 5.0
+TIMEOUT_S = 20.0
 
 
 @pytest.fixture(scope="module")

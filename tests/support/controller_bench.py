@@ -144,7 +144,7 @@ def controllers_with_switches(
         agent.watch(asked.fileno(), reconnect)
         undo.enter_context(serving(agent))
         endpoints = [management.openflow_endpoint(region) for region in (REGION, None)]
-        Deadline.after(15).wait_for(lambda: all(map(listens, endpoints)), "the controllers")
+        Deadline.after(40).wait_for(lambda: all(map(listens, endpoints)), "the controllers")
         others, client = (
             undo.enter_context(
                 ControllerClient(management.northbound_endpoint(region), run.read_token())
@@ -152,7 +152,7 @@ def controllers_with_switches(
             for region in (None, REGION)
         )
         for controller in (others, client):
-            controller.wait_ready(15)
+            controller.wait_ready(40)
         yield Bench(
             client,
             switches,
