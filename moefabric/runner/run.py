@@ -16,6 +16,7 @@ from pathlib import Path
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.plugins import transport_named
 from moefabric.config.run_directory import FabricWiring
+from moefabric.config.structured_log import log_context
 from moefabric.core.errors import SpecError
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import datapath
@@ -94,6 +95,7 @@ def run(
             flows=flows,
             trains=trains,
         )
+        undo.enter_context(log_context(run=header.run_id))
         earlier = resumable(journal, header) if resume and journal is not None else None
         lines = undo.enter_context(_journal(journal, earlier))
         if earlier is None:
