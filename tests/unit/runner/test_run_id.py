@@ -14,6 +14,6 @@ def test_lines_of_a_run_have_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
         raise FabricError(f"run {current_ids()['run']}")
 
     monkeypatch.setattr(moefabric.runner.run, "running_testbed", no_testbed)
-    with pytest.raises(FabricError, match="^run [0-9a-f]{16}$"):
+    with pytest.raises(FabricError, match=r"^run [0-9a-f]{16}$"):
         Experiment.load(EXAMPLES / "ci/experiment.yaml").run()
     assert "run" not in current_ids()
