@@ -166,7 +166,7 @@ class Home:
     def remains(self) -> list[str]:
         """Return the links and files of fabrics that still exist."""
         links = must("ip", "-n", self.island.netns("home"), "-o", "link").splitlines()
-        folders = [str(path) for path in (self.folder / "run").glob("*/*")]
+        folders = [str(path) for path in (self.folder / "run").glob("[!.]*/*")]
         return [line for line in links if "mf" in line.split(":")[1]] + folders
 
 

@@ -77,7 +77,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def left_fabrics() -> list[str]:
-    return [path.name for path in run_root().iterdir()]
+    return [path.name for path in run_root().glob("[!.]*")]
 
 
 def test_commands_of_ci_run(tmp_path: Path) -> None:

@@ -1,0 +1,20 @@
+"""Optical switches in other containers serve the fabrics whose process lives."""
+
+import fcntl
+import socket
+from pathlib import Path
+
+from moefabric.config.run_directory import RunDirectory
+from moefabric.emulator.ocs.__main__ import handoff_sockets
+
+
+def test_socket_of_a_fabric_whose_process_was_killed_is_not_served(tmp_path: Path) -> None:
+    run_dir = RunDirectory(tmp_path / "f")
+    run_dir.path.mkdir()
+    path = run_dir.path / "ocs0.handoff"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        with run_dir.life_file.open("w") as life:
+            fcntl.flock(life, fcntl.LOCK_EX)
+            assert handoff_sockets(tmp_path) == [path]
+        assert handoff_sockets(tmp_path) == []
