@@ -11,7 +11,7 @@ import pytest
 
 from moefabric.runner.journal import JournalReader
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = f"""
