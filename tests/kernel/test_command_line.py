@@ -469,8 +469,9 @@ def test_down_leaves_fabric_of_live_run_which_goes_when_the_run_is_killed(home: 
         assert f"{name} (of process {running.pid}) is up: left to the run" in refused.stderr
         running.kill()
         running.wait(10)
-    Deadline.after(10).wait_for(lambda: home.remains() == [], "the end of the fabric")
-    assert marked_pids(name) == []
+    Deadline.after(10).wait_for(
+        lambda: home.remains() == [] and not marked_pids(name), "the end of the fabric"
+    )
 
 
 def test_run_takes_parts_of_other_packages_and_survives_their_faults(
