@@ -72,11 +72,12 @@ check: setup-test
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict
 
 unit: setup-test
-	$(bin)/python -m pytest -n 2 --ignore tests/unit/agents $(wildcard tests/unit tests/golden tests/fuzz)
-	$(bin)/python -m pytest $(reruns) $(wildcard tests/unit/agents tests/contract)
+	$(bin)/python -m pytest -n 2 --durations 15 --ignore tests/unit/agents $(wildcard tests/unit tests/golden tests/fuzz)
+	$(bin)/python -m pytest -n 2 --dist loadfile $(reruns) --durations 10 $(wildcard tests/unit/agents tests/contract)
 
 kernel: setup-test
-	$(bin)/python -m pytest $(reruns) --durations 15 $(wildcard tests/kernel)
+	$(bin)/python -m pytest -n 2 --dist loadfile $(reruns) --durations 15 tests/kernel --ignore tests/kernel/timed
+	$(bin)/python -m pytest $(reruns) --durations 15 tests/kernel/timed
 
 system: setup-test
 	packaging/engine $(bin)/python -m pytest $(reruns) --durations 10 tests/system

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.test_forwarded_transfers import pytestmark as _needs
-from tests.kernel.test_forwarded_transfers import result_of
+from tests.kernel.timed.test_forwarded_transfers import pytestmark as _needs
+from tests.kernel.timed.test_forwarded_transfers import result_of
 
 pytestmark = _needs
 
