@@ -81,20 +81,17 @@ def run(
     scale, scale_faults = proposed_scale(spec, folder, switches)
     for fault in scale_faults:
         reporter.show_message(f"warning: {fault}")
-    results: list[result_model.FabricResult] = []
-    wiring: FabricWiring | None = None
-    hosts: list[result_model.HostRecord] = []
+    header = HeaderLine(
+        run_id=secrets.token_hex(8),
+        experiment=spec.experiment,
+        version=version("moefabric"),
+        manifest=_manifest(spec, scale, None, started, []),
+        spec=spec.model_dump(mode="json"),
+        fabrics=[choice.name for choice in spec.fabrics],
+        flows=flows,
+        trains=trains,
+    )
     with ExitStack() as undo:
-        header = HeaderLine(
-            run_id=secrets.token_hex(8),
-            experiment=spec.experiment,
-            version=version("moefabric"),
-            manifest=_manifest(spec, scale, None, started, []),
-            spec=spec.model_dump(mode="json"),
-            fabrics=[choice.name for choice in spec.fabrics],
-            flows=flows,
-            trains=trains,
-        )
         undo.enter_context(log_context(run=header.run_id))
         earlier = resumable(journal, header) if resume and journal is not None else None
         lines = undo.enter_context(_journal(journal, earlier))
@@ -105,22 +102,7 @@ def run(
         setup = _GroupSetup(
             spec, folder, scale, tuple(scale_faults), reporter, external, lines, header, earlier
         )
-        for choices in _groups(spec):
-            finished = [r for c in choices if earlier and (r := earlier.result(c.name))]
-            results += finished
-            done = {result.fabric for result in finished}
-            remaining = [choice for choice in choices if choice.name not in done]
-            while remaining:  # after a loss of bytes the others get a testbed of their own
-                if lost := [
-                    f"{one.server} ({one.host}) was lost before" for one in hosts if one.lost
-                ]:
-                    results += [_result_without_hosts(setup, choice, lost) for choice in remaining]
-                    break
-                finished, group_wiring, group_hosts = _run_group(setup, remaining)
-                results += finished
-                hosts += group_hosts
-                wiring = group_wiring or wiring
-                remaining = remaining[len(finished) :]
+        results, wiring, hosts = _run_groups(setup)
     manifest = _manifest(spec, scale, wiring, started, hosts)
     if earlier is not None:
         manifest = earlier.resumed_manifest(manifest)
@@ -171,14 +153,39 @@ def _check_workload(spec: ExperimentSpec, *, trains: bool) -> None:
         raise SpecError([("gating", message)])
 
 
-def _run_group(
-    setup: _GroupSetup, choices: Sequence[FabricChoice]
-) -> tuple[list[result_model.FabricResult], FabricWiring | None, list[result_model.HostRecord]]:
+_Finished = tuple[
+    list[result_model.FabricResult], FabricWiring | None, list[result_model.HostRecord]
+]
+"""Results of fabrics, the wiring of an emulated testbed, and the real servers."""
+
+
+def _run_groups(setup: _GroupSetup) -> _Finished:
+    """Run all fabrics of an experiment that no earlier segment of the run has finished."""
+    earlier, wiring = setup.earlier, None
+    results: list[result_model.FabricResult] = []
+    hosts: list[result_model.HostRecord] = []
+    for choices in _groups(setup.spec):
+        finished = [r for c in choices if earlier and (r := earlier.result(c.name))]
+        results += finished
+        done = {result.fabric for result in finished}
+        remaining = [choice for choice in choices if choice.name not in done]
+        while remaining:  # after a loss of bytes the others get a testbed of their own
+            if lost := [f"{one.server} ({one.host}) was lost before" for one in hosts if one.lost]:
+                results += [_result_without_hosts(setup, choice, lost) for choice in remaining]
+                break
+            finished, group_wiring, group_hosts = _run_group(setup, remaining)
+            results += finished
+            hosts += group_hosts
+            wiring = group_wiring or wiring
+            remaining = remaining[len(finished) :]
+    return results, wiring, hosts
+
+
+def _run_group(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> _Finished:
     """Run fabrics of the same wiring on one testbed, until bytes are lost on one of them.
 
     Returns:
-        The results so far, of one fabric at least; the wiring of an emulated testbed; and the real
-        servers.
+        The results so far, of one fabric at least; the wiring; and the real servers.
     """
     spec, reporter = setup.spec, setup.reporter
     fabric = spec.build_fabric(choices[0], _name(spec, choices[0]), setup.scale)

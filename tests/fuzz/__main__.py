@@ -16,6 +16,9 @@ import atheris
 
 from tests.support.fuzzing import CORPUS, LONGEST_INPUT
 
+_PATIENCE = 10
+"""How much longer an input may take than in the short form: hours of fuzzing share a machine."""
+
 
 def main() -> int:
     """Fuzz the targets one after the other; return 1 if one of them has a defect."""
@@ -60,7 +63,8 @@ def _fuzz_one(name: str, inputs: int, *, keep: bool) -> None:
     found = Path("out/fuzz") / name
     (found / "new").mkdir(parents=True, exist_ok=True)
     folders = [CORPUS / name, found / "new"] if keep else [found / "new", CORPUS / name]
-    limits = [f"-runs={inputs}", f"-max_len={LONGEST_INPUT}", f"-timeout={target.limit_s:.0f}"]
+    slow_s = _PATIENCE * target.limit_s
+    limits = [f"-runs={inputs}", f"-max_len={LONGEST_INPUT}", f"-timeout={slow_s:.0f}"]
     mode = ["-merge=1"] if keep else [*limits, "-print_final_stats=1", "-verbosity=0"]
     argv = [sys.argv[0], *mode, f"-artifact_prefix={found}/", *map(str, folders)]
     atheris.Setup(argv, target.read)

@@ -87,6 +87,8 @@ def from_xml(body: bytes, parts: tuple[Node | Leaf, ...]) -> tuple[str, Any]:
     # Text has no byte order mark and its declaration of an encoding is removed, so that the parser
     # reads the characters that were checked.
     text = _DECLARATION.sub("", text, count=1)
+    if "\0" in text:  # expat 2.5 reads such text as UTF-16
+        raise ProtocolError("malformed-message", "XML is to be sent in UTF-8")
     if "<!" in text:
         raise ProtocolError("malformed-message", "a document type is not understood")
     if text.count("<") > MAX_ELEMENTS:
