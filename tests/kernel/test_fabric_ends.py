@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -168,17 +169,24 @@ def test_down_spares_process_of_the_same_name_in_another_container(
             process.kill()
 
 
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder with a short name, because paths of Unix sockets are short."""
+    with tempfile.TemporaryDirectory(prefix="mf", dir="/tmp") as folder:
+        yield Path(folder)
+
+
 def test_relative_folder_of_run_directories_means_one_place(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, short_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("here", "there"):
-        (tmp_path / name).mkdir()
+        (short_folder / name).mkdir()
     monkeypatch.setenv("MOEFABRIC_RUN_DIR", "run")
-    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.chdir(short_folder / "here")
     machine.up(small_fabric("same"), lambda *_: [sleeper("s0")])
-    monkeypatch.chdir(tmp_path / "there")
+    monkeypatch.chdir(short_folder / "there")
     assert not machine.down("same")
-    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.chdir(short_folder / "here")
     assert lifecycle.inspect("same")["faults"] == []
     assert machine.down("same")
 
