@@ -15,6 +15,8 @@
 # make chaos           random kills, stops, partitions and limits, 500 of them, an hour; SEED=1 repeats a run
 # make soak            changes circuits 10,000 times under traffic with faults, an hour: out/soak.json, .svg
 # make fuzz            searches inputs that break a reader, a million each, for hours; INPUTS=1000 for less
+# make coverage        branch coverage of the unit tests: out/coverage/index.html
+# make mutants         how many wrong changes of planner and simulator the tests notice, for hours; MUTANTS=NAMES for less
 # make lock            renews packaging/requirements.lock: versions and hashes of all Python packages
 # make audit           lists all packages in out/sbom.json and looks up known vulnerabilities
 # make base-image      builds debian:bookworm-slim from Debian's archive where no image registry is reachable
@@ -29,7 +31,7 @@ bin := .venv/bin
 # Packets and processes share the cores with other work. A rerun is printed with its failure.
 reruns := --reruns 2 --rerun-show-tracebacks
 
-.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated test check unit kernel system docs bench sabotage conformance fuzz chaos soak lock audit base-image format clean setup-run setup-training setup-test
+.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated test check unit kernel system docs bench sabotage conformance fuzz chaos soak coverage mutants lock audit base-image format clean setup-run setup-training setup-test
 
 demo: setup-run
 	mkdir -p out
@@ -110,6 +112,16 @@ INPUTS := 1000000
 fuzz: setup-test
 	$(bin)/python -m tests.fuzz --inputs $(INPUTS)
 
+coverage: setup-test
+	$(bin)/python -m pytest -n 2 --cov moefabric --cov-branch --cov-report term --cov-report html:out/coverage \
+		--ignore tests/unit/agents tests/unit tests/golden
+
+MUTANTS :=
+mutants: setup-test
+	$(bin)/pip install -qq -c packaging/constraints.txt -r packaging/mutation-requirements.txt
+	$(bin)/mutmut run $(MUTANTS)
+	$(bin)/mutmut export-cicd-stats
+
 lock:
 	packaging/lock
 
@@ -128,7 +140,7 @@ format: setup-test
 	$(bin)/ruff format
 
 clean:
-	rm -rf .venv .venv-audit build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv .venv-audit build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache mutants *.egg-info
 
 setup-run:
 	@packaging/setup run

@@ -5,10 +5,12 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
+from ssl import SSLContext
 from typing import Any, Final, Self, TypeVar
 
+from moefabric.config.control_tls import ControlTls
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.config.structured_log import baggage, log_context
 from moefabric.controller.http_client import Dial, HttpClient
@@ -19,10 +21,34 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+TlsWrap = Callable[[SSLContext, socket.socket], socket.socket]
+"""Does the client's part of a TLS handshake on a connection."""
+_dial: Final[Dial] = socket.create_connection
 _POLL_S: Final = 0.02
 MOST_PLAN_LIMIT_S: Final = 20.0
 """Longest time limit of a policy in a request, since nothing else runs in a controller meanwhile.
 It applies to the circuits and again to the split."""
+
+
+def tls_dial(tls: ControlTls, dial: Dial = _dial, wrap: TlsWrap = SSLContext.wrap_socket) -> Dial:
+    """Return a function that opens a TLS connection.
+
+    Args:
+        tls: The client's certificate, and the CA that has signed the peer's.
+        dial: Opens the TCP connection.
+        wrap: Secures it.
+    """
+    context = tls.context(server_side=False)
+
+    def dial_tls(address: tuple[str, int], timeout_s: float) -> socket.socket:
+        connection = dial(address, timeout_s)
+        try:
+            return wrap(context, connection)
+        except OSError:
+            connection.close()
+            raise
+
+    return dial_tls
 
 
 class ControllerClient:
@@ -55,7 +81,7 @@ class ControllerClient:
         wiring: FabricWiring,
         region: Region | None,
         timeout_s: float = 60.0,
-        dial: Dial = socket.create_connection,
+        dial: Dial | None = None,
         run_dir: RunDirectory | None = None,
     ) -> Self:
         """Return a client of a region's controller.
@@ -64,13 +90,14 @@ class ControllerClient:
             wiring: The running fabric.
             region: The region; None for the EPS.
             timeout_s: As for the constructor.
-            dial: As for the constructor.
+            dial: As for the constructor. Default: over TLS if the fabric has certificates.
             run_dir: The fabric's run directory, which has the token. Default: the one of its name.
 
         Raises:
             ControlError: If the caller may not read the fabric's token.
         """
         token = (run_dir or RunDirectory.of_fabric(wiring.fabric.name)).read_token()
+        dial = dial or (tls_dial(wiring.control_tls) if wiring.control_tls else _dial)
         return cls(wiring.management.northbound_endpoint(region), token, timeout_s, dial)
 
     def with_timeout(self, timeout_s: float) -> "ControllerClient":

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Final
 
 from moefabric.config.run_directory import FabricWiring, RunDirectory
-from moefabric.controller.client import ControllerClient
+from moefabric.controller.client import ControllerClient, tls_dial
+from moefabric.controller.http_client import Dial
 from moefabric.controller.reconfiguration import Reconciler
 from moefabric.controller.recovery.eps_recovery import EpsRecovery
 from moefabric.controller.recovery.failure_events import NicEventDispatcher
@@ -108,7 +109,7 @@ def serve(
     tls = wiring.control_tls.context(server_side=True) if wiring.control_tls else None
     switches.listen(openflow, {openflow[0], wiring.management.switches_address}, tls)
     service = NorthboundService(controller, HttpAccess(token, northbound))
-    green.serve_connections(northbound, "requests", service.serve)
+    green.serve_connections(northbound, "requests", service.serve, tls)
     if beat:
         green.spawn(_beat, _client(wiring, region, token), beat)
     green.spawn(_adopt, controller)
@@ -180,7 +181,10 @@ def _announce_relays(eps: ControllerClient, region: Region, relays: Mapping[str,
 
 def _client(wiring: FabricWiring, region: Region | None, token: str) -> ControllerClient:
     address = wiring.management.northbound_endpoint(region)
-    return ControllerClient(address, token, TIMEOUT_S, green.create_connection)
+    dial: Dial = green.create_connection
+    if wiring.control_tls:
+        dial = tls_dial(wiring.control_tls, dial, green.wrap_tls)
+    return ControllerClient(address, token, TIMEOUT_S, dial)
 
 
 def _beat(own: ControllerClient, beat: Callable[[], None]) -> None:

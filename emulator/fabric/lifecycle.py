@@ -64,7 +64,7 @@ def up(
         containers: the servers that are containers.
         hosts: the servers that are real hosts.
         owner: pid of the process with whose end a new fabric ends; default: it stays until `down`.
-        control_tls: certificates of the OpenFlow connections; None for plain TCP.
+        control_tls: certificates of the control connections; None for plain TCP.
 
     Returns:
         The wiring of the running fabric.

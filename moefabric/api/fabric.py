@@ -99,7 +99,7 @@ class EmulatedFabric:
                 containers=self.spec.containers,
                 hosts=with_shells(self.name, self.spec.real_hosts),
                 owner=os.getpid(),  # until the controllers are ready
-                control_tls=self.spec.openflow_tls,
+                control_tls=self.spec.certificates,
             )
             # Another process may have brought it up meanwhile.
             lab.was_up = lab.was_up or lifecycle.owner(self.name) != os.getpid()

@@ -1,4 +1,4 @@
-"""Certificates with which both ends of a fabric's OpenFlow connections prove who they are."""
+"""Certificates with which both ends of a fabric's control connections prove who they are."""
 
 import ssl
 from dataclasses import dataclass

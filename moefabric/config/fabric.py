@@ -177,7 +177,7 @@ class WiringSpec(Section):
     switch: Literal["auto", "bpf", "ovs"] = "auto"
     """Datapath of the emulated packet switches."""
     control_tls: ControlTlsSpec | None = None
-    """TLS of the OpenFlow connections. Default: none, since they stay on this machine."""
+    """TLS of OpenFlow and of requests to controllers. Default: none; both stay on this machine."""
     servers: dict[str, ServerSpec] = Field(default_factory=dict)
     """Servers that are containers or real hosts, by name: `s0`, `s1` and so on. Default: none."""
 
@@ -240,8 +240,8 @@ class WiringSpec(Section):
         yield from server_faults(self.servers, names, f"{place}servers")
 
     @property
-    def openflow_tls(self) -> ControlTls | None:
-        """Certificates of the OpenFlow connections, if they use TLS."""
+    def certificates(self) -> ControlTls | None:
+        """Certificates of OpenFlow and of requests to controllers, if they use TLS."""
         return self.control_tls.build() if self.control_tls else None
 
     @property

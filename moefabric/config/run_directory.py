@@ -246,7 +246,7 @@ class FabricWiring:
         hosts: the servers that are real hosts.
         interfaces: names of the interfaces of containers, by server.
         identity: random number of this fabric, which no other fabric has.
-        control_tls: certificates of the OpenFlow connections; None without TLS.
+        control_tls: certificates of the control connections; None without TLS.
     """
 
     fabric: Fabric

@@ -210,7 +210,7 @@ def _run_group(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> _Finished
                 pairs,
                 spec.wiring.containers,
                 spec.wiring.real_hosts,
-                spec.wiring.openflow_tls,
+                spec.wiring.certificates,
             )
             wiring, fleet, controllers = undo.enter_context(testbed)
             plugged = spec.wiring.real_hosts

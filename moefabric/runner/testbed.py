@@ -316,7 +316,7 @@ def running_testbed(
         pairs_between_regions: Servers of different regions that are connected too.
         containers: The servers that are containers.
         hosts: The servers that are real hosts.
-        control_tls: Certificates of the OpenFlow connections; None for plain TCP.
+        control_tls: Certificates of the control connections; None for plain TCP.
 
     Yields:
         The fabric's wiring, its agents, connected to each other, and its regions' controllers.

@@ -108,7 +108,8 @@ def controllers_with_switches(
     management = ManagementNetwork(f"127.{number % 200 + 20}.{number // 200 % 250}.0/24")
     run = RunDirectory(folder)
     run.make_token()
-    run.wiring_file.write_text(FabricWiring(FABRIC, management, switch, control_tls=tls).to_json())
+    wiring = FabricWiring(FABRIC, management, switch, control_tls=tls)
+    run.wiring_file.write_text(wiring.to_json())
     with ExitStack() as undo:
         undo.enter_context(scpi_device(FABRIC, (management.ocs_address(REGION), SCPI_PORT)))
         argv = [sys.executable, "-m", "moefabric.controller", "--run-dir", str(run.path)]
@@ -146,9 +147,7 @@ def controllers_with_switches(
         endpoints = [management.openflow_endpoint(region) for region in (REGION, None)]
         Deadline.after(40).wait_for(lambda: all(map(listens, endpoints)), "the controllers")
         others, client = (
-            undo.enter_context(
-                ControllerClient(management.northbound_endpoint(region), run.read_token())
-            )
+            undo.enter_context(ControllerClient.of_region(wiring, region, run_dir=run))
             for region in (None, REGION)
         )
         for controller in (others, client):

@@ -101,6 +101,16 @@ def create_connection(address: tuple[str, int], timeout_s: float) -> socket.sock
     return connection
 
 
+def wrap_tls(context: ssl.SSLContext, connection: socket.socket) -> socket.socket:
+    """Return a connection after the client's part of a TLS handshake.
+
+    Raises:
+        OSError: If the handshake fails.
+    """
+    secured: socket.socket = GreenSSLSocket(connection, _context=context)
+    return secured
+
+
 class GreenEvent:
     """An event that happens once and that green threads wait for."""
 

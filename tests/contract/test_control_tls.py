@@ -1,4 +1,4 @@
-"""OpenFlow over TLS: both ends need a certificate of the fabric's CA."""
+"""OpenFlow and requests over TLS: both ends need a certificate of the fabric's CA."""
 
 import socket
 import ssl
@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from moefabric.config.control_tls import ControlTls
+from moefabric.controller.client import ControllerClient, tls_dial
+from moefabric.controller.http_client import Dial
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.errors import ControlError
 from moefabric.core.rules import direct_rules, eps_rules, server_rules
 from tests.support.certificates import make_certificates
 from tests.support.controller_bench import FABRIC, REGION, Bench, controllers_with_switches
@@ -30,6 +33,10 @@ def bench(certificates: ControlTls, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("run")
     with controllers_with_switches(folder, tls=certificates) as started:
         yield started
+
+
+def client(bench: Bench, dial: Dial) -> ControllerClient:
+    return ControllerClient(bench.client.address, bench.run.read_token(), TIMEOUT_S, dial)
 
 
 def hello(bench: Bench, context: ssl.SSLContext | None) -> bytes:
@@ -72,3 +79,26 @@ def test_peer_without_a_certificate_of_the_ca_gets_none(
         with suppress(OSError):  # the alert arrives before or after the controller hangs up
             assert hello(bench, context) == b""
     assert bench.client.health()["ready"]
+
+
+def test_client_of_requests_needs_tls_and_a_certificate(
+    bench: Bench, certificates: ControlTls, tmp_path: Path
+) -> None:
+    stranger = make_certificates(tmp_path / "other")
+    signed = ControlTls(stranger.certificate, stranger.key, certificates.ca)
+    for dial in (socket.create_connection, tls_dial(signed)):
+        with client(bench, dial) as other, pytest.raises(ControlError):
+            other.health()
+    assert bench.client.health()["ready"]
+
+
+def test_client_of_requests_checks_the_certificate_of_the_controller(
+    bench: Bench, certificates: ControlTls, tmp_path: Path
+) -> None:
+    other = make_certificates(tmp_path / "other")
+    dial = tls_dial(ControlTls(certificates.certificate, certificates.key, other.ca))
+    with (
+        client(bench, dial) as doubtful,
+        pytest.raises(ControlError, match="certificate verify failed"),
+    ):
+        doubtful.health()
