@@ -32,10 +32,11 @@ def _controller(wiring: FabricWiring, region: Region | None) -> Json:
     """Return the state of a region's controller, or of the EPS's if `region` is None."""
     openflow = wiring.management.openflow_endpoint(region)
     northbound = wiring.management.northbound_endpoint(region)
+    scheme = "https" if wiring.control_tls else "http"
     entry: Json = {
         "region": region.name if region else "eps",
         "openflow": f"{openflow[0]}:{openflow[1]}",
-        "northbound": f"http://{northbound[0]}:{northbound[1]}",
+        "northbound": f"{scheme}://{northbound[0]}:{northbound[1]}",
     }
     try:
         with ControllerClient.of_region(wiring, region) as client:
