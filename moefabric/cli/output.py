@@ -116,6 +116,9 @@ def _write_interrupted(journal: Path, json_file: Path | None, report: Path | Non
 
     try:
         result = Result.load(journal)
+        if not any(one.iterations for one in result.results):
+            journal.unlink()  # nothing was measured
+            return
         write_output(json_file, result.json_text())
         if report is not None:
             write_output(report, result.page())

@@ -33,6 +33,7 @@ from moefabric.runner.executor import Executor
 from moefabric.runner.fabric_recorder import FabricRecorder
 from moefabric.runner.failure_monitor import FailureMonitor
 from moefabric.runner.journal import FabricLine, HeaderLine, Journal, JournalReader
+from moefabric.runner.reconfiguration import UNDER_WAY
 from moefabric.runner.result_model import Manifest
 from moefabric.runner.results import OutcomeSums
 from moefabric.runner.testbed import port_counters, running_testbed
@@ -69,7 +70,9 @@ class SoakReport:
     Attributes:
         reconfigurations: How many requests for circuits succeeded.
         faults: How many faults were injected.
-        refused: Requests that failed; controllers may refuse during faults.
+        refused: Requests that were not made, as the last one was still under way: collectives
+            follow each other without a pause. Their traffic takes the packet switch.
+        failed: Requests that failed for another reason.
         lost_transfers: Transfers that did not arrive.
         corrupt: Transfers that arrived with other contents.
         lost_frames: Frames that entered the optical switch and never left it.
@@ -80,6 +83,7 @@ class SoakReport:
     reconfigurations: int = 0
     faults: int = 0
     refused: int = 0
+    failed: int = 0
     lost_transfers: int = 0
     corrupt: int = 0
     lost_frames: int = 0
@@ -236,9 +240,10 @@ def _report(
     for outcome in JournalReader(path).outcomes("soak"):
         sums.add(outcome)
         changes += [(c.error, c.control_s or 0.0) for c in outcome.reconfigurations]
-    report.reconfigurations = sum(not error for error, _ in changes)
-    report.refused = sum(bool(error) for error, _ in changes)
     report.latency_s = [seconds for error, seconds in changes if not error]
+    report.reconfigurations = len(report.latency_s)
+    report.refused = sum(error == UNDER_WAY for error, _ in changes)
+    report.failed = len(changes) - report.reconfigurations - report.refused
     report.lost_transfers = sums.integrity.lost_transfers or 0
     report.corrupt = sums.integrity.corrupt or 0
     report.faults, report.samples = faults, dict(samples)

@@ -12,8 +12,9 @@ pytestmark = pytest.mark.kernel
 def test_reconfigurations_under_traffic_lose_nothing(tmp_path: Path) -> None:
     report = soak("soak-short", 120, tmp_path)
     assert report.reconfigurations + report.refused >= 100
-    assert report.reconfigurations > 5 * report.refused
+    assert report.failed == 0
     assert report.faults > 0
+    assert report.lost_frames == 0
     assert (report.lost_transfers, report.corrupt) == (0, 0)
     for process in report.samples:
         assert report.growth(process, "descriptors") == 0, process
