@@ -6,8 +6,10 @@ iterations of its job. The last line may be cut off: readers ignore it, and `run
 after the line before.
 """
 
+import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,7 +19,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, Field, ValidationError
 
 from moefabric.config.atomic_file import output_error
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import OutputError, SpecError
 from moefabric.runner.iteration_outcome import IterationOutcome
 from moefabric.runner.result_model import FabricResult, Manifest, WiringSummary
 from moefabric.runner.result_parts import ResultPart
@@ -248,16 +250,20 @@ class Journal:
 
     Args:
         path: The file.
-        size: Bytes of it that stay; what follows is removed.
+        size: Bytes of it that stay; what follows is removed. If none stay, `PATH.old` gets what an
+            earlier run has left.
 
     Raises:
-        OutputError: If the file can't be written.
+        OutputError: If the file can't be written, or another run writes to it.
     """
 
     def __init__(self, path: Path, size: int = 0) -> None:
         self.path, self._size = path, size
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._lock()
+            if size == 0 and os.fstat(self._descriptor).st_size:
+                shutil.copyfile(path, f"{path}.old")
             os.ftruncate(self._descriptor, size)
         except OSError as error:
             raise output_error(path, error) from error
@@ -271,6 +277,16 @@ class Journal:
         self._disk.submit(os.fdatasync, self._descriptor)
         self._disk.shutdown()
         os.close(self._descriptor)
+
+    def _lock(self) -> None:
+        """Keep other runs from writing to the file."""
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._descriptor)
+            raise OutputError(
+                f"{self.path}: another run writes to it; give another --json"
+            ) from error
 
     def append(self, *lines: Line) -> None:
         """Append lines, whole or not at all.

@@ -124,8 +124,6 @@ def _journal(path: Path | None, earlier: JournalReader | None) -> Iterator[Journ
         if path is None:
             folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="moefabric-run-"))
             path = Path(folder) / "run.jsonl"
-        elif path.is_file() and earlier is None:
-            path.replace(path.with_name(f"{path.name}.old"))
         yield undo.enter_context(Journal(path, earlier.size if earlier is not None else 0))
 
 

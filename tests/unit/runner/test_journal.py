@@ -16,7 +16,7 @@ from moefabric.core.errors import OutputError, SpecError
 from moefabric.core.failures import FailureKind, FailureRecord, IterationWindow
 from moefabric.runner.clock import SkippingClock
 from moefabric.runner.iteration_outcome import IterationOutcome, outcomes_of
-from moefabric.runner.journal import Journal, JournalReader, ResultLine, without_rows
+from moefabric.runner.journal import Journal, JournalReader, ResultLine, SegmentLine, without_rows
 from moefabric.runner.partial_result import read_journal
 from moefabric.runner.results import fabric_result, summed_result
 from moefabric.runner.run_records import RunFailures
@@ -56,6 +56,19 @@ def test_iterations_are_in_the_file_as_soon_as_they_end(tmp_path: Path) -> None:
             lab.run(journal, 1, first=number)
             seen.append(len(JournalReader(path).iterations("mixnet")))
     assert seen == [1, 2, 3]
+
+
+def test_journal_of_a_run_under_way_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with Journal(path) as journal:
+        journal.append(SegmentLine(started="first", host="a"))
+        before = path.read_bytes()
+        with pytest.raises(OutputError, match="another run writes to it; give another --json"):
+            Journal(path)
+        assert path.read_bytes() == before
+    with Journal(path):
+        assert path.with_name("run.jsonl.old").read_bytes() == before
+        assert path.read_bytes() == b""
 
 
 def test_cut_off_line_is_ignored(tmp_path: Path) -> None:
