@@ -106,6 +106,11 @@ class Lab:
         self.run.make_token()
         self.ovs = OpenVSwitch(folder / "ovs", USER)
 
+    @property
+    def wiring(self) -> FabricWiring:
+        """The wiring of the lab's fabric."""
+        return FabricWiring(self.fabric, MANAGEMENT, self.datapath, control_tls=self.tls)
+
     def start_ovs(self, bridges: list[Bridge] | None = None) -> None:
         """Make these bridges, or one without ports for each switch of the fabric."""
         soon = Deadline.after(20)
@@ -119,9 +124,7 @@ class Lab:
     def wire(self) -> None:
         """Write the wiring into the run directory."""
         written = self.run.path / "fabric.json.new"
-        written.write_text(
-            FabricWiring(self.fabric, MANAGEMENT, self.datapath, control_tls=self.tls).to_json()
-        )
+        written.write_text(self.wiring.to_json())
         written.rename(self.run.wiring_file)
 
     def start_controllers(self, *words: str) -> "subprocess.Popen[bytes]":
@@ -172,7 +175,7 @@ class Lab:
     def client(self, region: Region | None) -> ControllerClient:
         """Return a client of a region's controller, or the EPS's for None."""
         return self.undo.enter_context(
-            ControllerClient(MANAGEMENT.northbound_endpoint(region), self.run.read_token())
+            ControllerClient.of_region(self.wiring, region, run_dir=self.run)
         )
 
     def entries(self, switch: str) -> list[str]:
