@@ -13,7 +13,12 @@ from moefabric.config.hosts import HostList
 from moefabric.config.model import ModelSpec
 from moefabric.config.plugins import PAYLOAD_TRANSFORMS, load_plugin, transport_named
 from moefabric.config.policies import patch_panel_policies, policy_named
-from moefabric.config.references import PayloadReference, PolicyReference, TransportReference
+from moefabric.config.references import (
+    PayloadReference,
+    PlacementReference,
+    PolicyReference,
+    TransportReference,
+)
 from moefabric.config.section import (
     Document,
     DurationNs,
@@ -29,6 +34,7 @@ from moefabric.config.training_program import TrainSpec
 from moefabric.core.errors import SpecError
 from moefabric.core.failures import FailureKind, has_component
 from moefabric.core.topology import Fabric
+from moefabric.core.transport import Transport
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.planner.policy import Policy
 from moefabric.workload.iteration import DispatchLight
@@ -140,6 +146,13 @@ class FabricChoice(NicsSpec):
     iteration without `gating.history`, `last`, `recent` and `predicted` are as `none`."""
     demand_error: float = Field(default=0.0, ge=0.0, le=1.0)
     """Part by which each pair's bytes in `split_demand` are too high or too low, at random."""
+    place: PlacementReference | None = None
+    """Ranks of the experts on this fabric. Default: `gating.placement`."""
+    transform: PayloadReference | None = None
+    """Form of tokens on this fabric, on their way to experts and back. Default:
+    `training.dispatch_payload` and `training.combine_payload`."""
+    transport: TransportReference | None = None
+    """How flows are carried on this fabric. Default: the experiment's `transport`."""
     hosts: bool = False
     """Whether this fabric consists of the real servers in `hosts`."""
 
@@ -229,6 +242,10 @@ class ExperimentSpec(Document):
     def servers_per_region(self) -> int:
         """Servers of a region, which trains as one EP group."""
         return self.wiring.regions[0].servers
+
+    def transport_of(self, choice: FabricChoice) -> Transport:
+        """Return the transport of one of the fabrics."""
+        return transport_named(choice.transport or self.transport)
 
     def build_fabric(self, choice: FabricChoice, name: str, scale: Scale) -> Fabric:
         """Return the fabric of one of the choices."""
@@ -328,6 +345,9 @@ class ExperimentSpec(Document):
             yield "train", message
         if self.scale != "auto" and "bytes" in self.scale.model_fields_set:
             yield "scale.bytes", "the sizes of the program and of the model give it: leave it out"
+        for number, choice in enumerate(self.fabrics):
+            if choice.place is not None:
+                yield f"fabrics[{number}].place", "the program places its experts: leave it out"
 
     def _region_faults(self) -> Iterator[Fault]:
         first = self.servers_per_region
@@ -352,7 +372,7 @@ class ExperimentSpec(Document):
     def _wiring_faults(self, choice: FabricChoice, place: str) -> Iterator[Fault]:
         yield from self.wiring.connection_faults(choice, place, "wiring.")
         yield from self.wiring.forwarding_faults(choice, place)
-        if choice.forwarding_rate is not None and not transport_named(self.transport).paced:
+        if choice.forwarding_rate is not None and not self.transport_of(choice).paced:
             remedy = "give transport: paced, or leave it out"
             yield f"{place}.forwarding_rate", f"only the pace of flows keeps to it: {remedy}"
 

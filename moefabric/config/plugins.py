@@ -3,10 +3,13 @@
 A package registers a part as an entry point of one of the groups below; the built-in parts are
 entry points of moefabric itself. A reference is the name of an entry point, or
 `package.module:Name` for a part that no package registers. The part is an object with the members
-of the group's Protocol, or a class or function that returns such an object when it is called
-without arguments.
+of the group's Protocol, or a class or function that returns such an object when it is called.
+
+A reference may end with arguments of that call, as in `bigmac(r=0.25)`: keywords, each with a
+number, a word, true or false.
 """
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -72,11 +75,12 @@ def load_plugin(group: str, reference: str, protocol: type | None = None) -> Any
 
     Args:
         group: A key of `GROUPS`.
-        reference: Name of an entry point of the group, or `package.module:Name`.
+        reference: Name of an entry point of the group, or `package.module:Name`, and maybe
+            arguments.
         protocol: The Protocol whose members the part must have; None for any object.
 
     Returns:
-        The part; classes and functions are called once in a process, without arguments.
+        The part; classes and functions are called once in a process for each reference.
 
     Raises:
         SpecError: If no part has this name, its module can't be imported, or it lacks members.
@@ -108,23 +112,64 @@ def _is_built_in(entry: EntryPoint) -> bool:
     return entry.dist is not None and entry.dist.name == "moefabric"
 
 
+def without_arguments(reference: str) -> str:
+    """Return a reference without the arguments of its call."""
+    return reference.partition("(")[0].strip()
+
+
+_CALL: Final = re.compile(r"[^()]+\((?P<arguments>[^()]*)\)\s*")
+_ARGUMENT: Final = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>[\w.+-]+)\s*")
+
+
+def _arguments(reference: str) -> dict[str, Any]:
+    """Return the arguments of a reference.
+
+    Raises:
+        ValueError: If they aren't keywords with plain values.
+    """
+    if "(" not in reference:
+        return {}
+    call = _CALL.fullmatch(reference)
+    text = "" if call is None else call["arguments"]
+    matches = [_ARGUMENT.fullmatch(part) for part in text.split(",")] if text.strip() else []
+    arguments = {match["name"]: _value(match["value"]) for match in matches if match}
+    if call is None or len(arguments) != len(matches):
+        raise ValueError("arguments are written as in name(size=4, kind=fast), each name once")
+    return arguments
+
+
+def _value(text: str) -> int | float | bool | str:
+    """Return the number, truth value or word that a text is."""
+    if text in {"true", "false"}:
+        return text == "true"
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
 @cache
 def _loaded(group: str, reference: str) -> Any:
     noun = GROUPS[group]
     registered = _registered(group)
-    module, colon, name = reference.partition(":")
-    if reference in registered:
-        module, _, name = registered[reference].value.partition(":")
+    part_name = without_arguments(reference)
+    module, colon, name = part_name.partition(":")
+    if part_name in registered:
+        module, _, name = registered[part_name].value.partition(":")
     elif not (colon and module and name):
         known = ", ".join(registered) or "(none: install moefabric again, by packaging/setup)"
-        message = f"{reference!r} is not one of {known}, nor package.module:Name"
+        message = f"{part_name!r} is not one of {known}, nor package.module:Name"
         raise SpecError([(noun, message)])
     try:
+        arguments = _arguments(reference)
         with _current_folder_on_path():
             part: Any = import_module(module)
             for attribute in filter(None, name.split(".")):
                 part = getattr(part, attribute)
-            return part() if isclass(part) or isfunction(part) else part
+            called = isclass(part) or isfunction(part) or arguments
+            return part(**arguments) if called else part
     except (Exception, SystemExit) as error:  # code of others may raise anything
         reason = f"{type(error).__name__}: {error}"
         raise SpecError([(noun, f"{reference!r}: {module} fails: {reason}")]) from error

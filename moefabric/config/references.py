@@ -56,12 +56,12 @@ PolicyReference = Annotated[str, _field(POLICIES), AfterValidator(_known(POLICIE
 TransportReference = Annotated[
     str, _field(TRANSPORTS), AfterValidator(_known(TRANSPORTS, Transport))
 ]
-"""Name of a transport, or `package.module:Name`."""
+"""Name of a transport, or `package.module:Name`, and maybe arguments: `name(key=value)`."""
 PlacementReference = Annotated[
     str, _field(PLACEMENTS), AfterValidator(_known(PLACEMENTS, ExpertPlacement))
 ]
-"""Name of a placement of experts, or `package.module:Name`."""
+"""Name of a placement of experts, or `package.module:Name`, and maybe arguments."""
 PayloadReference = Annotated[
     str, _field(PAYLOAD_TRANSFORMS), AfterValidator(_known(PAYLOAD_TRANSFORMS, PayloadTransform))
 ]
-"""Name of a payload transform, or `package.module:Name`."""
+"""Name of a payload transform, or `package.module:Name`, and maybe arguments."""

@@ -12,7 +12,6 @@ from typing import Any
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
-from moefabric.config.plugins import transport_named
 from moefabric.config.policies import policy_named
 from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.circuits import CircuitSet
@@ -119,7 +118,7 @@ class RunContext:
             self.fleet,
             controllers,
             circuits,
-            paced=transport_named(spec.transport).paced,
+            paced=self.paced,
             timeout_s=spec.controller_timeout / NS_PER_S,
             control_s=spec.control_s,
             **hooks,
@@ -139,7 +138,7 @@ class RunContext:
     @property
     def paced(self) -> bool:
         """Whether flows are paced."""
-        return transport_named(self.spec.transport).paced
+        return self.spec.transport_of(self.choice).paced
 
     def recorder(self, status: RunStatusWriter | None) -> FabricRecorder:
         """Return what records the replay."""
@@ -233,6 +232,9 @@ class RunContext:
                 **update,
                 "split_demand": choice.split_demand,
                 "demand_error": choice.demand_error,
+                "place": choice.place,
+                "transform": choice.transform,
+                "transport": choice.transport,
                 "first_all_to_all": first,
                 "demand": demand.array.tolist(),
                 "demand_label": label,

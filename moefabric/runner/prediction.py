@@ -83,6 +83,9 @@ def _fabric_prediction(
         first_all_to_all=first,
         split_demand=choice.split_demand,
         demand_error=choice.demand_error,
+        place=choice.place,
+        transform=choice.transform,
+        transport=choice.transport,
         policy_faults=list(policy_faults(policy)),
     )
 

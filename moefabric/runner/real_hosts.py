@@ -10,10 +10,10 @@ from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.remote.ssh import SshHost, agents_on
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.hosts import login_of
-from moefabric.config.plugins import transport_named
 from moefabric.core.errors import AgentError, LostBytesError
 from moefabric.core.failures import FailurePhase
 from moefabric.core.topology import Fabric
+from moefabric.core.transport import Transport
 from moefabric.core.units import NS_PER_S
 from moefabric.runner.rank_places import RankPlace
 from moefabric.runner.result_model import HostRecord
@@ -123,9 +123,18 @@ class RealHosts:
 
 @contextmanager
 def host_fleet(
-    spec: ExperimentSpec, fabric: Fabric, pairs_between_regions: Iterable[tuple[str, str]] = ()
+    spec: ExperimentSpec,
+    fabric: Fabric,
+    transport: Transport,
+    pairs_between_regions: Iterable[tuple[str, str]] = (),
 ) -> Iterator[tuple[Fleet, RealHosts]]:
     """Start agents on the hosts of an experiment, and stop them at the end of the context.
+
+    Args:
+        spec: The experiment.
+        fabric: The fabric that the hosts are.
+        transport: How flows are carried.
+        pairs_between_regions: Servers of different regions that send each other something.
 
     Yields:
         The agents, connected to each other, and their hosts.
@@ -141,7 +150,6 @@ def host_fleet(
         addresses = {
             server: host.address or fleet.facts[server]["address"] for server, host in hosts.items()
         }
-        transport = transport_named(spec.transport)
         fleet.connect(
             data_paths(fabric, pairs_between_regions, addresses),
             congestion=transport.congestion_control,

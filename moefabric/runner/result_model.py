@@ -267,6 +267,12 @@ class FabricResult(result_parts.ResultPart):
     """`split_demand` of the fabric."""
     demand_error: float = 0.0
     """`demand_error` of the fabric."""
+    place: str | None = None
+    """`place` of the fabric; null for that of the gating."""
+    transform: str | None = None
+    """`transform` of the fabric; null for the payloads of the training."""
+    transport: str | None = None
+    """`transport` of the fabric; null for that of the experiment."""
     wiring: WiringSummary = WiringSummary()
     """Servers, NICs, switches and scale."""
     cost: NetworkCost = NetworkCost()
@@ -371,6 +377,9 @@ class FabricPrediction(result_parts.ResultPart):
     first_all_to_all: result_parts.FirstAllToAll
     split_demand: str = "known"
     demand_error: float = 0.0
+    place: str | None = None
+    transform: str | None = None
+    transport: str | None = None
     policy_faults: list[str] = Field(default_factory=list)
     all_to_all_vs_eps: float | None = None
 

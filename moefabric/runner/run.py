@@ -189,11 +189,12 @@ def _run_group(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> _Finished
     fabric = spec.build_fabric(choices[0], _name(spec, choices[0]), setup.scale)
     work = workload_on(spec, fabric, setup.folder)
     pairs = Jobs.of(spec, fabric, work).server_pairs_between_regions
+    transport = spec.transport_of(choices[0])
     results: list[result_model.FabricResult] = []
     with ExitStack() as undo:
         wiring, controllers, remarks = None, None, tuple[str, ...]()
         if choices[0].hosts:
-            fleet, hosts = undo.enter_context(host_fleet(spec, fabric, pairs))
+            fleet, hosts = undo.enter_context(host_fleet(spec, fabric, transport, pairs))
         else:
             names = "/".join(choice.name for choice in choices)
             reporter.show_message(f"{names}: bringing {fabric.name} up")
@@ -201,7 +202,7 @@ def _run_group(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> _Finished
             testbed = running_testbed(
                 fabric,
                 setup.external,
-                transport_named(spec.transport),
+                transport,
                 spec.wiring.switch,
                 prepare if fabric.patch_panel else None,
                 spec.controller_timeout / NS_PER_S,
@@ -265,12 +266,13 @@ def _result_without_hosts(
 def _groups(spec: ExperimentSpec) -> Iterator[list[FabricChoice]]:
     """Group fabrics of the same wiring; a patch panel is wired anew for each policy."""
 
-    def key(choice: FabricChoice) -> tuple[bool, int, int, int, str, float, str, str]:
+    def key(choice: FabricChoice) -> tuple[bool, int, int, int, str, float, str, str, str]:
         eps = (choice.eps or spec.wiring.eps).model_dump_json()
         policy = choice.policy if choice.patch_panel_nics else ""
         nics = choice.optical, choice.electrical, choice.patch_panel_nics
         who = choice.forwarding if choice.forwarding == "host" else str(choice.forwards)
-        return choice.hosts, *nics, who, choice.forwarding_rate or 0.0, eps, policy
+        transport = choice.transport or spec.transport
+        return choice.hosts, *nics, who, choice.forwarding_rate or 0.0, eps, policy, transport
 
     for _, group in groupby(sorted(spec.fabrics, key=key), key=key):
         yield list(group)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
-from moefabric.config.plugins import PLACEMENTS, load_plugin
+from moefabric.config.plugins import PAYLOAD_TRANSFORMS, PLACEMENTS, load_plugin
 from moefabric.core.demand import Placement
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric
@@ -17,6 +17,7 @@ from moefabric.workload import gating as traces
 from moefabric.workload.gating_fit import fit
 from moefabric.workload.gating_generator import GatingGenerator
 from moefabric.workload.model import Model, Training
+from moefabric.workload.payload import Payloads, PayloadTransform
 from moefabric.workload.placements import ExpertPlacement
 from moefabric.workload.recorded_gating import RecordedGating
 from moefabric.workload.split_demand import SplitDemand
@@ -63,11 +64,7 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
         stages=spec.training.pp,
         history=history,
     )
-    placement: ExpertPlacement = load_plugin(PLACEMENTS, spec.gating.placement, ExpertPlacement)
-    try:
-        return work.with_placement(placement)
-    except ValueError as error:
-        raise SpecError([("gating.placement", str(error))]) from error
+    return _placed(work, spec.gating.placement, "gating.placement")
 
 
 def workload_on(spec: ExperimentSpec, fabric: Fabric, folder: Path) -> Workload:
@@ -81,9 +78,27 @@ def training_workload(work: Workload, gating: RecordedGating) -> Workload:
 
 
 def workload_of(choice: FabricChoice, work: Workload) -> Workload:
-    """Return a workload as a fabric's choice has it, with nothing learnt yet."""
+    """Return a workload as a fabric's choice has it, with nothing learnt yet.
+
+    Raises:
+        SpecError: The choice's placement doesn't place each expert once.
+    """
+    if choice.place is not None:
+        work = _placed(work, choice.place, "place")
+    if choice.transform is not None:
+        transform: PayloadTransform = load_plugin(PAYLOAD_TRANSFORMS, choice.transform)
+        work = work.with_payloads(Payloads(transform, transform))
     split_demand = SplitDemand(choice.split_demand, choice.demand_error)
     return work.with_dispatch_light(choice.dispatch_light).with_split_demand(split_demand)
+
+
+def _placed(work: Workload, reference: str, place: str) -> Workload:
+    """Return a workload with the placement of experts that a key of the experiment names."""
+    placement: ExpertPlacement = load_plugin(PLACEMENTS, reference, ExpertPlacement)
+    try:
+        return work.with_placement(placement)
+    except ValueError as error:
+        raise SpecError([(place, str(error))]) from error
 
 
 def _generator(

@@ -23,6 +23,7 @@ from moefabric.workload.iteration import (
 )
 from moefabric.workload.job import stage_layers
 from moefabric.workload.model import Model, Training
+from moefabric.workload.payload import Payloads
 from moefabric.workload.placements import ExpertPlacement, expert_order
 from moefabric.workload.recorded_gating import RecordedGating
 from moefabric.workload.split_demand import KNOWN, RECENT_ITERATIONS, SplitDemand, with_error
@@ -80,10 +81,15 @@ class Workload:
         """Return the workload with another demand of splits, and nothing learnt yet."""
         return self._without_history(self.dispatch_light, split_demand)
 
+    def with_payloads(self, payloads: Payloads) -> "Workload":
+        """Return the workload with another form of tokens in all-to-alls."""
+        return replace(self, training=replace(self.training, payloads=payloads))
+
     def with_placement(self, placement: ExpertPlacement) -> "Workload":
         """Return the workload with other ranks of the experts.
 
         They are chosen, layer by layer, from the history, or the first iteration if there is none.
+        A placement that was chosen before has no effect.
 
         Raises:
             ValueError: If the placement doesn't return each expert once.
@@ -96,9 +102,11 @@ class Workload:
         return replace(self, expert_orders=tuple(orders))
 
     def _known_tokens(self, iterations: range, number: int) -> NDArray[np.int64]:
-        """Return the tokens [rank, expert] of a layer in all regions that have it."""
+        """Return the tokens [rank, expert number] of a layer in all regions that have it."""
         regions = [r for r in range(len(self.placements)) if number in self.layers_of(r)]
-        known = [self._gating(one, number, region) for one in iterations for region in regions]
+        known = [
+            self._numbered_gating(one, number, region) for one in iterations for region in regions
+        ]
         tokens: NDArray[np.int64] = np.sum(known, axis=0)
         return tokens
 
@@ -170,7 +178,7 @@ class Workload:
         return tokens[:, self.expert_orders[number]] if self.expert_orders else tokens
 
     def _numbered_gating(
-        self, iteration: int, number: int, region: int, micro_batch: int
+        self, iteration: int, number: int, region: int, micro_batch: int = 0
     ) -> NDArray[np.int64]:
         """Return tokens [rank, expert] in the order of the experts' numbers."""
         gating = self.gating

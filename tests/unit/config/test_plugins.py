@@ -48,6 +48,31 @@ def test_a_class_is_called_and_an_object_is_itself() -> None:
     assert load_plugin(POLICIES, "moefabric.planner.mixnet:MIXNET") is MIXNET
 
 
+def test_arguments_of_a_reference_are_passed_on(folder: Path) -> None:
+    (folder / "sized.py").write_text("class Sized:\n    def __init__(self, **a): self.given = a\n")
+    part = load_plugin(POLICIES, "sized:Sized(size=4, share=0.25, kind=fast, deep=true)")
+    assert part.given == {"size": 4, "share": 0.25, "kind": "fast", "deep": True}
+    assert load_plugin(POLICIES, "sized:Sized()").given == {}
+    assert load_plugin(POLICIES, "eps()") == EpsOnly()
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("eps(", "arguments are written as in name"),
+        ("eps(4)", "arguments are written as in name"),
+        ("eps(a=1, a=2)", "arguments are written as in name"),
+        ("eps(a=f(x))", "arguments are written as in name"),
+        ("eps(size=4)", "unexpected keyword argument 'size'"),
+        ("mixnet(size=4)", "not callable"),
+        ("nonesuch(size=4)", "'nonesuch' is not one of"),
+    ],
+)
+def test_wrong_arguments_are_named(reference: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        load_plugin(POLICIES, reference)
+
+
 def test_modules_are_found_in_the_current_folder(folder: Path) -> None:
     (folder / "nearby_policy.py").write_text(
         "class Box:\n    class Nearby:\n        name = 'here'\n"

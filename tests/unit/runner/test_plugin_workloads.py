@@ -29,6 +29,13 @@ class Twice(Reverse):
     def experts_in_order(self, tokens, seed):
         return [0] * tokens.shape[1]
 
+class Share:
+    encode_s_per_byte, decode_s_per_byte = 0.0, 0.0
+    def __init__(self, part=0.5):
+        self.name, self.part = f"share of {part}", part
+    def token_bytes(self, hidden, plain_bytes):
+        return plain_bytes * self.part
+
 class Tenth:
     name, encode_s_per_byte, decode_s_per_byte = "tenth", 0.0, 1e-9
     def token_bytes(self, hidden, plain_bytes):
@@ -71,6 +78,22 @@ def test_placement_changes_which_servers_owe_each_other() -> None:
     assert len(set(times.values())) == 3
     with pytest.raises(SpecError, match=r"gating.placement: reverse doesn't return each of 8"):
         predicted("gating.placement=lab_parts:Twice")
+
+
+def test_a_fabric_has_a_place_and_a_transform_of_its_own() -> None:
+    plain = predicted()
+    quarter = predicted("fabrics[0].transform=lab_parts:Share(part=0.25)")
+    assert quarter["all_to_all_s"] == pytest.approx(plain["all_to_all_s"] / 4, rel=0.02)
+    assert (plain["transform"], quarter["transform"]) == (None, "lab_parts:Share(part=0.25)")
+    placed = predicted("fabrics[0].place=random", "gating.placement=balanced")
+    assert placed["all_to_all_s"] == predicted("gating.placement=random")["all_to_all_s"]
+    with pytest.raises(SpecError, match=r"place: reverse doesn't return each of 8"):
+        predicted("fabrics[0].place=lab_parts:Twice")
+
+
+def test_fabrics_differ_in_their_transport() -> None:
+    spec = load_experiment(EXAMPLES / "prototype.yaml", ["fabrics[1].transport=reno"])
+    assert [spec.transport_of(choice).name for choice in spec.fabrics[:2]] == ["paced", "reno"]
 
 
 def test_transport_of_another_module_is_taken() -> None:
