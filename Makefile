@@ -8,6 +8,7 @@
 # make check           static checks: ruff, mypy, import-linter, documentation
 # make unit | kernel | system   one tier of tests
 # make oracle          compares the model with ns-3 and SimGrid, 15 minutes: docs/truth.md, out/oracle.json
+# make systems         measures claims of other systems, 30 minutes: docs/systems, out/systems.json
 # make docs            documentation with the API reference: out/docs/index.html
 # make bench           prints the figures of docs/benchmarks.md and asserts their bounds
 # make sabotage        runs real experiments with deliberate faults and writes docs/sabotage.md
@@ -31,7 +32,7 @@ bin := .venv/bin
 # Packets and processes share the cores with other work. A rerun is printed with its failure.
 reruns := --reruns 2 --rerun-show-tracebacks
 
-.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated test check unit kernel system docs bench sabotage conformance fuzz chaos soak coverage mutants lock audit base-image format clean setup-run setup-training setup-test
+.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated test check unit kernel system systems docs bench sabotage conformance fuzz chaos soak coverage mutants lock audit base-image format clean setup-run setup-training setup-test
 
 demo: setup-run
 	mkdir -p out
@@ -83,6 +84,10 @@ kernel: setup-test
 
 system: setup-test
 	packaging/engine $(bin)/python -m pytest $(reruns) --durations 10 tests/system
+
+systems: setup-run
+	mkdir -p out
+	$(bin)/moefabric system $(wildcard examples/systems/*.yaml) --json out/systems.json --pages docs/systems
 
 docs: setup-test
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict

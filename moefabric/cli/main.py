@@ -33,6 +33,7 @@ from moefabric.cli import (
     report,
     run,
     schema,
+    system,
     trace,
     train,
 )
@@ -84,6 +85,6 @@ for _command in (
     ocs.events, ocs.ocs, calibrate.calibrate,
     schema.schema,
     model.model, oracle.oracle, trace.trace, frontier.frontier, compare.compare,
-    dashboard.dashboard,
+    dashboard.dashboard, system.system,
 ):  # fmt: skip
     main.add_command(_command)

@@ -31,6 +31,7 @@ SCHEDULES: Final = "moefabric.schedules"
 TRANSPORTS: Final = "moefabric.transports"
 TRACE_READERS: Final = "moefabric.trace_readers"
 TRACE_WRITERS: Final = "moefabric.trace_writers"
+STUDIES: Final = "moefabric.studies"
 OCS_DRIVERS: Final = "moefabric.ocs_drivers"
 OCS_PROFILES: Final = "moefabric.ocs_profiles"
 
@@ -43,6 +44,7 @@ GROUPS: Final[Mapping[str, str]] = MappingProxyType(
         TRANSPORTS: "transport",
         TRACE_READERS: "trace reader",
         TRACE_WRITERS: "trace writer",
+        STUDIES: "study",
         OCS_DRIVERS: "OCS driver",
         OCS_PROFILES: "OCS profile",
     }

@@ -1,0 +1,63 @@
+"""`moefabric system`: claims of other systems, measured on this testbed."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from moefabric.api.signals import graceful_shutdown
+from moefabric.cli.options import FILE, INVALID
+from moefabric.cli.output import (
+    STANDARD_OUTPUT,
+    check_writable,
+    print_renderable,
+    progress_reporter,
+    write_output,
+)
+
+
+@click.command(short_help="Measure the claims of other systems.")
+@click.argument(
+    "files",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    nargs=-1,
+    required=True,
+    metavar="STUDY.yaml...",
+)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change the file.")
+@click.option("--json", "json_file", type=FILE, help="Write claims and values as JSON.")
+@click.option(
+    "--pages",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for a page and pictures of each study: docs/systems.",
+)
+@graceful_shutdown()
+def system(
+    files: tuple[Path, ...], settings: tuple[str, ...], json_file: Path | None, pages: Path | None
+) -> None:
+    """Measure what the authors of a system claim, and print each claim with its verdict.
+
+    Bands are read from the files before anything is measured. Exit status 3: a measurement is
+    invalid.
+    """
+    from moefabric.systems.page import write_page
+    from moefabric.systems.study import run_study
+    from moefabric.systems.text import claims_table
+
+    names = [None if pages is None else pages / f"{file.stem}.md" for file in files]
+    check_writable(json_file, *names)
+    results = []
+    with progress_reporter(len(files)) as reporter:
+        for file, page in zip(files, names, strict=True):
+            reporter.show_message(f"{file.stem}: measuring")
+            result = run_study(file, reporter, settings)
+            results.append(result)
+            if page is not None:
+                write_page(result, file, page)
+    text = json.dumps({"systems": [one.to_json() for one in results]}, indent=1) + "\n"
+    write_output(json_file, text)
+    if json_file != STANDARD_OUTPUT:
+        print_renderable(claims_table(results))
+    if any(result.is_invalid for result in results):
+        sys.exit(INVALID)

@@ -1,0 +1,1 @@
+"""Other systems of the field on this testbed: their published claims, measured and judged."""
