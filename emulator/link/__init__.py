@@ -1,0 +1,1 @@
+"""Programmable links: queue disciplines, and a relay that applies them to frames."""

@@ -1,0 +1,190 @@
+"""Relay of programmable links: passes frames between interfaces as links and switches would.
+
+`python -m moefabric.emulator.link.relay` reads its ports from the first line of standard input
+(`RelayPort`, a JSON array), replies `ready`, and relays until the input ends, which is the end of
+the process that started it. To the line `counters` it replies with its counters as JSON; `reset`
+sets them to zero.
+"""
+
+import ctypes
+import gc
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, BinaryIO, Final
+
+from moefabric.core.link import LinkBehaviour, PathChoice, Scheduling
+from moefabric.emulator.link.frame_ring import FrameRing
+from moefabric.emulator.link.lateness import LatenessHistogram
+from moefabric.emulator.link.port import LinkPort
+
+_PR_SET_TIMERSLACK: Final = 29
+_IDLE_S: Final = 60.0
+_LINE_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class RelayPort:
+    """An interface of a relay, and the direction of a link that ends there.
+
+    Attributes:
+        interface: The interface, in the relay's namespace.
+        behaviour: Behaviour of the link that leads to the interface.
+        mtu: Largest IP packet in bytes.
+        peer: Number of the port to which frames from this interface go. None: the port that has
+            the destination's MAC address, as in a switch.
+        macs: MAC addresses behind this interface.
+    """
+
+    interface: str
+    behaviour: LinkBehaviour
+    mtu: int = 1500
+    peer: int | None = None
+    macs: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "RelayPort":
+        """Return the port that `dataclasses.asdict` has turned into JSON types."""
+        behaviour = dict(value["behaviour"])
+        behaviour["scheduling"] = Scheduling(behaviour["scheduling"])
+        behaviour["path_choice"] = PathChoice(behaviour["path_choice"])
+        fields = {"behaviour": LinkBehaviour(**behaviour), "macs": tuple(value["macs"])}
+        return cls(**{**value, **fields})
+
+
+class Relay:
+    """Relays frames between interfaces of the calling process's namespace.
+
+    Args:
+        ports: The interfaces.
+
+    Raises:
+        FabricError: An interface doesn't exist.
+    """
+
+    def __init__(self, ports: Sequence[RelayPort]) -> None:
+        """Open the interfaces."""
+        self._plan = ports
+        self._rings = [FrameRing(port.interface, port.mtu) for port in ports]
+        self._switched = {
+            bytes.fromhex(mac.replace(":", "")): number
+            for number, port in enumerate(ports)
+            for mac in port.macs
+        }
+        self._links = [LinkPort(port.behaviour, seed) for seed, port in enumerate(ports)]
+        self._buffer = b""
+        self._reset()
+
+    def _reset(self) -> None:
+        """Set all counters to zero."""
+        self._lateness = LatenessHistogram()
+        self._unsent = self._unknown = 0
+        self._lost_before = sum(ring.lost() for ring in self._rings)
+        for link in self._links:
+            link.reset_counts()
+
+    def run(self, requests: int, replies: BinaryIO) -> None:
+        """Relay until the requests end.
+
+        Args:
+            requests: Descriptor of a pipe with lines.
+            replies: A line for each request.
+        """
+        watched = [requests, *(ring.fileno() for ring in self._rings)]
+        while True:
+            readable, _, _ = select.select(watched, [], [], self._wait_s())
+            # Frames that the kernel has seen until now are in the rings, those of later too.
+            now_ns = time.time_ns()
+            if readable:
+                self._take_arrivals(now_ns)
+                if requests in readable and not self._reply(requests, replies):
+                    return
+            self._pass_on(now_ns)
+
+    def _wait_s(self) -> float:
+        times = [ns for link in self._links if (ns := link.next_ns) is not None]
+        return min(max(0.0, min(times) - time.time_ns()) / 1e9, _IDLE_S) if times else _IDLE_S
+
+    def _take_arrivals(self, now_ns: int) -> None:
+        """Hand frames from all interfaces to the links on which they go, in order of time."""
+        arrivals: list[tuple[int, int, bytes]] = []
+        for number, ring in enumerate(self._rings):
+            arrivals += [(at_ns, number, frame) for at_ns, frame in ring.read(now_ns)]
+        arrivals.sort(key=lambda arrival: arrival[0])
+        for at_ns, number, frame in arrivals:
+            peer = self._plan[number].peer
+            if peer is None:
+                peer = self._switched.get(frame[:6])
+            if peer is None:
+                self._unknown += 1
+            else:
+                self._links[peer].arrive(frame, at_ns)
+
+    def _pass_on(self, now_ns: int) -> None:
+        """Send the frames that have arrived at the ends of their links."""
+        for link, ring in zip(self._links, self._rings, strict=True):
+            for due_ns, frame in link.due(now_ns):
+                try:
+                    ring.send(frame)
+                except OSError:  # the interface is down or has no room
+                    self._unsent += 1
+                self._lateness.add(time.time_ns() - due_ns)
+
+    def _reply(self, requests: int, replies: BinaryIO) -> bool:
+        """Reply to all requests; return False at their end."""
+        data = os.read(requests, _LINE_BYTES)
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            if line == b"reset":
+                self._reset()
+            replies.write(json.dumps(self.counters()).encode() + b"\n")
+            replies.flush()
+        return bool(data)
+
+    def counters(self) -> dict[str, Any]:
+        """Return the counters as JSON types; `RelayCounters` reads them."""
+        return {
+            "ports": {
+                port.interface: asdict(link.counts)
+                for port, link in zip(self._plan, self._links, strict=True)
+            },
+            "lateness": asdict(self._lateness.summary()),
+            "overflows": sum(ring.lost() for ring in self._rings) - self._lost_before,
+            "unsent": self._unsent,
+            "unknown": self._unknown,
+        }
+
+
+def _hurry() -> None:
+    """Let the kernel wake this process before others, as far as it may be asked."""
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    gc.disable()  # frames are in no cycles
+
+
+def main() -> None:
+    """Relay as standard input asks."""
+    ports = [RelayPort.from_json(port) for port in json.loads(_read_line(sys.stdin.fileno()))]
+    relay = Relay(ports)
+    _hurry()
+    sys.stdout.buffer.write(b"ready\n")
+    sys.stdout.buffer.flush()
+    relay.run(sys.stdin.fileno(), sys.stdout.buffer)
+
+
+def _read_line(descriptor: int) -> bytes:
+    """Read the first line byte by byte, so that later ones stay in the pipe."""
+    line = b""
+    while not line.endswith(b"\n") and (letter := os.read(descriptor, 1)):
+        line += letter
+    return line
+
+
+if __name__ == "__main__":
+    main()

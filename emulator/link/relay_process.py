@@ -1,0 +1,115 @@
+"""The process of a relay, and its counters."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+
+from moefabric.core.errors import FabricError
+from moefabric.emulator.link.lateness import Lateness
+from moefabric.emulator.link.port import PortCounts
+from moefabric.emulator.link.relay import RelayPort
+from moefabric.emulator.linux.processes import nsenter_argv
+
+ARGV: Final = (sys.executable, "-m", "moefabric.emulator.link.relay")
+_END_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class RelayCounters:
+    """Counters of a relay since its start or the last `reset`.
+
+    Attributes:
+        ports: By interface, frames of the link that leads there.
+        lateness: How much later than the links would have, the relay has passed frames on.
+        overflows: Frames that the relay was too late to read, or that exceed the MTU.
+        unsent: Frames that an interface has refused.
+        unknown: Frames to MAC addresses behind no port.
+    """
+
+    ports: Mapping[str, PortCounts]
+    lateness: Lateness
+    overflows: int
+    unsent: int
+    unknown: int
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Return the counters that a relay has printed."""
+        ports = {name: _port_counts(counts) for name, counts in value["ports"].items()}
+        return cls(**{**value, "ports": ports, "lateness": Lateness(**value["lateness"])})
+
+
+def _port_counts(value: Mapping[str, Any]) -> PortCounts:
+    """Return counts of JSON, whose keys are strings."""
+    by_class = {
+        name: {int(number): frames for number, frames in value[name].items()}
+        for name in ("full", "early", "lost")
+    }
+    return PortCounts(**{**value, **by_class})
+
+
+class RelayProcess:
+    """A relay in a process of its own; it ends with the process that started it.
+
+    Args:
+        namespace: Path of the network namespace that has the interfaces.
+        ports: The interfaces.
+
+    Raises:
+        FabricError: The relay can't start.
+    """
+
+    def __init__(self, namespace: str, ports: Sequence[RelayPort]) -> None:
+        """Start the relay and wait until it relays."""
+        self._popen = subprocess.Popen(
+            nsenter_argv(namespace, ARGV),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # With PYTHONSAFEPATH `python -m` doesn't import from the caller's folder.
+            env={**os.environ, "PYTHONSAFEPATH": "1"},
+        )
+        try:
+            reply = self._ask(json.dumps([asdict(port) for port in ports]))
+        except FabricError:
+            self.close()
+            raise
+        if reply != "ready":
+            self.close()
+            raise FabricError(f"the relay of a link is not ready, saying: {reply}")
+
+    def _ask(self, line: str) -> str:
+        """Write a line and return the reply."""
+        requests, replies = self._popen.stdin, self._popen.stdout
+        if requests is None or replies is None:
+            raise FabricError("the relay of a link has ended")
+        try:
+            requests.write(line.encode() + b"\n")
+            requests.flush()
+        except BrokenPipeError:
+            raise FabricError("the relay of a link has ended; see its messages above") from None
+        if not (reply := replies.readline()):
+            raise FabricError("the relay of a link has ended; see its messages above")
+        return reply.decode().strip()
+
+    def counters(self) -> RelayCounters:
+        """Return the counters."""
+        return RelayCounters.from_json(json.loads(self._ask("counters")))
+
+    def reset(self) -> None:
+        """Set the counters to zero."""
+        self._ask("reset")
+
+    def close(self) -> None:
+        """End the relay."""
+        for pipe in (self._popen.stdin, self._popen.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self._popen.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
