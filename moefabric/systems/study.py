@@ -16,8 +16,9 @@ from moefabric.config.section import Document, Fault, Section
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
 from moefabric.paper.rows import Grid
+from moefabric.runner.prediction import predict_fabrics
 from moefabric.runner.progress import ProgressReporter
-from moefabric.runner.result_model import RunResult, Verdict
+from moefabric.runner.result_model import ExperimentPrediction, RunResult, Verdict
 from moefabric.runner.run import run
 from moefabric.systems.claims import ClaimSpec, JudgedClaim, Measure
 
@@ -111,6 +112,10 @@ class StudyContext:
             MoefabricError: The experiment can't run.
         """
         return run(self.experiment(document), self.folder, self.reporter)
+
+    def predict(self, document: Mapping[str, Any]) -> ExperimentPrediction:
+        """Return what the fluid model predicts for an experiment, without packets."""
+        return predict_fabrics(self.experiment(document), self.folder)
 
 
 class Study(Protocol):

@@ -303,9 +303,10 @@ class Training:
         """Return the seconds of a layer on its tokens' own rank, before and beside the experts.
 
         These are attention, router, shared expert, the all-reduce of tensor parallelism, and the
-        coding of payloads there: what is sent, and what has come back.
+        matrices and the coding of payloads there: what is sent, and what has come back.
         """
-        flops = self.rank_tokens * model.replicated_flops(self.sequence)
+        token_flops = model.replicated_flops(self.sequence)
+        flops = self.rank_tokens * (token_flops + self.payloads.source_flops(model.hidden))
         coding_s = self._coding_s(model, self._copies(model), self.payloads.source_s_per_byte)
         return self._seconds(flops, direction) + self._all_reduces_s(model, direction) + coding_s
 

@@ -1,6 +1,8 @@
 """Payload transforms: the form of tokens on the wire, and the time to encode and decode them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Protocol
 
 _FP8_BLOCK: Final = 128
@@ -38,6 +40,15 @@ class PayloadTransform(Protocol):
     def decode_s_per_byte(self) -> float:
         """Seconds in which one GPU decodes what was a plain byte."""
 
+    def token_flops(self, hidden: int) -> float:
+        """Return the forward FLOPs of a token on its own rank, once whatever its experts.
+
+        The backward pass computes gradients of inputs and of weights, as for other matrices.
+
+        Args:
+            hidden: Numbers of a token's activations.
+        """
+
 
 @dataclass(frozen=True)
 class Plain:
@@ -50,6 +61,10 @@ class Plain:
     def token_bytes(self, hidden: int, plain_bytes: float) -> float:  # noqa: ARG002
         """Return the plain bytes."""
         return plain_bytes
+
+    def token_flops(self, hidden: int) -> float:  # noqa: ARG002
+        """Return 0: the model computes nothing more."""
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -69,6 +84,67 @@ class Fp8:
         scales = -(-hidden // _FP8_BLOCK) * _FP8_SCALE_BYTES
         return min(plain_bytes, hidden + scales)
 
+    def token_flops(self, hidden: int) -> float:  # noqa: ARG002
+        """Return 0: coding moves bytes and computes next to nothing."""
+        return 0.0
+
+
+_INNER: Final[Mapping[str, type[Plain | Fp8]]] = MappingProxyType({"none": Plain, "fp8": Fp8})
+
+
+@dataclass(frozen=True)
+class BigMac:
+    """Tokens of r times the width (BigMac, arXiv 2502.16927, section 4).
+
+    A token's own rank projects it down before the first all-to-all and up after the second one.
+    Experts widen and narrow what they receive instead of the reverse, with as many weights.
+
+    Attributes:
+        r: Width on the wire relative to the hidden size.
+        inner: Form of the narrow tokens: `none` or `fp8`.
+    """
+
+    r: float = 0.25
+    inner: str = "none"
+
+    def __post_init__(self) -> None:
+        """Check the arguments.
+
+        Raises:
+            ValueError: If one of them is wrong.
+        """
+        if not 0 < self.r <= 1:
+            raise ValueError(f"r is {self.r:g}: the width is a part of the hidden size, 0 < r <= 1")
+        if self.inner not in _INNER:
+            raise ValueError(f"inner is {self.inner!r}, not one of {', '.join(_INNER)}")
+
+    @property
+    def name(self) -> str:
+        """The name with its arguments, as specifications write it."""
+        return f"bigmac(r={self.r:g}, inner={self.inner})"
+
+    @property
+    def encode_s_per_byte(self) -> float:
+        """Seconds in which one GPU encodes what is a plain byte at full width."""
+        return self.r * self._inner.encode_s_per_byte
+
+    @property
+    def decode_s_per_byte(self) -> float:
+        """Seconds in which one GPU decodes what was a plain byte at full width."""
+        return self.r * self._inner.decode_s_per_byte
+
+    def token_bytes(self, hidden: int, plain_bytes: float) -> float:
+        """Return the bytes of a narrow token."""
+        return self._inner.token_bytes(round(self.r * hidden), self.r * plain_bytes)
+
+    def token_flops(self, hidden: int) -> float:
+        """Return the FLOPs of one matrix of hidden x r hidden: down or up."""
+        return 2 * self.r * hidden**2
+
+    @property
+    def _inner(self) -> Plain | Fp8:
+        return _INNER[self.inner]()
+
 
 @dataclass(frozen=True)
 class Payloads:
@@ -80,6 +156,10 @@ class Payloads:
 
     dispatch: PayloadTransform = field(default_factory=Plain)
     combine: PayloadTransform = field(default_factory=Plain)
+
+    def source_flops(self, hidden: int) -> float:
+        """Return the forward FLOPs of a token on its own rank, beyond the model's."""
+        return self.dispatch.token_flops(hidden) + self.combine.token_flops(hidden)
 
     @property
     def source_s_per_byte(self) -> tuple[float, float]:

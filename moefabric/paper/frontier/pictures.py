@@ -1,11 +1,8 @@
 """Pictures of the frontier study: small charts side by side, as SVG files."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Final
-
-from markupsafe import Markup
 
 from moefabric.core.units import rate_text
 from moefabric.paper.frontier.networks import (
@@ -22,8 +19,7 @@ from moefabric.paper.frontier.networks import (
     optical_nics,
 )
 from moefabric.paper.frontier.results import FrontierResults, Point, efficient
-from moefabric.report import svg
-from moefabric.report.picture_file import WIDTH, picture_file
+from moefabric.report.small_charts import Axis, Chart, Curve, charts_picture
 
 _COLOURS: Final[Mapping[FrontierPolicy, str]] = {
     EPS: "7",
@@ -36,56 +32,9 @@ _COLOURS: Final[Mapping[FrontierPolicy, str]] = {
     MULTIHOP: "2",
 }
 _MODEL_COLOURS: Final = ("1", "2", "3", "4", "5")
-_COLUMNS: Final = 3
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 14.0, 30.0, 40.0
-_HEIGHT: Final = 230.0
-"""Height of a chart with its title and axes."""
-_HEAD: Final = 64.0
-"""Height of a picture's title and legend."""
 _HOP_LATENCIES_S: Final = tuple(10 ** (-6 + step / 8) for step in range(33))
 LATENCY_RATE_BPS: Final = 400e9
 """NIC rate of the picture of latencies."""
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """An axis, linear or logarithmic, with the texts of its ticks."""
-
-    low: float
-    high: float
-    ticks: Mapping[float, str]
-    logarithmic: bool = False
-    title: str = ""
-
-    def scale(self, start: float, end: float) -> svg.LinearScale:
-        """Return the map of values, as `place` changes them, to positions."""
-        return svg.LinearScale(self.place(self.low), self.place(self.high), start, end)
-
-    def place(self, value: float) -> float:
-        """Return a value within the axis, or its logarithm."""
-        within = min(max(value, self.low), self.high)
-        return math.log10(within) if self.logarithmic else within
-
-
-@dataclass(frozen=True)
-class _Curve:
-    """Values of one colour: (x, y, tooltip), in order."""
-
-    colour: str
-    points: Sequence[tuple[float, float, str]]
-    is_null: bool = False
-    marks: bool = True
-
-
-@dataclass(frozen=True)
-class _Chart:
-    """A small chart. `reference` is the y value of a horizontal line."""
-
-    title: str
-    x: _Axis
-    y: _Axis
-    curves: Sequence[_Curve] = field(default_factory=tuple)
-    reference: float | None = 1.0
 
 
 def pictures(results: FrontierResults) -> dict[str, str]:
@@ -118,7 +67,7 @@ def frontier(results: FrontierResults, servers: int) -> str:
             for point in efficient([p for p in drawn if p.policy == policy.name])
         )
         curves = [
-            _Curve(
+            Curve(
                 _COLOURS[policy],
                 [
                     (point.usd, point.iteration_s / best_s, _tooltip(policy, point))
@@ -128,15 +77,15 @@ def frontier(results: FrontierResults, servers: int) -> str:
             )
             for policy in policies
         ]
-        across = _Axis(
+        across = Axis(
             8e3, 160e3, {1e4: "10k", 2e4: "20k", 5e4: "50k", 1e5: "100k"}, True, "USD a server"
         )
-        charts.append(_Chart(model, across, _log_axis(highest), curves, None))
+        charts.append(Chart(model, across, _log_axis(highest), curves, None))
     title = (
         f"Regions of {servers} servers: iteration time (best EPS = 1) against cost, "
         "100 to 800 Gb/s, every A+E"
     )
-    return _picture(title, charts, _legend(policies))
+    return charts_picture(title, charts, _legend(policies))
 
 
 def _tooltip(policy: FrontierPolicy, point: Point) -> str:
@@ -152,7 +101,7 @@ def all_to_alls(results: FrontierResults) -> str:
     charts = []
     for servers in results.region_sizes:
         curves = [
-            _Curve(
+            Curve(
                 _COLOURS[policy],
                 [
                     (optical, value, f"{policy.title}, {optical}+{NICS - optical}: {value:.2f}")
@@ -164,10 +113,10 @@ def all_to_alls(results: FrontierResults) -> str:
             for policy in policies
         ]
         splits = {float(n): f"{n}+{NICS - n}" for n in optical_nics(MULTIHOP)}
-        across = _Axis(1, NICS - 1, splits, title="circuits + electrical NICs")
-        charts.append(_Chart(f"{servers} servers", across, _log_axis(_highest(curves)), curves))
+        across = Axis(1, NICS - 1, splits, title="circuits + electrical NICs")
+        charts.append(Chart(f"{servers} servers", across, _log_axis(_highest(curves)), curves))
     title = "All-to-all relative to a non-blocking EPS of eight NICs, the slowest of the models"
-    return _picture(title, charts, _legend(policies))
+    return charts_picture(title, charts, _legend(policies))
 
 
 def _slowest(results: FrontierResults, policy: FrontierPolicy, servers: int, optical: int) -> float:
@@ -187,13 +136,13 @@ def efficiency(results: FrontierResults) -> str:
                 optical, value = results.best_split(policy.name, servers, rate)
                 text = f"{policy.title}, {optical}+{NICS - optical}, {rate_text(rate)}: {value:.2f}"
                 points.append((float(position), value, text))
-            curves.append(_Curve(_COLOURS[policy], points, is_null=policy == EVEN_SPILL))
+            curves.append(Curve(_COLOURS[policy], points, is_null=policy == EVEN_SPILL))
         rates = {float(n): f"{rate / 1e9:g}" for n, rate in enumerate(results.rates)}
-        across = _Axis(0, len(rates) - 1, rates, title="NIC rate, Gb/s")
-        up = _Axis(0, 3.5, {n / 2: f"{n / 2:g}" for n in range(8)})
-        charts.append(_Chart(f"{servers} servers", across, up, curves))
+        across = Axis(0, len(rates) - 1, rates, title="NIC rate, Gb/s")
+        up = Axis(0, 3.5, {n / 2: f"{n / 2:g}" for n in range(8)})
+        charts.append(Chart(f"{servers} servers", across, up, curves))
     title = "Performance per dollar relative to a non-blocking EPS, best A+E, mean of the models"
-    return _picture(title, charts, _legend(policies))
+    return charts_picture(title, charts, _legend(policies))
 
 
 def capacity(results: FrontierResults) -> str:
@@ -203,7 +152,7 @@ def capacity(results: FrontierResults) -> str:
         limits = [limit for limit in results.limits if limit.servers == servers]
         labels = list(limits[0].by_nics)
         curves = [
-            _Curve(
+            Curve(
                 colour,
                 [
                     (float(n), limit.by_nics[label], f"{limit.model}, {label} NICs: {value:.2f}")
@@ -213,17 +162,17 @@ def capacity(results: FrontierResults) -> str:
             )
             for colour, limit in zip(_MODEL_COLOURS, limits, strict=True)
         ]
-        across = _Axis(
+        across = Axis(
             0,
             len(labels) - 1,
             {float(n): label.removeprefix("0") or "0" for n, label in enumerate(labels)},
             title="NICs' worth that a server forwards",
         )
-        charts.append(_Chart(f"{servers} servers", across, _log_axis(_highest(curves)), curves))
+        charts.append(Chart(f"{servers} servers", across, _log_axis(_highest(curves)), curves))
     title = (
         "All-to-all at 7+1 NICs by forwarding rate; 0 is the null model, spill without forwarding"
     )
-    return _picture(title, charts, _model_legend(results))
+    return charts_picture(title, charts, _model_legend(results))
 
 
 def latency(results: FrontierResults) -> str:
@@ -242,15 +191,15 @@ def latency(results: FrontierResults) -> str:
                 for second in _HOP_LATENCIES_S
             ]
             null = [(second, limit.by_nics["0"], "null model") for second in _HOP_LATENCIES_S]
-            curves.append(_Curve(colour, points, marks=False))
-            curves.append(_Curve(colour, null, is_null=True, marks=False))
+            curves.append(Curve(colour, points, marks=False))
+            curves.append(Curve(colour, null, is_null=True, marks=False))
         times = {1e-6: "1 µs", 1e-5: "10 µs", 1e-4: "0.1 ms", 1e-3: "1 ms", 1e-2: "10 ms"}
-        across = _Axis(1e-6, 1e-2, times, True, "latency of a server that forwards")
-        charts.append(_Chart(f"{servers} servers", across, _log_axis(_highest(curves)), curves))
+        across = Axis(1e-6, 1e-2, times, True, "latency of a server that forwards")
+        charts.append(Chart(f"{servers} servers", across, _log_axis(_highest(curves)), curves))
     title = (
         "All-to-all at 7+1 NICs of 400 Gb/s by latency; dashed: the null model, without forwarding"
     )
-    return _picture(title, charts, _model_legend(results))
+    return charts_picture(title, charts, _model_legend(results))
 
 
 def permutation(results: FrontierResults) -> str:
@@ -260,7 +209,7 @@ def permutation(results: FrontierResults) -> str:
     for servers in results.region_sizes:
         mixes = [m for m in results.mixes if m.servers == servers and m.kind == "exchange"]
         curves = [
-            _Curve(
+            Curve(
                 _COLOURS[policy],
                 [
                     (mix.share, value, f"{policy.title}, {mix.share:.0%}: {value:.2f}")
@@ -271,14 +220,14 @@ def permutation(results: FrontierResults) -> str:
             )
             for policy in policies
         ]
-        across = _Axis(
+        across = Axis(
             0, 1, {n / 4: f"{25 * n} %" for n in range(5)}, title="bytes between partners"
         )
-        charts.append(_Chart(f"{servers} servers", across, _log_axis(_highest(curves)), curves))
+        charts.append(Chart(f"{servers} servers", across, _log_axis(_highest(curves)), curves))
     title = (
         "All-to-all at 7+1 NICs relative to a non-blocking EPS: from MoE demand to a permutation"
     )
-    return _picture(title, charts, _legend(policies))
+    return charts_picture(title, charts, _legend(policies))
 
 
 def trace(results: FrontierResults) -> str:
@@ -291,29 +240,29 @@ def trace(results: FrontierResults) -> str:
             values = sorted(times.all_to_all[policy.name])
             points = [(value, (n + 1) / len(values), "") for n, value in enumerate(values)]
             curves.append(
-                _Curve(_COLOURS[policy], points, is_null=policy == EVEN_SPILL, marks=False)
+                Curve(_COLOURS[policy], points, is_null=policy == EVEN_SPILL, marks=False)
             )
-        across = _Axis(
+        across = Axis(
             0.98,
             8,
             {n: f"{n:g}" for n in (1.0, 1.5, 2.0, 3.0, 5.0, 8.0)},
             True,
             "relative to the EPS",
         )
-        up = _Axis(0, 1, {n / 4: f"{25 * n} %" for n in range(5)})
-        charts.append(_Chart(f"{times.servers} servers", across, up, curves, None))
+        up = Axis(0, 1, {n / 4: f"{25 * n} %" for n in range(5)})
+        charts.append(Chart(f"{times.servers} servers", across, up, curves, None))
     title = "All-to-alls of a recorded training run at 7+1 NICs, cumulative share"
-    return _picture(title, charts, _legend(policies))
+    return charts_picture(title, charts, _legend(policies))
 
 
 # --- drawing -------------------------------------------------------------------------------------
 
 
-def _highest(curves: Sequence[_Curve]) -> float:
+def _highest(curves: Sequence[Curve]) -> float:
     return max(y for curve in curves for _, y, _ in curve.points)
 
 
-def _log_axis(highest: float) -> _Axis:
+def _log_axis(highest: float) -> Axis:
     """Return a logarithmic axis from just below 1, with ticks that its length has room for."""
     steps = (1.0, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 30.0)
     high = max(highest, 1.02) * 1.02
@@ -323,7 +272,7 @@ def _log_axis(highest: float) -> _Axis:
     for step in steps:
         if step <= high and math.log(step) >= last + room:
             ticks[step], last = f"{step:g}", math.log(step)
-    return _Axis(low, high, ticks, logarithmic=True)
+    return Axis(low, high, ticks, logarithmic=True)
 
 
 def _legend(policies: Sequence[FrontierPolicy]) -> list[tuple[str, str]]:
@@ -334,61 +283,3 @@ def _model_legend(results: FrontierResults) -> list[tuple[str, str]]:
     return [
         (f"t{colour}", model) for colour, model in zip(_MODEL_COLOURS, results.models, strict=True)
     ]
-
-
-def _picture(title: str, charts: Sequence[_Chart], legend: Sequence[tuple[str, str]]) -> str:
-    """Return the file of a picture with charts in rows of three."""
-    drawn, lines = [svg.label(16, 22, title, "strong")], _legend_lines(legend)
-    for number, entries in enumerate(lines):
-        drawn.append(svg.legend(18, 46 + 20 * number, entries))
-    head = _HEAD + 20 * (len(lines) - 1)
-    width = (WIDTH - 16) / _COLUMNS
-    for number, chart in enumerate(charts):
-        row, column = divmod(number, _COLUMNS)
-        drawn += _drawn(chart, 8 + column * width, head + row * _HEIGHT, width)
-    rows = math.ceil(len(charts) / _COLUMNS)
-    return picture_file(head + rows * _HEIGHT + 6, title, drawn)
-
-
-def _legend_lines(legend: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
-    """Return the entries of each line of a legend."""
-    lines, x = [list[tuple[str, str]]()], 0.0
-    for class_, name in legend:
-        width = 40 + svg.text_width(name, 12)
-        if x + width > WIDTH - 24:
-            lines.append([])
-            x = 0.0
-        lines[-1].append((class_, name))
-        x += width
-    return lines
-
-
-def _drawn(chart: _Chart, left: float, top: float, width: float) -> Iterator[Markup]:
-    """Yield the elements of a chart."""
-    x = chart.x.scale(left + _LEFT + 6, left + width - _RIGHT)
-    y = chart.y.scale(top + _HEIGHT - _BOTTOM, top + _TOP)
-    start, end, bottom = left + _LEFT, left + width - _RIGHT + 6, top + _HEIGHT - _BOTTOM
-    yield svg.label(start, top + 16, chart.title, "strong")
-    for tick, text in chart.y.ticks.items():
-        level = y(chart.y.place(tick))
-        yield svg.line(start, level, end, level, "grid")
-        yield svg.label(start - 6, level + 4, text, "tick", "end")
-    if chart.reference is not None:
-        level = y(chart.y.place(chart.reference))
-        yield svg.line(start, level, end, level, "reference")
-    for tick, text in chart.x.ticks.items():
-        at = x(chart.x.place(tick))
-        yield svg.line(at, bottom, at, bottom + 4, "reference")
-        yield svg.label(at, bottom + 17, text, "tick", "middle")
-    yield svg.label((start + end) / 2, bottom + 33, chart.x.title, "tick", "middle")
-    for curve in chart.curves:
-        places = [
-            (x(chart.x.place(one)), y(chart.y.place(other)), title)
-            for one, other, title in curve.points
-        ]
-        if len(places) > 1:
-            dashed = " null" if curve.is_null else ""
-            yield svg.path([(px, py) for px, py, _ in places], f"curve c{curve.colour}{dashed}")
-        if curve.marks:
-            for px, py, title in places:
-                yield svg.circle(px, py, 3.0, f"t{curve.colour}", title)

@@ -35,11 +35,15 @@ class Share:
         self.name, self.part = f"share of {part}", part
     def token_bytes(self, hidden, plain_bytes):
         return plain_bytes * self.part
+    def token_flops(self, hidden):
+        return 0.0
 
 class Tenth:
     name, encode_s_per_byte, decode_s_per_byte = "tenth", 0.0, 1e-9
     def token_bytes(self, hidden, plain_bytes):
         return plain_bytes / 10
+    def token_flops(self, hidden):
+        return 0.0
 
 GENTLE = TcpTransport("gentle", "reno", send_buffer_bytes=65536)
 SLOW_MIRRORS = DeviceProfile(name="slow-mirrors", ports=8)

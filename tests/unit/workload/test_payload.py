@@ -8,8 +8,8 @@ import pytest
 from moefabric.config.model import preset
 from moefabric.core.demand import Placement
 from moefabric.workload.iteration import Collective, Compute, Layer, iteration_operations, moe_layer
-from moefabric.workload.model import Training
-from moefabric.workload.payload import Fp8, Payloads, Plain
+from moefabric.workload.model import Direction, Training
+from moefabric.workload.payload import BigMac, Fp8, Payloads, Plain
 
 MIXTRAL, DEEPSEEK = replace(preset("mixtral-8x7b"), layers=2), preset("deepseek-r1")
 TRAINING = Training(8, 4, 4096, 8, 312e12, 0.4)
@@ -102,3 +102,37 @@ def test_coding_is_part_of_the_operations() -> None:
         for form in (Payloads(), payloads)
     )
     assert coded_s > plain_s
+
+
+def test_bigmac_sends_a_part_of_the_width() -> None:
+    assert BigMac(0.25).token_bytes(4096, 8192) == 2048
+    assert BigMac(0.25, "fp8").token_bytes(4096, 8192) == 1024 + 8 * 4
+    assert BigMac(1.0).token_bytes(4096, 8192) == 8192
+    assert BigMac(0.25, "fp8").encode_s_per_byte == Fp8().encode_s_per_byte / 4
+
+
+@pytest.mark.parametrize("arguments", [(0.0,), (1.5,), (0.25, "fp4")])
+def test_bigmac_refuses_widths_and_forms_that_are_none(arguments: tuple[float, str]) -> None:
+    with pytest.raises(ValueError, match=r"^(r|inner) is "):
+        BigMac(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("direction", "recomputation", "passes"),
+    [("forward", False, 1), ("backward", False, 2), ("backward", True, 3)],
+)
+def test_projections_compute_each_token_once_on_its_own_rank(
+    direction: Direction, recomputation: bool, passes: int
+) -> None:
+    plain = replace(TRAINING, recomputation=recomputation)
+    narrow = replace(plain, payloads=Payloads(BigMac(0.25), BigMac(0.25)))
+    added_s = narrow.attention_s(MIXTRAL, direction) - plain.attention_s(MIXTRAL, direction)
+    flops = TRAINING.rank_tokens * 4 * 0.25 * 4096**2
+    assert added_s * TRAINING.rank_flops == pytest.approx(passes * flops)
+    assert narrow.expert_s(MIXTRAL, 1e4, direction) == plain.expert_s(MIXTRAL, 1e4, direction)
+
+
+def test_projections_cost_what_the_paper_says() -> None:
+    """BigMac, table 4: 3490.67 and 3649.00 TFLOP for 2^19 tokens, 24 layers of width 2048."""
+    forward = 2**19 * 24 * Payloads(BigMac(0.25), BigMac(0.25)).source_flops(2048)
+    assert 3 * forward / 1e12 == pytest.approx(3649.00 - 3490.67, abs=0.01)
