@@ -1,6 +1,8 @@
 """Values that studies take from runs on emulated fabrics."""
 
+from collections import defaultdict
 from collections.abc import Iterator
+from statistics import median
 
 from moefabric.runner.result_model import FabricResult, RunResult
 
@@ -12,6 +14,16 @@ def of_fabric(run: RunResult, name: str) -> FabricResult:
         KeyError: If the run has no fabric of this name.
     """
     return {result.fabric: result for result in run.results}[name]
+
+
+def iteration_s(fabric: FabricResult) -> float:
+    """Return the median of the iterations' measured seconds."""
+    return median(one.measured_s for one in fabric.iterations if one.measured_s)
+
+
+def all_to_all_s(fabric: FabricResult) -> float:
+    """Return the median of the all-to-alls' measured seconds."""
+    return median(_all_to_alls(fabric))
 
 
 def iteration_ratios(base: FabricResult, other: FabricResult) -> list[float]:
@@ -29,8 +41,16 @@ def all_to_all_ratios(base: FabricResult, other: FabricResult) -> list[float]:
     Raises:
         ValueError: If the fabrics have other all-to-alls.
     """
-    pairs = zip(base.collectives, other.collectives, strict=True)
-    return [one.measured_s / two.measured_s for one, two in pairs if two.measured_s]
+    return [one / two for one, two in zip(_all_to_alls(base), _all_to_alls(other), strict=True)]
+
+
+def _all_to_alls(fabric: FabricResult) -> list[float]:
+    """Return the measured seconds of each all-to-all, over its phases."""
+    seconds: defaultdict[tuple[object, ...], float] = defaultdict(float)
+    for one in fabric.collectives:
+        place = one.region, one.iteration, one.layer, one.direction, one.kind, one.micro_batch
+        seconds[place] += one.measured_s
+    return list(seconds.values())
 
 
 def port_bytes(fabric: FabricResult) -> list[int]:

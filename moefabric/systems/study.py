@@ -148,8 +148,8 @@ class StudyResult:
     @property
     def claims(self) -> list[JudgedClaim]:
         """The claims with their values."""
-        none = Measure(None, note="the study has no such measure")
-        measures = self.outcome.measures
+        none = Measure(None, note="The study has no such measure.")
+        measures = {"": Measure(None), **self.outcome.measures}
         return [JudgedClaim(spec, measures.get(spec.measure, none)) for spec in self.spec.claims]
 
     @property

@@ -1,0 +1,34 @@
+"""Payload transforms on packets: NICs receive as many bytes as a transform says."""
+
+from pathlib import Path
+
+from moefabric.config.loader import experiment_of
+from moefabric.runner.progress import PlainProgressReporter
+from moefabric.runner.run import run
+from moefabric.systems.measured import of_fabric, port_bytes
+
+TRANSFORMS = {"plain": "none", "bigmac": "bigmac(r=0.25)", "both": "bigmac(r=0.25, inner=fp8)"}
+
+
+def test_nics_receive_a_quarter_of_the_bytes_with_bigmac() -> None:
+    fabric = {"optical": 0, "electrical": 1, "policy": "eps"}
+    experiment = experiment_of(
+        {
+            "experiment": "bigmac-bytes",
+            "model": {"name": "mixtral-8x7b", "layers": 1},
+            "training": {"ep": 2, "tp": 1, "sequence": 512, "micro_batch": 1, "iterations": 1},
+            "gating": {"generator": "mixtral-web"},
+            "wiring": {"gpus_per_server": 1, "nic_rate": "100Gb/s", "regions": [{"servers": 2}]},
+            "fabrics": [
+                {"name": name, "transform": transform, **fabric}
+                for name, transform in TRANSFORMS.items()
+            ],
+            "scale": {"bytes": 4, "dilation": 100},
+        }
+    )
+    result = run(experiment, Path(), PlainProgressReporter())
+    received = {name: port_bytes(of_fabric(result, name))[0] for name in TRANSFORMS}
+    assert abs(received["bigmac"] / received["plain"] - 0.25) < 0.005
+    assert abs(received["both"] / received["plain"] - (1024 + 8 * 4) / 8192) < 0.005
+    for fabric_result in result.results:
+        assert fabric_result.integrity.bytes_sent == fabric_result.integrity.bytes_received
