@@ -251,6 +251,8 @@ def _reply(  # noqa: PLR0911 - one for each request
             return hardware.describe()
         case "queues":
             return hardware.queues()
+        case "links":
+            return hardware.link_lateness()
         case "verify":
             return {"faults": hardware.deviations()}
         case "own":
@@ -263,7 +265,7 @@ def _reply(  # noqa: PLR0911 - one for each request
         case "stop":
             raise StoppedError
         case other:
-            known = "ping, inspect, queues, verify, fault, counters, own, disown, stop"
+            known = "ping, inspect, queues, links, verify, fault, counters, own, disown, stop"
             return {"error": f"{other!r} is not one of {known}"}
 
 

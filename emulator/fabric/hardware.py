@@ -27,6 +27,7 @@ from moefabric.emulator.fabric.optics import OcsHardware
 from moefabric.emulator.fabric.ovs import OvsSwitches
 from moefabric.emulator.fabric.plan import HOST_INTERFACE, MANAGEMENT_INTERFACE, plan_fabric
 from moefabric.emulator.fabric.plugged_hosts import plug_hosts, return_devices
+from moefabric.emulator.fabric.programmed_links import ProgrammedLinks
 from moefabric.emulator.fabric.queues import QueueCounts, read_queues
 from moefabric.emulator.fabric.server_containers import ServerContainers
 from moefabric.emulator.linux import namespaces
@@ -63,6 +64,7 @@ class Hardware:
         self.plan = plan_fabric(self.wiring.fabric, self.wiring.management)
         self.deadline = Deadline.after(request.timeout_s)
         self.processes = ChildProcesses(run_dir)
+        self.links = ProgrammedLinks(self.plan, self.processes)
         self.ocses: dict[str, OcsHardware] = {}
         self.pids: dict[str, int] = {}
         """Pid, by node, of a process in the node's namespaces."""
@@ -169,7 +171,7 @@ class Hardware:
         own = [node for node in self.plan.nodes if node not in self.wiring.containers]
         holders = self._undo.enter_context(NamespaceHolders(own, self.run_dir.name, hosts))
         self.switches = self._make_switches()
-        links.disable_ipv6()
+        namespaces.disable_ipv6()
         self.switches.start(self.deadline)
         self.processes.start_prefork_servers(self._own_specs)
         # Importing Mininet takes 0.1 s. All that can run at the same time has been started.
@@ -180,6 +182,7 @@ class Hardware:
         guests = self._join_containers()
         self.net = mininet_nodes.make_network(self.plan, self.pids)
         self._undo.callback(mininet_nodes.kill_shells, self.net)
+        self._undo.enter_context(self.links.made())
         links.make_links(self.plan, self.pids, guests)
         self._plug_hosts()
         mininet_nodes.add_links(self.net)
@@ -368,7 +371,11 @@ class Hardware:
 
     def queues(self) -> QueueCounts:
         """Return the counters of all queues by port."""
-        return read_queues(self.plan, self.pids)
+        return read_queues(self.plan, self.pids) | self.links.queues()
+
+    def link_lateness(self) -> dict[str, Any]:
+        """Return how late programmed links have been since the last call; empty without any."""
+        return self.links.lateness()
 
     def close(self) -> None:
         """Remove everything."""

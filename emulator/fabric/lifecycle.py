@@ -332,6 +332,19 @@ def queues(name: str) -> QueueCounts:
     return _request(name, "queues")
 
 
+def link_lateness(name: str) -> dict[str, int]:
+    """Return how late programmed links have been since the last call.
+
+    Returns:
+        `frames`, `p50_ns`, `p99_ns`, `max_ns`, and `overflows`: frames that the relay hasn't read
+        in time. Empty for a fabric without such links.
+
+    Raises:
+        FabricError: if no fabric of that name runs.
+    """
+    return _request(name, "links")
+
+
 def deviations(name: str) -> list[str]:
     """Return where a running fabric differs from its plan: rates of links, and processes.
 

@@ -11,8 +11,6 @@ from moefabric.emulator.fabric.shaping import Shape, apply_shapes, verify_shapes
 from moefabric.emulator.linux import namespaces, netlink
 from moefabric.emulator.linux.command import BatchLine, run_batch
 
-_NO_IPV6: Final = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
-"""IPv6 is off, because its neighbour and router discovery would add packets to the links."""
 _NO_IPV4: Final = {"net.ipv4.conf.{}.rp_filter": "1", "net.ipv4.conf.{}.arp_ignore": "8"}
 """Interfaces of bridges, switches and fibres don't belong to their namespace's own hosts.
 
@@ -43,11 +41,6 @@ _CUBIC: Final = {"net.ipv4.tcp_congestion_control": "cubic"}
 
 TCP_SYSCTLS: Final = (*_TCP, _MIN_SEGMENTS_NAME, *_CUBIC)
 """Sysctls that a fabric changes in the whole network namespace of a server."""
-
-
-def disable_ipv6() -> None:
-    """Disable IPv6 on all interfaces of the calling thread's namespace."""
-    namespaces.set_sysctls(_NO_IPV6)
 
 
 def isolate_interfaces() -> None:
@@ -97,7 +90,7 @@ def _prepare_namespace(min_segments: int, *, is_guest: bool, is_ocs: bool) -> No
     """
     _configure_tcp(min_segments)
     if not is_guest:
-        disable_ipv6()
+        namespaces.disable_ipv6()
     if is_ocs:
         isolate_interfaces()
 
@@ -129,7 +122,8 @@ def make_links(
         )
         for node, pid in pids.items()
     )
-    run_batch(["ip"], [BatchLine(link.name, _add_command(link, pids, plan)) for link in plan.links])
+    whole = [link for link in plan.links if link.behaviour is None]
+    run_batch(["ip"], [BatchLine(link.name, _add_command(link, pids, plan)) for link in whole])
     ends: dict[str, list[tuple[Link, Interface]]] = {}
     for link in plan.links:
         for end in link.ends:
@@ -193,18 +187,17 @@ def _end_words(end: Interface, link: Link, pids: Mapping[str, int], plan: Fabric
     namespace = f" netns {pids[end.node]}" if end.node != FABRIC else ""
     mac = f" address {end.mac}" if end.mac else ""
     is_host = link.is_host_link and end == link.a
-    single = " gso_max_segs 1" if plan.queue and is_host else ""
+    single = " gso_max_segs 1" if plan.single_packets and is_host else ""
     return f"name {end.name}{namespace} mtu {link.mtu}{mac}{single}"
 
 
 def _shapes(plan: FabricPlan) -> dict[str, list[Shape]]:
     """Return the shapes of both ends of every link that has a rate, by node."""
     shapes: dict[str, list[Shape]] = {}
-    for link in plan.links:
-        if link.rate_bps is not None:
-            for end in link.ends:
-                shape = Shape(link.name, end.name, link.rate_bps, plan.queue)
-                shapes.setdefault(end.node, []).append(shape)
+    for link, rate_bps in plan.shaped:
+        for end in link.ends:
+            shape = Shape(link.name, end.name, rate_bps, plan.queue)
+            shapes.setdefault(end.node, []).append(shape)
     return shapes
 
 

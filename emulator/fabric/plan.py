@@ -7,6 +7,7 @@ from typing import Final
 
 from moefabric.config.run_directory import ManagementNetwork
 from moefabric.core.errors import FabricError
+from moefabric.core.link import LinkBehaviour, LinkPlace
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Nic, NicKind, Region
 from moefabric.core.units import QueueLimit
@@ -51,13 +52,17 @@ class Interface:
 
 @dataclass(frozen=True)
 class Link:
-    """Veth pair; both ends are shaped to `rate_bps`, the emulated rate, unless that is None."""
+    """Veth pair; both ends are shaped to `rate_bps`, the emulated rate, unless that is None.
+
+    A link with a behaviour has a relay between its ends instead, which also limits the rate.
+    """
 
     name: str
     a: Interface
     b: Interface
     mtu: int
     rate_bps: float | None = None
+    behaviour: LinkBehaviour | None = None
 
     @property
     def is_host_link(self) -> bool:
@@ -130,6 +135,22 @@ class FabricPlan:
 
         links = tuple(replace(link, a=renamed(link.a), b=renamed(link.b)) for link in self.links)
         return replace(self, links=links) if names else self
+
+    @property
+    def programmed(self) -> tuple[Link, ...]:
+        """Links with a behaviour of their own."""
+        return tuple(link for link in self.links if link.behaviour is not None)
+
+    @property
+    def shaped(self) -> tuple[tuple[Link, float], ...]:
+        """Links whose ends the kernel shapes, with their rates."""
+        plain = [link for link in self.links if link.behaviour is None]
+        return tuple((link, link.rate_bps) for link in plain if link.rate_bps is not None)
+
+    @property
+    def single_packets(self) -> bool:
+        """Whether hosts send frames of one packet, because queues of limited room count them."""
+        return self.queue is not None or bool(self.programmed)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -217,7 +238,17 @@ def _nic_links(fabric: Fabric) -> Iterator[Link]:
             near = Interface(FABRIC, f"{server}-{nic.path}", fabric.ports(server)[str(nic)])
             is_optical = nic.kind is NicKind.OPTICAL
             far = _ocs_end(fabric, nic) if is_optical else _leaf_end(fabric, nic)
-            yield Link(str(nic), near, far, fabric.mtu, rate_bps)
+            place = None if is_optical else LinkPlace.NICS
+            behaviour = _behaviour(fabric, place, rate_bps)
+            yield Link(str(nic), near, far, fabric.mtu, rate_bps, behaviour)
+
+
+def _behaviour(fabric: Fabric, place: LinkPlace | None, rate_bps: float) -> LinkBehaviour | None:
+    """Return the behaviour of a link at this place; None for a plain veth pair."""
+    link = fabric.eps.link if fabric.eps is not None else None
+    if link is None or link.place is not place:
+        return None
+    return link.emulated(rate_bps, fabric.scale)
 
 
 def _ocs_end(fabric: Fabric, nic: Nic) -> Interface:
@@ -249,7 +280,8 @@ def _uplinks(fabric: Fabric) -> Iterator[Link]:
     for leaf, spine in fabric.uplinks:
         up, down = fabric.ports(leaf)[spine], fabric.ports(spine)[leaf]
         ends = Interface(FABRIC, f"{leaf}-p{up}", up), Interface(FABRIC, f"{spine}-p{down}", down)
-        yield Link(f"{leaf}~{spine}", *ends, fabric.mtu, rate_bps)
+        behaviour = _behaviour(fabric, LinkPlace.UPLINKS, rate_bps)
+        yield Link(f"{leaf}~{spine}", *ends, fabric.mtu, rate_bps, behaviour)
 
 
 def _management_links(fabric: Fabric, management: ManagementNetwork) -> Iterator[Link]:

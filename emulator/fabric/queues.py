@@ -22,7 +22,7 @@ def port_names(link: Link) -> tuple[str, str]:
 
 
 def read_queues(plan: FabricPlan, pids: Mapping[str, int]) -> QueueCounts:
-    """Read the counters of all queues.
+    """Read the counters of all queues of the kernel.
 
     Call it in the fabric's own namespace.
 
@@ -34,10 +34,9 @@ def read_queues(plan: FabricPlan, pids: Mapping[str, int]) -> QueueCounts:
         FabricError: if a namespace is gone.
     """
     ports: dict[str, dict[str, str]] = {}
-    for link in plan.links:
-        if link.rate_bps is not None:
-            for end, port in zip(link.ends, port_names(link), strict=True):
-                ports.setdefault(end.node, {})[end.name] = port
+    for link, _ in plan.shaped:
+        for end, port in zip(link.ends, port_names(link), strict=True):
+            ports.setdefault(end.node, {})[end.name] = port
     counts: QueueCounts = {}
     for node, names in ports.items():
         shown = (

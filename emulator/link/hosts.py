@@ -21,7 +21,6 @@ All hosts know each other's MAC addresses; no ARP, no IPv6. Segmentation offload
 links carry packets of one MTU.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -37,7 +36,6 @@ from moefabric.emulator.linux.processes import nsenter_argv
 
 NIC: Final = "nic"
 """Name of every host's interface."""
-_NO_IPV6: Final = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 _OFFLOADS: Final = ("tso", "off", "gso", "off", "gro", "off", "tx", "off")
 T = TypeVar("T")
 
@@ -133,9 +131,10 @@ def star(behaviours: Sequence[LinkBehaviour], mtu: int = 1500) -> Iterator[Linke
         FabricError: Without root, or if the machine refuses.
     """
     with ExitStack() as stack:
-        relay_namespace = stack.enter_context(_namespace())
+        relay_namespace = stack.enter_context(namespaces.held_new())
         hosts = tuple(
-            Host(number, stack.enter_context(_namespace())) for number in range(len(behaviours))
+            Host(number, stack.enter_context(namespaces.held_new()))
+            for number in range(len(behaviours))
         )
         namespaces.run_in(relay_namespace, partial(_make_pairs, hosts, mtu))
         namespaces.run_in_each((host.namespace, partial(_configure, host, hosts)) for host in hosts)
@@ -143,26 +142,14 @@ def star(behaviours: Sequence[LinkBehaviour], mtu: int = 1500) -> Iterator[Linke
             RelayPort(host.port, behaviour, mtu, macs=(host.mac,))
             for host, behaviour in zip(hosts, behaviours, strict=True)
         ]
-        relay = RelayProcess(relay_namespace, ports)
+        relay = RelayProcess.start(relay_namespace, ports)
         stack.callback(relay.close)
         yield LinkedHosts(hosts, relay)
 
 
-@contextmanager
-def _namespace() -> Iterator[str]:
-    """Make a network namespace, which exists as long as this process, and yield its path."""
-    fd = namespaces.run_in_new(
-        lambda: os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    )
-    try:
-        yield f"/proc/{os.getpid()}/fd/{fd}"
-    finally:
-        os.close(fd)
-
-
 def _make_pairs(hosts: Sequence[Host], mtu: int) -> None:
     """Make a veth pair for each host, in the relay's namespace."""
-    namespaces.set_sysctls(_NO_IPV6)
+    namespaces.disable_ipv6()
     lines = []
     for host in hosts:
         ends = f"{host.port} mtu {mtu} type veth peer name {NIC} mtu {mtu}"
@@ -174,7 +161,7 @@ def _make_pairs(hosts: Sequence[Host], mtu: int) -> None:
 
 def _configure(host: Host, hosts: Sequence[Host]) -> None:
     """Configure a host's interface, in its namespace."""
-    namespaces.set_sysctls(_NO_IPV6)
+    namespaces.disable_ipv6()
     disable_offloads(NIC)
     lines = [
         BatchLine(host.port, "link set lo up"),

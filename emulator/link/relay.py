@@ -2,8 +2,8 @@
 
 `python -m moefabric.emulator.link.relay` reads its ports from the first line of standard input
 (`RelayPort`, a JSON array), replies `ready`, and relays until the input ends, which is the end of
-the process that started it. To the line `counters` it replies with its counters as JSON; `reset`
-sets them to zero.
+the process that started it. To the line `counters` it replies with its counters as JSON. `reset`
+sets all to zero, `reset lateness` only those of its own delays.
 """
 
 import ctypes
@@ -78,15 +78,20 @@ class Relay:
         }
         self._links = [LinkPort(port.behaviour, seed) for seed, port in enumerate(ports)]
         self._buffer = b""
-        self._reset()
+        self._unsent = self._unknown = 0
+        self._reset_lateness()
 
     def _reset(self) -> None:
         """Set all counters to zero."""
-        self._lateness = LatenessHistogram()
         self._unsent = self._unknown = 0
-        self._lost_before = sum(ring.lost() for ring in self._rings)
         for link in self._links:
             link.reset_counts()
+        self._reset_lateness()
+
+    def _reset_lateness(self) -> None:
+        """Forget how late frames were."""
+        self._lateness = LatenessHistogram()
+        self._lost_before = sum(ring.lost() for ring in self._rings)
 
     def run(self, requests: int, replies: BinaryIO) -> None:
         """Relay until the requests end.
@@ -142,6 +147,8 @@ class Relay:
         for line in lines:
             if line == b"reset":
                 self._reset()
+            elif line == b"reset lateness":
+                self._reset_lateness()
             replies.write(json.dumps(self.counters()).encode() + b"\n")
             replies.flush()
         return bool(data)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,8 +15,15 @@ from moefabric.emulator.link.port import PortCounts
 from moefabric.emulator.link.relay import RelayPort
 from moefabric.emulator.linux.processes import nsenter_argv
 
-ARGV: Final = (sys.executable, "-m", "moefabric.emulator.link.relay")
+RELAY_ENVIRONMENT: Final = {"PYTHONSAFEPATH": "1"}
+"""Variables of a relay; with this one, `python -m` doesn't import from the caller's folder."""
+_REPLY_S: Final = 5.0
 _END_S: Final = 5.0
+
+
+def relay_argv(namespace: str) -> list[str]:
+    """Return the argv of a relay in the network namespace at a path."""
+    return nsenter_argv(namespace, (sys.executable, "-m", "moefabric.emulator.link.relay"))
 
 
 @dataclass(frozen=True)
@@ -56,22 +64,16 @@ class RelayProcess:
     """A relay in a process of its own; it ends with the process that started it.
 
     Args:
-        namespace: Path of the network namespace that has the interfaces.
+        popen: Process of `relay_argv`, with pipes.
         ports: The interfaces.
 
     Raises:
-        FabricError: The relay can't start.
+        FabricError: The relay can't open its interfaces.
     """
 
-    def __init__(self, namespace: str, ports: Sequence[RelayPort]) -> None:
-        """Start the relay and wait until it relays."""
-        self._popen = subprocess.Popen(
-            nsenter_argv(namespace, ARGV),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # With PYTHONSAFEPATH `python -m` doesn't import from the caller's folder.
-            env={**os.environ, "PYTHONSAFEPATH": "1"},
-        )
+    def __init__(self, popen: subprocess.Popen[bytes], ports: Sequence[RelayPort]) -> None:
+        """Wait until the process relays."""
+        self._popen = popen
         try:
             reply = self._ask(json.dumps([asdict(port) for port in ports]))
         except FabricError:
@@ -80,6 +82,18 @@ class RelayProcess:
         if reply != "ready":
             self.close()
             raise FabricError(f"the relay of a link is not ready, saying: {reply}")
+
+    @classmethod
+    def start(cls, namespace: str, ports: Sequence[RelayPort]) -> Self:
+        """Start a relay in the network namespace at a path, which has the interfaces.
+
+        Raises:
+            FabricError: The relay can't start.
+        """
+        environment = {**os.environ, **RELAY_ENVIRONMENT}
+        pipe = subprocess.PIPE
+        argv = relay_argv(namespace)
+        return cls(subprocess.Popen(argv, stdin=pipe, stdout=pipe, env=environment), ports)
 
     def _ask(self, line: str) -> str:
         """Write a line and return the reply."""
@@ -91,6 +105,8 @@ class RelayProcess:
             requests.flush()
         except BrokenPipeError:
             raise FabricError("the relay of a link has ended; see its messages above") from None
+        if not select.select([replies], [], [], _REPLY_S)[0]:
+            raise FabricError(f"the relay of a link doesn't answer within {_REPLY_S:g} s")
         if not (reply := replies.readline()):
             raise FabricError("the relay of a link has ended; see its messages above")
         return reply.decode().strip()
@@ -102,6 +118,10 @@ class RelayProcess:
     def reset(self) -> None:
         """Set the counters to zero."""
         self._ask("reset")
+
+    def reset_lateness(self) -> None:
+        """Forget how late frames were, and how many were not read in time."""
+        self._ask("reset lateness")
 
     def close(self) -> None:
         """End the relay."""

@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final, TypeVar
@@ -17,6 +18,8 @@ _CLONE_NEWNET: Final = 0x40000000
 _CLONE_NEWNS: Final = 0x00020000
 _MS_REMOUNT: Final = 32
 _MS_BIND: Final = 4096
+_NO_IPV6: Final = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
+"""IPv6 is off, because its neighbour and router discovery would add packets to the links."""
 _ESTABLISHED: Final = "01"
 _LISTEN: Final = "0A"
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -89,6 +92,20 @@ def run_in_new(function: Callable[[], T], timeout_s: float = 30.0) -> T:
     return _run_in_thread("the answer from a new namespace", enter_and_run, timeout_s)
 
 
+@contextmanager
+def held_new() -> Iterator[str]:
+    """Make a network namespace that exists as long as this process, and yield its path.
+
+    Raises:
+        FabricError: without CAP_SYS_ADMIN.
+    """
+    fd = run_in_new(lambda: os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+    try:
+        yield f"/proc/{os.getpid()}/fd/{fd}"
+    finally:
+        os.close(fd)
+
+
 def run_in_each(
     visits: Iterable[tuple[str, Callable[[], object]]], timeout_s: float = 120.0
 ) -> None:
@@ -110,6 +127,11 @@ def run_in_each(
 def _run_in_thread(name: str, function: Callable[[], T], timeout_s: float = 30.0) -> T:
     """Run a function in a thread of its own, because it changes its thread's namespace."""
     return BackgroundTask(name, function).result(Deadline.after(timeout_s))
+
+
+def disable_ipv6() -> None:
+    """Disable IPv6 on all interfaces of the calling thread's namespace."""
+    set_sysctls(_NO_IPV6)
 
 
 def set_sysctls(values: dict[str, str]) -> None:

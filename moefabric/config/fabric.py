@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from moefabric.config.control_tls import ControlTls
+from moefabric.config.link import EpsLinkSpec
 from moefabric.config.ocs import OcsSpec
 from moefabric.config.section import (
     Document,
@@ -72,11 +73,17 @@ class EpsSpec(Section):
     """Number of spines. Default: two, or as many as the leaves need if that is less."""
     oversubscription: float = Field(default=1.0, ge=1.0, le=64.0)
     """Capacity of a leaf's NICs over the capacity of its uplinks."""
+    link: EpsLinkSpec | None = None
+    """Delay, queue, marks and losses of links. Default: links have no delay and lose nothing."""
 
     def build(self, servers: int) -> Eps:
         """Return the EPS that this section describes, for so many servers."""
         return Eps(
-            self.servers_per_leaf or servers, self.spines or 0, self.oversubscription, self.kind
+            self.servers_per_leaf or servers,
+            self.spines or 0,
+            self.oversubscription,
+            self.kind,
+            self.link.build() if self.link is not None else None,
         )
 
 

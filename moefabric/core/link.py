@@ -1,8 +1,10 @@
 """Behaviour of one direction of a link: rate, queue, scheduling, marks, drops and delay."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from moefabric.core.units import Scale
 
 
 class Scheduling(StrEnum):
@@ -30,6 +32,7 @@ class PathChoice(StrEnum):
 class LinkBehaviour:
     """Behaviour of one direction of a link.
 
+    Without a rate no frame waits, so that the room and the thresholds have no effect.
     Frames count with their Ethernet header, as at the kernel's counters. The frame that is being
     sent doesn't count as waiting.
 
@@ -77,5 +80,26 @@ class LinkBehaviour:
             yield f"a loss of {self.loss:g} is no probability below 1"
         if self.paths < 1:
             yield "a link has a path at least"
-        if self.rate_bps is None and (self.queue_bytes, self.ecn_bytes) != (None, None):
-            yield "nothing waits without a rate: give a rate with a queue"
+
+
+class LinkPlace(StrEnum):
+    """Links of the EPS that have a behaviour of their own."""
+
+    NICS = "nics"
+    """Those between electrical NICs and leaves."""
+    UPLINKS = "uplinks"
+    """Those between leaves and spines."""
+
+
+@dataclass(frozen=True)
+class EpsLink:
+    """Behaviour of links of the EPS, in model time; the links' rates are those of the fabric."""
+
+    behaviour: LinkBehaviour
+    place: LinkPlace = LinkPlace.NICS
+
+    def emulated(self, rate_bps: float, scale: Scale) -> LinkBehaviour:
+        """Return the behaviour of a link of an emulated rate; times stretch with dilation."""
+        model = self.behaviour
+        delay_ns, jitter_ns = scale.wall_ns(model.delay_ns), scale.wall_ns(model.jitter_ns)
+        return replace(model, rate_bps=rate_bps, delay_ns=delay_ns, jitter_ns=jitter_ns)

@@ -13,6 +13,7 @@ from itertools import product
 from math import ceil
 from typing import Final, Self
 
+from moefabric.core.link import EpsLink
 from moefabric.core.ocs import Ocs
 from moefabric.core.units import QueueLimit, Scale, rate_text
 
@@ -105,12 +106,14 @@ class Eps:
         spines: Number of spines; 0 is as many as are needed, up to two.
         oversubscription: Downward rate of a leaf, relative to its upward rate.
         kind: Which NICs share a leaf.
+        link: Behaviour of its links; None for links without delay and loss.
     """
 
     servers_per_leaf: int
     spines: int = 0
     oversubscription: float = 1.0
     kind: EpsKind = EpsKind.LEAF_SPINE
+    link: EpsLink | None = None
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,24 @@ class Fabric:
     queue: QueueLimit | None = None
     spreads_unmarked: bool = False
     unusable_nics: frozenset[Nic] = frozenset()
+
+    @property
+    def eps_link(self) -> EpsLink | None:
+        """Behaviour of links of the EPS; None if they have neither delay nor losses."""
+        return self.eps.link if self.eps is not None else None
+
+    @property
+    def drops_packets(self) -> bool:
+        """Whether queues or links may drop packets, and hosts therefore send single ones."""
+        return self.queue is not None or self.eps_link is not None
+
+    @property
+    def room(self) -> str:
+        """Room of the queues that drop packets, as users write it."""
+        link = self.eps_link
+        if link is None or link.behaviour.queue_bytes is None:
+            return str(self.queue) if self.queue is not None else "any length"
+        return str(QueueLimit(link.behaviour.queue_bytes, in_bytes=True))
 
     @cached_property
     def servers(self) -> tuple[str, ...]:

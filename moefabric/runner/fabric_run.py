@@ -34,10 +34,12 @@ from moefabric.runner.first_all_to_all import measured_first_all_to_alls
 from moefabric.runner.iteration_outcome import IterationOutcome
 from moefabric.runner.jobs import Jobs
 from moefabric.runner.journal import Journal, JournalReader
+from moefabric.runner.link_lateness import lateness_remarks, link_lateness
 from moefabric.runner.progress import ProgressReporter
 from moefabric.runner.queue_drops import Counts, queue_drops, queue_readings
 from moefabric.runner.rank_places import RankPlace
 from moefabric.runner.real_hosts import RealHosts, in_turn
+from moefabric.runner.result_parts import LinkLateness
 from moefabric.runner.results import control_time_remarks, empty_result, invalidated, summed_result
 from moefabric.runner.run_records import IterationRun, RunFailures
 from moefabric.runner.spine_traffic import spine_traffic, uplink_payload
@@ -204,6 +206,7 @@ class RunContext:
                 *self.remarks,
                 *policy_faults(self.policy),
                 *(self.controllers.faults.get(choice.policy, ()) if self.controllers else ()),
+                *(lateness_remarks(fabric, replay.links) if replay.links else ()),
                 *control_time_remarks(
                     [one.control_s or 0.0 for one in changes], self.spec.control_s
                 ),
@@ -272,6 +275,7 @@ class Replay:
         circuits: The circuits that are lit at the end.
         queues: Counters of the queues before and after, if they were read.
         failed: Records of the iterations since the first failure.
+        links: How late programmed links were; None without any.
     """
 
     iterations: int
@@ -281,6 +285,7 @@ class Replay:
     circuits: CircuitSet
     queues: Sequence[Counts]
     failed: Sequence[IterationRun] = ()
+    links: LinkLateness | None = None
 
 
 def replay_on(context: RunContext) -> Replay:
@@ -328,7 +333,9 @@ def replay_on(context: RunContext) -> Replay:
         keeps_circuits = choice.policy != "eps" and not policy_named(choice.policy).reconfigures
         if context.run_dir is not None and keeps_circuits:
             undo.enter_context(watched_circuits(fabric, context.run_dir, reports))
-        enabled = context.run_dir is not None and bool(fabric.queue or fabric.spines)
+        emulated = context.run_dir is not None
+        enabled = emulated and bool(fabric.drops_packets or fabric.spines)
+        lateness = undo.enter_context(link_lateness(fabric, enabled=emulated))
         readings = undo.enter_context(queue_readings(fabric.name, enabled=enabled))
         with CpuSampler() as cpu:
             recorder.connect(executor, cpu, monitor)
@@ -346,7 +353,14 @@ def replay_on(context: RunContext) -> Replay:
         readings = []
     iterations = len(ended) + len(runs)
     return Replay(
-        iterations, lost, idle, failures, circuits, readings, [*recorder.shown, *recorder.failed]
+        iterations,
+        lost,
+        idle,
+        failures,
+        circuits,
+        readings,
+        [*recorder.shown, *recorder.failed],
+        lateness[0] if lateness else None,
     )
 
 
@@ -376,8 +390,9 @@ def judged(context: RunContext, replay: Replay) -> result_model.FabricResult:
     counted = uplink_payload(*replay.queues) if replay.queues else None
     sent = [*result.collectives, *result.transfers]
     update: dict[str, Any] = {"spines": spine_traffic(fabric, sent, counted)}
-    if replay.queues and fabric.queue:
-        update["queues"] = queue_drops(fabric.queue, *replay.queues)
+    if replay.queues and fabric.drops_packets:
+        update["queues"] = queue_drops(fabric.room, *replay.queues)
+    update["links"] = replay.links
     result = result.model_copy(update=update)
     verdict = result.fidelity.verdict
     context.reporter.show_message(f"{choice.name}: {outcome}, verdict {verdict}")

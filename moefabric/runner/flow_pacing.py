@@ -81,7 +81,7 @@ def pace_bps(fabric: Fabric, size: int, wall_s: float) -> float | None:
     A connection pauses after each burst to keep its rate. At a few bytes a second, this pause would
     delay the bytes of the next collective, too. A burst is one packet if queues have limited room.
     """
-    unlimited = fabric.queue is None
+    unlimited = not fabric.drops_packets
     if size <= (BURST_SEGMENTS if unlimited else 1) * fabric.mtu:
         return None
     return (PACING_HEADROOM if unlimited else LIMITED_HEADROOM) * 8 * size / wall_s

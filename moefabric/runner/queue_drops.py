@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from moefabric.core.units import QueueLimit
 from moefabric.emulator.fabric import lifecycle
 from moefabric.runner.result_parts import DroppingPort, QueueDrops
 
@@ -11,8 +10,14 @@ Counts = Mapping[str, Mapping[str, int]]
 """The counters `packets`, `bytes` and `drops` of each port (`moefabric.emulator.fabric.queues`)."""
 
 
-def queue_drops(limit: QueueLimit, before: Counts, after: Counts) -> QueueDrops:
-    """Return the packets that left all queues and those that were dropped between two readings."""
+def queue_drops(room: str, before: Counts, after: Counts) -> QueueDrops:
+    """Return the packets that left all queues and those that were dropped between two readings.
+
+    Args:
+        room: Room of the queues.
+        before: Counters at the beginning.
+        after: Counters at the end.
+    """
     ports = [
         DroppingPort(
             port=port,
@@ -22,7 +27,7 @@ def queue_drops(limit: QueueLimit, before: Counts, after: Counts) -> QueueDrops:
         for port, counts in after.items()
     ]
     return QueueDrops(
-        limit=str(limit),
+        limit=room,
         packets=sum(port.packets for port in ports),
         drops=sum(port.drops for port in ports),
         ports=sorted((p for p in ports if p.drops), key=lambda p: (-p.drops, p.port)),

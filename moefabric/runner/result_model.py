@@ -313,6 +313,8 @@ class FabricResult(result_parts.ResultPart):
     """Bytes between leaves; null without spines."""
     queues: result_parts.QueueDrops | None = None
     """Packets dropped by queues of limited room; null if room is unlimited."""
+    links: result_parts.LinkLateness | None = None
+    """Lateness of programmed links; null if no link is programmed."""
     ratios: BaselineRatios = BaselineRatios()
     """All-to-alls relative to the baseline's."""
     training: result_parts.TrainingResult | None = None

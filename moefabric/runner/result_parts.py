@@ -343,6 +343,24 @@ class QueueDrops(ResultPart):
     """Ports that dropped packets, the worst first."""
 
 
+class LinkLateness(ResultPart):
+    """How long after their time the relay of programmed links passed packets on, on the wall clock.
+
+    Percentiles are rounded up to 10 us.
+    """
+
+    frames: int
+    """Number of packets."""
+    p50_ns: int
+    """Median in nanoseconds."""
+    p99_ns: int
+    """99th percentile in nanoseconds."""
+    max_ns: int
+    """Largest lateness in nanoseconds."""
+    overflows: int
+    """Packets that were lost because the relay was too late."""
+
+
 class TrainingLoss(ResultPart):
     """The loss of an iteration of a program that trains."""
 

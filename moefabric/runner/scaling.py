@@ -21,6 +21,8 @@ CARRIED_BPS: Final = {"bpf": 1.6e9, "ovs-netdev": 0.4e9, "ovs-kernel": 1.6e9}
 
 SINGLE_PACKET_SHARE: Final = 0.25
 """Share of this traffic in frames of one packet, which queues of limited room need."""
+RELAYED_BPS: Final = 120e6
+"""Traffic of NICs whose links a relay passes on: 20,000 packets a second, each over two links."""
 
 LEAST_RATE_BPS: Final = 20e6
 """Emulated NIC rate below which a burst of 64 kB lasts 26 ms: longer than what is measured."""
@@ -116,8 +118,10 @@ def propose_scale(
 
 def _most_bps(fabrics: Iterable[Fabric], datapath: str, cores: int) -> float:
     """Return the traffic of all NICs together that the machine carries."""
-    single_packets = any(fabric.queue for fabric in fabrics)
-    return CARRIED_BPS[datapath] * cores * (SINGLE_PACKET_SHARE if single_packets else 1.0)
+    listed = list(fabrics)
+    single_packets = any(fabric.drops_packets for fabric in listed)
+    most_bps = CARRIED_BPS[datapath] * cores * (SINGLE_PACKET_SHARE if single_packets else 1.0)
+    return min(most_bps, RELAYED_BPS) if any(fabric.eps_link for fabric in listed) else most_bps
 
 
 def shortest_wall_s(servers: int, cores: int) -> float:

@@ -142,4 +142,4 @@ def _exists(path: str) -> bool:
 
 def test_missing_interface_is_one_line() -> None:
     with pytest.raises(FabricError, match="the relay of a link"):
-        RelayProcess("/proc/self/ns/net", [RelayPort("no-such", LinkBehaviour(), peer=0)])
+        RelayProcess.start("/proc/self/ns/net", [RelayPort("no-such", LinkBehaviour(), peer=0)])

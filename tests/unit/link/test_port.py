@@ -176,7 +176,6 @@ def test_link_whose_frames_are_lost_still_asks_for_the_next() -> None:
         ({"delay_ns": -1}, "negative"),
         ({"loss": 1.0}, "probability"),
         ({"paths": 0}, "path at least"),
-        ({"queue_bytes": 1000}, "without a rate"),
     ],
 )
 def test_impossible_behaviour_is_refused(values: dict[str, float], message: str) -> None:

@@ -1,6 +1,5 @@
 """Drops of queues: what was counted between two readings, the worst port first."""
 
-from moefabric.core.units import QueueLimit
 from moefabric.report.summary import queue_text
 from moefabric.runner.queue_drops import queue_drops
 
@@ -17,7 +16,7 @@ AFTER = {
 
 
 def test_drops_are_those_between_readings() -> None:
-    drops = queue_drops(QueueLimit(20), BEFORE, AFTER)
+    drops = queue_drops("20 packets", BEFORE, AFTER)
     assert (drops.limit, drops.packets, drops.drops) == ("20 packets", 2990, 10)
     assert [(port.port, port.drops) for port in drops.ports] == [
         ("leaf0 to s0/e0", 7),
@@ -26,12 +25,12 @@ def test_drops_are_those_between_readings() -> None:
 
 
 def test_line_names_share_and_worst_ports() -> None:
-    line = queue_text(queue_drops(QueueLimit(20), BEFORE, AFTER))
+    line = queue_text(queue_drops("20 packets", BEFORE, AFTER))
     assert line == (
         "queues of 20 packets dropped 10 of 3,000 packets (0.33%): 7 at leaf0 to s0/e0; 3 at s0/e0"
     )
 
 
 def test_line_without_drops() -> None:
-    line = queue_text(queue_drops(QueueLimit(20), BEFORE, BEFORE))
+    line = queue_text(queue_drops("20 packets", BEFORE, BEFORE))
     assert line == "queues of 20 packets dropped no packet"

@@ -1,0 +1,121 @@
+"""Links of a fabric with a behaviour of their own: two veth pairs and a relay between them."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+from moefabric.emulator.fabric.plan import FabricPlan, Interface, Link
+from moefabric.emulator.fabric.queues import QueueCounts, port_names
+from moefabric.emulator.link.hosts import disable_offloads
+from moefabric.emulator.link.relay import RelayPort
+from moefabric.emulator.link.relay_process import (
+    RELAY_ENVIRONMENT,
+    RelayCounters,
+    RelayProcess,
+    relay_argv,
+)
+from moefabric.emulator.linux import namespaces, netlink
+from moefabric.emulator.linux.command import BatchLine, run_batch
+from moefabric.emulator.linux.processes import ChildProcesses
+
+PROCESS: Final = "links"
+"""Name of the relay's process, and of its log."""
+
+
+class ProgrammedLinks:
+    """The relay of a fabric's links; both ends of each are in the fabric's namespace.
+
+    Args:
+        plan: The fabric.
+        processes: Processes of the fabric, which the relay joins.
+    """
+
+    def __init__(self, plan: FabricPlan, processes: ChildProcesses) -> None:
+        """Make nothing yet."""
+        self._links, self._processes = plan.programmed, processes
+        self._relay: RelayProcess | None = None
+
+    @contextmanager
+    def made(self) -> Iterator[None]:
+        """Make the links with the relay. Call it in the fabric's own namespace.
+
+        Raises:
+            FabricError: Names the link that failed.
+        """
+        if not self._links:
+            yield
+            return
+        with ExitStack() as undo:
+            namespace = undo.enter_context(namespaces.held_new())
+            ends = list(enumerate(self._links))
+            run_batch(
+                ["ip"], [line for number, link in ends for line in _pairs(number, link, namespace)]
+            )
+            for link in self._links:
+                for end in link.ends:
+                    disable_offloads(end.name)
+            namespaces.run_in(namespace, _switch_on)
+            program = self._processes.start(
+                PROCESS, relay_argv(namespace), RELAY_ENVIRONMENT, piped=True
+            )
+            ports = [port for number, link in ends for port in _ports(number, link)]
+            self._relay = RelayProcess(program.popen, ports)
+            yield
+
+    def counters(self) -> RelayCounters | None:
+        """Return the relay's counters; None for a fabric without such links."""
+        return self._relay.counters() if self._relay is not None else None
+
+    def queues(self) -> QueueCounts:
+        """Return the counters of all queues by port."""
+        if (counters := self.counters()) is None:
+            return {}
+        counts: QueueCounts = {}
+        for number, link in enumerate(self._links):
+            for name, far in zip(port_names(link), reversed(_relay_ends(number)), strict=True):
+                port = counters.ports[far]
+                counts[name] = {
+                    "packets": port.packets,
+                    "bytes": port.bytes,
+                    "drops": port.dropped,
+                    "marks": port.marked,
+                }
+        return counts
+
+    def lateness(self) -> dict[str, Any]:
+        """Return what shows whether the relay has kept up, and start anew."""
+        if (counters := self.counters()) is None or self._relay is None:
+            return {}
+        self._relay.reset_lateness()
+        return {**vars(counters.lateness), "overflows": counters.overflows}
+
+
+def _relay_ends(number: int) -> tuple[str, str]:
+    """Return the relay's interfaces of a link, next to its first and second end."""
+    return f"link{number}a", f"link{number}b"
+
+
+def _pairs(number: int, link: Link, namespace: str) -> Iterator[BatchLine]:
+    """Yield the commands that make both veth pairs of a link."""
+    for end, relay_end in zip(link.ends, _relay_ends(number), strict=True):
+        peer = f"name {relay_end} mtu {link.mtu} netns {namespace}"
+        yield BatchLine(link.name, f"link add {_words(end, link)} type veth peer {peer}")
+
+
+def _words(end: Interface, link: Link) -> str:
+    return f"name {end.name} mtu {link.mtu}" + (f" address {end.mac}" if end.mac else "")
+
+
+def _switch_on() -> None:
+    """Switch all interfaces of the relay's namespace on, without IPv6."""
+    namespaces.disable_ipv6()
+    netlink.execute([netlink.link_up(name, index) for index, name in socket.if_nameindex()])
+
+
+def _ports(number: int, link: Link) -> Iterator[RelayPort]:
+    """Yield the relay's two ports of a link; frames of one leave by the other."""
+    assert link.behaviour is not None
+    first, second = _relay_ends(number)
+    yield RelayPort(first, link.behaviour, link.mtu, peer=2 * number + 1)
+    yield RelayPort(second, link.behaviour, link.mtu, peer=2 * number)
