@@ -1,0 +1,236 @@
+"""Systems together: iteration times of their combinations under several policies.
+
+A combination takes at most one system for each key of a fabric: `place`, `transform`, `collective`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from moefabric.config.section import Name, Section
+from moefabric.paper.rows import Grid
+from moefabric.runner.result_model import ExperimentPrediction, RunResult
+from moefabric.systems.claims import Measure
+from moefabric.systems.composition_picture import HeatMap, heat_maps
+from moefabric.systems.measured import iteration_s
+from moefabric.systems.study import Outcome, StudyContext
+
+
+class System(Section):
+    """A system that combinations may have."""
+
+    name: Name
+    """Name of the system in tables."""
+    fabric: dict[str, Any]
+    """The keys by which a fabric has the system."""
+    emulated: bool = True
+    """Whether combinations with the system are measured with packets, besides predicted."""
+
+
+class PolicyChoice(Section):
+    """A policy under which combinations are compared."""
+
+    name: Name
+    """Name of the policy in tables."""
+    fabric: dict[str, Any]
+    """The keys of its fabric: NICs and the policy."""
+
+
+class Setup(Section):
+    """The combinations."""
+
+    experiment: dict[str, Any]
+    """The experiment; its fabrics are those of the study."""
+    policies: list[PolicyChoice]
+    """The policies; the first one is that of the baseline."""
+    systems: list[System]
+    """The systems."""
+
+
+Combination = tuple[System, ...]
+"""Systems that a fabric has at once."""
+Cell = tuple[tuple[str, ...], str]
+"""Names of a combination's systems, and the name of a policy."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Iteration times of cells in model seconds.
+
+    Attributes:
+        seconds: Time by cell.
+        baseline: The cell to which others are compared: no system, under the first policy.
+    """
+
+    seconds: Mapping[Cell, float]
+    baseline: Cell
+
+    def gain(self, cell: Cell) -> float:
+        """Return how many times as fast as the baseline a cell is."""
+        return self.seconds[self.baseline] / self.seconds[cell]
+
+    def product(self, cell: Cell) -> float:
+        """Return the product of the gains of a cell's parts, each alone."""
+        systems, policy = cell
+        parts = [(((), policy)), *(((one,), self.baseline[1]) for one in systems)]
+        return prod(map(self.gain, parts))
+
+    @property
+    def best(self) -> Cell:
+        """The fastest cell."""
+        return min(self.seconds, key=lambda cell: self.seconds[cell])
+
+    def of(self, cells: Sequence[Cell]) -> "Times":
+        """Return the times of some of the cells."""
+        return Times({cell: self.seconds[cell] for cell in cells}, self.baseline)
+
+
+class CompositionStudy:
+    """Measures how the gains of systems compose."""
+
+    setup = Setup
+
+    def measure(self, setup: Setup, context: StudyContext) -> Outcome:
+        """Predict all combinations, and measure those of systems that are emulated."""
+        whole = list(combined(setup.systems))
+        core = [one for one in whole if all(system.emulated for system in one)]
+        baseline: Cell = (), setup.policies[0].name
+        prediction = context.predict(document(setup, whole))
+        predicted = Times(_predicted_s(prediction, setup, whole), baseline)
+        run = context.run(document(setup, core))
+        measured = Times(_measured_s(run, setup, core), baseline)
+        pictures = {"composition": _picture(setup, whole, predicted, measured)}
+        caption = "Gain of an iteration over the EPS without any system, by combination and policy."
+        return Outcome(
+            _measures(predicted, measured),
+            pictures,
+            {"composition": caption},
+            [_grid(setup, whole, predicted, measured)],
+            [run],
+        )
+
+
+def combined(systems: Sequence[System]) -> Iterator[Combination]:
+    """Yield all combinations whose systems share no key, those of fewer systems first."""
+    for size in range(len(systems) + 1):
+        for chosen in combinations(systems, size):
+            keys = [key for system in chosen for key in system.fabric]
+            if len(keys) == len(set(keys)):
+                yield chosen
+
+
+def document(setup: Setup, whole: Sequence[Combination]) -> dict[str, Any]:
+    """Return the experiment with a fabric for each combination and policy."""
+    fabrics = [
+        {
+            **policy.fabric,
+            **{key: value for system in combination for key, value in system.fabric.items()},
+            "name": _fabric_name(combination, policy),
+        }
+        for policy in setup.policies
+        for combination in whole
+    ]
+    return {**setup.experiment, "fabrics": fabrics}
+
+
+def _fabric_name(combination: Combination, policy: PolicyChoice) -> str:
+    return "-".join([policy.name, *(system.name for system in combination)])
+
+
+def _cells(setup: Setup, whole: Sequence[Combination]) -> dict[str, Cell]:
+    """Return the cell of each fabric's name."""
+    return {
+        _fabric_name(combination, policy): (tuple(one.name for one in combination), policy.name)
+        for policy in setup.policies
+        for combination in whole
+    }
+
+
+def _predicted_s(
+    prediction: ExperimentPrediction, setup: Setup, whole: Sequence[Combination]
+) -> dict[Cell, float]:
+    cells = _cells(setup, whole)
+    return {cells[one.fabric]: one.iteration_s for one in prediction.fabrics}
+
+
+def _measured_s(run: RunResult, setup: Setup, whole: Sequence[Combination]) -> dict[Cell, float]:
+    cells = _cells(setup, whole)
+    return {cells[one.fabric]: iteration_s(one) for one in run.results}
+
+
+def _measures(predicted: Times, measured: Times) -> dict[str, Measure]:
+    """Return the measures that claims name."""
+    cells = list(measured.seconds)
+    errors = [100 * abs(measured.seconds[c] / predicted.seconds[c] - 1) for c in cells]
+    several = [cell for cell in cells if len(cell[0]) + (cell[1] != measured.baseline[1]) > 1]
+    ratios = [measured.gain(cell) / measured.product(cell) for cell in several]
+    chosen = predicted.of(cells).best
+    best = measured.best
+    worst = min(zip(ratios, several, strict=True), key=lambda pair: pair[0])
+    return {
+        "error_median": Measure.median_of(errors, "Of the cells that are measured."),
+        "error_p95": Measure(float(np.percentile(errors, 95)), tuple(errors)),
+        "gain_over_product": Measure.median_of(
+            ratios, f"{cell_text(worst[1])} falls short the most: {worst[0]:.2f}."
+        ),
+        "predicted_best": Measure(
+            measured.seconds[chosen] / measured.seconds[best],
+            note=f"Predicted best: {cell_text(chosen)}; measured best: {cell_text(best)}.",
+        ),
+        "best_gain": Measure(measured.gain(best), note=f"{cell_text(best)}."),
+    }
+
+
+def cell_text(cell: Cell) -> str:
+    """Return a cell in words."""
+    systems, policy = cell
+    return f"{' + '.join(systems) or 'no system'} under {policy}"
+
+
+def _grid(setup: Setup, whole: Sequence[Combination], predicted: Times, measured: Times) -> Grid:
+    """Return the gain of each cell: predicted, measured, and the product of its parts' gains."""
+    names = [policy.name for policy in setup.policies]
+    rows = []
+    for combination in whole:
+        systems = tuple(one.name for one in combination)
+        cells = [(systems, name) for name in names]
+        texts = [f"{predicted.gain(cell):.2f}x" for cell in cells]
+        for cell in cells:
+            has = cell in measured.seconds
+            product = f" ({measured.product(cell):.2f}x)" if has else ""
+            texts.append(f"{measured.gain(cell):.2f}x{product}" if has else "—")
+        rows.append((" + ".join(systems) or "none", *texts))
+    header = ("systems", *(f"{n}, predicted" for n in names), *(f"{n}, measured" for n in names))
+    note = (
+        "Iterations of the EPS without any system take "
+        f"{measured.seconds[measured.baseline]:.3f} s. In brackets: the product of the measured "
+        "gains of the systems and of the policy, each alone."
+    )
+    return Grid("combinations", "Combinations", "", header, tuple(rows), note)
+
+
+def _picture(setup: Setup, whole: Sequence[Combination], predicted: Times, measured: Times) -> str:
+    columns = [policy.name for policy in setup.policies]
+    rows = [tuple(one.name for one in combination) for combination in whole]
+    maps = [
+        HeatMap(
+            title,
+            columns,
+            [
+                (
+                    " + ".join(systems) or "none",
+                    [
+                        times.gain((systems, c)) if (systems, c) in times.seconds else None
+                        for c in columns
+                    ],
+                )
+                for systems in rows
+            ],
+        )
+        for title, times in (("measured with packets", measured), ("predicted", predicted))
+    ]
+    return heat_maps("Gain of an iteration over the EPS without any system", maps)
