@@ -14,6 +14,7 @@ from moefabric.config.model import ModelSpec
 from moefabric.config.plugins import PAYLOAD_TRANSFORMS, load_plugin, transport_named
 from moefabric.config.policies import patch_panel_policies, policy_named
 from moefabric.config.references import (
+    CollectiveOrderReference,
     PayloadReference,
     PlacementReference,
     PolicyReference,
@@ -37,6 +38,7 @@ from moefabric.core.topology import Fabric
 from moefabric.core.transport import Transport
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.planner.policy import Policy
+from moefabric.workload.collective_order import CONCURRENT
 from moefabric.workload.iteration import DispatchLight
 from moefabric.workload.job import JobShape
 from moefabric.workload.model import Model, Training
@@ -151,6 +153,9 @@ class FabricChoice(NicsSpec):
     transform: PayloadReference | None = None
     """Form of tokens on this fabric, on their way to experts and back. Default:
     `training.dispatch_payload` and `training.combine_payload`."""
+    collective: CollectiveOrderReference | None = None
+    """Order of the transfers of an all-to-all: `concurrent` starts all at once, others divide it
+    into phases that follow each other. Default: `concurrent`."""
     transport: TransportReference | None = None
     """How flows are carried on this fabric. Default: the experiment's `transport`."""
     hosts: bool = False
@@ -183,6 +188,21 @@ class FabricChoice(NicsSpec):
             yield f"{place}.policy", f"{self.policy} needs optical NICs, {self.name} has none"
         else:
             yield from self._split_demand_faults(place)
+            yield from self._collective_faults(place)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether all-to-alls may have several phases."""
+        return self.collective not in {None, CONCURRENT.name}
+
+    def _collective_faults(self, place: str) -> Iterator[Fault]:
+        if not self.is_ordered:
+            return
+        remedy = "give collective: concurrent, or leave it out"
+        if self.dispatch_light == "divert":
+            yield f"{place}.collective", f"divert moves bytes between phases: {remedy}"
+        if self.split_demand != "known" or self.demand_error:
+            yield f"{place}.collective", f"phases are split by their own demand: {remedy}"
 
     def _split_demand_faults(self, place: str) -> Iterator[Fault]:
         for key, default in (("split_demand", "known"), ("demand_error", 0.0)):
@@ -348,6 +368,9 @@ class ExperimentSpec(Document):
         for number, choice in enumerate(self.fabrics):
             if choice.place is not None:
                 yield f"fabrics[{number}].place", "the program places its experts: leave it out"
+            if choice.is_ordered:
+                message = "the program's all-to-alls have one phase: leave it out"
+                yield f"fabrics[{number}].collective", message
 
     def _region_faults(self) -> Iterator[Fault]:
         first = self.servers_per_region

@@ -27,6 +27,7 @@ from moefabric.core.transport import Transport
 POLICIES: Final = "moefabric.policies"
 PLACEMENTS: Final = "moefabric.placements"
 PAYLOAD_TRANSFORMS: Final = "moefabric.payload_transforms"
+COLLECTIVE_ORDERS: Final = "moefabric.collective_orders"
 SCHEDULES: Final = "moefabric.schedules"
 TRANSPORTS: Final = "moefabric.transports"
 TRACE_READERS: Final = "moefabric.trace_readers"
@@ -40,6 +41,7 @@ GROUPS: Final[Mapping[str, str]] = MappingProxyType(
         POLICIES: "policy",
         PLACEMENTS: "placement",
         PAYLOAD_TRANSFORMS: "payload transform",
+        COLLECTIVE_ORDERS: "collective order",
         SCHEDULES: "schedule",
         TRANSPORTS: "transport",
         TRACE_READERS: "trace reader",

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field
 from pydantic.config import JsonDict
 
 from moefabric.config.plugins import (
+    COLLECTIVE_ORDERS,
     OCS_DRIVERS,
     PAYLOAD_TRANSFORMS,
     PLACEMENTS,
@@ -19,6 +20,7 @@ from moefabric.core.errors import SpecError
 from moefabric.core.ocs_driver import OcsDriverFactory
 from moefabric.core.transport import Transport
 from moefabric.planner.policy import Policy
+from moefabric.workload.collective_order import CollectiveOrder
 from moefabric.workload.payload import PayloadTransform
 from moefabric.workload.placements import ExpertPlacement
 
@@ -65,3 +67,7 @@ PayloadReference = Annotated[
     str, _field(PAYLOAD_TRANSFORMS), AfterValidator(_known(PAYLOAD_TRANSFORMS, PayloadTransform))
 ]
 """Name of a payload transform, or `package.module:Name`, and maybe arguments."""
+CollectiveOrderReference = Annotated[
+    str, _field(COLLECTIVE_ORDERS), AfterValidator(_known(COLLECTIVE_ORDERS, CollectiveOrder))
+]
+"""Name of an order of all-to-alls, or `package.module:Name`, and maybe arguments."""

@@ -161,6 +161,11 @@ class DemandMatrix:
         return {server: position for position, server in enumerate(self.servers)}
 
     @classmethod
+    def sum_of(cls, parts: Sequence["DemandMatrix"]) -> "DemandMatrix":
+        """Return the sum of one or more demands between the same servers."""
+        return cls(parts[0].servers, np.sum([part.array for part in parts], axis=0))
+
+    @classmethod
     def block_diagonal(cls, groups: Sequence["DemandMatrix"]) -> "DemandMatrix":
         """Join the demands of groups that owe each other nothing: the inverse of `submatrix`."""
         servers = [server for group in groups for server in group.servers]

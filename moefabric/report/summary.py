@@ -10,7 +10,7 @@ from functools import cached_property
 from statistics import median
 
 from moefabric.report.formatting import MISSING, percentage, printable
-from moefabric.runner.comparison import baseline
+from moefabric.runner.comparison import baseline, joined_phases
 from moefabric.runner.result_model import FabricResult, RunResult, Verdict
 from moefabric.runner.result_parts import (
     CollectiveResult,
@@ -86,8 +86,9 @@ class FabricSummary:
 
     @cached_property
     def all_to_alls(self) -> list[CollectiveResult]:
-        """Dispatches and combines among the collectives."""
-        return [c for c in self.result.collectives if c.kind in ("dispatch", "combine")]
+        """Dispatches and combines among the collectives, each with all its phases."""
+        kinds = ("dispatch", "combine")
+        return joined_phases(c for c in self.result.collectives if c.kind in kinds)
 
     @property
     def measured_s(self) -> float | None:
@@ -126,7 +127,7 @@ class FabricSummary:
         """The collectives whose bytes were counted at ports."""
         return [
             collective
-            for collective in self.result.collectives
+            for collective in joined_phases(self.result.collectives)
             if None not in (collective.bytes_by_light, collective.bytes_by_eps)
         ]
 

@@ -4,7 +4,7 @@ Performance per dollar is that of section 7.4 of the MixNet paper (arXiv 2501.03
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -38,14 +38,19 @@ def with_ratios(results: Sequence[result_model.FabricResult]) -> list[result_mod
     if base is None:
         return list(results)
 
+    all_to_alls = {
+        result.fabric: [c for c in joined_phases(result.collectives) if _undisturbed(c)]
+        for result in results
+    }
+
     def median_ratio(
         result: result_model.FabricResult, seconds: Callable[[CollectiveResult], float]
     ) -> float | None:
-        base_s = {collective_key(c): seconds(c) for c in base.collectives if _undisturbed(c)}
+        base_s = {collective_key(c): seconds(c) for c in all_to_alls[base.fabric]}
         ratios = [
             seconds(c) / base_s[collective_key(c)]
-            for c in result.collectives
-            if _undisturbed(c) and base_s.get(collective_key(c))
+            for c in all_to_alls[result.fabric]
+            if base_s.get(collective_key(c))
         ]
         return float(np.median(ratios)) if ratios else None
 
@@ -64,6 +69,60 @@ def with_ratios(results: Sequence[result_model.FabricResult]) -> list[result_mod
 
 def _undisturbed(collective: CollectiveResult) -> bool:
     return collective.cpu_steal <= CPU_STEAL_LIMIT and not collective.failures
+
+
+def joined_phases(collectives: Iterable[CollectiveResult]) -> list[CollectiveResult]:
+    """Return collectives with the phases of each all-to-all joined to one.
+
+    Its times are the sums of the phases and of the pauses before them.
+    """
+    joined: list[CollectiveResult] = []
+    positions: dict[tuple[object, ...], int] = {}
+    for collective in collectives:
+        if collective.phases == 1 and not collective.pause_s:
+            joined.append(collective)
+            continue
+        key = collective_key(collective)
+        if key in positions:
+            before = joined[positions[key]]
+            joined[positions[key]] = _joined(before, _with_pause(collective))
+        else:
+            positions[key] = len(joined)
+            joined.append(_with_pause(collective))
+    return joined
+
+
+_TIMES: Final = ("measured_s", "predicted_s", "planned_s")
+_AMOUNTS: Final = (
+    *_TIMES,
+    "bytes",
+    "bytes_by_light",
+    "bytes_by_eps",
+    "bytes_planned_by_light",
+    "bytes_planned_by_eps",
+    "bytes_planned_by_spines",
+    "retransmits",
+    "misrouted",
+    "moved_by_failure",
+    "failures",
+    "dark_s",
+    "harness_s",
+)
+
+
+def _with_pause(phase: CollectiveResult) -> CollectiveResult:
+    """Return a phase whose times include the pause before it."""
+    times = {name: getattr(phase, name) for name in _TIMES}
+    longer = {name: phase.pause_s + s for name, s in times.items() if s is not None}
+    whole = {"phase": 0, "phases": 1, "pause_s": 0.0, "reported_error": None}
+    return phase.model_copy(update={**longer, **whole})
+
+
+def _joined(before: CollectiveResult, after: CollectiveResult) -> CollectiveResult:
+    """Return two phases as one: amounts are added, and unknown if one of them is."""
+    pairs = {name: (getattr(before, name), getattr(after, name)) for name in _AMOUNTS}
+    sums = {name: None if None in (a, b) else a + b for name, (a, b) in pairs.items()}
+    return before.model_copy(update={**sums, "cpu_steal": max(before.cpu_steal, after.cpu_steal)})
 
 
 def collective_key(collective: CollectiveResult) -> tuple[object, ...]:

@@ -237,6 +237,7 @@ class RunContext:
                 "demand_error": choice.demand_error,
                 "place": choice.place,
                 "transform": choice.transform,
+                "collective": choice.collective,
                 "transport": choice.transport,
                 "first_all_to_all": first,
                 "demand": demand.array.tolist(),

@@ -1,5 +1,6 @@
 """Forecasts of jobs by the event simulation: the flows, start and end of each task."""
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,7 +18,7 @@ from moefabric.runner.partial_offload import circuits_after_s, plan_partial_offl
 from moefabric.runner.task_flows import TaskFlows, task_flows
 from moefabric.simulator.event_simulation import Step, StepTimes, simulate_iterations
 from moefabric.simulator.fluid import Link, crosses_spine, goodput_bps, predict_regions
-from moefabric.workload.iteration import Collective, Compute, Reconfigure
+from moefabric.workload.iteration import PAUSE, Collective, Compute, Reconfigure
 from moefabric.workload.substitution import region_demand
 from moefabric.workload.tasks import AllReduce, Task, Transfer, runs_during
 
@@ -58,8 +59,11 @@ def forecast_iterations(fabric: Fabric, jobs: Sequence[JobSteps]) -> list[list[I
 
 
 def _computing(task: Task, step: Step) -> Step:
-    """Return the step without transfers and circuits."""
-    return Step(step.after, task.work.slowest_s if isinstance(task.work, Compute) else 0.0)
+    """Return the step without transfers, circuits, and pauses between phases."""
+    match task.work:
+        case Compute(kind=kind, slowest_s=seconds) if kind != PAUSE:
+            return Step(step.after, seconds)
+    return Step(step.after)
 
 
 def _durations(job: Sequence[Sequence[StepTimes]]) -> list[float]:
@@ -94,9 +98,9 @@ class DispatchForecast:
 class JobForecast:
     """Forecast of an iteration of a job under a policy, in model seconds and bytes.
 
-    `collectives_s` holds the seconds of all collectives by kind and direction, `bytes` and
-    `optical_bytes` are theirs. `transfers_s` holds those of transfers and all-reduces, each without
-    others. `sent_bytes` and `spine_bytes` are of all of them.
+    `collectives_s` holds the seconds of all collectives by kind and direction, each with all of its
+    phases; `bytes` and `optical_bytes` are theirs. `transfers_s` holds those of transfers and
+    all-reduces, each without others. `sent_bytes` and `spine_bytes` are of all of them.
     """
 
     seconds: float
@@ -268,6 +272,7 @@ def forecast_jobs(
 
 def _job_forecast(iteration: Sequence[PlannedTask], forecast: IterationForecast) -> JobForecast:
     job_forecast = JobForecast(forecast.seconds, forecast.compute_s)
+    all_to_alls: defaultdict[tuple[str, str], list[defaultdict[str, float]]] = defaultdict(list)
     for planned, times in zip(iteration, forecast.tasks, strict=True):
         job_forecast.reconfigurations += len(planned.reconfigured)
         for stream in planned.step.streams:
@@ -284,8 +289,11 @@ def _job_forecast(iteration: Sequence[PlannedTask], forecast: IterationForecast)
             for region, prediction in predictions.items()
         }
         work = planned.task.work
-        kind = job_forecast.collectives_s.setdefault((work.kind, work.direction), [])
-        kind += seconds.values()
+        of_kind = all_to_alls[work.kind, work.direction]
+        if not work.phase:  # the phases of an all-to-all follow each other
+            of_kind.append(defaultdict(float))
+        for region, phase_s in seconds.items():
+            of_kind[-1][region] += work.pause_s + phase_s
         sent = (*planned.flows.flows, *planned.late)
         job_forecast.bytes += sum(flow.bytes for flow in sent)
         job_forecast.optical_bytes += sum(flow.bytes for flow in sent if flow.is_optical)
@@ -304,6 +312,8 @@ def _job_forecast(iteration: Sequence[PlannedTask], forecast: IterationForecast)
             for region, ideal_s in planned.ideal_s.items()
             if region in seconds
         ]
+    for kind, listed in all_to_alls.items():
+        job_forecast.collectives_s[kind] = [s for regions in listed for s in regions.values()]
     return job_forecast
 
 

@@ -19,6 +19,7 @@ from moefabric.runner.result_parts import (
     CollectiveResult,
     FlowResult,
     IterationResult,
+    Json,
     ReconfigurationResult,
     ResultPart,
     ServerInterval,
@@ -31,6 +32,8 @@ from moefabric.runner.run_records import (
     Span,
 )
 from moefabric.runner.spine_traffic import spine_bytes
+from moefabric.workload.iteration import Collective
+from moefabric.workload.tasks import AllReduce, Transfer
 
 
 class IterationOutcome(ResultPart):
@@ -166,6 +169,7 @@ def _collective(
         kind=run.operation.kind,
         direction=run.operation.direction,
         micro_batch=run.micro_batch,
+        **_phase(run.operation),
         measured_s=model_s(run.end_ns - run.start_ns),
         predicted_s=run.predicted_s,
         planned_s=run.plan.seconds,
@@ -187,6 +191,13 @@ def _collective(
         harness_s=run.harness_ns / NS_PER_S,
         failures=failures.disturbing(run),
     )
+
+
+def _phase(work: Collective | Transfer | AllReduce) -> Json:
+    """Return the place of a phase in its all-to-all; empty for a whole one."""
+    if not isinstance(work, Collective) or (work.phases == 1 and not work.pause_s):
+        return {}
+    return {"phase": work.phase, "phases": work.phases, "pause_s": work.pause_s}
 
 
 def _flows(fabric: Fabric, run: CollectiveRun) -> Iterator[FlowResult]:

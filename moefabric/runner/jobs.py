@@ -8,6 +8,7 @@ from typing import Self
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Fabric, Region
+from moefabric.workload.collective_order import ordered_operations
 from moefabric.workload.iteration import Operation, backward_pass, forward_pass
 from moefabric.workload.job import Job, JobShape, activation_bytes, gradient_bytes, jobs
 from moefabric.workload.pipeline import (
@@ -77,7 +78,8 @@ class Jobs:
         """Return the tasks of an iteration of a job."""
         work, partial_sums = self._seated(substitutions)
         if self.lockstep:
-            operations = with_tensor_exchange(work.operations(number), partial_sums)
+            exchanged = with_tensor_exchange(work.operations(number), partial_sums)
+            operations = ordered_operations(exchanged, work.order)
             return lockstep_tasks(tuple(operations), [region.name for region in job.regions])
         regions = tuple(
             replace(region, servers=tuple(substitutions.servers.get(s, s) for s in region.servers))
@@ -155,6 +157,7 @@ class Jobs:
             ]
         own = None if partial_sums is None else partial_sums.submatrix(servers)
         operations = (operation for layer in passed for operation in layer)
-        return tuple(
-            with_tensor_exchange(operations, own if own is not None and own.total_bytes else None)
+        exchanged = with_tensor_exchange(
+            operations, own if own is not None and own.total_bytes else None
         )
+        return tuple(ordered_operations(exchanged, work.order))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from moefabric.planner.outlook import Outlook
 from moefabric.workload.iteration import Collective, Reconfigure
-from moefabric.workload.tasks import Task
+from moefabric.workload.tasks import Task, Work
 
 
 def outlook(tasks: Sequence[Task], number: int, later_iterations: int) -> Outlook:
@@ -25,7 +25,7 @@ def outlook(tasks: Sequence[Task], number: int, later_iterations: int) -> Outloo
         if not set(task.regions).isdisjoint(other.regions)
     ]
     present, every = (
-        sum(isinstance(work, Collective) for position, work in own if position >= first)
+        sum(_is_all_to_all(work) for position, work in own if position >= first)
         for first in (number, 0)
     )
     left = present + later_iterations * every
@@ -37,9 +37,14 @@ def outlook(tasks: Sequence[Task], number: int, later_iterations: int) -> Outloo
     following = [position for position in others if position > number]
     if following or (others and not later_iterations):
         end = following[0] if following else len(tasks)
-        alike = sum(isinstance(work, Collective) for at, work in own if number <= at < end)
+        alike = sum(_is_all_to_all(work) for at, work in own if number <= at < end)
     elif others:  # the next request for another layer is in the next iteration
-        alike = present + sum(isinstance(work, Collective) for at, work in own if at < others[0])
+        alike = present + sum(_is_all_to_all(work) for at, work in own if at < others[0])
     else:
         alike = left
     return Outlook(max(alike, 1), max(left, 1))
+
+
+def _is_all_to_all(work: Work) -> bool:
+    """Return whether work is a collective, of whose phases only the first counts."""
+    return isinstance(work, Collective) and not work.phase

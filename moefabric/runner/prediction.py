@@ -85,6 +85,7 @@ def _fabric_prediction(
         demand_error=choice.demand_error,
         place=choice.place,
         transform=choice.transform,
+        collective=choice.collective,
         transport=choice.transport,
         policy_faults=list(policy_faults(policy)),
     )

@@ -271,6 +271,8 @@ class FabricResult(result_parts.ResultPart):
     """`place` of the fabric; null for that of the gating."""
     transform: str | None = None
     """`transform` of the fabric; null for the payloads of the training."""
+    collective: str | None = None
+    """`collective` of the fabric; null for `concurrent`."""
     transport: str | None = None
     """`transport` of the fabric; null for that of the experiment."""
     wiring: WiringSummary = WiringSummary()
@@ -381,6 +383,7 @@ class FabricPrediction(result_parts.ResultPart):
     demand_error: float = 0.0
     place: str | None = None
     transform: str | None = None
+    collective: str | None = None
     transport: str | None = None
     policy_faults: list[str] = Field(default_factory=list)
     all_to_all_vs_eps: float | None = None

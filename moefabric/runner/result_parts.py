@@ -73,6 +73,12 @@ class CollectiveResult(PassPart):
     """Region of the collective."""
     kind: str = ""
     """`dispatch`, `combine`, or a kind of transfer between regions."""
+    phase: int = 0
+    """Number of this phase of an all-to-all in phases (`collective` of the fabric), from 0."""
+    phases: int = 1
+    """Number of its phases."""
+    pause_s: float = 0.0
+    """Pause before it: the barrier between phases, or the computation of the phases."""
     measured_s: float
     """From the first byte sent to the last byte received."""
     predicted_s: float | None = None

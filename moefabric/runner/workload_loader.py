@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
-from moefabric.config.plugins import PAYLOAD_TRANSFORMS, PLACEMENTS, load_plugin
+from moefabric.config.plugins import COLLECTIVE_ORDERS, PAYLOAD_TRANSFORMS, PLACEMENTS, load_plugin
 from moefabric.core.demand import Placement
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric
 from moefabric.traces.gating_files import load_gating
 from moefabric.workload import gating as traces
+from moefabric.workload.collective_order import CollectiveOrder
 from moefabric.workload.gating_fit import fit
 from moefabric.workload.gating_generator import GatingGenerator
 from moefabric.workload.model import Model, Training
@@ -88,6 +89,9 @@ def workload_of(choice: FabricChoice, work: Workload) -> Workload:
     if choice.transform is not None:
         transform: PayloadTransform = load_plugin(PAYLOAD_TRANSFORMS, choice.transform)
         work = work.with_payloads(Payloads(transform, transform))
+    if choice.collective is not None:
+        order: CollectiveOrder = load_plugin(COLLECTIVE_ORDERS, choice.collective)
+        work = replace(work, order=order)
     split_demand = SplitDemand(choice.split_demand, choice.demand_error)
     return work.with_dispatch_light(choice.dispatch_light).with_split_demand(split_demand)
 

@@ -33,12 +33,16 @@ in time for the combine.
 DISPATCH_LIGHT_MODES: Final[tuple[DispatchLight, ...]] = get_args(DispatchLight)
 
 
+PAUSE: Final = "pause"
+"""Kind of the time before a phase of an all-to-all, which counts as communication."""
+
+
 @dataclass(frozen=True)
 class Compute:
     """Computation without traffic.
 
     Attributes:
-        kind: "attention", with all that a token's own rank computes, or "expert".
+        kind: "attention", with all that a token's own rank computes, "expert", or `PAUSE`.
         direction: "forward" or "backward".
         layer: Number of the layer.
         seconds: Model seconds of each server, in server order.
@@ -79,6 +83,9 @@ class Collective:
             collective then ends sooner, and after the collective otherwise. The next collective
             waits for it.
         split_demands: The demands for which its split is computed; empty for its own.
+        phase: Number of this phase of an all-to-all in phases, from 0.
+        phases: Number of its phases.
+        pause_s: Model seconds of the pause before it, which is an operation of its own.
     """
 
     kind: str
@@ -87,11 +94,14 @@ class Collective:
     demand: DemandMatrix
     concurrent: Reconfigure | None = None
     split_demands: tuple[DemandMatrix, ...] = ()
+    phase: int = 0
+    phases: int = 1
+    pause_s: float = 0.0
 
     @property
     def is_forward_dispatch(self) -> bool:
-        """Whether the demand of the collective is known only when the collective could start."""
-        return (self.kind, self.direction) == ("dispatch", "forward")
+        """Whether it is a whole all-to-all whose demand is known only when it could start."""
+        return (self.kind, self.direction, self.phases) == ("dispatch", "forward", 1)
 
 
 Operation = Compute | Reconfigure | Collective

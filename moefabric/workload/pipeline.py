@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Region
 from moefabric.workload.iteration import Collective, Compute, Operation, Reconfigure
 from moefabric.workload.job import Job, JobShape
@@ -262,7 +263,9 @@ def _reconfiguration_before(operations: Sequence[Operation]) -> list[Operation]:
     A pass of another micro-batch has changed the circuits meanwhile; the demand is known since the
     forward pass.
     """
-    first = next((one for one in operations if isinstance(one, Collective)), None)
-    if first is None or isinstance(operations[0], Reconfigure):
+    collectives = [one for one in operations if isinstance(one, Collective)]
+    if not collectives or isinstance(operations[0], Reconfigure):
         return []
-    return [Reconfigure(BACKWARD, first.layer, first.demand)]
+    first = collectives[0]
+    phases = [one.demand for one in collectives[: first.phases]]
+    return [Reconfigure(BACKWARD, first.layer, DemandMatrix.sum_of(phases))]

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.core.demand import DemandMatrix, Placement
+from moefabric.workload.collective_order import CONCURRENT, CollectiveOrder
 from moefabric.workload.demand_prediction import GatingPrediction, GatingPredictor
 from moefabric.workload.gating import add_noise
 from moefabric.workload.gating_generator import GatingGenerator
@@ -52,6 +53,7 @@ class Workload:
             from which demand is predicted; their number, if a generator makes them.
         expert_orders: The experts of each layer in the order of their ranks; empty if that is the
             order of their numbers.
+        order: The order of the transfers of each all-to-all.
     """
 
     model: Model
@@ -68,6 +70,7 @@ class Workload:
     split_demand: SplitDemand = KNOWN
     history: NDArray[np.int64] | int | None = None
     expert_orders: tuple[tuple[int, ...], ...] = ()
+    order: CollectiveOrder = CONCURRENT
 
     def layers_of(self, region: int) -> range:
         """Return the numbers of a region's layers."""

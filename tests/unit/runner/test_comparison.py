@@ -5,7 +5,13 @@ from dataclasses import replace
 import pytest
 
 from moefabric.core.topology import Eps
-from moefabric.runner.comparison import baseline, network_cost, with_cost_ratios, with_ratios
+from moefabric.runner.comparison import (
+    baseline,
+    joined_phases,
+    network_cost,
+    with_cost_ratios,
+    with_ratios,
+)
 from moefabric.runner.result_model import FabricResult
 from moefabric.runner.result_parts import CollectiveResult
 from tests.support.fabrics import fabric
@@ -115,3 +121,39 @@ def test_network_cost_tells_why_a_rate_has_no_price() -> None:
     cost = network_cost(replace(fabric(3, 1), nic_rate_bps=50e9), 1.0)
     assert cost.network_usd is cost.performance_per_dollar is cost.perf_per_dollar_vs_eps is None
     assert cost.why == "nic rate: 50Gb/s has no prices; 100Gb/s, 200Gb/s, 400Gb/s, 800Gb/s have"
+
+
+def test_phases_of_an_all_to_all_are_compared_as_one() -> None:
+    whole = CollectiveResult(
+        layer=0, kind="dispatch", direction="forward", measured_s=2.0, predicted_s=2.0, bytes=10
+    )
+    phases = [
+        whole.model_copy(
+            update={
+                "measured_s": 0.9,
+                "predicted_s": 1.0,
+                "bytes": 5,
+                "bytes_by_eps": 5,
+                "phase": number,
+                "phases": 2,
+                "pause_s": 0.1 * number,
+                "failures": [number],
+            }
+        )
+        for number in range(2)
+    ]
+    tensor = whole.model_copy(update={"kind": "tensor"})
+    one, *others = joined_phases([phases[0], tensor, phases[1], tensor])
+    assert others == [tensor, tensor]
+    assert [one.measured_s, one.predicted_s] == pytest.approx([1.9, 2.1])
+    assert one.bytes == 10
+    assert (one.bytes_by_eps, one.bytes_by_light, one.failures) == (10, None, [0, 1])
+    undisturbed = phases[0].model_copy(update={"failures": []})
+    ordered, eps = with_ratios(
+        [
+            result("ordered", "mixnet").model_copy(update={"collectives": [undisturbed]}),
+            result("eps").model_copy(update={"collectives": [whole]}),
+        ]
+    )
+    assert ordered.ratios.measured_vs_eps == pytest.approx(0.45)
+    assert eps.ratios.measured_vs_eps == 1.0

@@ -120,3 +120,33 @@ def test_profile_of_another_module_is_taken() -> None:
     assert load_profile("lab_parts:SLOW_MIRRORS") == DeviceProfile(name="slow-mirrors", ports=8)
     with pytest.raises(SpecError, match="'lab_parts:GENTLE' is a TcpTransport; a DeviceProfile is"):
         load_profile("lab_parts:GENTLE")
+
+
+def test_order_of_all_to_alls_changes_their_time_but_not_the_computation() -> None:
+    switch = ("fabrics[0].optical=0", "fabrics[0].electrical=1", "training.tp=4")
+    times = {
+        order: predicted(*switch, f"fabrics[0].collective={order}")
+        for order in ("concurrent", "aurora", "sjf", "aurora(barrier_s=0.001)")
+    }
+    concurrent = times["concurrent"]
+    assert {name: time["collective"] for name, time in times.items()} == {n: n for n in times}
+    assert times["aurora"]["all_to_all_s"] == pytest.approx(concurrent["all_to_all_s"], rel=0.01)
+    assert times["sjf"]["all_to_all_s"] > 1.2 * concurrent["all_to_all_s"]
+    pauses_s = times["aurora(barrier_s=0.001)"]["all_to_all_s"] - times["aurora"]["all_to_all_s"]
+    assert pauses_s * 1000 == pytest.approx(round(pauses_s * 1000))
+    assert pauses_s > 0.004
+    assert {time["compute_s"] for time in times.values()} == {concurrent["compute_s"]}
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("dispatch_light=divert", r"fabrics\[1\].collective: divert moves bytes between phases"),
+        ("split_demand=last", r"fabrics\[1\].collective: phases are split by their own demand"),
+        ("collective=sorted", r"fabrics\[1\].collective: .*'sorted' is not one of aurora, "),
+    ],
+)
+def test_order_that_the_fabric_cannot_follow_is_a_fault(setting: str, message: str) -> None:
+    settings = ("fabrics[1].policy=mixnet-spill", "fabrics[1].collective=aurora")
+    with pytest.raises(SpecError, match=message):
+        load_experiment(EXAMPLES / "prototype.yaml", (*settings, f"fabrics[1].{setting}"))
