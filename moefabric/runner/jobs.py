@@ -102,7 +102,7 @@ class Jobs:
         servers = len(self.regions[0].servers)
         return PipelineTraffic(
             activation_bytes(model, training, servers),
-            gradient_bytes(model, servers, self.shape.dp),
+            gradient_bytes(model, servers, self.shape.dp, training.payloads),
         )
 
     @property

@@ -46,7 +46,7 @@ class FineGrained:
     def parameters(self, transform: PayloadTransform) -> float:
         """Return the weights: attention, experts, what the transform adds, and embeddings."""
         experts = 2 * self.r * self.hidden**2 * self.experts
-        added = Payloads(transform, transform).source_flops(self.hidden) / 2
+        added = Payloads(transform, transform).source_weights(self.hidden)
         return self.layers * (4 * self.hidden**2 + experts + added) + self.vocabulary * self.hidden
 
     def all_to_all_bytes(self, transform: PayloadTransform) -> float:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from moefabric.core.topology import Region
 from moefabric.workload.model import BYTES_BF16, Model, Training
+from moefabric.workload.payload import PLAIN, Payloads
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def activation_bytes(model: Model, training: Training, servers: int) -> float:
     return training.ep / servers * training.rank_tokens * model.token_bytes
 
 
-def gradient_bytes(model: Model, servers: int, dp: int) -> float:
+def gradient_bytes(model: Model, servers: int, dp: int, payloads: Payloads = PLAIN) -> float:
     """Return the bytes that a server sends for one MoE layer in an iteration's all-reduce.
 
     The all-reduce is hierarchical: a ring of servers (paper section 5.3). Gradients of experts are
@@ -133,9 +134,10 @@ def gradient_bytes(model: Model, servers: int, dp: int) -> float:
         model: The model.
         servers: Servers of an EP group.
         dp: Data-parallel replicas.
+        payloads: The form of tokens, which may have matrices of its own on every rank.
     """
     expert = model.expert_weights * model.experts / servers
-    replicated = model.replicated_weights
+    replicated = model.replicated_weights + payloads.source_weights(model.hidden)
     return BYTES_BF16 * (expert * _ring_share(dp) + replicated * _ring_share(dp * servers))
 
 

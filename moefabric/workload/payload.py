@@ -161,6 +161,10 @@ class Payloads:
         """Return the forward FLOPs of a token on its own rank, beyond the model's."""
         return self.dispatch.token_flops(hidden) + self.combine.token_flops(hidden)
 
+    def source_weights(self, hidden: int) -> float:
+        """Return the weights of the matrices that a token meets on its own rank: FLOPs / 2."""
+        return self.source_flops(hidden) / 2
+
     @property
     def source_s_per_byte(self) -> tuple[float, float]:
         """Return a GPU's seconds at a token's own rank for a plain byte sent, and returned."""
@@ -170,3 +174,7 @@ class Payloads:
     def expert_s_per_byte(self) -> tuple[float, float]:
         """Return a GPU's seconds at an expert's rank for a plain byte received, and returned."""
         return self.dispatch.decode_s_per_byte, self.combine.encode_s_per_byte
+
+
+PLAIN: Final = Payloads()
+"""Tokens as the model has them, both ways."""

@@ -132,5 +132,8 @@ def traffic_bytes(model: Model, training: Training, shape: JobShape, servers: in
         tensor=(model.layers + model.dense_layers) * 4 * 2 * (training.tp - 1) * tokens_bytes,
         expert=model.layers * 2 * ranks * training.rank_tokens * leaving * there_and_back,
         pipeline=2 * (shape.pp - 1) * tokens_bytes,
-        data=model.layers * gradient_bytes(model, servers, shape.dp) * servers * shape.dp,
+        data=model.layers
+        * gradient_bytes(model, servers, shape.dp, training.payloads)
+        * servers
+        * shape.dp,
     )

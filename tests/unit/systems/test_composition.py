@@ -52,7 +52,7 @@ def test_product_multiplies_the_gains_of_the_parts_alone() -> None:
 
 
 def test_heat_maps_show_the_cells_that_have_values() -> None:
-    rows = [("none", [1.0, None]), ("a + b", [2.0, 0.5])]
+    rows: list[tuple[str, list[float | None]]] = [("none", [1.0, None]), ("a + b", [2.0, 0.5])]
     picture = heat_maps("Gains", [HeatMap("one", ["eps", "spill"], rows)] * 2)
     texts = [element.text for element in ET.fromstring(picture).iter() if element.text]
     assert texts.count("2.00x") == 2

@@ -21,6 +21,7 @@ from moefabric.workload.job import (
     stage_layers,
 )
 from moefabric.workload.model import Training
+from moefabric.workload.payload import BigMac, Payloads
 from moefabric.workload.pipeline import PipelineTraffic, bubble_share, iteration_tasks
 from moefabric.workload.tasks import AllReduce, Task, Transfer, runs_during
 from tests.support.fabrics import fabric
@@ -258,6 +259,12 @@ def test_gradient_bytes_of_experts_and_attention() -> None:
 def test_gradient_bytes_without_replicas_are_those_that_all_ranks_hold() -> None:
     replicated = 2 * 4096 * (4096 + 1024) + 4096 * 8
     assert gradient_bytes(MIXTRAL, 4, 1) == pytest.approx(2 * replicated * 2 * 3 / 4)
+
+
+def test_gradient_bytes_contain_the_projections_that_all_ranks_hold() -> None:
+    narrow = Payloads(BigMac(0.25), BigMac(0.25))
+    added = gradient_bytes(MIXTRAL, 4, 1, narrow) - gradient_bytes(MIXTRAL, 4, 1)
+    assert added == pytest.approx(2 * 2 * 0.25 * 4096**2 * 2 * 3 / 4)
 
 
 @pytest.mark.parametrize(("layers", "stages"), [(8, 4), (61, 16), (58, 16), (7, 3), (5, 5)])
