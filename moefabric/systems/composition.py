@@ -13,7 +13,6 @@ import numpy as np
 
 from moefabric.config.section import Name, Section
 from moefabric.paper.rows import Grid
-from moefabric.runner.result_model import ExperimentPrediction, RunResult
 from moefabric.systems.claims import Measure
 from moefabric.systems.composition_picture import HeatMap, heat_maps
 from moefabric.systems.measured import iteration_s
@@ -73,11 +72,18 @@ class Times:
         """Return how many times as fast as the baseline a cell is."""
         return self.seconds[self.baseline] / self.seconds[cell]
 
+    def parts(self, cell: Cell) -> list[Cell]:
+        """Return the cells of each system alone, and of the policy unless it's the baseline's."""
+        (systems, policy), first = cell, self.baseline[1]
+        return [((one,), first) for one in systems] + [((), policy)] * (policy != first)
+
     def product(self, cell: Cell) -> float:
         """Return the product of the gains of a cell's parts, each alone."""
-        systems, policy = cell
-        parts = [(((), policy)), *(((one,), self.baseline[1]) for one in systems)]
-        return prod(map(self.gain, parts))
+        return prod(map(self.gain, self.parts(cell)))
+
+    def gain_over_product(self, cell: Cell) -> float:
+        """Return the gain of a cell relative to the product; 1 if its parts don't meet."""
+        return self.gain(cell) / self.product(cell)
 
     @property
     def best(self) -> Cell:
@@ -98,18 +104,20 @@ class CompositionStudy:
         """Predict all combinations, and measure those of systems that are emulated."""
         whole = list(combined(setup.systems))
         core = [one for one in whole if all(system.emulated for system in one)]
-        baseline: Cell = (), setup.policies[0].name
+        cells, baseline = _cells(setup, whole), ((), setup.policies[0].name)
         prediction = context.predict(document(setup, whole))
-        predicted = Times(_predicted_s(prediction, setup, whole), baseline)
+        predicted = Times(
+            {cells[one.fabric]: one.iteration_s for one in prediction.fabrics}, baseline
+        )
         run = context.run(document(setup, core))
-        measured = Times(_measured_s(run, setup, core), baseline)
+        measured = Times({cells[one.fabric]: iteration_s(one) for one in run.results}, baseline)
         pictures = {"composition": _picture(setup, whole, predicted, measured)}
         caption = "Gain of an iteration over the EPS without any system, by combination and policy."
         return Outcome(
             _measures(predicted, measured),
             pictures,
             {"composition": caption},
-            [_grid(setup, whole, predicted, measured)],
+            [_grid(setup, whole, predicted, measured), _pairs(predicted, measured)],
             [run],
         )
 
@@ -150,24 +158,12 @@ def _cells(setup: Setup, whole: Sequence[Combination]) -> dict[str, Cell]:
     }
 
 
-def _predicted_s(
-    prediction: ExperimentPrediction, setup: Setup, whole: Sequence[Combination]
-) -> dict[Cell, float]:
-    cells = _cells(setup, whole)
-    return {cells[one.fabric]: one.iteration_s for one in prediction.fabrics}
-
-
-def _measured_s(run: RunResult, setup: Setup, whole: Sequence[Combination]) -> dict[Cell, float]:
-    cells = _cells(setup, whole)
-    return {cells[one.fabric]: iteration_s(one) for one in run.results}
-
-
 def _measures(predicted: Times, measured: Times) -> dict[str, Measure]:
     """Return the measures that claims name."""
     cells = list(measured.seconds)
     errors = [100 * abs(measured.seconds[c] / predicted.seconds[c] - 1) for c in cells]
-    several = [cell for cell in cells if len(cell[0]) + (cell[1] != measured.baseline[1]) > 1]
-    ratios = [measured.gain(cell) / measured.product(cell) for cell in several]
+    several = [cell for cell in cells if len(measured.parts(cell)) > 1]
+    ratios = [measured.gain_over_product(cell) for cell in several]
     chosen = predicted.of(cells).best
     best = measured.best
     worst = min(zip(ratios, several, strict=True), key=lambda pair: pair[0])
@@ -211,6 +207,19 @@ def _grid(setup: Setup, whole: Sequence[Combination], predicted: Times, measured
         "gains of the systems and of the policy, each alone."
     )
     return Grid("combinations", "Combinations", "", header, tuple(rows), note)
+
+
+def _pairs(predicted: Times, measured: Times) -> Grid:
+    """Return how far the gain of two parts together is from the product of their gains."""
+    pairs = [cell for cell in measured.seconds if len(measured.parts(cell)) == 2]
+    pairs.sort(key=measured.gain_over_product)
+    rows = [
+        (cell_text(cell), *(f"{t.gain_over_product(cell):.2f}" for t in (measured, predicted)))
+        for cell in pairs
+    ]
+    note = "1 is the product. With less, both parts save the same time, or one spoils the other."
+    header = ("parts", "gain over product, measured", "predicted")
+    return Grid("pairs", "Pairs", "", header, tuple(rows), note)
 
 
 def _picture(setup: Setup, whole: Sequence[Combination], predicted: Times, measured: Times) -> str:

@@ -47,7 +47,9 @@ def test_product_multiplies_the_gains_of_the_parts_alone() -> None:
     cell = ("near",), "spill"
     assert times.gain(cell) == pytest.approx(4.0)
     assert times.product(cell) == pytest.approx(6.0)
-    assert times.product(((), "eps")) == pytest.approx(1.0)
+    assert times.gain_over_product(cell) == pytest.approx(4 / 6)
+    assert times.parts(cell) == [(("near",), "eps"), ((), "spill")]
+    assert times.product(((), "eps")) == 1
     assert times.best == cell
 
 
