@@ -1,0 +1,1 @@
+"""Bounded-loss transport of tensors over UDP, and the same interface over TCP."""
