@@ -15,7 +15,7 @@ from moefabric.config.section import Name, Section
 from moefabric.paper.rows import Grid
 from moefabric.systems.claims import Measure
 from moefabric.systems.composition_picture import HeatMap, heat_maps
-from moefabric.systems.measured import iteration_s
+from moefabric.systems.measured import exposed_s, iteration_s
 from moefabric.systems.study import Outcome, StudyContext
 
 
@@ -110,11 +110,14 @@ class CompositionStudy:
             {cells[one.fabric]: one.iteration_s for one in prediction.fabrics}, baseline
         )
         run = context.run(document(setup, core))
-        measured = Times({cells[one.fabric]: iteration_s(one) for one in run.results}, baseline)
+        measured, communication = (
+            Times({cells[one.fabric]: seconds(one) for one in run.results}, baseline)
+            for seconds in (iteration_s, exposed_s)
+        )
         pictures = {"composition": _picture(setup, whole, predicted, measured)}
         caption = "Gain of an iteration over the EPS without any system, by combination and policy."
         return Outcome(
-            _measures(predicted, measured),
+            _measures(predicted, measured, communication),
             pictures,
             {"composition": caption},
             [_grid(setup, whole, predicted, measured), _pairs(predicted, measured)],
@@ -158,27 +161,34 @@ def _cells(setup: Setup, whole: Sequence[Combination]) -> dict[str, Cell]:
     }
 
 
-def _measures(predicted: Times, measured: Times) -> dict[str, Measure]:
+def _measures(predicted: Times, measured: Times, communication: Times) -> dict[str, Measure]:
     """Return the measures that claims name."""
     cells = list(measured.seconds)
     errors = [100 * abs(measured.seconds[c] / predicted.seconds[c] - 1) for c in cells]
-    several = [cell for cell in cells if len(measured.parts(cell)) > 1]
-    ratios = [measured.gain_over_product(cell) for cell in several]
     chosen = predicted.of(cells).best
     best = measured.best
-    worst = min(zip(ratios, several, strict=True), key=lambda pair: pair[0])
     return {
         "error_median": Measure.median_of(errors, "Of the cells that are measured."),
         "error_p95": Measure(float(np.percentile(errors, 95)), tuple(errors)),
-        "gain_over_product": Measure.median_of(
-            ratios, f"{cell_text(worst[1])} falls short the most: {worst[0]:.2f}."
-        ),
+        "gain_over_product": _over_product(measured),
+        "communication_over_product": _over_product(communication),
         "predicted_best": Measure(
             measured.seconds[chosen] / measured.seconds[best],
             note=f"Predicted best: {cell_text(chosen)}; measured best: {cell_text(best)}.",
         ),
         "best_gain": Measure(measured.gain(best), note=f"{cell_text(best)}."),
     }
+
+
+def _over_product(times: Times) -> Measure:
+    """Return the gains of cells with several parts, relative to the products."""
+    several = [cell for cell in times.seconds if len(times.parts(cell)) > 1]
+    worst, best = (f(several, key=times.gain_over_product) for f in (min, max))
+    note = (
+        f"From {times.gain_over_product(worst):.2f} ({cell_text(worst)}) "
+        f"to {times.gain_over_product(best):.2f} ({cell_text(best)})."
+    )
+    return Measure.median_of([times.gain_over_product(cell) for cell in several], note)
 
 
 def cell_text(cell: Cell) -> str:

@@ -21,6 +21,11 @@ def iteration_s(fabric: FabricResult) -> float:
     return median(one.measured_s for one in fabric.iterations if one.measured_s)
 
 
+def exposed_s(fabric: FabricResult) -> float:
+    """Return the median of the iterations' measured seconds without computation."""
+    return median(one.exposed_comm_s for one in fabric.iterations if one.exposed_comm_s)
+
+
 def all_to_all_s(fabric: FabricResult) -> float:
     """Return the median of the all-to-alls' measured seconds."""
     return median(_all_to_alls(fabric))
