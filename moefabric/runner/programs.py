@@ -24,6 +24,7 @@ from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.emulator.fabric import lifecycle, run_directories
+from moefabric.runner.fabric_processes import UP_TIMEOUT_S, fabric_processes
 from moefabric.runner.flow_pacing import merge_circuits
 from moefabric.runner.placed_programs import Connection, PathChoice, PlacedProgram, RankPlacement
 from moefabric.runner.program_model import ProgramModel
@@ -289,6 +290,19 @@ def running_programs(name: str) -> Iterator[ProgramFabric]:
     held = run_directories.hold(run_dir) if holder is None else nullcontext()
     with held, _attached(run_dir) as programs:
         yield programs
+
+
+@contextmanager
+def emulated_programs(fabric: Fabric) -> Iterator[ProgramFabric]:
+    """Bring a fabric up, run programs on it, and take it down.
+
+    Raises:
+        FabricError: if the fabric can't be made, or another one has its name.
+    """
+    with ExitStack() as undo:
+        undo.callback(lifecycle.down, fabric.name, force=True)
+        lifecycle.up(fabric, fabric_processes, UP_TIMEOUT_S, owner=os.getpid())
+        yield undo.enter_context(running_programs(fabric.name))
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""HybridEP: experts move inside domains, tokens between them (arXiv 2510.19470)."""
