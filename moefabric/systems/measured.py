@@ -1,9 +1,9 @@
 """Values that studies take from runs on emulated fabrics."""
 
-from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median
 
+from moefabric.runner.comparison import joined_phases
 from moefabric.runner.result_model import FabricResult, RunResult
 
 
@@ -50,12 +50,8 @@ def all_to_all_ratios(base: FabricResult, other: FabricResult) -> list[float]:
 
 
 def _all_to_alls(fabric: FabricResult) -> list[float]:
-    """Return the measured seconds of each all-to-all, over its phases."""
-    seconds: defaultdict[tuple[object, ...], float] = defaultdict(float)
-    for one in fabric.collectives:
-        place = one.region, one.iteration, one.layer, one.direction, one.kind, one.micro_batch
-        seconds[place] += one.measured_s
-    return list(seconds.values())
+    """Return the measured seconds of each all-to-all, over its phases and their pauses."""
+    return [one.measured_s for one in joined_phases(fabric.collectives)]
 
 
 def port_bytes(fabric: FabricResult) -> list[int]:

@@ -1,0 +1,231 @@
+"""Aurora: orders of all-to-alls with packets, and deployments of experts in its own model."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from moefabric.config.model import InputPath
+from moefabric.config.section import Section
+from moefabric.paper.rows import Grid
+from moefabric.runner.comparison import joined_phases
+from moefabric.runner.result_model import FabricResult, RunResult
+from moefabric.systems.aurora_deployment import Deployments
+from moefabric.systems.aurora_pictures import OrderRatios, orders_picture
+from moefabric.systems.claims import Measure
+from moefabric.systems.measured import of_fabric
+from moefabric.systems.study import Outcome, StudyContext
+from moefabric.traces.gating_files import load_gating
+from moefabric.workload.collective_order import CollectiveOrder
+from moefabric.workload.phase_schedules import (
+    Aurora,
+    AuroraGreedy,
+    RandomOrder,
+    RingShift,
+    ShortestFirst,
+    port_bytes,
+)
+
+CONCURRENT, AURORA, GREEDY, SJF, RCS, RING = (
+    "concurrent",
+    "aurora",
+    "aurora-greedy",
+    "sjf",
+    "rcs",
+    "ring-shift",
+)
+TCP, AURORA_TCP = "concurrent-tcp", "aurora-tcp"
+ORDERS: Final[Mapping[str, CollectiveOrder]] = {
+    AURORA: Aurora(),
+    GREEDY: AuroraGreedy(),
+    RING: RingShift(),
+    RCS: RandomOrder(),
+    SJF: ShortestFirst(),
+}
+SOLVE_REPEATS: Final = 9
+"""Computations of the phases of each demand, of whose times the median counts."""
+
+
+class Setup(Section):
+    """Inputs and sizes of the measurement."""
+
+    trace: InputPath
+    """Tokens [step, layer, rank, expert]."""
+    layers: int = Field(ge=1)
+    """First layers of the trace that are replayed with packets."""
+    barrier_s: float = Field(ge=0)
+    """Model seconds of the barrier between synchronous phases."""
+    shortest: float = Field(gt=0, lt=1)
+    """Part of the busiest port's bytes below which phases are joined."""
+    rates: list[float] = Field(min_length=2)
+    """Rates of GPUs of different speed, relative to the fastest."""
+    wrong_traffic: float = Field(ge=0, le=1)
+    """Part of the traffic that is random when experts are placed for the wrong traffic."""
+    expert: float = Field(gt=0)
+    """Time of a token in an expert, relative to that on a port."""
+    gate: float = Field(ge=0)
+    """The same of the gate, and of the aggregation."""
+    experiment: dict[str, Any]
+    """The experiment, without gating and fabrics."""
+
+
+class AuroraStudy:
+    """Measures the claims of Aurora."""
+
+    setup = Setup
+
+    def measure(self, setup: Setup, context: StudyContext) -> Outcome:
+        """Replay all-to-alls in every order, and compute the times of deployments."""
+        trace = load_gating(context.folder / setup.trace).tokens.astype(np.float64)
+        demands = [_moving(tokens) for tokens in trace[0, : setup.layers]]
+        solve_s = _solve_s(demands, setup.shortest)
+        run = context.run(_document(setup, median(solve_s)))
+        deployments = Deployments(
+            tuple(trace[0]), np.array(setup.rates), setup.expert, setup.gate, setup.wrong_traffic
+        )
+        modelled = [_moving(tokens) for step in trace for tokens in step]
+        ratios = _fluid_ratios(modelled), _measured_ratios(run)
+        return Outcome(
+            {**_order_measures(run, median(solve_s)), **deployments.measures()},
+            {"aurora": orders_picture(ratios[0], ratios[1])},
+            {"aurora": "Time of all-to-alls relative to the bound, by order."},
+            [_orders(run, *ratios), deployments.computation_costs()],
+            [run],
+        )
+
+
+def _moving(tokens: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return tokens that leave their rank."""
+    return tokens - np.diag(np.diag(tokens))
+
+
+def _solve_s(demands: Sequence[NDArray[np.float64]], shortest: float) -> list[float]:
+    """Return the wall seconds in which Aurora's phases of each demand are computed."""
+    medians, order = [], Aurora(shortest=shortest)
+    for demand in demands:
+        times = []
+        for _ in range(SOLVE_REPEATS):
+            start = perf_counter()
+            order.phases(demand)
+            times.append(perf_counter() - start)
+        medians.append(median(times))
+    return medians
+
+
+def _document(setup: Setup, solve_s: float) -> dict[str, Any]:
+    """Return the experiment: a fabric for each order, and two with plain TCP."""
+    short = f"shortest={setup.shortest:g}"
+    synchronous = f"({short}, barrier_s={setup.barrier_s:.3g}, solve_s={solve_s:.3g})"
+    references = {
+        AURORA: f"{AURORA}{synchronous}",
+        GREEDY: f"{GREEDY}{synchronous}",
+        **{name: f"{name}({short})" for name in (RING, RCS, SJF)},
+    }
+    paced = {CONCURRENT: CONCURRENT, **references}
+    tcp = {TCP: CONCURRENT, AURORA_TCP: references[AURORA]}
+    choices = [(*one, "paced") for one in paced.items()] + [(*one, "tcp") for one in tcp.items()]
+    return {
+        **setup.experiment,
+        "model": {**setup.experiment["model"], "layers": setup.layers},
+        "gating": {"trace": str(setup.trace)},
+        "fabrics": [
+            {
+                "name": name,
+                "optical": 0,
+                "electrical": 1,
+                "policy": "eps",
+                "collective": reference,
+                "transport": transport,
+            }
+            for name, reference, transport in choices
+        ],
+    }
+
+
+def order_seconds(fabric: FabricResult) -> list[float]:
+    """Return the seconds of each all-to-all with its barriers, if its phases are known before."""
+    solved = (
+        one if one.phase else one.model_copy(update={"pause_s": 0.0}) for one in fabric.collectives
+    )
+    return [one.measured_s for one in joined_phases(solved)]
+
+
+def _ratios(run: RunResult, above: str, below: str) -> list[float]:
+    pairs = zip(*(order_seconds(of_fabric(run, name)) for name in (above, below)), strict=True)
+    return [one / other for one, other in pairs]
+
+
+def _bounds_s(run: RunResult) -> list[float]:
+    """Return the bound of each all-to-all: the time of the busiest port's bytes."""
+    return [one.planned_s or 0.0 for one in of_fabric(run, CONCURRENT).collectives]
+
+
+def _measured_ratios(run: RunResult) -> OrderRatios:
+    """Return the ratios of measured seconds to the bound, by fabric."""
+    return {
+        fabric.fabric: [s / b for s, b in zip(order_seconds(fabric), _bounds_s(run), strict=True)]
+        for fabric in run.results
+    }
+
+
+def _fluid_ratios(demands: Sequence[NDArray[np.float64]]) -> OrderRatios:
+    """Return the ratios in the fluid model, by order."""
+    ratios: dict[str, list[float]] = {CONCURRENT: [1.0] * len(demands)}
+    for name, order in ORDERS.items():
+        ratios[name] = [
+            sum(map(port_bytes, order.phases(demand))) / port_bytes(demand) for demand in demands
+        ]
+    return ratios
+
+
+def _order_measures(run: RunResult, solve_s: float) -> dict[str, Measure]:
+    gains = _ratios(run, SJF, AURORA)
+    seconds, bounds = order_seconds(of_fabric(run, AURORA)), _bounds_s(run)
+    known = [one / bound for one, bound in zip(seconds, bounds, strict=True)]
+    solved = [(one + solve_s) / bound for one, bound in zip(seconds, bounds, strict=True)]
+    sent_again = {
+        name: sum(one.retransmits for one in of_fabric(run, name).collectives)
+        for name in (CONCURRENT, TCP, AURORA_TCP, AURORA)
+    }
+    note = ", ".join(f"{name} {count}" for name, count in sent_again.items())
+    return {
+        "sjf_over_aurora": Measure.median_of(gains),
+        "sjf_over_aurora_most": Measure(max(gains), tuple(gains)),
+        "sjf_over_rcs": Measure.median_of(_ratios(run, SJF, RCS)),
+        "aurora_over_bound": Measure.median_of(known),
+        "aurora_solved_over_bound": Measure.median_of(
+            solved, f"Computing the phases took {1e3 * solve_s:.2f} ms."
+        ),
+        "concurrent_over_aurora": Measure.median_of(_ratios(run, CONCURRENT, AURORA)),
+        "tcp_over_aurora": Measure.median_of(
+            _ratios(run, TCP, AURORA), f"Segments sent again: {note}."
+        ),
+    }
+
+
+def _orders(run: RunResult, fluid: OrderRatios, measured: OrderRatios) -> Grid:
+    """Return the times of all orders relative to the bound."""
+    rows = []
+    for name, ratios in measured.items():
+        fabric = of_fabric(run, name)
+        phases = [one.phases for one in fabric.collectives if not one.phase]
+        modelled = fluid.get(name.removesuffix("-tcp"), [])
+        rows.append(
+            (
+                name,
+                f"{median(phases):.0f}",
+                f"{median(modelled):.3f} ({min(modelled):.2f} to {max(modelled):.2f})",
+                f"{median(ratios):.3f} ({min(ratios):.2f} to {max(ratios):.2f})",
+                str(sum(one.retransmits for one in fabric.collectives)),
+            )
+        )
+    note = (
+        f"Medians and ranges over {len(next(iter(fluid.values())))} demands in the fluid model, and"
+        f" over {len(_bounds_s(run))} all-to-alls with packets, barriers included."
+    )
+    header = "order", "phases", "fluid model / bound", "packets / bound", "segments sent again"
+    return Grid("orders", "Orders of an all-to-all", "", header, tuple(rows), note)

@@ -1,0 +1,183 @@
+"""Deployments of experts by Aurora and by others, in the paper's model of an MoE layer."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import permutations, product
+from statistics import median
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moefabric.paper.rows import Grid
+from moefabric.systems.claims import Measure
+from moefabric.workload.colocation import (
+    ExpertLayer,
+    Rates,
+    colocated_s,
+    gpus_by_load,
+    paired_experts,
+    popular_with_unpopular,
+)
+
+_DRAWS: Final = 50
+"""Random deployments with which one of Aurora is compared."""
+_SMALL: Final = 4
+"""Experts of a model in the comparison with all deployments."""
+_COSTS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Times of a token in an expert, relative to that on a port."""
+
+Pair = tuple[ExpertLayer, ExpertLayer]
+"""Layers of two models, expert i of each on GPU i."""
+
+
+@dataclass(frozen=True, eq=False)
+class Deployments:
+    """Compares deployments of the layers of a trace.
+
+    A pair of models is a layer and the one after it, the first after the last.
+
+    Attributes:
+        traffic: Tokens [rank, expert] of each layer.
+        rates: Rates of GPUs of different speed.
+        expert: Time of a token in an expert, relative to that on a port.
+        gate: The same of the gate.
+        wrong: Part of the traffic that is random where experts are placed for the wrong traffic.
+    """
+
+    traffic: tuple[NDArray[np.float64], ...]
+    rates: Rates
+    expert: float
+    gate: float
+    wrong: float
+
+    @property
+    def layers(self) -> list[ExpertLayer]:
+        """The layers."""
+        return [ExpertLayer(tokens, self.expert, self.gate) for tokens in self.traffic]
+
+    @property
+    def pairs(self) -> Iterator[Pair]:
+        """The layers of two models."""
+        layers = self.layers
+        yield from zip(layers, [*layers[1:], layers[0]], strict=True)
+
+    @property
+    def even(self) -> Rates:
+        """Rates of equal GPUs."""
+        return np.ones_like(self.rates)
+
+    def measures(self) -> dict[str, Measure]:
+        """Return all comparisons."""
+        losses = [100 * loss for pair in self.pairs for loss in self._losses(pair)]
+        best, at_random = zip(*(self._over_best(seed) for seed in range(12)), strict=True)
+        return {
+            "random_over_sorted": Measure.median_of(self.assignment_gains()),
+            "lina_over_colocated": Measure.median_of(self.colocation_gains(self.even)),
+            "lina_over_colocated_uneven": Measure.median_of(self.colocation_gains(self.rates)),
+            "colocated_over_best": Measure.median_of(
+                best, f"A random deployment takes {median(at_random):.2f}x."
+            ),
+            "loss_by_wrong_traffic": Measure(
+                max(losses), tuple(losses), f"The median is {median(losses):.1f} %."
+            ),
+        }
+
+    def assignment_gains(self) -> list[float]:
+        """Return how much longer random assignments take than the sorted one (theorem 5.1)."""
+        gains = []
+        for layer in self.layers:
+            ours = layer.ordered(gpus_by_load([layer], self.rates)).seconds(self.rates)
+            others = [layer.ordered(order).seconds(self.rates) for order in self._orders()]
+            gains.append(median(others) / ours)
+        return gains
+
+    def colocation_gains(self, rates: Rates) -> list[float]:
+        """Return how much longer two models take on GPUs of their own, as Lina packs them."""
+        half, gains = len(rates) // 2, []
+        for pair in self.pairs:
+            ours = colocated_s(*deployed(pair, rates), rates)
+            packed = [layer.joined(popular_with_unpopular(layer)) for layer in pair]
+            others = [
+                max(packed[0].seconds(rates[order[:half]]), packed[1].seconds(rates[order[half:]]))
+                for order in self._orders()
+            ]
+            gains.append(median(others) / ours)
+        return gains
+
+    def _orders(self) -> list[NDArray[np.int64]]:
+        rng = np.random.default_rng(1)
+        return [rng.permutation(len(self.rates)) for _ in range(_DRAWS)]
+
+    def _losses(self, pair: Pair) -> Iterator[float]:
+        """Yield the extra time of deployments that are chosen for the wrong traffic."""
+        rng = np.random.default_rng(1)
+        wrong = [
+            replace(layer, tokens=(1 - self.wrong) * layer.tokens + self.wrong * random)
+            for layer in pair
+            for random in [_random_tokens(rng, layer.tokens)]
+        ]
+        for rates in (self.even, self.rates):
+            known = colocated_s(*deployed(pair, rates), rates)
+            yield colocated_s(*deployed(pair, rates, (wrong[0], wrong[1])), rates) / known - 1
+
+    def _over_best(self, seed: int) -> tuple[float, float]:
+        """Return the time of two small models over the least, and that of a random deployment."""
+        rng = np.random.default_rng(seed)
+        rates = self.rates[:: len(self.rates) // _SMALL]
+        tokens = [rng.dirichlet(np.ones(_SMALL), _SMALL) for _ in range(2)]
+        pair = (
+            ExpertLayer(tokens[0], self.expert, self.gate),
+            ExpertLayer(tokens[1], self.expert, self.gate),
+        )
+        orders = list(permutations(range(_SMALL)))
+        every = [
+            colocated_s(pair[0].ordered(one), pair[1].ordered(other), rates)
+            for one, other in product(orders, orders)
+        ]
+        return colocated_s(*deployed(pair, rates), rates) / min(every), median(every) / min(every)
+
+    def computation_costs(self) -> Grid:
+        """Return the gains for other costs of computation."""
+        rows = []
+        for cost in _COSTS:
+            other = replace(self, expert=cost, gate=cost * self.gate / self.expert)
+            gains = (
+                other.assignment_gains(),
+                other.colocation_gains(self.even),
+                other.colocation_gains(self.rates),
+            )
+            cells = [f"{median(g):.2f}x ({min(g):.2f} to {max(g):.2f})" for g in gains]
+            rows.append((f"{cost:g}", *cells))
+        header = (
+            "expert / port",
+            "sorted assignment over a random one",
+            "co-location over Lina",
+            "co-location over Lina, GPUs of different speed",
+        )
+        note = (
+            "Medians and ranges over the layers. Tokens of some layers all go to one expert: its "
+            "GPU then sets the time of every deployment, and Lina's half of the GPUs is enough."
+        )
+        return Grid("computation", "Cost of computation", "", header, tuple(rows), note)
+
+
+def deployed(pair: Pair, rates: Rates, known: Pair | None = None) -> Pair:
+    """Return two models with their experts paired, and the pairs of most tokens on fast GPUs.
+
+    Args:
+        pair: The models.
+        rates: Rates of the GPUs.
+        known: The traffic for which the deployment is chosen; that of the models by default.
+    """
+    one, other = known or pair
+    partners = paired_experts(one, other)
+    order = gpus_by_load([one, other.ordered(partners)], rates)
+    return pair[0].ordered(order), pair[1].ordered(partners[order])
+
+
+def _random_tokens(rng: np.random.Generator, tokens: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return as many tokens of each rank, to experts at random."""
+    shares: NDArray[np.float64] = rng.dirichlet(np.ones(len(tokens)), len(tokens))
+    random: NDArray[np.float64] = shares * tokens.sum(axis=1, keepdims=True)
+    return random
