@@ -1,6 +1,7 @@
 """Hardware of a fabric as JSON values: for `inspect --json`, and for readers of its counters."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from moefabric.config.run_directory import SCPI_PORT, FabricWiring
@@ -70,6 +71,11 @@ def describe_plan(
         "servers": servers,
         "ocs": [_describe_ocs(ocs) for ocs in plan.ocses],
         "switches": [_describe_switch(switch, wiring.switch) for switch in plan.switches],
+        "links": [
+            {"name": link.name, **asdict(link.behaviour)}
+            for link in plan.programmed
+            if link.behaviour is not None
+        ],
     }
 
 

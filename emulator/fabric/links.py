@@ -35,11 +35,13 @@ _REACHABLE: Final = "net.ipv4.neigh.{}.base_reachable_time_ms"
 _REACHABLE_MS: Final = "3600000"
 """ARP entries live as long as an experiment, so that no flow waits for a busy controller."""
 _MIN_SEGMENTS_NAME: Final = "net.ipv4.tcp_min_tso_segs"
+_ECN: Final = {"net.ipv4.tcp_ecn": "1"}
+"""Connections negotiate ECN (RFC 3168), which links mark."""
 _CUBIC: Final = {"net.ipv4.tcp_congestion_control": "cubic"}
 """Congestion control of programs that don't choose one; the machine's default may be bbr."""
 
 
-TCP_SYSCTLS: Final = (*_TCP, _MIN_SEGMENTS_NAME, *_CUBIC)
+TCP_SYSCTLS: Final = (*_TCP, _MIN_SEGMENTS_NAME, *_ECN, *_CUBIC)
 """Sysctls that a fabric changes in the whole network namespace of a server."""
 
 
@@ -71,24 +73,26 @@ def min_tso_segments(plan: FabricPlan) -> int:
 
 def tcp_sysctls(plan: FabricPlan) -> dict[str, str]:
     """Return the sysctls of a server's TCP."""
-    return _TCP | {_MIN_SEGMENTS_NAME: str(min_tso_segments(plan))}
+    marked = any(link.behaviour.ecn_bytes for link in plan.programmed if link.behaviour)
+    values = _TCP | {_MIN_SEGMENTS_NAME: str(min_tso_segments(plan))}
+    return values | _ECN if marked else values
 
 
-def _configure_tcp(min_segments: int) -> None:
-    namespaces.set_sysctls(_TCP | {_MIN_SEGMENTS_NAME: str(min_segments)})
+def _configure_tcp(sysctls: dict[str, str]) -> None:
+    namespaces.set_sysctls(sysctls)
     with suppress(OSError):  # the machine may forbid it (net.ipv4.tcp_allowed_congestion_control)
         namespaces.set_sysctls(_CUBIC)
 
 
-def _prepare_namespace(min_segments: int, *, is_guest: bool, is_ocs: bool) -> None:
+def _prepare_namespace(sysctls: dict[str, str], *, is_guest: bool, is_ocs: bool) -> None:
     """Configure a node's namespace before it gets the fabric's interfaces.
 
     Args:
-        min_segments: minimum number of segments in a frame that TCP sends.
+        sysctls: settings of TCP.
         is_guest: whether the namespace has other interfaces too.
         is_ocs: whether the node is an OCS, whose fibres lead past its programs.
     """
-    _configure_tcp(min_segments)
+    _configure_tcp(sysctls)
     if not is_guest:
         namespaces.disable_ipv6()
     if is_ocs:
@@ -111,14 +115,12 @@ def make_links(
     Raises:
         FabricError: names the link that failed.
     """
-    aliases, min_segments = guests or {}, min_tso_segments(plan)
+    aliases, sysctls = guests or {}, tcp_sysctls(plan)
     ocses = {ocs.name for ocs in plan.ocses}
     namespaces.run_in_each(
         (
             namespaces.path_of(pid),
-            partial(
-                _prepare_namespace, min_segments, is_guest=node in aliases, is_ocs=node in ocses
-            ),
+            partial(_prepare_namespace, sysctls, is_guest=node in aliases, is_ocs=node in ocses),
         )
         for node, pid in pids.items()
     )

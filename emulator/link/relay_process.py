@@ -105,11 +105,18 @@ class RelayProcess:
             requests.flush()
         except BrokenPipeError:
             raise FabricError("the relay of a link has ended; see its messages above") from None
-        if not select.select([replies], [], [], _REPLY_S)[0]:
+        waiting = select.poll()
+        waiting.register(replies, select.POLLIN)
+        if not waiting.poll(_REPLY_S * 1e3):
             raise FabricError(f"the relay of a link doesn't answer within {_REPLY_S:g} s")
         if not (reply := replies.readline()):
             raise FabricError("the relay of a link has ended; see its messages above")
         return reply.decode().strip()
+
+    @property
+    def pid(self) -> int:
+        """Pid of the process."""
+        return self._popen.pid
 
     def counters(self) -> RelayCounters:
         """Return the counters."""

@@ -41,6 +41,9 @@ def add_queues(metrics: MetricSet, fabric: str, queues: Mapping[str, Mapping[str
         )
         text = "Packets that a full queue has dropped."
         metrics.counter("port_dropped_packets_total", text, counts["drops"], **labels)
+        if "marks" in counts:
+            text = "Packets that a programmed link has marked for congestion (ECN)."
+            metrics.counter("port_marked_packets_total", text, counts["marks"], **labels)
 
 
 def add_ocs(metrics: MetricSet, fabric: str, ocs: str, status: Mapping[str, Any]) -> None:

@@ -51,6 +51,20 @@ def test_greedy_flow_overflows_the_queue_of_the_link(machine: Machine, delayed: 
     assert lateness["p50_ns"] <= lateness["p99_ns"] <= lateness["max_ns"]
 
 
+def test_flows_of_hosts_react_to_marks(machine: Machine) -> None:
+    link = EpsLink(LinkBehaviour(ecn_bytes=10_000))
+    fabric = replace(FABRIC, name="link-ecn", eps=Eps(4, link=link))
+    machine.up(fabric)
+    machine.route_by(fabric, "e0")
+    machine.goodput_bps(fabric)
+    queues = machine.run(partial(lifecycle.queues, fabric.name)).values()
+    assert sum(queue.get("marks", 0) for queue in queues) > 0
+    assert sum(queue["drops"] for queue in queues) == 0
+    [first, *_] = machine.run(partial(lifecycle.inspect, fabric.name))["links"]
+    assert (first["name"], first["ecn_bytes"]) == ("s0/e0", 10_000)
+    machine.down(fabric.name)
+
+
 def test_circuits_have_no_delay(machine: Machine, delayed: Fabric) -> None:
     queues = machine.run(partial(lifecycle.queues, delayed.name))
     assert "marks" in queues["s0/e0"]

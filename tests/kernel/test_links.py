@@ -1,7 +1,10 @@
 """Programmable links between hosts: real packets are marked, dropped, ordered and counted."""
 
+import os
+import select
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -130,6 +133,27 @@ def test_relay_ends_with_its_hosts_and_their_interfaces() -> None:
     with pytest.raises((FabricError, ValueError)):
         relay.counters()
     assert not [path for path in (host.namespace for host in net.hosts) if _exists(path)]
+
+
+OWNER = """
+import time
+from moefabric.core.link import LinkBehaviour
+from moefabric.emulator.link.hosts import link_between
+with link_between(LinkBehaviour()) as net:
+    print(net.relay.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_relay_ends_with_an_owner_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        relay = os.pidfd_open(int(owner.stdout.readline()))
+        owner.kill()
+    try:
+        assert select.select([relay], [], [], 5)[0], "the relay runs on"
+    finally:
+        os.close(relay)
 
 
 def _exists(path: str) -> bool:

@@ -146,6 +146,8 @@ def test_jitter_delays_without_reordering() -> None:
         port.arrive(udp_frame(100, port=number), number * US)
     frames = port.due(LATER)
     assert ports_of(frames) == list(range(100))
+    times = [at_ns for at_ns, _ in frames]
+    assert times == sorted(times)
     delays_us = [at_ns / US - number for number, (at_ns, _) in enumerate(frames)]
     assert min(delays_us) >= 100
     assert max(delays_us) <= 150
