@@ -97,7 +97,7 @@ class Agent:
 
     def listen(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
         """Open data ports at addresses; return their numbers and the secret for greetings."""
-        ports = self.connections.listen(request.texts("addresses"))
+        ports = self.connections.listen(request.texts("addresses"), request.text("congestion", ""))
         return {"ports": ports, "secret": self.resources.secret}
 
     def connect(self, control: ControlChannel, request: Fields) -> None:

@@ -13,7 +13,7 @@ from moefabric.agents.engine.loop import Timer
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.requests import RefusedError, os_error_text
 from moefabric.agents.engine.resources import Resources
-from moefabric.agents.engine.tcp import Destination, tcp_socket
+from moefabric.agents.engine.tcp import Destination, set_congestion_control, tcp_socket
 
 GREETING_NS = 20_000_000_000  # how long a connection may take to bring its greeting
 MOST_UNNAMED = 512  # connections without a greeting; the oldest is closed for a further one
@@ -28,9 +28,18 @@ class Connections:
         self.outgoing: dict[tuple[str, str], OutgoingConnection] = {}
         self.greeting_timer: Timer | None = None
 
-    def listen(self, addresses: list[str]) -> dict[str, int]:
-        """Open data ports at addresses, unless they are open; return the port of each."""
-        return {address: self._listener(address).sock.getsockname()[1] for address in addresses}
+    def listen(self, addresses: list[str], congestion: str = "") -> dict[str, int]:
+        """Open data ports at addresses, unless they are open; return the port of each.
+
+        Args:
+            addresses: The addresses.
+            congestion: TCP congestion control of the connections that arrive; with DCTCP, both ends
+                have to choose it (RFC 8257, section 3.2). Empty for the system's.
+        """
+        listeners = {address: self._listener(address) for address in addresses}
+        for listener in listeners.values() if congestion else ():
+            set_congestion_control(listener.sock, congestion)
+        return {address: one.sock.getsockname()[1] for address, one in listeners.items()}
 
     def _listener(self, address: str) -> Listener:
         if address not in self.listeners:

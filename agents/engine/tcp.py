@@ -19,6 +19,11 @@ def tcp_socket(address: str) -> socket.socket:
     return socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
 
 
+def set_congestion_control(sock: socket.socket, name: str) -> None:
+    """Choose the congestion control of a socket; for a listening one, of those it accepts."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+
+
 def set_dscp(sock: socket.socket, dscp: int) -> None:
     """Mark the packets of a socket; the DSCP selects the NIC by which they leave."""
     if sock.family == socket.AF_INET6:
@@ -73,7 +78,7 @@ class Destination:
         try:
             set_dscp(sock, self.dscp if dscp is None else dscp)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion.encode())
+            set_congestion_control(sock, self.congestion)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.sndbuf)
             if self.bind:
                 sock.bind((self.bind, 0))

@@ -165,7 +165,7 @@ class Fleet:
         for path in paths:
             addresses.setdefault(path.relay or path.dst, set()).add(path.address)
         requests: dict[Channel, tuple[str, Message]] = {
-            self.channel(server): ("listen", {"addresses": sorted(own)})
+            self.channel(server): ("listen", {"addresses": sorted(own), "congestion": congestion})
             for server, own in addresses.items()
         }
         self.listening |= request_all(requests, deadline_s)

@@ -174,7 +174,7 @@ class BpfCrossbar:
                 requests = []
                 for port, index in indices.items():
                     name, code = f"port{port}", port_program(self._layout, self.fd, port)
-                    program = bpf_calls.load_classifier(name, code)
+                    program = bpf_calls.load_program(name, code)
                     loaded.callback(os.close, program)
                     place = f"crossbar port {port}: {interfaces[port]}"
                     requests.append(netlink.clsact(place, index))

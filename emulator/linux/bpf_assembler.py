@@ -17,6 +17,7 @@ _FETCH = 1
 KTIME_GET_NS, REDIRECT = 5, 23
 MAP_LOOKUP, SKB_STORE_BYTES, L3_CHECKSUM_REPLACE, CLONE_REDIRECT, SKB_LOAD_BYTES = 1, 9, 10, 13, 26
 RING_RESERVE, RING_SUBMIT = 131, 132
+TCP_SEND_ACK = 116
 TC_ACT_OK, TC_ACT_SHOT = 0, 2
 
 
@@ -45,7 +46,9 @@ class Jump(IntEnum):
     EQUAL = 0x10
     GREATER = 0x20
     GREATER_OR_EQUAL = 0x30
+    ANY_BIT = 0x40  # the two have a bit in common
     NOT_EQUAL = 0x50
+    LESS = 0xA0
     NEGATIVE = 0xC0  # signed less-than, for results of helpers
 
 
@@ -100,7 +103,9 @@ def _alu(operation: int) -> _Binary:
 
 
 add: Final = _alu(0x00)
+subtract: Final = _alu(0x10)
 multiply: Final = _alu(0x20)
+divide: Final = _alu(0x30)  # unsigned; 0 if the divisor is 0
 bit_or: Final = _alu(0x40)
 bit_and: Final = _alu(0x50)
 shift_left: Final = _alu(0x60)
@@ -136,12 +141,22 @@ def atomic_add(base: Reg, offset: int, src: Reg) -> Instruction:
     return Instruction(0xDB, base, src, offset)
 
 
+def fetch_and_add(base: Reg, offset: int, src: Reg) -> Instruction:
+    """Encode an atomic `*(u64 *)(base + offset) += src`, which leaves the old value in `src`."""
+    return Instruction(0xDB, base, src, offset, immediate=_FETCH)
+
+
+def compare_and_swap(base: Reg, offset: int, src: Reg) -> Instruction:
+    """Encode an atomic `*(u64 *)(base + offset) = src` if R0 was there; R0 gets what was there."""
+    return Instruction(0xDB, base, src, offset, immediate=0xF0 | _FETCH)
+
+
 def barrier(scratch: Reg, spare: int) -> Instruction:
     """Encode a full memory barrier: an atomic fetch-and-add to a spare word of the stack frame.
 
     Register `scratch` is overwritten; `spare` is the offset of an unused 8-byte word.
     """
-    return Instruction(0xDB, Reg.R10, scratch, spare, immediate=_FETCH)
+    return fetch_and_add(Reg.R10, spare, scratch)
 
 
 def address(dst: Reg, memory_fd: int, offset: int) -> Instruction:
@@ -169,6 +184,11 @@ def jump_if(test: Jump, dst: Reg, src: Reg | int, target: str) -> Instruction:
 def call(helper: int) -> Instruction:
     """Call a helper function of the kernel."""
     return Instruction(0x85, immediate=helper)
+
+
+def call_kernel(function: int) -> Instruction:
+    """Call a function of the kernel by the number of its type (Linux 5.13)."""
+    return Instruction(0x85, src=2, immediate=function)
 
 
 def exit_program() -> Instruction:

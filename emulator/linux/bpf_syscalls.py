@@ -12,6 +12,8 @@ import platform
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
 
 from moefabric.emulator.linux.bpf_assembler import (
     IS_STRONGLY_ORDERED,
@@ -24,12 +26,14 @@ from moefabric.emulator.linux.bpf_assembler import (
 SYSCALL_NUMBER = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 MEMBARRIER_NUMBER = {"aarch64": 283, "riscv64": 283, "ppc64le": 365, "s390x": 356}
 _MEMBARRIER_GLOBAL_EXPEDITED = 1 << 1
-MAP_CREATE, PROG_LOAD, PROG_TEST_RUN = 0, 5, 10
+MAP_CREATE, MAP_UPDATE_ELEM, PROG_LOAD, PROG_TEST_RUN = 0, 2, 5, 10
+BTF_LOAD, LINK_CREATE = 18, 28
 MAP_UPDATE_BATCH, MAP_DELETE_BATCH = 26, 27
 MAP_TYPE_HASH, MAP_TYPE_ARRAY, MAP_TYPE_PERCPU_ARRAY = 1, 2, 6
-MAP_TYPE_ARRAY_OF_MAPS, MAP_TYPE_RINGBUF = 12, 27
-PROG_TYPE_SCHED_CLS = 3
-F_NO_PREALLOC, F_MMAPABLE = 1 << 0, 1 << 10
+MAP_TYPE_ARRAY_OF_MAPS, MAP_TYPE_STRUCT_OPS, MAP_TYPE_RINGBUF = 12, 26, 27
+PROG_TYPE_SCHED_CLS, PROG_TYPE_STRUCT_OPS = 3, 27
+F_NO_PREALLOC, F_MMAPABLE, F_LINK = 1 << 0, 1 << 10, 1 << 13
+ATTACH_STRUCT_OPS = 44
 VERIFIER_LOG_BYTES = 256 * 1024
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -70,24 +74,47 @@ def fence() -> None:
         raise BpfError(f"membarrier(2) on {platform.machine()}: {os.strerror(ctypes.get_errno())}")
 
 
-def load_classifier(
-    name: str, program: Iterable[Instruction | Label], licence: str = "Apache-2.0"
+@dataclass(frozen=True)
+class ProgramKind:
+    """What a program is for.
+
+    Attributes:
+        number: PROG_TYPE_...
+        licence: Its licence; helpers and kinds for GPL programs are refused to others.
+        attached_type: For PROG_TYPE_STRUCT_OPS, number of the structure's type.
+        member: For PROG_TYPE_STRUCT_OPS, which of its members the program is.
+    """
+
+    number: int
+    licence: str = "Apache-2.0"
+    attached_type: int = 0
+    member: int = 0
+
+
+CLASSIFIER: Final = ProgramKind(PROG_TYPE_SCHED_CLS)
+"""A tc classifier."""
+
+
+def load_program(
+    name: str, program: Iterable[Instruction | Label], kind: ProgramKind = CLASSIFIER
 ) -> int:
-    """Load a tc classifier (BPF_PROG_TYPE_SCHED_CLS); the caller closes its descriptor.
+    """Load a program; the caller closes its descriptor.
 
     Raises:
         BpfError: with the verifier's log as a note.
     """
     instructions = ctypes.create_string_buffer(code := assemble(program), len(code))
-    license_text = ctypes.create_string_buffer(licence.encode())
+    license_text = ctypes.create_string_buffer(kind.licence.encode())
     log = ctypes.create_string_buffer(VERIFIER_LOG_BYTES)
     addresses = ctypes.addressof(instructions), ctypes.addressof(license_text)
-    program_fields = PROG_TYPE_SCHED_CLS, len(code) // 8, *addresses
+    program_fields = kind.number, len(code) // 8, *addresses
 
     def load_with(log_level: int) -> int:
         log_fields = (log_level, len(log), ctypes.addressof(log)) if log_level else (0, 0, 0)
         attributes = struct.pack(
-            "=IIQQIIQII16s", *program_fields, *log_fields, 0, 0, name.encode()[:15]
+            "=IIQQIIQII16sII36xI",
+            *(*program_fields, *log_fields, 0, 0, name.encode()[:15], 0),
+            *(kind.member, kind.attached_type),
         )
         return _bpf(PROG_LOAD, attributes)[0]
 
@@ -132,7 +159,15 @@ def run_classifier(program_fd: int, frame: bytes, times: int) -> tuple[int, int]
 
 
 def create_map(
-    map_type: int, name: str, key: int, value: int, entries: int, flags: int = 0, inner_fd: int = 0
+    map_type: int,
+    name: str,
+    key: int,
+    value: int,
+    entries: int,
+    flags: int = 0,
+    inner_fd: int = 0,
+    kernel_type: int = 0,
+    types_fd: int = 0,
 ) -> int:
     """Create a map and return its descriptor.
 
@@ -144,13 +179,17 @@ def create_map(
         entries: number of entries at most.
         flags: F_...
         inner_fd: for a map of maps, descriptor of a map like those that it will hold.
+        kernel_type: for a map of struct_ops, number of the value's type in the kernel's BTF.
+        types_fd: for a map of struct_ops, descriptor of any BTF of a program.
 
     Raises:
         BpfError: if the kernel refuses, for example without CAP_BPF and CAP_SYS_ADMIN.
     """
     sizes = (map_type, key, value, entries, flags, inner_fd, 0)
     with _bpf_errors(f"bpf(BPF_MAP_CREATE) of {entries} x {value} bytes for {name}"):
-        return _bpf(MAP_CREATE, struct.pack("=IIIIIII16s", *sizes, name.encode()[:15]))[0]
+        types = types_fd, 0, 0, kernel_type
+        attributes = struct.pack("=IIIIIII16s4xIIII", *sizes, name.encode()[:15], *types)
+        return _bpf(MAP_CREATE, attributes)[0]
 
 
 def update_map(map_fd: int, entries: Mapping[bytes, bytes]) -> None:
@@ -186,6 +225,34 @@ def _batch(command: int, map_fd: int, keys: bytes, values: bytes, count: int) ->
     value_bytes = ctypes.create_string_buffer(values, max(len(values), 1))
     addresses = ctypes.addressof(key_bytes), ctypes.addressof(value_bytes) if values else 0
     _bpf(command, struct.pack("=QQQQIIQQ", 0, 0, *addresses, count, map_fd, 0, 0))
+
+
+def load_types(types: bytes) -> int:
+    """Load BTF and return its descriptor.
+
+    Raises:
+        BpfError: if the kernel refuses.
+    """
+    data = ctypes.create_string_buffer(types, len(types))
+    with _bpf_errors("bpf(BPF_BTF_LOAD)"):
+        return _bpf(BTF_LOAD, struct.pack("=QQI", ctypes.addressof(data), 0, len(types)))[0]
+
+
+def link_struct_ops(name: str, map_fd: int, value: bytes) -> int:
+    """Put functions in force that a map of struct_ops (F_LINK) names; return the link (Linux 6.4).
+
+    They leave force when the last descriptor of the link closes, also by the end of its process.
+
+    Raises:
+        BpfError: if the kernel refuses, for example a name that is taken.
+    """
+    value_bytes = ctypes.create_string_buffer(value, len(value))
+    key_bytes = ctypes.create_string_buffer(4)
+    addresses = ctypes.addressof(key_bytes), ctypes.addressof(value_bytes)
+    with _bpf_errors(f"bpf(BPF_MAP_UPDATE_ELEM) of struct_ops {name}"):
+        _bpf(MAP_UPDATE_ELEM, struct.pack("=IIQQQ", map_fd, 0, *addresses, 0))
+    with _bpf_errors(f"bpf(BPF_LINK_CREATE) of struct_ops {name}"):
+        return _bpf(LINK_CREATE, struct.pack("=IIII", map_fd, 0, ATTACH_STRUCT_OPS, 0))[0]
 
 
 def create_memory(name: str, length: int) -> int:

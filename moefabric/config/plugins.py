@@ -122,7 +122,7 @@ def without_arguments(reference: str) -> str:
 
 
 _CALL: Final = re.compile(r"[^()]+\((?P<arguments>[^()]*)\)\s*")
-_ARGUMENT: Final = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>[\w.+-]+)\s*")
+_ARGUMENT: Final = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>[\w.+/-]+)\s*")
 
 
 def _arguments(reference: str) -> dict[str, Any]:

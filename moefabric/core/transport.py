@@ -1,5 +1,6 @@
 """Transports: how agents' connections carry flows."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -30,6 +31,16 @@ class Transport(Protocol):
     def send_buffer_bytes(self) -> int:
         """Send buffer of each connection."""
 
+    def prepared(self) -> AbstractContextManager[str]:
+        """Return a context in which connections can use the transport on this machine.
+
+        It loads what the kernel lacks, and removes that at its end. It yields the name by which
+        the kernel knows the congestion control meanwhile.
+
+        Raises:
+            UnsupportedError: On entry, if this machine can't; the message has the remedy.
+        """
+
 
 @dataclass(frozen=True)
 class TcpTransport:
@@ -39,6 +50,10 @@ class TcpTransport:
     congestion_control: str
     paced: bool = False
     send_buffer_bytes: int = SEND_BUFFER_BYTES
+
+    def prepared(self) -> AbstractContextManager[str]:
+        """Return a context that loads nothing: the kernel has the congestion control."""
+        return nullcontext(self.congestion_control)
 
 
 PACED: Final = TcpTransport("paced", "reno", paced=True)

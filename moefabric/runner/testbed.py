@@ -277,9 +277,19 @@ def port_counters(fabric: Fabric) -> Iterator[PortCounters]:
         yield counters
 
 
-def check_congestion_control(transport: Transport) -> None:
-    """Raise UnsupportedError if this kernel lacks a transport's congestion control."""
-    name = transport.congestion_control
+@contextmanager
+def ready_transport(transport: Transport) -> Iterator[str]:
+    """Prepare a transport; yield the name of its congestion control until the end of the `with`.
+
+    Raises:
+        UnsupportedError: This kernel lacks the congestion control.
+    """
+    with transport.prepared() as name:
+        _check_congestion_control(transport, name)
+        yield name
+
+
+def _check_congestion_control(transport: Transport, name: str) -> None:
     with socket.socket() as probe:
         try:  # a privileged process loads the module by this
             probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
@@ -321,10 +331,10 @@ def running_testbed(
     Yields:
         The fabric's wiring, its agents, connected to each other, and its regions' controllers.
     """
-    check_congestion_control(transport)
     connections = data_paths(fabric, pairs_between_regions)
     check_descriptor_limit(connections)
     with ExitStack() as undo:
+        congestion_control = undo.enter_context(ready_transport(transport))
         undo.callback(lifecycle.down, fabric.name, force=True)
         run_dir = RunDirectory.of_fabric(fabric.name)
         own = fabric_processes(FabricWiring(fabric, ManagementNetwork("198.18.0.0/24")), run_dir)
@@ -351,7 +361,7 @@ def running_testbed(
         fleet.connect(
             connections,
             deadline_s=CONNECT_S + CONNECT_SERVER_S * len(fabric.servers),
-            congestion=transport.congestion_control,
+            congestion=congestion_control,
             sndbuf=transport.send_buffer_bytes,
         )
         _warm_up(fabric, fleet, connections)

@@ -222,6 +222,6 @@ def test_refused_program_reports_verifiers_reason() -> None:
     with pytest.raises(
         FabricError, match=r"of wild: Permission denied; verifier: R1 invalid mem access 'scalar'"
     ):
-        bpf_calls.load_classifier(
+        bpf_calls.load_program(
             "wild", [bpf.move(Reg.R1, 1), bpf.load(Size.WORD, Reg.R0, Reg.R1), bpf.exit_program()]
         )

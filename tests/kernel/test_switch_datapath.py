@@ -58,7 +58,7 @@ def test_invalid_numbers_and_interfaces_are_refused(program: SharedProgram, benc
 def test_program_with_barriers_is_accepted(program: SharedProgram) -> None:
     with closing(SharedProgram(1)) as other, closing(BpfDatapath(other, 0)) as switch:
         switch.load([Flow(Match(), 0, (Output(CONTROLLER),))])
-        descriptor = bpf_calls.load_classifier(
+        descriptor = bpf_calls.load_program(
             "ordered", switch_program(other.layout, other.maps, other.cache, barriers=True)
         )
         try:

@@ -57,7 +57,7 @@ class SharedProgram:
             self.cache = bpf_calls.create_map(bpf_calls.MAP_TYPE_PERCPU_ARRAY, "flow_cache", *sizes)
             undo.callback(os.close, self.cache)
             code = switch_program(self.layout, self.maps, self.cache)
-            self.program = bpf_calls.load_classifier("switch", code)
+            self.program = bpf_calls.load_program("switch", code)
             undo.callback(os.close, self.program)
             self._resources = undo.pop_all()
 

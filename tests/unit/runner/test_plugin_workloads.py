@@ -12,7 +12,7 @@ from moefabric.core.errors import SpecError, UnsupportedError
 from moefabric.core.ocs import DeviceProfile
 from moefabric.core.transport import PACED, TcpTransport
 from moefabric.runner.prediction import predict_experiment
-from moefabric.runner.testbed import check_congestion_control
+from moefabric.runner.testbed import ready_transport
 from tests.support.paths import EXAMPLES
 
 MODULE = """
@@ -104,16 +104,21 @@ def test_transport_of_another_module_is_taken() -> None:
     assert transport_named("paced") is PACED
     gentle = transport_named("lab_parts:GENTLE")
     assert gentle == TcpTransport("gentle", "reno", send_buffer_bytes=65536)
-    with pytest.raises(SpecError, match=r"transport: 'quic' is not one of bbr, paced, reno, tcp"):
+    with pytest.raises(
+        SpecError, match=r"transport: 'quic' is not one of astraea, bbr, dctcp, paced, reno, tcp"
+    ):
         load_experiment(EXAMPLES / "prototype.yaml", ["transport=quic"])
 
 
 def test_congestion_control_that_the_kernel_lacks_is_named_with_the_remedy() -> None:
-    check_congestion_control(PACED)
-    with pytest.raises(
-        UnsupportedError, match=r"transport odd: .*'nonesuch', but .*reno.*modprobe"
+    with ready_transport(PACED) as name:
+        assert name == "reno"
+    missing = r"transport odd: .*'nonesuch', but .*reno.*modprobe"
+    with (
+        pytest.raises(UnsupportedError, match=missing),
+        ready_transport(TcpTransport("odd", "nonesuch")),
     ):
-        check_congestion_control(TcpTransport("odd", "nonesuch"))
+        pass
 
 
 def test_profile_of_another_module_is_taken() -> None:

@@ -1,0 +1,1 @@
+"""Congestion controls of Linux's TCP as BPF programs, loaded while a run needs them."""

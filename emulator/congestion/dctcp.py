@@ -1,0 +1,229 @@
+"""DCTCP (RFC 8257) as a congestion control in BPF.
+
+The sender estimates the share of bytes that met congestion, and cuts its window by half that share
+once in a round trip. The receiver tells each change of the mark at once. Between two marks the
+window grows as Reno's. A connection without ECN is left with Reno.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Final
+
+from moefabric.emulator.congestion.sockets import (
+    SOCKET,
+    SocketLayout,
+    socket_argument,
+    socket_layout,
+)
+from moefabric.emulator.congestion.struct_ops import NEEDS_ECN, Program, congestion_control
+from moefabric.emulator.linux import bpf_assembler as bpf
+from moefabric.emulator.linux.bpf_assembler import Instruction, Jump, Label, Reg, Size
+from moefabric.emulator.linux.btf import Kind, kernel_types
+
+ONE: Final = 1 << 10
+"""Alpha, the share of marked bytes, is a fixed-point number; it starts at 1 (section 4.2)."""
+GAIN_SHIFT: Final = 4
+"""Gain g = 1/16 of the moving average (section 4.2)."""
+
+# Offsets of DCTCP's own variables in a socket's private memory.
+ALPHA, ROUND_END, ROUND_DELIVERED, ROUND_MARKED = 0, 4, 8, 12
+WINDOW_BEFORE_CUT, LAST_RECEIVED, IS_MARKED = 16, 20, 24
+
+_ECN_NEGOTIATED: Final = 1 << 0 | 1 << 4
+"""TCP_ECN_MODE_RFC3168 and TCP_ECN_MODE_ACCECN of `ecn_flags`."""
+_DEMAND_CWR: Final = 1 << 2
+"""TCP_ECN_DEMAND_CWR of `ecn_flags`: acknowledgements carry ECE."""
+_ACK_TIMER, _ACK_NOW = 1 << 1, 1 << 4
+"""ICSK_ACK_TIMER and ICSK_ACK_NOW of `icsk_ack.pending`."""
+_EVENT_LOSS, _EVENT_NOT_MARKED, _EVENT_MARKED = 3, 4, 5
+"""CA_EVENT_LOSS, CA_EVENT_ECN_NO_CE and CA_EVENT_ECN_IS_CE."""
+_RECOVERY: Final = 3
+"""TCP_CA_Recovery."""
+
+
+def dctcp() -> AbstractContextManager[str]:
+    """Register DCTCP; raises and yields as `congestion_control`."""
+    sockets = socket_layout()
+    grow = kernel_types().number(Kind.FUNCTION, "tcp_reno_cong_avoid")
+    programs: dict[str, Program] = {
+        "init": _init(sockets),
+        "ssthresh": _threshold(sockets),
+        "in_ack_event": _acknowledged(sockets),
+        "set_state": _state(sockets),
+        "cwnd_event": _event(sockets),
+        "undo_cwnd": _undo(sockets),
+        "cong_avoid": _avoid(grow),
+    }
+    return congestion_control("dctcp", programs, NEEDS_ECN)
+
+
+def _own(sockets: SocketLayout, register: Reg, variable: int) -> Instruction:
+    return bpf.load(Size.WORD, register, SOCKET, sockets.private + variable)
+
+
+def _set_own(sockets: SocketLayout, variable: int, register: Reg) -> Instruction:
+    return bpf.store(Size.WORD, SOCKET, sockets.private + variable, register)
+
+
+def _new_round(sockets: SocketLayout) -> Iterator[Instruction]:
+    """Begin to count bytes of the next round trip."""
+    counted = {"snd_nxt": ROUND_END, "delivered": ROUND_DELIVERED, "delivered_ce": ROUND_MARKED}
+    for member, variable in counted.items():
+        yield sockets.read(Reg.R1, member)
+        yield _set_own(sockets, variable, Reg.R1)
+
+
+def _init(sockets: SocketLayout) -> Iterator[Instruction]:
+    yield socket_argument()
+    yield bpf.move(Reg.R1, ONE)
+    yield _set_own(sockets, ALPHA, Reg.R1)
+    yield sockets.read(Reg.R1, "rcv_nxt")
+    yield _set_own(sockets, LAST_RECEIVED, Reg.R1)
+    yield bpf.move(Reg.R1, 0)
+    yield _set_own(sockets, IS_MARKED, Reg.R1)
+    yield _set_own(sockets, WINDOW_BEFORE_CUT, Reg.R1)
+    yield from _new_round(sockets)
+    yield bpf.exit_program()
+
+
+def _threshold(sockets: SocketLayout) -> Iterator[Instruction | Label]:
+    """Return the window after a cut: (1 - alpha / 2) cwnd (section 3.3)."""
+    yield socket_argument()
+    yield sockets.read(Reg.R0, "snd_cwnd")
+    yield _set_own(sockets, WINDOW_BEFORE_CUT, Reg.R0)
+    yield _own(sockets, Reg.R1, ALPHA)
+    yield bpf.multiply(Reg.R1, Reg.R0)
+    yield bpf.shift_right(Reg.R1, 11)
+    yield bpf.subtract(Reg.R0, Reg.R1)
+    yield from _at_least_two(Reg.R0)
+    yield bpf.exit_program()
+
+
+def _at_least_two(register: Reg) -> Iterator[Instruction | Label]:
+    yield bpf.jump_if(Jump.GREATER_OR_EQUAL, register, 2, "enough")
+    yield bpf.move(register, 2)
+    yield Label("enough")
+
+
+def _acknowledged(sockets: SocketLayout) -> Iterator[Instruction | Label]:
+    """Update alpha when all bytes of a round trip are acknowledged (section 3.3, steps 5 to 8)."""
+    alpha, marked, delivered = Reg.R7, Reg.R8, Reg.R9
+    yield socket_argument()
+    yield sockets.read(Reg.R1, "ecn_flags")
+    yield bpf.jump_if(Jump.ANY_BIT, Reg.R1, _ECN_NEGOTIATED, "has ECN")
+    yield bpf.jump("end")  # alpha stays 1, which halves the window at a loss
+    yield Label("has ECN")
+    yield sockets.read(Reg.R1, "snd_una")
+    yield _own(sockets, Reg.R2, ROUND_END)
+    yield bpf.subtract(Reg.R1, Reg.R2)
+    yield bpf.shift_left(Reg.R1, 32)  # sequence numbers are compared modulo 2^32
+    yield bpf.jump_if(Jump.NEGATIVE, Reg.R1, 0, "end")
+    yield sockets.read(marked, "delivered_ce")
+    yield _own(sockets, Reg.R1, ROUND_MARKED)
+    yield bpf.subtract(marked, Reg.R1)
+    yield bpf.shift_left(marked, 32)
+    yield bpf.shift_right(marked, 32)
+    yield sockets.read(delivered, "delivered")
+    yield _own(sockets, Reg.R1, ROUND_DELIVERED)
+    yield bpf.subtract(delivered, Reg.R1)
+    yield bpf.shift_left(delivered, 32)
+    yield bpf.shift_right(delivered, 32)
+    yield _own(sockets, alpha, ALPHA)
+    # alpha -= g alpha, rounded so that it reaches 0
+    yield bpf.move(Reg.R1, alpha)
+    yield bpf.shift_right(Reg.R1, GAIN_SHIFT)
+    yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R1, 0, "decay")
+    yield bpf.move(Reg.R1, alpha)
+    yield Label("decay")
+    yield bpf.subtract(alpha, Reg.R1)
+    # alpha += g marked / delivered; BPF divides by 0 to 0
+    yield bpf.shift_left(marked, 10 - GAIN_SHIFT)
+    yield bpf.divide(marked, delivered)
+    yield bpf.add(alpha, marked)
+    yield bpf.jump_if(Jump.LESS, alpha, ONE, "store")
+    yield bpf.move(alpha, ONE)
+    yield Label("store")
+    yield _set_own(sockets, ALPHA, alpha)
+    yield from _new_round(sockets)
+    yield Label("end")
+    yield bpf.exit_program()
+
+
+def _halve(sockets: SocketLayout) -> Iterator[Instruction | Label]:
+    """Halve the threshold: a loss counts as in Reno (section 3.4)."""
+    yield sockets.read(Reg.R1, "snd_cwnd")
+    yield _set_own(sockets, WINDOW_BEFORE_CUT, Reg.R1)
+    yield bpf.shift_right(Reg.R1, 1)
+    yield from _at_least_two(Reg.R1)
+    yield sockets.write("snd_ssthresh", Reg.R1)
+    yield bpf.exit_program()
+
+
+def _state(sockets: SocketLayout) -> Iterator[Instruction | Label]:
+    """Cut after a loss that duplicate acknowledgements tell."""
+    yield socket_argument()
+    yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R1, 8)
+    yield bpf.jump_if(Jump.EQUAL, Reg.R2, _RECOVERY, "loss")
+    yield bpf.exit_program()
+    yield Label("loss")
+    yield from _halve(sockets)
+
+
+def _event(sockets: SocketLayout) -> Iterator[Instruction | Label]:
+    """Cut after a time-out; tell the sender which packets carry a mark (section 3.2)."""
+    marked, flags = Reg.R7, Reg.R1
+    yield socket_argument()
+    yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R1, 8)
+    yield bpf.move(marked, 0)
+    yield bpf.jump_if(Jump.EQUAL, Reg.R2, _EVENT_NOT_MARKED, "received")
+    yield bpf.move(marked, 1)
+    yield bpf.jump_if(Jump.EQUAL, Reg.R2, _EVENT_MARKED, "received")
+    yield bpf.jump_if(Jump.EQUAL, Reg.R2, _EVENT_LOSS, "loss")
+    yield bpf.exit_program()
+    yield Label("received")
+    yield _own(sockets, Reg.R1, IS_MARKED)
+    yield bpf.jump_if(Jump.EQUAL, Reg.R1, marked, "same mark")
+    yield bpf.load(Size.BYTE, Reg.R1, SOCKET, sockets.ack_pending)
+    yield bpf.bit_and(Reg.R1, _ACK_TIMER)
+    yield bpf.jump_if(Jump.EQUAL, Reg.R1, 0, "none delayed")
+    # The delayed acknowledgement is of bytes with the earlier mark, which ECE still shows.
+    yield bpf.move(Reg.R1, SOCKET)
+    yield _own(sockets, Reg.R2, LAST_RECEIVED)
+    yield bpf.call(bpf.TCP_SEND_ACK)
+    yield Label("none delayed")
+    yield bpf.load(Size.BYTE, Reg.R1, SOCKET, sockets.ack_pending)
+    yield bpf.bit_or(Reg.R1, _ACK_NOW)
+    yield bpf.store(Size.BYTE, SOCKET, sockets.ack_pending, Reg.R1)
+    yield Label("same mark")
+    yield sockets.read(Reg.R1, "rcv_nxt")
+    yield _set_own(sockets, LAST_RECEIVED, Reg.R1)
+    yield _set_own(sockets, IS_MARKED, marked)
+    yield sockets.read(flags, "ecn_flags")
+    yield bpf.bit_and(flags, 0xFF ^ _DEMAND_CWR)
+    yield bpf.jump_if(Jump.EQUAL, marked, 0, "no echo")
+    yield bpf.bit_or(flags, _DEMAND_CWR)
+    yield Label("no echo")
+    yield sockets.write("ecn_flags", flags)
+    yield bpf.exit_program()
+    yield Label("loss")
+    yield from _halve(sockets)
+
+
+def _undo(sockets: SocketLayout) -> Iterator[Instruction | Label]:
+    """Return the window before a cut that proved needless."""
+    yield socket_argument()
+    yield sockets.read(Reg.R0, "snd_cwnd")
+    yield _own(sockets, Reg.R1, WINDOW_BEFORE_CUT)
+    yield bpf.jump_if(Jump.GREATER_OR_EQUAL, Reg.R0, Reg.R1, "end")
+    yield bpf.move(Reg.R0, Reg.R1)
+    yield Label("end")
+    yield bpf.exit_program()
+
+
+def _avoid(grow: int) -> Iterator[Instruction]:
+    """Grow as Reno: slow start, then one packet in a round trip."""
+    yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R1, 8)
+    yield bpf.load(Size.DOUBLE, Reg.R3, Reg.R1, 16)
+    yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R1, 0)
+    yield bpf.call_kernel(grow)
+    yield bpf.exit_program()

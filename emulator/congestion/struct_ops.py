@@ -1,0 +1,96 @@
+"""Register a congestion control of TCP whose functions are BPF programs (struct_ops, Linux 6.4).
+
+The kernel knows it by a name until the last descriptor of its link closes, also by SIGKILL; sockets
+that use it then keep it until they close. Names are system-wide, in all network namespaces, so that
+each registration has one of its own.
+"""
+
+import os
+import secrets
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+from moefabric.core.errors import UnsupportedError
+from moefabric.emulator.linux import bpf_syscalls as bpf_calls
+from moefabric.emulator.linux.bpf_assembler import BpfError, Instruction, Label
+from moefabric.emulator.linux.btf import Kind, kernel_types, smallest_types
+
+STRUCTURE: Final = "tcp_congestion_ops"
+LICENCE: Final = "Dual MIT/GPL"
+"""The kernel takes congestion controls under the GPL only; MIT lets them be taken anywhere."""
+NON_RESTRICTED, NEEDS_ECN = 1 << 0, 1 << 1
+"""Flags: processes without privilege may choose it; it negotiates ECN and marks packets ECT."""
+NAME_BYTES: Final = 15
+_DATA: Final = "data"
+_FLAGS: Final = struct.Struct("=I")
+_DESCRIPTOR: Final = struct.Struct("=Q")
+
+Program = Iterable[Instruction | Label]
+
+
+@contextmanager
+def congestion_control(kind: str, programs: Mapping[str, Program], flags: int = 0) -> Iterator[str]:
+    """Register a congestion control, and remove it at the end of the `with`.
+
+    Args:
+        kind: Start of the name, at most 8 letters.
+        programs: The program of each function, as members of `struct tcp_congestion_ops`.
+        flags: NON_RESTRICTED, NEEDS_ECN.
+
+    Yields:
+        The name for setsockopt(2) TCP_CONGESTION: the kind and a random number.
+
+    Raises:
+        UnsupportedError: If this kernel or process can't register it; the message has the remedy.
+    """
+    name = f"{kind}_{secrets.token_hex(3)}"
+    with ExitStack() as undo:
+        try:
+            link = _registered(name, programs, flags | NON_RESTRICTED, undo)
+        except (BpfError, KeyError) as error:
+            raise unsupported(kind, error) from error
+        undo.callback(os.close, link)
+        yield name
+
+
+def unsupported(kind: str, error: Exception) -> UnsupportedError:
+    """Return the error that a congestion control can't be registered here, with its remedy."""
+    remedy = "it needs root (CAP_BPF, CAP_NET_ADMIN) and Linux 6.4"
+    return UnsupportedError(f"congestion control {kind}: {error}: {remedy}")
+
+
+def _registered(name: str, programs: Mapping[str, Program], flags: int, undo: ExitStack) -> int:
+    """Return the link of a registered congestion control; `undo` closes the rest."""
+    types = kernel_types()
+    structure = types.number(Kind.STRUCT, STRUCTURE)
+    wrapper_name = f"bpf_struct_ops_{STRUCTURE}"
+    wrapper = types.number(Kind.STRUCT, wrapper_name)
+    start = types.offset(wrapper_name, _DATA)
+    members = {member.name: (i, member) for i, member in enumerate(types.members(structure))}
+    value = bytearray(types.size(wrapper))
+    text = name.encode()[:NAME_BYTES]
+    at = start + members["name"][1].offset
+    value[at : at + len(text)] = text
+    _FLAGS.pack_into(value, start + members["flags"][1].offset, flags)
+    for function, program in programs.items():
+        index, member = members[function]
+        kind = bpf_calls.ProgramKind(bpf_calls.PROG_TYPE_STRUCT_OPS, LICENCE, structure, index)
+        descriptor = bpf_calls.load_program(function, program, kind)
+        undo.callback(os.close, descriptor)
+        _DESCRIPTOR.pack_into(value, start + member.offset, descriptor)
+    own_types = bpf_calls.load_types(smallest_types())
+    undo.callback(os.close, own_types)
+    operations = bpf_calls.create_map(
+        bpf_calls.MAP_TYPE_STRUCT_OPS,
+        name,
+        4,
+        len(value),
+        1,
+        bpf_calls.F_LINK,
+        kernel_type=wrapper,
+        types_fd=own_types,
+    )
+    undo.callback(os.close, operations)
+    return bpf_calls.link_struct_ops(name, operations, bytes(value))

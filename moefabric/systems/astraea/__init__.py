@@ -1,0 +1,1 @@
+"""Astraea: its actor's training, and the study of its claims."""

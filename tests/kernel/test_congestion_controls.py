@@ -1,0 +1,175 @@
+"""Congestion controls in BPF: windows follow the table and the marks; nothing stays behind."""
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from moefabric.core.link import LinkBehaviour
+from moefabric.emulator.congestion.astraea import Actor
+from moefabric.emulator.congestion.dctcp import dctcp
+from moefabric.emulator.congestion.window_policy import governed
+from moefabric.emulator.congestion.window_table import window_table
+from moefabric.emulator.link.hosts import LinkedHosts, link_between
+
+AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+BLOCK = bytes(20_000)
+UNSET = 0x7FFFFFFF
+
+
+def registered() -> list[str]:
+    return AVAILABLE.read_text().split()
+
+
+class Flow:
+    """A connection whose ends are in this process."""
+
+    def __init__(self, name: str, net: LinkedHosts | None = None) -> None:
+        here, there = (host.call for host in net.hosts) if net else (lambda f: f(),) * 2
+        with there(socket.socket) as listener:
+            self._choose(listener, name)
+            listener.bind((net.hosts[1].address if net else "127.0.0.1", 0))
+            listener.listen()
+            self.near = here(socket.socket)
+            self._choose(self.near, name)
+            self.near.settimeout(10)
+            self.near.connect(listener.getsockname())
+            self.far = listener.accept()[0]
+
+    @staticmethod
+    def _choose(sock: socket.socket, name: str) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+
+    def send(self, blocks: int = 1) -> None:
+        """Send blocks, each after the one before has arrived."""
+        for _ in range(blocks):
+            self.near.sendall(BLOCK)
+            left = len(BLOCK)
+            while left:
+                left -= len(self.far.recv(left))
+
+    def window(self) -> int:
+        return self._fact(80)
+
+    def threshold(self) -> int:
+        return self._fact(76)
+
+    def retransmits(self) -> int:
+        return self._fact(100)
+
+    def _fact(self, offset: int) -> int:
+        info = self.near.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+        return int(struct.unpack_from("=I", info, offset)[0])
+
+    def close(self) -> None:
+        self.near.close()
+        self.far.close()
+
+
+def test_window_and_measurements_of_a_socket_are_in_its_row() -> None:
+    with window_table("table") as table:
+        flow = Flow(table.name)
+        assert flow.window() == 10
+        for window in (30, 7, 200):
+            numbers, _ = table.measured()
+            table.decide(numbers, np.full(len(numbers), window), np.zeros(len(numbers)))
+            flow.send(3)
+            assert flow.window() == window
+        _, rows = table.measured()
+        sender = rows[rows["delivered"].argmax()]
+        assert sender["snd_cwnd"] == 200
+        assert sender["srtt_us"] > 0
+        assert sender["acknowledgements"] > 0
+        flow.close()
+
+
+def test_sockets_have_rows_of_their_own_until_they_close() -> None:
+    with window_table("table") as table:
+        flows = [Flow(table.name) for _ in range(3)]
+        for flow in flows:
+            flow.send()
+        numbers, rows = table.measured()
+        assert len(set(rows["socket"].tolist())) == len(numbers) == 6  # both ends
+        senders = numbers[np.argsort(rows["delivered"])[-3:]]
+        table.decide(senders, np.array([20, 40, 80]), np.zeros(3))
+        for flow in flows:
+            flow.send(3)
+        assert sorted(flow.window() for flow in flows) == [20, 40, 80]
+        for flow in flows:
+            flow.close()
+
+
+def test_policy_moves_the_windows_of_flows() -> None:
+    with governed(Actor.load()) as (name, lateness):
+        flow = Flow(name)
+        windows: set[int] = set()
+        while len(windows) < 4:
+            flow.send()
+            windows.add(flow.window())
+        assert min(windows) >= 4
+        assert lateness.work_s
+        flow.close()
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_dctcp_shrinks_with_marks_and_loses_nothing(marks: bool) -> None:
+    behaviour = LinkBehaviour(20e6, 2_000_000, queue_bytes=10**6, ecn_bytes=0 if marks else None)
+    with dctcp() as name, link_between(behaviour, LinkBehaviour()) as net:
+        flow = Flow(name, net)
+        net.reset()
+        flow.send(12)
+        counts = net.counters().ports["p1"]
+        assert flow.retransmits() == counts.dropped == 0
+        if marks:
+            assert counts.marked > 100
+            assert flow.threshold() <= 10  # alpha stays 1: each round trip halves the window
+        else:
+            assert counts.marked == 0
+            assert flow.threshold() == UNSET
+            assert flow.window() > 10
+        flow.close()
+
+
+def test_dctcp_reacts_less_to_few_marks_than_to_many() -> None:
+    """A step threshold marks a part of each window, which keeps the queue short but not empty."""
+    behaviour = LinkBehaviour(20e6, 2_000_000, queue_bytes=10**6, ecn_bytes=15_000)
+    with dctcp() as name, link_between(behaviour, LinkBehaviour()) as net:
+        flow = Flow(name, net)
+        for _ in range(6):
+            flow.near.sendall(BLOCK * 6)
+            left = len(BLOCK) * 6
+            while left:
+                left -= len(flow.far.recv(left))
+        assert flow.retransmits() == 0
+        assert 5 < flow.threshold() < 40  # pipe and threshold hold 17 packets
+        flow.close()
+
+
+def test_nothing_is_registered_after_the_end() -> None:
+    with dctcp() as name:
+        assert name in registered()
+        flow = Flow(name)
+    assert name not in registered()
+    flow.send()  # a socket keeps what it uses
+    flow.close()
+
+
+def test_nothing_is_registered_after_a_kill() -> None:
+    program = (
+        "from moefabric.emulator.congestion.dctcp import dctcp\n"
+        "with dctcp() as name: print(name, flush=True); input()\n"
+    )
+    argv = [sys.executable, "-c", program]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        name = child.stdout.readline().strip()
+        assert name in registered()
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+    assert name not in registered()
