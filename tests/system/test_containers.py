@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 CAPABILITIES = {"DAC_OVERRIDE", "NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_CHROOT", "SYS_NICE"}
 INVALID = 3
+MOST_IMAGE_BYTES = 700e6
 SERVICES = ["testbed", "ocs", "controller", "network"]
 
 
@@ -41,6 +42,10 @@ def test_testbed_has_six_capabilities_and_no_service_is_privileged(project: Proj
         "network": set(),
     }
     assert all(service.get("cap_drop") == ["ALL"] for service in services.values())
+
+
+def test_image_stays_small(engine: docker.DockerClient, image: str) -> None:
+    assert engine.images.get(image).attrs["Size"] < MOST_IMAGE_BYTES
 
 
 def test_services_gain_no_privilege_and_have_limits(project: Project) -> None:

@@ -46,7 +46,7 @@ def test_killed_service_ends_the_run_and_the_next_run_works(
 ) -> None:
     kept = project.compose("up", "--detach", "testbed", timeout_s=120)
     assert kept.status == 0, kept.text
-    for victim, status in (("controller", 1), ("testbed", KILLED)):
+    for victim, status in (("controller", 1), ("ocs", 1), ("testbed", KILLED)):
         started = other.compose("up", "--detach", "testbed", timeout_s=120)
         assert started.status == 0, started.text
         up = other.compose("exec", "-T", "testbed", "sh", "-c", WAIT_FOR_FABRIC, timeout_s=60)
