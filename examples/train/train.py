@@ -3,11 +3,12 @@
     torchrun --nproc-per-node 8 examples/train/train.py --steps 40
 
 The model is built as Mixtral is: RMSNorm, attention with rotary positions, and in each layer
-experts of which a gate chooses two for every token. Every rank reads its own samples. Experts are
+experts of which a gate chooses some for every token. Every rank reads its own samples. Experts are
 spread over the ranks: tokens travel to their experts and back by all-to-alls. All other parameters
 are on every rank, and their gradients are summed over the ranks.
 
-Equal seeds give equal losses, to the last bit.
+Equal seeds give equal losses, to the last bit. `--routes FILE` writes the experts of each token
+in the last steps to a NumPy archive.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -24,8 +26,6 @@ from torch.nn import functional
 BYTES = 256
 HEAD = 32
 """Width of an attention head."""
-CHOICES = 2
-"""Experts of a token."""
 BALANCE = 0.01
 """Weight of the auxiliary loss that keeps the load of experts even."""
 
@@ -93,20 +93,24 @@ class Attention(nn.Module):
 class Experts(nn.Module):
     """A gate, and SwiGLU experts of which this rank holds its share."""
 
-    def __init__(self, hidden: int, experts: int, dtype: torch.dtype) -> None:
+    def __init__(self, args: argparse.Namespace, dtype: torch.dtype) -> None:
         super().__init__()
-        self.ranks, self.own = dist.get_world_size(), experts // dist.get_world_size()
+        hidden, self.choices = args.hidden, args.choices
+        self.ranks, self.own = dist.get_world_size(), args.experts // dist.get_world_size()
         self.dtype = dtype  # of the tokens that travel
-        self.gate = nn.Linear(hidden, experts, bias=False)
-        width = 7 * hidden // 2  # as in Mixtral
+        self.routes: list[tuple[Tensor, Tensor]] | None = None  # experts and weights, if recorded
+        self.gate = nn.Linear(hidden, args.experts, bias=False)
+        width = args.width or 7 * hidden // 2  # as in Mixtral
         self.into = nn.Parameter(torch.empty(self.own, hidden, 2 * width))
         self.out = nn.Parameter(torch.empty(self.own, width, hidden))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return what the chosen experts make of tokens [token, hidden], and the auxiliary loss."""
         shares = self.gate(x).softmax(-1, dtype=self.gate.weight.dtype)
-        weights, chosen = shares.topk(CHOICES)
+        weights, chosen = shares.topk(self.choices)
         weights = weights / weights.sum(-1, keepdim=True)
+        if self.routes is not None:
+            self.routes.append((chosen, weights.detach()))
 
         # Rows of the tokens for rank 0's experts come first. Ranks tell each other how many.
         order = chosen.flatten().argsort(stable=True)
@@ -116,11 +120,11 @@ class Experts(nn.Module):
         sends = counts.view(self.ranks, -1).sum(1).tolist()
         receives = arriving.view(self.ranks, -1).sum(1).tolist()
 
-        dispatched = Exchange.apply(x[order // CHOICES].to(self.dtype), sends, receives)
+        dispatched = Exchange.apply(x[order // self.choices].to(self.dtype), sends, receives)
         computed = self.compute(dispatched, arriving.view(self.ranks, -1))
         combined = Exchange.apply(computed, receives, sends)
 
-        choices = combined[order.argsort()].unflatten(0, (-1, CHOICES))
+        choices = combined[order.argsort()].unflatten(0, (-1, self.choices))
         loads = counts / counts.sum()
         balance = (loads * shares.mean(0)).sum() * len(loads)
         return (choices * weights[..., None]).sum(1), balance
@@ -145,10 +149,11 @@ class Experts(nn.Module):
 class Layer(nn.Module):
     """Attention and experts, each beside a residual connection."""
 
-    def __init__(self, hidden: int, sequence: int, experts: int, dtype: torch.dtype) -> None:
+    def __init__(self, args: argparse.Namespace, dtype: torch.dtype) -> None:
         super().__init__()
-        self.attention_norm, self.attention = Norm(hidden), Attention(hidden, sequence)
-        self.experts_norm, self.experts = Norm(hidden), Experts(hidden, experts, dtype)
+        hidden = args.hidden
+        self.attention_norm, self.attention = Norm(hidden), Attention(hidden, args.sequence)
+        self.experts_norm, self.experts = Norm(hidden), Experts(args, dtype)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the layer of x [batch, sequence, hidden], and the auxiliary loss."""
@@ -164,9 +169,7 @@ class Model(nn.Module):
         super().__init__()
         dtype = getattr(torch, args.dtype)
         self.embedding = nn.Embedding(BYTES, args.hidden)
-        self.layers = nn.ModuleList(
-            Layer(args.hidden, args.sequence, args.experts, dtype) for _ in range(args.layers)
-        )
+        self.layers = nn.ModuleList(Layer(args, dtype) for _ in range(args.layers))
         self.norm = Norm(args.hidden)
         self.head = nn.Linear(args.hidden, BYTES, bias=False)
         self.initialise(args.seed)
@@ -270,6 +273,25 @@ class Checkpoint:
         return step
 
 
+def write_routes(model: Model, file: Path) -> None:
+    """Write the recorded routes of all ranks: `routes`, and `scores` as parts of 255, most first.
+
+    Both are [step, layer, rank, token, choice].
+    """
+    recorded = [layer.experts.routes or [] for layer in model.layers]
+    own = [
+        torch.stack([torch.stack([step[n] for step in layer]) for layer in recorded], dim=1)
+        for n in (0, 1)
+    ]
+    known: list[list[Tensor]] = [[] for _ in range(dist.get_world_size())]
+    dist.all_gather_object(known, own)
+    routes, scores = (torch.stack(ranks, dim=2).numpy() for ranks in zip(*known, strict=True))
+    if dist.get_rank() == 0:
+        small = np.min_scalar_type(int(routes.max()))
+        parts = np.rint(scores * 255).astype(np.uint8)
+        np.savez_compressed(file, routes=routes.astype(small), scores=parts)
+
+
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -277,6 +299,8 @@ def arguments() -> argparse.Namespace:
     add("--steps", type=int, default=40)
     add("--layers", type=int, default=3)
     add("--experts", type=int, default=8, help="in each layer, a multiple of the ranks")
+    add("--choices", type=int, default=2, help="experts of a token")
+    add("--width", type=int, help="inner width of an expert, 3.5 times the token's if not given")
     add("--hidden", type=int, default=128, help=f"width of a token, a multiple of {HEAD}")
     add("--sequence", type=int, default=128, help="bytes of a sample")
     add("--batch", type=int, default=4, help="samples of a rank in a step")
@@ -287,6 +311,8 @@ def arguments() -> argparse.Namespace:
     add("--backend", default="gloo", help="of torch.distributed")
     add("--checkpoint", metavar="NAME", help="start of the names of this rank's checkpoints")
     add("--checkpoint-every", type=int, default=20, metavar="STEPS")
+    add("--routes", type=Path, metavar="FILE", help="archive of the experts of single tokens")
+    add("--routes-steps", type=int, default=4, metavar="STEPS", help="in the archive")
     return parser.parse_args()
 
 
@@ -308,6 +334,9 @@ def main() -> None:
     checkpoint = Checkpoint(args.checkpoint) if saves else None
     first = checkpoint.load(model, optimizer) if checkpoint else 0
     for step in range(first, args.steps):
+        if args.routes and step == args.steps - args.routes_steps:
+            for layer in model.layers:
+                layer.experts.routes = []
         for group in optimizer.param_groups:
             group["lr"] = args.rate * min(1.0, (step + 1) / 10)
         loss = train_step(model, optimizer, *sample(text, step, args))
@@ -315,6 +344,8 @@ def main() -> None:
             print(f"step {step} loss {loss!r}", flush=True)
         if checkpoint and (step + 1) % args.checkpoint_every == 0:
             checkpoint.save(step + 1, model, optimizer)
+    if args.routes:
+        write_routes(model, args.routes)
     dist.destroy_process_group()
 
 

@@ -39,6 +39,7 @@ from moefabric.core.transport import Transport
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.planner.policy import Policy
 from moefabric.workload.collective_order import CONCURRENT
+from moefabric.workload.copy_rule import CopyRule, CopyUnit
 from moefabric.workload.iteration import DispatchLight
 from moefabric.workload.job import JobShape
 from moefabric.workload.model import Model, Training
@@ -156,10 +157,23 @@ class FabricChoice(NicsSpec):
     collective: CollectiveOrderReference | None = None
     """Order of the transfers of an all-to-all: `concurrent` starts all at once, others divide it
     into phases that follow each other. Default: `concurrent`."""
+    copies: CopyUnit = "expert"
+    """To what a token goes once: to each of its experts (`expert`), to each rank that has one or
+    more of them (`rank`), or to each such server (`server`). Ranks and servers return one sum for
+    the token. `rank` and `server` need routes of single tokens in `gating.trace`."""
+    copy_limit: int = Field(default=0, ge=0)
+    """The most ranks or servers, as in `copies`, to which a token goes: those with the largest sum
+    of the gate's scores, or most of its experts if scores are unknown. Other experts there compute
+    it instead of its experts elsewhere. 0: all."""
     transport: TransportReference | None = None
     """How flows are carried on this fabric. Default: the experiment's `transport`."""
     hosts: bool = False
     """Whether this fabric consists of the real servers in `hosts`."""
+
+    @property
+    def copy_rule(self) -> CopyRule:
+        """How often a token travels."""
+        return CopyRule(self.copies, self.copy_limit)
 
     @property
     def planner(self) -> Policy:

@@ -238,6 +238,8 @@ class RunContext:
                 "place": choice.place,
                 "transform": choice.transform,
                 "collective": choice.collective,
+                "copies": choice.copies,
+                "copy_limit": choice.copy_limit,
                 "transport": choice.transport,
                 "first_all_to_all": first,
                 "demand": demand.array.tolist(),

@@ -86,6 +86,8 @@ def _fabric_prediction(
         place=choice.place,
         transform=choice.transform,
         collective=choice.collective,
+        copies=choice.copies,
+        copy_limit=choice.copy_limit,
         transport=choice.transport,
         policy_faults=list(policy_faults(policy)),
     )

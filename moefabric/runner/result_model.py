@@ -273,6 +273,10 @@ class FabricResult(result_parts.ResultPart):
     """`transform` of the fabric; null for the payloads of the training."""
     collective: str | None = None
     """`collective` of the fabric; null for `concurrent`."""
+    copies: str = "expert"
+    """`copies` of the fabric."""
+    copy_limit: int = 0
+    """`copy_limit` of the fabric."""
     transport: str | None = None
     """`transport` of the fabric; null for that of the experiment."""
     wiring: WiringSummary = WiringSummary()
@@ -384,6 +388,8 @@ class FabricPrediction(result_parts.ResultPart):
     place: str | None = None
     transform: str | None = None
     collective: str | None = None
+    copies: str = "expert"
+    copy_limit: int = 0
     transport: str | None = None
     policy_faults: list[str] = Field(default_factory=list)
     all_to_all_vs_eps: float | None = None

@@ -13,15 +13,17 @@ from moefabric.core.demand import Placement
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric
 from moefabric.traces.gating_files import load_gating
+from moefabric.traces.route_files import load_routes
 from moefabric.workload import gating as traces
 from moefabric.workload.collective_order import CollectiveOrder
 from moefabric.workload.gating_fit import fit
 from moefabric.workload.gating_generator import GatingGenerator
 from moefabric.workload.model import Model, Training
 from moefabric.workload.payload import Payloads, PayloadTransform
-from moefabric.workload.placements import ExpertPlacement
+from moefabric.workload.placements import CoactivationPlacement, ExpertPlacement
 from moefabric.workload.recorded_gating import RecordedGating
 from moefabric.workload.split_demand import SplitDemand
+from moefabric.workload.token_routes import TokenRoutes
 from moefabric.workload.workload import Workload
 
 
@@ -37,6 +39,7 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
         SpecError: The gating can't be read or doesn't fit.
     """
     model, training = spec.model.build(), spec.training.build()
+    routes = _routes(spec, folder, model, training) if _needs_routes(spec) else None
     gating: NDArray[np.int64] | GatingGenerator | RecordedGating
     history: NDArray[np.int64] | int | None
     if spec.train is not None and not spec.gating.is_given:
@@ -46,7 +49,7 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
         gating, label = _generator(spec, folder, model, training)
         history = spec.gating.history
     else:
-        tokens, label = _recorded(spec, folder, len(regions[0]))
+        tokens, label = _recorded(spec, folder, len(regions[0]), routes)
         ranks, experts = tokens.shape[2:]
         if (ranks, experts) != (training.ep, model.experts):
             message = f"is for {ranks} ranks and {experts} experts; the model has {training.ep} and"
@@ -64,6 +67,7 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
         spec.seed,
         stages=spec.training.pp,
         history=history,
+        routes=routes,
     )
     return _placed(work, spec.gating.placement, "gating.placement")
 
@@ -75,14 +79,17 @@ def workload_on(spec: ExperimentSpec, fabric: Fabric, folder: Path) -> Workload:
 
 def training_workload(work: Workload, gating: RecordedGating) -> Workload:
     """Return a workload whose gating is what a program's gates choose."""
-    return replace(work, gating=gating, label="gates of the program", history=None, noise=0.0)
+    return replace(
+        work, gating=gating, label="gates of the program", history=None, noise=0.0, routes=None
+    )
 
 
 def workload_of(choice: FabricChoice, work: Workload) -> Workload:
     """Return a workload as a fabric's choice has it, with nothing learnt yet.
 
     Raises:
-        SpecError: The choice's placement doesn't place each expert once.
+        SpecError: The choice's placement doesn't place each expert once, or the choice needs
+            routes of tokens that the gating hasn't.
     """
     if choice.place is not None:
         work = _placed(work, choice.place, "place")
@@ -92,17 +99,25 @@ def workload_of(choice: FabricChoice, work: Workload) -> Workload:
     if choice.collective is not None:
         order: CollectiveOrder = load_plugin(COLLECTIVE_ORDERS, choice.collective)
         work = replace(work, order=order)
+    try:
+        work = work.with_copies(choice.copy_rule)
+    except ValueError as error:
+        raise SpecError([("copies", f"{choice.copies} {error}")]) from error
     split_demand = SplitDemand(choice.split_demand, choice.demand_error)
     return work.with_dispatch_light(choice.dispatch_light).with_split_demand(split_demand)
 
 
 def _placed(work: Workload, reference: str, place: str) -> Workload:
     """Return a workload with the placement of experts that a key of the experiment names."""
-    placement: ExpertPlacement = load_plugin(PLACEMENTS, reference, ExpertPlacement)
     try:
-        return work.with_placement(placement)
+        return work.with_placement(_placement(reference))
     except ValueError as error:
         raise SpecError([(place, str(error))]) from error
+
+
+def _placement(reference: str) -> ExpertPlacement:
+    placement: ExpertPlacement = load_plugin(PLACEMENTS, reference, ExpertPlacement)
+    return placement
 
 
 def _generator(
@@ -129,27 +144,64 @@ def _check_first(key: str, first: int, count: int, file: Path) -> None:
         raise SpecError([(f"gating.first_{key}", message)])
 
 
-def _recorded(spec: ExperimentSpec, folder: Path, servers: int) -> tuple[NDArray[np.int64], str]:
+def _needs_routes(spec: ExperimentSpec) -> bool:
+    """Return whether a fabric needs the routes of single tokens, and the gating is a trace."""
+    places = [spec.gating.placement, *(one.place for one in spec.fabrics if one.place)]
+    return spec.gating.trace is not None and (
+        any(not choice.copy_rule.is_default for choice in spec.fabrics)
+        or any(isinstance(_placement(place), CoactivationPlacement) for place in places)
+    )
+
+
+def _routes(spec: ExperimentSpec, folder: Path, model: Model, training: Training) -> TokenRoutes:
+    """Return the routes of the history and of the iterations after it, spread over the ranks."""
+    gating = spec.gating
+    assert gating.trace is not None
+    routes = load_routes(folder / gating.trace)
+    for key in ("noise", "repeat"):
+        if getattr(gating, key):
+            raise SpecError([(f"gating.{key}", "only counts have it: leave it out for routes")])
+    known = int(routes.experts.max()) + 1
+    if routes.top_k != model.top_k or known > model.experts:
+        sizes = f"{routes.top_k} of {known} or more experts; the model has {model.top_k} of"
+        raise SpecError([("gating.trace", f"tokens choose {sizes} {model.experts}")])
+    _check_first("step", gating.first_step, routes.experts.shape[0], gating.trace)
+    _check_first("layer", gating.first_layer, routes.experts.shape[1], gating.trace)
+    try:
+        spread = routes.of_ranks(training.ep)
+    except ValueError as error:
+        raise SpecError([("gating.trace", str(error))]) from error
+    return spread.steps(_first_known_step(spec), gating.step_stride, gating.first_layer)
+
+
+def _recorded(
+    spec: ExperimentSpec, folder: Path, servers: int, routes: TokenRoutes | None
+) -> tuple[NDArray[np.int64], str]:
     """Return the tokens of the history and of the iterations after it, and the file's name."""
     file = spec.gating.matrix or spec.gating.trace
     assert file is not None
+    if routes is not None:
+        return routes.counts(spec.model.build().experts), file.name
     tokens = load_gating(folder / file).tokens
     _check_first("step", spec.gating.first_step, tokens.shape[0], file)
     _check_first("layer", spec.gating.first_layer, tokens.shape[1], file)
-    history, stride = spec.gating.history, spec.gating.step_stride
-    start = spec.gating.first_step - history * stride
-    if start < 0:
-        message = f"step {spec.gating.first_step} has no {history} steps before it, {stride} apart"
-        raise SpecError(
-            [("gating.history", f"{message}: start at step {history * stride} or later")]
-        )
-    tokens = tokens[start::stride]
+    tokens = tokens[_first_known_step(spec) :: spec.gating.step_stride]
     tokens = np.roll(tokens, -spec.gating.first_layer, axis=1)
     if spec.gating.repeat:
         sizes = (spec.training.ep, spec.model.build().experts, servers)
         try:
-            recorded = tokens[: history + spec.training.iterations]
+            recorded = tokens[: spec.gating.history + spec.training.iterations]
             tokens = traces.repeat_for_servers(recorded, *sizes, spec.seed)
         except ValueError as error:
             raise SpecError([("gating.repeat", str(error))]) from error
     return tokens, file.name
+
+
+def _first_known_step(spec: ExperimentSpec) -> int:
+    """Return the step of the trace with which the history begins."""
+    gating, before = spec.gating, spec.gating.history * spec.gating.step_stride
+    if gating.first_step >= before:
+        return gating.first_step - before
+    steps = f"{gating.history} steps before it, {gating.step_stride} apart"
+    message = f"step {gating.first_step} has no {steps}: start at step {before} or later"
+    raise SpecError([("gating.history", message)])

@@ -10,9 +10,8 @@ import csv
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,14 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.config.atomic_file import replaced_file, write_whole
-from moefabric.core.errors import SpecError, TraceError, UnsupportedError
+from moefabric.core.errors import SpecError, TraceError
 from moefabric.traces.files import read_text
 from moefabric.traces.formats import trace_reader
+from moefabric.traces.route_tables import MAX_EXPERTS, read_route_tables
 from moefabric.workload.gating import BROKEN_ARCHIVE, SUFFIXES, GatingTrace, read_gating
 
 MAX_CELLS: Final = 1 << 27
 """Counts of a trace: iterations x layers x ranks x experts."""
-MAX_INDEX: Final = (1 << 24, 1 << 14, 1 << 16, 1 << 16)
+MAX_INDEX: Final = (1 << 24, 1 << 14, 1 << 16, MAX_EXPERTS)
 """Bound of the number of an iteration, layer, rank and expert in a file."""
 MAX_COUNT: Final = 1 << 53
 
@@ -44,10 +44,6 @@ _KEYS: Final[dict[str, tuple[str, ...]]] = {
     "experts": ("topk_ids", "topk_experts", "experts", "indices", "selected_experts"),
 }
 """Keys of a JSON line, by meaning."""
-_PARQUET_FILE: Final = re.compile(r"iter_(\d{1,9})/layer_(\d{1,6})\.parquet")
-_PARQUET_COLUMN: Final = "indices"
-PARQUET_ROWS: Final = 1 << 20
-"""Tokens that are in memory at a time."""
 
 
 class CountsReader:
@@ -56,9 +52,9 @@ class CountsReader:
     name = "gating"
 
     def matches(self, path: Path, head: bytes) -> bool:
-        """Return whether the file is an archive with `counts`, or a gating matrix."""
+        """Return whether the file is an archive with `counts` or `routes`, or a gating matrix."""
         with suppress(OSError, *BROKEN_ARCHIVE), zipfile.ZipFile(path) as archive:
-            return "counts.npy" in archive.namelist()
+            return not {"counts.npy", "routes.npy"}.isdisjoint(archive.namelist())
         start = head.lstrip()[:64]
         return start.startswith(b"[[") or b'"num_global_tokens_per_expert"' in head[:4096]
 
@@ -310,6 +306,17 @@ def _key(document: Mapping[str, Any], meaning: str) -> Any:
 
 
 def _route_cells(path: Path) -> Iterator[_Cell]:
+    for iteration, layer, rank, routes in read_route_lines(path):
+        experts = [expert for route in routes for expert in route]
+        yield iteration, layer, rank, np.bincount(experts).astype(np.int64)
+
+
+def read_route_lines(path: Path) -> Iterator[tuple[int, int, int, list[list[int]]]]:
+    """Yield iteration, layer, rank, and the experts of each token, of each line of JSON.
+
+    Raises:
+        TraceError: At a line that isn't a route.
+    """
     for line, text in enumerate(read_text(path).splitlines(), start=1):
         if not text.strip():
             continue
@@ -321,58 +328,20 @@ def _route_cells(path: Path) -> Iterator[_Cell]:
             raise TraceError(path, f"line {line}", "an object is needed")
         if document.get("type", "route") != "route":
             continue
-        routes, layer = _key(document, "experts"), _key(document, "layer")
-        if not isinstance(routes, list) or layer is None:
+        listed, layer = _key(document, "experts"), _key(document, "layer")
+        if not isinstance(listed, list) or layer is None:
             known = " or ".join(_KEYS["experts"])
             raise TraceError(path, f"line {line}", f"layer and a list {known} are needed")
-        flat = [one for route in routes for one in (route if isinstance(route, list) else [route])]
-        experts = [_bounded(path, line, "expert", one) for one in flat]
+        tokens = listed if all(isinstance(one, list) for one in listed) else [listed]
+        routes = [[_bounded(path, line, "expert", one) for one in token] for token in tokens]
         where = [
             _bounded(path, line, axis, 0 if (value := _key(document, axis)) is None else value)
             for axis in _AXES[:3]
         ]
-        yield where[0], where[1], where[2], np.bincount(experts).astype(np.int64)
+        yield where[0], where[1], where[2], routes
 
 
 def _parquet_cells(path: Path) -> Iterator[_Cell]:
-    try:
-        parquet, errors = import_module("pyarrow.parquet"), import_module("pyarrow").ArrowException
-    except ImportError as error:
-        message = f"{path}: Parquet needs pyarrow: pip install 'moefabric[parquet]'"
-        raise UnsupportedError(message) from error
-    if path.is_file():
-        files = [(0, 0, path)]
-    else:
-        names = ((file, _PARQUET_FILE.search(file.as_posix())) for file in path.rglob("*.parquet"))
-        files = sorted((int(name[1]), int(name[2]), file) for file, name in names if name)
-        if not files:
-            raise TraceError(path, "", "no file is called iter_N/layer_N.parquet")
-    for iteration, layer, file in files:
-        try:
-            yield iteration, layer, 0, _parquet_counts(file, parquet.ParquetFile)
-        except (errors, KeyError) as error:
-            raise TraceError(file, "", f"can't be read as Parquet: {error}") from error
-
-
-def _parquet_counts(file: Path, open_file: Callable[[Path], Any]) -> NDArray[np.int64]:
-    tokens = np.zeros(1, dtype=np.int64)
-    parquet = open_file(file)
-    try:
-        if _PARQUET_COLUMN not in parquet.schema_arrow.names:
-            names = ", ".join(parquet.schema_arrow.names)
-            raise TraceError(file, "", f"there is no column {_PARQUET_COLUMN}, only {names}")
-        for batch in parquet.iter_batches(columns=[_PARQUET_COLUMN], batch_size=PARQUET_ROWS):
-            experts = batch.column(0).flatten().to_numpy(zero_copy_only=False)
-            if not len(experts):
-                continue
-            if not np.issubdtype(experts.dtype, np.integer):
-                raise TraceError(file, _PARQUET_COLUMN, f"is not integers: {experts.dtype}")
-            if experts.min() < 0 or experts.max() >= MAX_INDEX[3]:
-                fault = f"experts {experts.min()} to {experts.max()} are not 0 to {MAX_INDEX[3]}"
-                raise TraceError(file, _PARQUET_COLUMN, fault)
-            counts = np.bincount(experts.astype(np.int64), minlength=len(tokens))
-            counts[: len(tokens)] += tokens
-            tokens = counts.astype(np.int64)
-    finally:
-        parquet.close()
-    return tokens
+    for iteration, layer, experts, _ in read_route_tables(path):
+        counts = np.bincount(experts, minlength=1).astype(np.int64)
+        yield iteration, layer, 0, counts

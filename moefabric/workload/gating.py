@@ -4,7 +4,7 @@ import gzip
 import json
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,9 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.core.errors import SpecError
+from moefabric.workload.token_routes import TokenRoutes
 
 _MATRIX: Final = "num_global_tokens_per_expert"
 _COUNTS: Final = "counts"
+ROUTES: Final = "routes"
+"""Name of the array of routes in an archive."""
+_SCORES: Final = "scores"
 _LOGICAL: Final = "logical_count"
 MAX_JSON_BYTES: Final = 256 << 20
 """Bytes of a JSON document, decompressed."""
@@ -279,6 +283,25 @@ def _is_count(count: Any) -> bool:
 
 
 def _npz(path: Path) -> GatingTrace:
+    arrays = read_archive(path)
+    if _COUNTS not in arrays:
+        return GatingTrace(archived_routes(arrays, path).counts(), str(path))
+    counts, place = arrays[_COUNTS], f"{path}: {_COUNTS}"
+    if not np.issubdtype(counts.dtype, np.integer):
+        raise _error(place, f"whole numbers are needed, not {counts.dtype}")
+    try:
+        return GatingTrace(counts, str(path))
+    except ValueError as error:
+        raise _error(place, str(error)) from error
+
+
+def read_archive(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of gating in a NumPy archive: counts, or routes and maybe their scores.
+
+    Raises:
+        SpecError: If it is no archive of plain arrays, has neither counts nor routes, or an array
+            is too large.
+    """
     try:
         with zipfile.ZipFile(path) as members:
             size = max((one.file_size for one in members.infolist()), default=0)
@@ -286,19 +309,21 @@ def _npz(path: Path) -> GatingTrace:
             message = f"has an array of {size} bytes; the limit is {MAX_ARRAY_BYTES}"
             raise _error(path, message)
         with np.load(path, allow_pickle=False) as archive:
-            if _COUNTS not in archive.files:
-                arrays = ", ".join(archive.files) or "nothing"
-                raise _error(path, f'has no array "{_COUNTS}", only {arrays}')
-            counts = archive[_COUNTS]
+            arrays = {n: archive[n] for n in (_COUNTS, ROUTES, _SCORES) if n in archive.files}
+            names = ", ".join(archive.files) or "nothing"
     except BROKEN_ARCHIVE as error:
         raise _error(path, "is not an archive of plain arrays (numpy.savez)") from error
-    place = f"{path}: {_COUNTS}"
-    if not np.issubdtype(counts.dtype, np.integer):
-        raise _error(place, f"whole numbers are needed, not {counts.dtype}")
+    if _COUNTS not in arrays and ROUTES not in arrays:
+        raise _error(path, f'has no array "{_COUNTS}", only {names}')
+    return arrays
+
+
+def archived_routes(arrays: Mapping[str, NDArray[Any]], path: Path) -> TokenRoutes:
+    """Return the routes of an archive's arrays `routes` and, if given, `scores`."""
     try:
-        return GatingTrace(counts, str(path))
+        return TokenRoutes(arrays[ROUTES], arrays.get(_SCORES))
     except ValueError as error:
-        raise _error(place, str(error)) from error
+        raise _error(f"{path}: {ROUTES}", str(error)) from error
 
 
 _READERS: Final[dict[str, Callable[[Path], GatingTrace]]] = {

@@ -138,9 +138,28 @@ def moe_layer(model: Model, training: Training, placement: Placement, gating: To
     """
     sums = gating.sum(axis=1, keepdims=True)
     tokens = gating / np.maximum(sums, 1) * training.rank_tokens * model.top_k
+    copies = token_copies(model, training, placement.by_destination(tokens))
+    return placed_layer(model, training, placement, tokens, copies)
+
+
+def placed_layer(
+    model: Model,
+    training: Training,
+    placement: Placement,
+    tokens: NDArray[np.float64],
+    copies: NDArray[np.float64],
+) -> Layer:
+    """Return the MoE layer for tokens and their copies.
+
+    Args:
+        model: The model.
+        training: How it is trained.
+        placement: The servers of ranks and experts.
+        tokens: Tokens [source rank, expert] that experts compute.
+        copies: Copies [source rank, server] of tokens that go to a server.
+    """
     # A rank computes all of its experts on its own GPUs.
     rank_tokens = tokens.sum(axis=0).reshape(placement.ranks, -1).sum(axis=1)
-    copies = token_copies(model, training, placement.by_destination(tokens))
     owed = placement.by_source(copies) * training.dispatch_token_bytes(model)
     demand = DemandMatrix(placement.servers, owed)
     return Layer(demand, placement.max_by_server(rank_tokens))

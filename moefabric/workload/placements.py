@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from moefabric.workload.coactivation import Pairs
 
 Tokens = NDArray[np.int64]
 """Tokens [rank, expert] of one layer."""
@@ -30,6 +32,20 @@ class ExpertPlacement(Protocol):
 
         Returns:
             Each expert once. With k experts a rank, the first k are those of rank 0.
+        """
+
+
+@runtime_checkable
+class CoactivationPlacement(ExpertPlacement, Protocol):
+    """A placement that also needs to know which experts tokens have in common."""
+
+    def experts_by_coactivation(self, pairs: Pairs, ranks: int, servers: int) -> Sequence[int]:
+        """Return the experts in the order of the ranks that host them.
+
+        Args:
+            pairs: Tokens [expert, expert] that have both experts, so far.
+            ranks: Number of ranks.
+            servers: Number of servers, which the ranks fill in order.
         """
 
 
@@ -80,18 +96,31 @@ class Random:
         return order
 
 
-def expert_order(placement: ExpertPlacement, tokens: Tokens, seed: int) -> tuple[int, ...]:
+def expert_order(
+    placement: ExpertPlacement,
+    tokens: Tokens,
+    seed: int,
+    pairs: Pairs | None = None,
+    servers: int = 1,
+) -> tuple[int, ...]:
     """Return the experts of a layer in the order of their ranks.
 
     Args:
         placement: The placement.
         tokens: Tokens [rank, expert] from which it is chosen.
         seed: Seed of random numbers.
+        pairs: Tokens [expert, expert] that have both experts; None if routes are unknown.
+        servers: Number of servers, which the ranks fill in order.
 
     Raises:
-        ValueError: If the placement doesn't return each expert once.
+        ValueError: If the placement doesn't return each expert once, or needs to know pairs.
     """
-    order, experts = tuple(map(int, placement.experts_in_order(tokens, seed))), tokens.shape[1]
+    ranks, experts = tokens.shape
+    if pairs is not None and isinstance(placement, CoactivationPlacement):
+        chosen = placement.experts_by_coactivation(pairs, ranks, servers)
+    else:
+        chosen = placement.experts_in_order(tokens, seed)
+    order = tuple(map(int, chosen))
     if sorted(order) != list(range(experts)):
         raise ValueError(f"{placement.name} doesn't return each of {experts} experts once")
     return order

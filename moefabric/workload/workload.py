@@ -7,7 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.core.demand import DemandMatrix, Placement
+from moefabric.workload.coactivation import Pairs, coactivation
 from moefabric.workload.collective_order import CONCURRENT, CollectiveOrder
+from moefabric.workload.copy_rule import EACH_EXPERT, CopyRule, routed_layer
 from moefabric.workload.demand_prediction import GatingPrediction, GatingPredictor
 from moefabric.workload.gating import add_noise
 from moefabric.workload.gating_generator import GatingGenerator
@@ -28,6 +30,7 @@ from moefabric.workload.payload import Payloads
 from moefabric.workload.placements import ExpertPlacement, expert_order
 from moefabric.workload.recorded_gating import RecordedGating
 from moefabric.workload.split_demand import KNOWN, RECENT_ITERATIONS, SplitDemand, with_error
+from moefabric.workload.token_routes import LayerRoutes, TokenRoutes
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,10 @@ class Workload:
         expert_orders: The experts of each layer in the order of their ranks; empty if that is the
             order of their numbers.
         order: The order of the transfers of each all-to-all.
+        routes: Routes of the tokens that `history` and `gating` count; None if they are unknown.
+        copy_rule: How often a token travels; any but the default needs `routes`. Predicted demands,
+            and those for which splits are computed, have a copy for each expert nevertheless: they
+            count in their proportions only.
     """
 
     model: Model
@@ -71,6 +78,8 @@ class Workload:
     history: NDArray[np.int64] | int | None = None
     expert_orders: tuple[tuple[int, ...], ...] = ()
     order: CollectiveOrder = CONCURRENT
+    routes: TokenRoutes | None = None
+    copy_rule: CopyRule = EACH_EXPERT
 
     def layers_of(self, region: int) -> range:
         """Return the numbers of a region's layers."""
@@ -88,6 +97,19 @@ class Workload:
         """Return the workload with another form of tokens in all-to-alls."""
         return replace(self, training=replace(self.training, payloads=payloads))
 
+    def with_copies(self, rule: CopyRule) -> "Workload":
+        """Return the workload with another rule of how often a token travels.
+
+        Raises:
+            ValueError: If the rule needs routes, and there are none.
+        """
+        if self.routes is None and not rule.is_default:
+            raise ValueError(
+                "needs routes of single tokens, the gating has counts by expert: give "
+                "gating.trace a file of routes (JSON lines, Parquet, or NumPy with `routes`)"
+            )
+        return replace(self, copy_rule=rule)
+
     def with_placement(self, placement: ExpertPlacement) -> "Workload":
         """Return the workload with other ranks of the experts.
 
@@ -95,11 +117,17 @@ class Workload:
         A placement that was chosen before has no effect.
 
         Raises:
-            ValueError: If the placement doesn't return each expert once.
+            ValueError: If the placement doesn't return each expert once, or needs routes.
         """
         known, seed = range(self.first, 0) or range(1), self.seed * self.model.layers
         orders = [
-            expert_order(placement, self._known_tokens(known, number), seed + number)
+            expert_order(
+                placement,
+                self._known_tokens(known, number),
+                seed + number,
+                self._known_pairs(known, number),
+                len(self.placements[0].servers),
+            )
             for number in range(self.model.layers)
         ]
         return replace(self, expert_orders=tuple(orders))
@@ -112,6 +140,13 @@ class Workload:
         ]
         tokens: NDArray[np.int64] = np.sum(known, axis=0)
         return tokens
+
+    def _known_pairs(self, iterations: range, number: int) -> Pairs | None:
+        """Return the tokens of a layer that each pair of experts has in common."""
+        if self.routes is None:
+            return None
+        known = [self._layer_routes(iteration, number).experts for iteration in iterations]
+        return coactivation(np.stack(known), self.model.experts)
 
     def _without_history(
         self, dispatch_light: DispatchLight, split_demand: SplitDemand
@@ -142,7 +177,7 @@ class Workload:
     def layer_of(self, iteration: int, number: int, region: int, micro_batch: int = 0) -> Layer:
         """Return one MoE layer of one region; micro-batches differ by their noise alone."""
         place = iteration, number, region, micro_batch
-        layer = self._gated_layer(region, self._gating(*place))
+        layer = self._actual_layer(*place)
         if self.split_demand.is_exact:
             return layer
         assumed = [
@@ -153,6 +188,29 @@ class Workload:
             with_error(demand, error, self.seed, (*place, n)) for n, demand in enumerate(assumed)
         ]
         return replace(layer, split_demands=tuple(wrong))
+
+    def _actual_layer(
+        self, iteration: int, number: int, region: int, micro_batch: int = 0
+    ) -> Layer:
+        """Return a layer with its own demand, without that of splits."""
+        if self.copy_rule.is_default:
+            return self._gated_layer(region, self._gating(iteration, number, region, micro_batch))
+        order = self.expert_orders[number] if self.expert_orders else range(self.model.experts)
+        return routed_layer(
+            self.model,
+            self.training,
+            self.placements[region],
+            self._layer_routes(iteration, number),
+            np.argsort(order),
+            self.copy_rule,
+        )
+
+    def _layer_routes(self, iteration: int, number: int) -> LayerRoutes:
+        assert self.routes is not None, "copy rules other than the default need routes"
+        history = -self.first
+        if iteration >= 0:
+            iteration %= len(self.routes.experts) - history
+        return self.routes.layer(iteration + history, number)
 
     def _gated_layer(self, region: int, gating: Tokens) -> Layer:
         return moe_layer(self.model, self.training, self.placements[region], gating)
@@ -261,7 +319,7 @@ class Workload:
 
     def _region_total(self, region: int) -> DemandMatrix:
         demands = [
-            self._gated_layer(region, self._gating(iteration, number, region)).demand
+            self._actual_layer(iteration, number, region).demand
             for iteration in range(self.iterations)
             for number in self.layers_of(region)
         ]

@@ -66,14 +66,14 @@ def dense_loss(
         x = x + run(f"{place}.attention", layer.attention, normed)
         normed = run(f"{place}.experts_norm", layer.experts_norm, x)
         scores = normed @ weights[f"{place}.experts.gate.weight"].T
-        best = scores.topk(program.CHOICES).indices
+        best = scores.topk(layer.experts.choices).indices
         mask = torch.zeros_like(scores).scatter(-1, best, 1.0)
         shares = scores.masked_fill(mask == 0, -torch.inf).softmax(-1)
         into, out = weights[f"{place}.experts.into"], weights[f"{place}.experts.out"]
         gates, values = torch.einsum("bsh,ehf->bsef", normed, into).chunk(2, dim=-1)
         results = torch.einsum("bsef,efh->bseh", functional.silu(gates) * values, out)
         x = x + (shares[..., None] * results).sum(-2)
-        loads = mask.mean((0, 1)) / program.CHOICES
+        loads = mask.mean((0, 1)) / layer.experts.choices
         balance = balance + len(loads) * (loads * scores.softmax(-1).mean((0, 1))).sum()
     logits = run("head", model.head, run("norm", model.norm, x))
     entropy = functional.cross_entropy(logits.flatten(0, 1), targets.flatten())

@@ -1,0 +1,322 @@
+"""Occult: one copy of a token for each device, placement by co-activation, and pruning."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.section import Section
+from moefabric.paper.rows import Grid
+from moefabric.runner.result_model import FabricResult, RunResult
+from moefabric.runner.workload_loader import workload, workload_of
+from moefabric.systems.claims import Measure
+from moefabric.systems.line_fit import fit_line
+from moefabric.systems.measured import iteration_ratios, port_bytes
+from moefabric.systems.occult_pictures import gain_curves, time_points
+from moefabric.systems.occult_structure import (
+    StructureGain,
+    generated_gains,
+    placement_ms,
+    recorded_gains,
+)
+from moefabric.systems.server_sums import sum_at_servers
+from moefabric.systems.study import Outcome, StudyContext
+from moefabric.traces.route_files import load_routes
+from moefabric.workload.coactivation import coactivation, expected_copies
+from moefabric.workload.coactivation_placement import Occult
+
+EXPERTS, TOP_K = 64, 8
+STEPS: Final = 2
+"""Training steps from which placements are chosen, before those that are replayed."""
+VARIANTS: Final[dict[str, dict[str, Any]]] = {
+    "each-expert": {},
+    "once": {"copies": "server"},
+    "once-random": {"copies": "server", "place": "random"},
+    "occult": {"copies": "server", "place": "occult"},
+    "occult-swap": {"copies": "server", "place": "occult(refine=swap)"},
+    "prune-2": {"copies": "server", "place": "occult", "copy_limit": 2},
+    "prune-1": {"copies": "server", "place": "occult", "copy_limit": 1},
+}
+"""Ways to send tokens, as keys of a fabric."""
+HIERARCHIES: Final[dict[str, dict[str, Any]]] = {
+    "each-gpu": {"copies": "rank", "place": "occult"},
+    "each-server": {"copies": "server", "place": "occult"},
+}
+_STRENGTHS: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+
+
+class Setup(Section):
+    """Sizes and rates of the measurement."""
+
+    routes: str
+    """File with routes of single tokens, 8 of 64 experts each."""
+    model: str
+    """Configuration of the model whose sizes tokens and experts have."""
+    nic_rate: str
+    """Rate of a server's NIC."""
+    sequence: int
+    """Tokens of a rank in an iteration."""
+    steps: int
+    """Iterations that are replayed."""
+    layers: int = 3
+    """Layers of the model."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to send tokens, on one fabric.
+
+    Attributes:
+        name: Its name.
+        copies: CT of each layer [iteration, layer].
+        load: Standard deviation of servers' tokens, relative to the mean [iteration, layer].
+        result: What was measured.
+    """
+
+    name: str
+    copies: NDArray[np.float64]
+    load: NDArray[np.float64]
+    result: FabricResult
+
+    @property
+    def port_bytes(self) -> float:
+        """Bytes of all all-to-alls at ports."""
+        return float(sum(port_bytes(self.result)))
+
+    @property
+    def all_to_all_s(self) -> float:
+        """Median seconds of an all-to-all."""
+        return median(self._seconds())
+
+    @property
+    def iterations_s(self) -> list[float]:
+        """Seconds of each iteration."""
+        return [one.measured_s or 0.0 for one in self.result.iterations]
+
+    @property
+    def share(self) -> float:
+        """Part of the iterations in which only all-to-alls run."""
+        exposed = sum(one.exposed_comm_s or 0.0 for one in self.result.iterations)
+        return exposed / sum(self.iterations_s)
+
+    def points(self) -> list[tuple[float, float]]:
+        """Return CT and median seconds of an all-to-all of each layer."""
+        layers = range(self.copies.shape[1])
+        return [(float(self.copies[:, n].mean()), median(self._seconds(n))) for n in layers]
+
+    def _seconds(self, layer: int | None = None) -> list[float]:
+        return [
+            one.measured_s or 0.0
+            for one in self.result.collectives
+            if layer is None or one.layer == layer
+        ]
+
+
+class OccultStudy:
+    """Measures Occult's claims on routes of a trained model."""
+
+    setup = Setup
+
+    def measure(self, setup: Setup, context: StudyContext) -> Outcome:
+        """Emulate 4 and 8 servers, and two servers of two GPUs."""
+        documents = {
+            "4": document(setup, context.folder, 4, 1, VARIANTS),
+            "8": document(setup, context.folder, 8, 1, VARIANTS),
+            "2x2": document(setup, context.folder, 2, 2, HIERARCHIES),
+        }
+        runs = {name: context.run(one) for name, one in documents.items()}
+        found = {
+            name: variants(context.experiment(one), context, runs[name])
+            for name, one in documents.items()
+        }
+        routes = load_routes(context.folder / setup.routes)
+        generated = generated_gains(_STRENGTHS, EXPERTS, TOP_K, 4)
+        trained = recorded_gains(routes, STEPS, 4)
+        sums = sum_at_servers(routes.layer(STEPS, 0), np.arange(EXPERTS) * 4 // EXPERTS)
+        pairs = coactivation(routes.experts[:STEPS, 0], EXPERTS)
+        measures = {
+            **exact_measures(found["4"], "4"),
+            **exact_measures(found["8"], "8"),
+            **time_measures(found["4"]),
+            **hierarchy_measures(found["2x2"]),
+            "sums_difference": Measure(sums.difference),
+            "sums_time": Measure.median_of(sums.time_ratios),
+            "greedy_ms": Measure.median_of(placement_ms(pairs, Occult(), 4)),
+        }
+        return Outcome(
+            measures,
+            {
+                "occult-time": time_points(
+                    {n: {name: one.points() for name, one in found[n].items()} for n in ("4", "8")}
+                ),
+                "occult-structure": gain_curves(generated, trained),
+            },
+            {
+                "occult-time": "Time of an all-to-all by copies of a token (CT): a point for each "
+                "layer, with the line that fits them.",
+                "occult-structure": "CT that the placement saves on 4 servers, by the structure of "
+                "the routes: generated ones (lines), and the trained model's layers (points).",
+            },
+            [
+                _variants_grid("4", found["4"]),
+                _variants_grid("8", found["8"]),
+                _share_grid(found["4"]),
+                _structure_grid(generated, trained),
+            ],
+            list(runs.values()),
+        )
+
+
+def document(
+    setup: Setup, folder: Path, servers: int, gpus: int, fabrics: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the experiment that compares ways to send tokens.
+
+    Args:
+        setup: Sizes and rates.
+        folder: Folder of the study's file, where the path of the model starts.
+        servers: Number of servers.
+        gpus: GPUs of a server.
+        fabrics: Keys of each fabric by its name.
+    """
+    nics = {"optical": 0, "electrical": 1, "policy": "eps"}
+    return {
+        "experiment": f"occult-{servers}x{gpus}",
+        "model": {"config": str(folder / setup.model), "layers": setup.layers},
+        "training": {
+            "ep": servers * gpus, "tp": 1, "sequence": setup.sequence, "micro_batch": 1,
+            "iterations": setup.steps,
+        },
+        "gating": {"trace": setup.routes, "first_step": STEPS, "history": STEPS},
+        "wiring": {
+            "gpus_per_server": gpus,
+            "nic_rate": setup.nic_rate,
+            "regions": [{"servers": servers}],
+        },
+        "fabrics": [{"name": name, **nics, **keys} for name, keys in fabrics.items()],
+        "scale": "auto",
+    }  # fmt: skip
+
+
+def variants(spec: ExperimentSpec, context: StudyContext, run: RunResult) -> dict[str, Variant]:
+    """Return each way to send tokens, with its exact copies and what was measured."""
+    servers = [f"s{n}" for n in range(spec.servers_per_region)]
+    work = workload(spec, [servers], context.folder)
+    tokens = spec.training.ep * work.training.rank_tokens
+    token_bytes = work.training.dispatch_token_bytes(work.model)
+    found = {}
+    for choice, result in zip(spec.fabrics, run.results, strict=True):
+        sent = workload_of(choice, work)
+        layers = [sent.layers(iteration) for iteration in range(work.iterations)]
+        copies = [[one.demand.array.sum() / token_bytes / tokens for one in row] for row in layers]
+        loads = np.array([[one.busiest_tokens for one in row] for row in layers])
+        spread = loads.std(axis=-1) / loads.mean(axis=-1)
+        found[choice.name] = Variant(choice.name, np.array(copies), spread, result)
+    return found
+
+
+def exact_measures(found: dict[str, Variant], servers: str) -> dict[str, Measure]:
+    """Return linearity, and what the placement saves at exact results."""
+    once, greedy, swap = (found[n].copies for n in ("once", "occult", "occult-swap"))
+    points = [point for one in found.values() for point in one.points()]
+    fit = fit_line(points)
+    spread = found["occult"].load / found["once"].load
+    bytes_saved = 1 - found["occult"].port_bytes / found["once"].port_bytes
+    return {
+        f"linear_{servers}": Measure(fit.determination, note=fit.text(len(points))),
+        f"ct_saved_{servers}": _saved(once.mean(axis=0), greedy.mean(axis=0)),
+        f"swap_saved_{servers}": _saved(greedy.mean(axis=0), swap.mean(axis=0)),
+        f"bytes_saved_{servers}": Measure(100 * bytes_saved),
+        "load_ratio" if servers == "4" else f"load_ratio_{servers}": Measure.median_of(
+            spread.ravel().tolist()
+        ),
+    }
+
+
+def time_measures(found: dict[str, Variant]) -> dict[str, Measure]:
+    """Return the gains of whole iterations, against a copy for each expert."""
+    plain = found["each-expert"]
+    note = f"All-to-alls take {plain.share:.0%} of the iteration with a copy for each expert."
+    measures = {}
+    for name, variant in (
+        ("gain_exact", "occult"), ("gain_pruned_2", "prune-2"), ("gain_pruned_1", "prune-1"),
+    ):  # fmt: skip
+        ratios = iteration_ratios(plain.result, found[variant].result)
+        measures[name] = Measure.median_of(ratios, note)
+    return measures
+
+
+def hierarchy_measures(found: dict[str, Variant]) -> dict[str, Measure]:
+    """Return what one copy for each server saves, against one for each GPU."""
+    gpu, server = found["each-gpu"], found["each-server"]
+    pairs = zip(gpu.points(), server.points(), strict=True)
+    return {
+        "hierarchical_bytes": Measure(100 * (1 - server.port_bytes / gpu.port_bytes)),
+        "hierarchical_time": Measure.median_of(
+            [100 * (1 - once[1] / twice[1]) for twice, once in pairs]
+        ),
+    }
+
+
+def _saved(before: NDArray[np.float64], after: NDArray[np.float64]) -> Measure:
+    return Measure.median_of((100 * (1 - after / before)).tolist())
+
+
+def _variants_grid(servers: str, found: dict[str, Variant]) -> Grid:
+    plain = found["each-expert"]
+    rows = [
+        (
+            name, f"{one.copies.mean():.2f}", f"{one.port_bytes / plain.port_bytes:.1%}",
+            f"{1e3 * one.all_to_all_s:.3g} ms", f"{one.load.mean():.1%}",
+            f"{sum(plain.iterations_s) / sum(one.iterations_s):.2f}x", f"{one.share:.0%}",
+        )
+        for name, one in found.items()
+    ]  # fmt: skip
+    header = (
+        "tokens", "CT", "bytes at ports", "all-to-all", "load deviation", "gain of an iteration",
+        "share of all-to-alls",
+    )  # fmt: skip
+    random = expected_copies(EXPERTS, TOP_K, int(servers))
+    note = (
+        f"A random placement has a CT of {random:.2f} (closed form). `each-expert`: a copy for "
+        "each expert; `once`: one for each server, experts in the order of numbers; `occult`: "
+        "greedy placement; `prune-N`: at most N servers for a token. The load deviation is that of "
+        "the servers' tokens, relative to their mean."
+    )
+    title = f"Ways to send tokens, {servers} servers"
+    return Grid(f"occult-{servers}", title, "", header, tuple(rows), note)
+
+
+def _share_grid(found: dict[str, Variant]) -> Grid:
+    """Return the gain of an iteration for other shares of all-to-alls (Amdahl's law)."""
+    shares, plain = (0.4, 0.5, 0.6, 0.7, 0.8), found["each-expert"].all_to_all_s
+    rows = []
+    for name in ("once", "occult", "occult-swap", "prune-2", "prune-1"):
+        ratio = found[name].all_to_all_s / plain
+        gains = [1 / (1 - share + share * ratio) for share in shares]
+        rows.append((name, *(f"{gain:.2f}x" for gain in gains)))
+    header = ("tokens", *(f"{share:.0%}" for share in shares))
+    note = "From the measured times of all-to-alls; computation is the same for all."
+    title = (
+        "Gain of an iteration by the share of all-to-alls with a copy for each expert, 4 servers"
+    )
+    return Grid("occult-share", title, "", header, tuple(rows), note)
+
+
+def _structure_grid(generated: list[StructureGain], trained: list[StructureGain]) -> Grid:
+    rows = [
+        (one.name, f"{one.structure:.3f}", f"{one.greedy:.1f}%", f"{one.swap:.1f}%")
+        for one in (*generated, *trained)
+    ]
+    header = ("routes", "structure index", "greedy saves", "with swaps")
+    note = (
+        "The structure index is the part of the pairs of experts that independent choices of "
+        "equally popular experts would have elsewhere. Savings are those of CT against the order "
+        "of numbers, for tokens that the placement has not seen."
+    )
+    title = "CT saved by the structure of the routes, 4 servers"
+    return Grid("occult-structure", title, "", header, tuple(rows), note)

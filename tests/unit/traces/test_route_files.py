@@ -1,0 +1,136 @@
+"""Files with the routes of single tokens, and experiments that need them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from moefabric.config.loader import load_experiment
+from moefabric.core.errors import SpecError
+from moefabric.runner.prediction import predict_experiment
+from moefabric.traces.gating_files import load_gating
+from moefabric.traces.route_files import load_routes
+from moefabric.workload.token_routes import TokenRoutes
+from moefabric.workload.topic_routes import topic_routes
+from tests.support.paths import EXAMPLES
+
+ROUTES = topic_routes(8, 2, (3, 2, 8, 40), strength=3.0)
+SETTINGS = ("gating.matrix=null", "gating.repeat=false", "gating.noise=0")
+
+
+def write_archive(folder: Path) -> Path:
+    path = folder / "routes.npz"
+    assert ROUTES.scores is not None
+    np.savez_compressed(path, routes=ROUTES.experts, scores=ROUTES.scores)
+    return path
+
+
+def write_lines(folder: Path, routes: TokenRoutes = ROUTES) -> Path:
+    path = folder / "routes.jsonl"
+    lines = [
+        json.dumps({"step": i, "layer": n, "rank": r, "topk_ids": routes.experts[i, n, r].tolist()})
+        for i, n, r in np.ndindex(*routes.experts.shape[:3])
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def write_tables(folder: Path) -> Path:
+    arrow = pytest.importorskip("pyarrow", reason="optional: pyarrow is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for i, n in np.ndindex(*ROUTES.experts.shape[:2]):
+        file = folder / f"iter_{i}" / f"layer_{n}.parquet"
+        file.parent.mkdir(exist_ok=True)
+        column = arrow.array(
+            ROUTES.experts[i, n].reshape(-1, 2).tolist(), arrow.list_(arrow.int16())
+        )
+        parquet.write_table(arrow.table({"indices": column}), file)
+    return folder
+
+
+@pytest.mark.parametrize("write", [write_archive, write_lines, write_tables])
+def test_formats_have_equal_routes_and_counts(
+    write: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    path = write(tmp_path)
+    routes = load_routes(path).of_ranks(8)
+    assert np.array_equal(routes.experts, ROUTES.experts)
+    counts = load_gating(path).tokens
+    assert np.array_equal(counts.sum(axis=2), ROUTES.counts().sum(axis=2))
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('{"layer":1,"topk_ids":[0,1]}\n{"layer":2,"topk_ids":[[0,1],[2,3]]}', "equally many"),
+        ('{"layer":1,"topk_ids":[[0,1],[2]]}', "different numbers of experts"),
+        ('{"layer":1,"topk_ids":[3,3]}', "a token has an expert twice"),
+    ],
+)
+def test_uneven_routes_are_refused(lines: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "routes.jsonl"
+    path.write_text(lines)
+    with pytest.raises(SpecError, match=message):
+        load_routes(path)
+
+
+def test_counts_are_no_routes(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="has counts by expert, but no array routes"):
+        load_routes(EXAMPLES / "data/training-1200-steps.npz")
+    np.savez(tmp_path / "routes.npz", routes=np.zeros((1, 1, 1, 2, 2), dtype=np.int64))
+    with pytest.raises(SpecError, match="npz: routes: a token has an expert twice"):
+        load_gating(tmp_path / "routes.npz")
+
+
+def test_ranks_share_tokens_in_order() -> None:
+    for ranks in (1, 4, 16):
+        spread = ROUTES.of_ranks(ranks)
+        assert spread.experts.shape[2:4] == (ranks, 320 // ranks)
+        assert spread.counts().sum(axis=2).tolist() == ROUTES.counts().sum(axis=2).tolist()
+    with pytest.raises(ValueError, match="320 tokens of a layer don't fill 7 ranks evenly"):
+        ROUTES.of_ranks(7)
+
+
+def predicted(path: Path, *settings: str) -> dict[str, float]:
+    """The first fabric of the prototype, with routes."""
+    experiment = EXAMPLES / "prototype.yaml"
+    spec = load_experiment(experiment, [*SETTINGS, f"gating.trace={path}", *settings])
+    fabric: dict[str, float] = predict_experiment(spec, experiment.parent)["fabrics"][0]
+    return fabric
+
+
+def test_fabric_has_copies_and_a_placement_of_its_own(tmp_path: Path) -> None:
+    path = write_archive(tmp_path)
+    times = {
+        copies: predicted(path, f"fabrics[0].copies={copies}")["all_to_all_s"]
+        for copies in ("expert", "server")
+    }
+    assert times["server"] < times["expert"]
+    place = "fabrics[0].place=occult(refine=swap, group=server)"
+    assert predicted(path, "fabrics[0].copies=server", place)["all_to_all_s"] != times["server"]
+    pruned = predicted(path, "fabrics[0].copies=server", "fabrics[0].copy_limit=1")
+    assert pruned["all_to_all_s"] < times["server"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["fabrics[0].copies=server"], r"copies: server needs routes of single tokens"),
+        (["fabrics[0].place=occult"], r"place: occult needs routes of single tokens"),
+    ],
+)
+def test_gating_of_counts_names_the_remedy(settings: list[str], message: str) -> None:
+    experiment = EXAMPLES / "prototype.yaml"
+    spec = load_experiment(experiment, settings)
+    with pytest.raises(SpecError, match=message):
+        predict_experiment(spec, experiment.parent)
+
+
+def test_routes_have_neither_noise_nor_copies_of_experts(tmp_path: Path) -> None:
+    path = write_archive(tmp_path)
+    with pytest.raises(SpecError, match="noise: only counts have it: leave it out for routes"):
+        predicted(path, "fabrics[0].copies=server", "gating.noise=0.1")
+    with pytest.raises(SpecError, match="tokens choose 2 of 8 or more experts; the model has"):
+        predicted(path, "fabrics[0].copies=server", "model={name: qwen-moe}")
