@@ -17,7 +17,8 @@ from moefabric.emulator.linux.processes import nsenter_argv
 
 RELAY_ENVIRONMENT: Final = {"PYTHONSAFEPATH": "1"}
 """Variables of a relay; with this one, `python -m` doesn't import from the caller's folder."""
-_REPLY_S: Final = 5.0
+_READY_S: Final = 20.0
+_REPLY_S: Final = 3.0
 _END_S: Final = 5.0
 
 
@@ -75,7 +76,7 @@ class RelayProcess:
         """Wait until the process relays."""
         self._popen = popen
         try:
-            reply = self._ask(json.dumps([asdict(port) for port in ports]))
+            reply = self._ask(json.dumps([asdict(port) for port in ports]), _READY_S)
         except FabricError:
             self.close()
             raise
@@ -95,7 +96,7 @@ class RelayProcess:
         argv = relay_argv(namespace)
         return cls(subprocess.Popen(argv, stdin=pipe, stdout=pipe, env=environment), ports)
 
-    def _ask(self, line: str) -> str:
+    def _ask(self, line: str, timeout_s: float = _REPLY_S) -> str:
         """Write a line and return the reply."""
         requests, replies = self._popen.stdin, self._popen.stdout
         if requests is None or replies is None:
@@ -107,8 +108,8 @@ class RelayProcess:
             raise FabricError("the relay of a link has ended; see its messages above") from None
         waiting = select.poll()
         waiting.register(replies, select.POLLIN)
-        if not waiting.poll(_REPLY_S * 1e3):
-            raise FabricError(f"the relay of a link doesn't answer within {_REPLY_S:g} s")
+        if not waiting.poll(timeout_s * 1e3):
+            raise FabricError(f"the relay of a link doesn't answer within {timeout_s:g} s")
         if not (reply := replies.readline()):
             raise FabricError("the relay of a link has ended; see its messages above")
         return reply.decode().strip()

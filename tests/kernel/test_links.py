@@ -26,9 +26,13 @@ PAYLOAD = bytes(1000)
 FRAME = len(PAYLOAD) + 42
 
 
+def host_socket(host: Host) -> socket.socket:
+    return host.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+
+
 @contextmanager
 def receiver(host: Host) -> Iterator[socket.socket]:
-    with host.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sock:
+    with host_socket(host) as sock:
         sock.bind((host.address, PORT))
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
         sock.settimeout(5)
@@ -37,7 +41,7 @@ def receiver(host: Host) -> Iterator[socket.socket]:
 
 def send(host: Host, to: Host, tos_bytes: list[int]) -> None:
     """Send numbered packets with these type-of-service octets, all at once."""
-    with host.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sock:
+    with host_socket(host) as sock:
         for number, tos in enumerate(tos_bytes):
             sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
             sock.sendto(bytes([number]) + PAYLOAD[1:], (to.address, PORT))
@@ -81,6 +85,27 @@ def test_higher_classes_overtake_what_waits() -> None:
     with link_between(LinkBehaviour(SLOW_BPS, scheduling=Scheduling.PRIORITY)) as net:
         packets = burst(net, [0, 0x20, 0x20, 0xE0, 0x80, 0xE0], 6)
     assert [number for number, _ in packets] == [0, 3, 5, 4, 1, 2]
+
+
+def test_second_flow_does_not_wait_for_the_burst_of_the_first() -> None:
+    with link_between(LinkBehaviour(SLOW_BPS, scheduling=Scheduling.FAIR)) as net:
+        a, b = net.hosts
+        with receiver(b) as sock:
+            send(a, b, [0] * 6)
+            send(a, b, [0x40])  # from a port of its own
+            classes = [tos for _, tos in receive(sock, 7)]
+    # One frame is being sent, and one more of the first flow's waiting frames has its turn before.
+    assert classes.index(0x40) == 2
+
+
+def test_sprayed_packets_overtake_each_other() -> None:
+    with link_between(LinkBehaviour(SLOW_BPS, paths=2)) as net:
+        a, b = net.hosts
+        with receiver(b) as sock, host_socket(a) as sender:
+            for number, length in enumerate((1400, 100, 1400, 100)):
+                sender.sendto(bytes([number]).ljust(length), (b.address, PORT))
+            numbers = [number for number, _ in receive(sock, 4)]
+    assert numbers == [1, 3, 0, 2]
 
 
 def test_tcp_passes_a_shallow_queue_with_every_byte() -> None:
