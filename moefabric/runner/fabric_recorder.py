@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 from moefabric.core.port_counts import SENT, counted_nics
@@ -20,6 +21,8 @@ from moefabric.workload.demand_prediction import GatingPrediction
 
 _VERDICT_SHARE: Final = 0.002
 """Share of the time that verdicts during the run may take."""
+MOST_SHOWN: Final = 100
+"""Iterations with failures whose activity is kept for the report, so that memory stays flat."""
 
 
 @dataclass
@@ -39,7 +42,7 @@ class FabricRecorder:
         paced: Whether flows are paced.
         predictions: Returns the predictions of an iteration's gating; None without a predictor.
         failed: Records of the iterations during the failures that aren't over.
-        shown: Activities in the iterations in which other failures were injected.
+        shown: Activities in the first iterations in which other failures were injected.
     """
 
     fabric: Fabric
@@ -95,7 +98,8 @@ class FabricRecorder:
         if len(self.failed) > 1:
             self.journal.append(*self._lines(self._outcomes(self.failed, failures, [])))
         numbers = {failures.iteration_of(failure) for failure in failures.failures}
-        self.shown += [run.without_transfers() for run in self.failed if run.number in numbers]
+        shown = (run.without_transfers() for run in self.failed if run.number in numbers)
+        self.shown += islice(shown, MOST_SHOWN - len(self.shown))
         self.failed.clear()
         self._gating.clear()
 

@@ -279,3 +279,15 @@ def test_outcomes_during_failures_are_those_of_whole_records(tmp_path: Path) -> 
     assert disturbed == [[one.failures for one in outcome.collectives] for outcome in expected]
     assert [number for number, lists in enumerate(disturbed) if any(lists)] == [2, 3]
     assert [one.evidence.judged for one in found] == [one.evidence.judged for one in expected]
+
+
+def test_activities_of_further_failures_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moefabric.runner.fabric_recorder.MOST_SHOWN", 0)
+    path, faults = tmp_path / "run.jsonl", InjectedFailure(first=2)
+    lab = RecordedRun(path)
+    with Journal(path) as journal:
+        lab.begin(journal, 6)
+        recorder = lab.run(journal, 6, monitor=faults)
+    assert recorder.shown == []
