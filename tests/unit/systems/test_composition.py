@@ -4,8 +4,19 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from moefabric.systems.composition import PolicyChoice, Setup, System, Times, combined, document
+from moefabric.runner.progress import PlainProgressReporter
+from moefabric.systems.composition import (
+    CompositionStudy,
+    PolicyChoice,
+    Setup,
+    System,
+    Times,
+    combined,
+    document,
+)
 from moefabric.systems.composition_picture import HeatMap, heat_maps
+from moefabric.systems.study import StudyContext, load_study
+from tests.support.paths import EXAMPLES
 
 PLACE = System(name="near", fabric={"place": "balanced"})
 QUARTER = System(name="quarter", fabric={"transform": "bigmac"})
@@ -34,6 +45,15 @@ def test_every_combination_has_a_fabric_under_every_policy() -> None:
         "place": "balanced",
         "transform": "bigmac",
     }
+
+
+def test_experiment_of_the_file_is_valid_with_every_combination() -> None:
+    _, study, setup = load_study(EXAMPLES / "systems/composition.yaml")
+    assert isinstance(study, CompositionStudy)
+    whole = list(combined(setup.systems))
+    context = StudyContext(EXAMPLES / "systems", PlainProgressReporter())
+    spec = context.experiment(document(setup, whole))
+    assert len(spec.fabrics) == len(setup.policies) * len(whole)
 
 
 def test_product_multiplies_the_gains_of_the_parts_alone() -> None:
