@@ -1,0 +1,92 @@
+"""Pictures of the study: completion times of incasts, and accuracy over time."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from moefabric.report.small_charts import Axis, Chart, Curve, charts_picture
+from moefabric.report.svg import ticks
+from moefabric.systems.dlcp.incast import pooled
+from moefabric.systems.dlcp.measurements import Incasts, Measurements
+from moefabric.systems.dlcp.training import Progress
+from moefabric.systems.dlcp.transports import CUBIC, PRIORITY_TCP, bounded_loss
+
+_TICKS_MS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
+_SHARES = {0.0: "0", 0.25: "25 %", 0.5: "50 %", 0.75: "75 %", 1.0: "100 %"}
+
+
+def completion_curves(incasts: Sequence[tuple[str, Incasts]]) -> str:
+    """Draw the distribution of flow completion times, a chart for each number of workers.
+
+    Args:
+        incasts: Title and times of each chart.
+    """
+    names = list(incasts[0][1])
+    charts = [_distribution(title, times, names) for title, times in incasts]
+    legend = [(f"t{number}", name) for number, name in enumerate(names)]
+    return charts_picture("Flow completion time of an incast", charts, legend, columns=2)
+
+
+def _distribution(title: str, incasts: Incasts, names: Sequence[str]) -> Chart:
+    sorted_ms = {
+        name: sorted(1e3 * time for time in pooled(repeats).flows_s)
+        for name, repeats in incasts.items()
+    }
+    low, high = (f(f(times) for times in sorted_ms.values()) for f in (min, max))
+    curves = [
+        Curve(
+            str(names.index(name)),
+            [(time, (n + 1) / len(times), "") for n, time in enumerate(times)],
+            marks=False,
+        )
+        for name, times in sorted_ms.items()
+    ]
+    marks: dict[float, str] = {tick: f"{tick}" for tick in _TICKS_MS if low <= tick <= high}
+    x = Axis(low, high, marks, logarithmic=True, title="completion time, ms")
+    return Chart(title, x, Axis(0.0, 1.0, _SHARES), curves, reference=None)
+
+
+def accuracy_curves(measured: Measurements) -> str:
+    """Draw the accuracy over time of transports, and over iterations of loss bounds."""
+    server = measured.server
+    chosen = [CUBIC.name, PRIORITY_TCP.name, bounded_loss(1).name]
+    by_time = [(name, server[name]) for name in chosen]
+    by_bound = [(f"p = {percent} %", ones[0]) for percent, ones in measured.accuracy.items()]
+    longest_s = max(sum(training.iterations_s) for _, training in by_time)
+    time = Axis(0, longest_s, _round_ticks(longest_s), title="time of training, s")
+    count = len(by_bound[0][1].iterations_s)
+    iterations = Axis(0, count, _round_ticks(count), title="iterations")
+    y = Axis(0.0, 1.0, _SHARES)
+    first, second = len(by_time), len(by_time) + len(by_bound)
+    charts = [
+        Chart(
+            "by time",
+            time,
+            y,
+            [
+                _accuracy(n, list(accumulate(one.iterations_s)), one)
+                for n, (_, one) in enumerate(by_time)
+            ],
+            reference=None,
+        ),
+        Chart(
+            "by iteration, dlcp",
+            iterations,
+            y,
+            [
+                _accuracy(n, range(1, count + 1), one)
+                for n, (_, one) in zip(range(first, second), by_bound, strict=True)
+            ],
+            reference=None,
+        ),
+    ]
+    legend = [(f"t{n}", name) for n, (name, _) in enumerate([*by_time, *by_bound])]
+    return charts_picture("Accuracy with a parameter server", charts, legend, columns=2)
+
+
+def _accuracy(colour: int, places: Sequence[float], training: Progress) -> Curve:
+    values = zip(places, training.accuracies, strict=True)
+    return Curve(str(colour), [(x, y, f"{y:.1%}") for x, y in values], marks=False)
+
+
+def _round_ticks(high: float) -> dict[float, str]:
+    return {tick: f"{tick:g}" for tick in ticks(0, high)}
