@@ -15,6 +15,7 @@ from moefabric.config.plugins import PAYLOAD_TRANSFORMS, load_plugin, transport_
 from moefabric.config.policies import patch_panel_policies, policy_named
 from moefabric.config.references import (
     CollectiveOrderReference,
+    ExpertExchangeReference,
     PayloadReference,
     PlacementReference,
     PolicyReference,
@@ -165,6 +166,9 @@ class FabricChoice(NicsSpec):
     """The most ranks or servers, as in `copies`, to which a token goes: those with the largest sum
     of the gate's scores, or most of its experts if scores are unknown. Other experts there compute
     it instead of its experts elsewhere. 0: all."""
+    experts: ExpertExchangeReference | None = None
+    """Experts that move to the servers of tokens, such as `hybridep(leaf=4, dcs=2)`. Default: all
+    tokens go to the servers of experts."""
     transport: TransportReference | None = None
     """How flows are carried on this fabric. Default: the experiment's `transport`."""
     hosts: bool = False
@@ -382,6 +386,8 @@ class ExperimentSpec(Document):
         for number, choice in enumerate(self.fabrics):
             if choice.place is not None:
                 yield f"fabrics[{number}].place", "the program places its experts: leave it out"
+            if choice.experts is not None:
+                yield f"fabrics[{number}].experts", "the program's experts stay: leave it out"
             if choice.is_ordered:
                 message = "the program's all-to-alls have one phase: leave it out"
                 yield f"fabrics[{number}].collective", message

@@ -28,6 +28,7 @@ POLICIES: Final = "moefabric.policies"
 PLACEMENTS: Final = "moefabric.placements"
 PAYLOAD_TRANSFORMS: Final = "moefabric.payload_transforms"
 COLLECTIVE_ORDERS: Final = "moefabric.collective_orders"
+EXPERT_EXCHANGES: Final = "moefabric.expert_exchanges"
 SCHEDULES: Final = "moefabric.schedules"
 TRANSPORTS: Final = "moefabric.transports"
 TRACE_READERS: Final = "moefabric.trace_readers"
@@ -42,6 +43,7 @@ GROUPS: Final[Mapping[str, str]] = MappingProxyType(
         PLACEMENTS: "placement",
         PAYLOAD_TRANSFORMS: "payload transform",
         COLLECTIVE_ORDERS: "collective order",
+        EXPERT_EXCHANGES: "expert exchange",
         SCHEDULES: "schedule",
         TRANSPORTS: "transport",
         TRACE_READERS: "trace reader",

@@ -8,6 +8,7 @@ from pydantic.config import JsonDict
 
 from moefabric.config.plugins import (
     COLLECTIVE_ORDERS,
+    EXPERT_EXCHANGES,
     OCS_DRIVERS,
     PAYLOAD_TRANSFORMS,
     PLACEMENTS,
@@ -21,6 +22,7 @@ from moefabric.core.ocs_driver import OcsDriverFactory
 from moefabric.core.transport import Transport
 from moefabric.planner.policy import Policy
 from moefabric.workload.collective_order import CollectiveOrder
+from moefabric.workload.expert_exchange import ExpertExchange
 from moefabric.workload.payload import PayloadTransform
 from moefabric.workload.placements import ExpertPlacement
 
@@ -71,3 +73,7 @@ CollectiveOrderReference = Annotated[
     str, _field(COLLECTIVE_ORDERS), AfterValidator(_known(COLLECTIVE_ORDERS, CollectiveOrder))
 ]
 """Name of an order of all-to-alls, or `package.module:Name`, and maybe arguments."""
+ExpertExchangeReference = Annotated[
+    str, _field(EXPERT_EXCHANGES), AfterValidator(_known(EXPERT_EXCHANGES, ExpertExchange))
+]
+"""Name of an exchange of experts, or `package.module:Name`, and maybe arguments."""

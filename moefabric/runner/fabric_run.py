@@ -240,6 +240,7 @@ class RunContext:
                 "collective": choice.collective,
                 "copies": choice.copies,
                 "copy_limit": choice.copy_limit,
+                "experts": choice.experts,
                 "transport": choice.transport,
                 "first_all_to_all": first,
                 "demand": demand.array.tolist(),

@@ -18,9 +18,9 @@ from moefabric.runner.partial_offload import circuits_after_s, plan_partial_offl
 from moefabric.runner.task_flows import TaskFlows, task_flows
 from moefabric.simulator.event_simulation import Step, StepTimes, simulate_iterations
 from moefabric.simulator.fluid import Link, crosses_spine, goodput_bps, predict_regions
-from moefabric.workload.iteration import PAUSE, Collective, Compute, Reconfigure
+from moefabric.workload.iteration import PAUSE, Collective, Compute, Reconfigure, Transfer
 from moefabric.workload.substitution import region_demand
-from moefabric.workload.tasks import AllReduce, Task, Transfer, runs_during
+from moefabric.workload.tasks import AllReduce, Task, runs_during
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from moefabric.runner.run_records import (
     Span,
 )
 from moefabric.runner.spine_traffic import spine_bytes
-from moefabric.workload.iteration import Collective
-from moefabric.workload.tasks import AllReduce, Transfer
+from moefabric.workload.iteration import Collective, Transfer
+from moefabric.workload.tasks import AllReduce
 
 
 class IterationOutcome(ResultPart):

@@ -1,6 +1,6 @@
 """The tasks of an experiment's jobs, with backups in the places of lost servers and GPUs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
@@ -9,7 +9,8 @@ from moefabric.config.experiment import ExperimentSpec
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Fabric, Region
 from moefabric.workload.collective_order import ordered_operations
-from moefabric.workload.iteration import Operation, backward_pass, forward_pass
+from moefabric.workload.expert_exchange import with_expert_exchange
+from moefabric.workload.iteration import Operation, Pair, backward_pass, forward_pass
 from moefabric.workload.job import Job, JobShape, activation_bytes, gradient_bytes, jobs
 from moefabric.workload.pipeline import (
     FORWARD,
@@ -24,7 +25,7 @@ from moefabric.workload.substitution import (
     tensor_exchange,
     with_tensor_exchange,
 )
-from moefabric.workload.tasks import Pair, Task
+from moefabric.workload.tasks import Task
 from moefabric.workload.workload import Workload
 
 Programme = Callable[[int, Substitutions], Sequence[Task]]
@@ -79,8 +80,9 @@ class Jobs:
         work, partial_sums = self._seated(substitutions)
         if self.lockstep:
             exchanged = with_tensor_exchange(work.operations(number), partial_sums)
-            operations = ordered_operations(exchanged, work.order)
-            return lockstep_tasks(tuple(operations), [region.name for region in job.regions])
+            groups = [placement.servers for placement in work.placements]
+            operations = self._ordered(work, exchanged, groups)
+            return lockstep_tasks(operations, [region.name for region in job.regions])
         regions = tuple(
             replace(region, servers=tuple(substitutions.servers.get(s, s) for s in region.servers))
             for region in job.regions
@@ -160,4 +162,12 @@ class Jobs:
         exchanged = with_tensor_exchange(
             operations, own if own is not None and own.total_bytes else None
         )
-        return tuple(ordered_operations(exchanged, work.order))
+        return self._ordered(work, exchanged, [servers])
+
+    @staticmethod
+    def _ordered(
+        work: Workload, operations: Iterable[Operation], groups: Sequence[Sequence[str]]
+    ) -> tuple[Operation, ...]:
+        """Return operations with the fabric's exchange of experts and order of all-to-alls."""
+        moved = with_expert_exchange(operations, work.expert_exchange, groups, work.model)
+        return tuple(ordered_operations(moved, work.order))

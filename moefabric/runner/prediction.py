@@ -88,6 +88,7 @@ def _fabric_prediction(
         collective=choice.collective,
         copies=choice.copies,
         copy_limit=choice.copy_limit,
+        experts=choice.experts,
         transport=choice.transport,
         policy_faults=list(policy_faults(policy)),
     )

@@ -277,6 +277,8 @@ class FabricResult(result_parts.ResultPart):
     """`copies` of the fabric."""
     copy_limit: int = 0
     """`copy_limit` of the fabric."""
+    experts: str | None = None
+    """`experts` of the fabric; null if all tokens go to experts."""
     transport: str | None = None
     """`transport` of the fabric; null for that of the experiment."""
     wiring: WiringSummary = WiringSummary()
@@ -390,6 +392,7 @@ class FabricPrediction(result_parts.ResultPart):
     collective: str | None = None
     copies: str = "expert"
     copy_limit: int = 0
+    experts: str | None = None
     transport: str | None = None
     policy_faults: list[str] = Field(default_factory=list)
     all_to_all_vs_eps: float | None = None

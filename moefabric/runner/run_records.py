@@ -12,8 +12,8 @@ from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
 from moefabric.runner.port_windows import TransferCount
 from moefabric.simulator.fluid import Prediction
-from moefabric.workload.iteration import Collective, Reconfigure
-from moefabric.workload.tasks import AllReduce, Transfer
+from moefabric.workload.iteration import Collective, Reconfigure, Transfer
+from moefabric.workload.tasks import AllReduce
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from moefabric.core.topology import Fabric
 from moefabric.runner.flow_pacing import Policy, planned_flows
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import Prediction, predict, predict_regions, region_by_server, route
-from moefabric.workload.iteration import Collective
-from moefabric.workload.tasks import AllReduce, Task, Transfer
+from moefabric.workload.iteration import Collective, Transfer
+from moefabric.workload.tasks import AllReduce, Task
 
 Groups = Mapping[str, Sequence[str]]
 """The servers that work for each region: its own, or backup servers in their places."""

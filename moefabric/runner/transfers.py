@@ -25,8 +25,8 @@ from moefabric.runner.port_windows import PortGroup, PortWindows, TransferCount
 from moefabric.runner.run_records import CollectiveRun
 from moefabric.runner.task_flows import TaskFlows
 from moefabric.simulator.fair_sharing import Stream
-from moefabric.workload.iteration import Collective, Reconfigure
-from moefabric.workload.tasks import AllReduce, Task, Transfer
+from moefabric.workload.iteration import Collective, Reconfigure, Transfer
+from moefabric.workload.tasks import AllReduce, Task
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
-from moefabric.config.plugins import COLLECTIVE_ORDERS, PAYLOAD_TRANSFORMS, PLACEMENTS, load_plugin
+from moefabric.config.plugins import (
+    COLLECTIVE_ORDERS,
+    EXPERT_EXCHANGES,
+    PAYLOAD_TRANSFORMS,
+    PLACEMENTS,
+    load_plugin,
+)
 from moefabric.core.demand import Placement
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric
@@ -16,6 +22,7 @@ from moefabric.traces.gating_files import load_gating
 from moefabric.traces.route_files import load_routes
 from moefabric.workload import gating as traces
 from moefabric.workload.collective_order import CollectiveOrder
+from moefabric.workload.expert_exchange import ExpertExchange
 from moefabric.workload.gating_fit import fit
 from moefabric.workload.gating_generator import GatingGenerator
 from moefabric.workload.model import Model, Training
@@ -103,6 +110,9 @@ def workload_of(choice: FabricChoice, work: Workload) -> Workload:
         work = work.with_copies(choice.copy_rule)
     except ValueError as error:
         raise SpecError([("copies", f"{choice.copies} {error}")]) from error
+    if choice.experts is not None:
+        exchange: ExpertExchange = load_plugin(EXPERT_EXCHANGES, choice.experts)
+        work = replace(work, expert_exchange=exchange)
     split_demand = SplitDemand(choice.split_demand, choice.demand_error)
     return work.with_dispatch_light(choice.dispatch_light).with_split_demand(split_demand)
 

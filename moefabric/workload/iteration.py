@@ -37,6 +37,30 @@ PAUSE: Final = "pause"
 """Kind of the time before a phase of an all-to-all, which counts as communication."""
 
 
+Pair = tuple[str, str]
+"""A sending and a receiving server."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Bytes of an equal size between pairs of servers, by the EPS.
+
+    Attributes:
+        direction: "forward" or "backward".
+        pairs: The pairs.
+        bytes: Bytes of each pair.
+        kind: "pipeline" for a micro-batch's activations to the next stage, or gradients to the
+            stage before; "experts" for experts to the servers that compute them, too.
+        layer: Number of the layer; None if it belongs to none.
+    """
+
+    direction: str
+    pairs: tuple[Pair, ...]
+    bytes: float
+    kind: str = "pipeline"
+    layer: int | None = None
+
+
 @dataclass(frozen=True)
 class Compute:
     """Computation without traffic.
@@ -47,6 +71,7 @@ class Compute:
         layer: Number of the layer.
         seconds: Model seconds of each server, in server order.
         concurrent: A reconfiguration during the computation.
+        transfer: A transfer during the computation. All that follows waits for it.
     """
 
     kind: str
@@ -54,6 +79,7 @@ class Compute:
     layer: int
     seconds: tuple[float, ...]
     concurrent: "Reconfigure | None" = None
+    transfer: Transfer | None = None
 
     @property
     def slowest_s(self) -> float:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Region
-from moefabric.workload.iteration import Collective, Compute, Operation, Reconfigure
+from moefabric.workload.iteration import Collective, Compute, Operation, Pair, Reconfigure, Transfer
 from moefabric.workload.job import Job, JobShape
-from moefabric.workload.tasks import AllReduce, Pair, Task, Transfer, Work
+from moefabric.workload.tasks import AllReduce, Task, Work
 
 FORWARD, BACKWARD = "forward", "backward"
 
@@ -90,7 +90,7 @@ def iteration_tasks(job: Job, passes: Passes, traffic: PipelineTraffic) -> tuple
 
 
 def lockstep_tasks(operations: Sequence[Operation], regions: Sequence[str]) -> tuple[Task, ...]:
-    """Return operations as a chain of tasks, each of which is a barrier for all regions.
+    """Return operations as a chain of tasks, which are barriers for all regions but for transfers.
 
     Args:
         operations: Operations of all regions side by side, with the demand and the computation of
@@ -104,7 +104,10 @@ def lockstep_tasks(operations: Sequence[Operation], regions: Sequence[str]) -> t
     tasks = iteration_tasks(
         group, lambda _, __, way: operations if way == FORWARD else (), PipelineTraffic(0.0, 0.0)
     )
-    return tuple(replace(task, regions=tuple(regions), barrier=True) for task in tasks)
+    return tuple(
+        replace(task, regions=tuple(regions), barrier=not isinstance(task.work, Transfer))
+        for task in tasks
+    )
 
 
 @dataclass
@@ -199,9 +202,11 @@ class _TaskBuilder:
             return (self._add((stage.region,), micro_batch, work, after),)
 
         match operation:
-            case Compute(concurrent=light):
+            case Compute(concurrent=light, transfer=transfer):
                 before = stage.tail
-                stage.tail = add(replace(operation, concurrent=None), before)
+                stage.tail = add(replace(operation, concurrent=None, transfer=None), before)
+                if transfer is not None:
+                    stage.tail += add(transfer, before)
                 if light is not None:
                     stage.light = add(light, before + stage.light)
             case Reconfigure():

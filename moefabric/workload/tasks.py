@@ -7,29 +7,7 @@ of weights between replicas.
 
 from dataclasses import dataclass
 
-from moefabric.workload.iteration import Collective, Compute, Reconfigure
-
-Pair = tuple[str, str]
-"""A sending and a receiving server."""
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """A micro-batch's activations to the next stage, or gradients to the stage before, by the EPS.
-
-    Attributes:
-        direction: "forward" or "backward".
-        pairs: Each server and its counterpart.
-        bytes: Bytes of each pair.
-        kind: "pipeline".
-        layer: None: a transfer belongs to no layer.
-    """
-
-    direction: str
-    pairs: tuple[Pair, ...]
-    bytes: float
-    kind: str = "pipeline"
-    layer: None = None
+from moefabric.workload.iteration import Collective, Compute, Pair, Reconfigure, Transfer
 
 
 @dataclass(frozen=True)
@@ -63,7 +41,7 @@ class Task:
         micro_batch: Number of the micro-batch.
         work: What they do.
         after: Positions of the tasks for which it waits, all of them earlier.
-        barrier: Whether it covers all regions of the fabric, with no other task beside it.
+        barrier: Whether it covers all regions of the fabric, with no transfer beside it.
     """
 
     regions: tuple[str, ...]

@@ -11,6 +11,7 @@ from moefabric.workload.coactivation import Pairs, coactivation
 from moefabric.workload.collective_order import CONCURRENT, CollectiveOrder
 from moefabric.workload.copy_rule import EACH_EXPERT, CopyRule, routed_layer
 from moefabric.workload.demand_prediction import GatingPrediction, GatingPredictor
+from moefabric.workload.expert_exchange import ExpertExchange
 from moefabric.workload.gating import add_noise
 from moefabric.workload.gating_generator import GatingGenerator
 from moefabric.workload.iteration import (
@@ -61,6 +62,7 @@ class Workload:
         copy_rule: How often a token travels; any but the default needs `routes`. Predicted demands,
             and those for which splits are computed, have a copy for each expert nevertheless: they
             count in their proportions only.
+        expert_exchange: The experts that move to tokens; None if all tokens go to experts.
     """
 
     model: Model
@@ -80,6 +82,7 @@ class Workload:
     order: CollectiveOrder = CONCURRENT
     routes: TokenRoutes | None = None
     copy_rule: CopyRule = EACH_EXPERT
+    expert_exchange: ExpertExchange | None = None
 
     def layers_of(self, region: int) -> range:
         """Return the numbers of a region's layers."""

@@ -2,11 +2,16 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from moefabric.config.loader import experiment_of
+from moefabric.runner.progress import PlainProgressReporter
+from moefabric.runner.run import run
 from moefabric.systems.hybrid_ep.bench import LayerBench, running_bench
 from moefabric.systems.hybrid_ep.setup import MB
+from moefabric.systems.measured import of_fabric
 from moefabric.workload.hybrid_ep_graph import HybridEpPass, plain_pass
 
 pytestmark = pytest.mark.kernel
@@ -46,3 +51,40 @@ def test_uplinks_carry_tokens_between_domains_and_each_expert_once(
     assert run.result.wrong == 0
     assert run.messages == messages
     assert run.uplink_bytes == pytest.approx(crossing_mb * MB, rel=0.05)
+
+
+def test_run_moves_experts_beside_attention_and_tokens_inside_data_centres() -> None:
+    choice = {"optical": 0, "electrical": 1, "policy": "eps"}
+    experiment = experiment_of(
+        {
+            "experiment": f"hybridep-run-{os.getpid()}",
+            "model": {"name": "mixtral-8x7b", "layers": 1},
+            "training": {"ep": 4, "tp": 1, "sequence": 512, "micro_batch": 1, "iterations": 1},
+            "gating": {"generator": "mixtral-web"},
+            "wiring": {
+                "gpus_per_server": 1,
+                "nic_rate": "100Gb/s",
+                "regions": [{"servers": 4}],
+                "eps": {"servers_per_leaf": 2, "spines": 1, "oversubscription": 4},
+            },
+            "fabrics": [
+                {"name": "plain", **choice},
+                {"name": "hybrid", "experts": "hybridep(leaf=2, dcs=2, ratio=500)", **choice},
+            ],
+            "scale": {"bytes": 4, "dilation": 100},
+        }
+    )
+    result = run(experiment, Path(), PlainProgressReporter())
+    plain, hybrid = of_fabric(result, "plain"), of_fabric(result, "hybrid")
+    assert not plain.transfers
+    [experts] = hybrid.transfers
+    assert experts.kind == "experts"
+    # Two of eight experts on a server, of 3 x 4096 x 14336 weights; four pairs.
+    assert experts.bytes == pytest.approx(4 * 2 * 2 * 3 * 4096 * 14336 / 500, rel=0.001)
+    assert experts.bytes_by_eps == pytest.approx(experts.bytes, rel=0.01)
+    assert plain.spines is not None
+    assert hybrid.spines is not None
+    assert (plain.spines.counted_bytes or 0) > 2 * experts.bytes
+    assert hybrid.spines.counted_bytes == pytest.approx(experts.bytes, rel=0.02)
+    for one in (plain, hybrid):
+        assert one.integrity.bytes_sent == one.integrity.bytes_received

@@ -51,6 +51,7 @@ def trained_loss(text: Path, use: CodecUse, ratio: float, steps: int, seed: int)
     except ImportError as error:
         remedy = "pip install 'moefabric[torch]'"
         raise UnsupportedError(f"the codec's loss needs PyTorch: {remedy}") from error
+    torch.set_num_threads(1)  # matrices are too small for more
     letters = np.frombuffer(text.read_bytes(), np.uint8)
     symbols, codes = np.unique(letters, return_inverse=True)
     stream = torch.as_tensor(codes)

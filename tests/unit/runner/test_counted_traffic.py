@@ -30,8 +30,7 @@ from moefabric.runner.results import fabric_result
 from moefabric.runner.run_records import CollectiveRun, IterationRun, RunFailures
 from moefabric.runner.task_flows import TaskFlows
 from moefabric.simulator.fluid import predict, region_by_server
-from moefabric.workload.iteration import Collective, Operation, Reconfigure
-from moefabric.workload.tasks import Transfer
+from moefabric.workload.iteration import Collective, Operation, Reconfigure, Transfer
 from tests.support.fabrics import MESH, fabric
 
 SERVERS = ("s0", "s1", "s2", "s3")

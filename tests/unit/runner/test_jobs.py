@@ -31,9 +31,9 @@ from moefabric.runner.memory_testbed import (
 from moefabric.runner.prediction import forecast_all, predict_experiment, proposed_scale
 from moefabric.runner.results import fabric_result
 from moefabric.runner.workload_loader import workload_on
-from moefabric.workload.iteration import Collective, DispatchLight
+from moefabric.workload.iteration import Collective, DispatchLight, Transfer
 from moefabric.workload.substitution import Substitutions
-from moefabric.workload.tasks import AllReduce, Transfer
+from moefabric.workload.tasks import AllReduce
 from tests.support.paths import EXAMPLES
 
 PIPELINE = EXAMPLES / "pipeline.yaml"

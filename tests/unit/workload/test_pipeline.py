@@ -8,7 +8,7 @@ from moefabric.config.model import preset
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Region
 from moefabric.simulator.event_simulation import Step, simulate, simulate_iterations
-from moefabric.workload.iteration import Collective, Compute, Operation, Reconfigure
+from moefabric.workload.iteration import Collective, Compute, Operation, Reconfigure, Transfer
 from moefabric.workload.job import (
     Job,
     JobShape,
@@ -23,7 +23,7 @@ from moefabric.workload.job import (
 from moefabric.workload.model import Training
 from moefabric.workload.payload import BigMac, Payloads
 from moefabric.workload.pipeline import PipelineTraffic, bubble_share, iteration_tasks
-from moefabric.workload.tasks import AllReduce, Task, Transfer, runs_during
+from moefabric.workload.tasks import AllReduce, Task, runs_during
 from tests.support.fabrics import fabric
 
 shapes = st.builds(JobShape, st.integers(1, 4), st.integers(1, 3), st.integers(1, 6))
