@@ -61,6 +61,8 @@ class Setup(Section):
     """Model seconds of the barrier between synchronous phases."""
     shortest: float = Field(gt=0, lt=1)
     """Part of the busiest port's bytes below which phases are joined."""
+    shallow_queue: str
+    """Room of the queues of NICs and switch ports in the run with shallow queues."""
     rates: list[float] = Field(min_length=2)
     """Rates of GPUs of different speed, relative to the fastest."""
     wrong_traffic: float = Field(ge=0, le=1)
@@ -83,18 +85,26 @@ class AuroraStudy:
         trace = load_gating(context.folder / setup.trace).tokens.astype(np.float64)
         demands = [_moving(tokens) for tokens in trace[0, : setup.layers]]
         solve_s = _solve_s(demands, setup.shortest)
-        run = context.run(_document(setup, median(solve_s)))
+        document = _document(setup, median(solve_s))
+        run, shallow = context.run(document), context.run(_shallow(setup, document))
         deployments = Deployments(
             tuple(trace[0]), np.array(setup.rates), setup.expert, setup.gate, setup.wrong_traffic
         )
         modelled = [_moving(tokens) for step in trace for tokens in step]
         ratios = _fluid_ratios(modelled), _measured_ratios(run)
         return Outcome(
-            {**_order_measures(run, median(solve_s)), **deployments.measures()},
+            {
+                **_order_measures(run, median(solve_s)),
+                "shallow_tcp_over_aurora": Measure.median_of(
+                    _ratios(shallow, TCP, AURORA_TCP),
+                    f"Segments sent again: {_sent_again(shallow)}.",
+                ),
+                **deployments.measures(),
+            },
             {"aurora": orders_picture(ratios[0], ratios[1])},
             {"aurora": "Time of all-to-alls relative to the bound, by order."},
             [_orders(run, *ratios), deployments.computation_costs()],
-            [run],
+            [run, shallow],
         )
 
 
@@ -146,6 +156,22 @@ def _document(setup: Setup, solve_s: float) -> dict[str, Any]:
     }
 
 
+def _shallow(setup: Setup, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the experiment with plain TCP alone, and queues of few packets."""
+    return {
+        **document,
+        "experiment": f"{document['experiment']}-shallow",
+        "wiring": {**document["wiring"], "queue": setup.shallow_queue},
+        "fabrics": [one for one in document["fabrics"] if one["transport"] == "tcp"],
+    }
+
+
+def _sent_again(run: RunResult) -> str:
+    """Return the TCP segments that each fabric sent again."""
+    counts = {one.fabric: sum(c.retransmits for c in one.collectives) for one in run.results}
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
 def order_seconds(fabric: FabricResult) -> list[float]:
     """Return the seconds of each all-to-all with its barriers, if its phases are known before."""
     solved = (
@@ -187,11 +213,6 @@ def _order_measures(run: RunResult, solve_s: float) -> dict[str, Measure]:
     seconds, bounds = order_seconds(of_fabric(run, AURORA)), _bounds_s(run)
     known = [one / bound for one, bound in zip(seconds, bounds, strict=True)]
     solved = [(one + solve_s) / bound for one, bound in zip(seconds, bounds, strict=True)]
-    sent_again = {
-        name: sum(one.retransmits for one in of_fabric(run, name).collectives)
-        for name in (CONCURRENT, TCP, AURORA_TCP, AURORA)
-    }
-    note = ", ".join(f"{name} {count}" for name, count in sent_again.items())
     return {
         "sjf_over_aurora": Measure.median_of(gains),
         "sjf_over_aurora_most": Measure(max(gains), tuple(gains)),
@@ -202,7 +223,7 @@ def _order_measures(run: RunResult, solve_s: float) -> dict[str, Measure]:
         ),
         "concurrent_over_aurora": Measure.median_of(_ratios(run, CONCURRENT, AURORA)),
         "tcp_over_aurora": Measure.median_of(
-            _ratios(run, TCP, AURORA), f"Segments sent again: {note}."
+            _ratios(run, TCP, AURORA), f"Segments sent again: {_sent_again(run)}."
         ),
     }
 

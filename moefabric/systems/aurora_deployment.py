@@ -73,8 +73,12 @@ class Deployments:
         best, at_random = zip(*(self._over_best(seed) for seed in range(12)), strict=True)
         return {
             "random_over_sorted": Measure.median_of(self.assignment_gains()),
-            "lina_over_colocated": Measure.median_of(self.colocation_gains(self.even)),
-            "lina_over_colocated_uneven": Measure.median_of(self.colocation_gains(self.rates)),
+            "lina_over_colocated": Measure.median_of(
+                self.colocation_gains(self.even), self._note_on_even_traffic(self.even)
+            ),
+            "lina_over_colocated_uneven": Measure.median_of(
+                self.colocation_gains(self.rates), self._note_on_even_traffic(self.rates)
+            ),
             "colocated_over_best": Measure.median_of(
                 best, f"A random deployment takes {median(at_random):.2f}x."
             ),
@@ -94,16 +98,25 @@ class Deployments:
 
     def colocation_gains(self, rates: Rates) -> list[float]:
         """Return how much longer two models take on GPUs of their own, as Lina packs them."""
-        half, gains = len(rates) // 2, []
-        for pair in self.pairs:
-            ours = colocated_s(*deployed(pair, rates), rates)
-            packed = [layer.joined(popular_with_unpopular(layer)) for layer in pair]
-            others = [
-                max(packed[0].seconds(rates[order[:half]]), packed[1].seconds(rates[order[half:]]))
-                for order in self._orders()
-            ]
-            gains.append(median(others) / ours)
-        return gains
+        return [self._colocation_gain(pair, rates) for pair in self.pairs]
+
+    def _colocation_gain(self, pair: Pair, rates: Rates) -> float:
+        half, ours = len(rates) // 2, colocated_s(*deployed(pair, rates), rates)
+        one, other = (layer.joined(popular_with_unpopular(layer)) for layer in pair)
+        others = [
+            max(one.seconds(rates[order[:half]]), other.seconds(rates[order[half:]]))
+            for order in self._orders()
+        ]
+        return median(others) / ours
+
+    def _note_on_even_traffic(self, rates: Rates) -> str:
+        """Return the gain of co-location if all experts get equally many tokens."""
+        even = ExpertLayer(np.ones((len(rates), len(rates))), self.expert, self.gate)
+        gain = self._colocation_gain((even, even), rates)
+        return (
+            f"With even traffic it is {gain:.2f}x. Where one expert gets most tokens, its GPU "
+            "computes for both models in turn, while Lina's halves of the GPUs do so side by side."
+        )
 
     def _orders(self) -> list[NDArray[np.int64]]:
         rng = np.random.default_rng(1)

@@ -5,7 +5,14 @@ import pytest
 
 from moefabric.config.loader import experiment_of
 from moefabric.runner.result_model import FabricResult, RunResult
-from moefabric.systems.aurora import AuroraStudy, Setup, _document, _order_measures, order_seconds
+from moefabric.systems.aurora import (
+    AuroraStudy,
+    Setup,
+    _document,
+    _order_measures,
+    _shallow,
+    order_seconds,
+)
 from moefabric.systems.aurora_deployment import Deployments
 from moefabric.systems.aurora_pictures import orders_picture
 from moefabric.systems.study import load_study
@@ -40,10 +47,13 @@ def test_study_asks_for_every_measure_that_it_makes() -> None:
     built = experiment_of(document)
     assert [choice.name for choice in built.fabrics][:2] == ["concurrent", "aurora"]
     run = RunResult(results=[fabric(choice.name, 1.0) for choice in built.fabrics])
+    shallow = experiment_of(_shallow(setup, document))
+    assert [choice.name for choice in shallow.fabrics] == ["concurrent-tcp", "aurora-tcp"]
+    assert str(shallow.wiring.queue) == "20 packets"
     traffic = tuple(np.random.default_rng(seed).random((8, 8)) for seed in range(3))
     deployments = Deployments(traffic, np.array(setup.rates), 1.0, 0.1, 0.75)
     made = {**_order_measures(run, 0.1), **deployments.measures()}
-    assert {claim.measure for claim in spec.claims} - {""} == set(made)
+    assert {claim.measure for claim in spec.claims} - {""} == {*made, "shallow_tcp_over_aurora"}
 
 
 def test_phases_count_with_barriers_and_without_the_time_to_compute_them() -> None:
