@@ -52,7 +52,7 @@ class SocketLayout:
 
     @classmethod
     def of(cls, types: KernelTypes) -> Self:
-        """Return the layout of a kernel's sockets; raises KeyError for a member that it lacks."""
+        """Return the layout of a kernel's sockets; raises as `KernelTypes.offset`."""
         tcp = {name: types.offset("tcp_sock", name) for name in _OF_TCP}
         tcp["min_rtt_us"] = types.offset("tcp_sock", "rtt_min") + _MINIMUM_VALUE
         tcp["rtt_us"] = types.offset("tcp_sock", "rack.rtt_us")

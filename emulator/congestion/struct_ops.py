@@ -49,7 +49,7 @@ def congestion_control(kind: str, programs: Mapping[str, Program], flags: int = 
     with ExitStack() as undo:
         try:
             link = _registered(name, programs, flags | NON_RESTRICTED, undo)
-        except (BpfError, KeyError) as error:
+        except BpfError as error:
             raise unsupported(kind, error) from error
         undo.callback(os.close, link)
         yield name

@@ -75,6 +75,10 @@ class _Type:
     tail: int
 
 
+def _missing(what: str) -> UnsupportedError:
+    return UnsupportedError(f"this kernel has no {what}: boot Linux 6.4 or later")
+
+
 class KernelTypes:
     """The types that BTF data describes."""
 
@@ -103,13 +107,13 @@ class KernelTypes:
         """Return the number of a named type.
 
         Raises:
-            KeyError: If the kernel has no such type.
+            UnsupportedError: If the kernel has no such type.
         """
         at = self._data.find(b"\0" + name.encode() + b"\0", self._names)
         try:
             return self._numbers[kind, at + 1 - self._names]
         except KeyError:
-            raise KeyError(f"the kernel has no {kind.name.lower()} {name}") from None
+            raise _missing(f"{kind.name.lower()} {name}") from None
 
     def size(self, number: int) -> int:
         """Return the size of a structure in bytes."""
@@ -134,13 +138,13 @@ class KernelTypes:
                 embedded structures without a name of their own are found by their name.
 
         Raises:
-            KeyError: If the structure has no such member.
+            UnsupportedError: If the structure has no such member.
         """
         number, offset = self.number(Kind.STRUCT, structure), 0
         for name in path.split("."):
             member = self._find(number, name)
             if member is None:
-                raise KeyError(f"struct {structure} of this kernel has no {path}")
+                raise _missing(f"{path} in struct {structure}")
             number, offset = member.type, offset + member.offset
         return offset
 

@@ -70,6 +70,8 @@ def test_connection_has_its_dscp_and_congestion_control(tmp_path: Path) -> None:
         )
         assert "tos:0x10" in sent
         assert "tos:0x8" in replied
+        assert " reno " in sent
+        assert " reno " in replied  # both ends choose it
 
 
 def test_unreachable_server_is_named_at_the_deadline(tmp_path: Path) -> None:
