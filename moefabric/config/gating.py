@@ -36,7 +36,8 @@ class GatingSpec(Section):
     """JSON file with one gating matrix for all layers and iterations."""
     trace: InputPath | None = None
     """File or folder with the gating of recorded steps: counts (a NumPy archive of a training run,
-    SGLang's record of an expert distribution, CSV) or routes of tokens (JSON lines, Parquet)."""
+    SGLang's record of an expert distribution, CSV) or routes of tokens (JSON lines, Parquet, an
+    archive with `routes`)."""
     generator: str | None = None
     """Preset of the generator: random gating with the statistics of recorded gating."""
     fit: InputPath | None = None
@@ -80,7 +81,8 @@ class GatingSpec(Section):
     generator has realistic deviations instead."""
     placement: PlacementReference = "contiguous"
     """Ranks of the experts: `contiguous` in the order of their numbers, `balanced` by their tokens
-    in `history` or the first iteration, `random`, or `package.module:Name`."""
+    in `history` or the first iteration, `random`, `occult` by the experts that tokens have in
+    common there, or `package.module:Name`."""
     repeat: bool = False
     """Whether a matrix or trace is repeated if the model has more ranks or experts. Copies of
     experts are shuffled with the experiment's seed. A generator has any number of them instead."""

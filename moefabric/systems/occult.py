@@ -38,6 +38,7 @@ VARIANTS: Final[dict[str, dict[str, Any]]] = {
     "once-random": {"copies": "server", "place": "random"},
     "occult": {"copies": "server", "place": "occult"},
     "occult-swap": {"copies": "server", "place": "occult(refine=swap)"},
+    "balanced": {"copies": "server", "place": "occult(refine=swap, balance=8)"},
     "prune-2": {"copies": "server", "place": "occult", "copy_limit": 2},
     "prune-1": {"copies": "server", "place": "occult", "copy_limit": 1},
 }
@@ -224,16 +225,15 @@ def exact_measures(found: dict[str, Variant], servers: str) -> dict[str, Measure
     once, greedy, swap = (found[n].copies for n in ("once", "occult", "occult-swap"))
     points = [point for one in found.values() for point in one.points()]
     fit = fit_line(points)
-    spread = found["occult"].load / found["once"].load
+    spread, even = (found[n].load / found["once"].load for n in ("occult", "balanced"))
     bytes_saved = 1 - found["occult"].port_bytes / found["once"].port_bytes
     return {
         f"linear_{servers}": Measure(fit.determination, note=fit.text(len(points))),
         f"ct_saved_{servers}": _saved(once.mean(axis=0), greedy.mean(axis=0)),
         f"swap_saved_{servers}": _saved(greedy.mean(axis=0), swap.mean(axis=0)),
         f"bytes_saved_{servers}": Measure(100 * bytes_saved),
-        "load_ratio" if servers == "4" else f"load_ratio_{servers}": Measure.median_of(
-            spread.ravel().tolist()
-        ),
+        f"load_ratio_{servers}": Measure.median_of(spread.ravel().tolist()),
+        f"even_load_ratio_{servers}": Measure.median_of(even.ravel().tolist()),
     }
 
 
@@ -243,6 +243,8 @@ def time_measures(found: dict[str, Variant]) -> dict[str, Measure]:
     note = f"All-to-alls take {plain.share:.0%} of the iteration with a copy for each expert."
     measures = {}
     for name, variant in (
+        ("gain_once", "once"),
+        ("gain_balanced", "balanced"),
         ("gain_exact", "occult"), ("gain_pruned_2", "prune-2"), ("gain_pruned_1", "prune-1"),
     ):  # fmt: skip
         ratios = iteration_ratios(plain.result, found[variant].result)
@@ -284,8 +286,9 @@ def _variants_grid(servers: str, found: dict[str, Variant]) -> Grid:
     note = (
         f"A random placement has a CT of {random:.2f} (closed form). `each-expert`: a copy for "
         "each expert; `once`: one for each server, experts in the order of numbers; `occult`: "
-        "greedy placement; `prune-N`: at most N servers for a token. The load deviation is that of "
-        "the servers' tokens, relative to their mean."
+        "greedy placement; `balanced`: swaps that also even out loads; `prune-N`: at most N "
+        "servers for a token. The load deviation is that of the servers' tokens, relative to "
+        "their mean."
     )
     title = f"Ways to send tokens, {servers} servers"
     return Grid(f"occult-{servers}", title, "", header, tuple(rows), note)
@@ -295,7 +298,7 @@ def _share_grid(found: dict[str, Variant]) -> Grid:
     """Return the gain of an iteration for other shares of all-to-alls (Amdahl's law)."""
     shares, plain = (0.4, 0.5, 0.6, 0.7, 0.8), found["each-expert"].all_to_all_s
     rows = []
-    for name in ("once", "occult", "occult-swap", "prune-2", "prune-1"):
+    for name in ("once", "occult", "occult-swap", "balanced", "prune-2", "prune-1"):
         ratio = found[name].all_to_all_s / plain
         gains = [1 / (1 - share + share * ratio) for share in shares]
         rows.append((name, *(f"{gain:.2f}x" for gain in gains)))

@@ -45,6 +45,23 @@ def common_tokens(pairs: Pairs, groups: Groups) -> int:
     return sum(int(pairs[np.ix_(group, group)].sum()) // 2 for group in groups)
 
 
+def balancing_pairs(pairs: Pairs, weight: float) -> Pairs:
+    """Return pairs less those of independent choices, which popular experts have with each other.
+
+    The sum over a group then falls with the square of its load: with a weight of 1 it is the
+    group's modularity (Newman, PNAS 2006), and larger weights balance loads more.
+
+    Args:
+        pairs: Tokens [expert, expert] of each pair.
+        weight: Weight of the independent choices; 0 returns the pairs.
+    """
+    degrees = pairs.sum(axis=1)
+    expected = np.outer(degrees, degrees) / max(1, degrees.sum())
+    less: Pairs = np.rint(pairs - weight * expected).astype(np.int64)
+    np.fill_diagonal(less, 0)
+    return less
+
+
 def swapped_groups(pairs: Pairs, groups: Groups) -> Groups:
     """Swap the two experts whose swap adds most common tokens, until no swap adds any.
 
@@ -77,6 +94,7 @@ class Occult:
         refine: What improves the greedy groups: `none`, or `swap` for swaps of two experts.
         group: What a group shares: a `rank`, as Occult has it, or a `server`, whose ranks then
             share the group in the same way.
+        balance: With swaps, weight of even loads of the groups; 0 for common tokens alone.
 
     Raises:
         ValueError: If an argument has another value.
@@ -84,6 +102,7 @@ class Occult:
 
     refine: Literal["none", "swap"] = "none"
     group: Literal["rank", "server"] = "rank"
+    balance: float = 0.0
     name: str = "occult"
 
     def __post_init__(self) -> None:
@@ -91,6 +110,8 @@ class Occult:
             raise ValueError(f"refine: {self.refine!r} is not one of none, swap")
         if self.group not in {"rank", "server"}:
             raise ValueError(f"group: {self.group!r} is not one of rank, server")
+        if self.balance < 0 or (self.balance and self.refine != "swap"):
+            raise ValueError(f"balance: {self.balance:g} needs refine=swap, and is at least 0")
 
     def experts_in_order(self, tokens: Tokens, seed: int) -> Sequence[int]:  # noqa: ARG002
         """Refuse counts: they don't tell which experts a token has in common.
@@ -122,4 +143,6 @@ class Occult:
 
     def _groups(self, pairs: Pairs, groups: int) -> Groups:
         greedy = greedy_groups(pairs, groups)
-        return swapped_groups(pairs, greedy) if self.refine == "swap" else greedy
+        if self.refine == "none":
+            return greedy
+        return swapped_groups(balancing_pairs(pairs, self.balance), greedy)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from moefabric.traces.route_files import load_routes
+
 ROOT = Path(__file__).parents[3]
 PROGRAM = ROOT / "examples/train/train.py"
 TEXT = ROOT / "examples/train/text.txt"
@@ -47,6 +49,18 @@ def test_run_continues_at_newest_common_checkpoint_with_equal_losses(tmp_path: P
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         f"state-step{step}-rank{rank}.pt" for step in (4, 6) for rank in range(2)
     ]
+
+
+@pytest.mark.slow
+def test_routes_of_the_last_steps_are_those_of_each_token(tmp_path: Path) -> None:
+    file = tmp_path / "routes.npz"
+    sizes = ("--experts", 8, "--choices", 3, "--width", 16, "--steps", 3)
+    torchrun(2, PROGRAM, *SMALL, *sizes, "--routes", file, "--routes-steps", 2)
+    routes = load_routes(file)
+    assert routes.experts.shape == (2, 2, 2, 2 * 32, 3)
+    assert routes.counts(8).sum(axis=-1).tolist() == [[[192] * 2] * 2] * 2
+    assert routes.scores is not None
+    assert (abs(routes.scores.sum(axis=-1, dtype=int) - 255) <= 2).all(), "weights sum to 1"
 
 
 @pytest.mark.slow

@@ -123,6 +123,20 @@ def test_placement_lowers_copies_of_tokens_that_it_has_not_seen() -> None:
     assert found["swap"] <= found["none"] < 0.95 * expected_copies(32, 4, 4)
 
 
+def test_balance_evens_out_loads_at_about_the_same_copies() -> None:
+    known = topic_routes(32, 4, (2, 1, 1, 4000), strength=2.0)
+    pairs, later = coactivation(known.experts[0], 32), known.experts[1]
+    copies, deviation = [], []
+    for place in (Occult("swap"), Occult("swap", balance=8)):
+        device = devices(tuple(place.experts_by_coactivation(pairs, 4, 4)), 4)
+        copies.append(copies_of_token(later, device))
+        deviation.append(np.bincount(device[later].ravel()).std())
+    assert deviation[1] < deviation[0] / 2
+    assert copies[1] < copies[0] * 1.05
+    with pytest.raises(ValueError, match="balance: 8 needs refine=swap"):
+        Occult(balance=8)
+
+
 def test_placement_without_routes_names_the_remedy() -> None:
     with pytest.raises(ValueError, match=r"occult needs routes of single tokens.*gating.trace"):
         expert_order(Occult(), np.ones((4, 32), dtype=np.int64), 1)
