@@ -120,3 +120,18 @@ def test_experts_shorten_iterations_over_slow_uplinks() -> None:
     assert slow["iteration_s"] > hybrid["iteration_s"]
     late = predicted("fabrics[0].experts=hybridep(leaf=2, dcs=2, ratio=50, codec_s=0.01)")
     assert late["compute_s"] == pytest.approx(plain["compute_s"] + 7 * 0.01)
+
+
+def test_exchange_combines_with_payload_order_and_circuits() -> None:
+    experts = "experts=hybridep(leaf=2, dcs=2, ratio=50)"
+    alone = predicted(f"fabrics[0].{experts}")
+    others = ("fabrics[0].transform=bigmac(r=0.25)", "fabrics[0].collective=aurora")
+    assert predicted(f"fabrics[0].{experts}", *others)["all_to_all_s"] < alone["all_to_all_s"] / 2
+    circuits = (
+        "fabrics[0].optical=3",
+        "fabrics[0].electrical=1",
+        "fabrics[0].policy=spill",
+        "fabrics[0].dispatch_light=predict",
+    )
+    both = predicted(f"fabrics[0].{experts}", *circuits)
+    assert both["iteration_s"] < predicted(*circuits)["iteration_s"]
