@@ -1,7 +1,10 @@
 """Pictures of the study: completion times of incasts, and accuracy over time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
 
 from moefabric.report.small_charts import Axis, Chart, Curve, charts_picture
 from moefabric.report.svg import ticks
@@ -12,10 +15,13 @@ from moefabric.systems.dlcp.transports import CUBIC, PRIORITY_TCP, bounded_loss
 
 _TICKS_MS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 _SHARES = {0.0: "0", 0.25: "25 %", 0.5: "50 %", 0.75: "75 %", 1.0: "100 %"}
+_TAIL_SHARES = {1.0: "100 %", 0.1: "10 %", 0.01: "1 %", 0.001: "0.1 %"}
+_POINTS = 150
+"""Points of a curve; further ones can't be told apart."""
 
 
 def completion_curves(incasts: Sequence[tuple[str, Incasts]]) -> str:
-    """Draw the distribution of flow completion times, a chart for each number of workers.
+    """Draw the share of flows that take longer than a time, a chart for each number of workers.
 
     Args:
         incasts: Title and times of each chart.
@@ -23,26 +29,31 @@ def completion_curves(incasts: Sequence[tuple[str, Incasts]]) -> str:
     names = list(incasts[0][1])
     charts = [_distribution(title, times, names) for title, times in incasts]
     legend = [(f"t{number}", name) for number, name in enumerate(names)]
-    return charts_picture("Flow completion time of an incast", charts, legend, columns=2)
+    title = "Share of an incast's flows that take longer"
+    return charts_picture(title, charts, legend, columns=2)
 
 
 def _distribution(title: str, incasts: Incasts, names: Sequence[str]) -> Chart:
-    sorted_ms = {
-        name: sorted(1e3 * time for time in pooled(repeats).flows_s)
-        for name, repeats in incasts.items()
-    }
-    low, high = (f(f(times) for times in sorted_ms.values()) for f in (min, max))
+    times_ms = {name: 1e3 * np.array(pooled(one).flows_s) for name, one in incasts.items()}
+    low = min(float(times.min()) for times in times_ms.values())
+    high = max(float(times.max()) for times in times_ms.values())
     curves = [
-        Curve(
-            str(names.index(name)),
-            [(time, (n + 1) / len(times), "") for n, time in enumerate(times)],
-            marks=False,
-        )
-        for name, times in sorted_ms.items()
+        Curve(str(names.index(name)), list(_tail(times)), marks=False)
+        for name, times in times_ms.items()
     ]
     marks: dict[float, str] = {tick: f"{tick}" for tick in _TICKS_MS if low <= tick <= high}
     x = Axis(low, high, marks, logarithmic=True, title="completion time, ms")
-    return Chart(title, x, Axis(0.0, 1.0, _SHARES), curves, reference=None)
+    y = Axis(min(_TAIL_SHARES), 1.0, _TAIL_SHARES, logarithmic=True)
+    return Chart(title, x, y, curves, reference=None)
+
+
+def _tail(times_ms: NDArray[np.float64]) -> Iterator[tuple[float, float, str]]:
+    """Yield times and the share of flows that take at least as long, evenly on a log axis."""
+    ordered = np.sort(times_ms)[::-1]
+    counts = np.unique(np.geomspace(1, len(ordered), _POINTS).round().astype(int))
+    for count in counts:
+        time_ms, share = float(ordered[count - 1]), count / len(ordered)
+        yield time_ms, share, f"{share:.1%} take {time_ms:.1f} ms or longer"
 
 
 def accuracy_curves(measured: Measurements) -> str:

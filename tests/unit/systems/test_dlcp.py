@@ -1,5 +1,6 @@
 """The parts of the study of DLCP that need no packets."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from moefabric.emulator.link.lateness import Lateness
 from moefabric.systems.dlcp.incast import IncastTimes
 from moefabric.systems.dlcp.measurements import Incasts, Measurements
 from moefabric.systems.dlcp.model import Dataset, Momentum, Perceptron, planted_clusters
+from moefabric.systems.dlcp.pictures import completion_curves
 from moefabric.systems.dlcp.setup import Setup
 from moefabric.systems.dlcp.study import outcome
 from moefabric.systems.dlcp.training import Progress, TrainingJob, layer_tensor, with_previous
@@ -164,6 +166,16 @@ def test_measures_follow_from_times_and_accuracies() -> None:
     }  # fmt: skip
     assert {name: measure.value for name, measure in measures.items()} == pytest.approx(wanted)
     assert len(measures["tail_saved"].samples) == 2
+    assert "2000 ms for rounds with all bytes" in measures["compressed_tail"].note
+
+
+def test_picture_shows_the_tail_and_leaves_out_points_that_coincide() -> None:
+    measured = _measurements()
+    flows = tuple(np.geomspace(0.01, 2.0, 10_000).tolist())
+    measured.deep[CUBIC.name][0] = replace(measured.deep[CUBIC.name][0], flows_s=flows)
+    picture = completion_curves([("8", measured.incast), ("32", measured.deep)])
+    assert "0.1 %" in picture
+    assert len(picture) < 40_000
 
 
 def test_late_links_make_all_measures_invalid() -> None:
