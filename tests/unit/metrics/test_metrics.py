@@ -57,7 +57,7 @@ class Sample(Collector):
         nics = [Nic.parse("s0/o0"), Nic.parse("s0/e0")]
         reading = PortReading(np.arange(8).reshape(2, 4), np.arange(8).reshape(2, 4))
         parts.add_nics(self.metrics, "lab", nics, reading)
-        queue = {"s0/e0": {"packets": 3, "bytes": 900, "drops": 1}}
+        queue = {"s0/e0": {"packets": 3, "bytes": 900, "drops": 1, "marks": 2}}
         parts.add_queues(self.metrics, "lab", queue)
         parts.add_ocs(self.metrics, "lab", "ocs0", OCS)
         statistics = ControllerStatistics()
@@ -119,6 +119,7 @@ def registry() -> CollectorRegistry:
         ("nic_receive_bytes_total", {"server": "s0", "nic": "s0/o0"}, 1),
         ("ocs_output_bytes_total", {"nic": "s0/o0"}, 3),
         ("port_dropped_packets_total", {"port": "s0/e0"}, 1),
+        ("port_marked_packets_total", {"port": "s0/e0"}, 2),
         ("ocs_ports", {"ocs": "ocs0", "state": "tuned"}, 2),
         ("ocs_cross_connects", {"ocs": "ocs0"}, 1),
         ("ocs_dark_seconds_total", {}, 0.05),
