@@ -19,7 +19,7 @@ from moefabric.agents.tensors.packets import (
 )
 
 _REMEMBERED: Final = 4096
-"""Complete tensors that late packets are told from new ones by."""
+"""Complete tensors whose late packets are recognized."""
 
 
 @dataclass(frozen=True)

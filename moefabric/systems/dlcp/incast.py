@@ -12,7 +12,7 @@ from moefabric.agents.tensors.receiver import Received
 from moefabric.core.link import LinkBehaviour
 from moefabric.emulator.link.hosts import link_between
 from moefabric.emulator.link.lateness import Lateness
-from moefabric.systems.dlcp.testbed import Network, open_network
+from moefabric.systems.dlcp.testbed import Network, ignore, open_network
 from moefabric.systems.dlcp.transports import TransportChoice
 
 _DEADLINE_S = 30.0
@@ -108,7 +108,7 @@ class _Incast:
         self.lost_shares: list[float] = []
         workers, server = network.hosts.hosts
         self._channels = [
-            network.connect(workers, server, _ignore, self._on_gradient).first for _ in gradients
+            network.connect(workers, server, ignore, self._on_gradient).first for _ in gradients
         ]
 
     def clear(self) -> None:
@@ -132,7 +132,3 @@ class _Incast:
         self._awaited -= 1
         if not self._awaited:
             self._network.loop.stop()
-
-
-def _ignore(_tensor: Received) -> None:
-    """Do nothing with a tensor that the server sends."""

@@ -17,7 +17,7 @@ _TICKS_MS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 _SHARES = {0.0: "0", 0.25: "25 %", 0.5: "50 %", 0.75: "75 %", 1.0: "100 %"}
 _TAIL_SHARES = {1.0: "100 %", 0.1: "10 %", 0.01: "1 %", 0.001: "0.1 %"}
 _POINTS = 150
-"""Points of a curve; further ones can't be told apart."""
+"""Points of a curve; further ones coincide on the screen."""
 
 
 def completion_curves(incasts: Sequence[tuple[str, Incasts]]) -> str:

@@ -9,7 +9,7 @@ from moefabric.agents.tensors.receiver import Received
 from moefabric.core.link import LinkBehaviour
 from moefabric.emulator.link.hosts import star
 from moefabric.systems.dlcp.model import Momentum, Values
-from moefabric.systems.dlcp.testbed import Network, open_network
+from moefabric.systems.dlcp.testbed import Network, ignore, open_network
 from moefabric.systems.dlcp.training import Progress, Replicas, TrainingJob, values_of
 from moefabric.systems.dlcp.transports import TransportChoice
 
@@ -59,7 +59,7 @@ class _RingTraining:
             ends = network.connect(
                 hosts[worker],
                 hosts[next_worker],
-                _ignore,
+                ignore,
                 lambda received, to=next_worker: self._on_part(to, received),  # type: ignore[misc]
             )
             self._channels.append(ends.first)
@@ -117,7 +117,3 @@ class _RingTraining:
             ends = np.cumsum([len(layer) for layer in layers])[:-1]
             for layer, gradient in enumerate(np.split(sums, ends)):
                 optimizer.step(layer, gradient)
-
-
-def _ignore(_received: Received) -> None:
-    """Do nothing with a tensor that the next worker sends."""

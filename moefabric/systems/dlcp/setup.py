@@ -22,7 +22,7 @@ class Setup(Section):
     loss_percent: int = Field(default=10, ge=1, le=50)
     """Share p of a gradient that may be lost."""
     most_loss_percent: int = Field(default=30, ge=1, le=99)
-    """The share at which training is said to suffer."""
+    """The share at which the paper expects more iterations."""
     workers: int = Field(default=8, ge=2)
     """Workers of a parameter server."""
     deep_workers: int = Field(default=32, ge=2)

@@ -12,6 +12,7 @@ from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.loop import Loop
 from moefabric.agents.tensors.channel import OnTensor, TensorChannel
 from moefabric.agents.tensors.datagrams import DatagramChannel
+from moefabric.agents.tensors.receiver import Received
 from moefabric.agents.tensors.sender import REORDERING
 from moefabric.agents.tensors.streams import StreamChannel
 from moefabric.core.errors import FabricError
@@ -100,10 +101,10 @@ class Network:
         self.loop.running = True
         self.loop.run()
         timer.cancel()
-        if expired:
-            raise FabricError(f"{self._choice.name}: tensors were not complete in {deadline_s:g} s")
         if self.loop.faults:
             raise FabricError(f"{self._choice.name}: a callback failed; see the log")
+        if expired:
+            raise FabricError(f"{self._choice.name}: tensors were not complete in {deadline_s:g} s")
 
     def close(self) -> None:
         """Close all channels."""
@@ -118,6 +119,10 @@ def open_network(hosts: LinkedHosts, choice: TransportChoice, seed: int = 0) -> 
         yield network
     finally:
         network.close()
+
+
+def ignore(_received: Received) -> None:
+    """Do nothing with a tensor of the direction in which none is sent."""
 
 
 def _datagram_pair(first: Host, second: Host, port: int) -> tuple[socket.socket, socket.socket]:

@@ -114,7 +114,7 @@ def layer_tensor(
     """Return a layer's tensor with its class and the order and importance of its chunks.
 
     Chunks of large changes are sent first. All chunks of the back layer are important, and of
-    others those of large changes (sections 3 and 4 of the paper: front layers bear more loss).
+    others those of large changes: front layers and small values bear more loss.
 
     Args:
         number: Number of the tensor.
