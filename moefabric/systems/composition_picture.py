@@ -13,7 +13,7 @@ from moefabric.report.picture_file import WIDTH, picture_file
 _LEFT: Final = 210.0
 """Width of the names of rows."""
 _TOP, _ROW, _GAP = 66.0, 24.0, 24.0
-_DARK: Final = 0.5
+_DARK: Final = 0.65
 """Opacity from which on text is white."""
 
 
