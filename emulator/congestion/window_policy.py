@@ -99,7 +99,7 @@ _STOP_S: Final = 10.0
 
 
 @dataclass
-class Lateness:
+class DecisionTimes:
     """How the policy kept its intervals.
 
     Attributes:
@@ -130,27 +130,29 @@ def astraea(weights: Path) -> Iterator[str]:
 
 
 @contextmanager
-def governed(actor: Actor) -> Iterator[tuple[str, Lateness]]:
+def governed(actor: Actor) -> Iterator[tuple[str, DecisionTimes]]:
     """Register Astraea with an actor; yields also how the policy keeps its intervals."""
-    stopped, lateness = threading.Event(), Lateness()
+    stopped, times = threading.Event(), DecisionTimes()
     with window_table("astraea") as table:
-        task = BackgroundTask("astraea", partial(_govern, table, actor, stopped, lateness))
+        task = BackgroundTask("astraea", partial(_govern, table, actor, stopped, times))
         try:
-            yield table.name, lateness
+            yield table.name, times
         finally:
             stopped.set()
             task.result(Deadline.after(_STOP_S))
 
 
-def _govern(table: WindowTable, actor: Actor, stopped: threading.Event, lateness: Lateness) -> None:
+def _govern(
+    table: WindowTable, actor: Actor, stopped: threading.Event, times: DecisionTimes
+) -> None:
     """Act once in each interval; an interval that was missed is left out."""
     memory, last_s = FlowMemory(), monotonic()
     due_s = last_s + INTERVAL_S
     while not stopped.wait(max(0.0, due_s - monotonic())):
         began_s = monotonic()
         act(table, actor, memory, began_s - last_s)
-        lateness.late_s.append(began_s - due_s)
-        lateness.work_s.append(monotonic() - began_s)
+        times.late_s.append(began_s - due_s)
+        times.work_s.append(monotonic() - began_s)
         last_s, due_s = began_s, max(due_s + INTERVAL_S, began_s)
 
 

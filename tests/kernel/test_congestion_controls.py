@@ -107,14 +107,14 @@ def test_sockets_have_rows_of_their_own_until_they_close() -> None:
 
 
 def test_policy_moves_the_windows_of_flows() -> None:
-    with governed(Actor.load()) as (name, lateness):
+    with governed(Actor.load()) as (name, times):
         flow = Flow(name)
         windows: set[int] = set()
         while len(windows) < 4:
             flow.send()
             windows.add(flow.window())
         assert min(windows) >= 4
-        assert lateness.work_s
+        assert times.work_s
         flow.close()
 
 

@@ -49,9 +49,9 @@ def _panel(title: str, trace: Trace, x: float, y: float, width: float) -> list[M
     for tick in svg.ticks(0, most, 4):
         elements.append(svg.line(x + _LEFT, up(tick), x + width, up(tick), "grid"))
         elements.append(svg.label(x + _LEFT - 6, up(tick) + 4, f"{tick:g}", "tick", "end"))
-    kernel, edge = np.full(_SMOOTH, 1 / _SMOOTH), _SMOOTH // 2
+    mean, edge = np.full(_SMOOTH, 1 / _SMOOTH), _SMOOTH // 2
     for flow, start_s in enumerate(trace.starts_s):
-        own = np.convolve(trace.rates[flow] / 1e6, kernel, mode="valid")
+        own = np.convolve(trace.rates[flow] / 1e6, mean, mode="valid")
         points = [
             (across((bin_ + 0.5) * BIN_S), up(min(own[bin_ - edge], up.high)))
             for bin_ in range(round(start_s / BIN_S) + edge, bins - edge)

@@ -12,7 +12,7 @@ from moefabric.config.section import Section
 from moefabric.core.errors import FabricError
 from moefabric.emulator.congestion.astraea import OWN_WEIGHTS, Actor
 from moefabric.emulator.congestion.dctcp import dctcp
-from moefabric.emulator.congestion.window_policy import Lateness, governed
+from moefabric.emulator.congestion.window_policy import DecisionTimes, governed
 from moefabric.paper.rows import Grid
 from moefabric.systems.astraea.fairness import convergence_s, deviation, jain, late_rates
 from moefabric.systems.astraea.flows import BIN_S, Bottleneck, Trace, trace_of
@@ -81,6 +81,10 @@ class Runs:
         """Return the cells of the table of all runs."""
         rtt = np.median([np.nanmean(trace.rtt_s[:, -50:]) for trace in self.traces])
         ports = [trace.counters.ports["p1"] for trace in self.traces]
+        carried = [
+            port.bytes * 8 / (trace.rates.sum() * BIN_S)
+            for port, trace in zip(ports, self.traces, strict=True)
+        ]
         return (
             self.title,
             str(len(self.traces)),
@@ -89,6 +93,7 @@ class Runs:
             f"{np.median(self.deviations()):.2f}",
             f"{np.median(self.used()):.2f}",
             f"{1e3 * rtt:.0f}",
+            f"{np.median(carried):.3f}",
             f"{np.median([port.dropped for port in ports]):.0f}",
             f"{np.median([port.marked for port in ports]):.0f}",
             f"{max(trace.counters.lateness.p99_ns for trace in self.traces) / 1e6:.1f}",
@@ -103,6 +108,7 @@ _HEADER: Final = (
     "deviation (Mb/s)",
     "used",
     "RTT (ms)",
+    "bytes at the link / received",
     "dropped",
     "marked",
     "relay late, p99 (ms)",
@@ -126,7 +132,7 @@ class AstraeaStudy:
         fair = replace(near, is_fair=True)
         with ExitStack() as undo:
             actor = Actor.load(context.folder / setup.weights)
-            own, lateness = undo.enter_context(governed(actor))
+            own, times = undo.enter_context(governed(actor))
             marked = undo.enter_context(dctcp())
             plan = [
                 (Runs("astraea"), near, own, setup.repeats),
@@ -149,7 +155,7 @@ class AstraeaStudy:
                         trace = trace_of(bottleneck, control, setup.flows, setup.stagger_s)
                         _check(trace, setup)
                         runs.traces.append(trace)
-        return _outcome([runs for runs, *_ in plan], lateness, setup)
+        return _outcome([runs for runs, *_ in plan], times, setup)
 
 
 def _check(trace: Trace, setup: AstraeaSetup) -> None:
@@ -159,7 +165,7 @@ def _check(trace: Trace, setup: AstraeaSetup) -> None:
         raise FabricError(f"{what}, more than {setup.late_ms:g} ms: use a quiet machine")
 
 
-def _outcome(all_runs: Sequence[Runs], lateness: Lateness, setup: AstraeaSetup) -> Outcome:
+def _outcome(all_runs: Sequence[Runs], times: DecisionTimes, setup: AstraeaSetup) -> Outcome:
     own, cubic, bbr, marked, fair, fair_cubic, far = all_runs
     own_s, own_deviation = np.median(own.convergences_s()), np.median(own.deviations())
     limit = f"A flow that never converged counts with the {setup.stagger_s:g} s that it had."
@@ -175,8 +181,8 @@ def _outcome(all_runs: Sequence[Runs], lateness: Lateness, setup: AstraeaSetup) 
         ),
         "jain_dctcp": Measure.median_of(marked.jains()),
         "decision": Measure.median_of(
-            [1e3 * float(np.median(lateness.work_s))],
-            f"{len(lateness.work_s)} decisions; they began {_late(lateness)} ms late (p99).",
+            [1e3 * float(np.median(times.work_s))],
+            f"{len(times.work_s)} decisions; they began {_late(times)} ms late (p99).",
         ),
     }
     pictures = {"astraea": throughput_picture({runs.title: runs.traces[0] for runs in all_runs})}
@@ -194,5 +200,5 @@ def _both(fifo: Runs, fair: Runs) -> str:
     return f"cubic: {np.median(fifo.jains()):.3f} with FIFO, {np.median(fair.jains()):.3f} with FQ"
 
 
-def _late(lateness: Lateness) -> str:
-    return f"{1e3 * float(np.percentile(lateness.late_s, 99)):.1f}"
+def _late(times: DecisionTimes) -> str:
+    return f"{1e3 * float(np.percentile(times.late_s, 99)):.1f}"
