@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from moefabric.config.section import Name, Section
 from moefabric.paper.rows import Grid
@@ -48,6 +49,8 @@ class Setup(Section):
     """The policies; the first one is that of the baseline."""
     systems: list[System]
     """The systems."""
+    largest: int = Field(default=3, ge=1)
+    """The most systems of a combination."""
 
 
 Combination = tuple[System, ...]
@@ -102,7 +105,7 @@ class CompositionStudy:
 
     def measure(self, setup: Setup, context: StudyContext) -> Outcome:
         """Predict all combinations, and measure those of systems that are emulated."""
-        whole = list(combined(setup.systems))
+        whole = list(combined(setup.systems, setup.largest))
         core = [one for one in whole if all(system.emulated for system in one)]
         cells, baseline = _cells(setup, whole), ((), setup.policies[0].name)
         prediction = context.predict(document(setup, whole))
@@ -125,9 +128,14 @@ class CompositionStudy:
         )
 
 
-def combined(systems: Sequence[System]) -> Iterator[Combination]:
-    """Yield all combinations whose systems share no key, those of fewer systems first."""
-    for size in range(len(systems) + 1):
+def combined(systems: Sequence[System], largest: int) -> Iterator[Combination]:
+    """Yield the combinations whose systems share no key, those of fewer systems first.
+
+    Args:
+        systems: The systems.
+        largest: The most systems of a combination.
+    """
+    for size in range(largest + 1):
         for chosen in combinations(systems, size):
             keys = [key for system in chosen for key in system.fabric]
             if len(keys) == len(set(keys)):

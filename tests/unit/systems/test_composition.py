@@ -24,9 +24,10 @@ HALF = System(name="half", fabric={"transform": "fp8"}, emulated=False)
 
 
 def test_a_combination_has_one_system_for_each_key() -> None:
-    names = [tuple(one.name for one in chosen) for chosen in combined([PLACE, QUARTER, HALF])]
+    names = [tuple(one.name for one in chosen) for chosen in combined([PLACE, QUARTER, HALF], 3)]
     alone = [("near",), ("quarter",), ("half",)]
     assert names == [(), *alone, ("near", "quarter"), ("near", "half")]
+    assert [len(chosen) for chosen in combined([PLACE, QUARTER, HALF], 1)] == [0, 1, 1, 1]
 
 
 def test_every_combination_has_a_fabric_under_every_policy() -> None:
@@ -35,7 +36,7 @@ def test_every_combination_has_a_fabric_under_every_policy() -> None:
         PolicyChoice(name="spill", fabric={"optical": 3, "electrical": 1, "policy": "spill"}),
     ]
     setup = Setup(experiment={"experiment": "x"}, policies=policies, systems=[PLACE, QUARTER])
-    fabrics = document(setup, list(combined(setup.systems)))["fabrics"]
+    fabrics = document(setup, list(combined(setup.systems, setup.largest)))["fabrics"]
     assert len({fabric["name"] for fabric in fabrics}) == len(fabrics) == 8
     assert fabrics[-1] == {
         "name": "spill-near-quarter",
@@ -50,7 +51,7 @@ def test_every_combination_has_a_fabric_under_every_policy() -> None:
 def test_experiment_of_the_file_is_valid_with_every_combination() -> None:
     _, study, setup = load_study(EXAMPLES / "systems/composition.yaml")
     assert isinstance(study, CompositionStudy)
-    whole = list(combined(setup.systems))
+    whole = list(combined(setup.systems, setup.largest))
     context = StudyContext(EXAMPLES / "systems", PlainProgressReporter())
     spec = context.experiment(document(setup, whole))
     assert len(spec.fabrics) == len(setup.policies) * len(whole)
