@@ -28,6 +28,7 @@ FIRST_WINDOW: Final = 10
 """Packets (RFC 6928)."""
 MOST_WINDOW: Final = 20_000
 """Packets; a flow that doesn't fill its window would let it grow for ever."""
+_STOP_S: Final = 10.0
 HEADERS: Final = 52
 """Bytes of a packet before its payload: IPv4, TCP and its time stamps."""
 
@@ -93,9 +94,6 @@ def pacing_rate(windows: NDArray[np.generic], rows: NDArray[np.void]) -> Floats:
     packets = np.maximum(windows.astype(float), rows["packets_out"])
     rates: Floats = packets * (rows["mss_cache"] + float(HEADERS)) / (rows["srtt_us"] / 8e6)
     return rates
-
-
-_STOP_S: Final = 10.0
 
 
 @dataclass

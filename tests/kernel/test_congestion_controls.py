@@ -12,12 +12,14 @@ from threading import Thread
 import numpy as np
 import pytest
 
+from moefabric.config.plugins import transport_named
 from moefabric.core.link import LinkBehaviour
 from moefabric.emulator.congestion.astraea import Actor
 from moefabric.emulator.congestion.dctcp import dctcp
 from moefabric.emulator.congestion.window_policy import governed
 from moefabric.emulator.congestion.window_table import window_table
 from moefabric.emulator.link.hosts import LinkedHosts, link_between
+from moefabric.runner.testbed import ready_transport
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 BLOCK = bytes(20_000)
@@ -157,6 +159,22 @@ def test_nothing_is_registered_after_the_end() -> None:
     assert name not in registered()
     flow.send()  # a socket keeps what it uses
     flow.close()
+
+
+@pytest.mark.parametrize("transport", ["dctcp", "astraea"])
+def test_transport_is_ready_while_a_run_needs_it(transport: str) -> None:
+    with ready_transport(transport_named(transport)) as name:
+        assert name in registered()
+        assert name.startswith(transport)
+    assert name not in registered()
+
+
+def test_process_without_privilege_gets_the_remedy() -> None:
+    argv = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all", sys.executable, "-c"]
+    program = "from moefabric.emulator.congestion.dctcp import dctcp\nwith dctcp(): pass"
+    ended = subprocess.run([*argv, program], capture_output=True, text=True, check=False)
+    assert "UnsupportedError: congestion control dctcp: " in ended.stderr
+    assert "it needs root (CAP_BPF, CAP_NET_ADMIN) and Linux 6.4" in ended.stderr
 
 
 def test_nothing_is_registered_after_a_kill() -> None:
