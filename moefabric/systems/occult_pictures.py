@@ -26,7 +26,7 @@ def time_points(panels: Mapping[str, Mapping[str, Points]]) -> str:
             _axis(0.0, 1.05e3 * highest, ""),
             [
                 _line([point for points in ways.values() for point in points]),
-                *(_marks(n, name, points) for n, (name, points) in enumerate(ways.items())),
+                *(_marks(names.index(name), name, points) for name, points in ways.items()),
             ],
             reference=None,
         )
