@@ -43,7 +43,7 @@ def system(
     """
     from moefabric.systems.page import write_page
     from moefabric.systems.study import run_study
-    from moefabric.systems.text import claims_table
+    from moefabric.systems.text import ClaimsTable
 
     names = [None if pages is None else pages / f"{file.stem}.md" for file in files]
     check_writable(json_file, *names)
@@ -58,6 +58,6 @@ def system(
     text = json.dumps({"systems": [one.to_json() for one in results]}, indent=1) + "\n"
     write_output(json_file, text)
     if json_file != STANDARD_OUTPUT:
-        print_renderable(claims_table(results))
+        print_renderable(ClaimsTable(results))
     if any(result.is_invalid for result in results):
         sys.exit(INVALID)

@@ -1,14 +1,19 @@
 """Judged claims as cells of text, for the terminal and for pages."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from math import isinf
 
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 
 from moefabric.systems.claims import JudgedClaim
 from moefabric.systems.study import StudyResult
 
 COLUMNS = ("id", "claim", "published", "band", "null", "measured", "how", "verdict")
+_NARROW_COLUMNS = ("id", "claim", "band", "measured", "verdict")
+_WIDE = 140
+"""Columns of a terminal that shows the whole table."""
 _COUNTED = ("held", "null fits too", "missed", "invalid", "reported", "not tested")
 
 
@@ -56,11 +61,23 @@ def counts_text(claims: Iterable[JudgedClaim]) -> str:
     return ", ".join(f"{verdicts.count(name)} {name}" for name in _COUNTED if name in verdicts)
 
 
-def claims_table(results: Sequence[StudyResult]) -> Table:
-    """Return the table of all studies' claims for the terminal."""
-    table = Table("system", *COLUMNS, title="Claims of other systems")
-    for result in results:
-        for number, claim in enumerate(result.claims):
-            table.add_row("" if number else result.spec.system, *claim_cells(claim))
-        table.add_section()
-    return table
+@dataclass(frozen=True)
+class ClaimsTable:
+    """The table of all studies' claims, for a terminal of any width from 80 columns."""
+
+    results: Sequence[StudyResult]
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        shown = COLUMNS if options.max_width >= _WIDE else _NARROW_COLUMNS
+        table = Table("system", *shown, title="Claims of other systems")
+        for result in self.results:
+            for number, claim in enumerate(result.claims):
+                cells = dict(zip(COLUMNS, claim_cells(claim), strict=True))
+                name = "" if number else result.spec.system
+                table.add_row(name, *(cells[column] for column in shown))
+            table.add_section()
+        yield table
+        for result in self.results:
+            yield f"{result.spec.system}: {counts_text(result.claims)}"

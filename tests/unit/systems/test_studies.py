@@ -103,6 +103,8 @@ def test_command_prints_claims_and_writes_json_and_pages(study: Path) -> None:
     output = CliRunner().invoke(main, words)
     assert output.exit_code == 0, output.output
     assert "held" in output.output
+    assert max(map(len, output.output.splitlines())) <= 80
+    assert "halves: 1 held, 1 missed, 1 not tested" in output.output
     [system] = json.loads(Path("out.json").read_text())["systems"]
     assert [claim["verdict"] for claim in system["claims"]] == ["held", "missed", "not tested"]
     assert Path("pages/halves.svg").read_text() == "<svg/>"
