@@ -55,6 +55,8 @@ class Setup(Section):
 
     trace: InputPath
     """Tokens [step, layer, rank, expert]."""
+    steps: list[int] = Field(min_length=1)
+    """Steps of the trace that are modelled; the first one is replayed with packets."""
     layers: int = Field(ge=1)
     """First layers of the trace that are replayed with packets."""
     barrier_s: float = Field(ge=0)
@@ -82,15 +84,16 @@ class AuroraStudy:
 
     def measure(self, setup: Setup, context: StudyContext) -> Outcome:
         """Replay all-to-alls in every order, and compute the times of deployments."""
-        trace = load_gating(context.folder / setup.trace).tokens.astype(np.float64)
+        trace = _rank_traffic(load_gating(context.folder / setup.trace).tokens[setup.steps])
         demands = [_moving(tokens) for tokens in trace[0, : setup.layers]]
+        layers = tuple(tokens for step in trace for tokens in step)
         solve_s = _solve_s(demands, setup.shortest)
         document = _document(setup, median(solve_s))
         run, shallow = context.run(document), context.run(_shallow(setup, document))
         deployments = Deployments(
-            tuple(trace[0]), np.array(setup.rates), setup.expert, setup.gate, setup.wrong_traffic
+            layers, np.array(setup.rates), setup.expert, setup.gate, setup.wrong_traffic
         )
-        modelled = [_moving(tokens) for step in trace for tokens in step]
+        modelled = [_moving(tokens) for tokens in layers]
         ratios = _fluid_ratios(modelled), _measured_ratios(run)
         return Outcome(
             {
@@ -106,6 +109,13 @@ class AuroraStudy:
             [_orders(run, *ratios), deployments.computation_costs()],
             [run, shallow],
         )
+
+
+def _rank_traffic(tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return tokens [step, layer, from, to] between ranks, which host equally many experts each."""
+    *places, ranks, experts = tokens.shape
+    hosted = tokens.reshape(*places, ranks, ranks, experts // ranks)
+    return hosted.sum(axis=-1).astype(np.float64)
 
 
 def _moving(tokens: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -141,7 +151,7 @@ def _document(setup: Setup, solve_s: float) -> dict[str, Any]:
     return {
         **setup.experiment,
         "model": {**setup.experiment["model"], "layers": setup.layers},
-        "gating": {"trace": str(setup.trace)},
+        "gating": {"trace": str(setup.trace), "first_step": setup.steps[0]},
         "fabrics": [
             {
                 "name": name,

@@ -169,8 +169,8 @@ class Deployments:
             "co-location over Lina, GPUs of different speed",
         )
         note = (
-            "Medians and ranges over the layers. Tokens of some layers all go to one expert: its "
-            "GPU then sets the time of every deployment, and Lina's half of the GPUs is enough."
+            "Medians and ranges over the layers. Where one expert gets most tokens, its GPU sets "
+            "the time of every deployment, and Lina's half of the GPUs is enough."
         )
         return Grid("computation", "Cost of computation", "", header, tuple(rows), note)
 
