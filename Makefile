@@ -85,7 +85,7 @@ kernel: setup-test
 system: setup-test
 	packaging/engine $(bin)/python -m pytest $(reruns) --durations 10 tests/system
 
-systems: setup-run
+systems: setup-training
 	mkdir -p out
 	$(bin)/moefabric system $(wildcard examples/systems/*.yaml) --json out/systems.json --pages docs/systems
 

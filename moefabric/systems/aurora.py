@@ -115,7 +115,8 @@ def _rank_traffic(tokens: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return tokens [step, layer, from, to] between ranks, which host equally many experts each."""
     *places, ranks, experts = tokens.shape
     hosted = tokens.reshape(*places, ranks, ranks, experts // ranks)
-    return hosted.sum(axis=-1).astype(np.float64)
+    traffic: NDArray[np.float64] = hosted.sum(axis=-1).astype(np.float64)
+    return traffic
 
 
 def _moving(tokens: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -45,6 +45,7 @@ def test_versions_are_those_that_the_tests_pass_with() -> None:
         ("", ["run"]),
         ("-fabric", ["run"]),
         ("-watch", ["run"]),
+        ("-systems", ["run"]),
         ("-test", ["run", "training", "test"]),
     ],
 )

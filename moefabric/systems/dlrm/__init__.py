@@ -1,0 +1,1 @@
+"""Deep learning recommendation models whose embedding vectors travel with a largest error."""
