@@ -107,13 +107,11 @@ class TrainingSpeed:
         speed_ups: Iteration time without coding, relative to that of each iteration with it.
         share: Share of the all-to-alls in iterations without coding.
         exchange_speed_up: Time of the all-to-alls without coding, relative to that with it.
-        losses: Losses without and with coding.
     """
 
     speed_ups: tuple[float, ...]
     share: float
     exchange_speed_up: float
-    losses: tuple[tuple[float, ...], tuple[float, ...]]
 
     @property
     def amdahl(self) -> float:
@@ -139,7 +137,6 @@ def measure_training(ranks: DlrmRanks, share: float, iterations: int) -> Trainin
         tuple(plain_s / one for one in coded["seconds"]),
         median(plain["exchange_s"]) / plain_s,
         median(plain["exchange_s"]) / median(coded["exchange_s"]),
-        (tuple(plain["losses"]), tuple(coded["losses"])),
     )
 
 

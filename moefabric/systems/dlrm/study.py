@@ -123,14 +123,13 @@ def _speed_measures(fabrics: Sequence[FabricSpeeds], training: TrainingSpeed) ->
     worst = [error for fabric in fabrics for error in fabric.worst_errors]
     fits = [one.median_speed_up / one.predicted for one in hybrid]
     pairs = list(zip(hybrid, zstd, strict=True))
-    losses = ", ".join(f"{values[-1]:.4f}" for values in training.losses)
     return {
         "worst_error": Measure(max(worst), tuple(worst), "Forward and backward, all ranks."),
         "measured_over_formula": Measure.median_of(fits, "One sample a link rate."),
         "training_speed_up": Measure.median_of(
             training.speed_ups,
             f"All-to-alls take {training.share:.0%} of an iteration without coding, and become "
-            f"{training.exchange_speed_up:.2f} times as fast. Last losses: {losses}.",
+            f"{training.exchange_speed_up:.2f} times as fast.",
         ),
         "training_over_amdahl": Measure.median_of(
             [one / training.amdahl for one in training.speed_ups]

@@ -164,7 +164,7 @@ def test_formula_has_its_limits() -> None:
 
 
 def test_speed_up_of_training_follows_the_share() -> None:
-    training = TrainingSpeed((1.4,), 0.6, 1.85, ((), ()))
+    training = TrainingSpeed((1.4,), 0.6, 1.85)
     assert training.amdahl == pytest.approx(1.38, abs=0.005)
 
 
