@@ -125,7 +125,7 @@ class RankProcesses:
         self._errors: dict[int, deque[str]] = {}
         """By rank, its last lines on standard error."""
         self._callback_error: BaseException | None = None
-        self._is_ending = False
+        self._is_ending, self._has_ended = False, False
         self._kill_at_s: float | None = None
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = os.pipe()
@@ -181,7 +181,7 @@ class RankProcesses:
     @property
     def ended(self) -> bool:
         """Whether all ranks have ended and all their lines have been delivered."""
-        return not self._thread.is_alive()
+        return self._has_ended
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all ranks have ended and all their lines have been delivered.
@@ -230,7 +230,8 @@ class RankProcesses:
         finally:
             self._guard.close()
             self._release()
-            self._call(self._on_end)
+            self._has_ended = True  # before the call, as it makes another thread ask `ended`
+            self._call(self._on_end, also_after_error=True)
 
     def _turn(self) -> None:
         """Wait for output, the end of a rank or a time limit, and act on it."""
@@ -263,13 +264,13 @@ class RankProcesses:
             del self._reading[fd]
         return bool(part)
 
-    def _call(self, callback: Callable[[], None]) -> None:
-        """Call back, until a callback has failed."""
-        if self._callback_error is None:
+    def _call(self, callback: Callable[[], None], *, also_after_error: bool = False) -> None:
+        """Call back, unless a callback has failed before."""
+        if self._callback_error is None or also_after_error:
             try:
                 callback()
             except BaseException as error:  # noqa: BLE001 - raised again in `wait`
-                self._callback_error = error
+                self._callback_error = self._callback_error or error
                 self._terminate()
 
     def _collect(self, pidfds: Sequence[int]) -> None:

@@ -119,6 +119,37 @@ def test_first_failure_ends_the_others_and_is_reported() -> None:
     assert len(calls) == 2  # the failure, and the end of all
 
 
+def test_ranks_have_ended_when_the_last_callback_is_called() -> None:
+    """A thread that the callback wakes asks `ended` once, and waits forever if it is False."""
+    started, ended = threading.Event(), list[bool]()
+
+    def on_end() -> None:
+        started.wait(WAIT_S)
+        ended.append(ranks.ended)
+
+    with RankProcesses(shell("true"), Here(), Lines().add, on_end=on_end) as ranks:
+        started.set()
+        assert ranks.wait(WAIT_S)
+    assert ended == [True]
+
+
+def test_last_callback_is_called_after_one_that_failed() -> None:
+    """`moefabric torchrun ... | head -1` must end."""
+
+    def break_pipe(_rank: Rank, _stream: str, _line: str) -> None:
+        raise BrokenPipeError
+
+    calls: list[bool] = []
+    with (
+        RankProcesses(
+            shell("echo; exec sleep 600"), Here(), break_pipe, on_end=lambda: calls.append(True)
+        ) as ranks,
+        pytest.raises(BrokenPipeError),
+    ):
+        ranks.wait(WAIT_S)
+    assert calls
+
+
 def test_killed_rank_is_reported_with_its_signal() -> None:
     lines = Lines()
     with RankProcesses(shell("echo $$; exec sleep 600"), Here(), lines.add) as ranks:
