@@ -1,0 +1,1 @@
+"""Sweeps: an experiment under many changes, each run on cores of its own."""
