@@ -46,7 +46,7 @@ class NamespaceMachine:
         address: Its IPv4 address on the bridge.
         init: Its first process; when this ends, the machine is gone.
         pid: Process id of `init` as the test sees it.
-        folder: Folder that all machines of the test see, for files of Ray.
+        folder: Its own folder, in memory, at the same path as those of the other machines.
         env: Variables of its programs.
     """
 
@@ -100,20 +100,25 @@ class NamespaceMachine:
         return {line.split(": ")[1].split("@")[0] for line in lines} - {"lo", "eth0"}
 
 
-def _script(name: str, run_folder: Path, hosts: Path) -> str:
+def _script(name: str, folder: Path, hosts: Path) -> str:
     """Return what the first process does before all others."""
     return " && ".join(
         (
             f"hostname {name}",
             "mount --make-rprivate /",
             "mount -t proc proc /proc",
-            f"mount -t tmpfs -o mode=0755 tmpfs {run_folder}",
+            f"mount -t tmpfs -o mode=0755 tmpfs {folder}",
+            f"mkdir {_run_folder(folder)}",
             "mount -t tmpfs -o size=400m tmpfs /dev/shm",
             f"mount --bind {hosts} /etc/hosts",
             "ip link set lo up",
             f"exec {sys.executable} -IS -c '{_INIT}'",
         )
     )
+
+
+def _run_folder(folder: Path) -> Path:
+    return folder / "run"
 
 
 @contextmanager
@@ -128,8 +133,8 @@ def machine_namespaces(
         subnet: First three numbers of their addresses.
     """
     folder = Path(tempfile.mkdtemp(prefix="mf", dir="/tmp"))  # paths of Unix sockets are short
-    run_folder, hosts = folder / "run", folder / "hosts"
-    run_folder.mkdir()
+    own, hosts = folder / "own", folder / "hosts"
+    own.mkdir()
     addresses = {name: f"{subnet}.{number}" for number, name in enumerate(names, 1)}
     lines = ["127.0.0.1 localhost", *(f"{at} {name}" for name, at in addresses.items())]
     hosts.write_text("\n".join(lines) + "\n")
@@ -144,7 +149,7 @@ def machine_namespaces(
         for name, address in addresses.items():
             spaces = ["--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child"]
             init = subprocess.Popen(
-                ["unshare", *spaces, "sh", "-c", _script(name, run_folder, hosts)],
+                ["unshare", *spaces, "sh", "-c", _script(name, own, hosts)],
                 stdout=subprocess.PIPE,
                 text=True,
             )
@@ -153,8 +158,8 @@ def machine_namespaces(
             assert init.stdout.readline() == "ready\n", f"machine {name} did not start"
             pid = int(Path(f"/proc/{init.pid}/task/{init.pid}/children").read_text().split()[0])
             _connect(wire, name, pid, address, mtu)
-            env = {"MOEFABRIC_RUN_DIR": str(run_folder)}
-            machines[name] = NamespaceMachine(name, address, init, pid, folder, env)
+            env = {"MOEFABRIC_RUN_DIR": str(_run_folder(own))}
+            machines[name] = NamespaceMachine(name, address, init, pid, own, env)
         yield machines
 
 
