@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -27,7 +27,7 @@ class System(Section):
     """Name of the system in tables."""
     fabric: dict[str, Any]
     """The keys by which a fabric has the system."""
-    emulated: bool = True
+    emulated: bool | Literal["alone"] = True
     """Whether combinations with the system are measured with packets, besides predicted."""
 
 
@@ -106,7 +106,7 @@ class CompositionStudy:
     def measure(self, setup: Setup, context: StudyContext) -> Outcome:
         """Predict all combinations, and measure those of systems that are emulated."""
         whole = list(combined(setup.systems, setup.largest))
-        core = [one for one in whole if all(system.emulated for system in one)]
+        core = [one for one in whole if is_emulated(one)]
         cells, baseline = _cells(setup, whole), ((), setup.policies[0].name)
         prediction = context.predict(document(setup, whole))
         predicted = Times(
@@ -140,6 +140,13 @@ def combined(systems: Sequence[System], largest: int) -> Iterator[Combination]:
             keys = [key for system in chosen for key in system.fabric]
             if len(keys) == len(set(keys)):
                 yield chosen
+
+
+def is_emulated(combination: Combination) -> bool:
+    """Return whether a combination is measured with packets."""
+    if len(combination) == 1:
+        return bool(combination[0].emulated)
+    return all(system.emulated is True for system in combination)
 
 
 def document(setup: Setup, whole: Sequence[Combination]) -> dict[str, Any]:
