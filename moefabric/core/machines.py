@@ -1,0 +1,115 @@
+"""Machines that carry one fabric together, and which of them has each part of it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from moefabric.core.errors import SpecError
+from moefabric.core.topology import Fabric
+
+LEASE_S = 20.0
+"""A machine ends its part of a fabric after so long a silence of the head."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Machine that carries a part of a fabric.
+
+    Attributes:
+        name: Unique among the machines of a fabric.
+        address: IPv4 address at which the other machines' tunnels reach it.
+        port: TCP port of its machine service at that address; 0 for the head.
+        secret: What its machine service and the head prove to each other that they know.
+    """
+
+    name: str
+    address: str
+    port: int = 0
+    secret: str = field(default="", repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which machine has each part of a fabric. A region is never split.
+
+    Attributes:
+        machines: All machines. The first is the head, which has all controllers.
+        regions: Machine of each region's servers, server switches and OCS, by region.
+        switches: Machine of each leaf and spine, by switch.
+    """
+
+    machines: tuple[Machine, ...]
+    regions: Mapping[str, str]
+    switches: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        fabric: Fabric,
+        machines: Iterable[Machine],
+        regions: Mapping[str, str],
+        eps: str | Mapping[str, str] = "",
+    ) -> Self:
+        """Return a placement.
+
+        Args:
+            fabric: The fabric.
+            machines: The machines, the head first.
+            regions: Machine by region.
+            eps: Machine of all leaves and spines, or of each by name. Default: the head.
+
+        Raises:
+            SpecError: With all regions and switches that have no machine.
+        """
+        listed, names = tuple(machines), (*fabric.leaves, *fabric.spines)
+        switches = (
+            dict.fromkeys(names, eps or listed[0].name) if isinstance(eps, str) else dict(eps)
+        )
+        placement = cls(listed, dict(regions), switches)
+        if faults := list(placement._faults(fabric)):
+            raise SpecError(faults)
+        return placement
+
+    @property
+    def head(self) -> Machine:
+        """The machine with the controllers, from which the fabric is commanded."""
+        return self.machines[0]
+
+    @property
+    def others(self) -> tuple[Machine, ...]:
+        """All machines but the head."""
+        return self.machines[1:]
+
+    def machine(self, name: str) -> Machine:
+        """Return the machine of this name."""
+        return next(machine for machine in self.machines if machine.name == name)
+
+    def components(self, fabric: Fabric) -> dict[str, str]:
+        """Return the machine of each server, OCS, leaf and spine."""
+        placed = {
+            name: self.regions[region.name]
+            for region in fabric.regions
+            for name in (*region.servers, *((region.ocs.name,) if region.ocs else ()))
+        }
+        return placed | dict(self.switches)
+
+    def without_secrets(self) -> "Placement":
+        """Return the placement as any process of the fabric may know it."""
+        return replace(self, machines=tuple(replace(one, secret="") for one in self.machines))
+
+    def _faults(self, fabric: Fabric) -> Iterator[tuple[str, str]]:
+        names = [machine.name for machine in self.machines]
+        known = ", ".join(names)
+        if len(set(names)) < len(names):
+            yield "machines", f"{known}: each machine needs a name of its own"
+        wanted = {"regions": [region.name for region in fabric.regions]}
+        wanted["switches"] = [*fabric.leaves, *fabric.spines]
+        for kind, given in (("regions", self.regions), ("switches", self.switches)):
+            for name in wanted[kind]:
+                if name not in given:
+                    yield f"{kind}.{name}", f"has no machine; the machines are {known}"
+            for name, machine in given.items():
+                if name not in wanted[kind]:
+                    yield f"{kind}.{name}", f"is not one of {', '.join(wanted[kind])}"
+                elif machine not in names:
+                    yield f"{kind}.{name}", f"{machine} is not one of {known}"
