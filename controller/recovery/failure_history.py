@@ -119,8 +119,9 @@ class FailureHistory:
             after: Wait until the version is later than this; None for no wait.
             wait_s: How long to wait for that.
         """
+        changed = self._changed  # before the comparison: a later version sets this event
         if after is not None and self.version <= after:
-            self._changed.wait(wait_s)
+            changed.wait(wait_s)
         reports = [asdict(report) for report in self._reports.values()]
         return {"version": self.version, "failures": reports}
 

@@ -153,8 +153,10 @@ class Hub:
     # --- in the reader's thread ------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._stopped.is_set():
-            self._wake.clear()
+        while True:
+            self._wake.clear()  # before the check, so that the wake of `stop` is not lost
+            if self._stopped.is_set():
+                break
             self._wake.wait(self.read())
             self._stopped.wait(_SHORTEST_S)  # many wakes at once are one
         for monitor in self._monitors.values():

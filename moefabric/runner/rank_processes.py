@@ -129,6 +129,8 @@ class RankProcesses:
         self._kill_at_s: float | None = None
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = os.pipe()
+        self._waking = threading.Lock()
+        """Held while the pipe is used or closed: its number may soon be that of another file."""
         self._selector.register(self._wake_reader, selectors.EVENT_READ)
         mark = f"{os.getpid()}-{uuid4().hex}"
         self._guard = ProcessGuard(JOB_VARIABLE, mark)
@@ -203,8 +205,8 @@ class RankProcesses:
 
     def end(self) -> None:
         """Ask all ranks to end, and kill them after the grace period; don't wait for it."""
-        if self._thread.is_alive():
-            with suppress(OSError):  # the thread has just closed the pipe
+        with self._waking:
+            if not self._has_ended:
                 os.write(self._wake_writer, b"e")
 
     def close(self) -> None:
@@ -229,8 +231,9 @@ class RankProcesses:
                 self._turn()
         finally:
             self._guard.close()
-            self._release()
-            self._has_ended = True  # before the call, as it makes another thread ask `ended`
+            with self._waking:
+                self._release()
+                self._has_ended = True  # before the call, as it makes another thread ask `ended`
             self._call(self._on_end, also_after_error=True)
 
     def _turn(self) -> None:

@@ -76,7 +76,7 @@ class _Request:
         start_ns: When it was made in the modelled cluster.
         sent_ns: When it was really made.
         events: The phases of the controller's failure meanwhile.
-        took_ns: Wall time until the reply.
+        took_ns: Wall time until the reply; None until it has come. The future may be done already.
     """
 
     future: "Future[CircuitChange]"
@@ -85,7 +85,7 @@ class _Request:
     on_reply: OnReply
     events: "list[ControllerEvent]"
     cancel_timeout: Callable[[], None] = lambda: None
-    took_ns: int = 0
+    took_ns: int | None = None
     timed_out: bool = False
 
 
@@ -302,14 +302,13 @@ class Reconfigurator:
     def process_replies(self) -> None:
         """Process all replies that have come, late ones included."""
         for state in self._states.values():
-            if state.request is not None and state.request.future.done():
-                request, state.request = state.request, None
+            if (request := state.request) is not None and request.took_ns is not None:
+                state.request = None
                 request.cancel_timeout()
-                self._process(state, request)
+                self._process(state, request, request.took_ns)
 
-    def _process(self, state: _RegionState, request: _Request) -> None:
-        change = request.future.result()
-        start_ns, took_ns = request.start_ns, request.took_ns
+    def _process(self, state: _RegionState, request: _Request, took_ns: int) -> None:
+        change, start_ns = request.future.result(), request.start_ns
         for at_ns, phase, why in request.events:
             self._report(state.region.name, request, at_ns, phase, why)
         if change.error:

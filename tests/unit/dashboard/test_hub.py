@@ -1,4 +1,5 @@
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 
 from moefabric.dashboard.hub import QUEUE, Hub, Subscription, message
@@ -86,5 +87,29 @@ def test_a_fabric_that_ends_is_forgotten() -> None:
         hub.read()
         await asyncio.sleep(0)
         assert topics(hub.subscribe("lab")) == ["fabrics"]
+
+    in_loop(scenario)
+
+
+class StopAtFirstTurn(threading.Event):
+    """The event that wakes the reader. The hub is stopped just before its first `clear`."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        super().__init__()
+        self._stop, self._is_first = stop, True
+
+    def clear(self) -> None:
+        if self._is_first:
+            self._is_first = False
+            self._stop()
+        super().clear()
+
+
+def test_stop_ends_a_reader_that_is_about_to_wait() -> None:
+    async def scenario(hub: Hub, _source: MemorySource) -> None:
+        hub._wake = StopAtFirstTurn(hub.stop)
+        hub.start()
+        await asyncio.to_thread(hub._thread.join, 10)
+        assert not hub._thread.is_alive()
 
     in_loop(scenario)

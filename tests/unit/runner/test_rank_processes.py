@@ -133,6 +133,26 @@ def test_ranks_have_ended_when_the_last_callback_is_called() -> None:
     assert ended == [True]
 
 
+def test_end_writes_to_no_other_file_once_the_ranks_have_ended() -> None:
+    """The pipe that wakes the thread is closed by then, and its number is that of another file."""
+    started, files = threading.Event(), list[int]()
+
+    def on_end() -> None:
+        started.wait(WAIT_S)
+        files.extend(os.memfd_create(f"file {number}") for number in range(8))
+        ending = threading.Thread(target=ranks.end)
+        ending.start()
+        ending.join(WAIT_S)
+
+    with RankProcesses(shell("true"), Here(), Lines().add, on_end=on_end) as ranks:
+        started.set()
+        assert ranks.wait(WAIT_S)
+    sizes = [os.fstat(file).st_size for file in files]
+    for file in files:
+        os.close(file)
+    assert sizes == [0] * 8
+
+
 def test_last_callback_is_called_after_one_that_failed() -> None:
     """`moefabric torchrun ... | head -1` must end."""
 

@@ -1,7 +1,9 @@
 """Requests to region controllers in memory: replies, timeouts, fallback and splits."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -135,6 +137,48 @@ def test_reply_tells_the_circuits_and_their_dark_time() -> None:
     assert (reply.start_ns, reply.end_ns, reply.change.phases.settle_s) == (0, 35 * MS, 0.025)
     assert str(bench.reconfigurator.circuits()) == "s0/o0~s1/o0"
     assert [bench.reconfigurator.take_dark_ns("r0") for _ in range(2)] == [25 * MS, 0]
+
+
+class InterruptedFuture(Future[Any]):
+    """A future that is done, and whose callbacks have not been called yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.callbacks = list[Callable[[Future[Any]], object]]()
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        self.callbacks.append(fn)
+
+
+class InterruptedExecutor(Executor):
+    """A thread that is interrupted between the result of its future and the callbacks."""
+
+    def __init__(self) -> None:
+        self.future = InterruptedFuture()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.future.set_result(fn(*args, **kwargs))
+        return self.future
+
+
+def test_reply_is_processed_once_its_time_is_known() -> None:
+    clock, background, replies = VirtualClock(), InterruptedExecutor(), list[Reply]()
+    reconfigurator = Reconfigurator(
+        FABRIC,
+        {"r0": LateController(clock, 10 * MS)},
+        CircuitSet(),
+        clock,
+        background,
+        schedule=Timers().add,
+        wake=lambda: None,
+    )
+    reconfigurator.request("r0", DEMAND, replies.append)
+    reconfigurator.process_replies()
+    assert (replies, reconfigurator.pending) == ([], True)
+    for callback in background.future.callbacks:
+        callback(background.future)
+    reconfigurator.process_replies()
+    assert [reply.end_ns for reply in replies] == [35 * MS]
 
 
 class DarkController(LateController):
