@@ -51,6 +51,7 @@ class GatingPredictor:
         self._copilots = [Copilot(layers) for _ in range(regions)]
         self._first = self._learnt = first
         self._predicted: dict[tuple[int, int], tuple[Array, ...]] = {}
+        self._compared: dict[int, tuple[GatingPrediction | None, ...]] = {}
 
     def predictions(self, iteration: int) -> tuple[GatingPrediction | None, ...]:
         """Predict each layer of an iteration, and compare with what its gates chose.
@@ -64,7 +65,10 @@ class GatingPredictor:
         Raises:
             ValueError: If later iterations have been learnt already.
         """
-        return tuple(self._prediction(iteration, number) for number in range(self._layers))
+        if iteration not in self._compared:
+            layers = range(self._layers)
+            self._compared[iteration] = tuple(self._prediction(iteration, n) for n in layers)
+        return self._compared[iteration]
 
     def predicted_tokens(self, iteration: int, layer: int) -> tuple[Array, ...] | None:
         """Predict a layer from all iterations before, and from the gates of the layer before.

@@ -20,6 +20,7 @@ from moefabric.workload.workload import Workload
 
 TRAINING = Training(ep=4, tp=1, sequence=1000, micro_batch=1, gpu_flops=1e15, utilisation=0.5)
 ITERATIONS, LAYERS, REGIONS = 12, 2, 2
+MODEL = replace(preset("mixtral-8x7b"), layers=LAYERS)
 TOKENS = np.random.default_rng(1).integers(1, 1000, (ITERATIONS, LAYERS, 4, 8))
 PLACEMENTS = tuple(
     Placement(tuple(f"s{4 * region + n}" for n in range(4)), 4, 8) for region in range(REGIONS)
@@ -28,9 +29,7 @@ OWED = DemandMatrix(("s0", "s1", "s2"), [[5.0, 10.0, 0.0], [20.0, 0.0, 40.0], [8
 
 
 def workload(source: SplitDemandSource = "known", error: float = 0.0) -> Workload:
-    work = Workload(
-        preset("mixtral-8x7b"), TRAINING, PLACEMENTS, TOKENS, ITERATIONS, "drawn", noise=0.3
-    )
+    work = Workload(MODEL, TRAINING, PLACEMENTS, TOKENS, ITERATIONS, "drawn", noise=0.3)
     return work.with_split_demand(SplitDemand(source, error))
 
 
@@ -68,9 +67,10 @@ def test_recent_demands_are_those_of_up_to_eight_iterations(iteration: int) -> N
 def test_predicted_demand_is_copilots() -> None:
     work = workload("predicted")
     for iteration in range(1, 4):
-        for layer, predicted in enumerate(work.predicted_demands(iteration)):
-            assert predicted is not None
-            assert assumed(work, iteration, layer) == (predicted,)
+        assert None not in work.predicted_demands(iteration)
+        assert [layer.split_demands for layer in work.layers(iteration)] == [
+            (predicted,) for predicted in work.predicted_demands(iteration)
+        ]
 
 
 @pytest.mark.parametrize("source", UNIFORM)
