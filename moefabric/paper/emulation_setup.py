@@ -15,12 +15,13 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Share, Split
 from moefabric.core.ocs import Ocs
+from moefabric.core.resource_needs import CARRIED_BPS
 from moefabric.core.topology import Eps, EpsKind, Fabric, Region
 from moefabric.core.units import Scale
 from moefabric.paper import network
 from moefabric.paper.job import GPUS_PER_SERVER, PaperJob
 from moefabric.runner.flow_pacing import BURST_SEGMENTS, Policy
-from moefabric.runner.scaling import CARRIED_BPS, shortest_wall_s
+from moefabric.runner.scaling import shortest_wall_s
 from moefabric.workload.iteration import Collective, Compute, Operation, Reconfigure
 
 _LOAD: Final = 0.75

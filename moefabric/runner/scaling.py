@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from math import ceil
 from typing import Final
 
+from moefabric.core.resource_needs import CARRIED_BPS, RELAYED_BPS, SINGLE_PACKET_SHARE
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 
@@ -15,14 +16,6 @@ CPU time of one core per server."""
 START_SPREAD_SHARE: Final = 0.02
 """Largest tolerable start spread, as a share of a collective or of a transfer between regions.
 What is shorter would measure its own start instead of the fabric."""
-
-CARRIED_BPS: Final = {"bpf": 1.6e9, "ovs-netdev": 0.4e9, "ovs-kernel": 1.6e9}
-"""Traffic of all NICs together per core at which a third of the machine is idle, by datapath."""
-
-SINGLE_PACKET_SHARE: Final = 0.25
-"""Share of this traffic in frames of one packet, which queues of limited room need."""
-RELAYED_BPS: Final = 120e6
-"""Traffic of NICs whose links a relay passes on: 20,000 packets a second, each over two links."""
 
 LEAST_RATE_BPS: Final = 20e6
 """Emulated NIC rate below which a burst of 64 kB lasts 26 ms: longer than what is measured."""

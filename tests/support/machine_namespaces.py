@@ -1,7 +1,7 @@
 """Machines of tests: namespaces with a network, processes, a host name and a run directory each.
 
-They are joined by a bridge that no one else sees. What such a machine lacks is a kernel and clocks of
-its own.
+They are joined by a bridge that no one else sees. Such a machine has no kernel or clocks of its
+own.
 """
 
 import os
@@ -90,7 +90,7 @@ class NamespaceMachine:
 
     def processes(self) -> list[str]:
         """Return the command lines of its processes, without the first one and kernel threads."""
-        script = "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline; echo; done 2>/dev/null"
+        script = "for p in /proc/[0-9]*; do tr '\\0\\n' '  ' <$p/cmdline; echo; done 2>/dev/null"
         lines = self.run("sh", "-c", script).stdout.splitlines()
         return [line.strip() for line in lines[1:] if line.strip() and script[:20] not in line]
 
@@ -166,8 +166,8 @@ def machine_namespaces(
 def _connect(wire: str, name: str, pid: int, address: str, mtu: int) -> None:
     size = ("mtu", str(mtu))
     peer = ("peer", "name", "eth0", *size, "netns", str(pid))
-    must("ip", "-n", wire, "link", "add", name, *size, "type", "veth", *peer)
-    must("ip", "-n", wire, "link", "set", name, "master", "br0", "up")
+    must("ip", "-n", wire, "link", "add", "name", name, *size, "type", "veth", *peer)
+    must("ip", "-n", wire, "link", "set", "dev", name, "master", "br0", "up")
     inside = ("nsenter", "-t", str(pid), "-n", "ip")
     must(*inside, "address", "add", f"{address}/24", "dev", "eth0")
     must(*inside, "link", "set", "eth0", "up")

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 from moefabric.core.link import EpsLink, LinkBehaviour
+from moefabric.core.resource_needs import RELAYED_BPS
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.core.units import Scale
 from moefabric.runner.flow_pacing import pace_bps
 from moefabric.runner.link_lateness import lateness_remarks
 from moefabric.runner.result_parts import LinkLateness
-from moefabric.runner.scaling import RELAYED_BPS, propose_scale
+from moefabric.runner.scaling import propose_scale
 
 LINK = EpsLink(LinkBehaviour(delay_ns=10_000_000, queue_bytes=64_000))
 FABRIC = Fabric(

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moefabric.core.resource_needs import CARRIED_BPS
 from moefabric.core.units import QueueLimit, Scale
-from moefabric.runner.scaling import CARRIED_BPS, propose_scale, scale_remarks, shortest_wall_s
+from moefabric.runner.scaling import propose_scale, scale_remarks, shortest_wall_s
 from tests.support.fabrics import fabric
 
 datapaths = st.sampled_from(sorted(CARRIED_BPS))

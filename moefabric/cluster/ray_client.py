@@ -1,0 +1,95 @@
+"""Connection of this process to a Ray cluster, and names of what fabrics have there."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import ModuleType
+from typing import Any, Final
+
+from moefabric.core.errors import UnsupportedError
+
+NAMESPACE: Final = "moefabric"
+"""Ray's namespace of all named actors and placement groups of moefabric."""
+_ANY: Final = "auto"
+_QUIET: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""Ray reports its use to nobody, and leaves variables of accelerators alone."""
+
+
+def load_ray() -> ModuleType:
+    """Return Ray.
+
+    Raises:
+        UnsupportedError: Ray isn't installed.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(
+            "Ray is not installed: run `packaging/setup cluster`, or "
+            "`pip install 'moefabric[cluster]'`"
+        ) from error
+    module: ModuleType = ray
+    return module
+
+
+def group_name(fabric: str) -> str:
+    """Return the name of the placement group of a fabric."""
+    return f"moefabric-{fabric}"
+
+
+def head_actor(fabric: str) -> str:
+    """Return the name of the actor on the head of a fabric."""
+    return f"{fabric}/"
+
+
+def node_actor(fabric: str, node: str) -> str:
+    """Return the name of the actor on another node of a fabric."""
+    return head_actor(fabric) + node
+
+
+def release(ray: Any, fabric: str) -> None:
+    """Give the nodes of a fabric back, and end its actors with all that they hold; the head's last.
+
+    Args:
+        ray: Ray, connected.
+        fabric: Name of the fabric.
+    """
+    head = head_actor(fabric)
+    with suppress(ValueError):  # it is gone
+        ray.util.remove_placement_group(ray.util.get_placement_group(group_name(fabric)))
+    names = [name for name in ray.util.list_named_actors() if name.startswith(head)]
+    for name in sorted(names, reverse=True):
+        with suppress(ValueError):  # it has just ended
+            ray.kill(ray.get_actor(name))
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """Connect to an existing cluster, and yield Ray until the end of the `with`.
+
+    What the process has started there without `lifetime="detached"` ends with the `with`.
+
+    Args:
+        address: HOST:PORT of the cluster's head, or `auto` for the cluster of this machine.
+
+    Raises:
+        UnsupportedError: No cluster answers there, or Ray isn't installed.
+    """
+    ray: Any = load_ray()
+    if ray.is_initialized():
+        raise UnsupportedError("this process has a connection to Ray already: end it first")
+    try:
+        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        where = f"{'this machine' if address == _ANY else address} has no Ray cluster"
+        reason = " ".join(str(error).split())[:200]
+        raise UnsupportedError(
+            f"{where}: start one with `ray start --head`, and join it on other machines with "
+            f"`ray start --address HEAD:6379` (Ray: {reason})"
+        ) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()

@@ -1,0 +1,197 @@
+"""Nodes of a Ray cluster for the parts of a fabric, reserved together by a placement group.
+
+A part is a bundle of the placement group, so that Ray never splits it. The head, which has the
+controllers, is the node of this process. An actor on each node (`moefabric.cluster.ray_actor`)
+holds what runs there and ends with the reservation.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any, Final
+
+from moefabric.cluster.fit import ClusterNode, Strategy, fit
+from moefabric.cluster.node_facts import check_nodes, own_facts
+from moefabric.cluster.ray_actor import NodeActor
+from moefabric.cluster.ray_client import group_name, head_actor, node_actor, release
+from moefabric.core.errors import FabricError, UnsupportedError
+from moefabric.core.resource_needs import ResourceNeeds
+
+_RESERVE_S: Final = 20.0
+START_S: Final = 60.0
+"""Limit of the start of a Python process on a node."""
+_HEAD: Final = "head"
+
+
+@dataclass(frozen=True)
+class ReservedNode:
+    """A node with parts of a fabric.
+
+    Attributes:
+        node: The node.
+        parts: Names of its parts; the head may have none.
+        actor: Handle of its actor.
+    """
+
+    node: ClusterNode
+    parts: tuple[str, ...]
+    actor: Any
+
+
+def cluster_nodes(ray: Any) -> list[ClusterNode]:
+    """Return the nodes of a cluster that are alive, with what is free on each.
+
+    A node has its host name, and its address besides if other nodes have that name too.
+    """
+    state: Any = import_module("ray._private.state")  # no public function returns what is free
+    free = state.available_resources_per_node()
+    alive = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] in free]
+    names = Counter(node["NodeManagerHostname"] for node in alive)
+    return [
+        ClusterNode(
+            name=name if names[name] == 1 else f"{name}-{node['NodeManagerAddress']}",
+            node_id=node["NodeID"],
+            address=node["NodeManagerAddress"],
+            free=ResourceNeeds(left.get("CPU", 0.0), int(left.get("memory", 0))),
+        )
+        for node in alive
+        for name, left in [(node["NodeManagerHostname"], free[node["NodeID"]])]
+    ]
+
+
+class Reservation:
+    """Nodes that are reserved for a fabric, until `release` or the end of this process.
+
+    Args:
+        ray: Ray, connected (`moefabric.cluster.ray_client.connected`).
+        name: Name of the fabric.
+        head: What the head needs.
+        parts: What each other part needs, by name.
+        strategy: How parts are spread over nodes.
+        detached: Whether the reservation outlives this process.
+
+    Attributes:
+        nodes: The nodes with their parts, the head first.
+
+    Raises:
+        UnsupportedError: The parts don't fit, or a node can't carry parts; names numbers and
+            remedies.
+    """
+
+    def __init__(
+        self,
+        ray: Any,
+        name: str,
+        head: ResourceNeeds,
+        parts: Mapping[str, ResourceNeeds],
+        strategy: Strategy = Strategy.PACK,
+        *,
+        detached: bool = False,
+    ) -> None:
+        self._ray, self._name = ray, name
+        self._lifetime = "detached" if detached else None
+        self.nodes: list[ReservedNode] = []
+        here = ray.get_runtime_context().get_node_id()
+        known = {node.node_id: node for node in cluster_nodes(ray)}
+        fit({_HEAD: head}, [known[here]], strategy)
+        left = known[here].free - head
+        fit(parts, list({**known, here: replace(known[here], free=left)}.values()), strategy)
+        try:
+            self._reserve_head(known[here], head)
+            self._reserve_parts(parts, known, strategy)
+            check_nodes(own_facts(), self.ask("facts"))
+        except BaseException:
+            self.release()
+            raise
+
+    def _reserve_head(self, node: ClusterNode, needs: ResourceNeeds) -> None:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        here = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+        size = {"num_cpus": needs.cores, "memory": needs.memory_bytes}
+        actor = self._actor(head_actor(self._name), here, **size)
+        self.nodes.append(ReservedNode(node, (), actor))
+
+    def _reserve_parts(
+        self,
+        parts: Mapping[str, ResourceNeeds],
+        known: Mapping[str, ClusterNode],
+        strategy: Strategy,
+    ) -> None:
+        """Reserve all parts at once, and start an actor on each further node with parts."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        util = self._ray.util
+        group = util.placement_group(
+            [{"CPU": one.cores, "memory": one.memory_bytes} for one in parts.values()],
+            strategy=strategy.name,
+            name=group_name(self._name),
+            lifetime=self._lifetime,
+        )
+        if not group.wait(_RESERVE_S):
+            raise UnsupportedError(
+                f"{self._name}: its parts have no nodes after {_RESERVE_S:.0f} s, as others have "
+                "reserved them meanwhile; `ray status` shows what is free"
+            )
+        bundles = util.placement_group_table(group)["bundles_to_node_id"]
+        places = [known[bundles[index]] for index in range(len(parts))]
+        (head,) = self.nodes
+        for node in dict.fromkeys([head.node, *places]):
+            here = tuple(p for p, place in zip(parts, places, strict=True) if place == node)
+            if node == head.node:
+                self.nodes[0] = replace(head, parts=here)
+                continue
+            bundle = PlacementGroupSchedulingStrategy(
+                group, placement_group_bundle_index=places.index(node)
+            )
+            actor = self._actor(node_actor(self._name, node.name), bundle)
+            self.nodes.append(ReservedNode(node, here, actor))
+
+    def _actor(self, name: str, place: Any, **size: float) -> Any:
+        """Start an actor, and return its handle before it has started."""
+        actor = self._ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2)(NodeActor)
+        options = {"lifetime": self._lifetime, "scheduling_strategy": place, **size}
+        return actor.options(name=name, **options).remote()
+
+    def ask(self, method: str, arguments: Mapping[str, Sequence[Any]] | None = None) -> list[Any]:
+        """Call a method of actors, and return their results in the order of `nodes`.
+
+        Args:
+            method: Name of the method.
+            arguments: Its arguments, by name of the node. Default: none, on all nodes.
+
+        Raises:
+            UnsupportedError: A node can't load this package.
+            FabricError: A node failed; the message names it.
+        """
+        given = {one.node.name: () for one in self.nodes} if arguments is None else arguments
+        asked = [one for one in self.nodes if one.node.name in given]
+        pending = [getattr(one.actor, method).remote(*given[one.node.name]) for one in asked]
+        return [self._result(one, result) for one, result in zip(asked, pending, strict=True)]
+
+    def _result(self, reserved: ReservedNode, result: Any) -> Any:
+        errors, node = self._ray.exceptions, reserved.node.name
+        try:
+            return self._ray.get(result, timeout=START_S)
+        except errors.GetTimeoutError as error:
+            raise FabricError(
+                f"{node}: no answer within {START_S:.0f} s; look into Ray's logs there "
+                "(/tmp/ray/session_latest/logs)"
+            ) from error
+        except errors.RayTaskError as error:
+            raise FabricError(f"{node}: {error.cause}") from error
+        except errors.RayError as error:
+            reason = _last_line(error)
+            raise UnsupportedError(
+                f"{node}: no process of moefabric there (Ray: {reason}): start Ray from an "
+                "environment with moefabric[cluster]"
+            ) from error
+
+    def release(self) -> None:
+        """Give the nodes back, and end the actors with all that they hold."""
+        release(self._ray, self._name)
+
+
+def _last_line(error: Exception) -> str:
+    return next((line for line in reversed(str(error).splitlines()) if line.strip()), "no reason")

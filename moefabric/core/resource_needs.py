@@ -1,0 +1,114 @@
+"""CPU cores and memory that the parts of an emulated fabric need.
+
+A part is a region with its servers, agents, server switches and OCS, or the packet switches of the
+EPS, or the head with all controllers. `tests/bench/bench_needs.py` measures the figures of this
+module again.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from moefabric.core.topology import Fabric, Region
+
+CARRIED_BPS: Final = {"bpf": 1.6e9, "ovs-netdev": 0.4e9, "ovs-kernel": 1.6e9}
+"""Traffic of all NICs together per core at which a third of the machine is idle, by datapath."""
+SINGLE_PACKET_SHARE: Final = 0.25
+"""Share of this traffic in frames of one packet, which queues of limited room need."""
+RELAYED_BPS: Final = 120e6
+"""Traffic of NICs whose links a relay passes on: 20,000 packets a second, each over two links."""
+
+EPS: Final = "eps"
+"""Name of the part with the packet switches, as of their controller."""
+TUNNELLED_BPS: Final = 4e9
+"""Traffic per core that packet switches forward between tunnels with a third of the core idle."""
+_PART_CORES: Final = 0.1
+"""Cores of a part at rest: fabric process, switches and OCS."""
+_SERVER_CORES: Final = 0.01
+"""Cores of a server at rest."""
+_MB: Final = 1_000_000
+_PART_BYTES: Final = 210 * _MB
+"""Memory of a part: machine service, fabric process, prefork servers, and OCS or switches."""
+_CONTROLLER_CORES: Final = 0.05
+"""Cores of a controller."""
+_CONTROLLER_BYTES: Final = 60 * _MB
+"""Memory of a controller."""
+_SERVER_BYTES: Final = 12 * _MB
+"""Memory of a server: agent, namespace holder, links and buffers of connections."""
+
+
+@dataclass(frozen=True)
+class ResourceNeeds:
+    """Resources of a machine that a part of a fabric reserves.
+
+    Attributes:
+        cores: CPU cores, in part.
+        memory_bytes: Memory in bytes.
+    """
+
+    cores: float
+    memory_bytes: int
+
+    def __add__(self, other: "ResourceNeeds") -> "ResourceNeeds":
+        return ResourceNeeds(self.cores + other.cores, self.memory_bytes + other.memory_bytes)
+
+    def __sub__(self, other: "ResourceNeeds") -> "ResourceNeeds":
+        return ResourceNeeds(self.cores - other.cores, self.memory_bytes - other.memory_bytes)
+
+    def __str__(self) -> str:
+        cores = f"{self.cores:.3g} core{'' if self.cores == 1 else 's'}"
+        return f"{cores} and {self.memory_bytes / _MB:.0f} MB"
+
+    def fit_in(self, free: "ResourceNeeds") -> bool:
+        """Whether free resources are enough."""
+        return self.cores <= free.cores and self.memory_bytes <= free.memory_bytes
+
+
+def total_needs(needs: Iterable[ResourceNeeds]) -> ResourceNeeds:
+    """Return what several parts need together."""
+    return sum(needs, ResourceNeeds(0.0, 0))
+
+
+def region_needs(fabric: Fabric, region: Region, datapath: str = "bpf") -> ResourceNeeds:
+    """Return what a region needs at the scale of its fabric.
+
+    The cores carry the bytes of all NICs at their emulated rate and leave a third of their time,
+    which the processes of the control plane need.
+
+    Args:
+        fabric: The fabric, with its scale.
+        region: One of its regions.
+        datapath: Datapath of the packet switches, a key of `CARRIED_BPS`.
+    """
+    share = SINGLE_PACKET_SHARE if fabric.drops_packets else 1.0
+    nics = sum(len(fabric.nics(server)) for server in region.servers)
+    carried_bps = nics * fabric.scale.rate_bps(fabric.nic_rate_bps)
+    servers = len(region.servers)
+    cores = max(
+        _PART_CORES + servers * _SERVER_CORES, carried_bps / (CARRIED_BPS[datapath] * share)
+    )
+    return ResourceNeeds(cores, _PART_BYTES + servers * _SERVER_BYTES)
+
+
+def eps_needs(fabric: Fabric) -> ResourceNeeds:
+    """Return what the leaves and spines of a fabric need, apart from its regions."""
+    share = SINGLE_PACKET_SHARE if fabric.drops_packets else 1.0
+    nics = sum(len(fabric.electrical_nics(server)) for server in fabric.servers)
+    carried_bps = nics * fabric.scale.rate_bps(fabric.nic_rate_bps)
+    relays = carried_bps / RELAYED_BPS if fabric.eps_link else 0.0
+    cores = max(_PART_CORES, carried_bps / (TUNNELLED_BPS * share) + relays)
+    return ResourceNeeds(cores, _PART_BYTES)
+
+
+def head_needs(fabric: Fabric) -> ResourceNeeds:
+    """Return what the controllers of a fabric and the program that commands it need."""
+    controllers = len(fabric.regions) + (fabric.eps is not None)
+    return ResourceNeeds(
+        _PART_CORES + controllers * _CONTROLLER_CORES, _PART_BYTES + controllers * _CONTROLLER_BYTES
+    )
+
+
+def fabric_needs(fabric: Fabric, datapath: str = "bpf") -> dict[str, ResourceNeeds]:
+    """Return what each part of a fabric but the head needs: regions by name, and `EPS` if any."""
+    parts = {region.name: region_needs(fabric, region, datapath) for region in fabric.regions}
+    return parts | ({EPS: eps_needs(fabric)} if fabric.eps is not None else {})
