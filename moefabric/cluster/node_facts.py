@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-import moefabric
 from moefabric.core.errors import UnsupportedError
 
 
@@ -74,7 +73,7 @@ def _faults(head: NodeFacts, node: NodeFacts) -> Iterator[str]:
 
 def _source_digest() -> str:
     """Return a digest of this package's source files, which editable installations may change."""
-    root = Path(moefabric.__file__).parent
+    root = Path(__file__).parents[1]
     paths = sorted(
         Path(folder, file)
         for folder, _, files in os.walk(root, followlinks=True)
