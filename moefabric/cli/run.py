@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +106,8 @@ def predict(experiment: Path, as_json: bool, settings: tuple[str, ...]) -> None:
     console, fabrics = Console(), prediction["fabrics"]
     console.print(_prediction_table(prediction["experiment"], fabrics))
     faults = [f"{one['fabric']}: {fault}" for one in fabrics for fault in one["policy_faults"]]
-    lines = *_dispatch_lines(fabrics), *_spine_lines(fabrics), *_cost_lines(fabrics), *faults
-    for line in lines:
+    described = (_dispatch_lines, _spine_lines, _cost_lines, _simulated_lines)
+    for line in (*chain.from_iterable(lines(fabrics) for lines in described), *faults):
         console.print(line, highlight=False)
 
 
@@ -185,3 +186,19 @@ def _cost_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{entry['fabric']}: network of {formatting.usd(cost['network_usd'])}{relative}"
     for why in sorted({entry["cost"]["why"] for entry in fabrics} - {""}):
         yield f"networks are not priced: {why}"
+
+
+def _simulated_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield how many regions stand for all, where some do."""
+    from moefabric.report import formatting
+
+    for entry in fabrics:
+        some = entry["simulated"]
+        if some["regions"] == some["all_regions"]:
+            continue
+        line = f"{entry['fabric']}: {some['regions']} of {some['all_regions']:,} regions simulated"
+        if not some["is_sample"]:
+            yield f"{line}; the others are equal to them"
+            continue
+        error = formatting.seconds(some["iteration_error_s"])
+        yield f"{line}, which differ at random: standard error of the iteration {error}"

@@ -77,7 +77,7 @@ class TrainingSpec(Section):
     """Sequences of a micro-batch."""
     pp: int = Field(default=1, ge=1, le=128)
     """Pipeline stages of a job."""
-    dp: int = Field(default=1, ge=1, le=128)
+    dp: int = Field(default=1, ge=1, le=16_384)
     """Data-parallel replicas of a job."""
     micro_batches: int = Field(default=1, ge=1, le=1024)
     """Micro-batches of an iteration."""
@@ -311,7 +311,7 @@ class ExperimentSpec(Document):
             self._gating_faults,
             self._train_faults,
             self._shape_faults,
-            lambda: self.wiring.size_faults("wiring."),
+            lambda: self.wiring.modelled_size_faults("wiring."),
             lambda: self.wiring.server_faults("wiring."),
             self._region_faults,
             self._fabric_faults,
@@ -319,6 +319,11 @@ class ExperimentSpec(Document):
             self._scale_faults,
             self._failure_faults,
         )
+
+    def check_emulated_size(self) -> None:
+        """Raise SpecError if there are more regions or servers than a fabric has addresses for."""
+        if faults := list(self.wiring.size_faults("wiring.")):
+            raise SpecError(faults)
 
     def _model_faults(self) -> Iterator[Fault]:
         try:

@@ -33,13 +33,15 @@ FASTEST_BPS: Final = 20e9
 """Highest emulated link rate, below what one core forwards."""
 _MAX_SERVERS: Final = 160
 _MAX_REGIONS: Final = 60
+_MAX_MODELLED_SERVERS: Final = 65_536
+"""Servers of an experiment that is predicted, whose servers need no addresses."""
 _NEEDS_ELECTRICAL: Final = "give each server an electrical NIC"
 
 
 class RegionSpec(Section):
     """Servers that share an OCS."""
 
-    count: int = Field(default=1, ge=1, le=_MAX_REGIONS)
+    count: int = Field(default=1, ge=1, le=_MAX_MODELLED_SERVERS)
     """Number of regions of this kind, one after the other."""
     servers: int = Field(ge=2, le=_MAX_SERVERS)
     """Servers of each region."""
@@ -191,7 +193,7 @@ class WiringSpec(Section):
     @property
     def server_count(self) -> int:
         """Number of servers in all regions, without backup servers."""
-        return sum(region.count * region.servers for region in self.regions)
+        return sum(region.servers for region in self.expanded_regions)
 
     @property
     def backups(self) -> int:
@@ -201,6 +203,8 @@ class WiringSpec(Section):
     @property
     def expanded_regions(self) -> tuple[RegionSpec, ...]:
         """Every single region, in order."""
+        if any(self.modelled_size_faults()):
+            raise UnknownError("regions")  # checks would need memory for each of them
         return tuple(region for region in self.regions for _ in range(region.count))
 
     def build_fabric(self, name: str, nics: NicsSpec, scale: Scale, eps: EpsSpec) -> Fabric:
@@ -240,6 +244,13 @@ class WiringSpec(Section):
         servers = self.server_count + self.backups
         if servers > _MAX_SERVERS:
             yield f"{place}regions", _too_many(servers, "servers", _MAX_SERVERS)
+
+    def modelled_size_faults(self, place: str = "") -> Iterator[Fault]:
+        """Yield a fault if there are more servers than predictions take."""
+        servers = sum(region.count * region.servers for region in self.regions)
+        if servers > _MAX_MODELLED_SERVERS:
+            limit = f"the {_MAX_MODELLED_SERVERS:,} that a prediction takes"
+            yield f"{place}regions", f"{servers:,} servers are more than {limit}"
 
     def server_faults(self, place: str = "") -> Iterator[Fault]:
         """Yield faults for special servers that there aren't, or that share a container."""
@@ -347,6 +358,7 @@ class FabricSpec(WiringSpec, Document):
     def faults(self) -> Iterator[Fault]:
         """Yield the contradictions between values that are valid by themselves."""
         yield from collect_faults(
+            self.modelled_size_faults,
             self.size_faults,
             self.server_faults,
             lambda: self.nics.nic_faults("nics"),

@@ -25,11 +25,15 @@ from moefabric.workload.tasks import AllReduce, Task, runs_during
 
 @dataclass(frozen=True)
 class IterationForecast:
-    """Forecast of a job's iteration in model seconds; `compute_s` is its time without transfers."""
+    """Forecast of a job's iteration in model seconds.
+
+    `compute_s` is its time without transfers, and `computing` are its tasks' times without them.
+    """
 
     seconds: float
     compute_s: float
     tasks: tuple[StepTimes, ...]
+    computing: tuple[StepTimes, ...]
 
 
 JobSteps = Sequence[Sequence[tuple[Task, Step]]]
@@ -39,7 +43,7 @@ JobSteps = Sequence[Sequence[tuple[Task, Step]]]
 def forecast_iterations(fabric: Fabric, jobs: Sequence[JobSteps]) -> list[list[IterationForecast]]:
     """Return the forecast of each iteration of jobs that run side by side."""
     steps = [[[step for _, step in iteration] for iteration in job] for job in jobs]
-    computing = [
+    compute_steps = [
         [[_computing(task, step) for task, step in iteration] for iteration in job] for job in jobs
     ]
     links = links_goodput(
@@ -47,13 +51,13 @@ def forecast_iterations(fabric: Fabric, jobs: Sequence[JobSteps]) -> list[list[I
     )
     return [
         [
-            IterationForecast(seconds, compute_s, tuple(tasks))
-            for seconds, compute_s, tasks in zip(
-                _durations(job), _durations(bare), job, strict=True
+            IterationForecast(seconds, compute_s, tuple(tasks), tuple(computing))
+            for seconds, compute_s, tasks, computing in zip(
+                _durations(job), _durations(bare), job, bare, strict=True
             )
         ]
         for job, bare in zip(
-            simulate_iterations(steps, links), simulate_iterations(computing, {}), strict=True
+            simulate_iterations(steps, links), simulate_iterations(compute_steps, {}), strict=True
         )
     ]
 
@@ -101,6 +105,8 @@ class JobForecast:
     `collectives_s` holds the seconds of all collectives by kind and direction, each with all of its
     phases; `bytes` and `optical_bytes` are theirs. `transfers_s` holds those of transfers and
     all-reduces, each without others. `sent_bytes` and `spine_bytes` are of all of them.
+    `region_ends_s` is when each region has ended all but all-reduces, from the iteration's start;
+    `region_compute_s` is the same without transfers.
     """
 
     seconds: float
@@ -113,6 +119,8 @@ class JobForecast:
     sent_bytes: float = 0.0
     spine_bytes: float = 0.0
     reconfigurations: int = 0
+    region_ends_s: tuple[float, ...] = ()
+    region_compute_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -263,15 +271,23 @@ def forecast_jobs(
 ) -> list[JobForecast]:
     """Return the forecast of each iteration of each job, given its planned tasks."""
     rows = [[[(p.task, p.step) for p in iteration] for iteration in job] for job in planned]
+    order = [region.name for region in fabric.regions]
     return [
-        _job_forecast(iteration, forecast)
+        _job_forecast(iteration, forecast, order)
         for job, forecasts in zip(planned, forecast_iterations(fabric, rows), strict=True)
         for iteration, forecast in zip(job, forecasts, strict=True)
     ]
 
 
-def _job_forecast(iteration: Sequence[PlannedTask], forecast: IterationForecast) -> JobForecast:
-    job_forecast = JobForecast(forecast.seconds, forecast.compute_s)
+def _job_forecast(
+    iteration: Sequence[PlannedTask], forecast: IterationForecast, order: Sequence[str]
+) -> JobForecast:
+    job_forecast = JobForecast(
+        forecast.seconds,
+        forecast.compute_s,
+        region_ends_s=_region_ends_s(iteration, forecast.tasks, order),
+        region_compute_s=_region_ends_s(iteration, forecast.computing, order),
+    )
     all_to_alls: defaultdict[tuple[str, str], list[defaultdict[str, float]]] = defaultdict(list)
     for planned, times in zip(iteration, forecast.tasks, strict=True):
         job_forecast.reconfigurations += len(planned.reconfigured)
@@ -315,6 +331,19 @@ def _job_forecast(iteration: Sequence[PlannedTask], forecast: IterationForecast)
     for kind, listed in all_to_alls.items():
         job_forecast.collectives_s[kind] = [s for regions in listed for s in regions.values()]
     return job_forecast
+
+
+def _region_ends_s(
+    iteration: Sequence[PlannedTask], times: Sequence[StepTimes], order: Sequence[str]
+) -> tuple[float, ...]:
+    """Return when each region of a job has ended all but all-reduces, in the fabric's order."""
+    start_s = min((one.start_s for one in times), default=0.0)
+    ends: dict[str, float] = {}
+    for planned, one in zip(iteration, times, strict=True):
+        if not isinstance(planned.task.work, AllReduce):
+            for region in planned.task.regions:
+                ends[region] = max(ends.get(region, 0.0), one.end_s - start_s)
+    return tuple(ends[region] for region in order if region in ends)
 
 
 def deserved_circuits(

@@ -37,17 +37,22 @@ class Jobs:
     """The jobs of a fabric: one of all regions in lockstep, or several side by side.
 
     The demand that `work` predicts for a layer is predicted for each of its micro-batches.
+    `replicas` is the number of replicas whose gradients are summed, if `shape` has fewer of them.
     """
 
     fabric: Fabric
     work: Workload
     shape: JobShape
     lockstep: bool = False
+    replicas: int | None = None
 
     @classmethod
-    def of(cls, spec: ExperimentSpec, fabric: Fabric, work: Workload) -> Self:
+    def of(
+        cls, spec: ExperimentSpec, fabric: Fabric, work: Workload, replicas: int | None = None
+    ) -> Self:
         """Return the jobs of an experiment on one of its fabrics."""
-        return cls(fabric, work, spec.training.shape, lockstep=not spec.training.independent)
+        training = spec.training
+        return cls(fabric, work, training.shape, not training.independent, replicas)
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -104,7 +109,7 @@ class Jobs:
         servers = len(self.regions[0].servers)
         return PipelineTraffic(
             activation_bytes(model, training, servers),
-            gradient_bytes(model, servers, self.shape.dp, training.payloads),
+            gradient_bytes(model, servers, self.replicas or self.shape.dp, training.payloads),
         )
 
     @property

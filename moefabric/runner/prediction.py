@@ -9,7 +9,6 @@ from statistics import fmean, median
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
 from moefabric.core.circuits import CircuitSet
-from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 from moefabric.planner.policy import Policy
 from moefabric.runner.comparison import baseline, network_cost, with_cost_ratios
@@ -17,13 +16,17 @@ from moefabric.runner.control_time import ExpectedControl
 from moefabric.runner.first_all_to_all import predicted_first_all_to_alls
 from moefabric.runner.forecast import JobForecast, TaskPlanner, deserved_circuits, forecast_jobs
 from moefabric.runner.jobs import Jobs
-from moefabric.runner.result_model import ExperimentPrediction, FabricPrediction
+from moefabric.runner.result_model import (
+    ExperimentPrediction,
+    FabricPrediction,
+    SimulatedRegionCount,
+)
 from moefabric.runner.result_parts import Json
 from moefabric.runner.results import wiring_summary
 from moefabric.runner.scaling import propose_scale, scale_remarks
+from moefabric.runner.simulated_regions import simulated_regions
 from moefabric.runner.workload_loader import workload_of, workload_on
 from moefabric.workload.substitution import Substitutions
-from moefabric.workload.workload import Workload
 
 
 def predict_experiment(spec: ExperimentSpec, folder: Path) -> Json:
@@ -52,17 +55,18 @@ def predict_fabrics(spec: ExperimentSpec, folder: Path) -> ExperimentPrediction:
 def _fabric_prediction(
     spec: ExperimentSpec, choice: FabricChoice, folder: Path
 ) -> FabricPrediction:
-    fabric = spec.build_fabric(choice, "predict", Scale())
-    work = workload_of(choice, workload_on(spec, fabric, folder))
+    fabric, some = spec.build_fabric(choice, "predict", Scale()), simulated_regions(spec, choice)
+    simulated = some.part.build_fabric(choice, "predict", Scale())
+    work = workload_of(choice, workload_on(some.part, simulated, folder))
     policy = guarded_policy(choice.policy)
-    forecasts = _forecasts(spec, policy, fabric, work, work.iterations)
+    jobs = Jobs.of(some.part, simulated, work, spec.training.dp)
+    forecasts = _forecasts(spec, policy, jobs, work.iterations)
     predictions = (
         {number: work.predictions(number) for number in range(work.iterations)}
         if choice.dispatch_light == "predict"
         else None
     )
-    total_s = fmean(forecast.seconds for forecast in forecasts)
-    compute_s = fmean(forecast.compute_s for forecast in forecasts)
+    estimate = some.estimate(forecasts)
     optical_bytes = sum(forecast.optical_bytes for forecast in forecasts)
     first = predicted_first_all_to_alls(
         [forecast.dispatches for forecast in forecasts], predictions
@@ -71,14 +75,16 @@ def _fabric_prediction(
         fabric=choice.name,
         policy=choice.policy,
         wiring=wiring_summary(fabric),
-        iteration_s=total_s,
-        compute_s=compute_s,
-        exposed_comm_s=total_s - compute_s,
+        iteration_s=estimate.iteration_s,
+        compute_s=estimate.compute_s,
+        exposed_comm_s=estimate.iteration_s - estimate.compute_s,
         all_to_all_s=_all_to_all_s(forecasts),
         light_share=optical_bytes / max(1.0, sum(forecast.bytes for forecast in forecasts)),
         spine_share=_spine_share(forecasts) if fabric.spines else None,
-        reconfigurations=sum(forecast.reconfigurations for forecast in forecasts),
-        cost=network_cost(fabric, total_s),
+        reconfigurations=some.count_in_all(
+            sum(forecast.reconfigurations for forecast in forecasts)
+        ),
+        cost=network_cost(fabric, estimate.iteration_s),
         first=choice.dispatch_light,
         first_all_to_all=first,
         split_demand=choice.split_demand,
@@ -91,6 +97,12 @@ def _fabric_prediction(
         experts=choice.experts,
         transport=choice.transport,
         policy_faults=list(policy_faults(policy)),
+        simulated=SimulatedRegionCount(
+            regions=some.regions,
+            all_regions=some.all_regions,
+            is_sample=some.is_sample,
+            iteration_error_s=estimate.error_s,
+        ),
     )
 
 
@@ -121,7 +133,8 @@ def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> tuple[S
         seconds
         for choice, fabric in fabrics.items()
         for work in [workload_of(choice, workload_on(spec, fabric, folder))]
-        for forecast in _forecasts(spec, guarded_policy(choice.policy), fabric, work, 1)[:1]
+        for jobs in [Jobs.of(spec, fabric, work)]
+        for forecast in _forecasts(spec, guarded_policy(choice.policy), jobs, 1)[:1]
         for seconds in chain(*forecast.collectives_s.values(), forecast.transfers_s)
     )
     together = spec.servers_per_region if spec.training.independent else None
@@ -137,18 +150,18 @@ def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> tuple[S
 
 
 def _forecasts(
-    spec: ExperimentSpec, policy: Policy, fabric: Fabric, work: Workload, iterations: int
+    spec: ExperimentSpec, policy: Policy, jobs: Jobs, iterations: int
 ) -> list[JobForecast]:
     """Return the forecast of each iteration of each job.
 
     A policy that never reconfigures lights the circuits for the demand of the whole job.
     """
-    jobs = Jobs.of(spec, fabric, work)
     circuits = CircuitSet()
     if not policy.reconfigures:
-        circuits = deserved_circuits(fabric, policy, work.total_demand(), circuits)
+        demand = jobs.work.total_demand()
+        circuits = deserved_circuits(jobs.fabric, policy, demand, circuits)
     control = ExpectedControl.fixed(spec.control_s)
-    planner = TaskPlanner(fabric, policy, circuits, moves=policy.reconfigures, control=control)
+    planner = TaskPlanner(jobs.fabric, policy, circuits, moves=policy.reconfigures, control=control)
     return forecast_all(jobs, planner, iterations)
 
 

@@ -363,6 +363,19 @@ def read_run(path: Path) -> RunResult:
         raise SpecError([(f"{path}: {place}" if place else str(path), first["msg"])]) from error
 
 
+class SimulatedRegionCount(result_parts.ResultPart):
+    """How many of a fabric's regions were simulated.
+
+    The others are equal to them or, if they are a sample, differ at random. Then
+    `iteration_error_s` is the standard error of the iteration's seconds.
+    """
+
+    regions: int
+    all_regions: int
+    is_sample: bool = False
+    iteration_error_s: float | None = None
+
+
 class FabricPrediction(result_parts.ResultPart):
     """Prediction of one fabric in the fluid model; seconds are means over the iterations.
 
@@ -396,6 +409,7 @@ class FabricPrediction(result_parts.ResultPart):
     transport: str | None = None
     policy_faults: list[str] = Field(default_factory=list)
     all_to_all_vs_eps: float | None = None
+    simulated: SimulatedRegionCount | None = None
 
 
 class ExperimentPrediction(result_parts.ResultPart):

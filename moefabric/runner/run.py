@@ -76,6 +76,7 @@ def run(
         MoefabricError: The experiment can't run.
     """
     _check_workload(spec, trains=trains)
+    spec.check_emulated_size()
     started = datetime.now(UTC)
     switches = datapath.choose_datapath(spec.wiring.switch).datapath.name
     scale, scale_faults = proposed_scale(spec, folder, switches)
