@@ -307,7 +307,8 @@ class Reconciler:
                 waited_s += result.waited_s
         if dark := CircuitSet(circuits.circuits - carrying):
             log.warning("no light in %s", dark)
-        self.dark = CircuitSet((self.dark.circuits | dark.circuits) - carrying)
+        earlier = self.dark.without_nics(circuits.nics)
+        self.dark = CircuitSet(earlier.circuits | dark.circuits)
         return CircuitSet(frozenset(carrying)), waited_s
 
     def _fall_back(self, kept: CircuitSet, before: CircuitSet) -> str:

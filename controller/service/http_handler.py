@@ -19,9 +19,9 @@ from moefabric.controller.service.http_access import HttpAccess, Response
 from moefabric.controller.service.northbound import respond
 from moefabric.controller.service.request_stream import RequestStream
 
-MOST_BODY_BYTES: Final = 1 << 20
-"""A fabric has at most 191 servers, since its management network is a /24, and a number of their
-demand takes at most 26 characters with its comma: 0.95 MB."""
+MOST_BODY_BYTES: Final = 1 << 21
+"""A region has at most 256 servers, and a number of their demand takes at most 26 characters with
+its comma: 1.7 MB."""
 _MOST_HEAD_BYTES: Final = 32 << 10
 _REQUEST_S: Final = 10.0
 """Time for a request to arrive, and for a new connection to send its first one. A client sends it

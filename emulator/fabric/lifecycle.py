@@ -6,7 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from moefabric.config.control_tls import ControlTls
-from moefabric.config.run_directory import FabricWiring, RunDirectory, ServerInterfaces
+from moefabric.config.run_directory import (
+    FabricWiring,
+    ManagementNetwork,
+    RunDirectory,
+    ServerInterfaces,
+)
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
@@ -131,7 +136,9 @@ def _make(plan: _Plan, on_stage: Callable[[str], None]) -> FabricWiring:
         folder.mkdir(exist_ok=True)
     run_dir.make_token()
     identity = run_dir.make_identity()
-    management, outer = management_uplink.claim_subnet(fabric.name)
+    management, outer = management_uplink.claim_subnet(
+        fabric.name, ManagementNetwork.prefix_for(fabric)
+    )
     nodes = {OUTER: None, **dict.fromkeys(plan_fabric(fabric, management).nodes)}
     with started_daemon(run_dir, fabric.password_variables) as daemon:
         # The modules of the fabric process load during the following lines.

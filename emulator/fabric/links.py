@@ -173,6 +173,9 @@ def _configure_interfaces(node: str, ends: list[tuple[Link, Interface]]) -> None
         ]
         requests.append(netlink.link_up(link.name, index))
         requests += [netlink.neighbour(link.name, index, *entry) for entry in end.neighbours]
+        if hop := end.gateway:
+            requests.append(netlink.neighbour(link.name, index, hop.address, hop.mac))
+            requests.append(netlink.route(link.name, index, hop.network, hop.address))
     netlink.execute(requests)
 
 

@@ -4,7 +4,7 @@ The outer namespace is the one in which `up` was called.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network, ip_network
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.command import BatchLine, run, run_batch
 
 _RANGE: Final = IPv4Network("198.18.0.0/15")
+_SMALLEST: Final = 24
+"""Prefix length of the smallest subnet of a fabric."""
 _MARK: Final = "moefabric:"
 _GROUP_DIGITS: Final = 7
 """Hexadecimal digits of the identity in the group of an interface, which has 32 bits."""
@@ -42,8 +44,14 @@ def marked_fabrics() -> list[str]:
     return list(dict.fromkeys(alias.partition("@")[0] for alias in marked))
 
 
-def claim_subnet(fabric: str) -> tuple[ManagementNetwork, str]:
+def claim_subnet(fabric: str, prefix: int = _SMALLEST) -> tuple[ManagementNetwork, str]:
     """Claim a free management subnet by making the uplink, so that no two fabrics share one.
+
+    A larger subnet is claimed by a name of the uplink for each /24 of it.
+
+    Args:
+        fabric: name of the fabric.
+        prefix: prefix length of the subnet, 24 at most.
 
     Returns:
         The subnet and the name of the outer interface, which has the subnet's address .1. The
@@ -53,28 +61,53 @@ def claim_subnet(fabric: str) -> tuple[ManagementNetwork, str]:
         FabricError: if no subnet is free.
     """
     used, group = _used_networks(), _group(fabric)
-    for number, subnet in enumerate(_RANGE.subnets(new_prefix=24)):
+    for subnet in _RANGE.subnets(new_prefix=prefix):
         if any(subnet.overlaps(network) for network in used):
             continue
-        outer = f"mf{number}"
-        try:
-            kind = ["group", group, "type", "veth", "peer", "name", f"{outer}i"]
-            run(["ip", "link", "add", "name", outer, *kind])
-        except CommandFailedError as error:
-            if "File exists" in error.output:
-                continue
-            raise
+        outer, *further = _uplink_names(subnet)
+        if not _make_uplink(outer, further, group):
+            continue
         management = ManagementNetwork(str(subnet))
+        address = management.interface_address(management.host_address)
         _run_ip(
             f'link set dev {outer} alias "{interface_alias(fabric)}"',
-            f"address add {management.host_address}/24 dev {outer}",
+            f"address add {address} dev {outer}",
             f"link set dev {outer} addrgenmode none",
             f"link set dev {outer} up",
         )
         return management, outer
     raise FabricError(
-        f"management: no /24 of {_RANGE} is free; see `ip address` and `moefabric down`"
+        f"management: no /{prefix} of {_RANGE} is free; see `ip address` and `moefabric down`"
     )
+
+
+def _uplink_names(subnet: IPv4Network) -> list[str]:
+    """Return a name for each /24 of a subnet, by its position in the range."""
+    first = (int(subnet.network_address) - int(_RANGE.network_address)) >> (32 - _SMALLEST)
+    return [f"mf{number}" for number in range(first, first + (1 << (_SMALLEST - subnet.prefixlen)))]
+
+
+def _make_uplink(outer: str, further: Sequence[str], group: str) -> bool:
+    """Make the uplink with all its names; return False if one of these is taken."""
+    kind = ["group", group, "type", "veth", "peer", "name", f"{outer}i"]
+    if not _claims("add", "name", outer, *kind):
+        return False
+    names = [word for name in further for word in ("altname", name)]
+    if names and not _claims("property", "add", "dev", outer, *names):
+        remove([outer])
+        return False
+    return True
+
+
+def _claims(*words: str) -> bool:
+    """Run `ip link`; return False if a name is taken."""
+    try:
+        run(["ip", "link", *words])
+    except CommandFailedError as error:
+        if "File exists" not in error.output:
+            raise
+        return False
+    return True
 
 
 def _run_ip(*commands: str) -> None:

@@ -74,4 +74,6 @@ def device_spec(ocs: OcsPlan, fabric: str) -> DeviceSpec:
     spec = ocs.spec
     settle = replace(spec.profile.settle, fixed_ns=spec.settle_ns)
     profile = replace(spec.profile, settle=settle)
-    return DeviceSpec(profile, f"{fabric}-{ocs.name}", spec.link_up_ns, spec.link_down, ocs.address)
+    return DeviceSpec(
+        profile, f"{fabric}-{ocs.name}", spec.link_up_ns, spec.link_down, ocs.address, ocs.prefix
+    )

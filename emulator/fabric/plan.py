@@ -9,7 +9,7 @@ from moefabric.config.run_directory import ManagementNetwork
 from moefabric.core.errors import FabricError
 from moefabric.core.link import LinkBehaviour, LinkPlace
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Fabric, Nic, NicKind, Region
+from moefabric.core.topology import GATEWAY_MAC, Fabric, Nic, NicKind, Region
 from moefabric.core.units import QueueLimit
 from moefabric.emulator.fabric import shaping
 
@@ -38,6 +38,7 @@ class Interface:
         further_addresses: IPv4 addresses of its node that are reached through it. They are on the
             node's loopback interface, so that programs know the interface by one address.
         neighbours: addresses and MACs of its permanent neighbours.
+        gateway: its next hop to the rest of the fabric; None if that is on the link.
     """
 
     node: str
@@ -48,6 +49,16 @@ class Interface:
     addresses: tuple[str, ...] = ()
     further_addresses: tuple[str, ...] = ()
     neighbours: tuple[tuple[str, str], ...] = ()
+    gateway: "Gateway | None" = None
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """Next hop, by its address and MAC, to a network."""
+
+    network: str
+    address: str
+    mac: str
 
 
 @dataclass(frozen=True)
@@ -102,12 +113,14 @@ class OcsPlan:
         region: the region that it serves.
         spec: the switch as the user described it.
         address: management address.
+        prefix: length of that address's prefix.
         plugged: input port and interface of each fibre pair.
     """
 
     region: Region
     spec: Ocs
     address: str
+    prefix: int
     plugged: tuple[tuple[int, str], ...]
 
     @property
@@ -189,12 +202,18 @@ def plan_fabric(fabric: Fabric, management: ManagementNetwork) -> FabricPlan:
             for name in fabric.switches
         ),
         ocses=tuple(
-            OcsPlan(region, region.ocs, management.ocs_address(region), _plugged(fabric, region))
+            OcsPlan(
+                region,
+                region.ocs,
+                management.ocs_address(region),
+                management.network.prefixlen,
+                _plugged(fabric, region),
+            )
             for region in fabric.regions
             if region.ocs and fabric.optical
         ),
         links=links,
-        bridge_address=f"{management.switches_address}/24",
+        bridge_address=management.interface_address(management.switches_address),
         queue=fabric.queue,
     )
     if faults := [*_bad_names(plan), *_bad_rates(plan)]:
@@ -205,8 +224,9 @@ def plan_fabric(fabric: Fabric, management: ManagementNetwork) -> FabricPlan:
 def _host_links(fabric: Fabric) -> Iterator[Link]:
     """Yield the links between servers and their switches.
 
-    Only servers of the same region are permanent neighbours of each other. All pairs of servers
-    would overflow the neighbour table, of which the machine has one for all namespaces.
+    Servers of a region are permanent neighbours of each other. Other regions are behind a gateway,
+    because the kernel has one neighbour table for all namespaces, with room for 1,024 entries that
+    ARP makes (arp(7), gc_thresh3), and permanent entries for all pairs would take too much memory.
     """
     entries = {
         server: [(address, fabric.mac(server)) for address in fabric.addresses(server)]
@@ -214,18 +234,19 @@ def _host_links(fabric: Fabric) -> Iterator[Link]:
     }
     for server in fabric.servers:
         first, *further = fabric.addresses(server)
+        region, whole = fabric.region_of[server], fabric.prefix("*")
+        hop = fabric.gateway(server)
+        on_link = fabric.prefix(region.name) if hop else whole
         host = Interface(
             server,
             HOST_INTERFACE,
             mac=fabric.mac(server),
-            addresses=(f"{first}/8",),
+            addresses=(f"{first}/{on_link.prefixlen}",),
             further_addresses=tuple(further),
             neighbours=tuple(
-                entry
-                for peer in fabric.region_of[server].servers
-                for entry in entries[peer]
-                if peer != server
+                entry for peer in region.servers for entry in entries[peer] if peer != server
             ),
+            gateway=Gateway(str(whole), hop, GATEWAY_MAC) if hop else None,
         )
         switch = Interface(FABRIC, f"{server}-host", fabric.ports(server)["host"])
         yield Link(f"{server}/host", host, switch, fabric.mtu)
@@ -292,7 +313,8 @@ def _management_links(fabric: Fabric, management: ManagementNetwork) -> Iterator
         if region.ocs and fabric.optical
     }
     for node, address in addresses.items():
-        inside = Interface(node, MANAGEMENT_INTERFACE, addresses=(f"{address}/24",))
+        subnet_address = management.interface_address(address)
+        inside = Interface(node, MANAGEMENT_INTERFACE, addresses=(subnet_address,))
         bridge = SERVER_BRIDGE if node in fabric.server_index else BRIDGE
         outside = Interface(FABRIC, f"{node}-mgmt", bridge=bridge)
         yield Link(f"{node}/management", inside, outside, 1500)

@@ -44,7 +44,7 @@ def check_prerequisites(fabric: Fabric, run_dir: RunDirectory) -> None:
             f"{run_dir.path}: too long for the sockets in it; "
             "set MOEFABRIC_RUN_DIR to a shorter one"
         )
-    plan_fabric(fabric, ManagementNetwork("198.18.0.0/24"))
+    plan_fabric(fabric, ManagementNetwork.example_for(fabric))
 
 
 def _require_programs(programs: Mapping[str, str], user: str) -> None:

@@ -1,4 +1,4 @@
-"""Netlink requests in batches: links, addresses, neighbours and programs (rtnetlink(7)).
+"""Netlink requests in batches: links, addresses, neighbours, routes, programs (rtnetlink(7)).
 
 A netlink library takes half a millisecond per request, more than the kernel, and a large fabric
 needs thousands of requests.
@@ -10,17 +10,20 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Interface
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Final
 
 from moefabric.core.errors import FabricError
 
 _REQUEST, _ACK, _REPLACE, _EXCL, _CREATE = 0x1, 0x4, 0x100, 0x200, 0x400
 _ERROR: Final = 2
-_NEW_LINK, _NEW_ADDRESS, _NEW_NEIGHBOUR, _NEW_QDISC, _NEW_FILTER = 16, 20, 28, 36, 44
+_NEW_LINK, _NEW_ADDRESS, _NEW_ROUTE, _NEW_NEIGHBOUR = 16, 20, 24, 28
+_NEW_QDISC, _NEW_FILTER = 36, 44
 _UP: Final = 1
 _ADDRESS, _LOCAL = 1, 2
 _NEIGHBOUR_ADDRESS, _NEIGHBOUR_MAC, _PERMANENT = 1, 2, 0x80
+_DESTINATION, _OUTPUT, _GATEWAY = 1, 4, 5
+_MAIN_TABLE, _STATIC, _EVERYWHERE, _UNICAST = 254, 4, 0, 1
 _KIND, _OPTIONS = 1, 2
 _BPF_CLASSID, _BPF_FD, _BPF_NAME, _BPF_FLAGS, _DIRECT_ACTION = 3, 6, 7, 8, 1
 _CLSACT, _CLSACT_HANDLE, _INGRESS = 0xFFFFFFF1, 0xFFFF0000, 0xFFFFFFF2
@@ -90,6 +93,17 @@ def neighbour(place: str, index: int, ip: str, mac: str) -> Request:
     body += _attribute(_NEIGHBOUR_ADDRESS, IPv4Address(ip).packed)
     body += _attribute(_NEIGHBOUR_MAC, bytes.fromhex(mac.replace(":", "")))
     return Request(place, f"neighbour {ip}", _NEW_NEIGHBOUR, _CREATE | _REPLACE, body)
+
+
+def route(place: str, index: int, network: str, gateway: str) -> Request:
+    """Add a route to a network by a gateway behind an interface."""
+    to = IPv4Network(network)
+    kind = _MAIN_TABLE, _STATIC, _EVERYWHERE, _UNICAST
+    body = struct.pack("=BBBBBBBBI", socket.AF_INET, to.prefixlen, 0, 0, *kind, 0)
+    body += _attribute(_DESTINATION, to.network_address.packed)
+    body += _attribute(_OUTPUT, struct.pack("=i", index))
+    body += _attribute(_GATEWAY, IPv4Address(gateway).packed)
+    return Request(place, f"route {network}", _NEW_ROUTE, _CREATE | _EXCL, body)
 
 
 def clsact(place: str, index: int) -> Request:

@@ -86,7 +86,7 @@ class OcsDevice:
         self.system = (
             SystemSettings(**memory["system"])
             if "system" in memory
-            else _system_settings(spec.profile, spec.address)
+            else _system_settings(spec.profile, spec.address, spec.prefix)
         )
         accounts = [UserAccount(**user) for user in memory["users"]] if "users" in memory else None
         self.users = Users(spec.profile.users if accounts is None else accounts)
@@ -374,10 +374,10 @@ class OcsDevice:
         self._host.save(self.memory())
 
 
-def _system_settings(profile: DeviceProfile, address: str) -> SystemSettings:
+def _system_settings(profile: DeviceProfile, address: str, prefix: int) -> SystemSettings:
     if not address:
         return SystemSettings(startup=profile.startup)
-    network = IPv4Network(f"{address}/24", strict=False)
+    network = IPv4Network(f"{address}/{prefix}", strict=False)
     return SystemSettings(
         startup=profile.startup,
         ip=address,

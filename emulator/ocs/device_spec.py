@@ -32,7 +32,9 @@ class DeviceSpec:
     link_down: bool = False
     """Whether the link is down during `link_up_ns`; if not, the light is delayed by that time."""
     address: str = ""
-    """Management address, in a /24."""
+    """Management address."""
+    prefix: int = 24
+    """Prefix length of the management address."""
     memory: Mapping[str, Any] | None = None
     """State that the previous process saved (`DeviceHost.save`)."""
 
@@ -63,6 +65,7 @@ class DeviceSpec:
             int(document.get("link_up_ns", 0)),
             bool(document.get("link_down", False)),
             str(document.get("address", "")),
+            int(document.get("prefix", 24)),
             document.get("memory"),
         )
 

@@ -17,6 +17,7 @@ from moefabric.core.errors import SpecError
 from moefabric.core.topology import Region
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.run_directories import hold
+from moefabric.runner.fabric_check import FabricCheck, check_fabric
 from moefabric.runner.perf import Perf, PerfKind, PerfOptions, PerfResult
 from moefabric.runner.programs import ProgramFabric, running_programs
 from moefabric.runner.replay import Replay, ReplayOptions, ReplayResult
@@ -159,6 +160,14 @@ class Lab(ServerPrograms, FaultInjection):
     def _ask(self, region: Region, request: Callable[[ControllerClient], T]) -> T:
         with ControllerClient.of_region(self.wiring, region) as client:
             return request(client)
+
+    def check(self) -> FabricCheck:
+        """Check with packets that all servers connect and light moves, as `moefabric check` does.
+
+        Raises:
+            FabricError, ControlError: If a process of the fabric doesn't answer.
+        """
+        return check_fabric(self.wiring)
 
     # --- packets ---------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""`moefabric up`, `down`, `inspect`, `exec` and `light`: a fabric that stays up."""
+"""`moefabric up`, `down`, `inspect`, `check`, `exec` and `light`: a fabric that stays up."""
 
 import os
 from collections.abc import Iterator
@@ -72,6 +72,22 @@ def inspect(as_json: bool, name: str | None) -> None:
 
     inspection = running_lab(name).inspect()
     print_result(inspection, inspection_lines(inspection), as_json=as_json)
+
+
+@click.command(short_help="Check that a running fabric carries packets and moves light.")
+@json_option
+@name_option
+@click.pass_context
+def check(context: click.Context, as_json: bool, name: str | None) -> None:
+    """Check a running fabric: every pair of servers connects, and light moves in every region.
+
+    Every server sends a datagram to every other one. Then the controllers light two matchings one
+    after the other, and packets pass each circuit in both directions. The circuits that were lit
+    before are lit again afterwards. The exit status is 1 if anything fails.
+    """
+    found = running_lab(name).check()
+    print_result(found.to_json(), found.lines(), as_json=as_json)
+    context.exit(not found.passed)
 
 
 @click.command(

@@ -79,8 +79,8 @@ def main() -> None:
 
 for _command in (
     run.run, run.predict, report.report, plan.plan, policy.policy, cost.cost, paper.paper,
-    train.train, doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.exec_, fabric.light,
-    capture.capture, launch.hostfile, launch.mpirun, launch.torchrun,
+    train.train, doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.check, fabric.exec_,
+    fabric.light, capture.capture, launch.hostfile, launch.mpirun, launch.torchrun,
     perf.perf, replay.replay, fault.fault, logs.logs, metrics.metrics,
     ocs.events, ocs.ocs, calibrate.calibrate,
     schema.schema,

@@ -31,8 +31,11 @@ SLOWEST_BPS: Final = 200e3
 """Least emulated link rate: HTB sends a full frame within 60 ms."""
 FASTEST_BPS: Final = 20e9
 """Highest emulated link rate, below what one core forwards."""
-_MAX_SERVERS: Final = 160
-_MAX_REGIONS: Final = 60
+_MAX_SERVERS: Final = 1023
+"""Ports of the Linux bridge that joins the servers' management interfaces (BR_MAX_PORTS)."""
+_MAX_REGIONS: Final = 256
+_MAX_REGION_SERVERS: Final = 256
+"""Values of an octet of 10.REGION.SERVER.GPU."""
 _MAX_MODELLED_SERVERS: Final = 65_536
 """Servers of an experiment that is predicted, whose servers need no addresses."""
 _NEEDS_ELECTRICAL: Final = "give each server an electrical NIC"
@@ -43,7 +46,7 @@ class RegionSpec(Section):
 
     count: int = Field(default=1, ge=1, le=_MAX_MODELLED_SERVERS)
     """Number of regions of this kind, one after the other."""
-    servers: int = Field(ge=2, le=_MAX_SERVERS)
+    servers: int = Field(ge=2, le=_MAX_REGION_SERVERS)
     """Servers of each region."""
     ocs: OcsSpec = Field(default_factory=OcsSpec)
     """Optical circuit switch of each region."""
@@ -59,7 +62,7 @@ class RegionSpec(Section):
 class BackupSpec(Section):
     """Backup servers, which replace lost servers and GPUs. They are connected to the EPS only."""
 
-    servers: int = Field(ge=1, le=_MAX_SERVERS)
+    servers: int = Field(ge=1, le=_MAX_REGION_SERVERS)
     """Number of backup servers."""
 
 

@@ -5,10 +5,10 @@ import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from ipaddress import IPv4Network
+from functools import cache, cached_property
+from ipaddress import IPV4LENGTH, IPv4Network
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from moefabric.config.control_tls import ControlTls
 from moefabric.core.errors import ControlError
@@ -27,7 +27,9 @@ _OPENFLOW_PORT: Final = 6653
 _NORTHBOUND_PORT: Final = 8080
 _FIRST_OCS: Final = 2
 _FIRST_SERVER: Final = 64
-_SWITCHES: Final = 254
+_MACHINE_ADDRESSES: Final = 30
+"""Last addresses of the management network: of the switches, one for each machine."""
+_LONGEST_PREFIX: Final = 24
 _TOKEN_BYTES: Final = 32
 _IDENTITY_BYTES: Final = 16
 _RANK_NAME: Final = "@moefabric-ranks"
@@ -41,15 +43,39 @@ IDENTITY_VARIABLE: Final = "MOEFABRIC_IDENTITY"
 class ManagementNetwork:
     """Addresses of a fabric's management network.
 
+    The first address is the host's. Those of the OCSes follow from number 2, those of the servers
+    from `first_server`. The last one before the broadcast address is the switches'.
+
     Attributes:
-        subnet: a /24 of the benchmarking range 198.18.0.0/15 (RFC 2544).
+        subnet: a part of the benchmarking range 198.18.0.0/15 (RFC 2544): a /24, or more if the
+            fabric needs more addresses (`prefix_for`).
     """
 
     subnet: str
 
+    @staticmethod
+    def prefix_for(fabric: Fabric) -> int:
+        """Return the longest prefix, up to 24, of a subnet that has an address for everything."""
+        last = first_server(fabric) + len(fabric.servers) + _MACHINE_ADDRESSES
+        return min(_LONGEST_PREFIX, IPV4LENGTH - last.bit_length())
+
+    @classmethod
+    def example_for(cls, fabric: Fabric) -> Self:
+        """Return a network of the fabric's size, for plans before a subnet is claimed."""
+        return cls(f"198.18.0.0/{cls.prefix_for(fabric)}")
+
+    @cached_property
+    def network(self) -> IPv4Network:
+        """The subnet."""
+        return IPv4Network(self.subnet)
+
     def address(self, number: int) -> str:
-        """Return the address with this host number."""
-        return str(IPv4Network(self.subnet)[number])
+        """Return the address with this host number; -1 is the broadcast address."""
+        return str(self.network[number])
+
+    def interface_address(self, address: str) -> str:
+        """Return an address with the prefix length of the subnet."""
+        return f"{address}/{self.network.prefixlen}"
 
     @property
     def host_address(self) -> str:
@@ -59,7 +85,7 @@ class ManagementNetwork:
     @property
     def switches_address(self) -> str:
         """Address from which the fabric's switches connect to their controllers."""
-        return self.address(_SWITCHES)
+        return self.address(-2)
 
     def ocs_address(self, region: Region) -> str:
         """Return the control address of a region's OCS."""
@@ -67,7 +93,7 @@ class ManagementNetwork:
 
     def server_address(self, fabric: Fabric, server: str) -> str:
         """Return the management address of a server."""
-        return self.address(_FIRST_SERVER + fabric.server_index[server])
+        return self.address(first_server(fabric) + fabric.server_index[server])
 
     def openflow_endpoint(self, region: Region | None) -> tuple[str, int]:
         """Return host and port of a controller's OpenFlow listener; None is the EPS controller."""
@@ -76,6 +102,11 @@ class ManagementNetwork:
     def northbound_endpoint(self, region: Region | None) -> tuple[str, int]:
         """Return host and port of a controller's HTTP API; None is the EPS controller."""
         return self.host_address, _NORTHBOUND_PORT + (region.index + 1 if region else 0)
+
+
+def first_server(fabric: Fabric) -> int:
+    """Return the host number of the first server: 64, or a power of two past all OCSes' numbers."""
+    return max(_FIRST_SERVER, 1 << (_FIRST_OCS + len(fabric.regions) - 1).bit_length())
 
 
 def run_root() -> Path:

@@ -20,6 +20,9 @@ from moefabric.core.units import QueueLimit, Scale, rate_text
 HOST_PORT: Final = 1
 """OpenFlow port of a server switch that its host is plugged into."""
 
+GATEWAY_MAC: Final = "02:00:0a:ff:ff:fe"
+"""MAC address to which servers send what is for other regions."""
+_NET: Final = 10
 _DPID_LEAF: Final = 0x10000
 _DPID_SPINE: Final = 0x20000
 
@@ -288,6 +291,24 @@ class Fabric:
             for region in self.regions
             for position, server in enumerate(region.servers)
         }
+
+    def server_with(self, address: int) -> str | None:
+        """Return the server with an IPv4 address, given as a number; None if no server has it."""
+        net, region, position, gpu = address.to_bytes(4, "big")
+        if net != _NET or region >= len(self.regions) or not 1 <= gpu <= self.gpus:
+            return None
+        servers = self.regions[region].servers
+        return servers[position] if position < len(servers) else None
+
+    def gateway(self, server: str) -> str | None:
+        """Return the next hop of a server to other regions; None in a fabric of one region.
+
+        One entry in a server's neighbour table stands for all other regions. The server switch of
+        the receiver gives frames the receiver's MAC address.
+        """
+        if len(self.regions) == 1:
+            return None
+        return f"10.{self.region_of[server].index}.255.254"
 
     def mac(self, server: str) -> str:
         """Return the MAC address of a server's host, the same for all its GPUs."""

@@ -89,7 +89,7 @@ def _link_facts(wiring: FabricWiring, server: str, host: ServerHost) -> dict[str
             "id": MANAGEMENT_ID,
             "port": MANAGEMENT_PORT,
             "mtu": fabric.mtu - TUNNEL_HEADERS,
-            "address": f"{management.server_address(fabric, server)}/24",
+            "address": management.interface_address(management.server_address(fabric, server)),
         },
         "sysctls": tcp_sysctls(plan),
     }

@@ -337,7 +337,7 @@ def running_testbed(
         congestion_control = undo.enter_context(ready_transport(transport))
         undo.callback(lifecycle.down, fabric.name, force=True)
         run_dir = RunDirectory.of_fabric(fabric.name)
-        own = fabric_processes(FabricWiring(fabric, ManagementNetwork("198.18.0.0/24")), run_dir)
+        own = fabric_processes(FabricWiring(fabric, ManagementNetwork.example_for(fabric)), run_dir)
         outside = frozenset(process.name for process in own if process.role in external)
         wiring = lifecycle.up(
             fabric,

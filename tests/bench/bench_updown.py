@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -108,18 +108,32 @@ def pss_mb(pids: Iterable[int]) -> float:
 
 @dataclass
 class Cycle:
-    """Times of up (until all rules are installed) and down; measured, and for idle cores."""
+    """Times of up (until all rules are installed) and down; measured, and for idle cores.
+
+    `memory_mb` is that of the processes, `taken_mb` what the machine has less, kernel included.
+    """
 
     up_s: float
     down_s: float
     idle_up_s: float
     idle_down_s: float
     memory_mb: float
+    taken_mb: float
 
 
-def run_cycle(fabric: Fabric, outer: str) -> Cycle:
-    """Bring a fabric up and take it down."""
+def available_mb() -> float:
+    """Return the memory that programs could still take (proc(5), meminfo)."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) / 1024
+
+
+def run_cycle(
+    fabric: Fabric, outer: str, use: Callable[[FabricWiring], object] = lambda _: None
+) -> Cycle:
+    """Bring a fabric up, use it in the outer namespace, and take it down."""
     stages: list[str] = []
+    wirings: list[FabricWiring] = []
+    available_before_mb = available_mb()
     slowdown_up, start_s = slowdown(), time.monotonic()
 
     def note(stage: str) -> None:
@@ -129,19 +143,28 @@ def run_cycle(fabric: Fabric, outer: str) -> Cycle:
         wiring = lifecycle.up(fabric, fabric_processes, 60, on_stage=note)
         note("rules")
         wait_for_controllers(wiring, 60)
+        wirings.append(wiring)
 
     namespaces.run_in(outer, up, timeout_s=130)
     up_s = time.monotonic() - start_s
     used_s, memory_mb = cpu_s(fabric.name), pss_mb(marked_pids(fabric.name))
+    taken_mb = available_before_mb - available_mb()
+    namespaces.run_in(outer, partial(use, *wirings), timeout_s=120)
     slowdown_down, start_s = slowdown(), time.monotonic()
     assert namespaces.run_in(outer, partial(lifecycle.down, fabric.name), timeout_s=60)
     down_s = time.monotonic() - start_s
     cycle = Cycle(
-        up_s, down_s, up_s / min(slowdown_up, slowdown_down), down_s / slowdown_down, memory_mb
+        up_s,
+        down_s,
+        up_s / min(slowdown_up, slowdown_down),
+        down_s / slowdown_down,
+        memory_mb,
+        taken_mb,
     )
     print(
         f"{len(fabric.servers)} servers: up {up_s:.2f} s "
-        f"({used_s:.2f} s of CPU and {memory_mb:.0f} MB), down {down_s:.2f} s; "
+        f"({used_s:.2f} s of CPU, {memory_mb:.0f} MB of processes, {taken_mb:.0f} MB in all), "
+        f"down {down_s:.2f} s; "
         f"machine slowed {slowdown_up:.1f}- and {slowdown_down:.1f}-fold: "
         f"{cycle.idle_up_s:.2f} s and {cycle.idle_down_s:.2f} s if idle; "
         f"stages from (s) {', '.join(stages)}"

@@ -1,8 +1,6 @@
 """ARP (RFC 826) answered by the controller, which knows every address from the topology."""
 
 import struct
-from collections.abc import Mapping
-from ipaddress import IPv4Address
 
 from moefabric.core.topology import Fabric
 
@@ -12,22 +10,11 @@ _ETHERTYPE = struct.pack("!H", 0x0806)
 _FRAME_BYTES = 42
 
 
-def address_table(fabric: Fabric) -> dict[int, tuple[str, bytes]]:
-    """Return the server and its MAC address for every IPv4 address of the fabric."""
-    return {
-        int(IPv4Address(address)): (server, bytes.fromhex(fabric.mac(server).replace(":", "")))
-        for server in fabric.servers
-        for address in fabric.addresses(server)
-    }
-
-
-def reply_to(
-    addresses: Mapping[int, tuple[str, bytes]], requester: str, frame: bytes
-) -> bytes | None:
+def reply_to(fabric: Fabric, requester: str, frame: bytes) -> bytes | None:
     """Return the frame that answers an ARP request.
 
     Args:
-        addresses: Server and MAC address by IPv4 address.
+        fabric: The fabric, which determines all addresses.
         requester: The server that the frame came from.
         frame: An Ethernet frame.
 
@@ -38,8 +25,9 @@ def reply_to(
     if len(frame) < _FRAME_BYTES or frame[12:14] != _ETHERTYPE or frame[14:20] != _HEADER:
         return None
     operation, sender_mac, sender, _, target = struct.unpack("!H6sI6sI", frame[20:_FRAME_BYTES])
-    server, mac = addresses.get(target, (requester, b""))
-    if operation != _REQUEST or server == requester:
+    server = fabric.server_with(target)
+    if operation != _REQUEST or server is None or server == requester:
         return None
+    mac = bytes.fromhex(fabric.mac(server).replace(":", ""))
     header: bytes = sender_mac + mac + _ETHERTYPE + _HEADER
     return header + struct.pack("!H6sI6sI", _REPLY, mac, target, sender_mac, sender)

@@ -25,6 +25,7 @@ class FlowEntry:
         dscp: The DSCP of matching packets; None for any.
         port: Number of the output port; None drops packets.
         buckets: Ports with weights over which flows are spread by a group; empty without one.
+        mac: MAC address that packets are sent to, as a number; None to leave theirs.
     """
 
     priority: int
@@ -33,6 +34,7 @@ class FlowEntry:
     dscp: int | None
     port: int | None
     buckets: tuple[tuple[int, int], ...] = ()
+    mac: int | None = None
 
     @property
     def match(self) -> tuple[int, int, int, int | None]:
@@ -62,9 +64,13 @@ def flow_entry(fabric: Fabric, rule: Rule) -> FlowEntry:
 
     A circuit's rule without a path matches unmarked packets only: marked ones chose the EPS or
     another circuit.
+
+    Packets from other regions come with the MAC address of a gateway (`Fabric.gateway`).
     """
     network = fabric.prefix(rule.to)
-    own = _LOCAL if rule.out == "host" else 0
+    is_own = rule.out == "host"
+    own = _LOCAL if is_own else 0
+    is_beyond_gateway = is_own and fabric.gateway(rule.switch) is not None
     circuit = _CIRCUIT if rule.light else 0
     marked = _MARKED if rule.path else 0
     unmarked = 0 if rule.light else None
@@ -76,6 +82,7 @@ def flow_entry(fabric: Fabric, rule: Rule) -> FlowEntry:
         dscp=dscp(fabric, rule.path) if rule.path else unmarked,
         port=None if rule.out == DROP else ports[rule.out],
         buckets=tuple((ports[port], weight) for port, weight in rule.spread),
+        mac=int(fabric.mac(rule.switch).replace(":", ""), 16) if is_beyond_gateway else None,
     )
 
 

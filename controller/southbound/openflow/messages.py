@@ -28,6 +28,8 @@ _FLOW_MOD: Final = struct.Struct("!QQBBHHHIIIH2x")
 _MATCH: Final = struct.Struct("!HH")
 _OUTPUT: Final = struct.Struct("!HHIH6x")
 _TO_GROUP: Final = struct.Struct("!HHI")
+_SET_MAC: Final = struct.Struct("!HHIHI2x")
+_ETH_DST: Final = 0x80000606
 _INSTRUCTION: Final = struct.Struct("!HH4x")
 _PACKET_OUT: Final = struct.Struct("!IIH6x")
 _PACKET_IN: Final = struct.Struct("!IHBBQHHII4x2x")  # with a match of the port alone
@@ -66,6 +68,9 @@ def addition(entry: FlowEntry, cookie: int, group: int | None = None) -> bytes:
         action = _TO_GROUP.pack(of.OFPAT_GROUP, _TO_GROUP.size, group)
     elif entry.port is not None:
         action = _OUTPUT.pack(of.OFPAT_OUTPUT, _OUTPUT.size, entry.port, of.OFPCML_NO_BUFFER)
+    if entry.mac is not None:
+        mac = entry.mac >> 32, entry.mac & _ALL_ONES
+        action = _SET_MAC.pack(of.OFPAT_SET_FIELD, _SET_MAC.size, _ETH_DST, *mac) + action
     length = _INSTRUCTION.size + len(action)
     apply = _INSTRUCTION.pack(of.OFPIT_APPLY_ACTIONS, length) + action if action else b""
     return _entry_mod(of.OFPFC_ADD, entry, cookie, _entry_match(entry) + apply)

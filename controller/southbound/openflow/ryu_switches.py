@@ -118,7 +118,6 @@ class RyuSwitches:
             switch: {number: name for name, number in fabric.ports(switch).items()}
             for switch in switches
         }
-        self._addresses = arp.address_table(fabric)
         self._datapaths: dict[str, Any] = {}
         self._ready: set[str] = set()
         self._batches: dict[tuple[str, int], _Batch] = {}
@@ -321,7 +320,7 @@ class RyuSwitches:
         """Hand a frame to the light probe, or answer an ARP request by the port it came from."""
         if self.probe.frame_received(switch, port, frame):
             return
-        if reply := arp.reply_to(self._addresses, switch, frame):
+        if reply := arp.reply_to(self.fabric, switch, frame):
             datapath.send(messages.packet_out(port, reply))
 
     def _report_ports(self, switch: str, ports: Iterable[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,14 +46,30 @@ def test_addresses_of_prototype() -> None:
     )
 
 
-def test_addresses_of_largest_fabric_are_distinct() -> None:
-    spec = fabric(1, 1, regions=(2,) * 60 + (40,))
-    ocs = [NETWORK.ocs_address(region) for region in spec.regions]
-    servers = [NETWORK.server_address(spec, server) for server in spec.servers]
-    addresses = [NETWORK.host_address, *ocs, *servers]
-    assert len(spec.servers) == 160
+@pytest.mark.parametrize(
+    ("regions", "prefix", "first_server"),
+    [
+        pytest.param((4,), 24, "198.18.8.64", id="prototype"),
+        pytest.param((2,) * 61 + (39,), 24, "198.18.8.64", id="largest-in-a-24"),
+        pytest.param((2,) * 61 + (40,), 23, "198.18.8.64", id="smallest-in-a-23"),
+        pytest.param((2,) * 63, 23, "198.18.8.128", id="more-regions-than-64-numbers"),
+        pytest.param((8,) * 64, 22, "198.18.8.128", id="512-servers"),
+        pytest.param((4,) * 255, 21, "198.18.10.0", id="1020-servers"),
+    ],
+)
+def test_management_network_is_as_large_as_its_fabric_needs(
+    regions: tuple[int, ...], prefix: int, first_server: str
+) -> None:
+    spec = fabric(1, 1, regions=regions)
+    assert ManagementNetwork.prefix_for(spec) == prefix
+    network = ManagementNetwork(f"198.18.8.0/{prefix}")
+    ocs = [network.ocs_address(region) for region in spec.regions]
+    servers = [network.server_address(spec, server) for server in spec.servers]
+    addresses = [network.host_address, *ocs, *servers, network.switches_address]
+    assert (ocs[0], servers[0]) == ("198.18.8.2", first_server)
     assert len(set(addresses)) == len(addresses)
-    assert all(0 < int(address.split(".")[3]) < 255 for address in addresses)
+    assert set(addresses) <= {str(host) for host in network.network.hosts()}
+    assert network.interface_address(ocs[0]) == f"198.18.8.2/{prefix}"
 
 
 def test_run_directory_names_files_and_sockets() -> None:

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from moefabric.controller.southbound.openflow.arp import address_table, reply_to
+from moefabric.controller.southbound.openflow.arp import reply_to
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
 
@@ -17,7 +17,6 @@ FABRIC = Fabric(
     1e9,
     Eps(4),
 )
-KNOWN = address_table(FABRIC)
 BROADCAST, MAC_S0 = b"\xff" * 6, bytes.fromhex("02000a000001")
 
 
@@ -52,7 +51,7 @@ def request(
 )
 def test_reply_to_names_the_owner_of_an_address(frame: bytes, mac: str) -> None:
     owner, target = bytes.fromhex(mac), frame[38:42]
-    assert reply_to(KNOWN, "s0", frame) == (
+    assert reply_to(FABRIC, "s0", frame) == (
         MAC_S0
         + owner
         + bytes.fromhex("0806 0001 0800 06 04 0002")
@@ -80,4 +79,4 @@ def test_reply_to_names_the_owner_of_an_address(frame: bytes, mac: str) -> None:
     ],
 )
 def test_reply_to_ignores_other_frames(frame: bytes) -> None:
-    assert reply_to(KNOWN, "s0", frame) is None
+    assert reply_to(FABRIC, "s0", frame) is None

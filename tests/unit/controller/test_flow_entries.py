@@ -71,6 +71,11 @@ def test_flow_entry_of_a_rule(rule: Rule, expected: FlowEntry) -> None:
     assert flow_entry(fabric(), rule) == expected
 
 
+def test_own_packets_from_other_regions_get_the_mac_of_the_host() -> None:
+    own = flow_entry(fabric(regions=2), Rule("s5", "s5", "host"))
+    assert own == FlowEntry(0x4818, NET | 1 << 16 | 1 << 8, 24, None, 1, mac=0x02000A010101)
+
+
 def test_entry_replaces_one_with_the_same_match() -> None:
     before, after = Rule("s0", "s2", "s0/o1", light=True), Rule("s0", "s2", "s0/o2", light=True)
     assert flow_entry(fabric(), before).match == flow_entry(fabric(), after).match

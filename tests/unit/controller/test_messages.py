@@ -27,6 +27,7 @@ def entries(draw: st.DrawFn) -> FlowEntry:
         length,
         draw(st.none() | st.integers(0, 63)),
         draw(st.none() | st.integers(1, 255)),
+        mac=draw(st.none() | st.integers(0, 2**48 - 1)),
     )
 
 
@@ -45,18 +46,27 @@ def flow_mod(entry: FlowEntry, **fields: Any) -> bytes:
     return serialised(parser.OFPFlowMod(SWITCH, match=match, **wide, **fields))
 
 
+def apply_actions(entry: FlowEntry, *outputs: Any) -> list[Any]:
+    """Return the instructions of an entry that sends to these outputs."""
+    actions = list(outputs)
+    if entry.mac is not None:
+        mac = ":".join(f"{octet:02x}" for octet in entry.mac.to_bytes(6, "big"))
+        actions.insert(0, parser.OFPActionSetField(eth_dst=mac))
+    return [parser.OFPInstructionActions(of.OFPIT_APPLY_ACTIONS, actions)] if actions else []
+
+
 @given(entries())
 def test_addition_is_the_flow_mod_of_ryu(entry: FlowEntry) -> None:
     actions = [] if entry.port is None else [parser.OFPActionOutput(entry.port, 0xFFFF)]
-    apply = [parser.OFPInstructionActions(of.OFPIT_APPLY_ACTIONS, actions)] if actions else []
-    assert messages.addition(entry, COOKIE) == flow_mod(entry, cookie=COOKIE, instructions=apply)
+    expected = flow_mod(entry, cookie=COOKIE, instructions=apply_actions(entry, *actions))
+    assert messages.addition(entry, COOKIE) == expected
 
 
 @given(entries(), st.integers(1, 0xFFFF))
 def test_addition_that_sends_to_a_group_is_the_flow_mod_of_ryu(
     entry: FlowEntry, group: int
 ) -> None:
-    apply = [parser.OFPInstructionActions(of.OFPIT_APPLY_ACTIONS, [parser.OFPActionGroup(group)])]
+    apply = apply_actions(entry, parser.OFPActionGroup(group))
     expected = flow_mod(entry, cookie=COOKIE, instructions=apply)
     assert messages.addition(entry, COOKIE, group) == expected
 

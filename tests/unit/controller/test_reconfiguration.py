@@ -463,6 +463,14 @@ def test_circuit_that_was_dark_is_probed_briefly_and_used_once_lit(bench: Bench)
     assert reconciler.dark == NOTHING
 
 
+def test_circuits_that_are_dark_one_after_the_other_may_share_a_nic(bench: Bench) -> None:
+    reconciler = proving(bench)
+    bench.ocs.opaque = frozenset({FABRIC.ocs_port(NEW.b)})
+    assert reconciler.reconcile(B).dark == CircuitSet.of([NEW])
+    other = CircuitSet.of(["s1/o0~s2/o1"])
+    assert reconciler.reconcile(other).dark == reconciler.dark == other
+
+
 def test_adopt_ignores_dark_circuits() -> None:
     bench = Bench()
     bench.ocs.reconfigure(NOTHING.transition_to(A))

@@ -19,6 +19,7 @@ from moefabric.emulator.fabric.plan import (
     FABRIC,
     SERVER_BRIDGE,
     FabricPlan,
+    Gateway,
     Interface,
     Link,
     plan_fabric,
@@ -64,11 +65,11 @@ def test_host_link_is_unshaped_and_leads_to_all_gpu_addresses() -> None:
     )
 
 
-def test_host_has_only_servers_of_its_region_as_neighbours() -> None:
-    neighbours = link_named(
-        plan_fabric(fabric(servers=4, regions=2), MANAGEMENT), "s2/host"
-    ).a.neighbours
-    assert neighbours == (("10.1.1.1", "02:00:0a:01:01:01"), ("10.1.1.2", "02:00:0a:01:01:01"))
+def test_host_has_its_region_as_neighbours_and_others_behind_a_gateway() -> None:
+    host = link_named(plan_fabric(fabric(servers=4, regions=2), MANAGEMENT), "s2/host").a
+    assert host.addresses == ("10.1.0.1/16",)
+    assert host.neighbours == (("10.1.1.1", "02:00:0a:01:01:01"), ("10.1.1.2", "02:00:0a:01:01:01"))
+    assert host.gateway == Gateway("10.0.0.0/8", "10.1.255.254", "02:00:0a:ff:ff:fe")
 
 
 def test_switch_ports_are_its_interfaces_in_order() -> None:

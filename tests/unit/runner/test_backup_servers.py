@@ -92,8 +92,8 @@ def test_traffic_of_a_backup_belongs_to_its_region(fabric: Fabric) -> None:
             id="no-eps",
         ),
         pytest.param(
-            ["wiring.backup={servers: 157}"],
-            "wiring.regions: 161 servers are more than the 160 that one fabric can have",
+            ["wiring.backup={servers: 257}"],
+            "wiring.backup.servers: must be at most 256, 257 given",
             id="too-many",
         ),
     ],

@@ -1,0 +1,139 @@
+"""Table of fabrics with 4 to 512 servers: what `up`, `down` and control cost, also per server.
+
+Regions have 8 servers of 6 optical and 2 electrical NICs, an OCS and a controller. Every fabric is
+checked with packets while it is up (`moefabric check`). Times of `up` and `down` are measured; in
+parentheses, those of an idle machine (`bench_updown`). Memory is that of the processes, and what
+the machine has less, kernel included. The control loop lasts from a demand to its last confirmed
+rule in one region, without settling; planning is a part of it.
+
+`GROWTH=FILE` also writes the table as Markdown. `-k 512-servers` measures one size.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import numpy as np
+import pytest
+
+from moefabric.config.run_directory import FabricWiring
+from moefabric.controller.client import ControllerClient
+from moefabric.core.ocs import Ocs
+from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.emulator.fabric.datapath import bpf_refusal
+from moefabric.runner.fabric_check import FabricCheck, check_fabric
+from tests.bench.bench_updown import Cycle, outer, run_cycle
+
+__all__ = ["outer"]
+"""A fixture, and with it the namespace in which fabrics come up."""
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
+    pytest.mark.skipif(bool(bpf_refusal()), reason=f"needs switches in eBPF: {bpf_refusal()}"),
+]
+SIZES: Final = (4, 8, 16, 32, 64, 128, 256, 512)
+PER_REGION: Final = 8
+CHANGES: Final = 21
+UP_S, DOWN_S, MEMORY_MB = 25.0, 6.0, 6144.0
+LOOP_S: Final = 0.010
+"""Bounds that hold at every size; the times on an idle machine."""
+HEADINGS: Final = (
+    "servers", "`up`", "`down`", "memory: processes; all", "control loop, p50", "planning, p50",
+    "per server: `up`; `down`; memory",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Size:
+    """Row of the table."""
+
+    servers: int
+    cycle: Cycle
+    loop_s: float
+    plan_s: float
+    check: FabricCheck
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """As the table has it."""
+        cycle, each = self.cycle, 1e3 / self.servers
+        return (
+            str(self.servers),
+            f"{cycle.up_s:.1f} s ({cycle.idle_up_s:.1f} s)",
+            f"{cycle.down_s:.1f} s ({cycle.idle_down_s:.1f} s)",
+            f"{cycle.memory_mb:.0f} MB; {cycle.taken_mb:.0f} MB",
+            f"{1e3 * self.loop_s:.1f} ms",
+            f"{1e3 * self.plan_s:.2f} ms",
+            "; ".join(
+                (
+                    f"{each * cycle.idle_up_s:.0f} ms",
+                    f"{each * cycle.idle_down_s:.0f} ms",
+                    f"{cycle.memory_mb / self.servers:.1f} MB",
+                )
+            ),
+        )
+
+
+def markdown(rows: list[Size]) -> str:
+    """The table."""
+    lines = [HEADINGS, ("---",) * len(HEADINGS), *(row.cells for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def sized(servers: int) -> Fabric:
+    """A fabric of so many servers."""
+    each = min(PER_REGION, servers)
+    regions = tuple(
+        Region(
+            f"r{r}",
+            r,
+            tuple(f"s{each * r + i}" for i in range(each)),
+            Ocs(f"ocs{r}", 6 * each, 25_000_000),
+        )
+        for r in range(servers // each)
+    )
+    return Fabric("bench", regions, 8, 6, 2, 5e6, Eps(16))
+
+
+def control(wiring: FabricWiring) -> tuple[float, float]:
+    """Return the median seconds of a control loop without settling, and of its planning."""
+    region, draw = wiring.fabric.regions[-1], np.random.default_rng(1)
+    with ControllerClient.of_region(wiring, region) as client:
+        phases = [
+            client.demand((1e9 * draw.random((len(region.servers),) * 2)).tolist())["phases"]
+            for _ in range(CHANGES)
+        ]
+    loops = [phase["total_s"] - phase["settle_s"] for phase in phases]
+    return median(loops), median(phase["plan_s"] for phase in phases)
+
+
+def measured(servers: int, outer: str) -> Size:
+    """Bring one size up, use it, and take it down."""
+    seen: list[tuple[tuple[float, float], FabricCheck]] = []
+    cycle = run_cycle(
+        sized(servers), outer, lambda wiring: seen.append((control(wiring), check_fabric(wiring)))
+    )
+    [((loop_s, plan_s), check)] = seen
+    print("\n".join(check.lines()))
+    return Size(servers, cycle, loop_s, plan_s, check)
+
+
+ROWS: Final[list[Size]] = []
+
+
+@pytest.mark.parametrize("servers", SIZES, ids=lambda servers: f"{servers}-servers")
+def test_cost_stays_within_bounds(outer: str, servers: int) -> None:
+    ROWS.append(row := measured(servers, outer))
+    print("\n" + markdown(ROWS))
+    if file := os.environ.get("GROWTH"):
+        Path(file).write_text(markdown(ROWS))
+    assert row.check.passed
+    assert row.loop_s <= LOOP_S
+    assert row.cycle.idle_up_s <= UP_S
+    assert row.cycle.idle_down_s <= DOWN_S
+    assert max(row.cycle.memory_mb, row.cycle.taken_mb) <= MEMORY_MB

@@ -1,0 +1,72 @@
+"""`moefabric check`: packets between all servers, and over circuits that move."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from moefabric.config.run_directory import FabricWiring
+from moefabric.controller.client import ControllerClient, wait_for_controllers
+from moefabric.core.ocs import Ocs
+from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.emulator.linux.command import run
+from moefabric.runner.fabric_check import check_fabric
+from moefabric.runner.fabric_processes import fabric_processes
+from tests.kernel.fabric_lab import NEEDS, Machine, isolated_machine
+
+pytestmark = NEEDS
+LIT = "s0/o0~s2/o0"
+REGIONS = tuple(
+    Region(f"r{r}", r, (f"s{3 * r}", f"s{3 * r + 1}", f"s{3 * r + 2}"), Ocs(f"ocs{r}", 3, 0))
+    for r in range(2)
+)
+FABRIC = Fabric("checked", REGIONS, 2, 1, 1, 50e6, Eps(3))
+Running = tuple[Machine, FabricWiring]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    with isolated_machine() as machine:
+        machine.run(lambda: run(["ip", "link", "set", "lo", "up"]))
+        wiring = machine.up(FABRIC, fabric_processes)
+        machine.run(partial(wait_for_controllers, wiring, 60))
+        yield machine, wiring
+
+
+def lit(running: Running, *circuits: str) -> list[str]:
+    """Light circuits in region 0, if any are given, and return those that are lit."""
+    machine, wiring = running
+
+    def ask() -> list[str]:
+        with ControllerClient.of_region(wiring, REGIONS[0]) as client:
+            if circuits:
+                client.light(circuits)
+            return client.circuits()
+
+    return machine.run(ask)
+
+
+def test_all_pairs_connect_over_regions_and_circuits_come_back(running: Running) -> None:
+    machine, wiring = running
+    assert lit(running, LIT) == [LIT]
+    found = machine.run(partial(check_fabric, wiring))
+    assert found.passed, list(found.lines())
+    assert (found.servers, found.pairs, found.regions, found.circuits) == (6, 30, 2, 4)
+    assert lit(running) == [LIT]
+
+
+def test_servers_need_no_arp_for_other_regions(running: Running) -> None:
+    machine, _ = running
+    machine.run_on(FABRIC.name, "s0", "ping", "-c", "1", "-w", "5", FABRIC.addresses("s5")[1])
+    shown = machine.run_on(FABRIC.name, "s0", "ip", "neigh", "show", "dev", "eth0").stdout
+    assert all("PERMANENT" in line for line in shown.splitlines()), shown
+
+
+def test_lost_rules_are_found_by_pairs_and_circuits(running: Running) -> None:
+    machine, wiring = running
+    machine.set_rules(FABRIC, "s4")
+    found = machine.run(partial(check_fabric, wiring))
+    others = set(FABRIC.servers) - {"s4"}
+    assert set(found.unconnected) == {f"{o} to s4" for o in others} | {f"s4 to {o}" for o in others}
+    assert found.unlit == ("s3/o0~s4/o0", "s4/o0~s5/o0")
+    assert not found.passed
