@@ -253,8 +253,8 @@ def _host_links(fabric: Fabric) -> Iterator[Link]:
 
 
 def _nic_links(fabric: Fabric) -> Iterator[Link]:
-    rate_bps = fabric.scale.rate_bps(fabric.nic_rate_bps)
     for server in fabric.servers:
+        rate_bps = fabric.scale.rate_bps(fabric.rate_bps(server))
         for nic in fabric.nics(server):
             near = Interface(FABRIC, f"{server}-{nic.path}", fabric.ports(server)[str(nic)])
             is_optical = nic.kind is NicKind.OPTICAL

@@ -191,7 +191,8 @@ class WiringSpec(Section):
     control_tls: ControlTlsSpec | None = None
     """TLS of OpenFlow and of requests to controllers. Default: none; both stay on this machine."""
     servers: dict[str, ServerSpec] = Field(default_factory=dict)
-    """Servers that are containers or real hosts, by name: `s0`, `s1` and so on. Default: none."""
+    """Servers that are containers or real hosts or have NICs of another rate, by name: `s0`, `s1`
+    and so on. Default: none."""
 
     @property
     def server_count(self) -> int:
@@ -237,6 +238,7 @@ class WiringSpec(Section):
             forwarding_rate_bps=nics.forwarding_rate,
             queue=self.queue,
             spreads_unmarked=self.unmarked == "spread",
+            own_rates_bps=tuple(self.own_nic_rates.items()),
         )
 
     def size_faults(self, place: str = "") -> Iterator[Fault]:
@@ -264,6 +266,12 @@ class WiringSpec(Section):
     def certificates(self) -> ControlTls | None:
         """Certificates of OpenFlow and of requests to controllers, if they use TLS."""
         return self.control_tls.build() if self.control_tls else None
+
+    @property
+    def own_nic_rates(self) -> dict[str, float]:
+        """Rates of the NICs of the servers that have one of their own."""
+        rates = {name: server.nic_rate for name, server in self.servers.items()}
+        return {name: rate for name, rate in rates.items() if rate is not None}
 
     @property
     def containers(self) -> dict[str, ServerContainer]:
@@ -327,13 +335,15 @@ class WiringSpec(Section):
             yield f"{place}.oversubscription", f"{effect}: {remedy}"
 
     def rate_faults(self, scale: Scale, place: str) -> Iterator[Fault]:
-        """Yield a fault if links of the emulated rate can't be shaped."""
-        emulated = scale.rate_bps(self.nic_rate)
-        if not SLOWEST_BPS <= emulated <= FASTEST_BPS:
-            nic_rate = f"{rate_text(self.nic_rate)} at scale {scale.bytes:g} x {scale.dilation:g}"
-            bounds = f"between {rate_text(SLOWEST_BPS)} and {rate_text(FASTEST_BPS)}"
-            remedy = f"links are shaped {bounds}: change scale.bytes"
-            yield place, f"{nic_rate} is {rate_text(emulated)} on the wire; {remedy}"
+        """Yield faults if links of an emulated rate can't be shaped."""
+        for server, rate in {"": self.nic_rate, **self.own_nic_rates}.items():
+            emulated = scale.rate_bps(rate)
+            if not SLOWEST_BPS <= emulated <= FASTEST_BPS:
+                which = f"{server}: " if server else ""
+                nic_rate = f"{which}{rate_text(rate)} at scale {scale.bytes:g} x {scale.dilation:g}"
+                bounds = f"between {rate_text(SLOWEST_BPS)} and {rate_text(FASTEST_BPS)}"
+                remedy = f"links are shaped {bounds}: change scale.bytes"
+                yield place, f"{nic_rate} is {rate_text(emulated)} on the wire; {remedy}"
 
 
 def _too_many(number: int, kind: str, limit: int) -> str:

@@ -1,4 +1,4 @@
-"""Single servers of a fabric that are not plain namespaces of this machine."""
+"""Single servers of a fabric that differ from the others."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from moefabric.config.hosts import PluggedHostSpec
-from moefabric.config.section import ByteSize, Fault, Section, Text
+from moefabric.config.section import ByteSize, Fault, Rate, Section, Text
 from moefabric.core.server_container import ExistingContainer, NewContainer, ServerContainer
 from moefabric.core.server_host import ServerHost
 
@@ -70,12 +70,15 @@ ContainerChoice = Annotated[
 
 
 class ServerSpec(Section):
-    """Server that is more than a namespace of this machine."""
+    """Server that differs from the others: a container, a real host, or NICs of another rate."""
 
     container: ContainerChoice | None = None
     """Container that is this server: the name or ID of a running one, or what to start."""
     host: PluggedHostSpec | None = None
     """Real host that is this server."""
+    nic_rate: Rate | None = None
+    """Rate of each of its NICs. Default: `nic_rate` of the wiring. A circuit has the rate of its
+    slower NIC; links between leaves and spines suit the fastest NICs."""
 
     def build_container(self) -> ServerContainer | None:
         """Return the container that is this server, if it is one."""
@@ -111,9 +114,10 @@ def server_faults(
     for name in servers.keys() - {*names}:
         yield f"{place}.{name}", f"no such server; there are {known}"
     for name, server in servers.items():
-        if (server.container is None) == (server.host is None):
-            what = "nothing" if server.host is None else "both"
-            yield f"{place}.{name}", f"one of container and host is needed, {what} given"
+        if server.container is not None and server.host is not None:
+            yield f"{place}.{name}", "a server is a container or a host: leave one of them out"
+        if not server.model_fields_set:
+            yield f"{place}.{name}", "nothing given: give container, host or nic_rate"
         if server.host is not None:
             yield from server.host.plug.faults(f"{place}.{name}.host.plug")
     owner: dict[str, str] = {}

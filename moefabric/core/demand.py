@@ -200,5 +200,11 @@ class DemandMatrix:
     @property
     def busiest_bytes(self) -> float:
         """The most bytes that any one server sends or receives."""
+        return float(self.port_bytes.max(initial=0))
+
+    @property
+    def port_bytes(self) -> NDArray[np.float64]:
+        """The bytes that each server sends or receives, whichever are more."""
         moving = self.array - np.diag(np.diag(self.array))
-        return float(max(moving.sum(axis=0).max(initial=0), moving.sum(axis=1).max(initial=0)))
+        busier: NDArray[np.float64] = np.maximum(moving.sum(axis=0), moving.sum(axis=1))
+        return busier

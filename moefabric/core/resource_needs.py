@@ -81,8 +81,8 @@ def region_needs(fabric: Fabric, region: Region, datapath: str = "bpf") -> Resou
         datapath: Datapath of the packet switches, a key of `CARRIED_BPS`.
     """
     share = SINGLE_PACKET_SHARE if fabric.drops_packets else 1.0
-    nics = sum(len(fabric.nics(server)) for server in region.servers)
-    carried_bps = nics * fabric.scale.rate_bps(fabric.nic_rate_bps)
+    nics_bps = sum(len(fabric.nics(server)) * fabric.rate_bps(server) for server in region.servers)
+    carried_bps = fabric.scale.rate_bps(nics_bps)
     servers = len(region.servers)
     cores = max(
         _PART_CORES + servers * _SERVER_CORES, carried_bps / (CARRIED_BPS[datapath] * share)
@@ -93,8 +93,8 @@ def region_needs(fabric: Fabric, region: Region, datapath: str = "bpf") -> Resou
 def eps_needs(fabric: Fabric) -> ResourceNeeds:
     """Return what the leaves and spines of a fabric need, apart from its regions."""
     share = SINGLE_PACKET_SHARE if fabric.drops_packets else 1.0
-    nics = sum(len(fabric.electrical_nics(server)) for server in fabric.servers)
-    carried_bps = nics * fabric.scale.rate_bps(fabric.nic_rate_bps)
+    nics_bps = fabric.electrical * sum(fabric.rates_bps)
+    carried_bps = fabric.scale.rate_bps(nics_bps)
     relays = carried_bps / RELAYED_BPS if fabric.eps_link else 0.0
     cores = max(_PART_CORES, carried_bps / (TUNNELLED_BPS * share) + relays)
     return ResourceNeeds(cores, _PART_BYTES)

@@ -145,6 +145,7 @@ class Fabric:
         spreads_unmarked: Whether unmarked flows of a pair are spread over its circuits and the EPS;
             otherwise they take its first circuit.
         unusable_nics: NICs that carry nothing. They stay wired: no name, port or address changes.
+        own_rates_bps: Rates of the NICs of servers whose NICs have another rate, by server.
     """
 
     name: str
@@ -163,6 +164,29 @@ class Fabric:
     queue: QueueLimit | None = None
     spreads_unmarked: bool = False
     unusable_nics: frozenset[Nic] = frozenset()
+    own_rates_bps: tuple[tuple[str, float], ...] = ()
+
+    def rate_bps(self, server: str) -> float:
+        """Return the rate of each of a server's NICs in the model, in bits per second."""
+        return self._own_rates_bps.get(server, self.nic_rate_bps)
+
+    def circuit_rate_bps(self, a: str, b: str) -> float:
+        """Return the rate of a circuit between two servers: that of its slower NIC."""
+        return min(self.rate_bps(a), self.rate_bps(b))
+
+    @cached_property
+    def _own_rates_bps(self) -> dict[str, float]:
+        return dict(self.own_rates_bps)
+
+    @cached_property
+    def rates_bps(self) -> tuple[float, ...]:
+        """Rate of a NIC of each server, in the order of the servers."""
+        return tuple(map(self.rate_bps, self.servers))
+
+    @property
+    def capacity_bps(self) -> float:
+        """Rate of all NICs together."""
+        return (self.optical + self.electrical) * sum(self.rates_bps)
 
     @property
     def eps_link(self) -> EpsLink | None:
@@ -415,12 +439,13 @@ class Fabric:
     def uplink_rate_bps(self) -> float:
         """Rate of one leaf-spine link in the model.
 
-        All uplinks of a leaf together carry the rate of its NICs divided by the oversubscription.
+        All uplinks of a leaf together carry the rate of its NICs divided by the oversubscription,
+        as if all NICs had the rate of the fastest ones.
         """
         if self.eps is None or not self.spines:
             return 0.0
         nics = self.eps.servers_per_leaf * (1 if self.rail_optimised else self.electrical)
-        return nics * self.nic_rate_bps / self.eps.oversubscription / len(self.spines)
+        return nics * max(self.rates_bps) / self.eps.oversubscription / len(self.spines)
 
     def dpid(self, switch: str) -> int:
         """Return the OpenFlow datapath ID of a switch."""

@@ -13,8 +13,9 @@ def topology_view(fabric: Fabric) -> Json:
     return {
         "name": fabric.name,
         "description": fabric_description(fabric),
-        "nic_rate_bps": fabric.nic_rate_bps,
-        "nic_rate": rate_text(fabric.nic_rate_bps),
+        "nic_rate": " to ".join(
+            rate_text(bps) for bps in sorted({min(fabric.rates_bps), max(fabric.rates_bps)})
+        ),
         "scale": {"bytes": fabric.scale.bytes, "dilation": fabric.scale.dilation},
         "gpus": fabric.gpus,
         "leaves": list(fabric.leaves),
@@ -34,6 +35,7 @@ def _region_view(fabric: Fabric, region: Region) -> Json:
                 "name": server,
                 "address": fabric.addresses(server)[0],
                 "nics": [str(nic) for nic in fabric.nics(server)],
+                "nic_rate_bps": fabric.rate_bps(server),
                 "leaves": {
                     str(nic): fabric.leaf_of_nic(nic)
                     for nic in fabric.electrical_nics(server)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.planner.policy import Array, Ints
-from moefabric.planner.waterfill import EpsLinks
+from moefabric.planner.waterfill import EpsLinks, Rates, pair_rates
 
 _TENURE: Final = 5
 """Steps for which a removed circuit stays away; up to four more, as equal periods may cycle."""
@@ -40,7 +40,7 @@ class CircuitSearch:
     Attributes:
         owed: Bytes [from, to], diagonal empty, and an empty row and column for dark NICs.
         ports: Optical NICs of each server.
-        rate: Bytes per second of a circuit in each direction.
+        rates: Bytes per second of a pair's circuit [server, server].
         links: Links of the EPS.
         pod: Pod of each server, and that of dark NICs.
         visited: Deadlines and circuits of earlier steps; a run that repeats one ends.
@@ -48,15 +48,16 @@ class CircuitSearch:
 
     owed: Array
     ports: Ints
-    rate: float
+    rates: Array
     links: EpsLinks
     pod: NDArray[np.intp]
     visited: set[tuple[float, bytes]] = field(default_factory=set)
 
     @classmethod
-    def of(cls, owed: Array, ports: Ints, rate: float, links: EpsLinks) -> Self:
+    def of(cls, owed: Array, ports: Ints, rates: Rates, links: EpsLinks) -> Self:
         """Return the search for a demand [from, to] with an empty diagonal."""
-        return cls(np.pad(owed, (0, 1)), ports, rate, links, np.append(links.pod, -1))
+        padded = np.pad(pair_rates(rates, len(ports)), (0, 1))
+        return cls(np.pad(owed, (0, 1)), ports, padded, links, np.append(links.pod, -1))
 
     def run(self, counts: Ints, deadline_s: float, steps: int) -> Ints:
         """Search until no byte is late, or the search comes to where it was before.
@@ -146,7 +147,7 @@ class _Lateness:
 
     @classmethod
     def of(cls, search: CircuitSearch, lit: Ints, deadline_s: float) -> Self:
-        owed, links, capacity = search.owed, search.links, search.rate * deadline_s
+        owed, links, capacity = search.owed, search.links, search.rates * deadline_s
         excess = np.maximum(owed - capacity * lit, 0.0)
         n = len(owed) - 1
         late = links.loads(excess[:n, :n]) - links.budget * deadline_s

@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 
 from moefabric.planner.policy import Array, Ints
-from moefabric.planner.waterfill import EpsLinks
+from moefabric.planner.waterfill import EpsLinks, Rates, pair_rates
 
 _IN_TIME_WEIGHT = 1e-6
 """Weight of a byte that a circuit carries for a server that meets the deadline anyway."""
@@ -17,17 +17,18 @@ _HALVINGS = 20
 
 
 def deadline_bound_s(
-    owed: Array, ports: Ints, rate: float, links: EpsLinks, latest: float, tolerance: float
+    owed: Array, ports: Ints, rates: Rates, links: EpsLinks, latest: float, tolerance: float
 ) -> float:
     """Return a time below which no circuits and no split can carry a demand.
 
-    Each server is considered alone, as if all others had free NICs for it. A circuit carries bytes
-    of one pair only, so that small demands between a server and many peers fill few circuits.
+    Each server is considered alone, as if all others had free NICs of its rate for it. A circuit
+    carries bytes of one pair only, so that small demands between a server and many peers fill few
+    circuits.
 
     Args:
         owed: Bytes [from, to], diagonal empty.
         ports: Optical NICs of each server.
-        rate: Bytes per second of a circuit in each direction.
+        rates: Bytes per second of an optical NIC.
         links: Links of the EPS.
         latest: A time in which some circuits carry the demand; infinite if unknown.
         tolerance: Relative error at which the search ends.
@@ -35,38 +36,40 @@ def deadline_bound_s(
     Returns:
         Seconds; infinite if a server owes bytes and has no NIC.
     """
-    pod_ports = np.bincount(links.pod, ports, len(links.uplinks))[: len(links.uplinks)]
-    circuits = np.concatenate([ports, ports, pod_ports, pod_ports])
-    nics, due = circuits * rate + links.budget, links.loads(owed)
+    each = np.broadcast_to(rates, len(ports))
+    light = ports * each
+    pod_light = np.bincount(links.pod, light, len(links.uplinks))[: len(links.uplinks)]
+    nics = np.concatenate([light, light, pod_light, pod_light]) + links.budget
+    due = links.loads(owed)
     times = np.divide(due, nics, out=np.where(due > 0, inf, 0.0), where=nics > 0)
     low = float(times.max(initial=0.0))
-    if low == inf or _all_in_time(owed, ports, rate, links, low):
+    if low == inf or _all_in_time(owed, ports, each, links, low):
         return low
     high = max(low, min(latest, low * 2.0**_HALVINGS))
     for _ in range(2 * _HALVINGS):
         if high <= low * (1 + tolerance):
             break
         middle = (low + high) / 2
-        if _all_in_time(owed, ports, rate, links, middle):
+        if _all_in_time(owed, ports, each, links, middle):
             high = middle
         else:
             low = middle
     return low
 
 
-def _all_in_time(owed: Array, ports: Ints, rate: float, links: EpsLinks, time: float) -> bool:
+def _all_in_time(owed: Array, ports: Ints, rates: Array, links: EpsLinks, time: float) -> bool:
     """Return whether every server, free to choose its circuits, could move all bytes in time."""
-    capacity = rate * time
-    if not capacity:
+    if not time:
         return not owed.any()
+    capacity = np.tile(rates, 2) * time
     rows = np.concatenate([owed, owed.T])
     free = np.tile(ports, 2)
-    whole = np.floor(rows / capacity)
+    whole = np.floor(rows / capacity[:, None])
     filled = np.minimum(whole.sum(axis=1), free)
     # After all pairs have the circuits that they fill, each further circuit carries the
     # remainder of one pair, the largest remainders first.
     at_most = min(int(ports.max()), len(owed))
-    rest = rows - whole * capacity
+    rest = rows - whole * capacity[:, None]
     if at_most < len(owed):
         rest = np.partition(rest, len(owed) - at_most - 1, axis=1)[:, len(owed) - at_most :]
     gains = np.hstack([np.zeros((len(rows), 1)), -np.sort(-rest, axis=1).cumsum(axis=1)])
@@ -76,7 +79,7 @@ def _all_in_time(owed: Array, ports: Ints, rate: float, links: EpsLinks, time: f
     return bool((late <= 1e-9 * rows.sum(axis=1)).all())
 
 
-def deadline_circuits(owed: Array, ports: Ints, rate: float, links: EpsLinks, time: float) -> Ints:
+def deadline_circuits(owed: Array, ports: Ints, rates: Rates, links: EpsLinks, time: float) -> Ints:
     """Choose circuits so that as many bytes as possible arrive by a deadline.
 
     Circuits are chosen one after the other. Each goes to the pair for which it most reduces the
@@ -87,14 +90,15 @@ def deadline_circuits(owed: Array, ports: Ints, rate: float, links: EpsLinks, ti
     Args:
         owed: Bytes [from, to], diagonal empty.
         ports: Optical NICs of each server.
-        rate: Bytes per second of a circuit in each direction.
+        rates: Bytes per second of an optical NIC.
         links: Links of the EPS.
         time: The deadline in seconds.
 
     Returns:
         Circuits of each pair [server, server], symmetric.
     """
-    n, capacity = len(owed), rate * time
+    n, capacity = len(owed), pair_rates(rates, len(ports)) * time
+    own = capacity.diagonal()
     left, free, counts = owed.copy(), ports.copy(), np.zeros((n, n), dtype=np.int64)
     sending = left.sum(axis=1) - links.nics * time
     receiving = left.sum(axis=0) - links.nics * time
@@ -105,9 +109,10 @@ def deadline_circuits(owed: Array, ports: Ints, rate: float, links: EpsLinks, ti
         The gain is the late bytes that the circuit carries. They weigh more, the fuller the
         remaining circuits of the late server must be.
         """
-        there, back = np.minimum(left[servers], capacity), np.minimum(left.T[servers], capacity)
+        most_each = capacity[servers]
+        there, back = (np.minimum(side[servers], most_each) for side in (left, left.T))
         out, into = np.maximum(sending, 0.0), np.maximum(receiving, 0.0)
-        most = np.maximum(free, 1) * capacity
+        most = np.maximum(free, 1) * own
         total: Array = _IN_TIME_WEIGHT * (there + back)
         total += np.minimum(out[servers, None], there) * (out / most)[servers, None]
         total += np.minimum(into[servers, None], back) * (into / most)[servers, None]
@@ -116,13 +121,13 @@ def deadline_circuits(owed: Array, ports: Ints, rate: float, links: EpsLinks, ti
         total[free[servers] <= 0] = 0.0
         return total
 
-    gain = gains(np.arange(n)) if capacity else np.zeros((0, 0))
+    gain = gains(np.arange(n)) if time else np.zeros((0, 0))
     while gain.size:
         i, j = divmod(int(gain.argmax()), n)
         if gain[i, j] <= 0.0:
             break
         for a, b in ((i, j), (j, i)):
-            carried = min(float(left[a, b]), capacity)
+            carried = min(float(left[a, b]), float(capacity[a, b]))
             left[a, b] -= carried
             sending[a] -= carried
             receiving[b] -= carried

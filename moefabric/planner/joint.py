@@ -7,6 +7,7 @@ The best circuits never end later than Algorithm 1's with the spill split. For r
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, combinations, cycle
 from math import inf
 from typing import Final, Self
@@ -28,10 +29,12 @@ from moefabric.planner.policy import Array, Ints, PolicyTraits, circuit_matrix
 from moefabric.planner.static import uniform_order
 from moefabric.planner.waterfill import (
     EpsLinks,
-    circuit_rate,
+    Rates,
     completion_s,
+    nic_rates,
     off_diagonal,
     optimal_split,
+    pair_rates,
 )
 
 _ROUNDING: Final = 1e-9
@@ -58,17 +61,22 @@ class _Problem:
 
     owed: Array
     ports: Ints
-    rate: float
+    rates: Rates
     links: EpsLinks
+
+    @cached_property
+    def pair_rates(self) -> Array:
+        """Bytes per second of a pair's circuit [server, server]."""
+        return pair_rates(self.rates, len(self.ports))
 
     def end_s(self, counts: Ints) -> float:
         """Return when the demand, and its transpose, ends over circuits with the best split."""
-        return completion_s(self.owed, self.rate * counts.astype(np.float64), self.links)
+        return completion_s(self.owed, self.pair_rates * counts.astype(np.float64), self.links)
 
     def bound_s(self) -> float:
         """Return a time below which the links of no server carry its bytes."""
         due, nics = self.links.loads(self.owed), self.links.budget.copy()
-        nics[: 2 * len(self.ports)] += self.rate * np.tile(self.ports, 2)
+        nics[: 2 * len(self.ports)] += np.tile(self.rates * self.ports, 2)
         servers = slice(2 * len(self.ports))
         return float(np.max(due[servers] / nics[servers], initial=0.0))
 
@@ -84,7 +92,7 @@ class _Problem:
         uniform = circuit_counts(len(self.owed), uniform_order(self.ports.tolist()))
         starts = [self.algorithm1(), uniform]
         end_s, best = self._sooner(inf, starts[0], *starts)
-        problem = self.owed, self.ports, self.rate, self.links
+        problem = self.owed, self.ports, self.rates, self.links
         bound_s = deadline_bound_s(*problem, end_s, _TOLERANCE / 4)
         if end_s <= bound_s * (1 + _TOLERANCE) or bound_s == inf:
             return best
@@ -102,7 +110,7 @@ class _Problem:
 
     def _search(self, end_s: float, best: Ints, starts: Iterable[Ints], bound_s: float) -> Ints:
         """Search from one start after the other, until many in a row have found nothing better."""
-        search, misses = CircuitSearch.of(self.owed, self.ports, self.rate, self.links), 0
+        search, misses = CircuitSearch.of(self.owed, self.ports, self.rates, self.links), 0
         worth_s = _HOPE * _ALL_TO_ALLS * (end_s - bound_s)
         most_misses = min(max(worth_s / _SEARCH_S, _LEAST_MISSES), _MOST_MISSES)
         for start, nearness in zip(starts, cycle(_DEADLINES), strict=False):
@@ -124,7 +132,7 @@ class _Problem:
             yield circuit_counts(n, affordable_pairs(order, ports))
 
 
-def best_circuits(owed: Array, ports: Ints, rate: float, links: EpsLinks) -> Ints:
+def best_circuits(owed: Array, ports: Ints, rates: Rates, links: EpsLinks) -> Ints:
     """Return Algorithm 1's circuits, or better ones if the search finds some.
 
     The search is bounded by steps, not by time: equal arguments give equal circuits on every
@@ -133,7 +141,7 @@ def best_circuits(owed: Array, ports: Ints, rate: float, links: EpsLinks) -> Int
     Args:
         owed: Bytes [from, to], diagonal empty.
         ports: Optical NICs of each server.
-        rate: Bytes per second of a circuit in each direction.
+        rates: Bytes per second of an optical NIC.
         links: Links of the EPS.
 
     Returns:
@@ -141,7 +149,7 @@ def best_circuits(owed: Array, ports: Ints, rate: float, links: EpsLinks) -> Int
     """
     # Dispatch and combine are each other's transpose and share their circuits.
     canonical = min(owed, owed.T, key=lambda matrix: matrix.tolist())
-    return _Problem(canonical, ports, rate, links).best()
+    return _Problem(canonical, ports, rates, links).best()
 
 
 def moving_s(fabric: Fabric, region: Region) -> float:
@@ -177,15 +185,15 @@ class Joint(PolicyTraits):
         if not fabric.leaves or not fabric.optical:
             return MIXNET.circuits(fabric, region, demand, current)
         owed, ports = off_diagonal(demand), np.array(usable_ports(fabric, region))
-        rate, links = circuit_rate(fabric), EpsLinks.of(fabric, region.servers)
-        problem, dark_s = _Problem(owed, ports, rate, links), moving_s(fabric, region)
+        rates, links = nic_rates(fabric, region.servers), EpsLinks.of(fabric, region.servers)
+        problem, dark_s = _Problem(owed, ports, rates, links), moving_s(fabric, region)
         counts = circuit_matrix(region.servers, current)
         lit_s = problem.end_s(counts)
         lit = bool(current) and lit_s < inf
         if lit and self.outlook.stays(lit_s, problem.bound_s(), dark_s):
             return current
         even = circuit_counts(len(ports), even_order(ports.tolist()))
-        best = best_circuits(owed, ports, rate, links)
+        best = best_circuits(owed, ports, rates, links)
         even_s, best_s = problem.end_s(even), problem.end_s(best)
         choice = self.outlook.choice(lit_s, even_s, best_s, dark_s, lit=lit)
         chosen = {"lit": counts, "even": even, "best": best}[choice]

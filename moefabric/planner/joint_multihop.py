@@ -20,7 +20,7 @@ from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.outlook import Outlook
 from moefabric.planner.pair_order import affordable_pairs, circuit_counts
 from moefabric.planner.policy import Array, Ints, PolicyTraits, circuit_matrix
-from moefabric.planner.waterfill import EpsLinks, circuit_rate, off_diagonal
+from moefabric.planner.waterfill import EpsLinks, nic_rates, off_diagonal, pair_rates
 
 _TOLERANCE: Final = 2e-3
 """Relative distance from a bound at which circuits count as the best."""
@@ -47,9 +47,14 @@ class _Candidates:
         return usable_ports(self.fabric, self.region)
 
     @cached_property
+    def rates(self) -> Array:
+        """Bytes per second of an optical NIC of each server."""
+        return nic_rates(self.fabric, self.region.servers)
+
+    @cached_property
     def bound_s(self) -> float:
         """A time below which no circuits carry the demand."""
-        nics = circuit_rate(self.fabric) * np.array(self.ports, dtype=np.float64)
+        nics = self.rates * np.array(self.ports, dtype=np.float64)
         if self.fabric.leaves:
             nics += EpsLinks.of(self.fabric, self.region.servers).nics
         due = np.maximum(self.owed.sum(axis=0), self.owed.sum(axis=1))
@@ -85,10 +90,10 @@ class _Candidates:
 
     def _demand_driven(self) -> Iterator[Ints]:
         """Yield circuits for direct bytes, and mixtures with evenly spread ones for the others."""
-        both, ports, rate = self.owed + self.owed.T, self.ports, circuit_rate(self.fabric)
+        both, ports = self.owed + self.owed.T, self.ports
         if self.fabric.leaves:
             links = EpsLinks.of(self.fabric, self.region.servers)
-            yield best_circuits(self.owed, np.array(ports), rate, links)
+            yield best_circuits(self.owed, np.array(ports), self.rates, links)
         most = max(ports)
         for spread in dict.fromkeys(count for count in (0, 1, 2, most - 1) if 0 <= count < most):
             even = circuit_counts(len(ports), even_order([min(spread, nics) for nics in ports]))
@@ -96,7 +101,7 @@ class _Candidates:
                 nics - used for nics, used in zip(ports, even.sum(axis=1).tolist(), strict=True)
             ]
             # Pairs whose bytes even circuits carry in the least time need no second circuit first.
-            carried = 2 * rate * self.bound_s * even
+            carried = 2 * pair_rates(self.rates, len(ports)) * self.bound_s * even
             rest = np.where(both > 0, np.maximum(both - carried, _ROUNDING * both), 0.0)
             pairs = affordable_pairs(algorithm1_order(rest, free), free)
             yield even + circuit_counts(len(ports), pairs)

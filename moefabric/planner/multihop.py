@@ -17,9 +17,9 @@ from moefabric.planner.policy import Policy
 from moefabric.planner.relay_program import RelayProgram, RelaySplit
 from moefabric.planner.waterfill import (
     EpsLinks,
-    circuit_rate,
     circuit_rates,
     completion_s,
+    nic_rates,
     off_diagonal,
     optimal_split,
 )
@@ -87,7 +87,9 @@ def relay_program(fabric: Fabric, servers: tuple[str, ...], circuits: CircuitSet
     rate_bps = fabric.forwarding_rate_bps
     forwarding_rate = rate_bps * goodput_share(fabric.mtu) / 8 if rate_bps else None
     trees = forwarding_trees(fabric, circuits, servers)
-    return RelayProgram(servers, circuits, trees, circuit_rate(fabric), eps, forwarding_rate)
+    names = fabric.servers
+    rates = dict(zip(names, nic_rates(fabric, names).tolist(), strict=True))
+    return RelayProgram(servers, circuits, trees, rates, eps, forwarding_rate)
 
 
 def shares(demand: DemandMatrix, split: RelaySplit) -> Split:

@@ -73,7 +73,7 @@ class RelayProgram:
         servers: Servers of the demand.
         circuits: Circuits that are lit; other servers' circuits forward, too.
         trees: Relay trees over these circuits, by their roots.
-        rate: Bytes per second of a circuit in each direction.
+        rates: Bytes per second of an optical NIC, of all servers or by server.
         eps: Links of the EPS between the servers; None if there is none.
         forwarding_rate: Bytes per second that a server forwards for all others together; None if
             only its links limit that.
@@ -84,15 +84,19 @@ class RelayProgram:
         servers: tuple[str, ...],
         circuits: CircuitSet,
         trees: Mapping[str, RelayTree],
-        rate: float,
+        rates: float | Mapping[str, float],
         eps: EpsLinks | None,
         forwarding_rate: float | None = None,
     ) -> None:
         from scipy.sparse import csc_array
 
         wired, count = Circuits(servers, circuits, trees), len(servers)
+        if not isinstance(rates, Mapping):
+            rates = dict.fromkeys(wired.names, rates)
+        nic = np.array([rates[name] for name in wired.names])
+        light = np.minimum(nic[wired.near], nic[wired.far])
         direct, relayed = wired.direct_paths(count), wired.tree_paths(count)
-        links = [np.full(len(wired.near), rate)]
+        links = [light]
         parts = [direct]
         if eps is not None:
             parts.append(eps_paths(eps, len(wired.near)))
@@ -101,12 +105,15 @@ class RelayProgram:
             relayed = over_forwarders(relayed, wired.near, sum(map(len, links)), count)
             links.append(np.full(len(wired.names), forwarding_rate))
         self._paths = paths = Paths.joined([*parts, relayed])
-        self._root_names, self._rate = wired.roots, rate
+        self._root_names, self._unit_rate = wired.roots, float(nic.max())
         self._is_direct = np.arange(len(paths.pair)) < len(direct.pair)
         self._capacity = np.concatenate(links)
         nics = np.zeros(count) if eps is None else eps.nics
-        self._out = nics + rate * np.bincount(wired.near, minlength=count)[:count]
-        self._into = nics + rate * np.bincount(wired.far, minlength=count)[:count]
+        unit = self._unit_rate
+        self._out, self._into = (
+            nics + unit * np.bincount(ends, light / unit, count)[:count]
+            for ends in (wired.near, wired.far)
+        )
         shape = len(self._capacity), len(paths.pair)
         self._incidence: Any = csc_array(
             (paths.entry_share, (paths.entry_link, paths.entry_path)), shape=shape
@@ -141,15 +148,15 @@ class RelayProgram:
         stranded = np.where(self._base < 0, flat, 0.0)
         due = flat - stranded
         carried = np.zeros(len(self._paths.pair))
-        if unit := self._rate * self.bound_s(due.reshape(owed.shape)):
+        if unit := self._unit_rate * self.bound_s(due.reshape(owed.shape)):
             carried = unit * self._carried(due / unit, exact=exact)
         return self._split(carried, stranded.reshape(owed.shape))
 
     def _carried(self, due: Array, *, exact: bool) -> Array:
         """Return the bytes over each path.
 
-        The unit of time is the least that the NICs of the servers allow, the unit of bytes what a
-        circuit carries in that time.
+        The unit of time is the least that the NICs of the servers allow, the unit of bytes what the
+        fastest NIC carries in that time.
 
         Args:
             due: Bytes of each pair.
@@ -169,7 +176,7 @@ class RelayProgram:
         The main paths of the game are the base paths. Until the time is within a hundredth of the
         bound, the paths are added that are cheapest at the prices of the last solution.
         """
-        paths, capacity = self._paths, self._capacity / self._rate
+        paths, capacity = self._paths, self._capacity / self._unit_rate
         usable = np.flatnonzero(due[paths.pair] > 0)
         usable = usable[np.argsort(paths.pair[usable], kind="stable")]
         pair, forwards = paths.pair[usable], paths.hops[usable].astype(np.float64) - 1.0
@@ -192,7 +199,9 @@ class RelayProgram:
     def _all_moves(self) -> "_Moves":
         """The moves from base paths to all others."""
         every = np.arange(len(self._paths.pair))
-        return _Moves(self._paths, self._incidence, self._capacity / self._rate, self._base, every)
+        return _Moves(
+            self._paths, self._incidence, self._capacity / self._unit_rate, self._base, every
+        )
 
     def _split(self, carried: Array, stranded: Array) -> RelaySplit:
         """Return the split of the bytes of each path."""

@@ -4,6 +4,7 @@ Circuits carry as much of each pair's bytes as they can until the end, the EPS c
 and both end together. `EpsLinks` has the routes of `moefabric.simulator.fluid` as matrices.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isfinite
@@ -18,6 +19,9 @@ from moefabric.core.flows import Share, Split
 from moefabric.core.topology import Fabric
 from moefabric.planner.policy import Array, circuit_first_split, circuit_matrix
 from moefabric.simulator.fluid import goodput_share
+
+Rates = Array | float
+"""Bytes per second of an optical NIC: one number, or one for each server."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,8 @@ class EpsLinks:
         first_leaves, pod = np.unique([fabric.leaf_of(s) for s in servers], return_inverse=True)
         links = fabric.uplink_rate_bps * len(fabric.spines) * fabric.leaves_per_pod
         uplinks = np.full(len(first_leaves) if fabric.spines else 0, links * byte_rate)
-        return cls(usable * fabric.nic_rate_bps * byte_rate, pod, uplinks)
+        rates = np.array([fabric.rate_bps(server) for server in servers])
+        return cls(usable * rates * byte_rate, pod, uplinks)
 
     @classmethod
     def one_leaf(cls, nics: Array) -> Self:
@@ -110,15 +115,23 @@ def completion_s(owed: Array, light: Array, eps: EpsLinks, extra: Array | float 
         time = later
 
 
-def circuit_rate(fabric: Fabric) -> float:
-    """Return the payload in bytes per second that one circuit carries in each direction."""
-    return fabric.nic_rate_bps * goodput_share(fabric.mtu) / 8
+def nic_rates(fabric: Fabric, servers: Sequence[str]) -> Array:
+    """Return the payload in bytes per second that a NIC of each server carries."""
+    share = goodput_share(fabric.mtu)
+    return np.array([fabric.rate_bps(server) * share / 8 for server in servers])
+
+
+def pair_rates(rates: Rates, servers: int) -> Array:
+    """Return what a circuit of each pair carries [server, server]: the rate of its slower NIC."""
+    each = np.broadcast_to(np.asarray(rates, dtype=np.float64), servers)
+    slower: Array = np.minimum.outer(each, each)
+    return slower
 
 
 def circuit_rates(fabric: Fabric, servers: tuple[str, ...], circuits: CircuitSet) -> Array:
     """Return the payload in bytes per second of each pair's circuits [server, server]."""
-    rates: Array = circuit_rate(fabric) * circuit_matrix(servers, circuits).astype(np.float64)
-    return rates
+    each = pair_rates(nic_rates(fabric, servers), len(servers))
+    return each * circuit_matrix(servers, circuits).astype(np.float64)
 
 
 def off_diagonal(demand: DemandMatrix) -> Array:

@@ -123,8 +123,10 @@ def _wiring(fabric: FabricSummary) -> tuple[str, str] | None:
     if wiring.panel:
         nics = f"{wiring.optical_nics} patch-panel NICs"
     rate = f" of {rate_text(wiring.nic_rate_bps)}" if wiring.nic_rate_bps else ""
+    own = ", ".join(f"{name} {rate_text(bps)}" for name, bps in wiring.own_nic_rates_bps.items())
+    other = f" (NICs of {printable(own)})" if own else ""
     kind = f", {printable(wiring.kind)}" if wiring.kind else ""
-    return fabric.name, f"{servers}, {nics}{rate} each{kind}"
+    return fabric.name, f"{servers}, {nics}{rate} each{other}{kind}"
 
 
 def _scale(fabrics: Sequence[FabricSummary]) -> str:

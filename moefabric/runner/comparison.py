@@ -137,13 +137,20 @@ def network_cost(fabric: Fabric, iteration_s: float | None) -> result_model.Netw
     The cost has a reason instead of figures if there are no prices for the rate of the NICs.
     """
     try:
-        usd, why = network_usd(inventory(fabric), fabric.nic_rate_bps), ""
+        usd, why = network_usd(inventory(fabric), _priced_rate_bps(fabric)), ""
     except SpecError as fault:
         usd, why = None, str(fault)
     per_dollar = performance_per_dollar(iteration_s, usd) if iteration_s and usd else None
     return result_model.NetworkCost(
         network_usd=usd, performance_per_dollar=per_dollar, perf_per_dollar_vs_eps=None, why=why
     )
+
+
+def _priced_rate_bps(fabric: Fabric) -> float:
+    """Return the rate of all NICs; raises SpecError if it isn't one."""
+    if len(rates_bps := {*fabric.rates_bps}) == 1:
+        return rates_bps.pop()
+    raise SpecError([("nic_rate", "networks have prices if all NICs have one rate")])
 
 
 def with_cost_ratios(entries: Sequence[Entry]) -> list[Entry]:

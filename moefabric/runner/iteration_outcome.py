@@ -210,6 +210,7 @@ def _flows(fabric: Fabric, run: CollectiveRun) -> Iterator[FlowResult]:
             kind=run.operation.kind,
             direction=run.operation.direction,
             micro_batch=run.micro_batch,
+            phase=_phase(run.operation).get("phase", 0),
             src=flow.src,
             dst=flow.dst,
             path=flow.path,

@@ -136,10 +136,13 @@ def pace_late_flows(
     Optical flows end in `left_s` model seconds, or run at their circuit's rate if that takes
     longer. Flows over the EPS are paced as if no other flows used it.
     """
-    rate_bps = fabric.nic_rate_bps * goodput_share(fabric.mtu)
+    share = goodput_share(fabric.mtu)
     eps = [flow for flow in late.flows if not flow.is_optical]
     eps_s = predict(fabric, CircuitSet(), eps).seconds
     seconds = [
-        max(8 * flow.bytes / rate_bps, left_s) if flow.is_optical else eps_s for flow in late.flows
+        max(8 * flow.bytes / (fabric.circuit_rate_bps(flow.src, flow.dst) * share), left_s)
+        if flow.is_optical
+        else eps_s
+        for flow in late.flows
     ]
     return pace_flows(fabric, late.flows, seconds, greedy=greedy)

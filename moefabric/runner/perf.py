@@ -294,7 +294,8 @@ class Perf:
         """
         fabric = self.fabric
         nics = fabric.electrical + (fabric.optical if self.options.via != "eps" else 0)
-        server_bps = nics * fabric.nic_rate_bps * goodput_share(fabric.mtu)
+        fastest_bps = max(map(fabric.rate_bps, self.placement.servers))
+        server_bps = nics * fastest_bps * goodput_share(fabric.mtu)
         return 8 * factor * port_bytes(call, self.placement.server_numbers) / server_bps
 
     def call(self, size: int) -> Call:

@@ -129,6 +129,8 @@ class WiringSummary(result_parts.ResultPart):
     """Electrical packet switches; null without any."""
     nic_rate_bps: float | None = None
     """Rate of a NIC in the model."""
+    own_nic_rates_bps: dict[str, float] = Field(default_factory=dict)
+    """Rates in the model of the NICs of servers whose NICs have another rate, by server."""
     emulated_nic_rate_bps: float | None = None
     """Rate of an emulated NIC."""
     bytes_scale: float | None = None

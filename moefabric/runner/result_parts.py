@@ -140,6 +140,8 @@ class FlowResult(PassPart):
     """Region of the collective."""
     kind: str = ""
     """`dispatch`, `combine`, or a kind of transfer between regions."""
+    phase: int = 0
+    """Number of the phase of an all-to-all, from 0."""
     src: str
     """Sending server."""
     dst: str

@@ -259,6 +259,7 @@ def wiring_summary(fabric: Fabric) -> WiringSummary:
         panel=fabric.patch_panel,
         eps=_eps_summary(fabric),
         nic_rate_bps=fabric.nic_rate_bps,
+        own_nic_rates_bps=dict(fabric.own_rates_bps),
         emulated_nic_rate_bps=fabric.scale.rate_bps(fabric.nic_rate_bps),
         bytes_scale=fabric.scale.bytes,
         dilation=fabric.scale.dilation,

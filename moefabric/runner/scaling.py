@@ -48,12 +48,10 @@ def scale_remarks(
     cores, listed = cores or os.cpu_count() or 1, list(fabrics)
     if not listed:
         return []
-    rate_bps = min(scale.rate_bps(f.nic_rate_bps) for f in listed)
-    carried_bps = max(
-        len(f.servers) * (f.optical + f.electrical) * scale.rate_bps(f.nic_rate_bps) for f in listed
-    )
+    rate_bps = min(scale.rate_bps(min(f.rates_bps)) for f in listed)
+    carried_bps = max(scale.rate_bps(f.capacity_bps) for f in listed)
     wall_s = shortest_s * scale.dilation
-    frame_s = max(8 * (f.mtu + 14) / scale.rate_bps(f.nic_rate_bps) for f in listed)
+    frame_s = max(8 * (f.mtu + 14) / scale.rate_bps(min(f.rates_bps)) for f in listed)
     needed_s = shortest_wall_s(together or max(len(f.servers) for f in listed), cores)
     most_bps = _most_bps(listed, datapath, cores)
     remarks = []
@@ -102,7 +100,7 @@ def propose_scale(
         together: Number of servers that start a collective together; all by default.
     """
     cores, listed = cores or os.cpu_count() or 1, list(fabrics)
-    capacity_bps = max(len(f.servers) * (f.optical + f.electrical) * f.nic_rate_bps for f in listed)
+    capacity_bps = max(f.capacity_bps for f in listed)
     needed_s = shortest_wall_s(together or max(len(f.servers) for f in listed), cores)
     dilation = float(max(1, ceil(needed_s / shortest_s * (1 - 1e-9)))) if shortest_s > 0 else 1.0
     factor = max(1.0, capacity_bps / _most_bps(listed, datapath, cores))

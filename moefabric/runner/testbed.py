@@ -101,7 +101,7 @@ def open_congestion_windows(fabric: Fabric, fleet: Fleet, connections: Sequence[
     through its first collective. The window stays open: tcp_slow_start_after_idle is 0 on servers.
     """
     unpaced = [PacedFlow(p.src, p.dst, p.path, WARM_UP_BYTES, None) for p in connections]
-    wires = max(1, fabric.electrical) * fabric.scale.rate_bps(fabric.nic_rate_bps)
+    wires = max(1, fabric.electrical) * fabric.scale.rate_bps(min(fabric.rates_bps))
     expected_s = 8 * WARM_UP_BYTES * len(unpaced) / len(fabric.servers) / wires
     records = fleet.run(0, unpaced, None, WARM_UP_S + 10 * expected_s)
     if lost := [record for record in records if not record.ok]:

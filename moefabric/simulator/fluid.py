@@ -245,8 +245,10 @@ def link_rate_bps(fabric: Fabric, link: Link) -> float:
     """Return the rate of a link in the model, in bits per second."""
     if is_forwarding(link):
         return fabric.forwarding_rate_bps or inf
-    is_uplink = all(end.startswith(("leaf", "spine")) for end in link)
-    return fabric.uplink_rate_bps if is_uplink else fabric.nic_rate_bps
+    if all(end.startswith(("leaf", "spine")) for end in link):
+        return fabric.uplink_rate_bps
+    nic = next(end for end in link if "/" in end)
+    return fabric.rate_bps(nic.partition("/")[0])
 
 
 def goodput_bps(fabric: Fabric, link: Link) -> float:
@@ -260,4 +262,8 @@ def bound_s(fabric: Fabric, demand: DemandMatrix) -> float:
     The bound is the time of the busiest server's bytes over all its NICs, in model seconds.
     """
     nics = fabric.optical + fabric.electrical
-    return 8 * demand.busiest_bytes / (nics * fabric.nic_rate_bps * goodput_share(fabric.mtu))
+    share = goodput_share(fabric.mtu)
+    ports: Iterable[tuple[str, float]] = zip(
+        demand.servers, demand.port_bytes.tolist(), strict=True
+    )
+    return max(8 * busiest / (nics * fabric.rate_bps(server) * share) for server, busiest in ports)

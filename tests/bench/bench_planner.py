@@ -30,10 +30,10 @@ from moefabric.planner.pair_order import PairOrder, circuit_counts
 from moefabric.planner.plan import plan
 from moefabric.planner.policy import Array
 from moefabric.planner.robust_split import robust_split
-from moefabric.planner.waterfill import circuit_rate, completion_s
+from moefabric.planner.waterfill import completion_s
 from moefabric.simulator.fluid import bound_s, predict
 from tests.support.paths import EXAMPLES
-from tests.support.planner_cases import demand_matrix, eps_links, fabric
+from tests.support.planner_cases import circuit_rate, demand_matrix, eps_links, fabric
 from tests.support.policies import POLICIES
 
 TRACE = EXAMPLES / "data/training-1200-steps.npz"

@@ -14,11 +14,11 @@ from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.nic_assignment import assign_nics
 from moefabric.planner.pair_order import circuit_counts, take_ports
 from moefabric.planner.policy import Array, circuit_matrix
-from moefabric.planner.waterfill import EpsLinks, circuit_rate, off_diagonal
+from moefabric.planner.waterfill import EpsLinks, off_diagonal
 from tests.support.circuit_optimum import end_s, optimal_circuits
 from tests.support.fabrics import fabric
 from tests.support.paths import EXAMPLES, GOLDEN
-from tests.support.planner_cases import demand_matrix
+from tests.support.planner_cases import circuit_rate, demand_matrix
 
 OPTIMA: Final = GOLDEN / "planner/joint_optima_s.json"
 """Optimal completion times of the cases in seconds, from `tests/bench/bench_joint.py`."""

@@ -5,7 +5,7 @@ import numpy as np
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.planner.policy import Array
-from moefabric.planner.waterfill import EpsLinks
+from moefabric.planner.waterfill import EpsLinks, nic_rates
 
 
 def fabric(regions: int, servers: int, optical: int = 6, electrical: int = 2) -> Fabric:
@@ -20,6 +20,12 @@ def fabric(regions: int, servers: int, optical: int = 6, electrical: int = 2) ->
         for r in range(regions)
     )
     return Fabric("f", wired, 8, optical, electrical, 100e9, Eps(servers * regions))
+
+
+def circuit_rate(wired: Fabric) -> float:
+    """Return the payload in bytes per second of a circuit of a fabric whose NICs are all alike."""
+    [rate] = set(nic_rates(wired, wired.servers).tolist())
+    return float(rate)
 
 
 def demand_matrix(servers: int, seed: int, shape: str) -> Array:

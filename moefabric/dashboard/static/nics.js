@@ -6,19 +6,20 @@ const MOST_OPEN = 160; // NICs above which only the first region is open
 
 const buttons = new Map();
 const indices = new Map();
-let capacity = 1;
+const capacities = new Map();
 let load = { sent: [], received: [] };
 let failed = new Set(), down = new Set();
 
 /** Returns the larger part of its rate that a NIC sends or receives. */
-export const share = (nic) => Math.max(load.sent[indices.get(nic)] ?? 0, load.received[indices.get(nic)] ?? 0) / capacity;
+export const share = (nic) => Math.max(load.sent[indices.get(nic)] ?? 0, load.received[indices.get(nic)] ?? 0) / capacities.get(nic);
 
 /** Makes the lists of all regions; NICs of closed regions are made when they are opened. */
 export function drawNics(fabric, onToggle) {
   indices.clear();
   buttons.clear();
-  capacity = fabric.nic_rate_bps / 1e6;
-  const all = fabric.regions.flatMap((region) => region.servers.flatMap((server) => server.nics));
+  const servers = fabric.regions.flatMap((region) => region.servers);
+  for (const server of servers) server.nics.forEach((nic) => capacities.set(nic, server.nic_rate_bps / 1e6));
+  const all = servers.flatMap((server) => server.nics);
   all.forEach((nic, index) => indices.set(nic, index));
   byId("nics").replaceChildren(...fabric.regions.map((region, index) => {
     const servers = html("div", { class: "servers" });
@@ -66,8 +67,8 @@ function showRate(nic) {
   const button = buttons.get(nic), index = indices.get(nic);
   const [sent, received] = [load.sent[index] ?? 0, load.received[index] ?? 0];
   const [upper, lower] = button.querySelectorAll("i");
-  upper.style.transform = `scaleX(${Math.min(1, sent / capacity)})`;
-  lower.style.transform = `scaleX(${Math.min(1, received / capacity)})`;
+  upper.style.transform = `scaleX(${Math.min(1, sent / capacities.get(nic))})`;
+  lower.style.transform = `scaleX(${Math.min(1, received / capacities.get(nic))})`;
   const state = down.has(nic) ? ", no carrier" : "";
   button.title = `${nic}: sends ${rate(sent)}, receives ${rate(received)}${state}`;
 }

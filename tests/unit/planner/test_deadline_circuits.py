@@ -9,10 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moefabric.planner.deadline_circuits import deadline_bound_s, deadline_circuits
+from moefabric.planner.joint import best_circuits
 from moefabric.planner.policy import Array, Ints
-from moefabric.planner.waterfill import EpsLinks, completion_s
+from moefabric.planner.waterfill import EpsLinks, Rates, completion_s, pair_rates
 
 Problem = tuple[Array, Ints, Array]
+RATES = np.array([1.0, 0.5, 2.0, 1.0])
+"""Bytes per second of a NIC of servers that differ."""
 
 
 @st.composite
@@ -28,15 +31,13 @@ def problems(draw: st.DrawFn, most: int = 4) -> Problem:
     return owed, np.array(ports), np.array(budget)
 
 
-def end_s(owed: Array, counts: Ints, budget: Array) -> float:
+def end_s(owed: Array, counts: Ints, budget: Array, rates: Rates = 1.0) -> float:
     """When demand and its transpose have ended, over a non-blocking EPS."""
-    eps = EpsLinks.one_leaf(budget)
-    return max(
-        completion_s(direction, counts.astype(np.float64), eps) for direction in (owed, owed.T)
-    )
+    eps, light = EpsLinks.one_leaf(budget), pair_rates(rates, len(owed)) * counts
+    return max(completion_s(direction, light, eps) for direction in (owed, owed.T))
 
 
-def least_end_s(owed: Array, ports: Ints, budget: Array) -> float:
+def least_end_s(owed: Array, ports: Ints, budget: Array, rates: Rates = 1.0) -> float:
     """Try all circuits."""
     n, best = len(owed), inf
     pairs = [(i, j) for i in range(n) for j in range(i)]
@@ -45,7 +46,7 @@ def least_end_s(owed: Array, ports: Ints, budget: Array) -> float:
         for (i, j), count in zip(pairs, chosen, strict=True):
             counts[i, j] = counts[j, i] = count
         if (counts.sum(axis=1) <= ports).all():
-            best = min(best, end_s(owed, counts, budget))
+            best = min(best, end_s(owed, counts, budget, rates))
     return best
 
 
@@ -58,6 +59,32 @@ def test_no_circuits_end_before_the_deadline_bound(problem: Problem) -> None:
     nics = (ports + budget)[None, :]
     busiest = float((np.array([owed.sum(axis=0), owed.sum(axis=1)]) / nics).max())
     assert bound >= busiest * (1 - 1e-9)
+
+
+@given(problems(3))
+@settings(max_examples=25, deadline=None)
+def test_no_circuits_of_nics_of_several_rates_end_before_the_deadline_bound(
+    problem: Problem,
+) -> None:
+    owed, ports, budget = problem
+    rates = RATES[: len(ports)]
+    bound = deadline_bound_s(owed, ports, rates, EpsLinks.one_leaf(budget), inf, 1e-6)
+    least_s = least_end_s(owed, ports, budget, rates)
+    assert bound <= least_s * (1 + 1e-9)
+    found = best_circuits(owed, ports, rates, EpsLinks.one_leaf(budget))
+    assert (found.sum(axis=1) <= ports).all()
+    assert end_s(owed, found, budget, rates) >= least_s * (1 - 1e-9)
+
+
+def test_server_of_slow_nics_gets_more_circuits() -> None:
+    owed = np.zeros((3, 3))
+    owed[0, 1] = owed[1, 0] = 12.0
+    owed[0, 2] = owed[2, 0] = 8.0
+    links, ports = EpsLinks.one_leaf(np.array([5.0, 1.0, 1.0])), np.array([2, 2, 2])
+    even = best_circuits(owed, ports, 4.0, links)
+    assert even[0].tolist() == [0, 1, 1]
+    slow = best_circuits(owed, ports, np.array([4.0, 0.25, 4.0]), links)
+    assert slow[0].tolist() == [0, 2, 0]
 
 
 @given(problems(6), st.floats(0.1, 300))

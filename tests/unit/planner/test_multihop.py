@@ -24,10 +24,10 @@ from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.pair_order import affordable_pairs, circuit_counts
 from moefabric.planner.plan import Plan, plan
 from moefabric.planner.policy import Array, Ints, circuit_matrix
-from moefabric.planner.waterfill import EpsLinks, circuit_rate, off_diagonal
+from moefabric.planner.waterfill import EpsLinks, off_diagonal
 from moefabric.simulator.fluid import Link, Route, goodput_bps, is_forwarding, predict, route
 from tests.support.paths import EXAMPLES
-from tests.support.planner_cases import demand_matrix
+from tests.support.planner_cases import circuit_rate, demand_matrix
 from tests.support.policies import POLICIES
 
 Situation = tuple[Fabric, DemandMatrix, CircuitSet]
