@@ -75,8 +75,16 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
         stages=spec.training.pp,
         history=history,
         routes=routes,
+        nic_rates_bps=_nic_rates(spec, regions),
     )
     return _placed(work, spec.gating.placement, "gating.placement")
+
+
+def _nic_rates(spec: ExperimentSpec, regions: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Return the rates of NICs by server; none if all are alike."""
+    own, others = spec.wiring.own_nic_rates, spec.wiring.nic_rate
+    servers = [server for region in regions for server in region] if own else []
+    return {server: own.get(server, others) for server in servers}
 
 
 def workload_on(spec: ExperimentSpec, fabric: Fabric, folder: Path) -> Workload:

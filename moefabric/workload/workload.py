@@ -1,7 +1,7 @@
 """The workload of an experiment: its gating, placed on servers, as the layers of each iteration."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,7 @@ class Workload:
             and those for which splits are computed, have a copy for each expert nevertheless: they
             count in their proportions only.
         expert_exchange: The experts that move to tokens; None if all tokens go to experts.
+        nic_rates_bps: Rates of NICs by server; empty if all are alike.
     """
 
     model: Model
@@ -83,6 +84,7 @@ class Workload:
     routes: TokenRoutes | None = None
     copy_rule: CopyRule = EACH_EXPERT
     expert_exchange: ExpertExchange | None = None
+    nic_rates_bps: Mapping[str, float] = field(default_factory=dict)
 
     def layers_of(self, region: int) -> range:
         """Return the numbers of a region's layers."""
@@ -130,10 +132,25 @@ class Workload:
                 seed + number,
                 self._known_pairs(known, number),
                 len(self.placements[0].servers),
+                self._rank_rates_bps,
             )
             for number in range(self.model.layers)
         ]
         return replace(self, expert_orders=tuple(orders))
+
+    @property
+    def _rank_rates_bps(self) -> list[float]:
+        """Rate of a NIC of each rank's server, the slowest of all regions; empty if all are alike.
+
+        Experts have the same ranks in all regions.
+        """
+        if not self.nic_rates_bps:
+            return []
+        rates = [
+            [self.nic_rates_bps[p.servers[p.home(rank)]] for rank in range(p.ranks)]
+            for p in self.placements
+        ]
+        return list(map(min, zip(*rates, strict=True)))
 
     def _known_tokens(self, iterations: range, number: int) -> NDArray[np.int64]:
         """Return the tokens [rank, expert number] of a layer in all regions that have it."""

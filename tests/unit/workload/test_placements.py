@@ -1,6 +1,7 @@
 """Placements of experts on ranks, applied to the gating of a workload layer by layer."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from moefabric.core.demand import Placement
 from moefabric.workload.model import Training
 from moefabric.workload.placements import (
     Balanced,
+    ByRate,
     Contiguous,
     ExpertPlacement,
     Random,
@@ -57,6 +59,36 @@ def test_placement_that_loses_an_expert_is_refused() -> None:
 
     with pytest.raises(ValueError, match="contiguous doesn't return each of 16 experts once"):
         expert_order(Losing(), gating(1), 1)
+
+
+def test_random_draws_differ_and_may_keep_the_experts_of_a_rank_together() -> None:
+    tokens = gating(1)
+    draws = [expert_order(Random(draw=n, together=True), tokens, 7) for n in range(4)]
+    assert len({*draws, expert_order(Random(), tokens, 7)}) == 5
+    for order in draws:
+        groups = np.array(order).reshape(4, 4)
+        assert (np.diff(groups, axis=1) == 1).all()
+        assert (groups[:, 0] % 4 == 0).all()
+
+
+@given(st.integers(0, 50))
+def test_order_of_ranks_by_rate_is_that_of_their_tokens(seed: int) -> None:
+    tokens, rates = gating(seed), [2.0, 1.0, 4.0, 0.5]
+    order = expert_order(ByRate(), tokens, 1, rates=rates)
+    load = tokens.sum(axis=0)[list(order)].reshape(4, 4).sum(axis=1)
+    assert sorted(rates, reverse=True) == [rates[rank] for rank in np.argsort(-load)]
+    even = expert_order(ByRate(), tokens, 1)
+    assert sorted(load, reverse=True) == list(
+        tokens.sum(axis=0)[list(even)].reshape(4, 4).sum(axis=1)
+    )
+
+
+def test_experts_of_most_tokens_move_to_the_fastest_server() -> None:
+    still = workload(Contiguous())
+    rates = {"s0": 25e9, "s1": 100e9, "s2": 400e9, "s3": 100e9}
+    moved = replace(still, nic_rates_bps=rates).with_placement(ByRate())
+    owed = moved.layer_of(0, 0, 0).demand.array
+    assert owed[:, 2].sum() > 10 * owed[:, 0].sum()
 
 
 def workload(placement: ExpertPlacement, history: Tokens | None = None) -> Workload:
