@@ -14,38 +14,32 @@ from moefabric.config.section import Section
 from moefabric.paper.rows import Grid
 from moefabric.runner.comparison import joined_phases
 from moefabric.runner.result_model import FabricResult, RunResult
+from moefabric.systems.aurora_demands import (
+    AURORA,
+    CONCURRENT,
+    GREEDY,
+    RCS,
+    RING,
+    SJF,
+    fluid_ratios,
+    other_demands,
+)
 from moefabric.systems.aurora_deployment import Deployments
-from moefabric.systems.aurora_pictures import OrderRatios, orders_picture
+from moefabric.systems.aurora_packets import (
+    comparisons,
+    deployment_grid,
+    deployment_measures,
+    replayed,
+    server_fabric,
+)
+from moefabric.systems.aurora_pictures import OrderRatios, orders_picture, phases_picture
 from moefabric.systems.claims import Measure
 from moefabric.systems.measured import of_fabric
 from moefabric.systems.study import Outcome, StudyContext
 from moefabric.traces.gating_files import load_gating
-from moefabric.workload.collective_order import CollectiveOrder
-from moefabric.workload.phase_schedules import (
-    Aurora,
-    AuroraGreedy,
-    RandomOrder,
-    RingShift,
-    ShortestFirst,
-    port_bytes,
-)
+from moefabric.workload.phase_schedules import Aurora
 
-CONCURRENT, AURORA, GREEDY, SJF, RCS, RING = (
-    "concurrent",
-    "aurora",
-    "aurora-greedy",
-    "sjf",
-    "rcs",
-    "ring-shift",
-)
 TCP, AURORA_TCP = "concurrent-tcp", "aurora-tcp"
-ORDERS: Final[Mapping[str, CollectiveOrder]] = {
-    AURORA: Aurora(),
-    GREEDY: AuroraGreedy(),
-    RING: RingShift(),
-    RCS: RandomOrder(),
-    SJF: ShortestFirst(),
-}
 SOLVE_REPEATS: Final = 9
 """Computations of the phases of each demand, of whose times the median counts."""
 
@@ -73,6 +67,14 @@ class Setup(Section):
     """Time of a token in an expert, relative to that on a port."""
     gate: float = Field(ge=0)
     """The same of the gate, and of the aggregation."""
+    deployed_layers: int = Field(ge=1)
+    """First layers whose deployments are replayed with packets."""
+    deployed_wall_s: float = Field(gt=0)
+    """Wall seconds of each of these replays."""
+    matrix: InputPath
+    """Tokens [rank, expert] of one more demand in the fluid model."""
+    zipf: list[float] = Field(min_length=1)
+    """Exponents of Zipf's law of generated demands in the fluid model."""
     experiment: dict[str, Any]
     """The experiment, without gating and fabrics."""
 
@@ -89,12 +91,28 @@ class AuroraStudy:
         layers = tuple(tokens for step in trace for tokens in step)
         solve_s = _solve_s(demands, setup.shortest)
         document = _document(setup, median(solve_s))
-        run, shallow = context.run(document), context.run(_shallow(setup, document))
+        run = context.run(document, flows=True)
+        shallow = context.run(_shallow(setup, document))
         deployments = Deployments(
             layers, np.array(setup.rates), setup.expert, setup.gate, setup.wrong_traffic
         )
-        modelled = [_moving(tokens) for tokens in layers]
-        ratios = _fluid_ratios(modelled), _measured_ratios(run)
+        spec = context.experiment(document)
+        replays = replayed(
+            list(comparisons(deployments, setup.deployed_layers)),
+            {
+                is_even: server_fabric(f"aurora-{name}", *_wired(document), rates)
+                for is_even, name, rates in (
+                    (False, "uneven", deployments.rates),
+                    (True, "even", deployments.even),
+                )
+            },
+            spec.model.build().token_bytes,
+            setup.deployed_wall_s,
+        )
+        modelled = deployments.measures()
+        ratios = fluid_ratios([_moving(tokens) for tokens in layers]), _measured_ratios(run)
+        matrix = _rank_traffic(load_gating(context.folder / setup.matrix).tokens)[0, 0]
+        first = [of_fabric(run, name) for name in (AURORA, GREEDY, SJF)]
         return Outcome(
             {
                 **_order_measures(run, median(solve_s)),
@@ -102,11 +120,23 @@ class AuroraStudy:
                     _ratios(shallow, TCP, AURORA_TCP),
                     f"Segments sent again: {_sent_again(shallow)}.",
                 ),
-                **deployments.measures(),
+                **deployment_measures(modelled, replays),
             },
-            {"aurora": orders_picture(ratios[0], ratios[1])},
-            {"aurora": "Time of all-to-alls relative to the bound, by order."},
-            [_orders(run, *ratios), deployments.computation_costs()],
+            {
+                "aurora": orders_picture(ratios[0], ratios[1]),
+                "aurora-phases": phases_picture(first, _bounds_s(run)[0]),
+            },
+            {
+                "aurora": "Time of all-to-alls relative to the bound, by order.",
+                "aurora-phases": "Which server sends to which one when: the flows of the first "
+                "dispatch, as measured.",
+            },
+            [
+                _orders(run, *ratios),
+                other_demands(_moving(matrix), setup.zipf),
+                deployment_grid(replays),
+                deployments.computation_costs(),
+            ],
             [run, shallow],
         )
 
@@ -209,14 +239,9 @@ def _measured_ratios(run: RunResult) -> OrderRatios:
     }
 
 
-def _fluid_ratios(demands: Sequence[NDArray[np.float64]]) -> OrderRatios:
-    """Return the ratios in the fluid model, by order."""
-    ratios: dict[str, list[float]] = {CONCURRENT: [1.0] * len(demands)}
-    for name, order in ORDERS.items():
-        ratios[name] = [
-            sum(map(port_bytes, order.phases(demand))) / port_bytes(demand) for demand in demands
-        ]
-    return ratios
+def _wired(document: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the wiring and the scale of an experiment."""
+    return document["wiring"], document["scale"]
 
 
 def _order_measures(run: RunResult, solve_s: float) -> dict[str, Measure]:

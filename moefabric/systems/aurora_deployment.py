@@ -1,6 +1,6 @@
 """Deployments of experts by Aurora and by others, in the paper's model of an MoE layer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations, product
 from statistics import median
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from moefabric.paper.rows import Grid
 from moefabric.systems.claims import Measure
 from moefabric.workload.colocation import (
+    Deployment,
     ExpertLayer,
+    HostedLayer,
     Rates,
-    colocated_s,
     gpus_by_load,
     paired_experts,
     popular_with_unpopular,
@@ -27,8 +28,13 @@ _SMALL: Final = 4
 _COSTS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Times of a token in an expert, relative to that on a port."""
 
+_SMALL_TOKENS: Final = 10_000
+"""Tokens of a GPU there."""
+
 Pair = tuple[ExpertLayer, ExpertLayer]
 """Layers of two models, expert i of each on GPU i."""
+Choices = tuple[Deployment, Sequence[Deployment]]
+"""Aurora's deployment, and others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,30 +95,34 @@ class Deployments:
 
     def assignment_gains(self) -> list[float]:
         """Return how much longer random assignments take than the sorted one (theorem 5.1)."""
-        gains = []
-        for layer in self.layers:
-            ours = layer.ordered(gpus_by_load([layer], self.rates)).seconds(self.rates)
-            others = [layer.ordered(order).seconds(self.rates) for order in self._orders()]
-            gains.append(median(others) / ours)
-        return gains
+        return [_gain(self.assignments(layer)) for layer in self.layers]
+
+    def assignments(self, layer: ExpertLayer) -> Choices:
+        """Return the sorted assignment of a model's experts, and random ones."""
+        first, *others = (
+            Deployment.of([layer.ordered(order)], self.rates)
+            for order in (gpus_by_load([layer], self.rates), *self._orders())
+        )
+        return first, others
 
     def colocation_gains(self, rates: Rates) -> list[float]:
         """Return how much longer two models take on GPUs of their own, as Lina packs them."""
-        return [self._colocation_gain(pair, rates) for pair in self.pairs]
+        return [_gain(self.colocations(pair, rates)) for pair in self.pairs]
 
-    def _colocation_gain(self, pair: Pair, rates: Rates) -> float:
-        half, ours = len(rates) // 2, colocated_s(*deployed(pair, rates), rates)
-        one, other = (layer.joined(popular_with_unpopular(layer)) for layer in pair)
-        others = [
-            max(one.seconds(rates[order[:half]]), other.seconds(rates[order[half:]]))
-            for order in self._orders()
-        ]
-        return median(others) / ours
+    def colocations(self, pair: Pair, rates: Rates) -> Choices:
+        """Return two models on the same GPUs, and each on GPUs of its own, as Lina packs them."""
+        half, packed = len(rates) // 2, [one.joined(popular_with_unpopular(one)) for one in pair]
+        others = []
+        for order in self._orders():
+            gpus = order[:half], order[half:]
+            hosted = zip(packed, (tuple(one.tolist()) for one in gpus), strict=True)
+            others.append(Deployment(tuple(HostedLayer(*one) for one in hosted), rates))
+        return Deployment.of(deployed(pair, rates), rates), others
 
     def _note_on_even_traffic(self, rates: Rates) -> str:
         """Return the gain of co-location if all experts get equally many tokens."""
         even = ExpertLayer(np.ones((len(rates), len(rates))), self.expert, self.gate)
-        gain = self._colocation_gain((even, even), rates)
+        gain = _gain(self.colocations((even, even), rates))
         return (
             f"With even traffic it is {gain:.2f}x. Where one expert gets most tokens, its GPU "
             "computes for both models in turn, while Lina's halves of the GPUs do so side by side."
@@ -124,31 +134,41 @@ class Deployments:
 
     def _losses(self, pair: Pair) -> Iterator[float]:
         """Yield the extra time of deployments that are chosen for the wrong traffic."""
+        for rates in (self.even, self.rates):
+            right, wrong = self.misled(pair, rates)
+            yield wrong.seconds() / right.seconds() - 1
+
+    def misled(self, pair: Pair, rates: Rates) -> tuple[Deployment, Deployment]:
+        """Return deployments of two models for their own traffic, and for the wrong one."""
         rng = np.random.default_rng(1)
         wrong = [
             replace(layer, tokens=(1 - self.wrong) * layer.tokens + self.wrong * random)
             for layer in pair
             for random in [_random_tokens(rng, layer.tokens)]
         ]
-        for rates in (self.even, self.rates):
-            known = colocated_s(*deployed(pair, rates), rates)
-            yield colocated_s(*deployed(pair, rates, (wrong[0], wrong[1])), rates) / known - 1
+        known = (pair, (wrong[0], wrong[1]))
+        right, misled = (Deployment.of(deployed(pair, rates, one), rates) for one in known)
+        return right, misled
+
+    def small(self, seed: int) -> Choices:
+        """Return our deployment of two small models on some of the GPUs, and all deployments."""
+        rng = np.random.default_rng(seed)
+        gpus = tuple(range(0, len(self.rates), len(self.rates) // _SMALL))
+        tokens = [_SMALL_TOKENS * rng.dirichlet(np.ones(_SMALL), _SMALL) for _ in range(2)]
+        one, other = (ExpertLayer(each, self.expert, self.gate) for each in tokens)
+        orders = list(permutations(range(_SMALL)))
+        every = [(one.ordered(a), other.ordered(b)) for a, b in product(orders, orders)]
+        first, *others = (
+            Deployment(tuple(HostedLayer(layer, gpus) for layer in layers), self.rates)
+            for layers in (deployed((one, other), self.rates[list(gpus)]), *every)
+        )
+        return first, others
 
     def _over_best(self, seed: int) -> tuple[float, float]:
         """Return the time of two small models over the least, and that of a random deployment."""
-        rng = np.random.default_rng(seed)
-        rates = self.rates[:: len(self.rates) // _SMALL]
-        tokens = [rng.dirichlet(np.ones(_SMALL), _SMALL) for _ in range(2)]
-        pair = (
-            ExpertLayer(tokens[0], self.expert, self.gate),
-            ExpertLayer(tokens[1], self.expert, self.gate),
-        )
-        orders = list(permutations(range(_SMALL)))
-        every = [
-            colocated_s(pair[0].ordered(one), pair[1].ordered(other), rates)
-            for one, other in product(orders, orders)
-        ]
-        return colocated_s(*deployed(pair, rates), rates) / min(every), median(every) / min(every)
+        ours, others = self.small(seed)
+        every = [one.seconds() for one in others]
+        return ours.seconds() / min(every), median(every) / min(every)
 
     def computation_costs(self) -> Grid:
         """Return the gains for other costs of computation."""
@@ -173,6 +193,17 @@ class Deployments:
             "the time of every deployment, and Lina's half of the GPUs is enough."
         )
         return Grid("computation", "Cost of computation", "", header, tuple(rows), note)
+
+
+def typical(others: Sequence[Deployment]) -> Deployment:
+    """Return the deployment whose time is the median of all, or just above it."""
+    return sorted(others, key=Deployment.seconds)[len(others) // 2]
+
+
+def _gain(choices: Choices) -> float:
+    """Return how much longer other deployments take than Aurora's, in the median."""
+    ours, others = choices
+    return median(one.seconds() for one in others) / ours.seconds()
 
 
 def deployed(pair: Pair, rates: Rates, known: Pair | None = None) -> Pair:

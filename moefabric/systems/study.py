@@ -105,13 +105,17 @@ class StudyContext:
         """
         return experiment_of(document)
 
-    def run(self, document: Mapping[str, Any]) -> RunResult:
+    def run(self, document: Mapping[str, Any], *, flows: bool = False) -> RunResult:
         """Run an experiment with packets on emulated fabrics. Needs root.
+
+        Args:
+            document: The experiment.
+            flows: Whether the result keeps the record of every flow.
 
         Raises:
             MoefabricError: The experiment can't run.
         """
-        return run(self.experiment(document), self.folder, self.reporter)
+        return run(self.experiment(document), self.folder, self.reporter, flows=flows)
 
     def predict(self, document: Mapping[str, Any]) -> ExperimentPrediction:
         """Return what the fluid model predicts for an experiment, without packets."""

@@ -9,6 +9,7 @@ communicates (table 2).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from moefabric.workload.collective_order import Bytes
+from moefabric.workload.placements import groups_by_load
 
 Rates = NDArray[np.float64]
 """Rate of each GPU's port and of its computation, relative to the fastest GPU's."""
@@ -59,6 +61,41 @@ class ExpertLayer:
         """Return the time of the layer if its model has the GPUs for itself."""
         exchanges_s = 2 * port_s(self.tokens, rates)
         return 2 * self.gate_s(rates) + self.expert_s(rates) + exchanges_s
+
+
+@dataclass(frozen=True, eq=False)
+class HostedLayer:
+    """A layer of a model, and the GPU of each of its rows of tokens."""
+
+    layer: ExpertLayer
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Deployment:
+    """Layers on GPUs: of one model, of two on the same GPUs, or of several on GPUs of their own.
+
+    Attributes:
+        hosted: The layers.
+        rates: Rates of all GPUs.
+    """
+
+    hosted: tuple[HostedLayer, ...]
+    rates: Rates
+
+    @classmethod
+    def of(cls, layers: Sequence[ExpertLayer], rates: Rates) -> Self:
+        """Return the deployment of each layer on all GPUs, in their order."""
+        gpus = tuple(range(len(rates)))
+        return cls(tuple(HostedLayer(layer, gpus) for layer in layers), rates)
+
+    def seconds(self) -> float:
+        """Return the time of all layers."""
+        gpus = {one.gpus for one in self.hosted}
+        if len(gpus) == 1 and len(self.hosted) == 2:
+            one, other = (hosted.layer for hosted in self.hosted)
+            return colocated_s(one, other, self.rates[list(gpus.pop())])
+        return max(one.layer.seconds(self.rates[list(one.gpus)]) for one in self.hosted)
 
 
 def port_s(tokens: Bytes, rates: Rates) -> float:
@@ -120,9 +157,7 @@ def gpus_by_load(layers: Sequence[ExpertLayer], rates: Rates) -> NDArray[np.int6
         rates: Rates of the GPUs.
     """
     load = np.sum([layer.tokens.sum(axis=0) for layer in layers], axis=0)
-    order = np.empty(len(rates), dtype=np.int64)
-    order[np.argsort(-rates, kind="stable")] = np.argsort(-load, kind="stable")
-    return order
+    return groups_by_load(load, rates)
 
 
 def popular_with_unpopular(layer: ExpertLayer) -> list[tuple[int, int]]:

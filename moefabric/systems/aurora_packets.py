@@ -1,0 +1,234 @@
+"""Deployments of Aurora with packets: layers on servers of equal and of different speed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any, Final
+
+from moefabric.config.loader import fabric_of
+from moefabric.core.topology import Fabric
+from moefabric.core.units import rate_bps
+from moefabric.paper.rows import Grid
+from moefabric.runner.programs import ProgramFabric, emulated_programs
+from moefabric.runner.replay import Replay, ReplayOptions, ReplayResult
+from moefabric.simulator.fluid import goodput_share
+from moefabric.systems.aurora_deployment import Deployments, typical
+from moefabric.systems.claims import Measure
+from moefabric.workload.colocation import Deployment, Rates
+from moefabric.workload.colocation_graph import Token, inference_graph
+
+ASSIGNED, EVEN, UNEVEN, SMALL, MISLED = (
+    "assignment, different speed",
+    "co-location, equal speed",
+    "co-location, different speed",
+    "co-location over the best, four GPUs",
+    "co-location for the wrong traffic",
+)
+"""What is compared, as the table names it."""
+_MEASURES: Final[Mapping[str, str]] = {
+    ASSIGNED: "random_over_sorted",
+    EVEN: "lina_over_colocated",
+    UNEVEN: "lina_over_colocated_uneven",
+}
+"""The measure in the model that each comparison with packets stands beside."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Two deployments of the same layers, of which the second one should take longer."""
+
+    kind: str
+    layers: str
+    ours: Deployment
+    other: Deployment
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all GPUs are equally fast."""
+        return len(set(self.ours.rates.tolist())) == 1
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A comparison with packets.
+
+    Attributes:
+        comparison: The deployments.
+        ours: The replay of the first.
+        other: The replay of the second.
+        token_s: Seconds of a token on the fastest port.
+    """
+
+    comparison: Comparison
+    ours: ReplayResult
+    other: ReplayResult
+    token_s: float
+
+    @property
+    def modelled(self) -> float:
+        """How much longer the second deployment takes in the paper's model."""
+        return self.comparison.other.seconds() / self.comparison.ours.seconds()
+
+    @property
+    def measured(self) -> float:
+        """How much longer the second deployment takes with packets."""
+        return median(self.other.seconds) / median(self.ours.seconds)
+
+    @property
+    def errors(self) -> tuple[float, float]:
+        """Times with packets over those in the paper's model, minus 1."""
+        pairs = (self.ours, self.comparison.ours), (self.other, self.comparison.other)
+        first, second = (
+            median(sent.seconds) / (modelled.seconds() * self.token_s) - 1
+            for sent, modelled in pairs
+        )
+        return first, second
+
+
+def comparisons(deployments: Deployments, layers: int) -> Iterator[Comparison]:
+    """Yield what is replayed: the first layers, and one spot check of each other claim.
+
+    Aurora's deployment stands against the one whose time in the model is the median of its rivals.
+    """
+    rates, even = deployments.rates, deployments.even
+    for number, layer in enumerate(deployments.layers[:layers]):
+        ours, others = deployments.assignments(layer)
+        yield Comparison(ASSIGNED, f"{number}", ours, typical(others))
+    pairs = list(deployments.pairs)[:layers]
+    for kind, speeds in ((EVEN, even), (UNEVEN, rates)):
+        for number, pair in enumerate(pairs):
+            ours, others = deployments.colocations(pair, speeds)
+            yield Comparison(kind, f"{number} and {number + 1}", ours, typical(others))
+    ours, others = deployments.small(0)
+    yield Comparison(SMALL, "generated", min(others, key=Deployment.seconds), ours)
+    yield Comparison(MISLED, "0 and 1", *deployments.misled(pairs[0], rates))
+
+
+def replayed(
+    found: Sequence[Comparison], fabrics: Mapping[bool, Fabric], token_bytes: float, wall_s: float
+) -> list[Replayed]:
+    """Replay comparisons with packets. Needs root.
+
+    Args:
+        found: The comparisons.
+        fabrics: The fabric of GPUs of different speed, and that of equal ones (True).
+        token_bytes: Bytes of a token.
+        wall_s: Wall seconds of a replay.
+    """
+    results = []
+    for is_even, fabric in fabrics.items():
+        fastest_bps = max(fabric.rates_bps) * goodput_share(fabric.mtu)
+        token = Token(token_bytes, 8 * token_bytes / fastest_bps)
+        with emulated_programs(fabric) as programs:
+            results += [
+                Replayed(
+                    one,
+                    _replay(programs, one.ours, token, wall_s),
+                    _replay(programs, one.other, token, wall_s),
+                    token.seconds,
+                )
+                for one in found
+                if one.is_even == is_even
+            ]
+    return results
+
+
+def _replay(
+    programs: ProgramFabric, deployment: Deployment, token: Token, wall_s: float
+) -> ReplayResult:
+    options = ReplayOptions(runs=1, wall_s=wall_s)
+    return Replay(programs, inference_graph(deployment, token), options).run()
+
+
+def server_fabric(name: str, wiring: Mapping[str, Any], scale: Any, rates: Rates) -> Fabric:
+    """Return a fabric with one server for each GPU, whose NICs are as fast as the GPU.
+
+    Args:
+        name: Name of the fabric.
+        wiring: The wiring of an experiment.
+        scale: Scale of the emulation.
+        rates: Rates of the GPUs, relative to the fastest.
+    """
+    fastest = rate_bps(wiring["nic_rate"])
+    document = {
+        **wiring,
+        "fabric": name,
+        "nics": {"electrical": 1},
+        "scale": scale,
+        "servers": {
+            f"s{n}": {"nic_rate": rate} for n, rate in enumerate((rates * fastest).tolist())
+        },
+    }
+    return fabric_of(document).build()
+
+
+def deployment_measures(
+    modelled: Mapping[str, Measure], results: Sequence[Replayed]
+) -> dict[str, Measure]:
+    """Return the measures of deployments, with packets where they were replayed.
+
+    Args:
+        modelled: Measures in the paper's model, which notes quote.
+        results: The replays.
+    """
+    measures = dict(modelled)
+    for name, kind in (("colocated_over_best", SMALL), ("loss_by_wrong_traffic", MISLED)):
+        note = f"{modelled[name].note} {_spot_check(results, kind)}"
+        measures[name] = replace(modelled[name], note=note)
+    for kind, name in _MEASURES.items():
+        own = [one for one in results if one.comparison.kind == kind]
+        gaps = [100 * (one.measured / one.modelled - 1) for one in own]
+        broken = [one for one in own for each in (one.ours, one.other) if each.verdict == "invalid"]
+        everything = modelled[name]
+        note = (
+            f"The paper's model has {median(one.modelled for one in own):.3g}x for the same "
+            f"deployments ({median(gaps):+.1f} % with packets), and {everything.value:.3g}x for "
+            f"all {len(everything.samples)} layers. {everything.note}"
+        )
+        ratios = [] if broken else [one.measured for one in own]
+        measures[name] = Measure.median_of(ratios, note.strip())
+    return measures
+
+
+def _spot_check(results: Sequence[Replayed], kind: str) -> str:
+    """Return a sentence about a comparison that was replayed once."""
+    [one] = [result for result in results if result.comparison.kind == kind]
+    return (
+        f"One spot check with packets: {one.measured:.3g}x, in the model {one.modelled:.3g}x "
+        f"({100 * (one.measured / one.modelled - 1):+.1f} %)."
+    )
+
+
+def deployment_grid(results: Sequence[Replayed]) -> Grid:
+    """Return the times of both deployments of each comparison, in the model and with packets."""
+    rows = [
+        (
+            one.comparison.kind,
+            one.comparison.layers,
+            f"{one.modelled:.3f}x",
+            f"{one.measured:.3f}x",
+            *(f"{100 * error:+.1f} %" for error in one.errors),
+            *(f"{100 * each.error:+.1f} %" for each in (one.ours, one.other)),
+        )
+        for one in results
+    ]
+    header = (
+        "comparison",
+        "layers",
+        "model",
+        "packets",
+        "packets against the model: Aurora",
+        "the other",
+        "against the event simulation: Aurora",
+        "the other",
+    )
+    verdicts = [each.verdict for one in results for each in (one.ours, one.other)]
+    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
+    note = (
+        "The other deployment over Aurora's, whole layers with computation; the last two rows have "
+        "the best deployment, or the one for the right traffic, in the place of Aurora's. In the "
+        "model all GPUs wait for the slowest one at each step; with packets, and in the event "
+        "simulation, each goes on when its own tokens have come, and two models share ports evenly "
+        f"where the model serves the first one first. Verdicts of replays: {counts}."
+    )
+    return Grid("deployments", "Deployments with packets", "", header, tuple(rows), note)
