@@ -19,11 +19,13 @@ import pytest
 import pytest_timeout
 from hypothesis import HealthCheck, settings
 
-# The duration of an example depends on the machine's load more than on the code.
-settings.register_profile(
-    "quiet", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("quiet")
+# The duration of an example depends on the machine's load more than on the code. Examples are new
+# ones in each session; `pytest --hypothesis-profile long` tries as many as forty sessions.
+for profile, examples in (("short", 25), ("long", 1000)):
+    settings.register_profile(
+        profile, deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow]
+    )
+settings.load_profile("short")
 
 # A background job of a shell ignores SIGINT, and so would the programs that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -103,12 +105,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test the marker of its tier."""
+    """Give each test the marker of its tier, and begin with the files that have slow tests.
+
+    A file that takes long and comes last would keep one worker busy while the others have ended.
+    """
     tests = Path(__file__).parent
     for item in items:
         tier = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
         if tier in TIERS:
             item.add_marker(TIERS[tier])
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def _skip_reason(longrepr: object) -> str:

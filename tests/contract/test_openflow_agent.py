@@ -178,9 +178,7 @@ def test_entries_outlive_controller_connection(bench: Bench) -> None:
         assert (flow.priority, flow.packet_count) == (10, 1)
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(min_size=1, max_size=200), min_size=1, max_size=4))
 def test_agent_survives_random_messages(bench: Bench, bodies: list[bytes]) -> None:
     peer = bench.accept()

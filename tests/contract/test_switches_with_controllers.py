@@ -73,6 +73,6 @@ def test_controller_answers_arp(bench: Bench) -> None:
     head = b"\x08\x06" + bytes.fromhex("0001080006040001")
     request = b"\xff" * 6 + mac("s0") + head + mac("s0") + number("s0") + bytes(6) + number("s2")
     bench.datapaths["s0"].forward(1, request)
-    Deadline.after(5).wait_for(lambda: bool(bench.datapaths["s0"].sent), "a reply")
+    Deadline.after(30).wait_for(lambda: bool(bench.datapaths["s0"].sent), "a reply")
     ((port, reply),) = bench.datapaths["s0"].sent
     assert (port, reply[:6], reply[22:28]) == (1, mac("s0"), mac("s2"))

@@ -21,7 +21,7 @@ class CarrierWatch:
             return sock, socket.if_nametoindex("nic")
 
         self._sock, self._index = namespaces.run_in(netns, open_socket)
-        self._sock.settimeout(5)
+        self._sock.settimeout(30)
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,9 @@ import pytest
 from moefabric.core.topology import Fabric
 from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
 from tests.kernel.fabric_lab import Machine, isolated_machine, small_fabric
-from tests.kernel.switch_bench import HOSTS, Lab, lab
+from tests.kernel.switch_bench import HOSTS, Lab
+from tests.kernel.switch_bench import lab as switch_lab
+from tests.support.command_home import FABRIC, Home, new_home
 from tests.support.namespaces import must
 
 
@@ -20,7 +22,7 @@ def program() -> Iterator[SharedProgram]:
 
 @pytest.fixture(scope="module")
 def plugged(program: SharedProgram) -> Iterator[Lab]:
-    with lab(HOSTS, program, number=7) as made:
+    with switch_lab(HOSTS, program, number=7) as made:
         for host in made.nics:  # a host with an address would answer ARP
             must(*made.hosts.argv(host, "ip", "address", "flush", "dev", "nic"))
         yield made
@@ -49,3 +51,27 @@ def small(machine: Machine) -> Iterator[Fabric]:
     machine.up(fabric)
     yield fabric
     machine.down(fabric.name)
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    """A network namespace and a folder for the command."""
+    with new_home() as home:
+        yield home
+
+
+@pytest.fixture(scope="module")
+def home_with_fabric() -> Iterator[Home]:
+    with new_home() as home:
+        home.must("up", home.write("fabric.yaml", FABRIC.format(name="cli")))
+        yield home
+        home.must("down", "cli")
+
+
+@pytest.fixture
+def lab(home_with_fabric: Home) -> Home:
+    """A fabric that stays up, without circuits."""
+    home_with_fabric.must(
+        "light", "--demand", home_with_fabric.write("nothing.json", "[[0, 0], [0, 0]]")
+    )
+    return home_with_fabric

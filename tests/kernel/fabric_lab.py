@@ -210,7 +210,7 @@ def isolated_machine(lifetime_s: int = 600) -> Iterator[Machine]:
     ):
         monkeypatch.setenv("MOEFABRIC_RUN_DIR", str(folder))
         machine = Machine(outer.pid, folder)
-        Deadline.after(5).wait_for(machine.is_isolated, "namespace")
+        Deadline.after(30).wait_for(machine.is_isolated, "namespace")
         try:
             yield machine
         finally:

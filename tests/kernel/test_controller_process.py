@@ -102,8 +102,8 @@ def was_ready(real: Lab) -> bool:
 def test_disconnected_switch_fails_a_change_and_gets_its_rules_later(real: Lab) -> None:
     real.start_all()
     client = real.client(REGION)
-    real.ovs.vsctl(["del-controller", "s1"], Deadline.after(5))
-    Deadline.after(5).wait_for(lambda: client.health()["switches"] == ["s0"], "the leaving of s1")
+    real.ovs.vsctl(["del-controller", "s1"], Deadline.after(30))
+    Deadline.after(30).wait_for(lambda: client.health()["switches"] == ["s0"], "the leaving of s1")
     with pytest.raises(ControlError, match="s1: not connected"):
         client.light([CIRCUIT])
     real.connect("s1")
@@ -154,7 +154,7 @@ def listening(interface: str) -> socket.socket:
     sock.bind((interface, 0x0806))
     # Ignore outgoing packets (PACKET_IGNORE_OUTGOING, packet(7)).
     sock.setsockopt(263, 23, struct.pack("i", 1))
-    sock.settimeout(5)
+    sock.settimeout(30)
     return sock
 
 
@@ -187,7 +187,7 @@ def test_watch_follows_fabrics_in_a_folder(real: Lab) -> None:
     real.connect()
     real.client(REGION).wait_ready(15)
     real.run.wiring_file.unlink()
-    Deadline.after(5).wait_for(
+    Deadline.after(30).wait_for(
         lambda: not listens(MANAGEMENT.northbound_endpoint(REGION)),
         "the end of a fabric's controllers",
     )

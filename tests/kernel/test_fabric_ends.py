@@ -95,7 +95,7 @@ def test_bare_removal_takes_all_remains_and_no_living_fabric(machine: Machine) -
         machine.up(small_fabric(name))
     for name in ("dead1", "dead2"):
         os.kill(process_id(RunDirectory.of_fabric(name)), signal.SIGKILL)
-    Deadline.after(5).wait_for(
+    Deadline.after(30).wait_for(
         lambda: lifecycle.running_fabrics() == ["alive"], "the end of both fabric processes"
     )
     assert machine.run(lifecycle.remove_remains) == ["dead1", "dead2"]

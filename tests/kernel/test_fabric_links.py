@@ -78,7 +78,7 @@ def test_end_of_the_relay_is_a_fault(machine: Machine) -> None:
     assert shown["faults"] == []
     [pid] = [process["pid"] for process in shown["processes"] if process["name"] == PROCESS]
     os.kill(pid, signal.SIGKILL)
-    Deadline.after(5).wait_for(
+    Deadline.after(30).wait_for(
         lambda: any(PROCESS in fault for fault in lifecycle.inspect(fabric.name)["faults"]), "fault"
     )
     assert machine.down(fabric.name)

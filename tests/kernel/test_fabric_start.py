@@ -99,7 +99,7 @@ def test_agents_are_forked_in_their_namespaces_and_death_is_reported(
             assert forked.pid in marked_pids(run_dir.name)
     assert processes.check_alive()
     os.kill(processes.running["agent-s1"].pid, signal.SIGKILL)
-    Deadline.after(5).wait_for(
+    Deadline.after(30).wait_for(
         lambda: processes.running["agent-s1"].exit_status == -signal.SIGKILL, "the end of an agent"
     )
     with pytest.raises(FabricError, match="agent-s1 exited -9, saying: nothing"):
@@ -123,7 +123,9 @@ def test_forked_program_that_fails_is_reported_with_its_last_line(
         ]
     )
     processes.wait_forked(Deadline.after(20))
-    Deadline.after(5).wait_for(lambda: processes.running["lost"].exit_status is not None, "its end")
+    Deadline.after(30).wait_for(
+        lambda: processes.running["lost"].exit_status is not None, "its end"
+    )
     with pytest.raises(
         FabricError, match=r"lost exited 1, saying: agent s0: .*No such file or directory"
     ):

@@ -60,6 +60,7 @@ IN_PAIRS = [[8000 if (a // 2) ^ (b // 2) == 1 else 2000 for b in range(8)] for a
 
 pytestmark = [
     pytest.mark.kernel,
+    pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
     pytest.mark.skipif(not MOEFABRIC, reason="needs the command: packaging/setup run"),
 ]

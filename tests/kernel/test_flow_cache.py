@@ -53,9 +53,7 @@ def runs_here(frame: bytes) -> bool:
     return len(frame) >= 34 and int.from_bytes(frame[12:14]) not in VLAN_TAGS
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(flows(0), min_size=1, max_size=14),
     st.lists(frames().filter(runs_here), min_size=1, max_size=4),

@@ -35,7 +35,7 @@ def receiver(host: Host) -> Iterator[socket.socket]:
     with host_socket(host) as sock:
         sock.bind((host.address, PORT))
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-        sock.settimeout(5)
+        sock.settimeout(30)
         yield sock
 
 

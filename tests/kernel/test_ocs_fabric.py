@@ -67,7 +67,7 @@ def carriers(fabric: Fabric) -> dict[str, bool]:
 
 def wait_carriers(fabric: Fabric, **expected: bool) -> None:
     required = {name.replace("_", "/"): up for name, up in expected.items()}
-    Deadline.after(5).wait_for(lambda: required.items() <= carriers(fabric).items(), f"{required}")
+    Deadline.after(30).wait_for(lambda: required.items() <= carriers(fabric).items(), f"{required}")
 
 
 def command(*words: str) -> Result:
@@ -82,7 +82,7 @@ class Controller:
 
     def __init__(self, fabric: Fabric, bridge: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(5)
+        self._socket.settimeout(30)
         self._socket.connect(str(RunDirectory.of_fabric(fabric.name).switches / f"{bridge}.mgmt"))
         self._send(self.HELLO, b"")
         self._send(self.SET_ASYNC, struct.pack("!6I", 0, 0, 7, 7, 0, 0))

@@ -20,6 +20,7 @@ from tests.support.ssh_lab import PYTHON, SSHD, SshLab, ssh_lab
 
 pytestmark = [
     pytest.mark.kernel,
+    pytest.mark.slow,
     pytest.mark.sshd,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make network namespaces"),
     pytest.mark.skipif(not SSHD, reason="needs an OpenSSH server: apt install openssh-server"),

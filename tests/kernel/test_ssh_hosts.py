@@ -24,6 +24,7 @@ from tests.support.ssh_lab import PORT, SSHD, USER, SshLab, ssh_lab
 
 pytestmark = [
     pytest.mark.kernel,
+    pytest.mark.slow,
     pytest.mark.sshd,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make network namespaces"),
     pytest.mark.skipif(not SSHD, reason="needs an OpenSSH server: apt install openssh-server"),
@@ -127,7 +128,7 @@ def test_keys_of_ssh_agent_are_used(
     path = lab.folder / "agent.sock"
     keeper = subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while not path.exists():
             assert time.monotonic() < deadline
         monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
@@ -136,7 +137,7 @@ def test_keys_of_ssh_agent_are_used(
             channel.close()
     finally:
         keeper.terminate()
-        keeper.wait(5)
+        keeper.wait(30)
 
 
 @pytest.fixture
@@ -402,7 +403,7 @@ def test_cut_cable_is_reported_and_leaves_an_invalid_run(lab: SshLab) -> None:
     finally:
         lab.plug("s1", "up")
         run.kill()
-        run.wait(5)
+        run.wait(30)
     results = json.loads((lab.folder / "real.json").read_text())
     assert results["verdict"] == "invalid"
     reasons = " ".join(results["results"][0]["fidelity"]["reasons"])

@@ -11,7 +11,7 @@ import pytest
 
 from moefabric.runner.journal import JournalReader
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = f"""
@@ -23,6 +23,7 @@ wiring: {{nic_rate: 100Gb/s, regions: [{{servers: 4}}]}}
 fabrics:
   - {{name: eps, optical: 0, electrical: 4, policy: eps}}
   - {{name: mixnet, optical: 3, electrical: 1, policy: mixnet}}
+scale: {{bytes: 1000, dilation: 2}}
 """
 
 

@@ -138,9 +138,7 @@ def test_full_map_keeps_flows_and_next_change_works() -> None:
         os.close(fd)
 
 
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(flows(HOSTS, groups=4), max_size=12),
     groups(HOSTS),
@@ -176,9 +174,7 @@ def test_kernel_agrees_with_memory(
             bench.switch.port_changed(port, up=True)
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(flows(HOSTS), min_size=1, max_size=10),
     st.lists(st.sets(st.integers(0, 9)), min_size=1, max_size=6),

@@ -23,6 +23,7 @@ from tests.support.paths import EXAMPLES
 
 pytestmark = [
     pytest.mark.kernel,
+    pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]
 MINIMUM_GAIN = 1.5

@@ -57,7 +57,7 @@ def agent(
         channel.close()
     finally:
         process.terminate()
-        process.wait(5)
+        process.wait(30)
 
 
 @contextmanager

@@ -44,4 +44,4 @@ def served(
             yield bound.get(timeout=10)
         finally:
             stop_sender.send(b".")
-            thread.join(5)
+            thread.join(30)

@@ -52,7 +52,7 @@ class EmulatedOcs:
 
         self._calls.put(call)
         self._wake_up.send(b".")
-        assert finished.wait(5)
+        assert finished.wait(30)
 
     def _call_next(self, _events: int) -> None:
         self._woken_up.recv(1)

@@ -49,7 +49,7 @@ class Agents:
         self.fleet.close()
         for process in self.processes.values():
             process.terminate()
-            process.wait(5)
+            process.wait(30)
 
 
 @dataclass

@@ -135,7 +135,7 @@ def port_error(
 
 def why(channel: Channel, number: int, field: str) -> str:
     """Return why the only transfer of an agent's report failed."""
-    ends = time.monotonic() + 5.0
+    ends = time.monotonic() + 30
     while number not in channel.reports and time.monotonic() < ends:
         channel.read()
     return str(channel.reports[number][field][0]["why"])

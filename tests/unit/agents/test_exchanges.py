@@ -280,7 +280,7 @@ def test_pending_exchanges_are_told_to_a_fleet_that_comes_later(tmp_path: Path) 
 def refused(rank: MemoryRank, packet: dict[str, object], descriptors: tuple[int, ...] = ()) -> str:
     """Return why the agent refuses a packet; it then fails what the rank has asked for."""
     rank.link._send(packet, descriptors)
-    until = time.monotonic() + 5
+    until = time.monotonic() + 30
     while not rank.link._gone and time.monotonic() < until:
         time.sleep(0.001)  # the link's thread has no event for this
     return rank.link._gone

@@ -103,7 +103,7 @@ def test_frozen_agent_is_lost_and_readmitted(lab: Lab) -> None:
     assert lab.between("s0", "s1") == ["", ""]
     assert lab.fleet.readmit() == NOBODY, "it still stands"
     os.kill(lab.processes["s2"].pid, signal.SIGCONT)
-    ends = time.monotonic() + 5.0
+    ends = time.monotonic() + 30
     while not (back := lab.fleet.readmit()) and time.monotonic() < ends:
         pass
     assert back == frozenset(["s2"])
@@ -118,7 +118,7 @@ def test_two_frozen_agents_are_readmitted(lab: Lab) -> None:
     lab.fleet.drop(["s1", "s2"])
     lab.fleet.abandon(1)
     lab.go_on()
-    back, ends = frozenset[str](), time.monotonic() + 5.0
+    back, ends = frozenset[str](), time.monotonic() + 30
     while len(back) < 2 and time.monotonic() < ends:
         back |= lab.fleet.readmit()
     assert back == {"s1", "s2"}
@@ -135,7 +135,7 @@ def test_close_closes_channels_of_lost_agents(lab: Lab) -> None:
 def test_abandon_works_beside_a_lost_agent(lab: Lab) -> None:
     lab.arm_all(1)
     lab.processes["s0"].kill()
-    lab.processes["s0"].wait(5)
+    lab.processes["s0"].wait(30)
     lab.fleet.abandon(1)
     lab.fleet.drop(["s0"])
     assert all(not message["armed"] for message in lab.fleet.request("stats").values())

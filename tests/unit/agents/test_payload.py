@@ -4,7 +4,7 @@ import errno
 import os
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.agents.engine.payload import CHUNK, Pattern, Payload, transfer_seed, unnamed_file
@@ -34,7 +34,6 @@ seeds = st.integers(0, 2**32 - 1)
 places = st.integers(0, LENGTH - 1)
 
 
-@settings(max_examples=25, deadline=None)
 @given(seeds, places, st.integers(1, 255))
 def test_verify_finds_a_changed_byte(seed: int, place: int, by: int) -> None:
     came = sent(seed)
@@ -42,7 +41,6 @@ def test_verify_finds_a_changed_byte(seed: int, place: int, by: int) -> None:
     assert first_wrong(seed, came) == place
 
 
-@settings(max_examples=25, deadline=None)
 @given(seeds, places, st.integers(1, 2 * CHUNK))
 def test_verify_finds_lost_bytes(seed: int, place: int, count: int) -> None:
     came = sent(seed)
@@ -52,7 +50,6 @@ def test_verify_finds_lost_bytes(seed: int, place: int, count: int) -> None:
     assert first_wrong(seed, came) is not None
 
 
-@settings(max_examples=25, deadline=None)
 @given(seeds, st.integers(0, LENGTH // 2), st.integers(0, LENGTH // 2), st.integers(1, 70_000))
 def test_verify_finds_swapped_bytes(seed: int, one: int, other: int, count: int) -> None:
     came = sent(seed)
@@ -64,7 +61,6 @@ def test_verify_finds_swapped_bytes(seed: int, one: int, other: int, count: int)
     assert (first_wrong(seed, came) is None) == (came == original)
 
 
-@settings(max_examples=25, deadline=None)
 @given(seeds, st.integers(0, 5 * CHUNK), st.lists(st.integers(1, 400_000), max_size=6))
 def test_checksum_is_independent_of_read_sizes(seed: int, length: int, cuts: list[int]) -> None:
     sender, receiver = Payload(PATTERN, seed, length), Payload(PATTERN, seed, length)

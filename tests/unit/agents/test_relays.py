@@ -74,7 +74,7 @@ class Lab:
 
     def why(self, name: str, number: int, field: str) -> str:
         """Return why the only transfer of a server's report failed."""
-        channel, ends = self.fleet.channels[name], time.monotonic() + 5.0
+        channel, ends = self.fleet.channels[name], time.monotonic() + 30
         while number not in channel.reports and time.monotonic() < ends:
             channel.read()
         return str(channel.reports[number][field][0]["why"])
@@ -226,7 +226,7 @@ def test_receiver_that_dies_is_named_to_the_sender_by_the_relay(lab: Lab) -> Non
         r"(closed by the peer|Connection reset by peer); \d+ of 1073741824 bytes were sent",
         why,
     )
-    ends = time.monotonic() + 5.0
+    ends = time.monotonic() + 30
     while any(p["path"] == "r1" and p["to"] == "s2" for p in lab.relays()):
         assert time.monotonic() < ends, "the relay stays"
 
@@ -259,7 +259,7 @@ def test_server_that_returns_relays_again(lab: Lab) -> None:
     with pytest.raises(AgentError, match="server s1 has no agent"):
         lab.run(paced_flow("s0", "s2", SIZE, path="r1"))
     os.kill(lab.processes["s1"].pid, signal.SIGCONT)
-    ends = time.monotonic() + 5.0
+    ends = time.monotonic() + 30
     while not lab.fleet.readmit():
         assert time.monotonic() < ends, "s1 does not return"
     assert lab.run(*(paced_flow(p.src, p.dst, SIZE, path=p.path) for p in RELAYED)) == [""] * 6

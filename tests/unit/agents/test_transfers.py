@@ -245,7 +245,7 @@ def test_death_of_a_peer_is_reported_at_once(tmp_path: Path) -> None:
 
 
 def _report(channel: Channel, collective: int) -> Message:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while collective not in channel.reports and time.monotonic() < deadline:
         channel.read()
     return channel.reports[collective]
@@ -388,7 +388,7 @@ def test_malformed_request_is_refused_with_its_place(
 def test_lines_that_are_no_request_are_refused(pair: Pair) -> None:
     channel = pair.channel("s0")
     channel.stream.sendall(b"what?\n[1]\n")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while None not in channel.replies and time.monotonic() < deadline:
         channel.read()
     assert not channel.replies[None]["ok"]  # type: ignore[index] # no request number
@@ -409,7 +409,7 @@ def test_second_agent_at_a_socket_is_refused(tmp_path: Path) -> None:
 def test_agent_removes_its_socket_and_replaces_a_stale_one(tmp_path: Path) -> None:
     with agent("s0", tmp_path) as (_, process):
         process.kill()
-        process.wait(5)
+        process.wait(30)
     assert (tmp_path / "s0.sock").exists()
     with agent("s0", tmp_path) as (channel, _):
         assert request_all({channel: ("stop", {})}, 5)["s0"]["ok"]

@@ -53,7 +53,7 @@ def test_failures_replies_when_something_fails(bench: Bench) -> None:
     )  # nobody tells that somebody waits; were it too short, less would be asked here
     assert not replies
     bench.deliver(["s1/e0"], up=False)
-    waiting.join(5)
+    waiting.join(30)
     assert replies[0]["failures"][0]["what"] == "s1/e0"
 
 

@@ -1,7 +1,7 @@
 """Flow entries of rules, and the routes that packets take by them."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry, flow_entry
@@ -108,7 +108,6 @@ def lit_fabrics(draw: st.DrawFn) -> tuple[Fabric, CircuitSet]:
 
 
 @given(lit_fabrics())
-@settings(max_examples=60, deadline=None)
 def test_marked_packets_follow_the_routes_of_the_fluid_model(
     situation: tuple[Fabric, CircuitSet],
 ) -> None:
@@ -124,7 +123,6 @@ def test_marked_packets_follow_the_routes_of_the_fluid_model(
 
 
 @given(lit_fabrics())
-@settings(max_examples=40, deadline=None)
 def test_unmarked_packets_use_circuits_of_their_pair(situation: tuple[Fabric, CircuitSet]) -> None:
     wired, lit = situation
     switches = MemorySwitches(wired)

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.controller.clock import VirtualClock
@@ -398,7 +398,6 @@ matchings = st.permutations([nic for name in NAMES for nic in FABRIC.optical_nic
 
 
 @given(st.lists(matchings, max_size=4), st.sets(st.integers(1, 8), max_size=2))
-@settings(max_examples=60, deadline=None)
 def test_every_pair_has_a_path_at_every_instant(targets: list[CircuitSet], stuck: set[int]) -> None:
     """At every command to a device, unmarked packets of each pair have a route."""
     bench = Bench()

@@ -85,7 +85,7 @@ def device(
     driver.close()
     server.shutdown()
     server.server_close()
-    thread.join(5)
+    thread.join(30)
 
 
 NO_CONTENT = (204, None)

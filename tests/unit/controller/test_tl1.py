@@ -83,7 +83,7 @@ def device(*answers: str, hangs_up: bool = False) -> Iterator[tuple[Tl1Driver, l
         driver = Tl1Driver(DeviceConnection("ocs0", listener.getsockname()[:2], 0.5))
         yield driver, commands
         driver.close()
-        thread.join(5)
+        thread.join(30)
 
 
 def test_session_begins_with_a_login() -> None:

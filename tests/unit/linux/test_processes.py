@@ -41,7 +41,7 @@ def test_mark_finds_only_the_fabrics_own_processes(run_dir: RunDirectory) -> Non
     try:
         assert marked_pids(run_dir.name) == [own.pid]
         assert kill_marked(run_dir.name) == 1
-        assert own.popen.wait(5) == -signal.SIGKILL
+        assert own.popen.wait(30) == -signal.SIGKILL
         assert other.poll() is None
     finally:
         other.kill()

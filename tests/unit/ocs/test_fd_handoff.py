@@ -71,7 +71,7 @@ def test_receive_handoff_refuses_invalid_data(
     sending.start()
     with pytest.raises(FabricError, match=message):
         receive_handoff(ends[1])
-    sending.join(5)
+    sending.join(30)
 
 
 def test_receive_handoff_reports_closed_fabric(ends: tuple[socket.socket, socket.socket]) -> None:
@@ -162,11 +162,11 @@ def test_deeply_nested_request_costs_its_caller_only(tmp_path: Path, depth: int)
     server = HandoffServer(tmp_path / "ocs0.handoff", FACTS, [])
     try:
         with connect(tmp_path / "ocs0.control", 5) as caller:
-            caller.settimeout(5)
+            caller.settimeout(30)
             caller.sendall(b'{"do": ' + b"[" * depth + b"]" * depth + b"}\n")
             assert caller.recv(1) == b""
         with connect(tmp_path / "ocs0.control", 5) as caller:
-            caller.settimeout(5)
+            caller.settimeout(30)
             caller.sendall(b'{"do": "list"}\n')
             assert b"no process serves it" in caller.recv(100)
     finally:
@@ -180,11 +180,11 @@ def test_flood_of_requests_costs_its_caller_only(tmp_path: Path) -> None:
             connect(tmp_path / "ocs0.handoff", 5) as process,
             connect(tmp_path / "ocs0.control", 5) as caller,
         ):
-            process.settimeout(5)
+            process.settimeout(30)
             receive_handoff(process)
             process.sendall(READY)
             server.wait_ready(5)
-            caller.settimeout(5)
+            caller.settimeout(30)
             request = json.dumps({"do": "list", "padding": "x" * 60_000}).encode() + b"\n"
             for _ in range(MAX_PENDING):
                 caller.sendall(request)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.paper.iteration import compose_iteration
@@ -63,7 +63,6 @@ def stage_transfers(draw: st.DrawFn) -> StageTransfer:
 
 
 @given(stage_transfers())
-@settings(max_examples=60, deadline=None)
 def test_last_sequence_is_sent_on_after_its_all_to_all(transfer: StageTransfer) -> None:
     all_to_all_s = replace(transfer, transfer_bytes=0.0, attention_s=0.0).sequential_s
     last_s = (
@@ -75,7 +74,6 @@ def test_last_sequence_is_sent_on_after_its_all_to_all(transfer: StageTransfer) 
 
 
 @given(stage_transfers())
-@settings(max_examples=60, deadline=None)
 def test_transfer_is_not_faster_than_nics(transfer: StageTransfer) -> None:
     sent = transfer.demand.sum(axis=1) + transfer.transfer_bytes
     limits = transfer.light.sum(axis=1) + transfer.budgets

@@ -5,7 +5,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.planner.deadline_circuits import deadline_bound_s, deadline_circuits
@@ -51,7 +51,6 @@ def least_end_s(owed: Array, ports: Ints, budget: Array, rates: Rates = 1.0) -> 
 
 
 @given(problems())
-@settings(max_examples=25, deadline=None)
 def test_no_circuits_end_before_the_deadline_bound(problem: Problem) -> None:
     owed, ports, budget = problem
     bound = deadline_bound_s(owed, ports, 1.0, EpsLinks.one_leaf(budget), inf, 1e-6)
@@ -62,7 +61,6 @@ def test_no_circuits_end_before_the_deadline_bound(problem: Problem) -> None:
 
 
 @given(problems(3))
-@settings(max_examples=25, deadline=None)
 def test_no_circuits_of_nics_of_several_rates_end_before_the_deadline_bound(
     problem: Problem,
 ) -> None:
@@ -88,7 +86,6 @@ def test_server_of_slow_nics_gets_more_circuits() -> None:
 
 
 @given(problems(6), st.floats(0.1, 300))
-@settings(max_examples=60, deadline=None)
 def test_deadline_circuits_are_symmetric_and_fit_the_ports(problem: Problem, time: float) -> None:
     owed, ports, budget = problem
     counts = deadline_circuits(owed, ports, 1.0, EpsLinks.one_leaf(budget), time)

@@ -4,7 +4,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
@@ -92,7 +92,6 @@ AFTER_S = st.sampled_from([0.0, 0.01, 0.1, 0.5, 2.0])
 
 
 @given(changes(), AFTER_S)
-@settings(max_examples=60)
 def test_best_split_sends_every_byte_once(change: Change, after_s: float) -> None:
     wired, owed, current, target = change
     split = best_split(wired, owed, current, target, after_s)
@@ -106,7 +105,6 @@ def test_best_split_sends_every_byte_once(change: Change, after_s: float) -> Non
 
 
 @given(changes(), AFTER_S)
-@settings(max_examples=60)
 def test_no_link_carries_more_than_it_can_in_its_time(change: Change, after_s: float) -> None:
     wired, owed, current, target = change
     split = split_during_move(wired, owed, current, target, after_s)
@@ -117,7 +115,6 @@ def test_no_link_carries_more_than_it_can_in_its_time(change: Change, after_s: f
 
 
 @given(changes())
-@settings(max_examples=60)
 def test_circuits_that_never_come_are_no_worse_than_none(change: Change) -> None:
     wired, owed, current, target = change
     alone = split_without_move(wired, owed, CircuitSet()).seconds
@@ -127,7 +124,6 @@ def test_circuits_that_never_come_are_no_worse_than_none(change: Change) -> None
 
 
 @given(changes())
-@settings(max_examples=60)
 def test_circuits_at_once_give_the_optimal_split(change: Change) -> None:
     wired, owed, current, target = change
     split = split_during_move(wired, owed, current, target, 0.0)
@@ -137,7 +133,6 @@ def test_circuits_at_once_give_the_optimal_split(change: Change) -> None:
 
 
 @given(changes(), AFTER_S, AFTER_S)
-@settings(max_examples=60)
 def test_later_circuits_never_end_sooner(change: Change, one_s: float, other_s: float) -> None:
     wired, owed, current, target = change
     sooner, later = (
@@ -148,7 +143,6 @@ def test_later_circuits_never_end_sooner(change: Change, one_s: float, other_s: 
 
 
 @given(changes(), AFTER_S)
-@settings(max_examples=60)
 def test_best_split_ends_no_later_than_waiting_or_staying(change: Change, after_s: float) -> None:
     wired, owed, current, target = change
     waiting = after_s + split_without_move(wired, owed, target).seconds

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
@@ -58,7 +58,6 @@ def test_expanders_have_a_wide_spectral_gap(servers: int, nics: int) -> None:
 
 
 @given(PORTS)
-@settings(max_examples=60, deadline=None)
 def test_circuits_fit_unequal_ports_and_leave_none_dark_that_could_be_lit(ports: list[int]) -> None:
     for order in (uniform_order, expander_order, even_order):
         counts = circuit_counts(len(ports), order(ports))
@@ -70,7 +69,6 @@ def test_circuits_fit_unequal_ports_and_leave_none_dark_that_could_be_lit(ports:
 
 
 @given(PORTS)
-@settings(max_examples=60, deadline=None)
 def test_expanders_connect_all_servers_if_each_has_two_circuits(ports: list[int]) -> None:
     counts = circuit_counts(len(ports), expander_order([max(2, nics) for nics in ports]))
     if len(ports) < 9 and ports and max(ports) <= 4:

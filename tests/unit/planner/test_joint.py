@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
@@ -77,7 +77,6 @@ def problems(draw: st.DrawFn) -> tuple[Array, Ints, EpsLinks]:
 
 
 @given(problems())
-@settings(max_examples=60, deadline=None)
 def test_best_circuits_fit_the_ports_and_end_no_later_than_algorithm1(
     problem: tuple[Array, Ints, EpsLinks],
 ) -> None:

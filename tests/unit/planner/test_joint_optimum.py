@@ -8,7 +8,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
@@ -62,7 +62,6 @@ def test_joint_finds_the_optimum_where_it_gains_less_than_30_ms() -> None:
 
 
 @given(st.integers(CASES, 2**31))
-@settings(max_examples=60, deadline=None)
 def test_joint_never_ends_later_than_spill_whatever_is_lit(number: int) -> None:
     """Current circuits that `joint` keeps may be Algorithm 1's, or better ones."""
     for case in joint_cases(range(number, number + 1)):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
@@ -38,7 +38,6 @@ def greatest_weight(weights: Array) -> float:
 
 
 @given(weight_matrices())
-@settings(max_examples=40, deadline=None)
 def test_max_weight_matching_is_a_matching_of_greatest_weight(weights: Array) -> None:
     matched = max_weight_matching(weights)
     ends = [server for pair in matched for server in pair]

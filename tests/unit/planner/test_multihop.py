@@ -219,7 +219,6 @@ def unrestricted_least_s(owed: Array, counts: Ints, electrical: int, rate: float
 
 
 @given(situations())
-@settings(max_examples=150, deadline=None)
 def test_all_bytes_are_delivered_over_circuits_that_are_lit(situation: Situation) -> None:
     wired, demand, lit = situation
     split = multihop_split(wired, demand, lit)
@@ -235,7 +234,6 @@ def test_all_bytes_are_delivered_over_circuits_that_are_lit(situation: Situation
 
 
 @given(situations())
-@settings(max_examples=100, deadline=None)
 def test_routes_end_at_their_destination_without_loops(situation: Situation) -> None:
     wired, demand, lit = situation
     for flow in flows(wired, lit, multihop_split(wired, demand, lit)):
@@ -251,7 +249,6 @@ def test_routes_end_at_their_destination_without_loops(situation: Situation) -> 
 
 
 @given(situations(), st.booleans())
-@settings(max_examples=100, deadline=None)
 def test_no_link_carries_more_than_it_can_until_the_end(situation: Situation, exact: bool) -> None:
     """The links and routes are those of the simulator, not of the program."""
     wired, demand, lit = situation
@@ -262,7 +259,6 @@ def test_no_link_carries_more_than_it_can_until_the_end(situation: Situation, ex
 
 
 @given(situations())
-@settings(max_examples=100, deadline=None)
 def test_forwarding_is_never_later_than_spilling_over_the_same_circuits(
     situation: Situation,
 ) -> None:
@@ -272,7 +268,6 @@ def test_forwarding_is_never_later_than_spilling_over_the_same_circuits(
 
 
 @given(situations())
-@settings(max_examples=100, deadline=None)
 def test_splits_end_within_a_hundredth_of_the_optimum(situation: Situation) -> None:
     wired, demand, lit = situation
     optimum_s, _ = least(wired, lit, demand)
@@ -282,7 +277,6 @@ def test_splits_end_within_a_hundredth_of_the_optimum(situation: Situation) -> N
 
 
 @given(situations())
-@settings(max_examples=50, deadline=None)
 def test_equal_arguments_give_an_equal_split(situation: Situation) -> None:
     wired, demand, lit = situation
     first = multihop_split(wired, demand, lit)
@@ -336,7 +330,6 @@ def test_trees_over_even_circuits_are_as_good_as_any_paths(
 
 
 @given(st.integers(3, 7), st.integers(1, 2), st.integers(0, 10_000), SHAPES)
-@settings(max_examples=30, deadline=None)
 def test_trees_over_a_full_mesh_are_as_good_as_any_paths(
     servers: int, electrical: int, seed: int, shape: str
 ) -> None:

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
@@ -140,7 +140,6 @@ def test_circuits_never_move_to_end_later(seed: int) -> None:
     st.integers(0, 10_000),
     st.sampled_from(["skewed", "pareto", "sparse"]),
 )
-@settings(max_examples=25, deadline=None)
 def test_chosen_circuits_end_no_later_than_even_ones_or_those_of_joint(
     servers: int, optical: int, electrical: int, seed: int, shape: str
 ) -> None:

@@ -7,7 +7,7 @@ from math import inf, isclose
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -79,7 +79,6 @@ def plans(situation: Situation) -> Mapping[str, Plan]:
 
 
 @given(situations())
-@settings(max_examples=30, deadline=None)
 def test_every_registered_policy_keeps_the_laws(situation: Situation) -> None:
     asked = laws.Situation(*situation)
     for policy in POLICIES.values():
@@ -89,7 +88,6 @@ def test_every_registered_policy_keeps_the_laws(situation: Situation) -> None:
 
 
 @given(situations())
-@settings(max_examples=30, deadline=None)
 def test_predictions_rank_the_policies_of_one_family(situation: Situation) -> None:
     planned = plans(situation)
     spill_s = planned["spill"].predicted_s
@@ -100,7 +98,6 @@ def test_predictions_rank_the_policies_of_one_family(situation: Situation) -> No
 
 
 @given(situations())
-@settings(max_examples=25, deadline=None)
 def test_dispatch_and_combine_share_their_circuits(situation: Situation) -> None:
     wired, demand, before = situation
     for policy in POLICIES.values():
@@ -109,7 +106,6 @@ def test_dispatch_and_combine_share_their_circuits(situation: Situation) -> None
 
 
 @given(situations())
-@settings(max_examples=25, deadline=None)
 def test_spill_split_is_optimal_for_its_circuits(situation: Situation) -> None:
     """The reference is a linear program: least T such that all links carry their part within T."""
     wired, demand, before = situation

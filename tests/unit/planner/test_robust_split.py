@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
@@ -39,7 +39,6 @@ DEMANDS = st.builds(
 ).filter(lambda drawn: drawn.total_bytes > 0)
 
 
-@settings(max_examples=40)
 @given(DEMANDS, st.integers(1, 4), st.integers(0, 6))
 def test_one_demand_without_forwarding_ends_with_spill(
     owed: DemandMatrix, electrical: int, lit: int
@@ -52,7 +51,6 @@ def test_one_demand_without_forwarding_ends_with_spill(
     assert robust.forwarded_bytes == 0
 
 
-@settings(max_examples=40)
 @given(DEMANDS)
 def test_forwarding_never_ends_later_nor_before_the_bound(owed: DemandMatrix) -> None:
     wired = fabric()
@@ -62,7 +60,6 @@ def test_forwarding_never_ends_later_nor_before_the_bound(owed: DemandMatrix) ->
     assert end_s >= bound_s(wired, owed) * (1 - 1e-5)
 
 
-@settings(max_examples=40)
 @given(st.lists(DEMANDS, min_size=2, max_size=4))
 def test_worst_demand_ends_sooner_than_with_any_single_demands_split(
     demands: list[DemandMatrix],

@@ -326,7 +326,7 @@ def test_inject_signals_controllers_only(tmp_path: Path, name: str, said: str) -
                 assert process.poll() is None
             else:
                 inject(run_dir, Failure(FailureKind.CONTROLLER, ("r0",)))
-                assert process.wait(5) < 0
+                assert process.wait(30) < 0
         finally:
             process.kill()
 

@@ -26,7 +26,6 @@ OFFSET = np.linspace(1000, 1000.001, 64, dtype=np.float32).reshape(8, 8)
 
 @pytest.mark.parametrize("stream", STREAMS)
 @given(codes=CODES)
-@settings(deadline=None, max_examples=60)
 def test_streams_return_the_same_codes(stream: str, codes: Any) -> None:
     rows, dimension = codes.shape
     coded = STREAMS[stream].encode(codes)

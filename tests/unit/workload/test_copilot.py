@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
@@ -58,7 +58,6 @@ def test_fit_is_as_good_as_slsqp(seed: int) -> None:
 @given(
     st.integers(0, 10**6), st.integers(2, 4), st.integers(1, 12), st.sampled_from([1.0, 4.0, 1e9])
 )
-@settings(max_examples=25, deadline=None)
 def test_slsqp_fits_no_window_closer(
     seed: int, experts: int, window: int, half_life: float
 ) -> None:
@@ -83,7 +82,6 @@ def test_fit_recovers_the_true_transition() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 30))
-@settings(max_examples=25, deadline=None)
 def test_transition_columns_are_probabilities(seed: int, experts: int, window: int) -> None:
     draw = np.random.default_rng(seed)
     fit = fit_transition(
@@ -118,7 +116,6 @@ def test_projection_is_the_nearest_point_of_the_simplex(rows: list[list[float]])
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=25)
 def test_expanded_load_keeps_loads_and_rank_tokens(seed: int) -> None:
     draw = np.random.default_rng(seed)
     last, rows = draw.integers(0, 100, (4, 6)).astype(float), draw.integers(1, 900, 4).astype(float)

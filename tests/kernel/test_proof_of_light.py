@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from moefabric.cli.main import main
 from tests.kernel.optical_bench import missing_for_kernel_tests
+from tests.support.namespaces import own_machine
 
 _LACKS = missing_for_kernel_tests() or ("" if shutil.which("mnexec") else "lacks mininet")
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(bool(_LACKS), reason=_LACKS)]
@@ -42,8 +43,7 @@ def run_ok(*words: str) -> str:
 @pytest.fixture(scope="module", params=["scpi", "tl1", "restconf"])
 def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("proof")
-    with pytest.MonkeyPatch.context() as changed:
-        changed.setenv("MOEFABRIC_RUN_DIR", str(folder / "run"))
+    with own_machine():
         (folder / "fabric.yaml").write_text(FABRIC.format(driver=request.param))
         run_ok("up", str(folder / "fabric.yaml"))
         yield

@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.soak.soak import soak
+from tests.support.namespaces import own_machine
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 
 def test_reconfigurations_under_traffic_lose_nothing(tmp_path: Path) -> None:
-    report = soak("soak-short", 120, tmp_path)
+    with own_machine():
+        report = soak("soak-short", 120, tmp_path)
     assert report.reconfigurations + report.refused >= 100
     assert report.failed == 0
     assert report.faults > 0
