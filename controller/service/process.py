@@ -107,7 +107,7 @@ def serve(
     openflow = wiring.management.openflow_endpoint(region)
     northbound = wiring.management.northbound_endpoint(region)
     tls = wiring.control_tls.context(server_side=True) if wiring.control_tls else None
-    switches.listen(openflow, {openflow[0], wiring.management.switches_address}, tls)
+    switches.listen(openflow, {openflow[0], *wiring.switch_addresses}, tls)
     service = NorthboundService(controller, HttpAccess(token, northbound))
     green.serve_connections(northbound, "requests", service.serve, tls)
     if beat:

@@ -6,7 +6,8 @@ ends earlier, `up` has died and the process removes the fabric. The output is li
 `{"stage": ...}`, `{"failed": ...}` or `{"ready": true}`. Later any process may connect to the
 control socket and send a line of JSON whose `do` is `ping`, `inspect`, `fault`
 (module `hardware_failures`), `counters` (`port_counters`), `queues` (`queues`), `own`, `disown` or
-`stop`. A fabric ends with its owner: the process that `up` named, or that has sent `own` last.
+`stop`; the head of a fabric on several machines sends `set-links` and `signal` to other parts. A
+fabric ends with its owner: the process that `up` named, or that has sent `own` last.
 """
 
 import json
@@ -27,7 +28,7 @@ if TYPE_CHECKING:  # imported late, while `up` prepares its request
     from moefabric.config.run_directory import RunDirectory
     from moefabric.emulator.fabric.hardware import Hardware
 
-_REQUEST_BYTES: Final = 4096
+_REQUEST_BYTES: Final = 1 << 16
 _CLIENT_S: Final = 2.0
 
 
@@ -234,7 +235,7 @@ def parse_request(line: str) -> dict[str, Any]:
     return request
 
 
-def _reply(  # noqa: PLR0911 - one for each request
+def _reply(  # noqa: PLR0911, PLR0912 - one for each request
     request: dict[str, Any], hardware: "Hardware", owner: Owner, client: int
 ) -> dict[str, Any]:
     from moefabric.core.errors import FabricError
@@ -255,6 +256,12 @@ def _reply(  # noqa: PLR0911 - one for each request
             return hardware.link_lateness()
         case "verify":
             return {"faults": hardware.deviations()}
+        case "set-links":
+            hardware.set_links(request["names"], up=bool(request["up"]))
+            return {}
+        case "signal":
+            hardware.signal_agent(request["server"], signal.Signals(request["number"]))
+            return {}
         case "own":
             owner.change(client)
             return {}

@@ -46,6 +46,7 @@ class UpRequest:
         external: names of the processes that the fabric process doesn't start.
         timeout_s: limit until the fabric is ready.
         owner: process with whose end the fabric ends; None if it stays.
+        machine: the machine whose part to make, of a fabric on several; empty for all of a fabric.
     """
 
     wiring: FabricWiring
@@ -54,6 +55,7 @@ class UpRequest:
     external: frozenset[str]
     timeout_s: float
     owner: int | None = None
+    machine: str = ""
 
     def to_line(self) -> str:
         """Return the request as one line, pickled because the JSON library loads slowly."""

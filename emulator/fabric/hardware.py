@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,13 @@ from moefabric.emulator.fabric.bpf_switches import BpfSwitches
 from moefabric.emulator.fabric.daemon_protocol import NODES, UpRequest
 from moefabric.emulator.fabric.datapath import ElectricalSwitches, datapath_named
 from moefabric.emulator.fabric.hardware_description import counter_facts, describe_plan
-from moefabric.emulator.fabric.hardware_failures import HardwareFailures
+from moefabric.emulator.fabric.hardware_failures import HardwareFailures, set_links
 from moefabric.emulator.fabric.host_names import hosts_text
 from moefabric.emulator.fabric.optics import OcsHardware
+from moefabric.emulator.fabric.other_machines import OtherParts
 from moefabric.emulator.fabric.ovs import OvsSwitches
-from moefabric.emulator.fabric.plan import HOST_INTERFACE, MANAGEMENT_INTERFACE, plan_fabric
+from moefabric.emulator.fabric.placed_plan import plans_of
+from moefabric.emulator.fabric.plan import FABRIC, HOST_INTERFACE, MANAGEMENT_INTERFACE
 from moefabric.emulator.fabric.plugged_hosts import plug_hosts, return_devices
 from moefabric.emulator.fabric.programmed_links import ProgrammedLinks
 from moefabric.emulator.fabric.queues import QueueCounts, read_queues
@@ -61,7 +63,8 @@ class Hardware:
         """Make nothing yet; `on_stage` is called at the start of each stage."""
         self.run_dir, self.request, self._on_stage = run_dir, request, on_stage
         self.wiring = request.wiring
-        self.plan = plan_fabric(self.wiring.fabric, self.wiring.management)
+        whole, self.plan = plans_of(self.wiring, request.machine)
+        self.others = OtherParts(run_dir, self.wiring.placement, request.machine)
         self.deadline = Deadline.after(request.timeout_s)
         self.processes = ChildProcesses(run_dir)
         self.links = ProgrammedLinks(self.plan, self.processes)
@@ -69,7 +72,7 @@ class Hardware:
         self.pids: dict[str, int] = {}
         """Pid, by node, of a process in the node's namespaces."""
         self.crossbar = self.wiring.crossbar
-        self.failures = HardwareFailures(self.plan, self._signal_agent)
+        self.failures = HardwareFailures(whole, self._signal_agent, set_links=self.set_links)
         self.remarks: list[str] = []
         """What this machine lacks."""
         self._outer_fd = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -82,6 +85,12 @@ class Hardware:
         self._undo.callback(self._kill_rest)
         self.containers = ServerContainers(run_dir, self.wiring)
         self._undo.callback(self.containers.close)
+
+    @property
+    def _is_head(self) -> bool:
+        """Whether the fabric's controllers are on this machine."""
+        placement = self.wiring.placement
+        return placement is None or placement.head.name == self.request.machine
 
     def enter_namespace(self) -> None:
         """Enter a new network namespace and adopt orphans.
@@ -103,6 +112,7 @@ class Hardware:
         self._undo.callback(self._wait_containers, containers)
         self._make_management_network()
         self._undo.callback(self.processes.stop, _GRACE_S)
+        self._undo.callback(self.others.stop)
         self._undo.callback(self.failures.continue_agents)
         self._start_processes(OUTER)  # controllers take longest to start
         self._on_stage("servers")
@@ -117,7 +127,7 @@ class Hardware:
         # OVS's add-port removes qdiscs, so shaping follows it. Controllers may add rules meanwhile.
         shaping = BackgroundTask("shaping", partial(links.shape_all, self.plan, self.pids))
         self._on_stage("controllers")
-        if self.request.with_role(ProcessRole.CONTROLLER):
+        if self.request.with_role(ProcessRole.CONTROLLER) or not self._is_head:
             self._connect_switches()
         shaping.result(self.deadline)
         if remark := self.switches.finish(self.deadline):
@@ -128,9 +138,10 @@ class Hardware:
 
     def _make_management_network(self) -> None:
         """Connect the fabric's namespace to the outer one, in which `up` was called."""
-        attach = partial(management_uplink.attach, self.request.outer, os.getpid())
-        namespaces.run_in(self._outer, attach)
-        management_uplink.make_bridges(self.plan.bridge_address)
+        if self._is_head:
+            attach = partial(management_uplink.attach, self.request.outer, os.getpid())
+            namespaces.run_in(self._outer, attach)
+        management_uplink.make_bridges(self.plan.bridge_address, has_uplink=self._is_head)
 
     def _remove_uplink(self) -> None:
         name = self.run_dir.name
@@ -183,7 +194,7 @@ class Hardware:
         self.net = mininet_nodes.make_network(self.plan, self.pids)
         self._undo.callback(mininet_nodes.kill_shells, self.net)
         self._undo.enter_context(self.links.made())
-        links.make_links(self.plan, self.pids, guests)
+        links.make_links(self.plan, self.pids, guests, self._outer)
         self._plug_hosts()
         mininet_nodes.add_links(self.net)
         self._start_processes(*self.plan.nodes)
@@ -249,6 +260,9 @@ class Hardware:
         if self.request.with_role(ProcessRole.OCS):
             for name, ocs in self.ocses.items():
                 self.deadline.wait_for(partial(self._is_served, ocs), f"the process of {name}")
+        if self.others.exist:
+            parts = partial(self._is_socket, self.run_dir.machines_socket)
+            self.deadline.wait_for(parts, "a part on another machine")
         self.processes.check_alive()
         if faults := self.containers.faults():
             raise FabricError("\n".join(faults))
@@ -268,10 +282,11 @@ class Hardware:
         controllers = {switch.bridge: switch.controller for switch in self.plan.switches}
         counts = Counter(controllers.values())
         names = ", ".join(f"{address}:{port}" for address, port in sorted(counts))
-        self.deadline.wait_for(
-            lambda: self.processes.check_alive() and counts.keys() <= self._outer_listeners(),
-            f"a controller at {names}",
-        )
+        if self._is_head:  # switches of other machines try until the head's controllers listen
+            self.deadline.wait_for(
+                lambda: self.processes.check_alive() and counts.keys() <= self._outer_listeners(),
+                f"a controller at {names}",
+            )
         self.switches.connect(controllers, self.deadline)
         self.deadline.wait_for(
             lambda: self.processes.check_alive() and counts <= namespaces.connection_counts(),
@@ -281,8 +296,21 @@ class Hardware:
     def _outer_listeners(self) -> set[tuple[str, int]]:
         return namespaces.run_in(self._outer, namespaces.listening_addresses)
 
+    def set_links(self, names: Iterable[str], *, up: bool) -> None:
+        """Switch interfaces of the fabric's namespaces on or off, on all machines."""
+        here = {end.name for link in self.plan.links for end in link.ends if end.node == FABRIC}
+        set_links(here.intersection(names), up=up)
+        if others := set(names) - here:
+            self.others.ask({"do": "set-links", "names": sorted(others), "up": up})
+
     def _signal_agent(self, server: str, number: signal.Signals) -> None:
-        """Send a signal to a server's agent, if the fabric process has started it."""
+        """Send a signal to a server's agent, if a fabric process has started it."""
+        if server not in self.plan.servers:
+            self.others.ask({"do": "signal", "server": server, "number": int(number)})
+        self.signal_agent(server, number)
+
+    def signal_agent(self, server: str, number: signal.Signals) -> None:
+        """Send a signal to a server's agent, if it runs on this machine."""
         for agent in self.request.with_role(ProcessRole.AGENT):
             if agent.node == server and agent.name in self.processes.running:
                 self.processes.running[agent.name].signal(number)
@@ -309,7 +337,7 @@ class Hardware:
         append_failure_event(self.run_dir, "inject", FailureKind.SERVER, [server], why, at_ns)
 
     def faults(self) -> list[str]:
-        """Describe what has ended but should run: containers, processes, and OCSes' sockets."""
+        """Describe what has ended but should run: containers, processes, OCSes' sockets, parts."""
         unanswered = [name for name, ocs in self.ocses.items() if not ocs.handoff.is_alive]
         return [
             *self.containers.faults(),
@@ -319,6 +347,7 @@ class Hardware:
                 for process in self.processes.running.values()
                 if process.exit_status is not None
             ),
+            *self.others.faults(),
         ]
 
     def describe(self) -> dict[str, Any]:
@@ -335,12 +364,13 @@ class Hardware:
             server.update(self.containers.describe(server["name"]))
             if host := self.wiring.hosts.get(server["name"]):
                 server["host"] = host.login.host
-        return described | {
+        own = described | {
             "processes": processes,
             "crossbar": self.crossbar,
             "remarks": self.remarks,
             "faults": self.faults(),
         }
+        return self.others.with_descriptions(own, self.wiring.fabric.servers)
 
     def hand_counters(self, client: socket.socket) -> None:
         """Hand a client what it needs to read the counters of NICs and OCS ports."""
@@ -363,19 +393,21 @@ class Hardware:
             for process in self.processes.running.values()
             if process.is_stopped and process.name not in injected
         ]
+        parts = self.others.ask({"do": "verify"}).faults
+        known = [*dict.fromkeys([*self.faults(), *parts]), *stopped]
         try:
             links.verify_all(self.plan, self.pids)
         except FabricError as fault:
-            return [*self.faults(), *stopped, *str(fault).split("; ")]
-        return [*self.faults(), *stopped]
+            return [*known, *str(fault).split("; ")]
+        return known
 
     def queues(self) -> QueueCounts:
         """Return the counters of all queues by port."""
-        return read_queues(self.plan, self.pids) | self.links.queues()
+        return read_queues(self.plan, self.pids) | self.links.queues() | self.others.queues()
 
     def link_lateness(self) -> dict[str, Any]:
         """Return how late programmed links have been since the last call; empty without any."""
-        return self.links.lateness()
+        return self.others.with_lateness(self.links.lateness())
 
     def close(self) -> None:
         """Remove everything."""

@@ -18,10 +18,15 @@ def counter_facts(
         index_of: index of each interface of the fabric's own namespace.
         crossbars: the OCSes whose crossbars count frames.
     """
-    nics = [link for link in plan.links if link.rate_bps is not None and "/" in link.name]
+    nics = [
+        link
+        for link in plan.links
+        if link.rate_bps is not None and "/" in link.name and link.a in link.ends
+    ]
     return {
         "nics": [link.name for link in nics],
         "interfaces": [index_of[link.a.name] for link in nics],
+        "tunnels": [link.name for link in nics if link.tunnel is not None],
         "crossbars": [
             {
                 "ports": ocs.spec.ports,

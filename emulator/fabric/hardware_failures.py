@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from moefabric.core.errors import FabricError
 from moefabric.core.failures import FailureKind
@@ -44,13 +44,19 @@ def failed_interfaces(plan: FabricPlan, failure: HardwareFailure) -> frozenset[s
 
 
 def _interfaces(plan: FabricPlan, kind: FailureKind, name: str) -> set[str]:
-    nics = {link.name: link.a.name for link in plan.links if "/" in link.name and link.a.port}
+    # The ends of a tunnel don't notice each other's failure, so both fail.
+    nics = {
+        link.name: {link.a.name} if link.tunnel is None else {link.a.name, link.b.name}
+        for link in plan.links
+        if "/" in link.name and link.a.port
+    }
     ocses = [ocs.name for ocs in plan.ocses]
     match kind:
         case FailureKind.NIC if name in nics:
-            return {nics[name]}
+            return nics[name]
         case FailureKind.SERVER if name in plan.servers:
-            return {interface for nic, interface in nics.items() if nic.startswith(f"{name}/")}
+            own = (ends for nic, ends in nics.items() if nic.startswith(f"{name}/"))
+            return set[str]().union(*own)
         case FailureKind.OCS if name in ocses:
             optical = [link for link in plan.links if link.b.node == name and link.a.node == FABRIC]
             management = [link for link in plan.links if link.name == f"{name}/management"]
@@ -65,6 +71,19 @@ def _interfaces(plan: FabricPlan, kind: FailureKind, name: str) -> set[str]:
     raise FabricError(f"fault {kind}: {name}{reason}")
 
 
+class SetLinks(Protocol):
+    """Function that switches interfaces of a fabric's own namespace on or off."""
+
+    def __call__(self, names: Iterable[str], *, up: bool) -> None:
+        """Switch these interfaces."""
+
+
+def set_links(names: Iterable[str], *, up: bool) -> None:
+    """Switch interfaces of the calling namespace on or off."""
+    request = netlink.link_up if up else netlink.link_down
+    netlink.execute([request(name, socket.if_nametoindex(name)) for name in sorted(names)])
+
+
 class HardwareFailures:
     """Present failures of one fabric; for callers in the fabric's own namespace."""
 
@@ -73,6 +92,7 @@ class HardwareFailures:
         plan: FabricPlan,
         signal_agent: Callable[[str, signal.Signals], None],
         clock_ns: Callable[[], int] = time.monotonic_ns,
+        set_links: SetLinks = set_links,
     ) -> None:
         """Start without failures.
 
@@ -80,8 +100,10 @@ class HardwareFailures:
             plan: the fabric.
             signal_agent: sends a signal to the agent of a server.
             clock_ns: CLOCK_MONOTONIC.
+            set_links: switches interfaces of the fabric's own namespace on or off.
         """
         self._plan, self._signal_agent, self._clock_ns = plan, signal_agent, clock_ns
+        self._set_links = set_links
         self._present: dict[int, HardwareFailure] = {}
         self._serial = itertools.count(1)
         self._down: frozenset[str] = frozenset()
@@ -171,9 +193,9 @@ class HardwareFailures:
             if failure.kind is FailureKind.SERVER
             for name in failure.what
         )
-        _set_links(down - self._down, up=False)
+        self._set_links(down - self._down, up=False)
         self._signal_agents(stopped - self.stopped_servers, signal.SIGSTOP)
-        _set_links(self._down - down, up=True)
+        self._set_links(self._down - down, up=True)
         self._signal_agents(self.stopped_servers - stopped, signal.SIGCONT)
         self._down, self.stopped_servers = down, stopped
 
@@ -185,11 +207,6 @@ class HardwareFailures:
     def _signal_agents(self, servers: Iterable[str], number: signal.Signals) -> None:
         for server in sorted(servers):
             self._signal_agent(server, number)
-
-
-def _set_links(names: Iterable[str], *, up: bool) -> None:
-    request = netlink.link_up if up else netlink.link_down
-    netlink.execute([request(name, socket.if_nametoindex(name)) for name in sorted(names)])
 
 
 def _parse_object(value: Any) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def _ocs_faults(run_dir: RunDirectory) -> Iterator[tuple[Region, dict[str, Any],
     """
     wiring = _read_wiring(run_dir)
     for region in wiring.fabric.regions:
-        if region.ocs is None or not run_dir.ocs_socket(region).exists():
+        if region.ocs is None:
             continue
         try:
             faults = ocs_client.request(run_dir.ocs_socket(region), {"do": "list"})["faults"]

@@ -13,6 +13,7 @@ from moefabric.config.run_directory import (
     ServerInterfaces,
 )
 from moefabric.core.errors import FabricError, UnsupportedError
+from moefabric.core.machines import Placement
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric
@@ -24,7 +25,8 @@ from moefabric.emulator.fabric.daemon_protocol import (
     request,
 )
 from moefabric.emulator.fabric.daemon_start import started_daemon
-from moefabric.emulator.fabric.plan import plan_fabric
+from moefabric.emulator.fabric.other_machines import write_machines
+from moefabric.emulator.fabric.placed_plan import processes_on
 from moefabric.emulator.fabric.plugged_hosts import has_moved_devices, return_devices
 from moefabric.emulator.fabric.prerequisites import check_prerequisites, usable_datapath
 from moefabric.emulator.fabric.queues import QueueCounts
@@ -35,7 +37,7 @@ from moefabric.emulator.fabric.server_containers import (
     remove_leftovers,
 )
 from moefabric.emulator.linux.marked_processes import kill_marked
-from moefabric.emulator.linux.processes import OUTER, ProcessSpec
+from moefabric.emulator.linux.processes import ProcessSpec
 
 ProcessList = Callable[[FabricWiring, RunDirectory], Sequence[ProcessSpec]]
 """Function that returns the processes of a fabric."""
@@ -53,6 +55,7 @@ def up(
     hosts: Mapping[str, ServerHost] | None = None,
     owner: int | None = None,
     control_tls: ControlTls | None = None,
+    placement: Placement | None = None,
 ) -> FabricWiring:
     """Start a fabric, or find it running with the same specification.
 
@@ -70,6 +73,8 @@ def up(
         hosts: the servers that are real hosts.
         owner: pid of the process with whose end a new fabric ends; default: it stays until `down`.
         control_tls: certificates of the control connections; None for plain TCP.
+        placement: the machines that carry the fabric together; this one is the head. Default: it
+            is the only one.
 
     Returns:
         The wiring of the running fabric.
@@ -81,27 +86,34 @@ def up(
     run_dir, wanted = named_run_directory(fabric.name), dict(containers or {})
     real = dict(hosts or {})
     check_prerequisites(fabric, run_dir)
+    if placement is not None and (wanted or real):
+        raise UnsupportedError(
+            f"{fabric.name}: containers and real hosts need a fabric on one machine"
+        )
     remove_remains(except_of=fabric.name)
     with run_directories.lock(run_dir):
         if wiring := _read_working(run_dir):
             same_switch = switch in {"auto", wiring.switch.split("-")[0]}
             same_servers = wiring.containers == wanted and wiring.hosts == real
             same_switch = same_switch and wiring.control_tls == control_tls
+            same_servers = same_servers and wiring.placement == placement
             if wiring.fabric == fabric and same_servers and same_switch:
                 return wiring
             raise FabricError(
                 f"{fabric.name}: a fabric of this name runs with another spec; "
                 f"`moefabric down {fabric.name}` first"
             )
-        _clear(fabric.name)
+        clear(fabric.name)
         try:
             pull_images(wanted, on_stage)
             limits = timeout_s, external
-            plan = _Plan(fabric, processes, *limits, switch, wanted, real, owner, control_tls)
+            plan = _Plan(
+                fabric, processes, *limits, switch, wanted, real, owner, control_tls, placement
+            )
             wiring = _make(plan, on_stage)
         except BaseException as error:
             logs = failed_starts.keep_logs(run_dir) if isinstance(error, Exception) else None
-            _clear(fabric.name)
+            clear(fabric.name)
             run_directories.remove(run_dir)
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                 raise FabricError(
@@ -127,19 +139,22 @@ class _Plan:
     hosts: Mapping[str, ServerHost]
     owner: int | None
     control_tls: ControlTls | None
+    placement: Placement | None
 
 
 def _make(plan: _Plan, on_stage: Callable[[str], None]) -> FabricWiring:
     fabric = plan.fabric
     run_dir = named_run_directory(fabric.name)
-    for folder in (run_dir.log_folder, run_dir.agent_socket("any").parent):
-        folder.mkdir(exist_ok=True)
+    run_directories.make_folders(run_dir)
     run_dir.make_token()
     identity = run_dir.make_identity()
     management, outer = management_uplink.claim_subnet(
         fabric.name, ManagementNetwork.prefix_for(fabric)
     )
-    nodes = {OUTER: None, **dict.fromkeys(plan_fabric(fabric, management).nodes)}
+    machine = ""
+    if plan.placement is not None:
+        machine = plan.placement.head.name
+        write_machines(run_dir, fabric, plan.placement)
     with started_daemon(run_dir, fabric.password_variables) as daemon:
         # The modules of the fabric process load during the following lines.
         choice = usable_datapath(plan.switch)
@@ -152,12 +167,12 @@ def _make(plan: _Plan, on_stage: Callable[[str], None]) -> FabricWiring:
             hosts=plan.hosts,
             control_tls=plan.control_tls,
             identity=identity,
+            placement=plan.placement and plan.placement.without_secrets(),
         )
         run_dir.wiring_file.write_text(wiring.to_json())
-        specs = tuple(plan.processes(wiring, run_dir))
-        if misplaced := [spec.name for spec in specs if spec.node not in nodes]:
-            raise FabricError(f"{', '.join(misplaced)}: processes run on {', '.join(nodes)}")
-        up_request = UpRequest(wiring, outer, specs, plan.external, plan.timeout_s, plan.owner)
+        specs = processes_on(plan.processes(wiring, run_dir), wiring, machine)
+        limits = plan.external, plan.timeout_s, plan.owner
+        up_request = UpRequest(wiring, outer, specs, *limits, machine)
         report = daemon.wait_ready(up_request, on_stage)
     wiring = replace(
         wiring,
@@ -182,9 +197,9 @@ def down(name: str, *, force: bool = False) -> bool:
     run_dir = named_run_directory(name)
     failed_starts.forget(name)
     if not run_dir.path.exists():
-        return _clear(name) or _remove_lost_containers(name)
+        return clear(name) or _remove_lost_containers(name)
     with run_directories.lock(run_dir):
-        _clear(name, force=force)
+        clear(name, force=force)
         run_directories.remove(run_dir)
     return True
 
@@ -203,7 +218,7 @@ def remove_remains(except_of: str = "") -> list[str]:
             continue
         with run_directories.locked_remains(run_dir) as is_dead:
             if is_dead:
-                _clear(run_dir.name)
+                clear(run_dir.name)
                 run_directories.remove(run_dir)
                 removed.append(run_dir.name)
     return removed
@@ -217,7 +232,7 @@ def _remove_lost_containers(name: str) -> bool:
         return False
 
 
-def _clear(name: str, *, force: bool = True) -> bool:
+def clear(name: str, *, force: bool = True) -> bool:
     """Remove everything of a fabric except the lock; return whether there was anything.
 
     Raises:

@@ -8,6 +8,7 @@ from typing import Final
 
 from moefabric.emulator.fabric.plan import FABRIC, MANAGEMENT_INTERFACE, FabricPlan, Interface, Link
 from moefabric.emulator.fabric.shaping import Shape, apply_shapes, verify_shapes
+from moefabric.emulator.fabric.tunnels import make_tunnels
 from moefabric.emulator.linux import namespaces, netlink
 from moefabric.emulator.linux.command import BatchLine, run_batch
 
@@ -64,7 +65,8 @@ def min_tso_segments(plan: FabricPlan) -> int:
     A switch forwards one frame of eight segments at a fraction of the cost of four frames of two.
     The kernel's limit for a frame is 64 KB.
     """
-    shaped = [(link.rate_bps, link.mtu) for link in plan.links if link.rate_bps is not None]
+    links = plan.whole.links
+    shaped = [(link.rate_bps, link.mtu) for link in links if link.rate_bps is not None]
     slowest_bps = min((rate_bps for rate_bps, _ in shaped), default=0.0)
     mtu = min((mtu for _, mtu in shaped), default=1500)
     segments = int(slowest_bps * _FRAME_S / 8 / mtu)
@@ -73,7 +75,7 @@ def min_tso_segments(plan: FabricPlan) -> int:
 
 def tcp_sysctls(plan: FabricPlan) -> dict[str, str]:
     """Return the sysctls of a server's TCP."""
-    marked = any(link.behaviour.ecn_bytes for link in plan.programmed if link.behaviour)
+    marked = any(link.behaviour.ecn_bytes for link in plan.whole.programmed if link.behaviour)
     values = _TCP | {_MIN_SEGMENTS_NAME: str(min_tso_segments(plan))}
     return values | _ECN if marked else values
 
@@ -100,7 +102,10 @@ def _prepare_namespace(sysctls: dict[str, str], *, is_guest: bool, is_ocs: bool)
 
 
 def make_links(
-    plan: FabricPlan, pids: Mapping[str, int], guests: Mapping[str, str] | None = None
+    plan: FabricPlan,
+    pids: Mapping[str, int],
+    guests: Mapping[str, str] | None = None,
+    outer: str = "",
 ) -> None:
     """Make every link of the plan, set the addresses of its ends and switch them on.
 
@@ -111,6 +116,7 @@ def make_links(
         pids: by node, the pid of a process in the node's namespace.
         guests: nodes whose namespaces have other interfaces too, with the alias that marks the
             fabric's interfaces there.
+        outer: path of the namespace with the addresses of the machines, if there are tunnels.
 
     Raises:
         FabricError: names the link that failed.
@@ -124,8 +130,9 @@ def make_links(
         )
         for node, pid in pids.items()
     )
-    whole = [link for link in plan.links if link.behaviour is None]
-    run_batch(["ip"], [BatchLine(link.name, _add_command(link, pids, plan)) for link in whole])
+    pairs = [link for link in plan.links if link.behaviour is None and link.tunnel is None]
+    run_batch(["ip"], [BatchLine(link.name, _add_command(link, pids, plan)) for link in pairs])
+    make_tunnels(plan, outer)
     ends: dict[str, list[tuple[Link, Interface]]] = {}
     for link in plan.links:
         for end in link.ends:
@@ -181,7 +188,7 @@ def _configure_interfaces(node: str, ends: list[tuple[Link, Interface]]) -> None
 
 def _add_command(link: Link, pids: Mapping[str, int], plan: FabricPlan) -> str:
     """Return the `ip` command that makes a link; only the link's first end can join a bridge."""
-    first, second = link.ends if link.a.node == FABRIC else reversed(link.ends)
+    first, second = (link.a, link.b) if link.a.node == FABRIC else (link.b, link.a)
     bridge = f" master {first.bridge}" if first.bridge else ""
     end, peer = (_end_words(end, link, pids, plan) for end in (first, second))
     return f"link add {end}{bridge} type veth peer {peer}"

@@ -142,17 +142,21 @@ def attach(outer: str, pid: int) -> None:
     run(["ip", "link", "set", "dev", f"{outer}i", "netns", str(pid), "name", _INNER_NAME])
 
 
-def make_bridges(address: str) -> None:
+def make_bridges(address: str, *, has_uplink: bool = True) -> None:
     """Make the bridges of the management network in the calling namespace.
 
     The inner end of the uplink joins the control plane's bridge, which gets the address. Nothing
     joins it with the servers' bridge, so that programs on servers reach servers only.
+
+    Args:
+        address: IPv4 address with prefix length.
+        has_uplink: whether the namespace has the inner end of an uplink.
     """
     links.isolate_interfaces()
     _run_ip(
         "link set lo up",
         f"link add name {BRIDGE} type bridge forward_delay 0 mcast_snooping 0",
-        f"link set dev {_INNER_NAME} master {BRIDGE} up",
+        *([f"link set dev {_INNER_NAME} master {BRIDGE} up"] if has_uplink else ()),
         f"address add {address} dev {BRIDGE}",
         f"link set dev {BRIDGE} up",
         f"link add name {SERVER_BRIDGE} type bridge forward_delay 0 mcast_snooping 0",

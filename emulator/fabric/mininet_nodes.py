@@ -98,7 +98,7 @@ class FabricTopo(Topo):
         owner = {end.name: switch for switch in plan.switches for end in switch.ports}
         for link in plan.links:
             nodes = [_node_name(end, owner) for end in link.ends]
-            if all(nodes):
+            if all(nodes) and link.tunnel is None:
                 self.addLink(*nodes, **_link_options(link.ends))
 
 
@@ -109,7 +109,7 @@ def _node_name(end: Interface, owner: dict[str, SwitchPlan]) -> str:
     return owner[end.name].bridge if end.name in owner else ""
 
 
-def _link_options(ends: tuple[Interface, Interface]) -> dict[str, Any]:
+def _link_options(ends: tuple[Interface, ...]) -> dict[str, Any]:
     """Return the ends of a link as options of Mininet's `addLink`."""
     options: dict[str, Any] = {}
     for number, end in enumerate(ends, start=1):

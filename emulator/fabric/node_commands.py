@@ -1,25 +1,32 @@
 """Commands on the nodes of a running fabric: programs of the user, and captures of frames."""
 
 import json
-import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from moefabric.config.run_directory import FabricWiring
 from moefabric.core.errors import FabricError
 from moefabric.emulator.containers.execution import execution_argv
 from moefabric.emulator.fabric.daemon_protocol import NODES, process_id, request
-from moefabric.emulator.fabric.plan import BRIDGE, plan_fabric
+from moefabric.emulator.fabric.other_machines import machine_of_node, read_machines, remote_argv
+from moefabric.emulator.fabric.placed_plan import component_of
+from moefabric.emulator.fabric.plan import BRIDGE, Interface, plan_fabric
 from moefabric.emulator.fabric.plugged_hosts import shell_of
 from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.emulator.fabric.server_containers import container_of
 from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.marked_processes import mark_environment
 from moefabric.emulator.linux.processes import nsenter_argv
 
+_FREE_PORT: Final = """
+import socket
+with socket.create_server(("", 0)) as server:
+    print(server.getsockname()[1])
+"""
 _CAPTURE: Final = str(Path(__file__).parents[1] / "linux" / "packet_capture.py")
 
 
@@ -32,10 +39,13 @@ def exec_argv(name: str, node: str, command: Sequence[str]) -> list[str]:
     Raises:
         FabricError: if no fabric of that name runs, or it has no such node.
     """
+    run_dir = named_run_directory(name)
+    if machine := machine_of_node(run_dir, node):
+        return remote_argv(run_dir, machine, node, command)
     pid = _node_pid(name, node)
-    if shell := shell_of(named_run_directory(name), node):
+    if shell := shell_of(run_dir, node):
         return [*shell, "--", *command]
-    if container := container_of(named_run_directory(name), node):
+    if container := container_of(run_dir, node):
         marks = _marks(name)
         there = ["python3" if word == sys.executable else word for word in command]
         return ["env", *marks, *execution_argv(container, marks, there)]
@@ -48,6 +58,9 @@ def network_argv(name: str, node: str, command: Sequence[str]) -> list[str]:
     Raises:
         FabricError: if no fabric of that name runs, or it has no such node.
     """
+    run_dir = named_run_directory(name)
+    if machine := machine_of_node(run_dir, node):
+        return remote_argv(run_dir, machine, node, command, kind="network")
     return nsenter_argv(namespaces.path_of(_node_pid(name, node)), command)
 
 
@@ -57,12 +70,7 @@ def free_port(name: str, node: str) -> int:
     Raises:
         FabricError: if no fabric of that name runs, or it has no such node.
     """
-    return namespaces.run_in(namespaces.path_of(_node_pid(name, node)), _free_port)
-
-
-def _free_port() -> int:
-    with socket.create_server(("", 0)) as server:
-        return int(server.getsockname()[1])
+    return int(run(network_argv(name, node, [sys.executable, "-S", "-I", "-c", _FREE_PORT])))
 
 
 def _node_pid(name: str, node: str) -> int:
@@ -87,11 +95,13 @@ class CapturePoint:
         node: Node in whose namespace it is; empty for the fabric's own.
         interface: Its name there.
         name: Its name in the fabric, such as `s0/o1`.
+        machine: The machine that has it, of a fabric on several.
     """
 
     node: str
     interface: str
     name: str
+    machine: str = ""
 
 
 def capture_points(wiring: FabricWiring, place: str) -> list[CapturePoint]:
@@ -107,21 +117,26 @@ def capture_points(wiring: FabricWiring, place: str) -> list[CapturePoint]:
     Raises:
         FabricError: if the fabric has no such place.
     """
-    fabric = wiring.fabric
+    fabric, placement = wiring.fabric, wiring.placement
+    machines = placement.components(fabric) if placement is not None else {}
     plan = plan_fabric(fabric, wiring.management)
     links = {link.name: link.a for link in plan.links}
     switches = {switch.name: switch.ports for switch in plan.switches}
     aliases = {server: f"{server}/host" for server in fabric.servers}
     aliases |= {ocs.name: f"{ocs.name}/management" for ocs in plan.ocses}
+
+    def point(end: Interface, name: str, interface: str = "") -> CapturePoint:
+        machine = machines.get(component_of(end), "")
+        return CapturePoint(end.node, interface or end.name, name, machine)
+
     if end := links.get(aliases.get(place, place)):
         host = end.node == place and place in fabric.server_index
-        interface = wiring.interfaces_of(place).host if host else end.name
-        return [CapturePoint(end.node, interface, place)]
+        return [point(end, place, wiring.interfaces_of(place).host if host else "")]
     nics = place.split("~")
     if len(nics) == 2 and all(nic in links for nic in nics):
-        return [CapturePoint(links[nic].node, links[nic].name, nic) for nic in nics]
+        return [point(links[nic], nic) for nic in nics]
     if place in switches:
-        return [CapturePoint("", port.name, port.name) for port in switches[place]]
+        return [point(port, port.name) for port in switches[place]]
     if place == BRIDGE:
         return [CapturePoint("", BRIDGE, BRIDGE)]
     known = ", ".join(str(nic) for server in fabric.servers for nic in fabric.nics(server))
@@ -143,13 +158,27 @@ def capture_argv(
     Raises:
         FabricError: if no fabric of that name runs.
     """
-    run_dir = named_run_directory(name)
-    request(run_dir, {"do": "ping"})
-    node = points[0].node
-    nodes = json.loads((run_dir.path / NODES).read_text())
-    pid = int(nodes[node]) if node else process_id(run_dir)
     interfaces = [[p.interface, p.name, f"{p.name} of fabric {name}"] for p in points]
     settings = {"file": str(file.absolute()), "length": length, "interfaces": interfaces, **limits}
+    run_dir, machine = named_run_directory(name), points[0].machine
+    if machine in {other.machine.name for other in read_machines(run_dir)}:
+        place = run_dir, machine, points[0].node
+        return remote_argv(*place, [json.dumps(settings)], kind="capture", file=file)
+    return local_capture_argv(name, points[0].node, settings)
+
+
+def local_capture_argv(name: str, node: str, settings: Mapping[str, Any]) -> list[str]:
+    """Return the argv of a program that captures frames on this machine.
+
+    Args:
+        name: the fabric.
+        node: node whose interfaces they are; empty for the fabric's own namespace.
+        settings: those of `packet_capture`.
+
+    Raises:
+        FabricError: if no fabric of that name runs here.
+    """
+    pid = _node_pid(name, node) if node else process_id(named_run_directory(name))
     program = [sys.executable, "-S", "-I", _CAPTURE, json.dumps(settings)]
     return _marked_argv(name, pid, program)
 

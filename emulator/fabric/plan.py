@@ -62,10 +62,28 @@ class Gateway:
 
 
 @dataclass(frozen=True)
+class Tunnel:
+    """Point-to-point VXLAN (RFC 7348) in the place of a veth pair between two machines.
+
+    Attributes:
+        vni: VXLAN network identifier, the same at both ends.
+        local: address of the machine here.
+        remote: address of the other machine.
+        end: the end of the link that is here.
+    """
+
+    vni: int
+    local: str
+    remote: str
+    end: Interface
+
+
+@dataclass(frozen=True)
 class Link:
     """Veth pair; both ends are shaped to `rate_bps`, the emulated rate, unless that is None.
 
-    A link with a behaviour has a relay between its ends instead, which also limits the rate.
+    A link with a behaviour has a relay between its ends instead, which also limits the rate. A link
+    with a tunnel has only one of its ends here.
     """
 
     name: str
@@ -74,6 +92,7 @@ class Link:
     mtu: int
     rate_bps: float | None = None
     behaviour: LinkBehaviour | None = None
+    tunnel: Tunnel | None = None
 
     @property
     def is_host_link(self) -> bool:
@@ -81,9 +100,9 @@ class Link:
         return self.name.endswith("/host")
 
     @property
-    def ends(self) -> tuple[Interface, Interface]:
-        """Both ends."""
-        return self.a, self.b
+    def ends(self) -> tuple[Interface, ...]:
+        """The ends that are on this machine."""
+        return (self.a, self.b) if self.tunnel is None else (self.tunnel.end,)
 
 
 @dataclass(frozen=True)
@@ -131,7 +150,17 @@ class OcsPlan:
 
 @dataclass(frozen=True)
 class FabricPlan:
-    """Everything made for a fabric; `queue` is the room of each shaped interface's queue."""
+    """Everything made for a fabric on one machine.
+
+    Attributes:
+        servers: names of the servers.
+        switches: electrical switches.
+        ocses: optical switches.
+        links: links with an end here.
+        bridge_address: address of the management bridge, with prefix length.
+        queue: room of each shaped interface's queue.
+        elsewhere: links of the fabric that have both ends on other machines.
+    """
 
     servers: tuple[str, ...]
     switches: tuple[SwitchPlan, ...]
@@ -139,6 +168,7 @@ class FabricPlan:
     links: tuple[Link, ...]
     bridge_address: str
     queue: QueueLimit | None = None
+    elsewhere: tuple[Link, ...] = ()
 
     def with_interfaces(self, names: Mapping[tuple[str, str], str]) -> "FabricPlan":
         """Return the plan with other names of interfaces, by node and planned name."""
@@ -155,6 +185,11 @@ class FabricPlan:
         return tuple(link for link in self.links if link.behaviour is not None)
 
     @property
+    def whole(self) -> "FabricPlan":
+        """The plan with the links of all machines, which decide how servers send."""
+        return replace(self, links=(*self.links, *self.elsewhere), elsewhere=())
+
+    @property
     def shaped(self) -> tuple[tuple[Link, float], ...]:
         """Links whose ends the kernel shapes, with their rates."""
         plain = [link for link in self.links if link.behaviour is None]
@@ -163,7 +198,7 @@ class FabricPlan:
     @property
     def single_packets(self) -> bool:
         """Whether hosts send frames of one packet, because queues of limited room count them."""
-        return self.queue is not None or bool(self.programmed)
+        return self.queue is not None or bool(self.whole.programmed)
 
     @property
     def nodes(self) -> tuple[str, ...]:

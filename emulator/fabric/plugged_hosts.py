@@ -19,6 +19,7 @@ from moefabric.core.errors import FabricError
 from moefabric.core.server_host import Plug, ServerHost
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric.plan import HOST_INTERFACE, MANAGEMENT_INTERFACE
+from moefabric.emulator.fabric.tunnels import TUNNEL_HEADERS, check_carrier
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.command import BatchLine, run, run_batch
 from moefabric.emulator.linux.marked_processes import marked_pids
@@ -29,8 +30,6 @@ NEAR_MAC: Final = "02:4d:46:00:00:01"
 """MAC of the node's end."""
 MANAGEMENT_ID, MANAGEMENT_PORT = 4000, 4790
 """VXLAN of the tunnel."""
-TUNNEL_HEADERS: Final = 50
-"""Bytes of IP, UDP, VXLAN and Ethernet headers."""
 PLUGS: Final = "plugs.json"
 """File of the run directory with the interfaces that have moved into the fabric."""
 _PLUG: Final = "plug0"
@@ -76,7 +75,7 @@ def plug_hosts(
 def _move_in(plug: Plug, pid: int, mtu: int) -> None:
     """Move or make the interface of a plug; call it in the outer namespace."""
     if plug.kind == "vxlan":
-        _check_tunnel(plug, mtu)
+        check_carrier(plug.remote, mtu, plug.device)
     words = ["ip", "link", "add", "name", _PLUG, "netns", str(pid)]
     if plug.kind == "device":
         words = ["ip", "link", "set", "dev", plug.device, "name", _PLUG, "netns", str(pid)]
@@ -88,18 +87,6 @@ def _move_in(plug: Plug, pid: int, mtu: int) -> None:
         words += ["type", "vxlan", "id", str(plug.vni), "remote", plug.remote]
         words += ["dstport", str(plug.port), *(["dev", plug.device] if plug.device else [])]
     run(words)
-
-
-def _check_tunnel(plug: Plug, mtu: int) -> None:
-    """Raise FabricError if packets of the fabric would be fragmented in a tunnel."""
-    [route] = json.loads(run(["ip", "-j", "route", "get", plug.remote]))
-    [carrier] = json.loads(run(["ip", "-j", "link", "show", "dev", plug.device or route["dev"]]))
-    if mtu + TUNNEL_HEADERS > carrier["mtu"]:
-        most = carrier["mtu"] - TUNNEL_HEADERS
-        raise FabricError(
-            f"{carrier['ifname']} carries {carrier['mtu']} bytes, a tunnelled packet has up to "
-            f"{mtu + TUNNEL_HEADERS}: give `mtu: {most}`, or {carrier['ifname']} a larger one"
-        )
 
 
 def _join(server: str, host_mac: str, mtu: int) -> list[BatchLine]:

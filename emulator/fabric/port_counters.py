@@ -2,14 +2,15 @@
 
 The fabric process hands out descriptors once: a netlink socket of its namespace, where all NICs of
 all servers are, and the memory of each crossbar. A reading is then one request to the kernel and a
-copy of some memory. It disturbs neither the fabric process nor the OCS's process.
+copy of some memory. It disturbs neither the fabric process nor the OCS's process. Other machines
+read the counters of their NICs themselves.
 """
 
 import os
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,9 +20,13 @@ from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS, PortReading
 from moefabric.emulator.crossbar.bpf_crossbar import Layout
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.fabric.daemon_protocol import DaemonConnection, not_running_error
+from moefabric.emulator.fabric.other_machines import ask_parts
 from moefabric.emulator.linux.bpf_syscalls import Memory
 from moefabric.emulator.linux.link_counters import read_link_counters
 from moefabric.emulator.ocs.fd_handoff import Facts, receive_handoff
+
+ETHERNET_BYTES: Final = 14
+"""Header that a tunnel doesn't count, unlike other interfaces."""
 
 
 class _Crossbar:
@@ -53,12 +58,13 @@ class _Crossbar:
 class EmulatedPortCounters:
     """Counters of a running fabric; implements `moefabric.core.protocols.PortCounters`."""
 
-    def __init__(self, run_dir: RunDirectory, nics: Sequence[str]) -> None:
+    def __init__(self, run_dir: RunDirectory, nics: Sequence[str] | None = None) -> None:
         """Ask the fabric process for the descriptors.
 
         Args:
             run_dir: The run directory of the fabric.
-            nics: Names of the NICs in the order of the rows of readings.
+            nics: Names of the NICs in the order of the rows of readings. Default: those of the
+                servers on this machine.
 
         Raises:
             FabricError: If the fabric doesn't run.
@@ -70,8 +76,13 @@ class EmulatedPortCounters:
             self._kernel = socket.socket(fileno=descriptors[0])
             undo.callback(self._kernel.close)
             interfaces = dict(zip(facts["nics"], facts["interfaces"], strict=True))
-            self._interfaces = np.array([interfaces[nic] for nic in nics], np.int64)
-            row_of = {nic: row for row, nic in enumerate(nics)}
+            self.nics = facts["nics"] if nics is None else list(nics)
+            here = [nic for nic in self.nics if nic in interfaces]
+            self._run_dir, self._are_elsewhere = run_dir, len(here) < len(self.nics)
+            self._interfaces = np.array([interfaces[nic] for nic in here], np.int64)
+            row_of = self._row_of = {nic: row for row, nic in enumerate(self.nics)}
+            self._rows = np.array([row_of[nic] for nic in here], np.intp)
+            self._tunnels = np.array([row_of[nic] for nic in facts["tunnels"]], np.intp)
             self._crossbars = [
                 _Crossbar(entry["ports"], {row_of[n]: p for n, p in entry["inputs"].items()}, fd)
                 for entry, fd in zip(facts["crossbars"], descriptors[1:], strict=True)
@@ -85,7 +96,7 @@ class EmulatedPortCounters:
         Raises:
             FabricError: If the kernel refuses, or an interface is gone.
         """
-        shape = len(self._interfaces), 4
+        shape = len(self.nics), 4
         octets, frames = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         for crossbar in self._crossbars:
             crossbar.read(octets, frames)
@@ -96,8 +107,26 @@ class EmulatedPortCounters:
         ]
         if not np.array_equal(indices[rows], self._interfaces):
             raise FabricError("counters: an interface of the fabric is gone")
-        frames[:, :2], octets[:, :2] = counts[rows, 1::-1], counts[rows, 3:1:-1]
-        return PortReading(octets, frames, self._counts_light)
+        frames[self._rows, :2], octets[self._rows, :2] = counts[rows, 1::-1], counts[rows, 3:1:-1]
+        octets[self._tunnels, :2] += ETHERNET_BYTES * frames[self._tunnels, :2]
+        return PortReading(octets, frames, self._read_others(octets, frames))
+
+    def _read_others(self, octets: "np.ndarray[Any, Any]", frames: "np.ndarray[Any, Any]") -> bool:
+        """Fill the rows of NICs of other machines; return whether all OCS ports are counted."""
+        counts_light = self._counts_light
+        if not self._are_elsewhere:
+            return counts_light
+        replies = ask_parts(self._run_dir, {"do": "counts"})
+        missing = len(self.nics) - len(self._rows)
+        for part in replies.parts.values():
+            for number, nic in enumerate(part.get("nics", ())):
+                if (row := self._row_of.get(nic)) is not None:
+                    octets[row], frames[row] = part["bytes"][number], part["frames"][number]
+                    missing -= 1
+            counts_light = counts_light and part.get("counts_light", True)
+        if missing:
+            raise FabricError(f"counters: {'; '.join(replies.faults) or 'NICs are missing'}")
+        return counts_light
 
     def close(self) -> None:
         """Release the descriptors."""

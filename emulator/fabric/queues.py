@@ -35,8 +35,9 @@ def read_queues(plan: FabricPlan, pids: Mapping[str, int]) -> QueueCounts:
     """
     ports: dict[str, dict[str, str]] = {}
     for link, _ in plan.shaped:
-        for end, port in zip(link.ends, port_names(link), strict=True):
-            ports.setdefault(end.node, {})[end.name] = port
+        for end, port in zip((link.a, link.b), port_names(link), strict=True):
+            if end in link.ends:
+                ports.setdefault(end.node, {})[end.name] = port
     counts: QueueCounts = {}
     for node, names in ports.items():
         shown = (

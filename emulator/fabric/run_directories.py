@@ -133,6 +133,12 @@ def locked_remains(run_dir: RunDirectory) -> Iterator[bool]:
             os.close(descriptor)
 
 
+def make_folders(run_dir: RunDirectory) -> None:
+    """Make the folders of a run directory."""
+    for folder in (run_dir.log_folder, run_dir.agent_socket("any").parent):
+        folder.mkdir(exist_ok=True)
+
+
 def clear(run_dir: RunDirectory) -> bool:
     """Remove everything in a run directory except the lock; return whether there was anything."""
     paths = (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from moefabric.config.control_tls import ControlTls
 from moefabric.core.errors import ControlError
+from moefabric.core.machines import Placement
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric, Region
@@ -87,6 +88,14 @@ class ManagementNetwork:
         """Address from which the fabric's switches connect to their controllers."""
         return self.address(-2)
 
+    def part_address(self, number: int) -> str:
+        """Return the address from which the switches of a machine connect to their controllers.
+
+        Args:
+            number: position among the machines of a fabric; 0 is the head.
+        """
+        return self.address(-2 - number)
+
     def ocs_address(self, region: Region) -> str:
         """Return the control address of a region's OCS."""
         return self.address(_FIRST_OCS + region.index)
@@ -153,14 +162,27 @@ class RunDirectory:
         """The fabric's token: only root and the user who started the fabric can read it."""
         return self.path / "token"
 
-    def make_token(self) -> None:
-        """Write a new random token, which requests to the fabric's control plane must carry.
+    @property
+    def machines_file(self) -> Path:
+        """The other machines of a fabric on several, with their secrets, at its head."""
+        return self.path / "machines.json"
+
+    @property
+    def machines_socket(self) -> Path:
+        """Unix socket of the process that holds the parts on other machines, at the head."""
+        return self.path / "machines.sock"
+
+    def make_token(self, token: str = "") -> None:
+        """Write the token that requests to the fabric's control plane must carry.
 
         Under sudo, the file belongs to the user who called it.
+
+        Args:
+            token: the token; default: a new random one.
         """
         descriptor = os.open(self.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_hex(_TOKEN_BYTES) + "\n")
+            file.write((token or secrets.token_hex(_TOKEN_BYTES)) + "\n")
             if os.geteuid() == 0 and (user := os.environ.get("SUDO_UID", "")).isdigit():
                 os.fchown(descriptor, int(user), -1)
 
@@ -278,6 +300,7 @@ class FabricWiring:
         interfaces: names of the interfaces of containers, by server.
         identity: random number of this fabric, which no other fabric has.
         control_tls: certificates of the control connections; None without TLS.
+        placement: which machine has each part; None if one machine has all.
     """
 
     fabric: Fabric
@@ -291,6 +314,13 @@ class FabricWiring:
     interfaces: Mapping[str, ServerInterfaces] = field(default_factory=dict)
     identity: str = ""
     control_tls: ControlTls | None = None
+    placement: Placement | None = None
+
+    @property
+    def switch_addresses(self) -> list[str]:
+        """Addresses from which switches connect to their controllers, of each machine."""
+        machines = self.placement.machines if self.placement else ("",)
+        return [self.management.part_address(number) for number, _ in enumerate(machines)]
 
     def interfaces_of(self, server: str) -> ServerInterfaces:
         """Return the names of a server's interfaces."""

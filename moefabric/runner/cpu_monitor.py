@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -78,11 +78,28 @@ class IdleShares:
         return shares
 
 
-class CpuSampler:
-    """Context that samples the machine's idle share, leaving out the ticks of CPU steal."""
+def _idle_share(before: Sequence[int], after: Sequence[int]) -> float | None:
+    """Return a machine's idle share between two counts, without CPU steal; None if none passed."""
+    passed = [later - earlier for earlier, later in zip(before[:7], after[:7], strict=True)]
+    return sum(passed[3:5]) / sum(passed) if sum(passed) else None
 
-    def __init__(self, every_s: float = 0.5) -> None:
-        """Prepare to take a sample every `every_s` seconds."""
+
+class CpuSampler:
+    """Context that samples the idle share, leaving out the ticks of CPU steal.
+
+    Of several machines, that of the busiest counts.
+    """
+
+    def __init__(
+        self, every_s: float = 0.5, other_ticks: Callable[[], Mapping[str, Sequence[int]]] = dict
+    ) -> None:
+        """Prepare to sample.
+
+        Args:
+            every_s: Seconds between samples.
+            other_ticks: Returns the CPU times of other machines, by machine.
+        """
+        self._other_ticks = other_ticks
         self.samples: list[CpuSample] = []
         self._every_s = every_s
         self._stop = threading.Event()
@@ -105,10 +122,14 @@ class CpuSampler:
         return taken
 
     def _sample(self) -> None:
-        before, start_ns = _cpu_ticks()[:7], time.monotonic_ns()
+        before, start_ns = self._ticks(), time.monotonic_ns()
         while not self._stop.wait(self._every_s):
-            ticks, end_ns = _cpu_ticks()[:7], time.monotonic_ns()
-            if total := sum(ticks) - sum(before):
-                idle = sum(ticks[3:5]) - sum(before[3:5])
-                self.samples.append(CpuSample(start_ns, end_ns, idle / total))
+            ticks, end_ns = self._ticks(), time.monotonic_ns()
+            both = before.keys() & ticks.keys()
+            shares = [_idle_share(before[machine], ticks[machine]) for machine in both]
+            if idle := [share for share in shares if share is not None]:
+                self.samples.append(CpuSample(start_ns, end_ns, min(idle)))
             before, start_ns = ticks, end_ns
+
+    def _ticks(self) -> dict[str, Sequence[int]]:
+        return {"": _cpu_ticks(), **self._other_ticks()}

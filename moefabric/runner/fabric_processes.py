@@ -5,6 +5,7 @@ import sys
 from typing import Final
 
 from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.emulator.fabric.other_machines import HEAD_PROCESS
 from moefabric.emulator.linux.processes import OUTER, ProcessRole, ProcessSpec, prefork_argv
 from moefabric.runner.host_servers import gateway
 
@@ -16,7 +17,7 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
     """Return the processes of a fabric.
 
     One process forks a controller for each region and for the EPS. Each region has an OCS device,
-    each server an agent.
+    each server an agent. If several machines carry the fabric, one process holds the other parts.
     """
     fabric = wiring.fabric
     controllers = (sys.executable, "-m", "moefabric.controller", "--run-dir", str(run_dir.path))
@@ -30,6 +31,9 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
         if region.ocs is not None:
             name, handoff = region.ocs.name, ("--socket", str(run_dir.ocs_socket(region)))
             processes.append(ProcessSpec(name, name, handoff, role=ProcessRole.OCS, prefork=device))
+    if wiring.placement is not None and wiring.placement.others:
+        head = (sys.executable, "-m", "moefabric.cluster.head", "--run-dir", str(run_dir.path))
+        processes.append(ProcessSpec(HEAD_PROCESS, OUTER, head))
     processes += [gateway(wiring, run_dir, server) for server in wiring.hosts]
     for server in fabric.servers:
         if server in wiring.hosts:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -35,6 +35,7 @@ from moefabric.runner.iteration_outcome import IterationOutcome
 from moefabric.runner.jobs import Jobs
 from moefabric.runner.journal import Journal, JournalReader
 from moefabric.runner.link_lateness import lateness_remarks, link_lateness
+from moefabric.runner.placed_fabric import other_cpu_ticks
 from moefabric.runner.progress import ProgressReporter
 from moefabric.runner.queue_drops import Counts, queue_drops, queue_readings
 from moefabric.runner.rank_places import RankPlace
@@ -341,7 +342,7 @@ def replay_on(context: RunContext) -> Replay:
         enabled = emulated and bool(fabric.drops_packets or fabric.spines)
         lateness = undo.enter_context(link_lateness(fabric, enabled=emulated))
         readings = undo.enter_context(queue_readings(fabric.name, enabled=enabled))
-        with CpuSampler() as cpu:
+        with CpuSampler(other_ticks=partial(other_cpu_ticks, context.run_dir)) as cpu:
             recorder.connect(executor, cpu, monitor)
             try:
                 runs = _run_iterations(context, executor, ended)

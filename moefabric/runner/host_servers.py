@@ -20,8 +20,8 @@ from moefabric.emulator.fabric.plugged_hosts import (
     MANAGEMENT_PORT,
     NEAR_ADDRESS,
     NEAR_MAC,
-    TUNNEL_HEADERS,
 )
+from moefabric.emulator.fabric.tunnels import TUNNEL_HEADERS
 from moefabric.emulator.linux.processes import OUTER, ProcessRole, ProcessSpec, last_line
 
 _REASON_S: Final = 4.0

@@ -39,17 +39,26 @@ def in_turn(*hooks: Callable[..., object]) -> Callable[..., None]:
 class RealHosts:
     """The real servers of a fabric: their clocks, and those that were lost.
 
+    Emulated servers of other machines have clocks of their own, too.
+
     Attributes:
         fleet: The agents of all servers.
         hosts: The host of each real server, as SSH names it; empty if all servers are emulated.
         losses: Why servers were lost, by server.
         place: Where ranks of a program run, if all servers are real.
+        machines: The machine of each emulated server that another machine has.
     """
 
     fleet: Fleet
     hosts: Mapping[str, str]
     losses: dict[str, str] = field(default_factory=dict)
     place: RankPlace | None = None
+    machines: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def _clocked(self) -> dict[str, str]:
+        """Host or machine of each server whose clock may differ from ours."""
+        return {**self.machines, **self.hosts}
 
     def log(self, phase: FailurePhase, kind: str, names: Sequence[str], why: str) -> None:
         """Take note of lost hosts (`moefabric.runner.recovery.LogFailure`)."""
@@ -63,7 +72,7 @@ class RealHosts:
 
         The loss of an emulated server without a backup is an error of the experiment.
         """
-        return (LostBytesError, NoBackupError) if self.hosts else (LostBytesError,)
+        return (LostBytesError, NoBackupError) if self._clocked else (LostBytesError,)
 
     def cause(self, error: Exception) -> str:
         """Return what a fatal error came from."""
@@ -82,7 +91,7 @@ class RealHosts:
             iterations: Number of iterations.
         """
         lost = [f"{server} ({self.hosts[server]}) was lost" for server in sorted(self.losses)]
-        if not (self.hosts and collectives_ns):
+        if not (self._clocked and collectives_ns):
             return lost
         return [*lost, *self._clock_remarks(median(collectives_ns), iterations)]
 
@@ -91,7 +100,7 @@ class RealHosts:
 
         A clock is measured once an iteration, so that it may have drifted for one.
         """
-        for server, host in self.hosts.items():
+        for server, host in self._clocked.items():
             clock = self.fleet.clocks[server]
             drift_ns = abs(clock.offset_ns - self.fleet.first_clocks[server].offset_ns)
             error_ns = clock.uncertainty_ns + drift_ns / iterations
@@ -102,7 +111,7 @@ class RealHosts:
 
     def records(self, fabric: str) -> list[HostRecord]:
         """Return the hosts for the manifest."""
-        return [self._record(fabric, server, host) for server, host in self.hosts.items()]
+        return [self._record(fabric, server, host) for server, host in self._clocked.items()]
 
     def _record(self, fabric: str, server: str, host: str) -> HostRecord:
         first, last = self.fleet.first_clocks[server], self.fleet.clocks[server]

@@ -40,6 +40,7 @@ from moefabric.runner.journal import (
     SegmentLine,
     without_rows,
 )
+from moefabric.runner.placed_fabric import Placer, fitted_fabric, placed_elsewhere
 from moefabric.runner.prediction import proposed_scale
 from moefabric.runner.progress import ProgressReporter
 from moefabric.runner.real_hosts import RealHosts, host_fleet
@@ -59,6 +60,7 @@ def run(
     trains: bool = False,
     journal: Path | None = None,
     resume: bool = False,
+    place: Placer | None = None,
 ) -> result_model.RunResult:
     """Run an experiment.
 
@@ -71,6 +73,8 @@ def run(
         trains: Whether all-to-alls are those of the experiment's program instead of its gating.
         journal: File to which results are appended while they arise; None for a temporary one.
         resume: Whether to go on where the run of this journal was stopped.
+        place: Returns the machines that carry an emulated fabric together, and keeps them in its
+            context. Default: this machine alone.
 
     Raises:
         MoefabricError: The experiment can't run.
@@ -101,7 +105,16 @@ def run(
         else:
             lines.append(SegmentLine(started=header.manifest.started or "", host=platform.node()))
         setup = _GroupSetup(
-            spec, folder, scale, tuple(scale_faults), reporter, external, lines, header, earlier
+            spec,
+            folder,
+            scale,
+            tuple(scale_faults),
+            reporter,
+            external,
+            lines,
+            header,
+            earlier,
+            place,
         )
         results, wiring, hosts = _run_groups(setup)
     manifest = _manifest(spec, scale, wiring, started, hosts)
@@ -141,6 +154,7 @@ class _GroupSetup:
     journal: Journal
     header: HeaderLine
     earlier: JournalReader | None
+    place: Placer | None
 
 
 def _check_workload(spec: ExperimentSpec, *, trains: bool) -> None:
@@ -188,11 +202,15 @@ def _run_group(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> _Finished
     """
     spec, reporter = setup.spec, setup.reporter
     fabric = spec.build_fabric(choices[0], _name(spec, choices[0]), setup.scale)
-    work = workload_on(spec, fabric, setup.folder)
-    pairs = Jobs.of(spec, fabric, work).server_pairs_between_regions
     transport = spec.transport_of(choices[0])
     results: list[result_model.FabricResult] = []
     with ExitStack() as undo:
+        placement = None
+        if setup.place is not None and not choices[0].hosts:
+            placement = undo.enter_context(setup.place(fabric))
+            fabric = fitted_fabric(fabric, placement, reporter)
+        work = workload_on(spec, fabric, setup.folder)
+        pairs = Jobs.of(spec, fabric, work).server_pairs_between_regions
         wiring, controllers, remarks = None, None, tuple[str, ...]()
         if choices[0].hosts:
             fleet, hosts = undo.enter_context(host_fleet(spec, fabric, transport, pairs))
@@ -211,10 +229,12 @@ def _run_group(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> _Finished
                 spec.wiring.containers,
                 spec.wiring.real_hosts,
                 spec.wiring.certificates,
+                placement,
             )
             wiring, fleet, controllers = undo.enter_context(testbed)
             plugged = spec.wiring.real_hosts
-            hosts = RealHosts(fleet, {server: one.login.host for server, one in plugged.items()})
+            real = {server: one.login.host for server, one in plugged.items()}
+            hosts = RealHosts(fleet, real, machines=placed_elsewhere(fabric, placement))
             remarks = (*wiring.remarks, *setup.scale_faults)
         for choice in choices:
             context = RunContext(

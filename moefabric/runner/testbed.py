@@ -20,6 +20,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ControlError, ServerLossError, UnsupportedError
 from moefabric.core.flows import PacedFlow, Share, Split
+from moefabric.core.machines import Placement
 from moefabric.core.paths import dscp, eps_paths, relay_paths, relay_root
 from moefabric.core.port_counts import counted_nics
 from moefabric.core.protocols import PortCounters
@@ -313,6 +314,7 @@ def running_testbed(
     containers: Mapping[str, ServerContainer] | None = None,
     hosts: Mapping[str, ServerHost] | None = None,
     control_tls: ControlTls | None = None,
+    placement: Placement | None = None,
 ) -> Iterator[tuple[FabricWiring, Fleet, Controllers]]:
     """Bring a fabric up, and take it down at the end of the `with`.
 
@@ -327,6 +329,7 @@ def running_testbed(
         containers: The servers that are containers.
         hosts: The servers that are real hosts.
         control_tls: Certificates of the control connections; None for plain TCP.
+        placement: The machines that carry the fabric together. Default: this one alone.
 
     Yields:
         The fabric's wiring, its agents, connected to each other, and its regions' controllers.
@@ -349,6 +352,7 @@ def running_testbed(
             hosts=with_shells(fabric.name, hosts or {}),
             owner=os.getpid(),
             control_tls=control_tls,
+            placement=placement,
         )
         undo.enter_context(structured_log.logged("run", run_dir.log_folder))
         undo.enter_context(hold(run_dir))

@@ -1,0 +1,218 @@
+"""The parts of a fabric on other machines, as the head's processes reach them.
+
+One process of the fabric (`moefabric.cluster.head`) holds the parts. It passes each request on to
+all of them, by a Unix socket in the head's run directory.
+"""
+
+import json
+import socket
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from moefabric.config.run_directory import RunDirectory
+from moefabric.core.errors import FabricError
+from moefabric.core.machines import Machine, Placement
+from moefabric.core.topology import Fabric
+from moefabric.emulator.fabric.queues import QueueCounts
+from moefabric.emulator.ocs.fd_handoff import control_path
+
+HEAD_PROCESS: Final = "machines"
+"""Name of the process that holds the parts, and of its log."""
+_COMMAND: Final = "moefabric.cluster.command"
+_REPLY_S: Final = 10.0
+_SUMMED: Final = frozenset({"frames", "overflows"})
+
+Reply = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Replies:
+    """Replies of the other machines' parts to one request.
+
+    Attributes:
+        parts: the reply of each machine that has one.
+        lost: why there is none, by machine.
+    """
+
+    parts: Mapping[str, Reply]
+    lost: Mapping[str, str]
+
+    @property
+    def faults(self) -> list[str]:
+        """The faults of all parts, with the machines' names."""
+        named = [
+            f"{machine}: {fault}"
+            for machine, reply in self.parts.items()
+            for fault in [*reply.get("faults", ()), *filter(None, [reply.get("error")])]
+        ]
+        return [*(f"machine {name}: {why}" for name, why in self.lost.items()), *named]
+
+
+def ask_parts(
+    run_dir: RunDirectory, message: Mapping[str, Any], timeout_s: float = _REPLY_S
+) -> Replies:
+    """Send a request to all parts on other machines.
+
+    Args:
+        run_dir: the head's run directory of the fabric.
+        message: as the fabric process takes it (module `daemon`), or `counts`, `clocks`.
+        timeout_s: limit of the wait for the replies.
+
+    Raises:
+        FabricError: if the process that holds the parts doesn't answer.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            link.settimeout(timeout_s)
+            link.connect(str(run_dir.machines_socket))
+            link.sendall(json.dumps(message).encode() + b"\n")
+            with link.makefile() as lines:
+                reply = json.loads(lines.readline())
+        return Replies(reply["parts"], reply["lost"])
+    except (OSError, ValueError) as error:
+        raise FabricError(f"{run_dir.name}: its other machines don't answer: {error}") from error
+
+
+@dataclass(frozen=True)
+class OtherMachine:
+    """Machine with a part of a fabric, as processes of the head reach it.
+
+    Attributes:
+        machine: its address, with the secret.
+        nodes: its servers and OCSes.
+        sockets: Unix sockets of its run directory that the head's run directory has too.
+    """
+
+    machine: Machine
+    nodes: tuple[str, ...]
+    sockets: tuple[str, ...]
+
+
+def write_machines(run_dir: RunDirectory, fabric: Fabric, placement: Placement) -> None:
+    """Write what processes of the head need to reach the other machines, for root's eyes only."""
+    run_dir.machines_file.touch(0o600)
+    listed = [asdict(_other(run_dir, fabric, placement, one)) for one in placement.others]
+    run_dir.machines_file.write_text(json.dumps(listed))
+
+
+def _other(
+    run_dir: RunDirectory, fabric: Fabric, placement: Placement, machine: Machine
+) -> OtherMachine:
+    regions = [one for one in fabric.regions if placement.regions[one.name] == machine.name]
+    servers = [server for region in regions for server in region.servers]
+    ocses = {one.ocs.name: run_dir.ocs_socket(one) for one in regions if one.ocs is not None}
+    paths = [*map(run_dir.agent_socket, servers), *map(control_path, ocses.values())]
+    sockets = tuple(str(path.relative_to(run_dir.path)) for path in paths)
+    return OtherMachine(machine, (*servers, *ocses), sockets)
+
+
+def read_machines(run_dir: RunDirectory) -> list[OtherMachine]:
+    """Return the other machines of a fabric, from the head's run directory of it."""
+    if not run_dir.machines_file.exists():
+        return []
+    return [
+        OtherMachine(Machine(**one["machine"]), tuple(one["nodes"]), tuple(one["sockets"]))
+        for one in json.loads(run_dir.machines_file.read_text())
+    ]
+
+
+def machine_of_node(run_dir: RunDirectory, node: str) -> str:
+    """Return the other machine that has a server or OCS; empty if the head has it."""
+    others = read_machines(run_dir)
+    return next((other.machine.name for other in others if node in other.nodes), "")
+
+
+def remote_argv(
+    run_dir: RunDirectory,
+    machine: str,
+    node: str,
+    command: Sequence[str],
+    *,
+    kind: str = "exec",
+    file: Path | None = None,
+) -> list[str]:
+    """Return the argv that runs a command on a node of another machine, with its streams here.
+
+    Args:
+        run_dir: the head's run directory of the fabric.
+        machine: the machine.
+        node: server or OCS; empty for the fabric's own namespace.
+        command: the command.
+        kind: `exec`, `network` (`node_commands.exec_argv`, `network_argv`), or `capture`.
+        file: where a capture goes at its end.
+    """
+    argv = [sys.executable, "-m", _COMMAND, "--run-dir", str(run_dir.path), "--machine", machine]
+    argv += ["--node", node, "--kind", kind]
+    return [*argv, *(["--file", str(file.absolute())] if file else ()), "--", *command]
+
+
+class OtherParts:
+    """The parts of a fabric on other machines, as the head's fabric process uses them."""
+
+    def __init__(self, run_dir: RunDirectory, placement: Placement | None, machine: str) -> None:
+        """Take the head's run directory; no other machine than the head has others to ask."""
+        self._run_dir = run_dir
+        self.exist = bool(placement and placement.others and placement.head.name == machine)
+
+    def ask(self, message: Mapping[str, Any]) -> Replies:
+        """Send a request to all parts; there is no reply without any."""
+        return ask_parts(self._run_dir, message) if self.exist else Replies({}, {})
+
+    def stop(self) -> None:
+        """Have other machines remove their parts; those that don't answer do so by themselves."""
+        with suppress(FabricError):
+            self.ask({"do": "stop"})
+
+    def faults(self) -> list[str]:
+        """Return what has ended but should run."""
+        return self.ask({"do": "ping"}).faults if self._run_dir.machines_socket.exists() else []
+
+    def with_descriptions(self, own: Reply, servers: Sequence[str]) -> Reply:
+        """Return the description of the whole fabric, from that of the head's part."""
+        parts = self.ask({"do": "inspect"}).parts
+        return merged_description(own, parts, servers) if parts else own
+
+    def queues(self) -> QueueCounts:
+        """Return the counters of all queues by port."""
+        parts = self.ask({"do": "queues"}).parts.values()
+        return {port: counts for part in parts for port, counts in part.items()}
+
+    def with_lateness(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """Return how late programmed links of all parts have been, from those of the head."""
+        return merged_lateness([own, *self.ask({"do": "links"}).parts.values()])
+
+
+def merged_description(
+    own: Mapping[str, Any], parts: Mapping[str, Reply], order: Iterable[str]
+) -> Reply:
+    """Return the description of a whole fabric from those of its parts.
+
+    Args:
+        own: the head's.
+        parts: the others', by machine.
+        order: the servers of the fabric.
+    """
+    whole = dict(own)
+    for machine, part in parts.items():
+        for kind in ("servers", "ocs", "switches", "links", "remarks"):
+            whole[kind] = [*whole[kind], *part.get(kind, ())]
+        for process in part.get("processes", ()):
+            whole["processes"] = [*whole["processes"], process | {"machine": machine}]
+    place = {server: number for number, server in enumerate(order)}
+    whole["servers"] = sorted(whole["servers"], key=lambda one: place[one["name"]])
+    whole["remarks"] = list(dict.fromkeys(whole["remarks"]))
+    return whole
+
+
+def merged_lateness(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how late the relays of all machines were: the worst of each quantile."""
+    merged: dict[str, Any] = {}
+    for report in reports:
+        for name, value in report.items():
+            before = merged.get(name, 0)
+            merged[name] = before + value if name in _SUMMED else max(before, value)
+    return merged

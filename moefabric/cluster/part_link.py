@@ -1,0 +1,117 @@
+"""The head's connection to one part: requests in order, signs of life, and the machine's clock."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from moefabric.cluster.greeting import Connection, read_message, write_message
+from moefabric.core.machines import LEASE_S
+
+_ALIVE_S: Final = 2.0
+_REPLY_S: Final = 4.0
+_MONOTONIC: Final = time.monotonic_ns
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class MachineClock:
+    """A machine's CLOCK_MONOTONIC minus the head's.
+
+    Attributes:
+        offset_ns: The difference.
+        uncertainty_ns: The largest error of the difference: half the round trip of the request.
+        at_ns: When it was measured, by the head's clock.
+    """
+
+    offset_ns: int
+    uncertainty_ns: int
+    at_ns: int
+
+
+class PartLink:
+    """A connection to a part, on which replies have the order of requests.
+
+    Attributes:
+        lost: Why the part is lost; empty while it is there.
+        clock: The machine's clock, as measured last; None before.
+        removed: Set when the part is removed by a command on its machine.
+    """
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lease_s: float = LEASE_S
+    ) -> None:
+        self._reader, self._writer, self._lease_s = reader, writer, lease_s
+        self._waiting = deque[asyncio.Future[Message]]()
+        self._streams = set[asyncio.StreamWriter]()
+        self._heard_s = time.monotonic()
+        self._replies = asyncio.create_task(self._read_replies())
+        self.lost = ""
+        self.clock: MachineClock | None = None
+        self.removed = asyncio.Event()
+
+    async def ask(self, message: Message, timeout_s: float = _REPLY_S) -> Message:
+        """Send a request and return the reply, which has an `error` if there is none."""
+        if self.lost:
+            return {"error": self.lost}
+        reply = asyncio.get_running_loop().create_future()
+        self._waiting.append(reply)
+        write_message(self._writer, message)
+        try:
+            return dict(await asyncio.wait_for(asyncio.shield(reply), timeout_s))
+        except TimeoutError:
+            return {"error": f"no answer within {timeout_s:g} s"}
+
+    async def stop(self, timeout_s: float) -> Message:
+        """Have the machine remove the part, and return its reply."""
+        return await self.ask({"do": "stop"}, timeout_s)
+
+    async def watch(self) -> None:
+        """Ask for signs of life until the part is lost or removed."""
+        while not self.lost:
+            sent_ns = _MONOTONIC()
+            signs = await self.ask({"do": "alive"})
+            received_ns = _MONOTONIC()
+            if "now_ns" in signs:
+                middle_ns = (sent_ns + received_ns) // 2
+                half_ns = -(-(received_ns - sent_ns) // 2)
+                self.clock = MachineClock(signs["now_ns"] - middle_ns, half_ns, received_ns)
+                if not signs["runs"]:
+                    self.lose("its part has ended")
+                    if not signs["exists"]:
+                        self.removed.set()
+            elif time.monotonic() - self._heard_s > self._lease_s:
+                self.lose(f"silent for {self._lease_s:g} s")
+            await asyncio.sleep(_ALIVE_S)
+
+    @contextmanager
+    def stream(self, there: Connection) -> Iterator[None]:
+        """Have a stream of the machine end with the part."""
+        self._streams.add(there[1])
+        try:
+            yield
+        finally:
+            self._streams.discard(there[1])
+
+    def lose(self, why: str) -> None:
+        """Note that the part is lost, and end what waits for it."""
+        self.lost = self.lost or why
+        for writer in (self._writer, *self._streams):
+            writer.transport.abort()
+        while self._waiting:
+            reply = self._waiting.popleft()
+            if not reply.done():
+                reply.set_result({"error": self.lost})
+
+    async def _read_replies(self) -> None:
+        with suppress(OSError, EOFError, ValueError):
+            while True:
+                message = await read_message(self._reader)
+                self._heard_s = time.monotonic()
+                if self._waiting and not (reply := self._waiting.popleft()).done():
+                    reply.set_result(message)
+        self.lose("its connection has ended")

@@ -1,0 +1,190 @@
+"""Machine service: makes, holds and removes a machine's parts of fabrics, as their heads ask.
+
+A head connects (`greeting`) and sends one message that names what the connection is for. `part`
+makes a part, answers the head's requests to it, and removes the part when the head says `stop`,
+when the connection ends, or when the head is silent for `LEASE_S`. `stream` joins the connection
+with a Unix socket of the part, `program` runs a program on one of its nodes.
+"""
+
+import asyncio
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from moefabric.cluster.greeting import (
+    LONGEST_LINE,
+    Connection,
+    is_welcome,
+    read_message,
+    write_message,
+)
+from moefabric.cluster.programs import run_program
+from moefabric.cluster.streams import join
+from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.core.errors import FabricError, MoefabricError
+from moefabric.core.machines import LEASE_S
+from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric.daemon_protocol import request
+from moefabric.emulator.fabric.part import PartRequest, up_part
+from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
+from moefabric.emulator.fabric.run_directories import named_run_directory
+
+_CPU: Final = Path("/proc/stat")
+Message = dict[str, Any]
+
+
+class MachineService:
+    """The service of one machine, for any number of fabrics.
+
+    Args:
+        secret: What the service and the heads prove to each other that they know.
+        processes: The processes of a fabric.
+        lease_s: Silence of a head after which its part ends.
+    """
+
+    def __init__(
+        self, secret: str, processes: lifecycle.ProcessList, lease_s: float = LEASE_S
+    ) -> None:
+        self._secret, self._processes, self._lease_s = secret, processes, lease_s
+        self._locks = defaultdict[str, asyncio.Lock](asyncio.Lock)
+
+    async def serve(self, address: str, port: int, ready: Callable[[int], None]) -> None:
+        """Serve until cancelled; parts that are up then are removed.
+
+        Args:
+            address: IPv4 address to listen at.
+            port: TCP port; 0 for any.
+            ready: called with the port once the service listens.
+        """
+        server = await asyncio.start_server(self._answer, address, port, limit=LONGEST_LINE)
+        async with server:
+            ready(server.sockets[0].getsockname()[1])
+            await server.serve_forever()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer a client to the end of its connection."""
+        try:
+            if await is_welcome((reader, writer), self._secret):
+                await self._fulfil(await read_message(reader), (reader, writer))
+        except (MoefabricError, KeyError, ValueError) as error:
+            write_message(writer, {"error": str(error)})
+        except (OSError, EOFError):  # the client has gone
+            return
+        finally:
+            writer.close()
+
+    async def _fulfil(self, message: Message, connection: Connection) -> None:
+        match message.get("do"):
+            case "part":
+                await self._hold_part(message, connection)
+            case "stream":
+                path = _socket_path(message["fabric"], message["path"])
+                try:
+                    there = await asyncio.open_unix_connection(str(path))
+                except OSError as error:
+                    raise FabricError(f"{path}: {error.strerror}") from error
+                write_message(connection[1], {})
+                await join(connection, there)
+            case "program":
+                await run_program(message, connection)
+            case other:
+                raise FabricError(f"{other!r} is not one of part, stream, program")
+
+    async def _hold_part(self, message: Message, connection: Connection) -> None:
+        """Make a part, and keep it until the head stops it or is gone."""
+        reader, writer = connection
+        wiring = FabricWiring.from_json(message["wiring"])
+        timeout_s = float(message["timeout_s"])
+        part = PartRequest(wiring, message["machine"], message["token"], timeout_s)
+        name = wiring.fabric.name
+        async with self._locks[name]:
+            make = asyncio.to_thread(up_part, part, self._processes, os.getpid())
+            report = await make
+            held = HeldPart(named_run_directory(name))
+            try:
+                write_message(writer, {"ready": True, "remarks": report["remarks"]})
+                await self._answer_head(held, reader, writer)
+            finally:
+                held.close()
+                await asyncio.to_thread(lifecycle.down, name, force=True)
+                write_message(writer, {"stopped": True})
+
+    async def _answer_head(
+        self, part: "HeldPart", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Answer the requests of a part's head until it says `stop`, is silent or gone."""
+        with suppress(TimeoutError, OSError, EOFError):
+            while True:
+                async with asyncio.timeout(self._lease_s):
+                    message = await read_message(reader)
+                if message.get("do") == "stop":
+                    return
+                write_message(writer, await part.reply(message))
+                await writer.drain()
+
+
+@dataclass
+class HeldPart:
+    """A part that is up, as its head asks about it.
+
+    Attributes:
+        run_dir: Its run directory.
+    """
+
+    run_dir: RunDirectory
+    _counters: EmulatedPortCounters | None = None
+
+    async def reply(self, message: Message) -> Message:
+        """Return the reply to a request of the head."""
+        try:
+            if message.get("do") == "alive":
+                return self._signs_of_life()
+            if message.get("do") == "counts":
+                return await asyncio.to_thread(self._counts)
+            return await asyncio.to_thread(request, self.run_dir, message)
+        except MoefabricError as error:
+            return {"error": str(error)}
+
+    def close(self) -> None:
+        """Release the descriptors of counters."""
+        if self._counters is not None:
+            self._counters.close()
+
+    def _signs_of_life(self) -> Message:
+        """Return this machine's clock and CPU times, and whether the part is still there."""
+        return {
+            "now_ns": time.monotonic_ns(),
+            "ticks": list(map(int, _CPU.read_text().split("\n", 1)[0].split()[1:9])),
+            "runs": self.run_dir.is_alive(),
+            "exists": self.run_dir.path.exists(),
+        }
+
+    def _counts(self) -> Message:
+        """Return the counters of the NICs of this machine's servers."""
+        if self._counters is None:
+            self._counters = EmulatedPortCounters(self.run_dir)
+        reading = self._counters.read()
+        return {
+            "nics": self._counters.nics,
+            "bytes": reading.bytes.tolist(),
+            "frames": reading.frames.tolist(),
+            "counts_light": reading.counts_light,
+        }
+
+
+def _socket_path(fabric: str, name: str) -> Path:
+    """Return a Unix socket of a fabric's run directory.
+
+    Raises:
+        FabricError: if there is no such socket.
+    """
+    folder = named_run_directory(fabric).path
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder) or not path.is_socket():
+        raise FabricError(f"{fabric}: there is no socket {name}")
+    return path

@@ -1,0 +1,145 @@
+"""One fabric on two machines: its parts, the links between them, and commands from the head."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from moefabric.core.machines import Machine
+from moefabric.emulator.linux.waiting import Deadline
+from tests.support.machine_namespaces import NamespaceMachine, machine_namespaces
+from tests.support.placed_fabrics import RATE_BPS, PlacedFabric, machine_service, placed_fabric
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
+]
+Machines = dict[str, NamespaceMachine]
+NAME = "machines-two"
+WAIT_S = 60.0
+RECEIVE = """
+import socket, time
+with socket.create_server(("", 5201)) as server:
+    flow, _ = server.accept()
+    flow.recv(1)
+    start, received = time.monotonic(), 0
+    while part := flow.recv(1 << 20):
+        received += len(part)
+    print(8 * received / (time.monotonic() - start))
+"""
+SEND = """
+import socket, sys, time
+while True:
+    try:
+        flow = socket.create_connection((sys.argv[1], 5201))
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.05)
+flow.sendall(bytes(2_500_000))
+"""
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Machines]:
+    with machine_namespaces(["head", "m1"]) as both:
+        yield both
+
+
+@pytest.fixture(scope="module")
+def other(machines: Machines) -> Iterator[Machine]:
+    with machine_service(machines["m1"]) as machine:
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def fabric(machines: Machines, other: Machine) -> Iterator[PlacedFabric]:
+    with placed_fabric(NAME, machines, other) as placed:
+        yield placed
+
+
+@pytest.mark.parametrize(("sender", "receiver"), [("s0", "s2"), ("s2", "s3"), ("s3", "s1")])
+def test_servers_of_both_machines_reach_each_other(
+    fabric: PlacedFabric, sender: str, receiver: str
+) -> None:
+    fabric.exec(sender, "ping", "-c", "1", "-w", "30", fabric.address(receiver))
+
+
+def test_servers_reach_servers_of_other_machines_but_no_controller_by_management(
+    fabric: PlacedFabric,
+) -> None:
+    fabric.exec("s3", "ping", "-c", "1", "-w", "30", "s0-management")
+    assert fabric.exec("s3", "ping", "-c", "1", "-w", "1", "management", check=False).returncode
+
+
+def test_inspection_has_the_hardware_of_both_machines(fabric: PlacedFabric) -> None:
+    shown = json.loads(fabric.command("inspect", "--json").stdout)
+    assert [server["name"] for server in shown["servers"]] == ["s0", "s1", "s2", "s3"]
+    assert [ocs["name"] for ocs in shown["ocs"]] == ["ocs0", "ocs1"]
+    assert {one.get("machine") for one in shown["processes"]} == {None, "m1"}
+    assert shown["faults"] == []
+
+
+def test_program_on_another_machine_has_input_output_and_status(fabric: PlacedFabric) -> None:
+    script = "cat; hostname; echo problem >&2; exit 7"
+    ended = fabric.exec("s2", "sh", "-c", script, text="given\n", check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (7, "given\ns2\n", "problem\n")
+
+
+def test_program_on_another_machine_ends_with_its_caller(
+    fabric: PlacedFabric, machines: Machines
+) -> None:
+    def runs() -> bool:
+        return "sleep 4242" in machines["m1"].processes()
+
+    with fabric.start("s2", "sleep", "4242", stdin=subprocess.PIPE):
+        Deadline.after(WAIT_S).wait_for(runs, "the program")
+        machines["head"].run("sh", "-c", "kill -KILL $(pgrep -f '[c]luster.command')")
+    Deadline.after(WAIT_S).wait_for(lambda: not runs(), "the program's end")
+
+
+def test_light_moves_on_another_machine(fabric: PlacedFabric) -> None:
+    fabric.command("light", "s2/o0~s3/o0")  # a frame has proved the circuit when this ends
+    before = fabric.light_bytes("s2/o0")
+    fabric.exec("s2", "ping", "-c", "3", "-i", "0.2", fabric.address("s3"))
+    assert fabric.light_bytes("s2/o0") >= before + 3 * 98
+
+
+def test_link_between_machines_has_the_rate_of_its_nic(fabric: PlacedFabric) -> None:
+    program = [sys.executable, "-c"]
+    with fabric.start("s0", *program, RECEIVE, stdout=subprocess.PIPE) as receiver:
+        fabric.exec("s2", *program, SEND, fabric.address("s0"))
+        assert receiver.stdout is not None
+        share = float(receiver.stdout.read()) / (RATE_BPS * 1448 / 1514)
+    assert 0.5 < share < 1.05
+
+
+def test_failed_nic_is_down_at_both_ends_of_its_tunnel(fabric: PlacedFabric) -> None:
+    far = f"leaf0-p{fabric.fabric.ports('leaf0')['s2/e0']}"
+    ends = [("m1", "s2-e0"), ("head", far)]
+    fabric.command("fault", "nic", "s2/e0")
+    assert [fabric.is_up(*end) for end in ends] == [False, False]
+    fabric.command("fault", "nic", "--clear")
+    assert [fabric.is_up(*end) for end in ends] == [True, True]
+
+
+def test_capture_on_another_machine_arrives_here(fabric: PlacedFabric) -> None:
+    head = fabric.machines["head"]
+    file = str(head.folder / "s2.pcapng")
+    words = ["capture", "s2/e0", "--until", "4frames", "--write", file]
+    with subprocess.Popen(
+        fabric.argv(*words), env=fabric.environment, stderr=subprocess.PIPE, text=True
+    ) as capture:
+        assert capture.stderr is not None
+        assert "to " in capture.stderr.readline()  # it has begun
+        fabric.exec("s2", "ping", "-c", "4", "-i", "0.2", fabric.address("s0"))
+        assert capture.wait(WAIT_S) == 0
+    assert int(head.run("stat", "-c", "%s", file).stdout) > 4 * 98
+
+
+def test_nothing_is_left_on_any_machine_after_down(fabric: PlacedFabric) -> None:
+    fabric.command("down", NAME)
+    assert fabric.remains("head") == ""
+    assert fabric.remains("m1") == ""

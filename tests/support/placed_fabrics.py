@@ -1,0 +1,160 @@
+"""A fabric of tests on two machines made of namespaces, commanded from the head."""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from moefabric.controller.client import wait_for_controllers
+from moefabric.core.machines import Machine, Placement
+from moefabric.core.ocs import Ocs
+from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.emulator.fabric import lifecycle
+from moefabric.runner.fabric_processes import fabric_processes
+from tests.support.machine_namespaces import NamespaceMachine
+
+RATE_BPS = 20e6
+UP_S = 120.0
+_READ = """
+import sys
+from moefabric.config.run_directory import RunDirectory
+from moefabric.core.port_counts import INTO_OCS
+from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
+name, nic = sys.argv[1:]
+print(EmulatedPortCounters(RunDirectory.of_fabric(name), [nic]).read().bytes[0, INTO_OCS])
+"""
+_UP = "import sys; from tests.support.placed_fabrics import up_here; up_here(*sys.argv[1:])"
+
+
+@contextmanager
+def machine_service(machine: NamespaceMachine) -> Iterator[Machine]:
+    """Run the machine service on a machine, and yield what a head needs to reach it."""
+    secret = secrets.token_hex(16)
+    argv = (sys.executable, "-m", "moefabric.runner.machine_service", "--listen", machine.address)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with machine.start(*argv, **pipes) as service:
+        assert service.stdin is not None
+        assert service.stdout is not None
+        service.stdin.write(f"{secret}\n")
+        service.stdin.flush()
+        port = json.loads(service.stdout.readline())["port"]
+        yield Machine(machine.name, machine.address, port, secret)
+        service.stdin.close()
+        service.wait(60)
+
+
+def two_regions(name: str) -> Fabric:
+    """Return a fabric of two regions with two servers each and one leaf."""
+    regions = tuple(
+        Region(f"r{n}", n, (f"s{2 * n}", f"s{2 * n + 1}"), Ocs(f"ocs{n}", ports=2)) for n in (0, 1)
+    )
+    return Fabric(name, regions, 2, 1, 1, RATE_BPS, Eps(servers_per_leaf=4))
+
+
+def up_here(name: str, head: str, other: str) -> None:
+    """Bring the fabric up with its second region on another machine; call it on the head.
+
+    Args:
+        name: The fabric.
+        head: Address of the head.
+        other: The other machine as JSON.
+    """
+    fabric = two_regions(name)
+    machines = Machine("head", head), Machine(**json.loads(other))
+    regions = {"r0": "head", "r1": machines[1].name}
+    placement = Placement.of(fabric, machines, regions)
+    wiring = lifecycle.up(fabric, fabric_processes, UP_S, switch="bpf", placement=placement)
+    wait_for_controllers(wiring, UP_S)
+
+
+@dataclass(frozen=True)
+class PlacedFabric:
+    """A fabric that is up on two machines.
+
+    Attributes:
+        fabric: Its servers, NICs and switches.
+        machines: The machines by name.
+    """
+
+    fabric: Fabric
+    machines: Mapping[str, NamespaceMachine]
+
+    def address(self, server: str) -> str:
+        """Return the first address of a server."""
+        return self.fabric.addresses(server)[0]
+
+    def argv(self, *words: str) -> list[str]:
+        """Return the argv of a command of moefabric on the head."""
+        return self.machines["head"].argv(str(Path(sys.executable).with_name("moefabric")), *words)
+
+    def command(
+        self, *words: str, text: str | None = None, check: bool = True
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a command of moefabric on the head, with a text as its input."""
+        ended = subprocess.run(
+            self.argv(*words),
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=UP_S,
+            check=False,
+            env=self.environment,
+        )
+        assert not check or ended.returncode == 0, f"{words}: {ended.stdout}{ended.stderr}"
+        return ended
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of commands on the head."""
+        return {**os.environ, **self.machines["head"].env}
+
+    def exec(
+        self, server: str, *words: str, text: str | None = None, check: bool = True
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a program on a server."""
+        return self.command("exec", server, "--", *words, text=text, check=check)
+
+    def start(self, server: str, *words: str, **options: Any) -> "subprocess.Popen[str]":
+        """Start a program on a server; options are those of Popen."""
+        argv = self.argv("exec", server, "--", *words)
+        return subprocess.Popen(argv, text=True, env=self.environment, **options)
+
+    def is_up(self, machine: str, interface: str) -> bool:
+        """Return whether an interface of a machine's part is switched on."""
+        shown = self.machines[machine].run(
+            "sh", "-c", f"nsenter -t $(pgrep -of fabric.daemon) -n ip -j link show {interface}"
+        )
+        return "UP" in json.loads(shown.stdout)[0]["flags"]
+
+    def light_bytes(self, nic: str) -> int:
+        """Return the bytes that have entered the OCS from a NIC."""
+        ended = self.machines["head"].run(sys.executable, "-c", _READ, self.fabric.name, nic)
+        return int(ended.stdout)
+
+    def remains(self, machine: str) -> str:
+        """Return what is left of the fabric on a machine."""
+        there = self.machines[machine]
+        folders = there.run("ls", there.env["MOEFABRIC_RUN_DIR"]).stdout.split()
+        programs = [one for one in there.processes() if "moefabric" in one and "service" not in one]
+        return " ".join([*folders, *programs, *there.interfaces()])
+
+
+@contextmanager
+def placed_fabric(
+    name: str, machines: Mapping[str, NamespaceMachine], other: Machine
+) -> Iterator[PlacedFabric]:
+    """Bring a fabric up on two machines, of which `head` commands it, and take it down."""
+    head = machines["head"]
+    words = name, head.address, json.dumps(vars(other))
+    head.run(sys.executable, "-c", _UP, *words, timeout_s=2 * UP_S)
+    placed = PlacedFabric(two_regions(name), machines)
+    try:
+        yield placed
+    finally:
+        placed.command("down", name, check=False)
