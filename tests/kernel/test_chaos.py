@@ -2,11 +2,13 @@
 
 from random import Random
 
+import pytest
+
 from tests.chaos.rounds import Chaos
 from tests.kernel.fabric_lab import NEEDS, isolated_machine
 
-pytestmark = NEEDS
-FAULTS = 20
+pytestmark = [*NEEDS, pytest.mark.slow]
+FAULTS = 12
 
 
 def test_random_faults_leave_nothing_and_nothing_hangs() -> None:

@@ -63,13 +63,14 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     )
     (wheel,) = folder.glob("*.whl")
     prefix = folder / "environment"
-    subprocess.run([sys.executable, "-m", "venv", str(prefix)], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(prefix)], check=True)
     constraints = ("-c", str(PACKAGING / "constraints.txt"))
     subprocess.run(
         [
-            str(prefix / "bin/python"),
-            *pip[1:],
+            *pip,
+            f"--python={prefix}/bin/python",
             "install",
+            "--no-compile",  # most modules are never imported
             *constraints,
             f"{wheel}[fabric]",
             "pytest",

@@ -12,9 +12,15 @@ from tests.support.paths import REPOSITORY
 pytest.importorskip("pandas", reason="needs pandas: packaging/setup test")
 pytestmark = [
     pytest.mark.kernel,
+    pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]
-SHORTER = {'"layers": 2': '"layers": 1', '"iterations": 3': '"iterations": 1'}
+SHORTER = {
+    '"layers": 2': '"layers": 1',
+    '"iterations": 3': '"iterations": 1',
+    '"policy": "spill"},\n    ],': '"policy": "spill"},\n    ],\n'
+    '    scale={"bytes": 1000, "dilation": 2},',
+}
 NOTEBOOK = REPOSITORY / "docs/notebooks/first-steps.ipynb"
 
 
