@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from moefabric.api.lab import Lab
     from moefabric.api.result import Result
     from moefabric.api.runs import Runs
+    from moefabric.api.sweep import Sweep, SweepResult
     from moefabric.config.model import load_model
     from moefabric.config.policies import policy_named
     from moefabric.core.circuits import Circuit, CircuitSet, Transition
@@ -81,10 +82,10 @@ __all__ = [
     "GatingParameters", "GatingTrace", "GroupedAttention", "Lab", "LatentAttention", "Layer",
     "Model", "ModelSummary", "MoefabricError", "Nic", "Ocs", "PairOrderPolicy", "Placement", "Plan",
     "Policy", "PolicyTraits", "Prediction", "RankFailedError", "Region", "Result", "Runs", "Scale",
-    "Share", "SpecError", "Split", "Step", "StepTimes", "Stream", "Training", "Transition",
-    "UnsupportedError", "bound_s", "check_policy", "flows", "fold", "inventory", "load_fabric",
-    "load_model", "moe_layer", "network_usd", "plan", "policy_named", "predict", "read_gating",
-    "read_trace", "route", "simulate", "simulate_streams",
+    "Share", "SpecError", "Split", "Step", "StepTimes", "Stream", "Sweep", "SweepResult",
+    "Training", "Transition", "UnsupportedError", "bound_s", "check_policy", "flows", "fold",
+    "inventory", "load_fabric", "load_model", "moe_layer", "network_usd", "plan", "policy_named",
+    "predict", "read_gating", "read_trace", "route", "simulate", "simulate_streams",
 ]  # fmt: skip
 
 _MODULES = {
@@ -94,6 +95,7 @@ _MODULES = {
     "api.result": ("Result",),
     "config.model": ("load_model",),
     "api.runs": ("Runs",),
+    "api.sweep": ("Sweep", "SweepResult"),
     "config.policies": ("policy_named",),
     "core.circuits": ("Circuit", "CircuitSet", "Transition"),
     "core.demand": ("DemandMatrix", "Placement"),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from moefabric.core.errors import SpecError, UnsupportedError
+from moefabric.report.figures import FIGURES
 from moefabric.report.summary import FabricSummary, summaries
 from moefabric.runner.result_model import ExperimentPrediction, FabricResult, RunResult
 from moefabric.runner.result_parts import ResultPart
@@ -12,26 +13,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, Any]
-
-_FIGURES: Final[Mapping[str, Callable[[FabricSummary], object]]] = {
-    "verdict": lambda fabric: str(fabric.verdict),
-    "iteration_s": lambda fabric: fabric.iteration_s,
-    "predicted_iteration_s": lambda fabric: fabric.predicted_iteration_s,
-    "compute_s": lambda fabric: fabric.compute_s,
-    "exposed_comm_s": lambda fabric: fabric.exposed_s,
-    "all_to_all_s": lambda fabric: fabric.measured_s,
-    "predicted_all_to_all_s": lambda fabric: fabric.predicted_s,
-    "error": lambda fabric: fabric.error,
-    "vs_eps": lambda fabric: fabric.measured_ratio,
-    "predicted_vs_eps": lambda fabric: fabric.predicted_ratio,
-    "optical_share": lambda fabric: fabric.optical_share,
-    "reconfigurations": lambda fabric: len(fabric.result.reconfigurations),
-    "reconfiguration_s": lambda fabric: fabric.total_s,
-    "dark_s": lambda fabric: fabric.dark_s,
-    "network_usd": lambda fabric: fabric.result.cost.network_usd,
-    "performance_per_dollar": lambda fabric: fabric.result.cost.performance_per_dollar,
-}
-"""Columns of the frame `fabrics`."""
 
 _PARTS: Final[Mapping[str, Callable[[FabricResult], Sequence[ResultPart]]]] = {
     "iterations": lambda result: result.iterations,
@@ -92,8 +73,9 @@ def frame(rows: Iterable[Row]) -> "pd.DataFrame":
 
 
 def _figures(fabric: FabricSummary) -> Row:
-    figures = {name: figure(fabric) for name, figure in _FIGURES.items()}
-    return {"fabric": fabric.result.fabric, "policy": fabric.result.policy} | figures
+    names = {"fabric": fabric.result.fabric, "policy": fabric.result.policy}
+    figures = {name: figure.measured(fabric) for name, figure in FIGURES.items()}
+    return names | {"verdict": str(fabric.verdict)} | figures
 
 
 def _rows(run: RunResult, parts: Callable[[FabricResult], Sequence[ResultPart]]) -> Iterator[Row]:

@@ -33,6 +33,7 @@ from moefabric.cli import (
     report,
     run,
     schema,
+    sweep,
     system,
     trace,
     train,
@@ -85,6 +86,6 @@ for _command in (
     ocs.events, ocs.ocs, calibrate.calibrate,
     schema.schema,
     model.model, oracle.oracle, trace.trace, frontier.frontier, compare.compare,
-    dashboard.dashboard, system.system,
+    dashboard.dashboard, system.system, sweep.sweep,
 ):  # fmt: skip
     main.add_command(_command)

@@ -15,6 +15,7 @@ SCHEMAS: Final = {
     "hosts": ("moefabric.config.hosts", "HostsSpec"),
     "model": ("moefabric.config.model", "ModelSpec"),
     "ocs-profile": ("moefabric.config.ocs_profile", "ProfileSpec"),
+    "sweep": ("moefabric.sweep.spec", "SweepSpec"),
     "run": ("moefabric.runner.result_model", "RunResult"),
 }
 """Module and class of the model of each kind of file."""
@@ -41,8 +42,7 @@ class _SchemaGenerator(GenerateJsonSchema):
 def schema(kind: str) -> None:
     """Print the JSON Schema of KIND.
 
-    `experiment`, `fabric`, `hosts`, `model` and `ocs-profile` are YAML files that users write,
-    `run` is the JSON that `run --json` writes.
+    `run` is the JSON that `run --json` writes; the other kinds are YAML files that users write.
     """
     click.echo(schema_text(kind))
 

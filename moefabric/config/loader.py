@@ -58,28 +58,58 @@ def load_experiment(
         SpecError: with all faults of the file.
     """
     from moefabric.config.experiment import ExperimentSpec
-    from moefabric.config.hosts import resolve_hosts, resolve_server_hosts
-    from moefabric.config.model import resolve_config
 
-    document = read_yaml(path, settings)
+    document = read_experiment(path, settings)
     change_keys(document, changes or {})
-    if "fabric" in document and "experiment" not in document:
-        message = "describes a fabric, which `moefabric up` takes; an experiment is needed"
-        raise SpecError([(str(path), message)])
-    if "model" in document:
-        document["model"] = resolve_config(document["model"], path.parent)
-    if isinstance(wiring := document.get("wiring"), dict):
-        resolve_volumes(wiring.get("servers"), path.parent)
-        resolve_server_hosts(wiring.get("servers"), path.parent)
     if hosts is not None:
         document["hosts"] = str(hosts.absolute())
         fabrics = document.get("fabrics")
         for fabric in fabrics if isinstance(fabrics, list) else []:
             if isinstance(fabric, dict):
                 fabric["hosts"] = True
-    if "hosts" in document:
-        document["hosts"] = resolve_hosts(document["hosts"], path.parent)
+    resolve_paths(document, path.parent)
     return validate(ExperimentSpec, document, path)
+
+
+def read_experiment(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the contents of an experiment file, whose values have not been checked.
+
+    Args:
+        path: the YAML file.
+        settings: changes such as `training.iterations=1`.
+
+    Raises:
+        SpecError: if the file can't be read, or describes a fabric.
+    """
+    document = read_yaml(path, settings)
+    if "fabric" in document and "experiment" not in document:
+        message = "describes a fabric, which `moefabric up` takes; an experiment is needed"
+        raise SpecError([(str(path), message)])
+    return document
+
+
+def resolve_paths(document: dict[str, Any], folder: Path) -> None:
+    """Make the paths of model, servers and hosts in an experiment's document start at a folder.
+
+    Paths of gating and of programs stay as they are: who reads them knows the folder.
+
+    Args:
+        document: contents of the file, changed in place; wrong values stay as they are.
+        folder: folder of the file.
+
+    Raises:
+        SpecError: with all faults of a file of hosts that the document names.
+    """
+    from moefabric.config.hosts import resolve_hosts, resolve_server_hosts
+    from moefabric.config.model import resolve_config
+
+    if "model" in document:
+        document["model"] = resolve_config(document["model"], folder)
+    if isinstance(wiring := document.get("wiring"), dict):
+        resolve_volumes(wiring.get("servers"), folder)
+        resolve_server_hosts(wiring.get("servers"), folder)
+    if "hosts" in document:
+        document["hosts"] = resolve_hosts(document["hosts"], folder)
 
 
 def fabric_of(document: Mapping[str, Any]) -> "FabricSpec":

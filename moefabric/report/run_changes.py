@@ -252,7 +252,7 @@ def _outcome(worse_by: float, spread: float | None, threshold: float) -> Outcome
 
 def _spread_between(values: Sequence[float]) -> float:
     """Return how much one more run differs from the mean of earlier ones, given their values."""
-    return _student(len(values) - 1) * stdev(values) * math.sqrt(1 + 1 / len(values))
+    return student(len(values) - 1) * stdev(values) * math.sqrt(1 + 1 / len(values))
 
 
 def _spread_within(before: Sequence[float], after: Sequence[float]) -> float | None:
@@ -260,10 +260,11 @@ def _spread_within(before: Sequence[float], after: Sequence[float]) -> float | N
     differences = [b - a for a, b in zip(before, after, strict=True)]
     if len(differences) < 2:
         return None
-    return _student(len(differences) - 1) * stdev(differences) / math.sqrt(len(differences))
+    return student(len(differences) - 1) * stdev(differences) / math.sqrt(len(differences))
 
 
-def _student(degrees: int) -> float:
+def student(degrees: int) -> float:
+    """Return the quantile of Student's t for two-sided bounds of 95 %."""
     return float(stdtrit(degrees, _CONFIDENCE))
 
 

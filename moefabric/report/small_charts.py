@@ -1,4 +1,4 @@
-"""Small charts of curves side by side, as SVG files."""
+"""Small charts of curves side by side, as SVG files and as figures of a page."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +13,10 @@ from moefabric.report.picture_file import WIDTH, picture_file
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 14.0, 30.0, 40.0
 _HEIGHT: Final = 230.0
 """Height of a chart with its title and axes."""
-_HEAD: Final = 64.0
-"""Height of a picture's title and legend."""
+_TITLE: Final = 18.0
+"""Height of a picture's title."""
+_LEGEND: Final = 46.0
+"""Height of a legend of one line."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Curve:
         is_null: Whether the line is dashed.
         marks: Whether each value has a mark.
         joined: Whether a line joins the values.
+        intervals: Intervals around values: (x, low, high).
+        samples: What values are means of: (x, y, tooltip).
     """
 
     colour: str
@@ -54,6 +58,8 @@ class Curve:
     is_null: bool = False
     marks: bool = True
     joined: bool = True
+    intervals: Sequence[tuple[float, float, float]] = ()
+    samples: Sequence[tuple[float, float, str]] = ()
 
 
 @dataclass(frozen=True)
@@ -78,24 +84,43 @@ def charts_picture(
         legend: Class and name of each colour: `t1` for curves of colour `1`.
         columns: Charts of a row.
     """
-    drawn, lines = [svg.label(16, 22, title, "strong")], _legend_lines(legend)
+    height, drawn = _rows(charts, legend, columns, WIDTH, _TITLE)
+    return picture_file(height, title, [svg.label(16, 22, title, "strong"), *drawn])
+
+
+def charts_figure(
+    title: str, charts: Sequence[Chart], legend: Sequence[tuple[str, str]], columns: int = 3
+) -> Markup:
+    """Return charts in rows for a page; `title` is their text for screen readers."""
+    height, drawn = _rows(charts, legend, columns, svg.WIDTH, -12.0)
+    return svg.picture(svg.WIDTH, height, title, drawn)
+
+
+def _rows(
+    charts: Sequence[Chart],
+    legend: Sequence[tuple[str, str]],
+    columns: int,
+    width: float,
+    top: float,
+) -> tuple[float, list[Markup]]:
+    """Return the height and the elements of a legend at `top` and of charts below it."""
+    drawn, lines = list[Markup](), _legend_lines(legend, width)
     for number, entries in enumerate(lines):
-        drawn.append(svg.legend(18, 46 + 20 * number, entries))
-    head = _HEAD + 20 * (len(lines) - 1)
-    width = (WIDTH - 16) / columns
+        drawn.append(svg.legend(18, top + 28 + 20 * number, entries))
+    head = top + _LEGEND + 20 * (len(lines) - 1)
+    each = (width - 16) / columns
     for number, chart in enumerate(charts):
         row, column = divmod(number, columns)
-        drawn += _drawn(chart, 8 + column * width, head + row * _HEIGHT, width)
-    rows = math.ceil(len(charts) / columns)
-    return picture_file(head + rows * _HEIGHT + 6, title, drawn)
+        drawn += _drawn(chart, 8 + column * each, head + row * _HEIGHT, each)
+    return head + math.ceil(len(charts) / columns) * _HEIGHT + 6, drawn
 
 
-def _legend_lines(legend: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
+def _legend_lines(legend: Sequence[tuple[str, str]], room: float) -> list[list[tuple[str, str]]]:
     """Return the entries of each line of a legend."""
     lines, x = [list[tuple[str, str]]()], 0.0
     for class_, name in legend:
         width = 40 + svg.text_width(name, 12)
-        if x + width > WIDTH - 24:
+        if x + width > room - 24:
             lines.append([])
             x = 0.0
         lines[-1].append((class_, name))
@@ -122,13 +147,25 @@ def _drawn(chart: Chart, left: float, top: float, width: float) -> Iterator[Mark
         yield svg.label(at, bottom + 17, text, "tick", "middle")
     yield svg.label((start + end) / 2, bottom + 33, chart.x.title, "tick", "middle")
     for curve in chart.curves:
-        places = [
-            (x(chart.x.place(one)), y(chart.y.place(other)), title)
-            for one, other, title in curve.points
-        ]
-        if curve.joined and len(places) > 1:
-            dashed = " null" if curve.is_null else ""
-            yield svg.path([(px, py) for px, py, _ in places], f"curve c{curve.colour}{dashed}")
-        if curve.marks:
-            for px, py, title in places:
-                yield svg.circle(px, py, 3.0, f"t{curve.colour}", title)
+        yield from _curve(curve, chart, x, y)
+
+
+def _curve(curve: Curve, chart: Chart, x: svg.LinearScale, y: svg.LinearScale) -> Iterator[Markup]:
+    """Yield the line of a curve, its marks, intervals and samples."""
+
+    def at(one: float, other: float) -> tuple[float, float]:
+        return x(chart.x.place(one)), y(chart.y.place(other))
+
+    dashed = " null" if curve.is_null else ""
+    if curve.joined and len(curve.points) > 1:
+        line = [at(one, other) for one, other, _ in curve.points]
+        yield svg.path(line, f"curve c{curve.colour}{dashed}")
+    for one, low, high in curve.intervals:
+        (px, bottom), (_, top) = at(one, low), at(one, high)
+        yield svg.line(px, bottom, px, top, f"curve c{curve.colour}")
+        for end in (bottom, top):
+            yield svg.line(px - 4, end, px + 4, end, f"curve c{curve.colour}")
+    for one, other, title in curve.samples:
+        yield svg.circle(*at(one, other), 2.0, f"t{curve.colour} sample", title)
+    for one, other, title in curve.points if curve.marks else ():
+        yield svg.circle(*at(one, other), 3.0, f"t{curve.colour}", title)

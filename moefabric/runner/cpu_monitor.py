@@ -1,27 +1,50 @@
-"""CPU headroom: the idle share of the machine in half-second samples, and CPU steal."""
+"""CPU headroom: the idle share of the usable cores in half-second samples, and CPU steal.
 
+Usable cores are those on which this process may run (sched_setaffinity(2)): all, or those that a
+sweep has reserved for a run.
+"""
+
+import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 
+def usable_cores() -> int:
+    """Return the number of cores on which this process may run."""
+    return len(os.sched_getaffinity(0))
+
+
 def _cpu_ticks() -> list[int]:
-    """Return user, nice, system, idle, iowait, irq, softirq and steal time (proc(5))."""
-    return [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    """Return the usable cores' ticks: user, nice, system, idle, iowait, irq, softirq, steal."""
+    return core_ticks(Path("/proc/stat").read_text(), os.sched_getaffinity(0))
+
+
+def core_ticks(stat: str, cores: Collection[int]) -> list[int]:
+    """Return the sums of the ticks of some cores.
+
+    Args:
+        stat: Contents of /proc/stat (proc(5)).
+        cores: Numbers of the cores; if none has a line, the line of all cores counts.
+    """
+    rows = [line.split() for line in stat.splitlines() if line.startswith("cpu")]
+    names = {f"cpu{core}" for core in cores}
+    chosen = [row for row in rows if row[0] in names] or rows[:1]
+    return [sum(map(int, ticks)) for ticks in zip(*(row[1:9] for row in chosen), strict=True)]
 
 
 def cpu_steal_and_total() -> tuple[int, int]:
-    """Return the ticks that a hypervisor has taken from this machine so far, and all ticks."""
+    """Return the ticks that a hypervisor has taken from the usable cores so far, and all ticks."""
     ticks = _cpu_ticks()
     return ticks[7], sum(ticks)
 
 
 @dataclass(frozen=True)
 class CpuSample:
-    """Idle share of the machine between two instants of CLOCK_MONOTONIC."""
+    """Idle share of the usable cores between two instants of CLOCK_MONOTONIC."""
 
     start_ns: int
     end_ns: int
@@ -85,7 +108,7 @@ def _idle_share(before: Sequence[int], after: Sequence[int]) -> float | None:
 
 
 class CpuSampler:
-    """Context that samples the idle share, leaving out the ticks of CPU steal.
+    """Context that samples the idle share of usable cores, leaving out the ticks of CPU steal.
 
     Of several machines, that of the busiest counts.
     """

@@ -6,7 +6,6 @@ by which it can be compared with the rate of the hardware. t is the time from th
 all ranks to the end of the last one, in model time, as mean of the iterations.
 """
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
@@ -17,6 +16,7 @@ import numpy as np
 
 from moefabric.config.plugins import SCHEDULES, load_plugin
 from moefabric.core.errors import SpecError
+from moefabric.runner.cpu_monitor import usable_cores
 from moefabric.runner.placed_programs import (
     MOST_MEMORY,
     PathChoice,
@@ -313,7 +313,7 @@ class Perf:
         ranks, scale = len(self.placement.servers), self.fabric.scale
         servers = len(set(self.placement.servers))
         wall_s = self.bound_s(self.call(size), 1.0) * scale.bytes * scale.dilation
-        wanted_s = self.options.wall_s or shortest_wall_s(servers, os.cpu_count() or 1)
+        wanted_s = self.options.wall_s or shortest_wall_s(servers, usable_cores())
         factor = max(1.0, wall_s / wanted_s)
         factor = max(factor, size * 2.0 * ranks / MOST_MEMORY)
         least = ELEMENT * ranks

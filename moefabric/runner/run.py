@@ -22,6 +22,7 @@ from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import datapath
 from moefabric.runner import result_model
 from moefabric.runner.comparison import with_cost_ratios, with_ratios
+from moefabric.runner.cpu_monitor import usable_cores
 from moefabric.runner.fabric_run import (
     RunContext,
     judged,
@@ -322,7 +323,7 @@ def _manifest(
         noise=spec.gating.noise,
         transport=spec.transport,
         congestion_control=transport_named(spec.transport).congestion_control,
-        cores=os.cpu_count(),
+        cores=usable_cores(),
         started=started.isoformat(timespec="seconds"),
         host=platform.node(),
         hosts=hosts or None,

@@ -1,6 +1,5 @@
 """Scale of rates, bytes and times at which this machine emulates a fabric faithfully."""
 
-import os
 from collections.abc import Iterable
 from math import ceil
 from typing import Final
@@ -8,6 +7,7 @@ from typing import Final
 from moefabric.core.resource_needs import CARRIED_BPS, RELAYED_BPS, SINGLE_PACKET_SHARE
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
+from moefabric.runner.cpu_monitor import usable_cores
 
 START_SPREAD_S: Final = 6e-3
 START_SPREAD_PER_SERVER_S: Final = 1.5e-3
@@ -42,10 +42,10 @@ def scale_remarks(
         scale: The scale of the run.
         shortest_s: Shortest predicted collective or transfer, in model seconds.
         datapath: Datapath of the packet switches, a key of `CARRIED_BPS`.
-        cores: Number of cores; this machine's by default.
+        cores: Number of cores; those that this process may use by default.
         together: Number of servers that start a collective together; all by default.
     """
-    cores, listed = cores or os.cpu_count() or 1, list(fabrics)
+    cores, listed = cores or usable_cores(), list(fabrics)
     if not listed:
         return []
     rate_bps = min(scale.rate_bps(min(f.rates_bps)) for f in listed)
@@ -96,10 +96,10 @@ def propose_scale(
         fabrics: The fabrics of the experiment, at real size.
         shortest_s: Shortest predicted collective or transfer, in model seconds.
         datapath: Datapath of the packet switches, a key of `CARRIED_BPS`.
-        cores: Number of cores; this machine's by default.
+        cores: Number of cores; those that this process may use by default.
         together: Number of servers that start a collective together; all by default.
     """
-    cores, listed = cores or os.cpu_count() or 1, list(fabrics)
+    cores, listed = cores or usable_cores(), list(fabrics)
     capacity_bps = max(f.capacity_bps for f in listed)
     needed_s = shortest_wall_s(together or max(len(f.servers) for f in listed), cores)
     dilation = float(max(1, ceil(needed_s / shortest_s * (1 - 1e-9)))) if shortest_s > 0 else 1.0

@@ -1,0 +1,133 @@
+"""Sweeps: an experiment under many changes."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from moefabric.api.signals import graceful_shutdown
+from moefabric.config.input_file import document_value
+from moefabric.config.validation import validate
+from moefabric.runner.progress import PlainProgressReporter, ProgressReporter
+from moefabric.sweep.spec import SweepSpec, load_sweep
+from moefabric.sweep.summary import SweepSummary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Sweep:
+    """An experiment, and the changes under which it runs.
+
+    The keyword arguments are the keys of a sweep file::
+
+        sweep = moefabric.Sweep(
+            sweep="nic-rates",
+            experiment="examples/prototype.yaml",
+            mode="predict",
+            grid={"wiring.nic_rate": ["100Gb/s", "400Gb/s"]},
+        )
+        print(sweep.run("out/nic-rates").to_frame())
+
+    Attributes:
+        spec: The values of the sweep, with all defaults.
+        folder: Relative paths of the sweep start here.
+
+    Args:
+        **keys: The keys of a sweep file, with numbers, text, lists and mappings.
+
+    Raises:
+        SpecError: With all faults of the values, as for a file.
+    """
+
+    spec: SweepSpec
+    folder: Path
+
+    def __init__(self, **keys: Any) -> None:
+        self.spec, self.folder = validate(SweepSpec, document_value(keys)), Path()
+
+    @classmethod
+    def load(cls, path: str | Path, *settings: str) -> Self:
+        """Return the sweep that a file describes.
+
+        Args:
+            path: The YAML file.
+            *settings: Changes as text, such as `repetitions=1`.
+
+        Raises:
+            SpecError: With all faults of the file.
+        """
+        sweep = cls.__new__(cls)
+        sweep.spec, sweep.folder = load_sweep(Path(path), settings), Path(path).parent
+        return sweep
+
+    def __repr__(self) -> str:
+        return f"Sweep({self.spec.sweep!r}: {self.spec.run_count} runs)"
+
+    def run(
+        self,
+        out: str | Path,
+        *,
+        cluster: str | None = None,
+        resume: bool = False,
+        reporter: ProgressReporter | None = None,
+    ) -> "SweepResult":
+        """Carry out the runs, and write each result into a folder as soon as it has arrived.
+
+        Sweeps that send packets need root. What has ended is kept after an exception, Ctrl-C,
+        SIGTERM and SIGHUP.
+
+        Args:
+            out: Folder of the results.
+            cluster: Address of a Ray cluster, or `auto`. Default: one of this machine, for the time
+                of the sweep.
+            resume: Whether to go on with a folder that has results: runs whose experiment and
+                version are the same are not repeated.
+            reporter: Shows progress. Default: plain lines on standard error.
+
+        Raises:
+            MoefabricError: If an experiment is wrong, or the sweep can't run here. A run that fails
+                raises nothing: see `failed` of the result.
+        """
+        from moefabric.sweep.sweep import run_sweep
+
+        with graceful_shutdown():
+            summary = run_sweep(
+                self.spec,
+                self.folder,
+                Path(out),
+                reporter or PlainProgressReporter(),
+                cluster=cluster,
+                resume=resume,
+            )
+        return SweepResult(summary)
+
+
+class SweepResult:
+    """The runs of a sweep: figures of each fabric at each point, and what has failed.
+
+    Attributes:
+        summary: The runs and their figures.
+    """
+
+    def __init__(self, summary: SweepSummary) -> None:
+        self.summary = summary
+
+    def __repr__(self) -> str:
+        summary = self.summary
+        runs = f"{len(summary.records)} of {summary.planned} runs"
+        return f"SweepResult({summary.spec.sweep!r}: {runs}, {len(summary.failed)} failed)"
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a row for each fabric of each run. Needs pandas."""
+        from moefabric.api.frames import frame
+
+        return frame(row for record in self.summary.records for row in record.rows())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return means with confidence intervals, and failures, as JSON types."""
+        return self.summary.to_json()
+
+    def page(self) -> str:
+        """Return the HTML of `report.html`."""
+        from moefabric.sweep.page import sweep_page
+
+        return sweep_page(self.summary)

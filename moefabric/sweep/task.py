@@ -1,0 +1,70 @@
+"""A run of a sweep as it travels to the machine that carries it out, and what comes back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from moefabric.core.resource_needs import ResourceNeeds
+
+Mode = Literal["run", "predict"]
+
+
+@dataclass(frozen=True)
+class RunTask:
+    """A run that any machine with moefabric can carry out.
+
+    Attributes:
+        id: Digest of everything on which the result depends, and of the repetition.
+        title: Name for people.
+        mode: Whether packets are sent.
+        document: The keys of the experiment. Paths of input files start at the folder into which
+            the archives are unpacked.
+        inputs: Digests of the archives of input files.
+        needs: Cores and memory that are reserved for it.
+        version: Version of moefabric that has checked the experiment.
+    """
+
+    id: str
+    title: str
+    mode: Mode
+    document: Mapping[str, Any]
+    inputs: tuple[str, ...]
+    needs: ResourceNeeds
+    version: str
+
+    @property
+    def cores(self) -> int:
+        """Whole cores."""
+        return round(self.needs.cores)
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """An attempt has begun.
+
+    Attributes:
+        id: The run.
+        node: Identity of the machine.
+        host: Name of the machine.
+    """
+
+    id: str
+    node: str
+    host: str
+
+
+@dataclass(frozen=True)
+class RunEnded:
+    """An attempt has ended.
+
+    Attributes:
+        id: The run.
+        result: JSON of the result; empty if there is none.
+        error: Why there is none.
+        wall_s: Seconds that it took.
+    """
+
+    id: str
+    result: str = ""
+    error: str = ""
+    wall_s: float = 0.0
