@@ -1,4 +1,4 @@
-# Image of the testbed: packaging/setup on Debian 12.
+# Image of the testbed: packaging/setup on Debian 12. TIER=cluster adds Ray.
 ARG BASE=debian:bookworm-slim
 FROM ${BASE}
 
@@ -6,11 +6,13 @@ FROM ${BASE}
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 
+ARG TIER=run
+
 WORKDIR /opt/moefabric
 COPY packaging/setup packaging/debian-run.txt packaging/requirements.lock packaging/
-RUN packaging/setup --dependencies-only run && rm -rf /var/lib/apt/lists/* /root/.cache
+RUN packaging/setup --dependencies-only ${TIER} && rm -rf /var/lib/apt/lists/* /root/.cache
 COPY . .
-RUN packaging/setup run
+RUN packaging/setup ${TIER}
 
 ENV PATH=/opt/moefabric/.venv/bin:$PATH \
     PYTHONUNBUFFERED=1

@@ -6,10 +6,12 @@ from typing import Any, Self
 
 from moefabric.api.result import Prediction, Result
 from moefabric.api.signals import graceful_shutdown
+from moefabric.cluster.ray_fabric import placer
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.loader import experiment_of, load_experiment
 from moefabric.core.errors import SpecError
 from moefabric.runner import prediction
+from moefabric.runner.placed_fabric import Placer
 from moefabric.runner.progress import PlainProgressReporter, ProgressReporter
 
 EXTERNAL_PROCESSES = ("ocs", "controller")
@@ -106,6 +108,8 @@ class Experiment:
         flows: bool = False,
         journal: str | Path | None = None,
         resume: bool = False,
+        cluster: str | None = None,
+        spread: str = "pack",
     ) -> Result:
         """Bring the fabrics up one after the other, replay the traffic, and judge the results.
 
@@ -117,12 +121,19 @@ class Experiment:
             flows: Whether the result keeps the record of every flow.
             journal: File to which results are appended while they arise (`.jsonl`).
             resume: Whether to go on where the run of this journal was stopped.
+            cluster: Ray cluster whose nodes carry the fabrics: HOST:PORT of its head, or `auto`.
+                Default: this machine carries them.
+            spread: How regions and EPS are spread over nodes: `pack`, `spread`, `strict-pack`,
+                `strict-spread`.
 
         Raises:
             MoefabricError: If the experiment can't run here. An experiment that ran but can't be
                 believed raises nothing: its `verdict` is `invalid`.
         """
-        return self._run(reporter, external, flows=flows, journal=journal, resume=resume)
+        place = None if cluster is None else placer(cluster, spread)
+        return self._run(
+            reporter, external, flows=flows, journal=journal, resume=resume, place=place
+        )
 
     def train(
         self,
@@ -152,6 +163,7 @@ class Experiment:
         journal: str | Path | None,
         resume: bool = False,
         trains: bool = False,
+        place: Placer | None = None,
     ) -> Result:
         from moefabric.runner import run as runner
 
@@ -168,5 +180,6 @@ class Experiment:
                 trains=trains,
                 journal=None if journal is None else Path(journal),
                 resume=resume,
+                place=place,
             )
         return Result.of(result)

@@ -2,19 +2,23 @@
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
 from moefabric.api.lab import Lab
 from moefabric.api.signals import graceful_shutdown
+from moefabric.cluster.ray_fabric import placer
 from moefabric.config import loader
 from moefabric.config.fabric import FabricSpec
 from moefabric.controller.client import wait_for_controllers
+from moefabric.core.machines import Placement
 from moefabric.emulator.fabric import lifecycle
 from moefabric.runner.descriptor_limits import check_descriptor_limit
 from moefabric.runner.fabric_processes import UP_TIMEOUT_S, fabric_processes
 from moefabric.runner.host_servers import with_shells
+from moefabric.runner.placed_fabric import fitted_fabric
+from moefabric.runner.progress import PlainProgressReporter
 from moefabric.runner.testbed import data_paths
 
 
@@ -77,11 +81,17 @@ class EmulatedFabric:
         """Name of the fabric, of which one can be up at a time."""
         return self.spec.fabric
 
-    def up(self) -> Lab:
+    def up(self, *, cluster: str | None = None, spread: str = "pack") -> Lab:
         """Start the fabric, or find it running, and return it. Needs root.
 
         It stays up until `Lab.down`, the end of the lab's `with`, or `moefabric down`. After a
         failure or an interruption nothing of it is left.
+
+        Args:
+            cluster: Ray cluster whose nodes carry the fabric: HOST:PORT of its head, or `auto`.
+                Default: this machine carries it.
+            spread: How regions and EPS are spread over nodes: `pack`, `spread`, `strict-pack`,
+                `strict-spread`.
 
         Raises:
             FabricError: If the fabric can't be made, or another one has its name.
@@ -90,7 +100,15 @@ class EmulatedFabric:
         fabric = self.spec.build()
         check_descriptor_limit(data_paths(fabric))
         lab = Lab(self.name, was_up=self.name in lifecycle.running_fabrics())
-        with graceful_shutdown(), ExitStack() as undo:
+        place: AbstractContextManager[Placement | None] = nullcontext()
+        if lab.was_up:
+            place = nullcontext(lab.wiring.placement)
+        elif cluster is not None:
+            place = placer(cluster, spread, detached=True)(fabric)
+        with graceful_shutdown(), place as placement, ExitStack() as undo:
+            fabric = (
+                fitted_fabric(fabric, placement, PlainProgressReporter()) if placement else fabric
+            )
             wiring = lifecycle.up(
                 fabric,
                 fabric_processes,
@@ -100,6 +118,7 @@ class EmulatedFabric:
                 hosts=with_shells(self.name, self.spec.real_hosts),
                 owner=os.getpid(),  # until the controllers are ready
                 control_tls=self.spec.certificates,
+                placement=placement,
             )
             # Another process may have brought it up meanwhile.
             lab.was_up = lab.was_up or lifecycle.owner(self.name) != os.getpid()

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moefabric.cli.options import FILE, json_option, name_option, running_lab, settings_option
+from moefabric.cli.options import (
+    FILE,
+    cluster_option,
+    json_option,
+    name_option,
+    running_lab,
+    settings_option,
+    spread_option,
+)
 from moefabric.cli.output import print_result
 from moefabric.config.run_directory import FabricWiring
 from moefabric.core.errors import FabricError
@@ -19,12 +27,14 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Start a fabric and leave it running.")
 @click.argument("fabric", type=FILE)
+@cluster_option
+@spread_option
 @settings_option
-def up(fabric: Path, settings: tuple[str, ...]) -> None:
+def up(fabric: Path, cluster: str | None, spread: str, settings: tuple[str, ...]) -> None:
     """Start the fabric that the file FABRIC describes, and leave it running until `down`."""
     from moefabric.api.fabric import EmulatedFabric
 
-    lab = EmulatedFabric.load(fabric, settings).up()
+    lab = EmulatedFabric.load(fabric, settings).up(cluster=cluster, spread=spread)
     state = "was up already" if lab.was_up else "up"
     click.echo(f"{lab.name}: {state}, {_summary(lab.wiring)}")
 
@@ -47,7 +57,12 @@ def _summary(wiring: FabricWiring) -> str:
 @click.command(short_help="Remove a fabric.")
 @click.argument("name", required=False)
 @click.option("--force", is_flag=True, help="Kill the fabric's process if it doesn't answer.")
-def down(name: str | None, force: bool) -> None:
+@click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="Remove a fabric whose head is any node of this Ray cluster: HOST:PORT, or auto.",
+)
+def down(name: str | None, force: bool, cluster: str | None) -> None:
     """Remove the fabric NAME and all that belongs to it.
 
     Without NAME, remove the only fabric that `up` left running, and what is left of fabrics whose
@@ -56,6 +71,13 @@ def down(name: str | None, force: bool) -> None:
     """
     from moefabric.api.running_fabrics import remove_fabric
 
+    if cluster is not None:
+        if name is None:
+            raise click.UsageError("--cluster: give the NAME of the fabric")
+        from moefabric.cluster import ray_fabric
+
+        click.echo(ray_fabric.remove_fabric(cluster, name), nl=False)
+        return
     removed = remove_fabric(name, force=force)
     for chosen, was_up in removed.items():
         click.echo(f"{chosen}: {'down' if was_up else 'was not up'}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from moefabric.cluster.fit import Strategy
 from moefabric.core.units import rate_bps
 
 if TYPE_CHECKING:
@@ -27,6 +28,17 @@ settings_option = click.option(
 experiment_argument = click.argument("experiment", type=FILE)
 hosts_option = click.option(
     "--hosts", type=FILE, help="Run on the real servers that this file lists."
+)
+cluster_option = click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="Place the fabric on the nodes of a Ray cluster: HOST:PORT of its head, or auto.",
+)
+spread_option = click.option(
+    "--spread",
+    type=click.Choice([strategy.value for strategy in Strategy]),
+    default=Strategy.PACK.value,
+    help="With --cluster: how regions and EPS are spread over nodes.",
 )
 result_option = click.option(
     "--json",

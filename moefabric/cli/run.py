@@ -12,12 +12,14 @@ import click
 from moefabric.cli.options import (
     FILE,
     INVALID,
+    cluster_option,
     experiment_argument,
     hosts_option,
     json_option,
     report_option,
     result_option,
     settings_option,
+    spread_option,
 )
 from moefabric.cli.output import (
     STANDARD_OUTPUT,
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 @hosts_option
 @click.option("--resume", is_flag=True, help="Go on where the run of this --json file was stopped.")
 @click.option("--flows", is_flag=True, help="Keep the record of every flow in the JSON.")
+@cluster_option
+@spread_option
 @settings_option
 def run(
     experiment: Path,
@@ -53,6 +57,8 @@ def run(
     hosts: Path | None,
     resume: bool,
     flows: bool,
+    cluster: str | None,
+    spread: str,
     settings: tuple[str, ...],
 ) -> None:
     """Run the experiment that the file EXPERIMENT describes.
@@ -74,6 +80,8 @@ def run(
             flows=flows,
             journal=journal,
             resume=resume,
+            cluster=cluster,
+            spread=spread,
         )
     write_result(result, json_file, report)
     sys.exit(INVALID if result.verdict == "invalid" else 0)

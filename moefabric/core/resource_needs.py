@@ -22,19 +22,21 @@ EPS: Final = "eps"
 """Name of the part with the packet switches, as of their controller."""
 TUNNELLED_BPS: Final = 4e9
 """Traffic per core that packet switches forward between tunnels with a third of the core idle."""
-_PART_CORES: Final = 0.1
+_PART_CORES: Final = 0.05
 """Cores of a part at rest: fabric process, switches and OCS."""
-_SERVER_CORES: Final = 0.01
+_SERVER_CORES: Final = 0.005
 """Cores of a server at rest."""
 _MB: Final = 1_000_000
-_PART_BYTES: Final = 210 * _MB
-"""Memory of a part: machine service, fabric process, prefork servers, and OCS or switches."""
+_PART_BYTES: Final = 170 * _MB
+"""Memory of a part: fabric process, switches, OCS, machine service and Ray's process."""
 _CONTROLLER_CORES: Final = 0.05
-"""Cores of a controller."""
-_CONTROLLER_BYTES: Final = 60 * _MB
+"""Cores of a controller that reconfigures circuits."""
+_CONTROLLER_BYTES: Final = 35 * _MB
 """Memory of a controller."""
+_COMMAND_BYTES: Final = 200 * _MB
+"""Memory of the program that commands a fabric, `moefabric run`."""
 _SERVER_BYTES: Final = 12 * _MB
-"""Memory of a server: agent, namespace holder, links and buffers of connections."""
+"""Memory of a server: agent with buffers of its connections, namespace holder, switch."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ def head_needs(fabric: Fabric) -> ResourceNeeds:
     """Return what the controllers of a fabric and the program that commands it need."""
     controllers = len(fabric.regions) + (fabric.eps is not None)
     return ResourceNeeds(
-        _PART_CORES + controllers * _CONTROLLER_CORES, _PART_BYTES + controllers * _CONTROLLER_BYTES
+        _PART_CORES + controllers * _CONTROLLER_CORES,
+        _PART_BYTES + _COMMAND_BYTES + controllers * _CONTROLLER_BYTES,
     )
 
 
