@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "json_file", type=FILE, help="Write every row as JSON.")
 @click.option("--report", type=FILE, help="Write one HTML page.")
-@click.option("--document", type=FILE, help="Write the predictions as Markdown: docs/paper.md.")
+@click.option(
+    "--document",
+    type=FILE,
+    help="Write the predictions as Markdown, docs/paper.md, with a picture beside it.",
+)
 @click.option(
     "--emulated",
     is_flag=True,
@@ -45,6 +49,7 @@ def paper(
 ) -> None:
     """Print the paper's tables with predicted or emulated values. FOLDER holds their definition."""
     from moefabric.paper.document import document_text
+    from moefabric.paper.growth import growth_picture
     from moefabric.paper.page import page
     from moefabric.paper.results import predict_tables
     from moefabric.paper.text import text_lines
@@ -61,6 +66,8 @@ def paper(
         write_output(report, page(predicted, results if emulated else None))
     if document:
         write_output(document, document_text(predicted))
+        picture = growth_picture(predicted.evaluation)
+        write_output(document.with_name("paper-growth.svg"), picture)
     if results.measurements is not None and results.measurements.is_invalid:
         sys.exit(INVALID)
 

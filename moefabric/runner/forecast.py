@@ -13,7 +13,7 @@ from moefabric.planner.outlook import ENDLESS
 from moefabric.planner.plan import foresighted
 from moefabric.runner.control_time import ExpectedControl
 from moefabric.runner.flow_pacing import Policy, merge_circuits, planned_flows
-from moefabric.runner.outlooks import outlook
+from moefabric.runner.outlooks import IterationOutlooks
 from moefabric.runner.partial_offload import circuits_after_s, plan_partial_offload
 from moefabric.runner.task_flows import TaskFlows, task_flows
 from moefabric.simulator.event_simulation import Step, StepTimes, simulate_iterations
@@ -161,8 +161,9 @@ class TaskPlanner:
         self._after_s = circuits_after_s(fabric, control.changed_s) if moves else {}
         self._unchanged_s = control.unchanged_s
         self._known: dict[Hashable, TaskFlows | None] = {}
-        self._place: tuple[Sequence[Task], int, int] = (), 0, 0
-        """The tasks of an iteration, the task that is planned, and the iterations to come."""
+        self._outlooks = IterationOutlooks(())
+        self._place = 0, 0
+        """The task that is planned, and the iterations to come."""
 
     def plan(self, iterations: Iterable[Sequence[Task]]) -> list[list[PlannedTask]]:
         """Plan the tasks of a job's iterations, one iteration after the other."""
@@ -170,8 +171,9 @@ class TaskPlanner:
         listed = list(iterations)
         for number, tasks in enumerate(listed):
             planned.append([])
+            self._outlooks = IterationOutlooks(tasks)
             for position, task in enumerate(tasks):
-                self._place = tasks, position, len(listed) - number - 1
+                self._place = position, len(listed) - number - 1
                 planned[-1].append(self._task(task, [planned[-1][n] for n in task.after]))
         return planned
 
@@ -203,7 +205,7 @@ class TaskPlanner:
     @property
     def _foresighted(self) -> Policy:
         """The policy, with what follows the task that is planned."""
-        return foresighted(self.policy, outlook(*self._place))
+        return foresighted(self.policy, self._outlooks.outlook(*self._place))
 
     def lit(self, task: Task) -> CircuitSet:
         """Return the circuits of a task's regions."""

@@ -1,48 +1,79 @@
 """The all-to-alls that follow a request for circuits, from the tasks of a job."""
 
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from moefabric.planner.outlook import Outlook
 from moefabric.workload.iteration import Collective, Reconfigure
 from moefabric.workload.tasks import Task, Work
 
 
-def outlook(tasks: Sequence[Task], number: int, later_iterations: int) -> Outlook:
-    """Return what follows the request for circuits that a task makes.
+@dataclass
+class RegionTasks:
+    """What regions have to do in an iteration, as positions of tasks, in order.
 
-    Circuits may move again when a region of the task requests them for another layer. Later
-    iterations count as if they had the same tasks.
-
-    Args:
-        tasks: The tasks of the iteration.
-        number: Position of the task: a reconfiguration, or a collective that starts one.
-        later_iterations: Iterations of the job after this one.
+    Attributes:
+        all_to_alls: Their all-to-alls.
+        requests: Their requests for circuits, by layer.
     """
-    task = tasks[number]
-    own = [
-        (position, other.work)
-        for position, other in enumerate(tasks)
-        if not set(task.regions).isdisjoint(other.regions)
-    ]
-    present, every = (
-        sum(_is_all_to_all(work) for position, work in own if position >= first)
-        for first in (number, 0)
-    )
-    left = present + later_iterations * every
-    others = [
-        position
-        for position, work in own
-        if isinstance(work, Reconfigure) and work.layer != task.work.layer
-    ]
-    following = [position for position in others if position > number]
-    if following or (others and not later_iterations):
-        end = following[0] if following else len(tasks)
-        alike = sum(_is_all_to_all(work) for at, work in own if number <= at < end)
-    elif others:  # the next request for another layer is in the next iteration
-        alike = present + sum(_is_all_to_all(work) for at, work in own if at < others[0])
-    else:
-        alike = left
-    return Outlook(max(alike, 1), max(left, 1))
+
+    all_to_alls: list[int] = field(default_factory=list)
+    requests: defaultdict[int | None, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+
+class IterationOutlooks:
+    """What follows each request for circuits of an iteration; tasks are searched once a region."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        """Take the tasks of an iteration."""
+        self._tasks = tasks
+        self._of_regions: dict[tuple[str, ...], RegionTasks] = {}
+
+    def outlook(self, number: int, later_iterations: int) -> Outlook:
+        """Return what follows the request for circuits that a task makes.
+
+        Circuits may move again when a region of the task requests them for another layer. Later
+        iterations count as if they had the same tasks.
+
+        Args:
+            number: Position of the task: a reconfiguration, or a collective that starts one.
+            later_iterations: Iterations of the job after this one.
+        """
+        task = self._tasks[number]
+        own = self._tasks_of(task.regions)
+        every, before = len(own.all_to_alls), bisect_left(own.all_to_alls, number)
+        present = every - before
+        left = present + later_iterations * every
+        others = [of for layer, of in own.requests.items() if layer != task.work.layer]
+        following = [of[at] for of in others if (at := bisect_right(of, number)) < len(of)]
+        if following or (others and not later_iterations):
+            end = min(following, default=len(self._tasks))
+            alike = bisect_left(own.all_to_alls, end) - before
+        elif others:  # the next request for another layer is in the next iteration
+            alike = present + bisect_left(own.all_to_alls, min(of[0] for of in others))
+        else:
+            alike = left
+        return Outlook(max(alike, 1), max(left, 1))
+
+    def _tasks_of(self, regions: tuple[str, ...]) -> RegionTasks:
+        if (known := self._of_regions.get(regions)) is not None:
+            return known
+        found, names = RegionTasks(), set(regions)
+        for position, task in enumerate(self._tasks):
+            if names.isdisjoint(task.regions):
+                continue
+            if _is_all_to_all(task.work):
+                found.all_to_alls.append(position)
+            elif isinstance(task.work, Reconfigure):
+                found.requests[task.work.layer].append(position)
+        return self._of_regions.setdefault(regions, found)
+
+
+def outlook(tasks: Sequence[Task], number: int, later_iterations: int) -> Outlook:
+    """Return what follows one request; see `IterationOutlooks.outlook`."""
+    return IterationOutlooks(tasks).outlook(number, later_iterations)
 
 
 def _is_all_to_all(work: Work) -> bool:

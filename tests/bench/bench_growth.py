@@ -25,7 +25,11 @@ from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.rules import eps_rules, server_rules
 from moefabric.core.units import Scale
+from moefabric.runner.jobs import Jobs
+from moefabric.runner.simulated_regions import simulated_regions
 from moefabric.runner.workload_loader import workload_on
+from moefabric.workload.iteration import Reconfigure
+from moefabric.workload.substitution import Substitutions
 from tests.support.paths import EXAMPLES
 
 pytestmark = pytest.mark.timeout(300)
@@ -134,3 +138,17 @@ def test_rules_of_a_region_stay_and_those_of_the_eps_grow() -> None:
             f"{spine} of a spine, {len(rules)} of the EPS, computed in {took_s:.2f} s"
         )
     assert len(set(of_region.values())) == 1
+
+
+def test_requests_for_circuits_of_a_region_do_not_depend_on_the_number_of_regions() -> None:
+    requests = {}
+    for regions in (32, 2048):
+        spec = load_experiment(EXAMPLES / "growth.yaml", [*settings_of(regions, 4, 4)])
+        part = simulated_regions(spec, spec.fabrics[2]).part
+        fabric = part.build_fabric(spec.fabrics[2], "bench", Scale())
+        jobs = Jobs.of(part, fabric, workload_on(part, fabric, EXAMPLES), spec.training.dp)
+        tasks = jobs.tasks(jobs.all[0], 0, Substitutions())
+        counts = Counter(task.region for task in tasks if isinstance(task.work, Reconfigure))
+        requests[regions] = counts["r0"]
+        print(f"{regions} regions: {counts['r0']} requests of a region in an iteration")
+    assert len(set(requests.values())) == 1

@@ -14,6 +14,7 @@ from moefabric.cli.paper import paper as command
 from moefabric.core.errors import SpecError
 from moefabric.paper import text
 from moefabric.paper.document import document_text
+from moefabric.paper.growth import growth_picture, growth_points
 from moefabric.paper.loader import TableSpec, load_jobs, load_published, load_section
 from moefabric.paper.page import page
 from moefabric.paper.results import PaperResults
@@ -109,6 +110,20 @@ def test_last_lines_count_rows_and_aims(predicted: PaperResults) -> None:
 def test_document_is_that_of_the_predicted_tables(predicted: PaperResults) -> None:
     """After a change of the model: run `make paper`, which writes the page."""
     assert (ROOT / "docs/paper.md").read_text() == document_text(predicted)
+    picture = (ROOT / "docs/paper-growth.svg").read_text()
+    assert picture == growth_picture(predicted.evaluation)
+
+
+def test_prices_and_performance_grow_alike_to_65536_gpus(predicted: PaperResults) -> None:
+    fat_tree, mixnet = (
+        growth_points(predicted.evaluation, name) for name in ("fat-tree", "mixnet")
+    )
+    assert [point.gpus for point in mixnet] == [1024 << power for power in range(7)]
+    for small, large in ((fat_tree[0], fat_tree[-1]), (mixnet[0], mixnet[-1])):
+        assert large.million_usd == pytest.approx(64 * small.million_usd)
+        assert 1 <= large.relative / small.relative < 1.01
+    assert {point.efficiency for point in fat_tree} == {1.0}
+    assert all(1.9 < point.efficiency < 2.5 for point in mixnet)
 
 
 def test_page_has_every_table_and_figure_and_is_reproducible(predicted: PaperResults) -> None:
