@@ -72,21 +72,25 @@ class PartLink:
 
     async def watch(self) -> None:
         """Ask for signs of life until the part is lost or removed."""
-        while not self.lost:
-            sent_ns = _MONOTONIC()
-            signs = await self.ask({"do": "alive"})
-            received_ns = _MONOTONIC()
-            if "now_ns" in signs:
-                middle_ns = (sent_ns + received_ns) // 2
-                half_ns = -(-(received_ns - sent_ns) // 2)
-                self.clock = MachineClock(signs["now_ns"] - middle_ns, half_ns, received_ns)
-                if not signs["runs"]:
-                    self.lose("its part has ended")
-                    if not signs["exists"]:
-                        self.removed.set()
-            elif time.monotonic() - self._heard_s > self._lease_s:
-                self.lose(f"silent for {self._lease_s:g} s")
+        while await self._is_there():
             await asyncio.sleep(_ALIVE_S)
+
+    async def _is_there(self) -> bool:
+        """Ask for signs of life, and note the clock; return whether the part is there."""
+        sent_ns = _MONOTONIC()
+        signs = await self.ask({"do": "alive"}, min(_REPLY_S, self._lease_s))
+        received_ns = _MONOTONIC()
+        if "now_ns" in signs:
+            middle_ns = (sent_ns + received_ns) // 2
+            half_ns = -(-(received_ns - sent_ns) // 2)
+            self.clock = MachineClock(signs["now_ns"] - middle_ns, half_ns, received_ns)
+            if not signs["runs"]:
+                self.lose("its part has ended")
+                if not signs["exists"]:
+                    self.removed.set()
+        elif time.monotonic() - self._heard_s > self._lease_s:
+            self.lose(f"silent for {self._lease_s:g} s")
+        return not self.lost
 
     @contextmanager
     def stream(self, there: Connection) -> Iterator[None]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from moefabric.cluster.service import MachineService
+from moefabric.core.machines import LEASE_S
 from moefabric.runner.fabric_processes import fabric_processes
 
 
@@ -23,21 +24,28 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="machine_service", description=__doc__)
     parser.add_argument("--listen", required=True, help="IPv4 address, of the machines' network")
     parser.add_argument("--port", type=int, default=0, help="TCP port; default: any")
+    parser.add_argument(
+        "--lease",
+        type=float,
+        default=LEASE_S,
+        help="seconds of silence after which the part of a head ends",
+    )
     options = parser.parse_args(arguments)
     if not (secret := sys.stdin.readline().strip()):
         parser.error("the first line of standard input has to be the secret")
     with suppress(asyncio.CancelledError):
-        asyncio.run(_serve(secret, options.listen, options.port))
+        asyncio.run(_serve(secret, options))
     return 0
 
 
-async def _serve(secret: str, address: str, port: int) -> None:
+async def _serve(secret: str, options: argparse.Namespace) -> None:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
     loop.add_signal_handler(signal.SIGINT, task.cancel)
     _at_end_of_input(lambda: loop.call_soon_threadsafe(task.cancel))
-    await MachineService(secret, fabric_processes).serve(address, port, _show_port)
+    service = MachineService(secret, fabric_processes, options.lease)
+    await service.serve(options.listen, options.port, _show_port)
 
 
 def _at_end_of_input(end: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from moefabric.controller.client import wait_for_controllers
-from moefabric.core.machines import Machine, Placement
+from moefabric.core.machines import LEASE_S, Machine, Placement
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.emulator.fabric import lifecycle
@@ -33,10 +33,11 @@ _UP = "import sys; from tests.support.placed_fabrics import up_here; up_here(*sy
 
 
 @contextmanager
-def machine_service(machine: NamespaceMachine) -> Iterator[Machine]:
+def machine_service(machine: NamespaceMachine, lease_s: float = LEASE_S) -> Iterator[Machine]:
     """Run the machine service on a machine, and yield what a head needs to reach it."""
     secret = secrets.token_hex(16)
-    argv = (sys.executable, "-m", "moefabric.runner.machine_service", "--listen", machine.address)
+    argv = [sys.executable, "-m", "moefabric.runner.machine_service"]
+    argv += ["--listen", machine.address, "--lease", str(lease_s)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with machine.start(*argv, **pipes) as service:
         assert service.stdin is not None
@@ -89,16 +90,16 @@ class PlacedFabric:
         """Return the first address of a server."""
         return self.fabric.addresses(server)[0]
 
-    def argv(self, *words: str) -> list[str]:
-        """Return the argv of a command of moefabric on the head."""
-        return self.machines["head"].argv(str(Path(sys.executable).with_name("moefabric")), *words)
+    def argv(self, *words: str, on: str = "head") -> list[str]:
+        """Return the argv of a command of moefabric on a machine."""
+        return self.machines[on].argv(str(Path(sys.executable).with_name("moefabric")), *words)
 
     def command(
-        self, *words: str, text: str | None = None, check: bool = True
+        self, *words: str, text: str | None = None, check: bool = True, on: str = "head"
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a command of moefabric on the head, with a text as its input."""
+        """Run a command of moefabric on a machine, with a text as its input."""
         ended = subprocess.run(
-            self.argv(*words),
+            self.argv(*words, on=on),
             input=text,
             capture_output=True,
             text=True,
@@ -147,7 +148,7 @@ class PlacedFabric:
 
 @contextmanager
 def placed_fabric(
-    name: str, machines: Mapping[str, NamespaceMachine], other: Machine
+    name: str, machines: Mapping[str, NamespaceMachine], other: Machine, *, goes_down: bool = True
 ) -> Iterator[PlacedFabric]:
     """Bring a fabric up on two machines, of which `head` commands it, and take it down."""
     head = machines["head"]
@@ -157,4 +158,5 @@ def placed_fabric(
     try:
         yield placed
     finally:
-        placed.command("down", name, check=False)
+        if goes_down:
+            placed.command("down", name, check=False)

@@ -1,6 +1,7 @@
 """Parts of a plan, and the tunnels between them."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -117,7 +118,8 @@ def test_fabric_on_one_machine_has_no_tunnels() -> None:
 
 
 def test_descriptions_of_parts_make_one() -> None:
-    own = {kind: [] for kind in ("ocs", "switches", "links", "remarks", "processes")}
+    kinds = ("ocs", "switches", "links", "remarks", "processes")
+    own: dict[str, Any] = {kind: [] for kind in kinds}
     own |= {"servers": [{"name": "s0"}], "fabric": "f"}
     part = {"servers": [{"name": "s1"}], "processes": [{"name": "agent-s1", "pid": 7}]}
     whole = merged_description(own, {"m1": part}, ["s1", "s0"])

@@ -36,3 +36,16 @@ def test_sampler_takes_consecutive_samples_of_shares() -> None:
             pass
     assert all(0 <= sample.idle <= 1 for sample in cpu.samples)
     assert cpu.samples[0].end_ns == cpu.samples[1].start_ns
+
+
+def test_busiest_machine_counts() -> None:
+    ticks = [0, 0, 0, 0, 0, 0, 0, 0]
+
+    def busy() -> dict[str, list[int]]:
+        ticks[0] += 1000
+        return {"m1": list(ticks)}
+
+    with CpuSampler(every_s=0.01, other_ticks=busy) as cpu:
+        while not cpu.samples:
+            pass
+    assert cpu.samples[0].idle == 0

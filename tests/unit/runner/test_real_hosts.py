@@ -56,6 +56,14 @@ def test_lost_host_is_in_remarks_and_manifest_with_its_reason() -> None:
     assert record.clock_drift_s == 2e-9
 
 
+def test_emulated_servers_of_other_machines_have_clocks_of_their_own() -> None:
+    fleet = hosts(ClockOffset(0, MS), ClockOffset(0, 6 * MS)).fleet
+    placed = RealHosts(fleet, {}, machines={"s1": "m1"})
+    [remark] = placed.remarks([100 * MS], 1)
+    assert remark.startswith("the clock of s1 (m1) is known to 3.00 ms only")
+    assert [record.host for record in placed.records("lab")] == ["m1"]
+
+
 def test_loss_of_an_emulated_server_stays_an_error_of_the_experiment() -> None:
     emulated = RealHosts(hosts(ClockOffset(), ClockOffset()).fleet, {})
     assert emulated.fatal_errors == (LostBytesError,)
