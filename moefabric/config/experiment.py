@@ -10,6 +10,7 @@ from moefabric.config.fabric import EpsSpec, NicsSpec, ScaleSpec, WiringSpec
 from moefabric.config.failure_schedule import FailureSpec
 from moefabric.config.gating import GatingSpec
 from moefabric.config.hosts import HostList
+from moefabric.config.hybrid import HybridSpec
 from moefabric.config.model import ModelSpec
 from moefabric.config.plugins import PAYLOAD_TRANSFORMS, load_plugin, transport_named
 from moefabric.config.policies import patch_panel_policies, policy_named
@@ -250,6 +251,8 @@ class ExperimentSpec(Document):
     """Wiring that all fabrics share."""
     fabrics: list[FabricChoice] = Field(min_length=1)
     """Fabrics to compare."""
+    hybrid: HybridSpec | None = None
+    """Regions that are emulated while all others are modelled. Default: all are emulated."""
     hosts: HostList = Field(default_factory=list)
     """Real servers, in the order of the wiring's servers, or a file with `hosts:`; further ones
     stay unused."""
@@ -318,6 +321,7 @@ class ExperimentSpec(Document):
             self._host_faults,
             self._scale_faults,
             self._failure_faults,
+            self._hybrid_faults,
         )
 
     def check_emulated_size(self) -> None:
@@ -453,6 +457,30 @@ class ExperimentSpec(Document):
                 partial(failure.faults, place, self.training.iterations),
                 partial(self._component_faults, failure, place),
             )
+
+    def _hybrid_faults(self) -> Iterator[Fault]:
+        if (hybrid := self.hybrid) is None:
+            return
+        shape, regions = self.training.shape, len(self.wiring.expanded_regions)
+        yield from hybrid.region_faults(regions)
+        if not self.training.independent:
+            yield "hybrid", "regions depend on each other step by step: training.schedule: lockstep"
+        if regions != shape.regions:
+            job = f"pp {shape.pp} x dp {shape.dp}"
+            yield "hybrid", f"{regions} regions are several jobs of {job}: model one job"
+        for key, used in (
+            ("wiring.backup", self.wiring.backup is not None),
+            ("wiring.servers", bool(self.wiring.servers)),
+            ("train", self.train is not None),
+            ("failures", bool(self.failures)),
+        ):
+            if used:
+                yield key, "a hybrid run has none: leave it out"
+        for number, choice in enumerate(self.fabrics):
+            place = f"fabrics[{number}]"
+            if choice.hosts or choice.patch_panel_nics:
+                key = "hosts" if choice.hosts else "patch_panel_nics"
+                yield f"{place}.{key}", "a hybrid run has none: leave it out"
 
     def _component_faults(self, failure: FailureSpec, place: str) -> Iterator[Fault]:
         names = {choice.name for choice in self.fabrics}

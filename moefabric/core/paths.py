@@ -98,7 +98,7 @@ def spine_of_mark(fabric: Fabric, path: str, dst: str | None = None) -> int:
     if spine is not None:
         return spine
     by_receiver = fabric.electrical == 1 or fabric.rail_optimised
-    number = fabric.server_index[dst] if by_receiver and dst else nic_number(path)
+    number = fabric.server_number[dst] if by_receiver and dst else nic_number(path)
     return number % len(fabric.spines)
 
 

@@ -154,7 +154,7 @@ def _leaf_rules(fabric: Fabric, leaf: str, server: str, relay: str) -> set[Rule]
     Packets go down if a usable NIC of the server or its relay is on the leaf, and up otherwise.
     """
     nics = [nic for nic in fabric.electrical_nics(relay) if fabric.leaf_of_nic(nic) == leaf]
-    index = fabric.server_index[server]
+    index = fabric.server_number[server]
     if not fabric.usable_nics(nics):
         if fabric.spines and (fabric.usable_electrical(relay) or not nics):
             return {Rule(leaf, server, fabric.spines[index % len(fabric.spines)])}
@@ -181,7 +181,7 @@ def _marked_up_rules(fabric: Fabric, leaf: str) -> set[Rule]:
 def _spine_rules(fabric: Fabric, spine: str, server: str, relay: str) -> set[Rule]:
     """Return the rules from a spine to the server's leaf, or to the leaf of a mark's rail."""
     nics = fabric.electrical_nics(relay)
-    default_nic = _nth(fabric, nics, fabric.server_index[server])
+    default_nic = _nth(fabric, nics, fabric.server_number[server])
     default = {Rule(spine, server, fabric.leaf_of_nic(default_nic))}
     if not fabric.rail_optimised or len(nics) == 1:
         return default
@@ -229,7 +229,7 @@ def eps_bound_rules(fabric: Fabric, region: Region, server: str) -> set[Rule]:
     for other in region.servers:
         if other != server:
             common = _common_rail_rules(fabric, server, other) if fabric.rail_optimised else None
-            default = Rule(server, other, str(_nth(fabric, nics, fabric.server_index[other])))
+            default = Rule(server, other, str(_nth(fabric, nics, fabric.server_number[other])))
             rules |= common or {default}
     return rules
 
@@ -243,7 +243,7 @@ def _common_rail_rules(fabric: Fabric, server: str, other: str) -> set[Rule]:
     both = [k for k, nic in enumerate(nics) if not {nic, peers[k]} & fabric.unusable_nics]
     if not both or not fabric.unusable_nics & {*peers}:
         return set()
-    default = both[fabric.server_index[other] % len(both)]
+    default = both[fabric.server_number[other] % len(both)]
     rules = {Rule(server, other, str(nics[default]))}
     for mark in _marks(fabric):
         rail = nic_number(mark) % len(nics)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from ipaddress import IPv4Network
-from itertools import product
+from itertools import accumulate, pairwise, product
 from math import ceil
 from typing import Final, Self
 
@@ -79,6 +79,8 @@ class Region:
         servers: Names of its servers.
         ocs: Its OCS, if it has one.
         backup: Whether its servers stand by to replace others. Backup servers have no circuits.
+        modelled: Whether it exists in a model only. Its servers in the fabric have no circuits and
+            no tasks of their own; they send what the model says.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Region:
     servers: tuple[str, ...]
     ocs: Ocs | None
     backup: bool = False
+    modelled: bool = False
 
 
 class EpsKind(StrEnum):
@@ -110,6 +113,8 @@ class Eps:
         oversubscription: Downward rate of a leaf, relative to its upward rate.
         kind: Which NICs share a leaf.
         link: Behaviour of its links; None for links without delay and loss.
+        pods: Number of servers of each pod, if some of a larger cluster's servers are missing
+            (`moefabric.core.fabric_part`); empty if all pods but the last are full.
     """
 
     servers_per_leaf: int
@@ -117,6 +122,7 @@ class Eps:
     oversubscription: float = 1.0
     kind: EpsKind = EpsKind.LEAF_SPINE
     link: EpsLink | None = None
+    pods: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,6 +152,8 @@ class Fabric:
             otherwise they take its first circuit.
         unusable_nics: NICs that carry nothing. They stay wired: no name, port or address changes.
         own_rates_bps: Rates of the NICs of servers whose NICs have another rate, by server.
+        numbers: Each server's position in the larger cluster of which this fabric is a part; empty
+            if it is no part.
     """
 
     name: str
@@ -164,6 +172,7 @@ class Fabric:
     queue: QueueLimit | None = None
     spreads_unmarked: bool = False
     unusable_nics: frozenset[Nic] = frozenset()
+    numbers: tuple[int, ...] = ()
     own_rates_bps: tuple[tuple[str, float], ...] = ()
 
     def rate_bps(self, server: str) -> float:
@@ -238,6 +247,11 @@ class Fabric:
     def server_index(self) -> dict[str, int]:
         """Each server's position among all servers."""
         return {server: position for position, server in enumerate(self.servers)}
+
+    @cached_property
+    def server_number(self) -> dict[str, int]:
+        """Each server's position in the whole cluster, which selects NICs and spines."""
+        return dict(zip(self.servers, self.numbers or range(len(self.servers)), strict=True))
 
     @cached_property
     def region_of(self) -> dict[str, Region]:
@@ -369,12 +383,24 @@ class Fabric:
         """Leaf switches of the EPS."""
         if self.eps is None or not self.electrical:
             return ()
-        return tuple(f"leaf{i}" for i in range(self._pods * self.leaves_per_pod))
+        return tuple(f"leaf{i}" for i in range(len(self.pods) * self.leaves_per_pod))
 
     @cached_property
-    def _pods(self) -> int:
-        """Number of pods: groups of servers whose NICs end on the same leaves."""
-        return ceil(len(self.servers) / self.eps.servers_per_leaf) if self.eps else 0
+    def _pod_sizes(self) -> tuple[int, ...]:
+        """Number of servers of each pod: a group of servers whose NICs end on the same leaves."""
+        if self.eps is None:
+            return ()
+        most = self.eps.servers_per_leaf
+        count = ceil(len(self.servers) / most)
+        return self.eps.pods or tuple(
+            min(most, len(self.servers) - most * pod) for pod in range(count)
+        )
+
+    @cached_property
+    def pods(self) -> tuple[tuple[str, ...], ...]:
+        """The servers of each pod."""
+        ends = tuple(accumulate(self._pod_sizes, initial=0))
+        return tuple(self.servers[first:end] for first, end in pairwise(ends))
 
     @property
     def rail_optimised(self) -> bool:
@@ -389,7 +415,7 @@ class Fabric:
     @cached_property
     def spines(self) -> tuple[str, ...]:
         """Spine switches of the EPS; none if every leaf holds every server."""
-        if self.eps is None or not self.electrical or self._pods < 2:
+        if self.eps is None or not self.electrical or len(self.pods) < 2:
             return ()
         most = self.eps.servers_per_leaf if self.rail_optimised else self.electrical
         return tuple(f"spine{i}" for i in range(self.eps.spines or min(2, most)))
@@ -405,9 +431,12 @@ class Fabric:
 
     @cached_property
     def _leaf_of(self) -> dict[str, str]:
-        assert self.eps is not None
-        count, width = self.leaves_per_pod, self.eps.servers_per_leaf
-        return {server: self.leaves[i // width * count] for server, i in self.server_index.items()}
+        count = self.leaves_per_pod
+        return {
+            server: self.leaves[number * count]
+            for number, servers in enumerate(self.pods)
+            for server in servers
+        }
 
     def leaf_of_nic(self, nic: Nic) -> str:
         """Return the leaf on which an electrical NIC ends."""
@@ -419,9 +448,7 @@ class Fabric:
 
     def servers_under(self, leaf: str) -> tuple[str, ...]:
         """Return the servers with an electrical NIC on a leaf."""
-        assert self.eps is not None
-        first = self.leaves.index(leaf) // self.leaves_per_pod * self.eps.servers_per_leaf
-        return self.servers[first : first + self.eps.servers_per_leaf]
+        return self.pods[self.leaves.index(leaf) // self.leaves_per_pod]
 
     def nics_under(self, leaf: str) -> tuple[Nic, ...]:
         """Return the electrical NICs that end on a leaf."""

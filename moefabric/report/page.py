@@ -22,6 +22,7 @@ from moefabric.report.reconfiguration_phases import reconfiguration_phases
 from moefabric.report.server_timeline import MOST_SERVERS, iteration_timeline, layer_timeline
 from moefabric.report.summary import (
     FabricSummary,
+    hybrid_text,
     overall_verdict,
     summaries,
     with_first_all_to_alls,
@@ -48,7 +49,7 @@ def page(run: RunResult) -> str:
         training=TrainingSection.of(fabrics),
         settings=list(_settings(run.manifest, fabrics)),
         scale=_scale(fabrics),
-        wiring=[text for fabric in fabrics if (text := _wiring(fabric))],
+        wiring=[text for fabric in fabrics for text in _wiring(fabric)],
         diagrams=wiring_diagrams(fabrics),
         pipeline=pipeline_timeline(fabrics),
         iteration=iteration_timeline([f for f in fabrics if not is_pipelined(f)]),
@@ -109,11 +110,11 @@ def _value(value: object) -> str:
     return MISSING if value is None else printable(value)
 
 
-def _wiring(fabric: FabricSummary) -> tuple[str, str] | None:
-    """Return a fabric's name and its servers and NICs in words; None if the run lacks them."""
+def _wiring(fabric: FabricSummary) -> Iterator[tuple[str, str]]:
+    """Yield a fabric's name with its servers and NICs in words, and with what was modelled."""
     wiring = fabric.result.wiring
     if not wiring.servers:
-        return None
+        return
     servers = counted(wiring.servers, "server")
     if wiring.gpus_per_server:
         servers += f" of {counted(wiring.gpus_per_server, 'GPU')}"
@@ -126,7 +127,9 @@ def _wiring(fabric: FabricSummary) -> tuple[str, str] | None:
     own = ", ".join(f"{name} {rate_text(bps)}" for name, bps in wiring.own_nic_rates_bps.items())
     other = f" (NICs of {printable(own)})" if own else ""
     kind = f", {printable(wiring.kind)}" if wiring.kind else ""
-    return fabric.name, f"{servers}, {nics}{rate} each{other}{kind}"
+    yield fabric.name, f"{servers}, {nics}{rate} each{other}{kind}"
+    if fabric.result.hybrid is not None:
+        yield fabric.name, hybrid_text(fabric.result.hybrid)
 
 
 def _scale(fabrics: Sequence[FabricSummary]) -> str:

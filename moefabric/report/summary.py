@@ -4,7 +4,7 @@ Times are model seconds and sizes are the model's bytes. A figure that a run lac
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -14,6 +14,7 @@ from moefabric.runner.comparison import baseline, joined_phases
 from moefabric.runner.result_model import FabricResult, RunResult, Verdict
 from moefabric.runner.result_parts import (
     CollectiveResult,
+    HybridResult,
     QueueDrops,
     ReconfigurationResult,
     ServerInterval,
@@ -264,6 +265,17 @@ def with_first_all_to_alls(fabrics: Sequence[FabricSummary]) -> list[FabricSumma
     return shown if any(f.first_policy not in ("block", MISSING) for f in shown) else []
 
 
+def remarks(fabric: FabricSummary) -> Iterator[str]:
+    """Yield lines about what was modelled, about spines and about queues, as far as there are."""
+    result = fabric.result
+    if result.hybrid is not None:
+        yield hybrid_text(result.hybrid)
+    if result.spines is not None:
+        yield spine_text(result)
+    if fabric.drops:
+        yield fabric.drops
+
+
 def spine_text(result: FabricResult) -> str:
     """Return a line such as `61% of all bytes cross spines (dispatch 44%, forward transfer 100%)`.
 
@@ -282,6 +294,27 @@ def spine_text(result: FabricResult) -> str:
     counted, planned = result.spines.counted_bytes, result.spines.bytes
     if counted is not None and planned:
         line += f"; the uplinks counted {counted / planned:.2%} of them"
+    return line
+
+
+def hybrid_text(hybrid: HybridResult) -> str:
+    """Return a line such as `r1 is emulated in a cluster of 8 regions and 256 GPUs`.
+
+    It says what was modelled, and whether background flows kept to the model's rates.
+    """
+    names = ", ".join(map(printable, hybrid.emulated))
+    verb = "is" if len(hybrid.emulated) == 1 else "are"
+    regions = f"{hybrid.regions:,} regions, {hybrid.servers:,} servers and {hybrid.gpus:,} GPUs"
+    line = f"{names} {verb} emulated in a modelled cluster of {regions}"
+    if hybrid.remark:
+        line += f"; {printable(hybrid.remark)}"
+    if hybrid.background == "none":
+        return f"{line}; no background flows"
+    flows = f"{hybrid.flows:,} background flows ({printable(hybrid.background)})"
+    line += f"; {flows} between {len(hybrid.peers)} servers that stand for the others"
+    if hybrid.rate_error_p50 is not None and hybrid.rate_error_p5 is not None:
+        p50, p5 = hybrid.rate_error_p50, hybrid.rate_error_p5
+        line += f", at the model's rates {p50:+.1%} (median) and {p5:+.1%} (5th percentile)"
     return line
 
 

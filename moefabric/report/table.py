@@ -72,11 +72,8 @@ class _RunTables:
         for names, kind in wiring_descriptions(fabrics):
             yield Text(f"{names}: {kind}", style="dim")
         for fabric in fabrics:
-            if fabric.result.spines is not None:
-                line = summary.spine_text(fabric.result)
+            for line in summary.remarks(fabric):
                 yield Text(f"{fabric.name}: {line}", style="dim")
-            if fabric.drops:
-                yield Text(f"{fabric.name}: {fabric.drops}", style="dim")
         if shown := summary.with_first_all_to_alls(fabrics):
             yield Text()
             yield _first_all_to_alls(shown)

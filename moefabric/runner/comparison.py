@@ -4,6 +4,7 @@ Performance per dollar is that of section 7.4 of the MixNet paper (arXiv 2501.03
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import numpy as np
@@ -131,13 +132,23 @@ def collective_key(collective: CollectiveResult) -> tuple[object, ...]:
     return c.region, c.iteration, c.layer, c.kind, c.direction, c.micro_batch
 
 
-def network_cost(fabric: Fabric, iteration_s: float | None) -> result_model.NetworkCost:
+def network_cost(
+    fabric: Fabric, iteration_s: float | None, servers: int | None = None
+) -> result_model.NetworkCost:
     """Price a fabric's network as a part of a network of the paper's size.
 
     The cost has a reason instead of figures if there are no prices for the rate of the NICs.
+
+    Args:
+        fabric: The fabric.
+        iteration_s: Model seconds of an iteration.
+        servers: Servers of the cluster for which the fabric stands; by default its own.
     """
+    priced = inventory(fabric)
+    if servers is not None:
+        priced = replace(priced, servers=servers)
     try:
-        usd, why = network_usd(inventory(fabric), _priced_rate_bps(fabric)), ""
+        usd, why = network_usd(priced, _priced_rate_bps(fabric)), ""
     except SpecError as fault:
         usd, why = None, str(fault)
     per_dollar = performance_per_dollar(iteration_s, usd) if iteration_s and usd else None

@@ -31,8 +31,10 @@ from moefabric.runner.failure_monitor import (
     watched_circuits,
 )
 from moefabric.runner.first_all_to_all import measured_first_all_to_alls
+from moefabric.runner.hybrid_jobs import HybridJobs
+from moefabric.runner.hybrid_result import with_hybrid
 from moefabric.runner.iteration_outcome import IterationOutcome
-from moefabric.runner.jobs import Jobs
+from moefabric.runner.jobs import Jobs, ListedJobs
 from moefabric.runner.journal import Journal, JournalReader
 from moefabric.runner.link_lateness import lateness_remarks, link_lateness
 from moefabric.runner.placed_fabric import other_cpu_ticks
@@ -62,7 +64,7 @@ class RunContext:
     """A fabric of an experiment, up and connected; `controllers` is None on real servers.
 
     `earlier` is the journal of a run that goes on; None for a new run. `training` is the program
-    whose all-to-alls run; None if gating is replayed.
+    whose all-to-alls run; None if gating is replayed. `hybrid` is the job of a hybrid run.
     """
 
     spec: ExperimentSpec
@@ -79,6 +81,7 @@ class RunContext:
     flows: bool = False
     earlier: JournalReader | None = None
     training: Training | None = None
+    hybrid: HybridJobs | None = None
 
     @property
     def run_dir(self) -> RunDirectory | None:
@@ -87,9 +90,9 @@ class RunContext:
         return RunDirectory.of_fabric(self.fabric.name) if emulated else None
 
     @property
-    def jobs(self) -> Jobs:
+    def jobs(self) -> ListedJobs:
         """The jobs on the fabric."""
-        return Jobs.of(self.spec, self.fabric, self.work)
+        return self.hybrid or Jobs.of(self.spec, self.fabric, self.work)
 
     @cached_property
     def policy(self) -> Policy:
@@ -222,7 +225,7 @@ class RunContext:
         first = measured_first_all_to_alls(choice.dispatch_light, dispatches)
         # The circuits at the end are those of layer 0, where the backward pass ends. One region
         # stands for all.
-        region = fabric.regions[0]
+        region = next(region for region in fabric.regions if not region.modelled)
         place = f" in {region.name}" if len(fabric.regions) > 1 else ""
         demand = work.layers(work.iterations - 1)[0].demand.submatrix(region.servers)
         label = f"dispatch of layer 0{place}, bytes from row's server to column's ({work.label})"
@@ -399,6 +402,8 @@ def judged(context: RunContext, replay: Replay) -> result_model.FabricResult:
         update["queues"] = queue_drops(fabric.room, *replay.queues)
     update["links"] = replay.links
     result = result.model_copy(update=update)
+    if context.hybrid is not None:
+        result = with_hybrid(result, context.spec, context.hybrid)
     verdict = result.fidelity.verdict
     context.reporter.show_message(f"{choice.name}: {outcome}, verdict {verdict}")
     return result

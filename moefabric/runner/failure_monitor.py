@@ -300,7 +300,7 @@ def _reporters(fabric: Fabric, run_dir: RunDirectory) -> dict[str, Callable[[], 
             ControllerClient.of_region, wiring, region, LONG_POLL_S + _REPLY_S, run_dir=run_dir
         )
         for region in fabric.regions
-        if not region.backup
+        if not (region.backup or region.modelled)
     }
 
 

@@ -20,7 +20,7 @@ from moefabric.simulator.event_simulation import Step, StepTimes, simulate_itera
 from moefabric.simulator.fluid import Link, crosses_spine, goodput_bps, predict_regions
 from moefabric.workload.iteration import PAUSE, Collective, Compute, Reconfigure, Transfer
 from moefabric.workload.substitution import region_demand
-from moefabric.workload.tasks import AllReduce, Task, runs_during
+from moefabric.workload.tasks import AllReduce, Background, Elsewhere, Task, runs_during
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def forecast_iterations(fabric: Fabric, jobs: Sequence[JobSteps]) -> list[list[I
     """Return the forecast of each iteration of jobs that run side by side."""
     steps = [[[step for _, step in iteration] for iteration in job] for job in jobs]
     compute_steps = [
-        [[_computing(task, step) for task, step in iteration] for iteration in job] for job in jobs
+        [[computing(task, step) for task, step in iteration] for iteration in job] for job in jobs
     ]
     links = links_goodput(
         fabric, (step for job in steps for iteration in job for step in iteration)
@@ -62,10 +62,12 @@ def forecast_iterations(fabric: Fabric, jobs: Sequence[JobSteps]) -> list[list[I
     ]
 
 
-def _computing(task: Task, step: Step) -> Step:
+def computing(task: Task, step: Step) -> Step:
     """Return the step without transfers, circuits, and pauses between phases."""
     match task.work:
         case Compute(kind=kind, slowest_s=seconds) if kind != PAUSE:
+            return Step(step.after, seconds)
+        case Elsewhere(compute_s=seconds):
             return Step(step.after, seconds)
     return Step(step.after)
 
@@ -179,7 +181,7 @@ class TaskPlanner:
 
     def _task(self, task: Task, before: Sequence[PlannedTask]) -> PlannedTask:
         match task.work:
-            case Compute(slowest_s=seconds):
+            case Compute(slowest_s=seconds) | Elsewhere(seconds=seconds):
                 return PlannedTask(task, Step(task.after, seconds))
             case Reconfigure(demand=demand):
                 reconfigured = {
@@ -258,8 +260,12 @@ class TaskPlanner:
         match task.work:
             case Collective(demand=demand, split_demands=assumed):
                 key: Hashable = task.regions, demand, lit, assumed
-            case Transfer(pairs=pairs, bytes=size) | AllReduce(pairs=pairs, bytes=size):
+            case Transfer(pairs=pairs, bytes=size):
                 key = pairs, size
+            case AllReduce(pairs=pairs, bytes=size, least_s=least_s):
+                key = pairs, size, least_s
+            case Background() as work:
+                key = work
             case _:
                 key = None
         if key not in self._known:

@@ -32,8 +32,8 @@ from moefabric.runner.run_records import (
     Span,
 )
 from moefabric.runner.spine_traffic import spine_bytes
-from moefabric.workload.iteration import Collective, Transfer
-from moefabric.workload.tasks import AllReduce
+from moefabric.workload.iteration import Collective
+from moefabric.workload.tasks import Sent
 
 
 class IterationOutcome(ResultPart):
@@ -193,7 +193,7 @@ def _collective(
     )
 
 
-def _phase(work: Collective | Transfer | AllReduce) -> Json:
+def _phase(work: Sent) -> Json:
     """Return the place of a phase in its all-to-all; empty for a whole one."""
     if not isinstance(work, Collective) or (work.phases == 1 and not work.pause_s):
         return {}

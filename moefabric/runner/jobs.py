@@ -3,11 +3,15 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import Protocol, Self
 
 from moefabric.config.experiment import ExperimentSpec
+from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Fabric, Region
+from moefabric.planner.policy import Policy
+from moefabric.runner.control_time import ExpectedControl
+from moefabric.runner.forecast import TaskPlanner, deserved_circuits
 from moefabric.workload.collective_order import ordered_operations
 from moefabric.workload.expert_exchange import with_expert_exchange
 from moefabric.workload.iteration import Operation, Pair, backward_pass, forward_pass
@@ -30,6 +34,33 @@ from moefabric.workload.workload import Workload
 
 Programme = Callable[[int, Substitutions], Sequence[Task]]
 """Returns the tasks of a job's iteration, given its number and the backups at work."""
+
+
+class ListedJobs(Protocol):
+    """Jobs on a fabric, with the tasks of their iterations."""
+
+    @property
+    def fabric(self) -> Fabric:
+        """The fabric."""
+
+    @property
+    def all(self) -> tuple[Job, ...]:
+        """Every job."""
+
+    @property
+    def programmes(self) -> dict[Job, Programme]:
+        """The programme of each job."""
+
+    @property
+    def warm_up(self) -> dict[Job, Programme]:
+        """What opens connections and fills caches before anything is measured."""
+
+    @property
+    def server_pairs_between_regions(self) -> tuple[Pair, ...]:
+        """Pairs of servers of different regions that send each other something."""
+
+    def tasks(self, job: Job, number: int, substitutions: Substitutions) -> Sequence[Task]:
+        """Return the tasks of an iteration of a job."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +96,25 @@ class Jobs:
         if self.lockstep:
             return (Job(0, self.shape, self.regions),)
         return jobs(self.shape, self.regions)
+
+    def planner(self, policy: Policy, control_s: float | None) -> TaskPlanner:
+        """Return the planner of the jobs, with the circuits that are lit at first.
+
+        A policy that never reconfigures lights the circuits for the demand of the whole job.
+
+        Args:
+            policy: Chooses circuits and splits demands.
+            control_s: Fixed model seconds of the control plane for a request; None for the
+                defaults.
+        """
+        circuits = CircuitSet()
+        if not policy.reconfigures:
+            demand = self.work.total_demand()
+            circuits = deserved_circuits(self.fabric, policy, demand, circuits)
+        control = ExpectedControl.fixed(control_s)
+        return TaskPlanner(
+            self.fabric, policy, circuits, moves=policy.reconfigures, control=control
+        )
 
     @property
     def programmes(self) -> dict[Job, Programme]:

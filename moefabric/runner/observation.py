@@ -22,7 +22,7 @@ from moefabric.runner.run_records import (
 )
 from moefabric.simulator.fluid import Link, goodput_share, is_forwarding, link_rate_bps, route
 from moefabric.workload.iteration import Collective
-from moefabric.workload.tasks import AllReduce
+from moefabric.workload.tasks import AllReduce, Background
 
 _FULL_SHARE = 0.95
 """Share of capacity at which a link counts as full during the whole predicted time."""
@@ -88,15 +88,16 @@ def _errors(
 ) -> dict[str, list[LabelledError]]:
     """Return the errors of what is judged, by kind."""
     errors: dict[str, list[LabelledError]] = {
-        kind: [] for kind in ("flow", "collective", "transfer", "all-reduce", "iteration")
+        kind: []
+        for kind in ("flow", "collective", "transfer", "all-reduce", "background", "iteration")
     }
     parts = [(run, "collective") for run in iteration.collectives] + [
-        (run, "all-reduce" if isinstance(run.operation, AllReduce) else "transfer")
-        for run in iteration.transfers
+        (run, _kind(run)) for run in iteration.transfers
     ]
     for run, kind in parts:
         if is_judged(run):
-            errors["flow"] += _flow_errors(fabric, run)
+            if kind != "background":  # pieces of a few frames, of which only the sum matters
+                errors["flow"] += _flow_errors(fabric, run)
             errors[kind].append(_completion_error(fabric, run))
     is_repeated = bool(iteration.lost_ns or iteration.retried)
     if iteration.predicted_s and not is_repeated and all(is_judged(run) for run, _ in parts):
@@ -104,6 +105,14 @@ def _errors(
         label = f"iteration {iteration.number} of job {iteration.job}"
         errors["iteration"].append(LabelledError(label, measured_s / iteration.predicted_s - 1))
     return errors
+
+
+def _kind(run: CollectiveRun) -> str:
+    """Return the kind of error that a transfer's completion time has."""
+    match run.operation:
+        case AllReduce() | Background() as work:
+            return work.kind
+    return "transfer"
 
 
 def collective_label(run: CollectiveRun) -> str:

@@ -8,14 +8,14 @@ from statistics import fmean, median
 
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
-from moefabric.core.circuits import CircuitSet
+from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 from moefabric.planner.policy import Policy
 from moefabric.runner.comparison import baseline, network_cost, with_cost_ratios
-from moefabric.runner.control_time import ExpectedControl
 from moefabric.runner.first_all_to_all import predicted_first_all_to_alls
-from moefabric.runner.forecast import JobForecast, TaskPlanner, deserved_circuits, forecast_jobs
-from moefabric.runner.jobs import Jobs
+from moefabric.runner.forecast import JobForecast, TaskPlanner, forecast_jobs
+from moefabric.runner.hybrid_jobs import HybridJobs
+from moefabric.runner.jobs import Jobs, ListedJobs
 from moefabric.runner.result_model import (
     ExperimentPrediction,
     FabricPrediction,
@@ -128,17 +128,14 @@ def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> tuple[S
 
     A scale of `auto` becomes one at which this machine is faithful.
     """
-    fabrics = {choice: spec.build_fabric(choice, "scale", Scale()) for choice in spec.fabrics}
+    forecasts = {choice: _first_forecast(spec, choice, folder) for choice in spec.fabrics}
     shortest = min(
         seconds
-        for choice, fabric in fabrics.items()
-        for work in [workload_of(choice, workload_on(spec, fabric, folder))]
-        for jobs in [Jobs.of(spec, fabric, work)]
-        for forecast in _forecasts(spec, guarded_policy(choice.policy), jobs, 1)[:1]
+        for _, forecast in forecasts.values()
         for seconds in chain(*forecast.collectives_s.values(), forecast.transfers_s)
     )
     together = spec.servers_per_region if spec.training.independent else None
-    emulated = [fabric for choice, fabric in fabrics.items() if not choice.hosts]
+    emulated = [fabric for choice, (fabric, _) in forecasts.items() if not choice.hosts]
     scale = spec.given_scale()
     if scale is None:
         scale = propose_scale(emulated, shortest, datapath, together=together)
@@ -149,23 +146,28 @@ def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> tuple[S
     return scale, scale_remarks(emulated, scale, shortest, datapath, together=together)
 
 
+def _first_forecast(
+    spec: ExperimentSpec, choice: FabricChoice, folder: Path
+) -> tuple[Fabric, JobForecast]:
+    """Return what is emulated of a fabric, and the forecast of the first job's first iteration."""
+    policy = guarded_policy(choice.policy)
+    if spec.hybrid is not None:
+        hybrid = HybridJobs.of(spec, choice, "scale", Scale(), folder)
+        planner = hybrid.whole.planner(policy, spec.control_s)
+        return hybrid.fabric, forecast_all(hybrid.whole, planner, 1)[0]
+    fabric = spec.build_fabric(choice, "scale", Scale())
+    work = workload_of(choice, workload_on(spec, fabric, folder))
+    return fabric, _forecasts(spec, policy, Jobs.of(spec, fabric, work), 1)[0]
+
+
 def _forecasts(
     spec: ExperimentSpec, policy: Policy, jobs: Jobs, iterations: int
 ) -> list[JobForecast]:
-    """Return the forecast of each iteration of each job.
-
-    A policy that never reconfigures lights the circuits for the demand of the whole job.
-    """
-    circuits = CircuitSet()
-    if not policy.reconfigures:
-        demand = jobs.work.total_demand()
-        circuits = deserved_circuits(jobs.fabric, policy, demand, circuits)
-    control = ExpectedControl.fixed(spec.control_s)
-    planner = TaskPlanner(jobs.fabric, policy, circuits, moves=policy.reconfigures, control=control)
-    return forecast_all(jobs, planner, iterations)
+    """Return the forecast of each iteration of each job."""
+    return forecast_all(jobs, jobs.planner(policy, spec.control_s), iterations)
 
 
-def forecast_all(jobs: Jobs, planner: TaskPlanner, iterations: int) -> list[JobForecast]:
+def forecast_all(jobs: ListedJobs, planner: TaskPlanner, iterations: int) -> list[JobForecast]:
     """Return the forecast of each iteration of each job, with no component lost."""
     planned = [
         planner.plan(jobs.tasks(job, number, Substitutions()) for number in range(iterations))

@@ -87,6 +87,8 @@ class Manifest(result_parts.ResultPart):
     """Number of CPU cores."""
     hosts: list[HostRecord] | None = None
     """Real servers; null without any."""
+    emulated_regions: list[str] | None = None
+    """Regions that were emulated while all others were modelled; null if all were emulated."""
     resumed: list[str] = Field(default_factory=list)
     """When the run went on after it was stopped (ISO 8601, UTC)."""
 
@@ -329,6 +331,8 @@ class FabricResult(result_parts.ResultPart):
     """All-to-alls relative to the baseline's."""
     training: result_parts.TrainingResult | None = None
     """What a program learned; null without one."""
+    hybrid: result_parts.HybridResult | None = None
+    """What was emulated and what was modelled; null if all was emulated."""
 
 
 class RunResult(result_parts.ResultPart):

@@ -66,6 +66,39 @@ class IterationResult(ResultPart):
     orders to agents and their reports."""
 
 
+class HybridResult(ResultPart):
+    """What of a cluster was emulated, what was modelled, and how well the model was replayed."""
+
+    emulated: list[str] = Field(default_factory=list)
+    """Names of the emulated regions."""
+    regions: int = 0
+    """Regions of the cluster."""
+    servers: int = 0
+    """Servers of the cluster."""
+    gpus: int = 0
+    """GPUs of the cluster."""
+    simulated_regions: int = 0
+    """Regions in the model; each stands for as many others."""
+    peers: list[str] = Field(default_factory=list)
+    """Servers of modelled regions that stood in the fabric: peers of emulated servers, and senders
+    and receivers of background flows."""
+    background: str = "replayed"
+    """`replayed`, `average` or `none`."""
+    flows: int = 0
+    """Background flows that were sent."""
+    bytes: int = 0
+    """Their bytes in the model."""
+    counted_bytes: int | None = None
+    """Their bytes as counted at the ports of their receivers; null if not counted."""
+    rate_error_p50: float | None = None
+    """Rate at those ports over that of the model, minus 1: the median of background transfers,
+    weighted by their bytes."""
+    rate_error_p5: float | None = None
+    """5th percentile of that error: how far the latest flows fell behind the model."""
+    remark: str = ""
+    """What the model takes for granted."""
+
+
 class CollectiveResult(PassPart):
     """Result of one region's part of a collective, or of one transfer between regions."""
 

@@ -31,7 +31,8 @@ from moefabric.runner.fabric_run import (
     training_context,
 )
 from moefabric.runner.fidelity import worst_verdict
-from moefabric.runner.jobs import Jobs
+from moefabric.runner.hybrid_jobs import HybridJobs
+from moefabric.runner.jobs import Jobs, ListedJobs
 from moefabric.runner.journal import (
     FabricLine,
     HeaderLine,
@@ -81,7 +82,8 @@ def run(
         MoefabricError: The experiment can't run.
     """
     _check_workload(spec, trains=trains)
-    spec.check_emulated_size()
+    if spec.hybrid is None:  # what is emulated of a cluster is known once it is simulated
+        spec.check_emulated_size()
     started = datetime.now(UTC)
     switches = datapath.choose_datapath(spec.wiring.switch).datapath.name
     scale, scale_faults = proposed_scale(spec, folder, switches)
@@ -202,7 +204,11 @@ def _run_group(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> _Finished
         The results so far, of one fabric at least; the wiring; and the real servers.
     """
     spec, reporter = setup.spec, setup.reporter
-    fabric = spec.build_fabric(choices[0], _name(spec, choices[0]), setup.scale)
+    name, hybrid = _name(spec, choices[0]), None
+    if spec.hybrid is not None:
+        reporter.show_message(f"{choices[0].name}: simulating the whole cluster")
+        hybrid = HybridJobs.of(spec, choices[0], name, setup.scale, setup.folder)
+    fabric = hybrid.fabric if hybrid else spec.build_fabric(choices[0], name, setup.scale)
     transport = spec.transport_of(choices[0])
     results: list[result_model.FabricResult] = []
     with ExitStack() as undo:
@@ -210,8 +216,9 @@ def _run_group(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> _Finished
         if setup.place is not None and not choices[0].hosts:
             placement = undo.enter_context(setup.place(fabric))
             fabric = fitted_fabric(fabric, placement, reporter)
-        work = workload_on(spec, fabric, setup.folder)
-        pairs = Jobs.of(spec, fabric, work).server_pairs_between_regions
+        work = hybrid.whole.work if hybrid else workload_on(spec, fabric, setup.folder)
+        jobs: ListedJobs = hybrid or Jobs.of(spec, fabric, work)
+        pairs = jobs.server_pairs_between_regions
         wiring, controllers, remarks = None, None, tuple[str, ...]()
         if choices[0].hosts:
             fleet, hosts = undo.enter_context(host_fleet(spec, fabric, transport, pairs))
@@ -252,10 +259,11 @@ def _run_group(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> _Finished
                 setup.header.run_id,
                 setup.header.flows,
                 setup.earlier,
+                hybrid=hybrid,
             )
             if setup.header.trains:
                 context = training_context(context, setup.folder, wiring)
-            else:
+            elif hybrid is None:
                 context = replace(context, work=workload_of(choice, work))
             setup.journal.append(
                 FabricLine(
@@ -286,7 +294,13 @@ def _result_without_hosts(
 
 
 def _groups(spec: ExperimentSpec) -> Iterator[list[FabricChoice]]:
-    """Group fabrics of the same wiring; a patch panel is wired anew for each policy."""
+    """Group fabrics of the same wiring; a patch panel is wired anew for each policy.
+
+    In a hybrid run, the part that is emulated depends on what the model says about each fabric.
+    """
+    if spec.hybrid is not None:
+        yield from ([choice] for choice in spec.fabrics)
+        return
 
     def key(choice: FabricChoice) -> tuple[bool, int, int, int, str, float, str, str, str]:
         eps = (choice.eps or spec.wiring.eps).model_dump_json()
@@ -327,6 +341,7 @@ def _manifest(
         started=started.isoformat(timespec="seconds"),
         host=platform.node(),
         hosts=hosts or None,
+        emulated_regions=list(spec.hybrid.emulated) if spec.hybrid is not None else None,
     )
 
 
@@ -336,4 +351,5 @@ def operations_total(spec: ExperimentSpec) -> int:
     steps = len(spec.fabrics) * training.iterations * spec.model.build().layers * 4
     if not training.independent:
         return steps
-    return steps * training.micro_batches * len(spec.wiring.expanded_regions) // training.pp
+    regions = len(spec.hybrid.emulated if spec.hybrid else spec.wiring.expanded_regions)
+    return steps * training.micro_batches * regions // training.pp

@@ -12,8 +12,8 @@ from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
 from moefabric.runner.port_windows import TransferCount
 from moefabric.simulator.fluid import Prediction
-from moefabric.workload.iteration import Collective, Reconfigure, Transfer
-from moefabric.workload.tasks import AllReduce
+from moefabric.workload.iteration import Reconfigure
+from moefabric.workload.tasks import Sent
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class CollectiveRun:
     """
 
     iteration: int
-    operation: Collective | Transfer | AllReduce
+    operation: Sent
     plan: Prediction
     planned: tuple[Flow, ...]
     records: tuple[FlowRecord, ...]

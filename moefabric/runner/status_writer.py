@@ -24,8 +24,8 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import OutputError
 from moefabric.runner.iteration_outcome import IterationOutcome
 from moefabric.runner.result_model import FidelityResult
-from moefabric.workload.iteration import Collective, Transfer
-from moefabric.workload.tasks import AllReduce, Task
+from moefabric.workload.iteration import Collective
+from moefabric.workload.tasks import Sent, Task
 
 _EVERY_S: Final = 0.2
 """Least time between two writes."""
@@ -183,7 +183,7 @@ class RunStatusWriter:
 
 def _operation(task: Task) -> OperationStatus:
     work = task.work
-    assert isinstance(work, Collective | Transfer | AllReduce)
+    assert isinstance(work, Sent)
     return OperationStatus(
         kind=work.kind,
         direction=work.direction,

@@ -1,7 +1,7 @@
 """The flows of a task, their routes, and their durations in the fluid model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from moefabric.core.circuits import CircuitSet
@@ -11,7 +11,7 @@ from moefabric.runner.flow_pacing import Policy, planned_flows
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import Prediction, predict, predict_regions, region_by_server, route
 from moefabric.workload.iteration import Collective, Transfer
-from moefabric.workload.tasks import AllReduce, Task
+from moefabric.workload.tasks import AllReduce, Background, Task
 
 Groups = Mapping[str, Sequence[str]]
 """The servers that work for each region: its own, or backup servers in their places."""
@@ -79,12 +79,25 @@ def task_flows(
                 fabric, policy, demand, circuits, working, greedy=greedy, split_demands=assumed
             )
             predictions = predict_regions(fabric, circuits, planned, working)
-        case Transfer(pairs=pairs, bytes=size) | AllReduce(pairs=pairs, bytes=size):
+        case Transfer(pairs=pairs, bytes=size) | AllReduce(pairs=pairs, bytes=size) as work:
             circuits = CircuitSet()
             planned = flows(fabric, circuits, [Share(src, dst, 0.0, size) for src, dst in pairs])
-            predictions = dict.fromkeys(task.regions, predict(fabric, circuits, planned))
+            least_s = work.least_s if isinstance(work, AllReduce) else 0.0
+            predictions = _common_prediction(fabric, task, planned, least_s)
+        case Background(flows=planned, seconds=seconds):
+            circuits = CircuitSet()
+            predictions = _common_prediction(fabric, task, planned, seconds)
         case _:
             return None
     if not planned:
         return None
     return TaskFlows(fabric, planned, circuits, predictions, region_by_server(fabric, groups))
+
+
+def _common_prediction(
+    fabric: Fabric, task: Task, planned: Sequence[Flow], least_s: float
+) -> dict[str, Prediction]:
+    """Return the prediction of all regions of a task whose flows end together over the EPS."""
+    prediction = predict(fabric, CircuitSet(), planned)
+    prediction = replace(prediction, seconds=max(prediction.seconds, least_s))
+    return dict.fromkeys(task.regions, prediction)

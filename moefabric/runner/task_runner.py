@@ -19,7 +19,7 @@ from moefabric.runner.reconfiguration import Reconfigurator, Reply
 from moefabric.runner.task_flows import task_flows
 from moefabric.runner.transfers import StartTimes, TaskTransfer, Transfers, description
 from moefabric.workload.iteration import Collective, Compute, Reconfigure
-from moefabric.workload.tasks import Task
+from moefabric.workload.tasks import Elsewhere, Task
 
 
 class TaskRunner:
@@ -93,6 +93,9 @@ class TaskRunner:
                 if self._calls is not None:
                     state.replace_work(number, self._calls.measured(state, number))
                 self._compute(state, number, at)
+            case Elsewhere(seconds=seconds):
+                state.set_step(number, seconds)
+                self._end(state, number, at + self.fabric.scale.wall_ns(seconds * NS_PER_S))
             case Reconfigure():
                 regions = self._reconfigurator.controlled(state.unlit_regions(number))
                 if regions:

@@ -252,14 +252,14 @@ class Controllers:
 def region_controllers(
     wiring: FabricWiring, timeout_s: float = CONTROLLER_TIMEOUT_S
 ) -> Controllers:
-    """Return the controllers of the regions of a running fabric, without those of backups."""
+    """Return the controllers of a running fabric's regions that are emulated and no backups."""
     return Controllers(
         {
             region.name: ControllerClient.of_region(
                 wiring, region, _client_timeout_s(region, timeout_s)
             )
             for region in wiring.fabric.regions
-            if not region.backup
+            if not (region.backup or region.modelled)
         }
     )
 

@@ -26,7 +26,7 @@ from moefabric.runner.run_records import CollectiveRun
 from moefabric.runner.task_flows import TaskFlows
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.workload.iteration import Collective, Reconfigure, Transfer
-from moefabric.workload.tasks import AllReduce, Task
+from moefabric.workload.tasks import Elsewhere, Sent, Task
 
 log = logging.getLogger(__name__)
 
@@ -284,7 +284,7 @@ class Transfers:
         """
         self._end_count(transfer, complete=True)
         task, work = transfer.task, transfer.task.work
-        assert isinstance(work, (Collective, Transfer, AllReduce))
+        assert isinstance(work, Sent)
         if lost := [record for record in transfer.records if not (record.ok or record.corrupt)]:
             raise LostBytesError(self._give_up(transfer, _loss_message(description(task), lost)))
         if transfer.exchange is not None:
@@ -356,6 +356,8 @@ def description(task: Task) -> str:
     match task.work:
         case Transfer(kind=kind, direction=direction):
             words = f"{direction} {kind} transfer"
+        case Elsewhere():
+            words = "work of modelled regions"
         case work:
             kind = "light" if isinstance(work, Reconfigure) else work.kind
             words = f"{work.direction} {kind} of layer {work.layer}"

@@ -17,15 +17,15 @@ a TCP connection.
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from itertools import pairwise
 from math import inf
 
 import numpy as np
 
-from moefabric.simulator.fair_sharing import SharedLinks, Stream
+from moefabric.simulator.fair_sharing import RateChange, SharedLinks, Stream
 from moefabric.simulator.fluid import Link
 
 
@@ -53,12 +53,14 @@ class Step:
 class StepTimes:
     """When a step started and ended, in seconds from the beginning.
 
-    `stream_ends_s` holds when the last byte of each of its streams arrived.
+    `stream_ends_s` holds when the last byte of each of its streams arrived, `stream_rates` the
+    changes of rate of those of its streams that were recorded, by position among its streams.
     """
 
     start_s: float
     end_s: float
     stream_ends_s: tuple[float, ...] = ()
+    stream_rates: Mapping[int, Sequence[RateChange]] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -66,12 +68,17 @@ class StepTimes:
         return self.end_s - self.start_s
 
 
-def simulate(steps: Sequence[Step], goodput_bps: Mapping[Link, float]) -> list[StepTimes]:
+def simulate(
+    steps: Sequence[Step],
+    goodput_bps: Mapping[Link, float],
+    recorded: Collection[Link] = frozenset(),
+) -> list[StepTimes]:
     """Simulate steps that share links.
 
     Args:
         steps: The steps; each waits for earlier ones only.
         goodput_bps: Payload rate of each link, in bits per second.
+        recorded: Links; the rates of the streams that cross one of them are recorded.
 
     Returns:
         When each step starts and ends, in their order.
@@ -84,7 +91,7 @@ def simulate(steps: Sequence[Step], goodput_bps: Mapping[Link, float]) -> list[S
             raise ValueError(f"step {number} waits for {step.after}, which are not all before it")
         if any(not stream.links and stream.bytes for stream in step.streams):
             raise ValueError(f"step {number} has bytes without a route")
-    return _Simulation(steps, goodput_bps).run()
+    return _Simulation(steps, goodput_bps, recorded).run()
 
 
 def simulate_streams(streams: Sequence[Stream], goodput_bps: Mapping[Link, float]) -> list[float]:
@@ -105,7 +112,9 @@ def simulate_streams(streams: Sequence[Stream], goodput_bps: Mapping[Link, float
 
 
 def simulate_iterations(
-    jobs: Sequence[Sequence[Sequence[Step]]], goodput_bps: Mapping[Link, float]
+    jobs: Sequence[Sequence[Sequence[Step]]],
+    goodput_bps: Mapping[Link, float],
+    recorded: Collection[Link] = frozenset(),
 ) -> list[list[list[StepTimes]]]:
     """Simulate jobs side by side that share nothing but links.
 
@@ -113,6 +122,7 @@ def simulate_iterations(
         jobs: The steps of each iteration of each job. A job's iterations follow one another;
             `after` counts within an iteration.
         goodput_bps: Payload rate of each link, in bits per second.
+        recorded: Links; the rates of the streams that cross one of them are recorded.
 
     Returns:
         When each step of each iteration of each job starts and ends.
@@ -132,7 +142,7 @@ def simulate_iterations(
             positions[-1].append(own)
             steps.append(Step(after=tuple(own) or barrier))
             barrier = (len(steps) - 1,)
-    times = simulate(steps, goodput_bps)
+    times = simulate(steps, goodput_bps, recorded)
     return [[[times[n] for n in own] for own in job_positions] for job_positions in positions]
 
 
@@ -148,7 +158,12 @@ class _Event(Enum):
 class _Simulation:
     """The clock of a simulation, its pending events, and what each step still waits for."""
 
-    def __init__(self, steps: Sequence[Step], goodput_bps: Mapping[Link, float]) -> None:
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        goodput_bps: Mapping[Link, float],
+        recorded: Collection[Link] = frozenset(),
+    ) -> None:
         self.steps = steps
         self.start_s: list[float] = [0.0] * len(steps)
         self.end_s: list[float] = [inf] * len(steps)
@@ -158,7 +173,7 @@ class _Simulation:
             for before in set(step.after):
                 self.followers[before].append(number)
         self.streams = [stream for step in steps for stream in step.streams]
-        self.links = SharedLinks(self.streams, goodput_bps)
+        self.links = SharedLinks(self.streams, goodput_bps, recorded)
         counts = [len(step.streams) for step in steps]
         self.first_stream = np.concatenate(([0], np.cumsum(counts))).astype(int).tolist()
         self.step_of = np.repeat(np.arange(len(steps)), counts).tolist()
@@ -183,9 +198,15 @@ class _Simulation:
             while self.events and self.events[0][0] <= now:
                 _, _, number, event = heapq.heappop(self.events)
                 self._handle(number, event, now)
+        rates = self.links.rate_changes
         return [
-            StepTimes(start, end, tuple(self.stream_ends_s[slice(*streams)]))
-            for start, end, streams in zip(
+            StepTimes(
+                start,
+                end,
+                tuple(self.stream_ends_s[first:last]),
+                {n - first: rates[n] for n in range(first, last) if n in rates} if rates else {},
+            )
+            for start, end, (first, last) in zip(
                 self.start_s, self.end_s, pairwise(self.first_stream), strict=True
             )
         ]

@@ -7,7 +7,7 @@ that share no link with it, directly or through others, so that a start or an en
 of its component alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -19,6 +19,9 @@ from moefabric.simulator.fluid import Link
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+RateChange = tuple[float, float]
+"""An instant in seconds from the beginning, and a rate from then on in bits per second."""
 
 _ROUNDING: Final = 1e-9
 """Relative excess of a link, or relative remainder of a stream, that counts as rounding error."""
@@ -50,13 +53,25 @@ class Stream:
 class SharedLinks:
     """The links of a simulation, and the rates of the streams that are active on them."""
 
-    def __init__(self, streams: Sequence[Stream], goodput_bps: Mapping[Link, float]) -> None:
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        goodput_bps: Mapping[Link, float],
+        recorded: Collection[Link] = frozenset(),
+    ) -> None:
         """Start without an active stream.
 
         Args:
             streams: All streams of the simulation; methods name them by position.
             goodput_bps: Payload rate of each link, in bits per second.
+            recorded: Links; the rates of the streams that cross one of them are recorded.
         """
+        self._recorded = np.array(
+            [not known.isdisjoint(s.links) for known in [frozenset(recorded)] for s in streams],
+            dtype=bool,
+        )
+        self.rate_changes: dict[int, list[RateChange]] = {}
+        """Changes of rate of each recorded stream that has started."""
         positions = {
             link: number
             for number, link in enumerate(dict.fromkeys(k for s in streams for k in s.links))
@@ -99,6 +114,7 @@ class SharedLinks:
             return self._active, until
         if len(self._changed):
             self._share()
+            self._record(now)
         rates = self._rates[self._active]
         needed = self._remaining[self._active] / rates
         seconds = min(float(needed.min()), until - now)
@@ -110,6 +126,12 @@ class SharedLinks:
         self._remaining[ended] = 0.0
         self._active, self._changed = self._active[~over], ended
         return ended, now + seconds
+
+    def _record(self, now: float) -> None:
+        for stream in self._active[self._recorded[self._active]].tolist():
+            changes, rate_bps = self.rate_changes.setdefault(stream, []), 8 * self._rates[stream]
+            if not changes or abs(rate_bps - changes[-1][1]) > _ROUNDING * rate_bps:
+                changes.append((now, float(rate_bps)))
 
     def _share(self) -> None:
         """Share the links anew among the streams of each component that has changed.

@@ -111,7 +111,7 @@ def _cables(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> Route:
 
 def _unmarked(fabric: Fabric, flow: Flow) -> Flow:
     """Return a flow over the NIC of the EPS that packets without a mark take."""
-    return replace(flow, path=f"e{fabric.server_index[flow.dst]}")
+    return replace(flow, path=f"e{fabric.server_number[flow.dst]}")
 
 
 def _host_route(fabric: Fabric, circuits: CircuitSet, servers: Sequence[str]) -> Route:

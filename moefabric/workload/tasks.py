@@ -7,6 +7,7 @@ of weights between replicas.
 
 from dataclasses import dataclass
 
+from moefabric.core.flows import Flow
 from moefabric.workload.iteration import Collective, Compute, Pair, Reconfigure, Transfer
 
 
@@ -18,6 +19,7 @@ class AllReduce:
         layer: Number of the layer.
         pairs: Each server and its counterpart in the next replica.
         bytes: Bytes of each pair.
+        least_s: Model seconds that other pairs, which aren't listed, give it at least.
         kind: "all-reduce".
         direction: "backward".
     """
@@ -25,11 +27,50 @@ class AllReduce:
     layer: int
     pairs: tuple[Pair, ...]
     bytes: float
+    least_s: float = 0.0
     kind: str = "all-reduce"
     direction: str = "backward"
 
 
-Work = Compute | Reconfigure | Collective | Transfer | AllReduce
+@dataclass(frozen=True)
+class Background:
+    """Flows of regions that exist in a model only, over links that emulated regions use.
+
+    Attributes:
+        flows: The flows, in bytes of the model.
+        seconds: Model seconds that the model says they take.
+        direction: That of the work for which they stand.
+        layer: Its layer; None if it belongs to none.
+        kind: "background".
+    """
+
+    flows: tuple[Flow, ...]
+    seconds: float
+    direction: str = "forward"
+    layer: int | None = None
+    kind: str = "background"
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Time that regions which exist in a model only take until other work may follow.
+
+    Attributes:
+        seconds: Model seconds.
+        compute_s: Model seconds without transfers.
+        direction: As that of other work.
+        layer: None, as it belongs to none.
+    """
+
+    seconds: float
+    compute_s: float = 0.0
+    direction: str = "forward"
+    layer: int | None = None
+
+
+Sent = Collective | Transfer | AllReduce | Background
+"""Work that sends bytes."""
+Work = Compute | Reconfigure | Elsewhere | Sent
 
 
 @dataclass(frozen=True)

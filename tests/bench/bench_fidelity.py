@@ -27,9 +27,11 @@ pytestmark = [
 ]
 
 
-def run_example(example: str, out: Path, *settings: str, valid: bool = True) -> RunResult:
+def run_example(
+    example: str, out: Path, *settings: str, valid: bool = True, flags: Sequence[str] = ()
+) -> RunResult:
     """Run an example, print its errors and return its result; `valid` refuses an invalid run."""
-    argv = [MOEFABRIC, "run", str(EXAMPLES / f"{example}.yaml"), "--json", str(out)]
+    argv = [MOEFABRIC, "run", str(EXAMPLES / f"{example}.yaml"), "--json", str(out), *flags]
     argv += [word for setting in settings for word in ("--set", setting)]
     steal_before_s = cpu_steal_s()
     completed = subprocess.run(argv, capture_output=True, text=True, timeout=1500, check=False)

@@ -1,0 +1,39 @@
+"""A part of a cluster as a fabric of its own: some regions, and servers that stand for others.
+
+Names of servers and regions are those of the cluster, and each server keeps its leaf, its spines
+and the rates of its links. Regions that aren't whole are marked as modelled and have no OCS.
+Addresses, switches and ports are numbered within the part.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from moefabric.core.topology import Fabric, Region
+
+
+def fabric_part(cluster: Fabric, name: str, emulated: Collection[str], peers: set[str]) -> Fabric:
+    """Return a part of a cluster.
+
+    Args:
+        cluster: The whole cluster.
+        name: Name of the part.
+        emulated: Names of the regions that are whole.
+        peers: Servers of other regions that belong to the part.
+    """
+    regions = list[Region]()
+    for region in cluster.regions:
+        if region.name in emulated:
+            regions.append(replace(region, index=len(regions)))
+        elif servers := tuple(server for server in region.servers if server in peers):
+            regions.append(
+                replace(region, index=len(regions), servers=servers, ocs=None, modelled=True)
+            )
+    kept = {server for region in regions for server in region.servers}
+    pods = tuple(count for pod in cluster.pods if (count := sum(server in kept for server in pod)))
+    return replace(
+        cluster,
+        name=name,
+        regions=tuple(regions),
+        eps=replace(cluster.eps, pods=pods) if cluster.eps is not None else None,
+        numbers=tuple(cluster.server_number[s] for r in regions for s in r.servers),
+    )

@@ -1,0 +1,223 @@
+"""The tasks of a hybrid run: those of emulated regions, and what they notice of all others.
+
+Emulated regions compute, reconfigure and send as in the whole cluster. Modelled regions are time
+that emulated tasks wait for (`moefabric.workload.task_lags`) and background flows on the links that
+emulated regions use (`moefabric.runner.background`).
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from moefabric.core.flows import Flow
+from moefabric.core.topology import Fabric
+from moefabric.runner.background import LEAST_WALL_S, Piece, RatedFlow, average, pieces
+from moefabric.runner.forecast import PlannedTask, computing
+from moefabric.simulator.event_simulation import StepTimes
+from moefabric.simulator.fluid import Link
+from moefabric.workload.iteration import Transfer
+from moefabric.workload.task_lags import START, Lag, Lags, TaskPart, task_lags
+from moefabric.workload.tasks import AllReduce, Background, Elsewhere, Task, Work
+
+BackgroundMode = Literal["replayed", "average", "none"]
+"""Rates of background flows: those of the model over time, their average, or no flows."""
+
+
+@dataclass(frozen=True)
+class ModelledIteration:
+    """An iteration of the whole cluster in the model.
+
+    Attributes:
+        planned: Its tasks.
+        times: When each of them starts and ends, in model seconds from the start of the job.
+        start_s: When it starts.
+    """
+
+    planned: Sequence[PlannedTask]
+    times: Sequence[StepTimes]
+    start_s: float
+
+    @property
+    def seconds(self) -> float:
+        """Its duration."""
+        return max((times.end_s for times in self.times), default=self.start_s) - self.start_s
+
+
+def used_links(
+    cluster: Fabric, emulated: Collection[str], planned: Iterable[PlannedTask]
+) -> frozenset[Link]:
+    """Return the links that flows from or to servers of emulated regions cross."""
+    own = _servers(cluster, emulated)
+    return frozenset(
+        link
+        for one in planned
+        for flow, stream in zip(_flows(one), one.step.streams, strict=True)
+        if flow.src in own or flow.dst in own
+        for link in stream.links
+    )
+
+
+def hybrid_tasks(
+    cluster: Fabric,
+    emulated: Sequence[str],
+    links: Collection[Link],
+    iteration: ModelledIteration,
+    mode: BackgroundMode = "replayed",
+) -> tuple[Task, ...]:
+    """Return the tasks of an iteration of which some regions are emulated.
+
+    Args:
+        cluster: The whole cluster.
+        emulated: Names of the emulated regions.
+        links: The links that they use.
+        iteration: The iteration in the model.
+        mode: Rates of background flows.
+    """
+    return _Builder(cluster, emulated, frozenset(links), iteration, mode).build()
+
+
+def sent_flows(tasks: Iterable[Task]) -> list[tuple[str, str]]:
+    """Return sender and receiver of every flow between given servers, without collectives."""
+    pairs: dict[tuple[str, str], None] = {}
+    for task in tasks:
+        match task.work:
+            case Transfer(pairs=own) | AllReduce(pairs=own):
+                pairs |= dict.fromkeys(own)
+            case Background(flows=flows):
+                pairs |= {(flow.src, flow.dst): None for flow in flows}
+    return list(pairs)
+
+
+def _flows(planned: PlannedTask) -> tuple[Flow, ...]:
+    """Return the flows of a task, in the order of its streams."""
+    return (*(planned.flows.flows if planned.flows else ()), *planned.late)
+
+
+def _servers(cluster: Fabric, regions: Collection[str]) -> frozenset[str]:
+    return frozenset(
+        server for region in cluster.regions if region.name in regions for server in region.servers
+    )
+
+
+class _Builder:
+    """Lists the tasks of a hybrid iteration; `tasks` grows so that none waits for a later one."""
+
+    def __init__(
+        self,
+        cluster: Fabric,
+        emulated: Sequence[str],
+        links: frozenset[Link],
+        iteration: ModelledIteration,
+        mode: BackgroundMode,
+    ) -> None:
+        self.cluster, self.emulated, self.links = cluster, tuple(emulated), links
+        self.iteration, self.mode = iteration, mode
+        self.own = _servers(cluster, emulated)
+        self.tasks: list[Task] = []
+        self.executed: dict[int, int] = {}
+        """Position of the executed part of each of the cluster's tasks."""
+        self.waits: dict[tuple[int, Lag], int] = {}
+        """Position of the task that ends a lag after an executed task."""
+
+    def build(self) -> tuple[Task, ...]:
+        planned, times = self.iteration.planned, self.iteration.times
+        executed = [self._executed(one) for one in planned]
+        parts = [
+            self._part(one, work, at)
+            for one, work, at in zip(planned, executed, times, strict=True)
+        ]
+        starts, end = task_lags(parts)
+        for position, (one, work) in enumerate(zip(planned, executed, strict=True)):
+            lags = starts[position]
+            if work is not None:
+                before = {self.executed[n] for n in one.task.after if n in self.executed}
+                regions = self._regions(one, work)
+                after = tuple(sorted(before | set(self._after(lags))))
+                self.executed[position] = self._add(regions, one.task.micro_batch, work, after)
+            if self.mode == "replayed":
+                at, least_s = times[position], LEAST_WALL_S / self.cluster.scale.dilation
+                for piece in pieces(self._rated(one, at), at.start_s, least_s):
+                    self._add_background(piece, one.task, lags)
+        if self.mode == "average":
+            pairs = zip(planned, times, strict=True)
+            rated = [flow for one, at in pairs for flow in self._rated(one, at)]
+            self._add_background(average(rated, self.iteration.seconds), planned[0].task, {})
+        self._after(end)
+        return tuple(self.tasks)
+
+    def _executed(self, one: PlannedTask) -> Work | None:
+        """Return the part of a task's work that is executed; None if all of it is modelled."""
+        match one.task.work:
+            case Transfer(pairs=pairs) | AllReduce(pairs=pairs) as work:
+                own = tuple(pair for pair in pairs if not self.own.isdisjoint(pair))
+                if not own:
+                    return None
+                if isinstance(work, AllReduce):
+                    seconds = one.flows.seconds if one.flows is not None else 0.0
+                    return replace(work, pairs=own, least_s=seconds)
+                return replace(work, pairs=own)
+            case work:
+                return work if set(one.task.regions) <= set(self.emulated) else None
+
+    def _part(self, one: PlannedTask, work: Work | None, times: StepTimes) -> TaskPart:
+        after, compute_s = one.task.after, computing(one.task, one.step).seconds
+        if work is None:
+            return TaskPart(after, False, times.seconds, compute_s)
+        rest = [
+            end_s
+            for flow, end_s in zip(_flows(one), times.stream_ends_s, strict=True)
+            if self.own.isdisjoint((flow.src, flow.dst))
+        ]
+        return TaskPart(after, True, max(rest) - times.start_s if rest else None)
+
+    def _regions(self, one: PlannedTask, work: Work) -> tuple[str, ...]:
+        """Return the regions of a task that have a part in its executed work."""
+        if not isinstance(work, Transfer | AllReduce):
+            return one.task.regions
+        names = self._regions_of(server for pair in work.pairs for server in pair)
+        return tuple(region for region in one.task.regions if region in names)
+
+    def _regions_of(self, servers: Iterable[str]) -> tuple[str, ...]:
+        names = {self.cluster.region_of[server].name for server in servers}
+        return tuple(region.name for region in self.cluster.regions if region.name in names)
+
+    def _rated(self, one: PlannedTask, times: StepTimes) -> list[RatedFlow]:
+        """Return the modelled flows of a task that cross links of emulated regions."""
+        streams = zip(_flows(one), one.step.streams, strict=True)
+        return [
+            RatedFlow(flow, times.stream_rates[number], times.stream_ends_s[number])
+            for number, (flow, stream) in enumerate(streams)
+            if number in times.stream_rates
+            and self.own.isdisjoint((flow.src, flow.dst))
+            and not self.links.isdisjoint(stream.links)
+        ]
+
+    def _add_background(self, piece: Piece, task: Task, lags: Lags) -> None:
+        if not piece.flows:
+            return
+        work = task.work
+        background = Background(piece.flows, piece.seconds, work.direction, work.layer)
+        regions = self._regions_of(server for f in piece.flows for server in (f.src, f.dst))
+        after = self._after({n: lag.then(piece.after_s, 0.0) for n, lag in lags.items()})
+        self._add(regions, task.micro_batch, background, after)
+
+    def _after(self, lags: Lags) -> tuple[int, ...]:
+        """Return the tasks that end these lags after executed tasks."""
+        return tuple(
+            sorted(self._wait(n, lag) for n, lag in lags.items() if n != START or lag.seconds)
+        )
+
+    def _wait(self, executed: int, lag: Lag) -> int:
+        if not lag.seconds:
+            return self.executed[executed]
+        if (executed, lag) not in self.waits:
+            after = () if executed == START else (self.executed[executed],)
+            work = Elsewhere(lag.seconds, lag.compute_s)
+            self.waits[executed, lag] = self._add(self.emulated, 0, work, after)
+        return self.waits[executed, lag]
+
+    def _add(
+        self, regions: tuple[str, ...], micro_batch: int, work: Work, after: tuple[int, ...]
+    ) -> int:
+        self.tasks.append(Task(regions, micro_batch, work, after))
+        return len(self.tasks) - 1
