@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.cluster.ray_client import NAMESPACE, load_ray
+from moefabric.cluster.ray_client import NAMESPACE, initialise, load_ray
 from moefabric.config.scratch_folder import scratch_folder
 from moefabric.core.errors import UnsupportedError
 
@@ -28,7 +28,8 @@ def local_cluster(cores: int | None = None) -> Iterator[Any]:
     ray: Any = load_ray()
     with scratch_folder("moefabric-ray-", _PARENT) as folder:
         try:
-            ray.init(
+            initialise(
+                ray,
                 address="local",
                 num_cpus=cores or len(os.sched_getaffinity(0)),
                 object_store_memory=_STORE_BYTES,

@@ -1,6 +1,8 @@
 """Connection of this process to a Ray cluster, and names of what fabrics have there."""
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import ModuleType
@@ -63,6 +65,19 @@ def release(ray: Any, fabric: str) -> None:
     for name in sorted(names, reverse=True):
         with suppress(ValueError):  # it has just ended
             ray.kill(ray.get_actor(name))
+
+
+def initialise(ray: Any, **options: Any) -> None:
+    """Call `ray.init` and keep this process's handler of SIGTERM; Ray's aborts the process.
+
+    Args:
+        ray: Ray.
+        **options: Arguments of `ray.init`.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    ray.init(**options)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 @contextmanager

@@ -39,9 +39,12 @@ def test_relative_links_and_paths_exist(page: Path) -> None:
     assert absent == []
 
 
-def test_guide_shows_the_experiment_as_it_is() -> None:
-    (shown,) = blocks("docs/guides/compare-fabrics.md", "yaml")
-    lines = (ROOT / "examples/training.yaml").read_text().splitlines()
+@pytest.mark.parametrize(
+    ("guide", "example"), [("compare-fabrics", "training"), ("sweep", "sweep/nic-rates")]
+)
+def test_guide_shows_the_example_as_it_is(guide: str, example: str) -> None:
+    (shown,) = blocks(f"docs/guides/{guide}.md", "yaml")
+    lines = (ROOT / f"examples/{example}.yaml").read_text().splitlines()
     assert shown.splitlines() == [line for line in lines if not line.startswith("#")]
 
 
