@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,11 @@ pytest.importorskip("ray", reason="needs Ray: packaging/setup test")
 @pytest.fixture(scope="module")
 def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A cluster of two nodes with a core each, whose processes start in another folder."""
-    from ray.cluster_utils import Cluster
-
+    utilities: Any = import_module("ray.cluster_utils")
     size = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("elsewhere"))
-        cluster = Cluster(initialize_head=True, head_node_args=size)
+        cluster = utilities.Cluster(initialize_head=True, head_node_args=size)
         cluster.add_node(**size)
     try:
         with connected(cluster.address) as ray:
