@@ -12,6 +12,8 @@ from moefabric.core.server_container import ExistingContainer, NewContainer
 
 _LABEL: Final = "moefabric"
 _PARALLEL: Final = 8
+_END_S: Final = 2.0
+"""How long the engine may take to notice the end of a container's process."""
 
 
 @dataclass(frozen=True)
@@ -184,9 +186,12 @@ def _is_visible(container: str, pid: int) -> bool:
 def end_description(engine: Any, server: str, container: RunningContainer) -> str:
     """Describe the end of a server's container: its status and the last line of its log."""
     from docker.errors import APIError
+    from requests.exceptions import RequestException
 
-    with suppress(APIError):
+    with suppress(APIError, RequestException):
         found = engine.containers.get(container.id)
+        found.wait(timeout=_END_S)  # the kernel knows of an end before the engine does
+        found.reload()
         if found.attrs["State"]["Status"] != "running":
             return f"{server}: {_end_text(found, is_new=container.is_new)}"
     return f"{server}: its container {container.name} has ended"

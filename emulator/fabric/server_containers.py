@@ -116,13 +116,15 @@ class ServerContainers:
                 running = container.start_container(self._engine, identity, server, wanted, hosts)
             else:
                 running = container.find_container(self._engine, server, wanted)
-            try:
-                self._ends[server] = os.pidfd_open(running.pid)
-            except ProcessLookupError:
-                return container.end_description(self._engine, server, running)
             loopback = self._wiring.fabric.addresses(server)[1:]
             visit = partial(_join, running, sysctls, self._networks(), loopback)
-            self.joined[server] = namespaces.run_in(namespaces.path_of(running.pid), visit)
+            try:
+                self._ends[server] = os.pidfd_open(running.pid)
+                self.joined[server] = namespaces.run_in(namespaces.path_of(running.pid), visit)
+            except (ProcessLookupError, FabricError):
+                if server in self._ends and not _has_ended(self._ends[server]):
+                    raise
+                return container.end_description(self._engine, server, running)
         except FabricError as error:
             text = str(error)
             return text if text.startswith(f"{server}: ") else f"{server}: {text}"
@@ -171,11 +173,7 @@ class ServerContainers:
 
     def _ended(self) -> list[str]:
         """Return the servers whose containers have ended."""
-        poll = select.poll()
-        for fd in self._ends.values():
-            poll.register(fd, select.POLLIN)
-        servers = self.end_fds()
-        return [servers[fd] for fd, _ in poll.poll(0) if servers[fd] in self.joined]
+        return [s for s, fd in self._ends.items() if s in self.joined and _has_ended(fd)]
 
     def faults(self) -> list[str]:
         """Describe the containers that have ended."""
@@ -208,6 +206,13 @@ class ServerContainers:
                 _give_back(self._run_dir.name, running)
                 _remove_all(self._engine, self._run_dir.name)
             self._engine = None
+
+
+def _has_ended(pidfd: int) -> bool:
+    """Whether a process has ended; its parent may not have taken its status yet."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _join(

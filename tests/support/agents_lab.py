@@ -52,7 +52,7 @@ def agent(
         *before, python, str(program), "--name", name, "--control", str(sock), "--ranks", ranks
     ])  # fmt: skip
     try:
-        channel = connect_local(name, sock)
+        channel = connect_local(name, sock, deadline_s=30.0)
         yield channel, process
         channel.close()
     finally:

@@ -14,7 +14,7 @@ of = framework.module("ofproto.ofproto_v1_3")
 parser = framework.module("ofproto.ofproto_v1_3_parser")
 ofproto_parser = framework.module("ofproto.ofproto_parser")
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 30.0
 DATAPATH = framework.module("ofproto.ofproto_protocol").ProtocolDesc(of.OFP_VERSION)
 
 
