@@ -177,7 +177,7 @@ class BpfCrossbar:
                     program = bpf_calls.load_program(name, code)
                     loaded.callback(os.close, program)
                     place = f"crossbar port {port}: {interfaces[port]}"
-                    requests.append(netlink.clsact(place, index))
+                    requests.append(netlink.ingress(place, index))
                     requests.append(netlink.ingress_program(place, index, program, name))
                 netlink.execute(requests)
             for port, index in indices.items():

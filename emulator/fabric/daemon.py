@@ -12,6 +12,7 @@ fabric ends with its owner: the process that `up` named, or that has sent `own` 
 
 import json
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -95,6 +96,7 @@ def _serve(path: Path, request_line: str, output: Any) -> None:
     run_dir, request = RunDirectory(path), UpRequest.from_line(request_line)
     hardware = Hardware(run_dir, request, lambda stage: _write(output, {"stage": stage}))
     try:
+        _raise_descriptor_limit()
         claim_life(run_dir)
         hardware.enter_namespace()
         threading.Thread(target=_watch_up, name="up", daemon=True).start()
@@ -113,6 +115,15 @@ def _serve(path: Path, request_line: str, output: Any) -> None:
     finally:
         _ignore_signals()
         hardware.close()
+
+
+def _raise_descriptor_limit() -> None:
+    """Let this process and its children open as many files as the system permits.
+
+    The switches of 512 servers have 4,400.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Owner:

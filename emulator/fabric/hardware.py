@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from moefabric.config.failure_log import append_failure_event
@@ -256,22 +255,20 @@ class Hardware:
         self._share_limits()
         for agent in self.request.with_role(ProcessRole.AGENT):
             path = self.run_dir.agent_socket(agent.name.removeprefix("agent-"))
-            self.deadline.wait_for(partial(self._is_socket, path), agent.name)
+            self._await(path.is_socket, agent.name)
         if self.request.with_role(ProcessRole.OCS):
             for name, ocs in self.ocses.items():
-                self.deadline.wait_for(partial(self._is_served, ocs), f"the process of {name}")
+                self._await(partial(getattr, ocs.handoff, "is_served"), f"the process of {name}")
         if self.others.exist:
-            parts = partial(self._is_socket, self.run_dir.machines_socket)
-            self.deadline.wait_for(parts, "a part on another machine")
+            self._await(self.run_dir.machines_socket.is_socket, "a part on another machine")
         self.processes.check_alive()
         if faults := self.containers.faults():
             raise FabricError("\n".join(faults))
 
-    def _is_socket(self, path: Path) -> bool:
-        return self.processes.check_alive() and path.is_socket()
-
-    def _is_served(self, ocs: OcsHardware) -> bool:
-        return self.processes.check_alive() and ocs.handoff.is_served
+    def _await(self, is_ready: Callable[[], bool], name: str) -> None:
+        """Wait until a process is ready, if it isn't yet; raise FabricError if any process ends."""
+        if not is_ready():  # a look at all processes for each would take long
+            self.deadline.wait_for(lambda: self.processes.check_alive() and is_ready(), name)
 
     def _connect_switches(self) -> None:
         """Connect each switch to its controller as soon as the controller listens.

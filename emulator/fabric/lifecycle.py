@@ -41,7 +41,7 @@ from moefabric.emulator.linux.processes import ProcessSpec
 
 ProcessList = Callable[[FabricWiring, RunDirectory], Sequence[ProcessSpec]]
 """Function that returns the processes of a fabric."""
-_STOP_S: Final = 30.0
+_STOP_S: Final = 60.0
 
 
 def up(

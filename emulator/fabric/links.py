@@ -131,7 +131,11 @@ def make_links(
         for node, pid in pids.items()
     )
     pairs = [link for link in plan.links if link.behaviour is None and link.tunnel is None]
-    run_batch(["ip"], [BatchLine(link.name, _add_command(link, pids, plan)) for link in pairs])
+    single = plan.single_packets
+    run_batch(
+        ["ip"],
+        [BatchLine(link.name, _add_command(link, pids, single_packets=single)) for link in pairs],
+    )
     make_tunnels(plan, outer)
     ends: dict[str, list[tuple[Link, Interface]]] = {}
     for link in plan.links:
@@ -186,20 +190,22 @@ def _configure_interfaces(node: str, ends: list[tuple[Link, Interface]]) -> None
     netlink.execute(requests)
 
 
-def _add_command(link: Link, pids: Mapping[str, int], plan: FabricPlan) -> str:
+def _add_command(link: Link, pids: Mapping[str, int], *, single_packets: bool) -> str:
     """Return the `ip` command that makes a link; only the link's first end can join a bridge."""
     first, second = (link.a, link.b) if link.a.node == FABRIC else (link.b, link.a)
     bridge = f" master {first.bridge}" if first.bridge else ""
-    end, peer = (_end_words(end, link, pids, plan) for end in (first, second))
+    end, peer = (
+        _end_words(end, link, pids, single_packets=single_packets) for end in (first, second)
+    )
     return f"link add {end}{bridge} type veth peer {peer}"
 
 
-def _end_words(end: Interface, link: Link, pids: Mapping[str, int], plan: FabricPlan) -> str:
+def _end_words(end: Interface, link: Link, pids: Mapping[str, int], *, single_packets: bool) -> str:
     """Return the words for one end; hosts send frames of one packet into queues with a limit."""
     namespace = f" netns {pids[end.node]}" if end.node != FABRIC else ""
     mac = f" address {end.mac}" if end.mac else ""
     is_host = link.is_host_link and end == link.a
-    single = " gso_max_segs 1" if plan.single_packets and is_host else ""
+    single = " gso_max_segs 1" if single_packets and is_host else ""
     return f"name {end.name}{namespace} mtu {link.mtu}{mac}{single}"
 
 

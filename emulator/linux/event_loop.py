@@ -71,13 +71,22 @@ class _TimerQueue:
 class EventLoop:
     """Timers and sockets of one thread. Callbacks must not block."""
 
-    def __init__(self, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        """Take the clock of the timers."""
+    def __init__(
+        self,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        selector: selectors.BaseSelector | None = None,
+    ) -> None:
+        """Take the clock of the timers, and what waits for sockets.
+
+        Args:
+            clock_ns: the clock.
+            selector: default: select(2), which takes descriptors below 1024 only.
+        """
         self.now_ns = clock_ns
         self._timers = _TimerQueue()
         # select(2) has a resolution of 1 µs, epoll(7) of 1 ms. For the few sockets of a device,
         # select(2) is as fast.
-        self._selector = selectors.SelectSelector()
+        self._selector = selector or selectors.SelectSelector()
         self._stopped = False
 
     def call_at(self, at_ns: int, callback: Callback) -> Timer:

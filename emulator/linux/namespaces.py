@@ -107,7 +107,7 @@ def held_new() -> Iterator[str]:
 
 
 def run_in_each(
-    visits: Iterable[tuple[str, Callable[[], object]]], timeout_s: float = 120.0
+    visits: Iterable[tuple[str, Callable[[], object]]], timeout_s: float = 300.0
 ) -> None:
     """Run a function in each of many namespaces, one after the other in one thread.
 

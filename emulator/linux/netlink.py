@@ -107,9 +107,22 @@ def route(place: str, index: int, network: str, gateway: str) -> Request:
 
 
 def clsact(place: str, index: int) -> Request:
-    """Add a clsact qdisc, which holds programs, to an interface; an existing one stays."""
+    """Add a clsact qdisc, which holds filters, to an interface; an existing one stays."""
+    return _filter_qdisc(place, index, b"clsact\0")
+
+
+def ingress(place: str, index: int) -> Request:
+    """Add an ingress qdisc, which holds programs, to an interface; an existing one stays.
+
+    It has one block of filters, and a clsact qdisc two: the kernel walks a list of all blocks of
+    the machine for each new one.
+    """
+    return _filter_qdisc(place, index, b"ingress\0")
+
+
+def _filter_qdisc(place: str, index: int, kind: bytes) -> Request:
     body = _TC.pack(socket.AF_UNSPEC, index, _CLSACT_HANDLE, _CLSACT, 0)
-    body += _attribute(_KIND, b"clsact\0")
+    body += _attribute(_KIND, kind)
     return Request(place, "place for a program", _NEW_QDISC, _CREATE | _EXCL, body, errno.EEXIST)
 
 

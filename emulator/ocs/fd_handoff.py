@@ -148,7 +148,8 @@ class HandoffServer:
         """
         self.path, self.facts, self._fds = path, dict(facts), tuple(fds)
         self._ready = threading.Event()
-        self._loop = EventLoop()
+        # The fabric process of many OCSes has more than 1,024 descriptors.
+        self._loop = EventLoop(selector=selectors.PollSelector())
         self._set_links = links(self._loop) if links else None
         self._publisher = EventPublisher(self._loop, self._forward)
         self._process: LineConnection | None = None

@@ -9,8 +9,9 @@ from moefabric.emulator.fabric.other_machines import HEAD_PROCESS
 from moefabric.emulator.linux.processes import OUTER, ProcessRole, ProcessSpec, prefork_argv
 from moefabric.runner.host_servers import gateway
 
-UP_TIMEOUT_S: Final = 60.0
-"""Time in which the processes of a fabric must be ready."""
+UP_TIMEOUT_S: Final = 240.0
+"""Time in which the processes of a fabric must be ready; 512 servers on a busy machine take most of
+it."""
 
 
 def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[ProcessSpec]:
@@ -29,7 +30,8 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
     ]
     for region in fabric.regions:
         if region.ocs is not None:
-            name, handoff = region.ocs.name, ("--socket", str(run_dir.ocs_socket(region)))
+            name, limit = region.ocs.name, str(UP_TIMEOUT_S)
+            handoff = ("--socket", str(run_dir.ocs_socket(region)), "--deadline", limit)
             processes.append(ProcessSpec(name, name, handoff, role=ProcessRole.OCS, prefork=device))
     if wiring.placement is not None and wiring.placement.others:
         head = (sys.executable, "-m", "moefabric.cluster.head", "--run-dir", str(run_dir.path))

@@ -39,6 +39,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]
 ROUNDS = 3
+UP_LIMIT_S = 280.0
 MAX_SERVERS_WITHOUT_BPF = 16
 AGENTS_READY_S, AGENTS_MB = 4.0, 3072
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -140,18 +141,18 @@ def run_cycle(
         stages.append(f"{time.monotonic() - start_s:.2f} {stage}")
 
     def up() -> None:
-        wiring = lifecycle.up(fabric, fabric_processes, 60, on_stage=note)
+        wiring = lifecycle.up(fabric, fabric_processes, UP_LIMIT_S, on_stage=note)
         note("rules")
-        wait_for_controllers(wiring, 60)
+        wait_for_controllers(wiring, UP_LIMIT_S)
         wirings.append(wiring)
 
-    namespaces.run_in(outer, up, timeout_s=130)
+    namespaces.run_in(outer, up, timeout_s=2 * UP_LIMIT_S)
     up_s = time.monotonic() - start_s
     used_s, memory_mb = cpu_s(fabric.name), pss_mb(marked_pids(fabric.name))
     taken_mb = available_before_mb - available_mb()
-    namespaces.run_in(outer, partial(use, *wirings), timeout_s=120)
+    namespaces.run_in(outer, partial(use, *wirings), timeout_s=UP_LIMIT_S)
     slowdown_down, start_s = slowdown(), time.monotonic()
-    assert namespaces.run_in(outer, partial(lifecycle.down, fabric.name), timeout_s=60)
+    assert namespaces.run_in(outer, partial(lifecycle.down, fabric.name), timeout_s=UP_LIMIT_S)
     down_s = time.monotonic() - start_s
     cycle = Cycle(
         up_s,

@@ -99,7 +99,7 @@ class BpfDatapath:
             place = f"switch {self._number} port {port}"
             class_id = self._number << self._layout.port_bits | port
             program = place, index, self._program.program, "switch", class_id
-            requests += (netlink.clsact(place, index), netlink.ingress_program(*program))
+            requests += (netlink.ingress(place, index), netlink.ingress_program(*program))
         netlink.execute(requests)
         for port, index in indices.items():
             at = self._layout.interface(port)
