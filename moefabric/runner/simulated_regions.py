@@ -19,6 +19,8 @@ from moefabric.runner.forecast import JobForecast
 
 MOST_DIFFERENT: Final = 64
 """Regions with different demands that are simulated; of more, this many are a sample."""
+MOST_SIMULATED: Final = 256
+"""Regions that are simulated if none stands for others: as many as can be emulated."""
 
 
 @dataclass(frozen=True)
@@ -102,26 +104,34 @@ def simulated_regions(
         most: Most regions to simulate if they differ.
 
     Raises:
-        SpecError: If there are more regions that differ and start each collective together.
+        SpecError: If there are more than `MOST_SIMULATED` regions and none stands for others:
+            their servers or OCSes differ, or they wait for each other in lockstep and differ.
     """
     whole = SimulatedRegions(spec, spec)
     regions, shape = len(spec.wiring.expanded_regions), spec.training.shape
     if not _has_equal_regions(spec):
-        return whole
+        return _all_of(whole, "wiring.regions", "give all of them equal servers and OCSes")
     pattern = _Pattern.of(spec, choice)
     if _has_equal_demands(spec, choice):
         jobs, replicas = pattern.representatives
-        if regions <= most or jobs * replicas * shape.pp <= most:
+        if regions <= most or jobs * replicas * shape.pp <= MOST_SIMULATED:
             return SimulatedRegions(spec, _with_regions(spec, jobs, replicas))
     if regions <= most:
         return whole
     if not spec.training.independent:
-        message = f"{regions} regions that differ can't be in lockstep: give independent"
-        raise SpecError([("training.schedule", message)])
+        return _all_of(whole, "training.schedule", "give independent instead of lockstep")
     jobs, replicas = pattern.sample(most)
     if jobs * replicas * shape.pp >= regions:
         return whole
     return SimulatedRegions(spec, _with_regions(spec, jobs, replicas), is_sample=True)
+
+
+def _all_of(whole: SimulatedRegions, place: str, remedy: str) -> SimulatedRegions:
+    """Return all regions, unless they are too many."""
+    if whole.regions <= MOST_SIMULATED:
+        return whole
+    message = f"{whole.regions:,} regions differ, and at most {MOST_SIMULATED} can be simulated"
+    raise SpecError([(place, f"{message}: {remedy}")])
 
 
 def expected_greatest(count: int) -> float:
@@ -223,10 +233,10 @@ class _Pattern:
         step = self._step(self.replicas * self.servers)
         if self.replicas == 1 or 2 * step * regions <= most:
             jobs = max(2, most // regions)
-            return min(self.jobs, jobs // step * step or step), self.replicas
+            return min(self.jobs, jobs // step * step or jobs), self.replicas
         step = self._step(self.servers)
         replicas = max(2, most // self.regions)
-        return 1, min(self.replicas, max(replicas // step * step, 2))
+        return 1, min(self.replicas, replicas // step * step or replicas)
 
     def _step(self, servers: int) -> int:
         """Return after how many blocks of so many servers the pattern repeats."""

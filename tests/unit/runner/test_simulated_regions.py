@@ -139,11 +139,26 @@ def test_sample_is_as_far_from_all_as_its_error_says(
         assert abs(some["iteration_s"] - whole["iteration_s"]) < 3 * error_s
 
 
-def test_regions_in_lockstep_that_differ_are_no_sample() -> None:
-    shape = ("training.micro_batches=1", "training.schedule=lockstep", "gating.noise=0.1")
-    spec = pipeline(1, *shape, jobs=100, stages=1)
-    with pytest.raises(SpecError, match=r"training\.schedule: 100 regions that differ"):
-        predicted(spec)
+LOCKSTEP = ("training.micro_batches=1", "training.schedule=lockstep", "gating.noise=0.1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "place"),
+    [
+        pytest.param(LOCKSTEP, "training.schedule", id="lockstep"),
+        pytest.param(["wiring.servers={s1: {nic_rate: 50Gb/s}}"], "wiring.regions", id="rates"),
+    ],
+)
+def test_regions_that_stand_for_no_others_are_all_simulated_or_refused(
+    settings: Sequence[str], place: str
+) -> None:
+    for jobs in (100, 300):
+        spec = pipeline(1, *settings, jobs=jobs, stages=1)
+        if jobs == 100:
+            assert simulated_regions.simulated_regions(spec, spec.fabrics[1]).part is spec
+            continue
+        with pytest.raises(SpecError, match=rf"{place}: 300 regions differ, and at most 256"):
+            simulated_regions.simulated_regions(spec, spec.fabrics[1])
 
 
 def test_emulation_has_fewer_servers_than_a_prediction() -> None:
