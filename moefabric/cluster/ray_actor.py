@@ -6,11 +6,14 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from typing import Any, Final
 
 from moefabric.cluster.node_facts import NodeFacts, own_facts
-from moefabric.cluster.ray_client import load_ray, release
+from moefabric.cluster.ray_client import head_actor, load_ray, release
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
+
+_SERVICE: Final = (sys.executable, "-m", "moefabric.runner.machine_service")
 
 
 class NodeActor:
@@ -23,10 +26,13 @@ class NodeActor:
         """Return what the node has installed."""
         return own_facts()
 
-    def serve(self, address: str, secret: str) -> int:
+    def serve(self, fabric: str, address: str, secret: str) -> int:
         """Start the machine service, and return its TCP port.
 
+        It ends with its part of the fabric. If the head is gone, the fabric's nodes are released.
+
         Args:
+            fabric: Name of the fabric.
             address: IPv4 address at which it listens.
             secret: What the service and the head prove to each other that they know.
 
@@ -34,7 +40,7 @@ class NodeActor:
             FabricError: The service ended at once; names its reason.
         """
         self._service = subprocess.Popen(
-            [sys.executable, "-m", "moefabric.runner.machine_service", "--listen", address],
+            [*_SERVICE, "--listen", address, "--once"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -46,6 +52,8 @@ class NodeActor:
         line = self._service.stdout.readline()
         if not line:
             raise FabricError(f"its machine service exited {self._service.wait()}")
+        end = (self._service, fabric)
+        threading.Thread(target=_release_without_head, args=end, daemon=True).start()
         return int(json.loads(line)["port"])
 
     def keep(self, fabric: str) -> None:
@@ -71,8 +79,18 @@ def remove_here(fabric: str) -> str:
     return ended.stdout
 
 
+def _release_without_head(service: "subprocess.Popen[str]", fabric: str) -> None:
+    """Wait until a machine service has ended, and release the fabric's nodes if no head does."""
+    service.wait()
+    ray: Any = load_ray()
+    try:
+        ray.get(ray.get_actor(head_actor(fabric)).node_id.remote())
+    except (ValueError, ray.exceptions.RayError):
+        release(ray, fabric)
+
+
 def _release_after(fabric: str) -> None:
-    """Wait until the fabric's process has ended, and release the fabric's nodes."""
+    """Wait until the fabric's process on this node has ended, and release the fabric's nodes."""
     with (
         suppress(FileNotFoundError),  # it has ended already
         RunDirectory.of_fabric(fabric).life_file.open() as file,

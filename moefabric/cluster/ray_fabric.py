@@ -76,7 +76,8 @@ def _placement(fabric: Fabric, reservation: Reservation) -> Placement:
     head, *others = reservation.nodes
     token = {one.node.name: secrets.token_hex(_SECRET_BYTES) for one in others}
     ports = reservation.ask(
-        "serve", {one.node.name: [one.node.address, token[one.node.name]] for one in others}
+        "serve",
+        {one.node.name: [fabric.name, one.node.address, token[one.node.name]] for one in others},
     )
     machines = [
         Machine(head.node.name, head.node.address),

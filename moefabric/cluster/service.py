@@ -52,19 +52,26 @@ class MachineService:
     ) -> None:
         self._secret, self._processes, self._lease_s = secret, processes, lease_s
         self._locks = defaultdict[str, asyncio.Lock](asyncio.Lock)
+        self._part_ended = asyncio.Event()
 
-    async def serve(self, address: str, port: int, ready: Callable[[int], None]) -> None:
+    async def serve(
+        self, address: str, port: int, ready: Callable[[int], None], *, once: bool = False
+    ) -> None:
         """Serve until cancelled; parts that are up then are removed.
 
         Args:
             address: IPv4 address to listen at.
             port: TCP port; 0 for any.
             ready: called with the port once the service listens.
+            once: end with the first part.
         """
         server = await asyncio.start_server(self._answer, address, port, limit=LONGEST_LINE)
         async with server:
             ready(server.sockets[0].getsockname()[1])
-            await server.serve_forever()
+            if once:
+                await self._part_ended.wait()
+            else:
+                await server.serve_forever()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a client to the end of its connection."""
@@ -113,6 +120,7 @@ class MachineService:
                 held.close()
                 await asyncio.to_thread(lifecycle.down, name, force=True)
                 write_message(writer, {"stopped": True})
+                self._part_ended.set()
 
     async def _answer_head(
         self, part: "HeldPart", reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -30,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
         default=LEASE_S,
         help="seconds of silence after which the part of a head ends",
     )
+    parser.add_argument("--once", action="store_true", help="end with the first part of a fabric")
     options = parser.parse_args(arguments)
     if not (secret := sys.stdin.readline().strip()):
         parser.error("the first line of standard input has to be the secret")
@@ -45,7 +46,7 @@ async def _serve(secret: str, options: argparse.Namespace) -> None:
     loop.add_signal_handler(signal.SIGINT, task.cancel)
     _at_end_of_input(lambda: loop.call_soon_threadsafe(task.cancel))
     service = MachineService(secret, fabric_processes, options.lease)
-    await service.serve(options.listen, options.port, _show_port)
+    await service.serve(options.listen, options.port, _show_port, once=options.once)
 
 
 def _at_end_of_input(end: Callable[[], object]) -> None:
