@@ -2,7 +2,7 @@
 
 import pytest
 
-from moefabric.runner.cpu_monitor import CpuSample, CpuSampler, idle_shares
+from moefabric.runner.cpu_monitor import CpuSample, CpuSampler, core_ticks, idle_shares
 
 HALF = 500_000_000
 
@@ -28,6 +28,13 @@ def test_sample_counts_if_windows_cover_half_of_it(
     windows: list[tuple[int, int]], idle: list[float]
 ) -> None:
     assert idle_shares([sample(0, 0.1), sample(1, 0.2), sample(2, 0.3)], windows) == idle
+
+
+def test_ticks_are_those_of_the_cores_that_a_run_has() -> None:
+    stat = "cpu 9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\ncpu1 1 1 1 1 1 1 1 1 0 0\nctxt 7\n"
+    assert core_ticks(stat, {0}) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert core_ticks(stat, {0, 1}) == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert core_ticks(stat, {7}) == [9] * 8
 
 
 def test_sampler_takes_consecutive_samples_of_shares() -> None:
