@@ -140,6 +140,11 @@ class PlannedTask:
     reconfigured: tuple[str, ...] = ()
     ideal_s: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def sent(self) -> tuple[Flow, ...]:
+        """All of its flows, in the order of the streams of its step."""
+        return (*(self.flows.flows if self.flows is not None else ()), *self.late)
+
 
 class TaskPlanner:
     """Plans tasks in order under a policy, and keeps track of the lit circuits."""
@@ -318,9 +323,8 @@ def _job_forecast(
             of_kind.append(defaultdict(float))
         for region, phase_s in seconds.items():
             of_kind[-1][region] += work.pause_s + phase_s
-        sent = (*planned.flows.flows, *planned.late)
-        job_forecast.bytes += sum(flow.bytes for flow in sent)
-        job_forecast.optical_bytes += sum(flow.bytes for flow in sent if flow.is_optical)
+        job_forecast.bytes += sum(flow.bytes for flow in planned.sent)
+        job_forecast.optical_bytes += sum(flow.bytes for flow in planned.sent if flow.is_optical)
         unlit_s = max(
             (
                 forecast.tasks[n].end_s

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from moefabric.core.flows import Flow
 from moefabric.core.topology import Fabric
 from moefabric.runner.background import LEAST_WALL_S, Piece, RatedFlow, average, pieces
 from moefabric.runner.forecast import PlannedTask, computing
@@ -51,7 +50,7 @@ def used_links(
     return frozenset(
         link
         for one in planned
-        for flow, stream in zip(_flows(one), one.step.streams, strict=True)
+        for flow, stream in zip(one.sent, one.step.streams, strict=True)
         if flow.src in own or flow.dst in own
         for link in stream.links
     )
@@ -86,11 +85,6 @@ def sent_flows(tasks: Iterable[Task]) -> list[tuple[str, str]]:
             case Background(flows=flows):
                 pairs |= {(flow.src, flow.dst): None for flow in flows}
     return list(pairs)
-
-
-def _flows(planned: PlannedTask) -> tuple[Flow, ...]:
-    """Return the flows of a task, in the order of its streams."""
-    return (*(planned.flows.flows if planned.flows else ()), *planned.late)
 
 
 def _servers(cluster: Fabric, regions: Collection[str]) -> frozenset[str]:
@@ -165,7 +159,7 @@ class _Builder:
             return TaskPart(after, False, times.seconds, compute_s)
         rest = [
             end_s
-            for flow, end_s in zip(_flows(one), times.stream_ends_s, strict=True)
+            for flow, end_s in zip(one.sent, times.stream_ends_s, strict=True)
             if self.own.isdisjoint((flow.src, flow.dst))
         ]
         return TaskPart(after, True, max(rest) - times.start_s if rest else None)
@@ -183,7 +177,7 @@ class _Builder:
 
     def _rated(self, one: PlannedTask, times: StepTimes) -> list[RatedFlow]:
         """Return the modelled flows of a task that cross links of emulated regions."""
-        streams = zip(_flows(one), one.step.streams, strict=True)
+        streams = zip(one.sent, one.step.streams, strict=True)
         return [
             RatedFlow(flow, times.stream_rates[number], times.stream_ends_s[number])
             for number, (flow, stream) in enumerate(streams)

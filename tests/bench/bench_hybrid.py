@@ -4,6 +4,7 @@ Each run counts, as it is: there is no second try.
 """
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -14,14 +15,12 @@ import pytest
 from moefabric.config.loader import load_experiment
 from moefabric.runner.result_model import FabricResult, RunResult
 from tests.bench.bench_fidelity import run_example
+from tests.support.hybrid_lab import completions as in_the_model
+from tests.support.hybrid_lab import errors as relative_errors
+from tests.support.hybrid_lab import hybrid
 from tests.support.paths import EXAMPLES
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.slow,
-    pytest.mark.timeout(1500),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 SETTINGS = [one for one in os.environ.get("MOEFABRIC_HYBRID_SETTINGS", "").split(";") if one]
 """Settings of all runs, such as `training.dp=16;wiring.regions=[{count: 32, servers: 4}]`."""
 MOST = 0.03
@@ -68,6 +67,40 @@ def row(name: str, full: FabricResult, hybrid: FabricResult, servers: frozenset[
     return max(abs(iteration), abs(total))
 
 
+@pytest.mark.parametrize(
+    ("example", "replicas", "fabric"),
+    [
+        ("hybrid", 4, 0),
+        ("hybrid", 4, 1),
+        ("hybrid", 16, 0),
+        ("hybrid", 16, 1),
+        ("hybrid-32768", 128, 0),
+    ],
+)
+def test_models_of_part_and_cluster_agree(example: str, replicas: int, fabric: int) -> None:
+    """Without packets: what is left out of the fabric changes nothing."""
+    settings = [f"training.dp={replicas}"]
+    if example == "hybrid":
+        settings.append(f"wiring.regions=[{{count: {2 * replicas}, servers: 4}}]")
+    for mode in ("replayed", "average", "none"):
+        began_s = time.monotonic()
+        spec, jobs = hybrid([*settings, f"hybrid.background={mode}"], fabric, example)
+        took_s = time.monotonic() - began_s
+        iteration_s, whole = in_the_model(spec, jobs.whole, fabric)
+        hybrid_s, own = in_the_model(spec, jobs, fabric)
+        listed = np.abs(relative_errors(whole, own))
+        print(
+            f"| {spec.wiring.server_count} | {len(jobs.fabric.servers)} | "
+            f"{spec.fabrics[fabric].name} | {mode} | {hybrid_s / iteration_s - 1:+.1%} | "
+            f"{np.median(listed):.1%}, {listed.max():.1%} | {took_s:.1f} s |"
+        )
+        if mode == "replayed":
+            assert np.median(listed) < MOST
+            assert abs(hybrid_s / iteration_s - 1) < MOST
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces")
 def test_hybrid_run_agrees_with_full_emulation(tmp_path: Path) -> None:
     spec = load_experiment(EXAMPLES / "hybrid.yaml", SETTINGS)
     assert spec.hybrid is not None
@@ -83,13 +116,13 @@ def test_hybrid_run_agrees_with_full_emulation(tmp_path: Path) -> None:
     same = f"scale={{bytes: {scale.bytes}, dilation: {scale.dilation}}}"
     for mode in ("replayed", "average", "none"):
         run(mode, [same, f"hybrid.background={mode}"])
-    print("| fabric | background | iteration | all completions | all-to-alls | transfers | sums |")
+    print("| fabric | background | iteration | all | all-to-alls | transfers | sums | verdict |")
     worst: dict[str, list[float]] = {}
     for mode in ("replayed", "average", "none"):
-        for full, hybrid in zip(runs["full"].results, runs[mode].results, strict=True):
+        for full, part in zip(runs["full"].results, runs[mode].results, strict=True):
             servers = frozenset(
                 server for name in spec.hybrid.emulated for server in full.wiring.regions[name]
             )
-            worst.setdefault(mode, []).append(row(mode, full, hybrid, servers))
+            worst.setdefault(mode, []).append(row(mode, full, part, servers))
     assert max(worst["replayed"]) < MOST
     assert max(worst["none"]) > MOST
