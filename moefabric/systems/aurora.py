@@ -68,7 +68,7 @@ class Setup(Section):
     gate: float = Field(ge=0)
     """The same of the gate, and of the aggregation."""
     deployed_layers: int = Field(ge=1)
-    """First layers whose deployments are replayed with packets."""
+    """Layers, spread evenly over all steps, whose deployments are replayed with packets."""
     deployed_wall_s: float = Field(gt=0)
     """Wall seconds of each of these replays."""
     matrix: InputPath

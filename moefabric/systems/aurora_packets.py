@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Final
 
+import numpy as np
+
 from moefabric.config.loader import fabric_of
 from moefabric.core.topology import Fabric
 from moefabric.core.units import rate_bps
@@ -86,19 +88,21 @@ class Replayed:
 
 
 def comparisons(deployments: Deployments, layers: int) -> Iterator[Comparison]:
-    """Yield what is replayed: the first layers, and one spot check of each other claim.
+    """Yield what is replayed: layers evenly spread over all, and a spot check of each other claim.
 
     Aurora's deployment stands against the one whose time in the model is the median of its rivals.
     """
     rates, even = deployments.rates, deployments.even
-    for number, layer in enumerate(deployments.layers[:layers]):
-        ours, others = deployments.assignments(layer)
+    every, pairs = deployments.layers, list(deployments.pairs)
+    chosen = np.linspace(0, len(every) - 1, layers).round().astype(int).tolist()
+    for number in chosen:
+        ours, others = deployments.assignments(every[number])
         yield Comparison(ASSIGNED, f"{number}", ours, typical(others))
-    pairs = list(deployments.pairs)[:layers]
     for kind, speeds in ((EVEN, even), (UNEVEN, rates)):
-        for number, pair in enumerate(pairs):
-            ours, others = deployments.colocations(pair, speeds)
-            yield Comparison(kind, f"{number} and {number + 1}", ours, typical(others))
+        for number in chosen:
+            ours, others = deployments.colocations(pairs[number], speeds)
+            both = f"{number} and {(number + 1) % len(every)}"
+            yield Comparison(kind, both, ours, typical(others))
     ours, others = deployments.small(0)
     yield Comparison(SMALL, "generated", min(others, key=Deployment.seconds), ours)
     yield Comparison(MISLED, "0 and 1", *deployments.misled(pairs[0], rates))
@@ -225,10 +229,11 @@ def deployment_grid(results: Sequence[Replayed]) -> Grid:
     verdicts = [each.verdict for one in results for each in (one.ours, one.other)]
     counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
     note = (
-        "The other deployment over Aurora's, whole layers with computation; the last two rows have "
-        "the best deployment, or the one for the right traffic, in the place of Aurora's. In the "
-        "model all GPUs wait for the slowest one at each step; with packets, and in the event "
-        "simulation, each goes on when its own tokens have come, and two models share ports evenly "
-        f"where the model serves the first one first. Verdicts of replays: {counts}."
+        "The other deployment over Aurora's, whole layers with computation, numbered through the "
+        "steps. Spot checks have the best deployment, or the one for the right traffic, in the "
+        "place of Aurora's. In the model all GPUs wait for the slowest one at each step; with "
+        "packets, and in the event simulation, each goes on when its own tokens have come, and two "
+        "models share ports evenly where the model serves the first one first. Verdicts of "
+        f"replays: {counts}."
     )
     return Grid("deployments", "Deployments with packets", "", header, tuple(rows), note)

@@ -104,7 +104,7 @@ def phases_picture(fabrics: Sequence[FabricResult], bound_s: float) -> str:
     servers = sorted({end for panel in panels for f in panel.flows for end in (f.src, f.dst)})
     longest_s = max(bound_s, *(panel.starts_s[-1] for panel in panels))
     across = svg.LinearScale(0.0, longest_s, _LEFT, WIDTH - _RIGHT)
-    title = "Flows of an all-to-all; the colour is the receiver"
+    title = "Flows of an all-to-all by sender; the dashed line is the busiest port's time"
     legend = [(f"t{number}", f"to {server}") for number, server in enumerate(servers)]
     drawn = [svg.label(16, 22, title, "strong"), svg.legend(18, 46, legend)]
     top, height = _HEAD, _TITLE + _ROW * len(servers)
