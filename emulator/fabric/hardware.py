@@ -72,6 +72,7 @@ class Hardware:
         """Pid, by node, of a process in the node's namespaces."""
         self.crossbar = self.wiring.crossbar
         self.failures = HardwareFailures(whole, self._signal_agent, set_links=self.set_links)
+        self._suspended = set[str]()
         self.remarks: list[str] = []
         """What this machine lacks."""
         self._outer_fd = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -84,12 +85,6 @@ class Hardware:
         self._undo.callback(self._kill_rest)
         self.containers = ServerContainers(run_dir, self.wiring)
         self._undo.callback(self.containers.close)
-
-    @property
-    def _is_head(self) -> bool:
-        """Whether the fabric's controllers are on this machine."""
-        placement = self.wiring.placement
-        return placement is None or placement.head.name == self.request.machine
 
     def enter_namespace(self) -> None:
         """Enter a new network namespace and adopt orphans.
@@ -126,7 +121,7 @@ class Hardware:
         # OVS's add-port removes qdiscs, so shaping follows it. Controllers may add rules meanwhile.
         shaping = BackgroundTask("shaping", partial(links.shape_all, self.plan, self.pids))
         self._on_stage("controllers")
-        if self.request.with_role(ProcessRole.CONTROLLER) or not self._is_head:
+        if self.request.with_role(ProcessRole.CONTROLLER) or not self.others.is_head:
             self._connect_switches()
         shaping.result(self.deadline)
         if remark := self.switches.finish(self.deadline):
@@ -137,10 +132,10 @@ class Hardware:
 
     def _make_management_network(self) -> None:
         """Connect the fabric's namespace to the outer one, in which `up` was called."""
-        if self._is_head:
+        if self.others.is_head:
             attach = partial(management_uplink.attach, self.request.outer, os.getpid())
             namespaces.run_in(self._outer, attach)
-        management_uplink.make_bridges(self.plan.bridge_address, has_uplink=self._is_head)
+        management_uplink.make_bridges(self.plan.bridge_address, has_uplink=self.others.is_head)
 
     def _remove_uplink(self) -> None:
         name = self.run_dir.name
@@ -279,7 +274,9 @@ class Hardware:
         controllers = {switch.bridge: switch.controller for switch in self.plan.switches}
         counts = Counter(controllers.values())
         names = ", ".join(f"{address}:{port}" for address, port in sorted(counts))
-        if self._is_head:  # switches of other machines try until the head's controllers listen
+        if (
+            self.others.is_head
+        ):  # switches of other machines try until the head's controllers listen
             self.deadline.wait_for(
                 lambda: self.processes.check_alive() and counts.keys() <= self._outer_listeners(),
                 f"a controller at {names}",
@@ -308,6 +305,8 @@ class Hardware:
 
     def signal_agent(self, server: str, number: signal.Signals) -> None:
         """Send a signal to a server's agent, if it runs on this machine."""
+        stops = number is signal.SIGSTOP
+        (self._suspended.add if stops else self._suspended.discard)(server)
         for agent in self.request.with_role(ProcessRole.AGENT):
             if agent.node == server and agent.name in self.processes.running:
                 self.processes.running[agent.name].signal(number)
@@ -339,11 +338,7 @@ class Hardware:
         return [
             *self.containers.faults(),
             *(f"{name}: nothing answers at its sockets" for name in unanswered),
-            *(
-                process.exit_description
-                for process in self.processes.running.values()
-                if process.exit_status is not None
-            ),
+            *self.processes.ends(),
             *self.others.faults(),
         ]
 
@@ -351,18 +346,13 @@ class Hardware:
         """Return the hardware for `inspect --json`."""
         shown = json.loads(run(["ip", "-j", "link", "show"]))
         carrier = {link["ifname"]: "LOWER_UP" in link["flags"] for link in shown}
-        processes = [
-            {"name": process.name, "pid": process.pid}
-            for process in self.processes.running.values()
-            if process.exit_status is None
-        ]
         described = describe_plan(self.wiring, self.plan, carrier)
         for server in described["servers"]:
             server.update(self.containers.describe(server["name"]))
             if host := self.wiring.hosts.get(server["name"]):
                 server["host"] = host.login.host
         own = described | {
-            "processes": processes,
+            "processes": [{"name": one.name, "pid": one.pid} for one in self.processes.alive()],
             "crossbar": self.crossbar,
             "remarks": self.remarks,
             "faults": self.faults(),
@@ -384,12 +374,7 @@ class Hardware:
 
         Agents that an injected failure stops are no deviation.
         """
-        injected = {f"agent-{server}" for server in self.failures.stopped_servers}
-        stopped = [
-            f"{process.name}: the process is stopped"
-            for process in self.processes.running.values()
-            if process.is_stopped and process.name not in injected
-        ]
+        stopped = self.processes.stops({f"agent-{server}" for server in self._suspended})
         parts = self.others.ask({"do": "verify"}).faults
         known = [*dict.fromkeys([*self.faults(), *parts]), *stopped]
         try:

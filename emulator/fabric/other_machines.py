@@ -151,12 +151,18 @@ def remote_argv(
 
 
 class OtherParts:
-    """The parts of a fabric on other machines, as the head's fabric process uses them."""
+    """The parts of a fabric on other machines, as a fabric process uses them.
+
+    Attributes:
+        is_head: Whether this machine has the controllers.
+        exist: Whether this machine is the head, and there are other parts.
+    """
 
     def __init__(self, run_dir: RunDirectory, placement: Placement | None, machine: str) -> None:
-        """Take the head's run directory; no other machine than the head has others to ask."""
+        """Take the run directory, and the name of this machine."""
         self._run_dir = run_dir
-        self.exist = bool(placement and placement.others and placement.head.name == machine)
+        self.is_head = placement is None or placement.head.name == machine
+        self.exist = self.is_head and placement is not None and bool(placement.others)
 
     def ask(self, message: Mapping[str, Any]) -> Replies:
         """Send a request to all parts; there is no reply without any."""

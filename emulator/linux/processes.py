@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -299,6 +299,20 @@ class ChildProcesses:
             if process.exit_status is not None:
                 raise FabricError(process.exit_description)
         return True
+
+    def alive(self) -> list[ChildProcess]:
+        """Return the processes that have not ended."""
+        return [one for one in self.running.values() if one.exit_status is None]
+
+    def ends(self) -> list[str]:
+        """Describe the ends of processes."""
+        listed = self.running.values()
+        return [one.exit_description for one in listed if one.exit_status is not None]
+
+    def stops(self, expected: Collection[str]) -> list[str]:
+        """Describe the processes that a signal has stopped, except those of these names."""
+        listed = [one for one in self.running.values() if one.name not in expected]
+        return [f"{one.name}: the process is stopped" for one in listed if one.is_stopped]
 
     def stop(self, grace_s: float) -> None:
         """Send SIGTERM to every process, and SIGKILL to those that run on after `grace_s`."""

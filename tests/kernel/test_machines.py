@@ -125,6 +125,15 @@ def test_failed_nic_is_down_at_both_ends_of_its_tunnel(fabric: PlacedFabric) -> 
     assert [fabric.is_up(*end) for end in ends] == [True, True]
 
 
+def test_suspended_server_of_another_machine_is_no_deviation(fabric: PlacedFabric) -> None:
+    fabric.command("fault", "server", "s3")
+    shown = json.loads(fabric.command("fault", "list", "--json").stdout)
+    assert [one["what"] for one in shown] == [["s3"]]
+    assert fabric.deviations() == []
+    fabric.command("fault", "server", "--clear")
+    fabric.exec("s3", "ping", "-c", "1", "-w", "30", fabric.address("s0"))
+
+
 def test_capture_on_another_machine_arrives_here(fabric: PlacedFabric) -> None:
     head = fabric.machines["head"]
     file = str(head.folder / "s2.pcapng")

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from moefabric.config.loader import load_experiment
 from moefabric.controller.client import wait_for_controllers
 from moefabric.core.machines import LEASE_S, Machine, Placement
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.emulator.fabric import lifecycle
 from moefabric.runner.fabric_processes import fabric_processes
+from moefabric.runner.progress import PlainProgressReporter
+from moefabric.runner.run import run
 from tests.support.machine_namespaces import NamespaceMachine
 
 RATE_BPS = 20e6
@@ -29,14 +32,26 @@ from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
 name, nic = sys.argv[1:]
 print(EmulatedPortCounters(RunDirectory.of_fabric(name), [nic]).read().bytes[0, INTO_OCS])
 """
+_RUN = "import sys; from tests.support.placed_fabrics import run_here; run_here(*sys.argv[1:])"
 _UP = "import sys; from tests.support.placed_fabrics import up_here; up_here(*sys.argv[1:])"
 
 
 @contextmanager
-def machine_service(machine: NamespaceMachine, lease_s: float = LEASE_S) -> Iterator[Machine]:
-    """Run the machine service on a machine, and yield what a head needs to reach it."""
+def machine_service(
+    machine: NamespaceMachine, lease_s: float = LEASE_S, clock_ahead_s: int = 0
+) -> Iterator[Machine]:
+    """Run the machine service on a machine, and yield what a head needs to reach it.
+
+    Args:
+        machine: The machine.
+        lease_s: Silence of a head after which its part ends.
+        clock_ahead_s: CLOCK_MONOTONIC of the machine's programs minus that of the head. The kernel
+            keeps the head's clock, so that no light moves on such a machine.
+    """
     secret = secrets.token_hex(16)
-    argv = [sys.executable, "-m", "moefabric.runner.machine_service"]
+    ahead = ["unshare", "-T", "--monotonic", str(clock_ahead_s), "--fork", "--kill-child"]
+    argv = [*(ahead if clock_ahead_s else ()), sys.executable]
+    argv += ["-m", "moefabric.runner.machine_service"]
     argv += ["--listen", machine.address, "--lease", str(lease_s)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with machine.start(*argv, **pipes) as service:
@@ -72,6 +87,42 @@ def up_here(name: str, head: str, other: str) -> None:
     placement = Placement.of(fabric, machines, regions)
     wiring = lifecycle.up(fabric, fabric_processes, UP_S, switch="bpf", placement=placement)
     wait_for_controllers(wiring, UP_S)
+
+
+def run_here(file: str, head: str, other: str, there: str) -> None:
+    """Run an experiment and print its result as JSON; call it on the head.
+
+    Args:
+        file: The experiment.
+        head: Address of the head.
+        other: The other machine as JSON; `null` for the head alone.
+        there: What the other machine has: `regions`, all but the first, or `eps`.
+    """
+    machines = [Machine("head", head), *(Machine(**one) for one in [json.loads(other)] if one)]
+
+    @contextmanager
+    def place(fabric: Fabric) -> Iterator[Placement]:
+        name = machines[-1].name
+        regions = {one.name: name if there == "regions" else "head" for one in fabric.regions}
+        regions[fabric.regions[0].name] = "head"
+        yield Placement.of(fabric, machines, regions, eps=name if there == "eps" else "head")
+
+    spec, reporter = load_experiment(Path(file)), PlainProgressReporter()
+    result = run(spec, Path(file).parent, reporter, place=place if len(machines) > 1 else None)
+    sys.stdout.write(result.model_dump_json())
+
+
+def result_of(
+    file: Path,
+    machines: Mapping[str, NamespaceMachine],
+    other: Machine | None = None,
+    there: str = "regions",
+) -> dict[str, Any]:
+    """Return the result of an experiment on one machine, or on two if another one is given."""
+    head = machines["head"]
+    words = str(file), head.address, json.dumps(vars(other) if other else None), there
+    ended = head.run(sys.executable, "-c", _RUN, *words, timeout_s=2 * UP_S)
+    return dict(json.loads(ended.stdout))
 
 
 @dataclass(frozen=True)
@@ -132,6 +183,15 @@ class PlacedFabric:
             "sh", "-c", f"nsenter -t $(pgrep -of fabric.daemon) -n ip -j link show {interface}"
         )
         return "UP" in json.loads(shown.stdout)[0]["flags"]
+
+    def deviations(self) -> list[str]:
+        """Return where the fabric differs from its plan, on any machine."""
+        script = (
+            "import json; from moefabric.emulator.fabric import lifecycle;"
+            f"print(json.dumps(lifecycle.deviations({self.fabric.name!r})))"
+        )
+        ended = self.machines["head"].run(sys.executable, "-c", script)
+        return list(json.loads(ended.stdout))
 
     def light_bytes(self, nic: str) -> int:
         """Return the bytes that have entered the OCS from a NIC."""
