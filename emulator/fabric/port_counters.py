@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from moefabric.config.run_directory import RunDirectory
-from moefabric.core.errors import FabricError
+from moefabric.core.errors import FabricError, MachineLossError
 from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS, PortReading
 from moefabric.emulator.crossbar.bpf_crossbar import Layout
 from moefabric.emulator.crossbar.crossbar import Ports
@@ -125,7 +125,8 @@ class EmulatedPortCounters:
                     missing -= 1
             counts_light = counts_light and part.get("counts_light", True)
         if missing:
-            raise FabricError(f"counters: {'; '.join(replies.faults) or 'NICs are missing'}")
+            error = MachineLossError if replies.lost else FabricError
+            raise error(f"counters: {'; '.join(replies.faults) or 'NICs are missing'}")
         return counts_light
 
     def close(self) -> None:

@@ -6,7 +6,8 @@ MoefabricError
 ├── UnsupportedError         this machine can't do what was asked; the message names the remedy
 ├── OutputError              a file of results can't be written
 ├── FabricError              the emulated hardware failed or is in the wrong state
-│   └── CommandFailedError   a program exited with an error
+│   ├── CommandFailedError   a program exited with an error
+│   └── MachineLossError     a machine with a part of the fabric is gone
 ├── ControlError             a controller or an OCS refused or did not answer
 │   └── UnconfirmedError     packet switches did not confirm a change of rules
 ├── RankFailedError          a process of a job exited with an error
@@ -76,6 +77,10 @@ class CommandFailedError(FabricError):
     def __init__(self, argv: Sequence[str], status: int, output: str) -> None:
         self.argv, self.status, self.output = tuple(argv), status, output.strip()
         super().__init__(f"{' '.join(argv)} exited {status}, saying: {self.output or 'nothing'}")
+
+
+class MachineLossError(FabricError):
+    """A machine with a part of the fabric is gone, or silent; the message names it."""
 
 
 class ControlError(MoefabricError):

@@ -1,8 +1,8 @@
 """CPU cores and memory that the parts of an emulated fabric need.
 
 A part is a region with its servers, agents, server switches and OCS, or the packet switches of the
-EPS, or the head with all controllers. `tests/bench/bench_needs.py` measures the figures of this
-module again.
+EPS, or the head with all controllers. `tests/bench/bench_needs.py` measures memory and cores at
+rest again.
 """
 
 from collections.abc import Iterable
@@ -20,8 +20,9 @@ RELAYED_BPS: Final = 120e6
 
 EPS: Final = "eps"
 """Name of the part with the packet switches, as of their controller."""
-TUNNELLED_BPS: Final = 4e9
-"""Traffic per core that packet switches forward between tunnels with a third of the core idle."""
+TUNNELLED_BPS: Final = 3.5e9
+"""Traffic per core that packet switches forward between tunnels with a third of the core idle:
+an estimate, as a tunnel carries 10.4 Gb/s and a packet passes two of them."""
 _PART_CORES: Final = 0.05
 """Cores of a part at rest: fabric process, switches and OCS."""
 _SERVER_CORES: Final = 0.005

@@ -10,7 +10,7 @@ from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.remote.ssh import SshHost, agents_on
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.hosts import login_of
-from moefabric.core.errors import AgentError, LostBytesError
+from moefabric.core.errors import AgentError, LostBytesError, MachineLossError
 from moefabric.core.failures import FailurePhase
 from moefabric.core.topology import Fabric
 from moefabric.core.transport import Transport
@@ -72,7 +72,8 @@ class RealHosts:
 
         The loss of an emulated server without a backup is an error of the experiment.
         """
-        return (LostBytesError, NoBackupError) if self._clocked else (LostBytesError,)
+        losses = LostBytesError, MachineLossError
+        return (*losses, NoBackupError) if self._clocked else losses
 
     def cause(self, error: Exception) -> str:
         """Return what a fatal error came from."""

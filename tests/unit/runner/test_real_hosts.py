@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from moefabric.agents.fleet.fleet import ClockOffset
-from moefabric.core.errors import LostBytesError
+from moefabric.core.errors import LostBytesError, MachineLossError
 from moefabric.runner.real_hosts import RealHosts
 from moefabric.workload.substitution import NoBackupError
 
@@ -66,5 +66,5 @@ def test_emulated_servers_of_other_machines_have_clocks_of_their_own() -> None:
 
 def test_loss_of_an_emulated_server_stays_an_error_of_the_experiment() -> None:
     emulated = RealHosts(hosts(ClockOffset(), ClockOffset()).fleet, {})
-    assert emulated.fatal_errors == (LostBytesError,)
+    assert emulated.fatal_errors == (LostBytesError, MachineLossError)
     assert NoBackupError in hosts(ClockOffset(), ClockOffset()).fatal_errors
