@@ -112,6 +112,7 @@ class Cycle:
     """Times of up (until all rules are installed) and down; measured, and for idle cores.
 
     `memory_mb` is that of the processes, `taken_mb` what the machine has less, kernel included.
+    `up_cpu_s` is the CPU time of `up`, of all cores together.
     """
 
     up_s: float
@@ -120,6 +121,7 @@ class Cycle:
     idle_down_s: float
     memory_mb: float
     taken_mb: float
+    up_cpu_s: float
 
 
 def available_mb() -> float:
@@ -161,6 +163,7 @@ def run_cycle(
         down_s / slowdown_down,
         memory_mb,
         taken_mb,
+        used_s,
     )
     print(
         f"{len(fabric.servers)} servers: up {up_s:.2f} s "
