@@ -72,8 +72,8 @@ def sweep_pictures(
                 if (sample := point.figures[name]).n
             }
             curves = [_curve(k, fabrics, samples, text.text) for k in range(len(fabrics))]
-            charts.append(Chart(title or text.title, x, y, curves, reference=None))
-        drawn = charts_figure(text.title, charts, legend, columns=min(3, max(2, len(charts))))
+            charts.append(Chart(title, x, y, curves, reference=None))
+        drawn = charts_figure(text.title, charts, legend, columns=min(3, len(charts)))
         yield SweepPicture(text.title, drawn, max(0, len(facets) - _MOST_CHARTS))
 
 
