@@ -67,19 +67,21 @@ frontier-emulated: setup-run
 
 test: check unit kernel system
 
+# Two of them at a time; each is one process.
+long_checks := 'mypy --strict' 'mkdocs build --quiet --strict' lint-imports
+
 check: setup-test
 	$(bin)/ruff check
 	$(bin)/ruff format --check
-	$(bin)/mypy --strict
-	$(bin)/lint-imports
-	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict
+	printf '%s\0' $(long_checks) | NO_MKDOCS_2_WARNING=1 xargs -0 -P 2 -I CHECK bash -c '$(bin)/CHECK'
 
 unit: setup-test
-	$(bin)/python -m pytest -n 2 --durations 15 --ignore tests/unit/agents $(wildcard tests/unit tests/golden tests/fuzz)
-	$(bin)/python -m pytest -n 2 --dist loadfile $(reruns) --durations 10 $(wildcard tests/unit/agents tests/contract)
+	$(bin)/python -m pytest -n 2 --dist worksteal --durations 15 --ignore tests/unit/agents $(wildcard tests/unit tests/golden tests/fuzz)
+	$(bin)/python -m pytest -n 3 --dist loadfile $(reruns) --durations 10 $(wildcard tests/unit/agents tests/contract)
 
 kernel: setup-test
-	$(bin)/python -m pytest -n 2 --dist loadfile $(reruns) --durations 15 tests/kernel --ignore tests/kernel/timed
+	$(bin)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(reruns) --durations 15 \
+		tests/kernel --ignore tests/kernel/timed
 	$(bin)/python -m pytest $(reruns) --durations 15 tests/kernel/timed
 
 system: setup-test
