@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -89,7 +90,9 @@ def _shorten(folder: Path) -> None:
 @pytest.fixture(scope="session")
 def base(engine: docker.DockerClient) -> str:
     """Return Debian's image, of a registry or made from Debian's archive."""
-    _ensure_base(engine)
+    with (ROOT / "packaging" / "base-image").open() as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)  # another worker of the tests may make it just now
+        _ensure_base(engine)
     return BASE
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.namespaces import own_machine
+
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^ *```bash\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 SET_UP = ("git clone", "cd ")
@@ -54,6 +56,9 @@ def substitute(command: str) -> Substitute:
     elif (program, verb) == ("pip", "install"):
         argv = [*words, "--no-build-isolation", "--target", "site"]
         why = "tests leave the environment as it is"
+    elif program == "torchrun":
+        argv = [words[0], "--nproc-per-node", "2", *words[3:-1], "2"]
+        why = "test_training_program trains for longer"
     elif program == "moefabric" and verb in {"compare", "report"}:
         argv, why = [words[0], verb, "--help"], "unit tests compare results of runs"
     elif program == "moefabric" and verb in {"run", "train"}:
@@ -102,29 +107,32 @@ def test_readme_has_the_contract_commands() -> None:
     assert {"make demo", "make test", "docker compose up testbed"} <= set(commands(text))
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_of_a_page_succeeds(page: str, tmp_path: Path, base: str) -> None:
-    """Commands run in order, since `inspect` needs the `up` above it."""
+    """Commands run in order, since `inspect` needs the `up` above it.
+
+    Each page has a network namespace of its own, so that two pages may name their fabrics alike.
+    """
     text, work = (ROOT / page).read_text(), working_copy(tmp_path / "work")
     for name, content in files_of(text).items():
         (work / name).write_text(content)
-    environment = {
-        **os.environ,
-        "HOME": str(tmp_path),
-        "MOEFABRIC_RUN_DIR": str(tmp_path / "run"),
-        "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}",
-        "PYTHONPATH": str(work / "site"),
-    }
-    try:
-        failures = [
-            failure
-            for command in commands(text)
-            if (failure := _failure(command, environment, work))
-        ]
-    finally:
-        moefabric = ROOT / ".venv" / "bin" / "moefabric"
-        subprocess.run([moefabric, "down"], env=environment, cwd=ROOT, timeout=60, check=False)
+    with own_machine():
+        environment = {
+            **os.environ,
+            "HOME": str(tmp_path),
+            "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}",
+            "PYTHONPATH": str(work / "site"),
+        }
+        try:
+            failures = [
+                failure
+                for command in commands(text)
+                if (failure := _failure(command, environment, work))
+            ]
+        finally:
+            moefabric = ROOT / ".venv" / "bin" / "moefabric"
+            subprocess.run([moefabric, "down"], env=environment, cwd=ROOT, timeout=60, check=False)
     assert failures == []
 
 

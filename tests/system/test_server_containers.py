@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.engine,
+    pytest.mark.xdist_group("servers"),  # they share a fabric
     pytest.mark.timeout(900),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]
@@ -219,9 +221,10 @@ def test_signal_ends_the_command_in_the_container(lab: Lab) -> None:
 
 
 def test_ranks_run_in_containers_and_end_together(lab: Lab) -> None:
-    lines: list[str] = []
+    lines, printed = list[str](), threading.Event()
+    fails = "[ $RANK = 0 ] || { until [ -e /printed ]; do sleep 0.05; done; exit 4; }"
     job = RankJob(
-        command=("sh", "-c", "echo $RANK $COLOUR; [ $RANK = 1 ] && exit 4; exec sleep 600"),
+        command=("sh", "-c", f"echo $RANK $COLOUR; {fails}; exec sleep 600"),
         servers=("s0", "s1"),
         ranks_per_server=1,
         master_address=lab.address("s0"),
@@ -229,8 +232,12 @@ def test_ranks_run_in_containers_and_end_together(lab: Lab) -> None:
 
     def take(rank: Rank, stream: str, line: str) -> None:
         lines.append(line)
+        if len(lines) == len(job.ranks):
+            printed.set()
 
     with RankProcesses(job, FabricLauncher("boxes"), take) as ranks:
+        assert printed.wait(60), lines
+        lab.exec("s1", "touch /printed", check=True)
         with pytest.raises(RankFailedError, match="rank 1 on s1 exited 4"):
             ranks.wait(60)
         assert sorted(lines) == ["0 blue", "1"]
