@@ -23,7 +23,7 @@ from moefabric.emulator.ocs.fd_handoff import control_path
 HEAD_PROCESS: Final = "machines"
 """Name of the process that holds the parts, and of its log."""
 _COMMAND: Final = "moefabric.cluster.command"
-_REPLY_S: Final = 10.0
+_REPLY_S: Final = 20.0
 _SUMMED: Final = frozenset({"frames", "overflows"})
 
 Reply = dict[str, Any]

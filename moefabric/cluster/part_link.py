@@ -12,7 +12,9 @@ from moefabric.cluster.greeting import Connection, read_message, write_message
 from moefabric.core.machines import LEASE_S
 
 _ALIVE_S: Final = 2.0
-_REPLY_S: Final = 4.0
+_SIGNS_S: Final = 4.0
+_REPLY_S: Final = 15.0
+"""A busy machine may take seconds to read all counters of its part."""
 _MONOTONIC: Final = time.monotonic_ns
 
 Message = dict[str, Any]
@@ -78,7 +80,7 @@ class PartLink:
     async def _is_there(self) -> bool:
         """Ask for signs of life, and note the clock; return whether the part is there."""
         sent_ns = _MONOTONIC()
-        signs = await self.ask({"do": "alive"}, min(_REPLY_S, self._lease_s))
+        signs = await self.ask({"do": "alive"}, min(_SIGNS_S, self._lease_s))
         received_ns = _MONOTONIC()
         if "now_ns" in signs:
             middle_ns = (sent_ns + received_ns) // 2
