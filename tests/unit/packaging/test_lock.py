@@ -46,7 +46,7 @@ def test_versions_are_those_that_the_tests_pass_with() -> None:
         ("-fabric", ["run"]),
         ("-watch", ["run"]),
         ("-systems", ["run"]),
-        ("-test", ["run", "training", "test"]),
+        ("-test", ["run", "training", "cluster", "test"]),
     ],
 )
 def test_every_requirement_is_locked(tier: str, sections: list[str]) -> None:
