@@ -71,7 +71,7 @@ def _sampling(some: SimulatedRegions) -> str:
     """Return what a model of fewer regions takes for granted; empty if it has all of them."""
     if some.regions == some.all_regions:
         return ""
-    alike = "a sample, as their demands differ" if some.is_sample else "exact, as they are alike"
+    alike = "a sample, as regions differ" if some.is_sample else "exact, as they are alike"
     return f"{some.regions:,} regions stand for {some.all_regions:,} in the model ({alike})"
 
 
