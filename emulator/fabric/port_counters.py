@@ -82,9 +82,14 @@ class EmulatedPortCounters:
             self._interfaces = np.array([interfaces[nic] for nic in here], np.int64)
             row_of = self._row_of = {nic: row for row, nic in enumerate(self.nics)}
             self._rows = np.array([row_of[nic] for nic in here], np.intp)
-            self._tunnels = np.array([row_of[nic] for nic in facts["tunnels"]], np.intp)
+            tunnels = [row_of[nic] for nic in facts["tunnels"] if nic in row_of]
+            self._tunnels = np.array(tunnels, np.intp)
             self._crossbars = [
-                _Crossbar(entry["ports"], {row_of[n]: p for n, p in entry["inputs"].items()}, fd)
+                _Crossbar(
+                    entry["ports"],
+                    {row_of[nic]: port for nic, port in entry["inputs"].items() if nic in row_of},
+                    fd,
+                )
                 for entry, fd in zip(facts["crossbars"], descriptors[1:], strict=True)
             ]
             self._counts_light = bool(facts["counts_light"])
