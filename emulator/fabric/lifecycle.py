@@ -13,7 +13,7 @@ from moefabric.config.run_directory import (
     ServerInterfaces,
 )
 from moefabric.core.errors import FabricError, UnsupportedError
-from moefabric.core.machines import Placement
+from moefabric.core.machines import MachinePlacement
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric
@@ -55,7 +55,7 @@ def up(
     hosts: Mapping[str, ServerHost] | None = None,
     owner: int | None = None,
     control_tls: ControlTls | None = None,
-    placement: Placement | None = None,
+    placement: MachinePlacement | None = None,
 ) -> FabricWiring:
     """Start a fabric, or find it running with the same specification.
 
@@ -139,7 +139,7 @@ class _Plan:
     hosts: Mapping[str, ServerHost]
     owner: int | None
     control_tls: ControlTls | None
-    placement: Placement | None
+    placement: MachinePlacement | None
 
 
 def _make(plan: _Plan, on_stage: Callable[[str], None]) -> FabricWiring:

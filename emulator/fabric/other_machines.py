@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
-from moefabric.core.machines import Machine, Placement
+from moefabric.core.machines import Machine, MachinePlacement
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric.queues import QueueCounts
 from moefabric.emulator.ocs.fd_handoff import control_path
@@ -92,7 +92,7 @@ class OtherMachine:
     sockets: tuple[str, ...]
 
 
-def write_machines(run_dir: RunDirectory, fabric: Fabric, placement: Placement) -> None:
+def write_machines(run_dir: RunDirectory, fabric: Fabric, placement: MachinePlacement) -> None:
     """Write what processes of the head need to reach the other machines, for root's eyes only."""
     run_dir.machines_file.touch(0o600)
     listed = [asdict(_other(run_dir, fabric, placement, one)) for one in placement.others]
@@ -100,7 +100,7 @@ def write_machines(run_dir: RunDirectory, fabric: Fabric, placement: Placement) 
 
 
 def _other(
-    run_dir: RunDirectory, fabric: Fabric, placement: Placement, machine: Machine
+    run_dir: RunDirectory, fabric: Fabric, placement: MachinePlacement, machine: Machine
 ) -> OtherMachine:
     regions = [one for one in fabric.regions if placement.regions[one.name] == machine.name]
     servers = [server for region in regions for server in region.servers]
@@ -158,7 +158,9 @@ class OtherParts:
         exist: Whether this machine is the head, and there are other parts.
     """
 
-    def __init__(self, run_dir: RunDirectory, placement: Placement | None, machine: str) -> None:
+    def __init__(
+        self, run_dir: RunDirectory, placement: MachinePlacement | None, machine: str
+    ) -> None:
         """Take the run directory, and the name of this machine."""
         self._run_dir = run_dir
         self.is_head = placement is None or placement.head.name == machine

@@ -11,7 +11,7 @@ from typing import Final
 
 from moefabric.config.run_directory import FabricWiring
 from moefabric.core.errors import FabricError
-from moefabric.core.machines import Machine, Placement
+from moefabric.core.machines import Machine, MachinePlacement
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric.plan import (
     BRIDGE,
@@ -71,7 +71,9 @@ def processes_on(
     return tuple(spec for spec in listed if nodes[spec.node] == machine)
 
 
-def tunnelled(plan: FabricPlan, fabric: Fabric, placement: Placement, identity: str) -> FabricPlan:
+def tunnelled(
+    plan: FabricPlan, fabric: Fabric, placement: MachinePlacement, identity: str
+) -> FabricPlan:
     """Return the plan of a whole fabric with its tunnels, each seen from its first end.
 
     Args:
@@ -115,7 +117,9 @@ def component_of(end: Interface) -> str:
     return end.node or end.name.rpartition("-")[0]
 
 
-def _management_tunnels(placement: Placement, vnis: Iterator[int], mtu: int) -> Iterator[Link]:
+def _management_tunnels(
+    placement: MachinePlacement, vnis: Iterator[int], mtu: int
+) -> Iterator[Link]:
     """Yield the tunnels that join the bridges of each machine with those of the head."""
     head = placement.head
     for number, machine in enumerate(placement.others, start=1):

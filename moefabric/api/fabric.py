@@ -12,7 +12,7 @@ from moefabric.cluster.ray_fabric import placer
 from moefabric.config import loader
 from moefabric.config.fabric import FabricSpec
 from moefabric.controller.client import wait_for_controllers
-from moefabric.core.machines import Placement
+from moefabric.core.machines import MachinePlacement
 from moefabric.emulator.fabric import lifecycle
 from moefabric.runner.descriptor_limits import check_descriptor_limit
 from moefabric.runner.fabric_processes import UP_TIMEOUT_S, fabric_processes
@@ -100,7 +100,7 @@ class EmulatedFabric:
         fabric = self.spec.build()
         check_descriptor_limit(data_paths(fabric))
         lab = Lab(self.name, was_up=self.name in lifecycle.running_fabrics())
-        place: AbstractContextManager[Placement | None] = nullcontext()
+        place: AbstractContextManager[MachinePlacement | None] = nullcontext()
         if lab.was_up:
             place = nullcontext(lab.wiring.placement)
         elif cluster is not None:

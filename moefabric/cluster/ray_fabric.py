@@ -11,7 +11,7 @@ from moefabric.cluster.ray_actor import remove_here
 from moefabric.cluster.ray_client import connected, head_actor
 from moefabric.cluster.ray_reservation import START_S, Reservation
 from moefabric.core.errors import FabricError, SpecError
-from moefabric.core.machines import Machine, Placement
+from moefabric.core.machines import Machine, MachinePlacement
 from moefabric.core.resource_needs import EPS, fabric_needs, head_needs
 from moefabric.core.topology import Fabric
 
@@ -20,7 +20,7 @@ _SECRET_BYTES: Final = 32
 
 def placer(
     address: str, strategy: str = Strategy.PACK, *, detached: bool = False
-) -> Callable[[Fabric], AbstractContextManager[Placement]]:
+) -> Callable[[Fabric], AbstractContextManager[MachinePlacement]]:
     """Return a function that places a fabric on a Ray cluster while its context lasts (`placed`).
 
     Args:
@@ -39,7 +39,7 @@ def placer(
 @contextmanager
 def placed(
     fabric: Fabric, *, address: str, strategy: Strategy, detached: bool = False
-) -> Iterator[Placement]:
+) -> Iterator[MachinePlacement]:
     """Reserve nodes for a fabric, and start a machine service on each but this one.
 
     Args:
@@ -71,7 +71,7 @@ def placed(
             reservation.release()
 
 
-def _placement(fabric: Fabric, reservation: Reservation) -> Placement:
+def _placement(fabric: Fabric, reservation: Reservation) -> MachinePlacement:
     """Start the machine services, and return who has which part."""
     head, *others = reservation.nodes
     token = {one.node.name: secrets.token_hex(_SECRET_BYTES) for one in others}
@@ -88,7 +88,7 @@ def _placement(fabric: Fabric, reservation: Reservation) -> Placement:
     ]
     place = {part: one.node.name for one in reservation.nodes for part in one.parts}
     eps = place.pop(EPS, head.node.name)
-    return Placement.of(fabric, machines, place, eps)
+    return MachinePlacement.of(fabric, machines, place, eps)
 
 
 def remove_fabric(address: str, name: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from moefabric.config.control_tls import ControlTls
 from moefabric.core.errors import ControlError
-from moefabric.core.machines import Placement
+from moefabric.core.machines import MachinePlacement
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric, Region
@@ -314,7 +314,7 @@ class FabricWiring:
     interfaces: Mapping[str, ServerInterfaces] = field(default_factory=dict)
     identity: str = ""
     control_tls: ControlTls | None = None
-    placement: Placement | None = None
+    placement: MachinePlacement | None = None
 
     @property
     def switch_addresses(self) -> list[str]:

@@ -29,7 +29,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Placement:
+class MachinePlacement:
     """Which machine has each part of a fabric. A region is never split.
 
     Attributes:
@@ -93,7 +93,7 @@ class Placement:
         }
         return placed | dict(self.switches)
 
-    def without_secrets(self) -> "Placement":
+    def without_secrets(self) -> "MachinePlacement":
         """Return the placement as any process of the fabric may know it."""
         return replace(self, machines=tuple(replace(one, secret="") for one in self.machines))
 

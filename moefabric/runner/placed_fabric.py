@@ -6,17 +6,19 @@ from dataclasses import replace
 
 from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
-from moefabric.core.machines import Placement
+from moefabric.core.machines import MachinePlacement
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric.other_machines import ask_parts
 from moefabric.emulator.fabric.tunnels import TUNNEL_HEADERS, carrier_mtu
 from moefabric.runner.progress import ProgressReporter
 
-Placer = Callable[[Fabric], AbstractContextManager[Placement]]
+Placer = Callable[[Fabric], AbstractContextManager[MachinePlacement]]
 """Function that returns the machines of a fabric; their services run within the context."""
 
 
-def fitted_fabric(fabric: Fabric, placement: Placement, reporter: ProgressReporter) -> Fabric:
+def fitted_fabric(
+    fabric: Fabric, placement: MachinePlacement, reporter: ProgressReporter
+) -> Fabric:
     """Return a fabric whose packets fit the network between the machines, in one piece.
 
     Args:
@@ -38,7 +40,7 @@ def fitted_fabric(fabric: Fabric, placement: Placement, reporter: ProgressReport
     return fabric
 
 
-def placed_elsewhere(fabric: Fabric, placement: Placement | None) -> dict[str, str]:
+def placed_elsewhere(fabric: Fabric, placement: MachinePlacement | None) -> dict[str, str]:
     """Return the machine of each server that isn't on the head."""
     if placement is None:
         return {}

@@ -20,7 +20,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ControlError, ServerLossError, UnsupportedError
 from moefabric.core.flows import PacedFlow, Share, Split
-from moefabric.core.machines import Placement
+from moefabric.core.machines import MachinePlacement
 from moefabric.core.paths import dscp, eps_paths, relay_paths, relay_root
 from moefabric.core.port_counts import counted_nics
 from moefabric.core.protocols import PortCounters
@@ -314,7 +314,7 @@ def running_testbed(
     containers: Mapping[str, ServerContainer] | None = None,
     hosts: Mapping[str, ServerHost] | None = None,
     control_tls: ControlTls | None = None,
-    placement: Placement | None = None,
+    placement: MachinePlacement | None = None,
 ) -> Iterator[tuple[FabricWiring, Fleet, Controllers]]:
     """Bring a fabric up, and take it down at the end of the `with`.
 

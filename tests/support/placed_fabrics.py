@@ -13,7 +13,7 @@ from typing import Any
 
 from moefabric.config.loader import load_experiment
 from moefabric.controller.client import wait_for_controllers
-from moefabric.core.machines import LEASE_S, Machine, Placement
+from moefabric.core.machines import LEASE_S, Machine, MachinePlacement
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.emulator.fabric import lifecycle
@@ -84,7 +84,7 @@ def up_here(name: str, head: str, other: str) -> None:
     fabric = two_regions(name)
     machines = Machine("head", head), Machine(**json.loads(other))
     regions = {"r0": "head", "r1": machines[1].name}
-    placement = Placement.of(fabric, machines, regions)
+    placement = MachinePlacement.of(fabric, machines, regions)
     wiring = lifecycle.up(fabric, fabric_processes, UP_S, switch="bpf", placement=placement)
     wait_for_controllers(wiring, UP_S)
 
@@ -101,11 +101,11 @@ def run_here(file: str, head: str, other: str, there: str) -> None:
     machines = [Machine("head", head), *(Machine(**one) for one in [json.loads(other)] if one)]
 
     @contextmanager
-    def place(fabric: Fabric) -> Iterator[Placement]:
+    def place(fabric: Fabric) -> Iterator[MachinePlacement]:
         name = machines[-1].name
         regions = {one.name: name if there == "regions" else "head" for one in fabric.regions}
         regions[fabric.regions[0].name] = "head"
-        yield Placement.of(fabric, machines, regions, eps=name if there == "eps" else "head")
+        yield MachinePlacement.of(fabric, machines, regions, eps=name if there == "eps" else "head")
 
     spec, reporter = load_experiment(Path(file)), PlainProgressReporter()
     result = run(spec, Path(file).parent, reporter, place=place if len(machines) > 1 else None)

@@ -3,7 +3,7 @@
 import pytest
 
 from moefabric.core.errors import SpecError
-from moefabric.core.machines import Machine, Placement
+from moefabric.core.machines import Machine, MachinePlacement
 from moefabric.core.topology import Eps
 from tests.support.fabrics import fabric
 
@@ -12,7 +12,7 @@ TWO_REGIONS = fabric(regions=(2, 2), eps=Eps(servers_per_leaf=2))
 
 
 def test_region_is_on_one_machine_with_its_ocs_and_eps_is_on_the_head() -> None:
-    placement = Placement.of(TWO_REGIONS, [HEAD, OTHER], {"r0": "head", "r1": "m1"})
+    placement = MachinePlacement.of(TWO_REGIONS, [HEAD, OTHER], {"r0": "head", "r1": "m1"})
     machines = placement.components(TWO_REGIONS)
     assert [machines[name] for name in ("s0", "s1", "ocs0", "leaf0")] == ["head"] * 4
     assert [machines[name] for name in ("s2", "s3", "ocs1")] == ["m1"] * 3
@@ -22,13 +22,15 @@ def test_region_is_on_one_machine_with_its_ocs_and_eps_is_on_the_head() -> None:
 
 def test_leaves_may_be_beside_their_regions() -> None:
     switches = {"leaf0": "head", "leaf1": "m1", "spine0": "m1"}
-    placement = Placement.of(TWO_REGIONS, [HEAD, OTHER], {"r0": "head", "r1": "m1"}, switches)
+    placement = MachinePlacement.of(
+        TWO_REGIONS, [HEAD, OTHER], {"r0": "head", "r1": "m1"}, switches
+    )
     assert placement.components(TWO_REGIONS)["leaf1"] == "m1"
 
 
 def test_all_faults_of_a_placement_are_named() -> None:
     with pytest.raises(SpecError) as refused:
-        Placement.of(TWO_REGIONS, [HEAD], {"r0": "elsewhere", "r7": "head"})
+        MachinePlacement.of(TWO_REGIONS, [HEAD], {"r0": "elsewhere", "r7": "head"})
     assert str(refused.value).splitlines() == [
         "regions.r1: has no machine; the machines are head",
         "regions.r0: elsewhere is not one of head",
@@ -37,6 +39,6 @@ def test_all_faults_of_a_placement_are_named() -> None:
 
 
 def test_secret_of_a_machine_is_not_shown() -> None:
-    placement = Placement.of(TWO_REGIONS, [HEAD, OTHER], {"r0": "head", "r1": "m1"})
+    placement = MachinePlacement.of(TWO_REGIONS, [HEAD, OTHER], {"r0": "head", "r1": "m1"})
     assert "a secret" not in repr(placement)
     assert placement.without_secrets().machine("m1").secret == ""

@@ -7,7 +7,7 @@ import pytest
 
 from moefabric.config.run_directory import FabricWiring, ManagementNetwork
 from moefabric.core.errors import FabricError
-from moefabric.core.machines import Machine, Placement
+from moefabric.core.machines import Machine, MachinePlacement
 from moefabric.core.topology import Eps, Fabric
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric.other_machines import merged_description, merged_lateness
@@ -24,7 +24,7 @@ THREE = replace(
 
 
 def wiring(of: Fabric = THREE, identity: str = "1234567890") -> FabricWiring:
-    placement = Placement.of(of, MACHINES, REGIONS)
+    placement = MachinePlacement.of(of, MACHINES, REGIONS)
     management = ManagementNetwork("198.18.0.0/24")
     return FabricWiring(of, management, placement=placement, identity=identity)
 
