@@ -63,11 +63,12 @@ class NamespaceMachine:
         return ["nsenter", "-t", str(self.pid), *spaces, "--", *words]
 
     def run(
-        self, *words: str, timeout_s: float = 60.0, check: bool = True
+        self, *words: str, timeout_s: float = 60.0, check: bool = True, text: str | None = None
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a program to its end; AssertionError with its output if it fails and `check`."""
+        """Run a program, with a text as its input; AssertionError if it fails and `check`."""
         ended = subprocess.run(
             self.argv(*words),
+            input=text,
             capture_output=True,
             text=True,
             timeout=timeout_s,

@@ -18,6 +18,7 @@ from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.emulator.fabric import lifecycle
 from moefabric.runner.fabric_processes import fabric_processes
+from moefabric.runner.placed_fabric import fitted_fabric
 from moefabric.runner.progress import PlainProgressReporter
 from moefabric.runner.run import run
 from tests.support.machine_namespaces import NamespaceMachine
@@ -85,6 +86,7 @@ def up_here(name: str, head: str, other: str) -> None:
     machines = Machine("head", head), Machine(**json.loads(other))
     regions = {"r0": "head", "r1": machines[1].name}
     placement = MachinePlacement.of(fabric, machines, regions)
+    fabric = fitted_fabric(fabric, placement, PlainProgressReporter())
     wiring = lifecycle.up(fabric, fabric_processes, UP_S, switch="bpf", placement=placement)
     wait_for_controllers(wiring, UP_S)
 
