@@ -31,7 +31,7 @@ _QUIET_S: Final = 2.0
 
 
 class ServerSockets:
-    """A UDP socket on each server of a running fabric, without those that are real hosts."""
+    """UDP sockets on the servers of a running fabric, except on real hosts."""
 
     def __init__(self, wiring: FabricWiring) -> None:
         """Open the sockets.
@@ -53,19 +53,19 @@ class ServerSockets:
                 for server in self.servers
             )
             self._undo = undo.pop_all()
-        self._ends = {server: one.getsockname() for server, one in self._sockets.items()}
+        self._ends = {server: udp.getsockname() for server, udp in self._sockets.items()}
         self._poll, self._owners = select.poll(), dict[int, str]()
-        for server, one in self._sockets.items():
-            self._poll.register(one, select.POLLIN)
-            self._owners[one.fileno()] = server
+        for server, udp in self._sockets.items():
+            self._poll.register(udp, select.POLLIN)
+            self._owners[udp.fileno()] = server
 
     def _open(self, undo: ExitStack, server: str, address: str) -> None:
-        one = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        udp = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-            one.setsockopt(socket.SOL_SOCKET, buffer, _BUFFER_BYTES)
-        one.bind((address, 0))
-        one.setblocking(False)
-        self._sockets[server] = one
+            udp.setsockopt(socket.SOL_SOCKET, buffer, _BUFFER_BYTES)
+        udp.bind((address, 0))
+        udp.setblocking(False)
+        self._sockets[server] = udp
 
     def __enter__(self) -> Self:
         return self
@@ -78,11 +78,11 @@ class ServerSockets:
 
         Args:
             pairs: pairs of `servers`.
-            dscp: mark of the datagrams, which chooses their path; 0 for none.
+            dscp: mark of the datagrams, which selects their path; 0 for none.
         """
         numbers = {server: number for number, server in enumerate(self.servers)}
-        for one in self._sockets.values():
-            one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
+        for udp in self._sockets.values():
+            udp.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
         arrived = set[Pair]()
         for count, (source, target) in enumerate(pairs, start=1):
             payload = _PAYLOAD.pack(self._run, numbers[source], numbers[target])
@@ -99,7 +99,7 @@ class ServerSockets:
         return [pair for pair in pairs if pair not in arrived]
 
     def _read(self, arrived: set[Pair], wait_s: float) -> int:
-        """Add the pairs of arrived datagrams; return how many there were."""
+        """Add the pairs of arrived datagrams, and return their number."""
         before = len(arrived)
         for fd, _ in self._poll.poll(wait_s * 1e3):
             target = self._owners[fd]
@@ -110,12 +110,12 @@ class ServerSockets:
         return len(arrived) - before
 
 
-def _pending(one: socket.socket) -> list[bytes]:
-    """Return the datagrams of ours that a socket has received."""
+def _pending(udp: socket.socket) -> list[bytes]:
+    """Return the received datagrams of a socket that have the expected length."""
     payloads: list[bytes] = []
     while True:
         try:
-            payload = one.recv(_PAYLOAD.size + 1)
+            payload = udp.recv(_PAYLOAD.size + 1)
         except BlockingIOError:
             return payloads
         if len(payload) == _PAYLOAD.size:

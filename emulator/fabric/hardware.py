@@ -262,7 +262,7 @@ class Hardware:
 
     def _await(self, is_ready: Callable[[], bool], name: str) -> None:
         """Wait until a process is ready, if it isn't yet; raise FabricError if any process ends."""
-        if not is_ready():  # a look at all processes for each would take long
+        if not is_ready():  # checking all processes for each takes long
             self.deadline.wait_for(lambda: self.processes.check_alive() and is_ready(), name)
 
     def _connect_switches(self) -> None:
@@ -274,9 +274,7 @@ class Hardware:
         controllers = {switch.bridge: switch.controller for switch in self.plan.switches}
         counts = Counter(controllers.values())
         names = ", ".join(f"{address}:{port}" for address, port in sorted(counts))
-        if (
-            self.others.is_head
-        ):  # switches of other machines try until the head's controllers listen
+        if self.others.is_head:  # switches on other machines retry until controllers listen
             self.deadline.wait_for(
                 lambda: self.processes.check_alive() and counts.keys() <= self._outer_listeners(),
                 f"a controller at {names}",
@@ -292,10 +290,10 @@ class Hardware:
 
     def set_links(self, names: Iterable[str], *, up: bool) -> None:
         """Switch interfaces of the fabric's namespaces on or off, on all machines."""
-        here = {end.name for link in self.plan.links for end in link.ends if end.node == FABRIC}
-        set_links(here.intersection(names), up=up)
-        if others := set(names) - here:
-            self.others.ask({"do": "set-links", "names": sorted(others), "up": up})
+        local = {end.name for link in self.plan.links for end in link.ends if end.node == FABRIC}
+        set_links(local.intersection(names), up=up)
+        if remote := set(names) - local:
+            self.others.ask({"do": "set-links", "names": sorted(remote), "up": up})
 
     def _signal_agent(self, server: str, number: signal.Signals) -> None:
         """Send a signal to a server's agent, if a fabric process has started it."""
@@ -376,12 +374,12 @@ class Hardware:
         """
         stopped = self.processes.stops({f"agent-{server}" for server in self._suspended})
         parts = self.others.ask({"do": "verify"}).faults
-        known = [*dict.fromkeys([*self.faults(), *parts]), *stopped]
+        faults = [*dict.fromkeys([*self.faults(), *parts]), *stopped]
         try:
             links.verify_all(self.plan, self.pids)
         except FabricError as fault:
-            return [*known, *str(fault).split("; ")]
-        return known
+            return [*faults, *str(fault).split("; ")]
+        return faults
 
     def queues(self) -> QueueCounts:
         """Return the counters of all queues by port."""

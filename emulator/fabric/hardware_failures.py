@@ -44,7 +44,7 @@ def failed_interfaces(plan: FabricPlan, failure: HardwareFailure) -> frozenset[s
 
 
 def _interfaces(plan: FabricPlan, kind: FailureKind, name: str) -> set[str]:
-    # The ends of a tunnel don't notice each other's failure, so both fail.
+    # The two ends of a tunnel don't notice each other's failure, so that both are switched off.
     nics = {
         link.name: {link.a.name} if link.tunnel is None else {link.a.name, link.b.name}
         for link in plan.links

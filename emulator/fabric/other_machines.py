@@ -35,7 +35,7 @@ class Replies:
 
     Attributes:
         parts: the reply of each machine that has one.
-        lost: why there is none, by machine.
+        lost: reason of each missing reply, by machine.
     """
 
     parts: Mapping[str, Reply]
@@ -49,7 +49,7 @@ class Replies:
             for machine, reply in self.parts.items()
             for fault in [*reply.get("faults", ()), *filter(None, [reply.get("error")])]
         ]
-        return [*(f"machine {name}: {why}" for name, why in self.lost.items()), *named]
+        return [*(f"machine {name}: {reason}" for name, reason in self.lost.items()), *named]
 
 
 def ask_parts(
@@ -93,18 +93,18 @@ class OtherMachine:
 
 
 def write_machines(run_dir: RunDirectory, fabric: Fabric, placement: MachinePlacement) -> None:
-    """Write what processes of the head need to reach the other machines, for root's eyes only."""
+    """Write the other machines' addresses and secrets to a file that only root can read."""
     run_dir.machines_file.touch(0o600)
-    listed = [asdict(_other(run_dir, fabric, placement, one)) for one in placement.others]
+    listed = [asdict(_other(run_dir, fabric, placement, machine)) for machine in placement.others]
     run_dir.machines_file.write_text(json.dumps(listed))
 
 
 def _other(
     run_dir: RunDirectory, fabric: Fabric, placement: MachinePlacement, machine: Machine
 ) -> OtherMachine:
-    regions = [one for one in fabric.regions if placement.regions[one.name] == machine.name]
+    regions = [r for r in fabric.regions if placement.regions[r.name] == machine.name]
     servers = [server for region in regions for server in region.servers]
-    ocses = {one.ocs.name: run_dir.ocs_socket(one) for one in regions if one.ocs is not None}
+    ocses = {r.ocs.name: run_dir.ocs_socket(r) for r in regions if r.ocs is not None}
     paths = [*map(run_dir.agent_socket, servers), *map(control_path, ocses.values())]
     sockets = tuple(str(path.relative_to(run_dir.path)) for path in paths)
     return OtherMachine(machine, (*servers, *ocses), sockets)
@@ -115,15 +115,15 @@ def read_machines(run_dir: RunDirectory) -> list[OtherMachine]:
     if not run_dir.machines_file.exists():
         return []
     return [
-        OtherMachine(Machine(**one["machine"]), tuple(one["nodes"]), tuple(one["sockets"]))
-        for one in json.loads(run_dir.machines_file.read_text())
+        OtherMachine(Machine(**entry["machine"]), tuple(entry["nodes"]), tuple(entry["sockets"]))
+        for entry in json.loads(run_dir.machines_file.read_text())
     ]
 
 
 def machine_of_node(run_dir: RunDirectory, node: str) -> str:
     """Return the other machine that has a server or OCS; empty if the head has it."""
-    others = read_machines(run_dir)
-    return next((other.machine.name for other in others if node in other.nodes), "")
+    machines = read_machines(run_dir)
+    return next((other.machine.name for other in machines if node in other.nodes), "")
 
 
 def remote_argv(
@@ -167,16 +167,19 @@ class OtherParts:
         self.exist = self.is_head and placement is not None and bool(placement.others)
 
     def ask(self, message: Mapping[str, Any]) -> Replies:
-        """Send a request to all parts; there is no reply without any."""
+        """Send a request to all parts on other machines, if any."""
         return ask_parts(self._run_dir, message) if self.exist else Replies({}, {})
 
     def stop(self) -> None:
-        """Have other machines remove their parts; those that don't answer do so by themselves."""
+        """Have other machines remove their parts.
+
+        A machine that misses the request removes its part when its lease ends.
+        """
         with suppress(FabricError):
             self.ask({"do": "stop"})
 
     def faults(self) -> list[str]:
-        """Return what has ended but should run."""
+        """Describe processes that have ended but should run."""
         return self.ask({"do": "ping"}).faults if self._run_dir.machines_socket.exists() else []
 
     def with_descriptions(self, own: Reply, servers: Sequence[str]) -> Reply:
@@ -204,16 +207,16 @@ def merged_description(
         parts: the others', by machine.
         order: the servers of the fabric.
     """
-    whole = dict(own)
+    merged = dict(own)
     for machine, part in parts.items():
         for kind in ("servers", "ocs", "switches", "links", "remarks"):
-            whole[kind] = [*whole[kind], *part.get(kind, ())]
+            merged[kind] = [*merged[kind], *part.get(kind, ())]
         for process in part.get("processes", ()):
-            whole["processes"] = [*whole["processes"], process | {"machine": machine}]
+            merged["processes"] = [*merged["processes"], process | {"machine": machine}]
     place = {server: number for number, server in enumerate(order)}
-    whole["servers"] = sorted(whole["servers"], key=lambda one: place[one["name"]])
-    whole["remarks"] = list(dict.fromkeys(whole["remarks"]))
-    return whole
+    merged["servers"] = sorted(merged["servers"], key=lambda server: place[server["name"]])
+    merged["remarks"] = list(dict.fromkeys(merged["remarks"]))
+    return merged
 
 
 def merged_lateness(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

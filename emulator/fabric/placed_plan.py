@@ -37,7 +37,7 @@ def plans_of(wiring: FabricWiring, machine: str) -> tuple[FabricPlan, FabricPlan
     """Return the plan of a whole fabric, and the part of it on one machine.
 
     Args:
-        wiring: the fabric, and on which machines it is.
+        wiring: the fabric with its placement.
         machine: name of the machine; a fabric without placement is on one.
     """
     fabric, placement = wiring.fabric, wiring.placement
@@ -146,23 +146,23 @@ def part_of(whole: FabricPlan, wiring: FabricWiring, machine: Machine) -> Fabric
     def is_here(name: str) -> bool:
         return components[name] == machine.name
 
-    here, elsewhere = list[Link](), list[Link]()
+    local, remote = list[Link](), list[Link]()
     for link in whole.links:
-        seen = _seen_from(link, machine, lambda end: is_here(component_of(end)))
-        (here if seen else elsewhere).append(seen or link)
+        own = _link_on(link, machine, lambda end: is_here(component_of(end)))
+        (local if own else remote).append(own or link)
     return replace(
         whole,
         servers=tuple(server for server in whole.servers if is_here(server)),
         switches=tuple(switch for switch in whole.switches if is_here(switch.name)),
         ocses=tuple(ocs for ocs in whole.ocses if is_here(ocs.name)),
-        links=tuple(here),
-        elsewhere=tuple(elsewhere),
+        links=tuple(local),
+        elsewhere=tuple(remote),
         bridge_address=wiring.management.interface_address(address),
     )
 
 
-def _seen_from(link: Link, machine: Machine, is_here: Callable[[Interface], bool]) -> Link | None:
-    """Return a link with the end that is on a machine; None if it has none there."""
+def _link_on(link: Link, machine: Machine, is_here: Callable[[Interface], bool]) -> Link | None:
+    """Return a link as a machine makes it; None if it has no end there."""
     tunnel = link.tunnel
     if tunnel is None:
         return link if is_here(link.a) else None

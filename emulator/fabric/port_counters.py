@@ -77,11 +77,11 @@ class EmulatedPortCounters:
             undo.callback(self._kernel.close)
             interfaces = dict(zip(facts["nics"], facts["interfaces"], strict=True))
             self.nics = facts["nics"] if nics is None else list(nics)
-            here = [nic for nic in self.nics if nic in interfaces]
-            self._run_dir, self._are_elsewhere = run_dir, len(here) < len(self.nics)
-            self._interfaces = np.array([interfaces[nic] for nic in here], np.int64)
+            local = [nic for nic in self.nics if nic in interfaces]
+            self._run_dir, self._has_remote = run_dir, len(local) < len(self.nics)
+            self._interfaces = np.array([interfaces[nic] for nic in local], np.int64)
             row_of = self._row_of = {nic: row for row, nic in enumerate(self.nics)}
-            self._rows = np.array([row_of[nic] for nic in here], np.intp)
+            self._rows = np.array([row_of[nic] for nic in local], np.intp)
             tunnels = [row_of[nic] for nic in facts["tunnels"] if nic in row_of]
             self._tunnels = np.array(tunnels, np.intp)
             self._crossbars = [
@@ -119,7 +119,7 @@ class EmulatedPortCounters:
     def _read_others(self, octets: "np.ndarray[Any, Any]", frames: "np.ndarray[Any, Any]") -> bool:
         """Fill the rows of NICs of other machines; return whether all OCS ports are counted."""
         counts_light = self._counts_light
-        if not self._are_elsewhere:
+        if not self._has_remote:
             return counts_light
         replies = ask_parts(self._run_dir, {"do": "counts"})
         missing = len(self.nics) - len(self._rows)

@@ -14,7 +14,7 @@ TUNNEL_HEADERS: Final = 50
 """Bytes of IP, UDP, VXLAN and Ethernet headers."""
 _PORT: Final = 4789
 _OPTIONS: Final = "ttl 64 nolearning noudpcsum"
-"""Frames go to one machine only, and TCP's own checksums protect what they carry."""
+"""The remote machine is fixed, and TCP's own checksums protect the payload."""
 
 
 def carrier_mtu(remote: str, device: str = "") -> tuple[str, int]:
@@ -55,7 +55,7 @@ def check_carrier(remote: str, mtu: int, device: str = "") -> None:
 def make_tunnels(plan: FabricPlan, outer: str) -> None:
     """Make the tunnels of a plan; call it in the fabric's own namespace.
 
-    A VXLAN device sends by the namespace in which it was made, wherever it moves.
+    A VXLAN device sends through the namespace in which it was made, also after it has moved.
 
     Args:
         plan: a machine's part of a fabric.
@@ -70,7 +70,7 @@ def make_tunnels(plan: FabricPlan, outer: str) -> None:
     pid = os.getpid()
     for remote, mtu in {(tunnel.remote, link.mtu) for link, tunnel in tunnels}:
         namespaces.run_in(outer, partial(check_carrier, remote, mtu))
-    made = [
+    devices = [
         BatchLine(
             link.name,
             f"link add name {tunnel.end.name} mtu {link.mtu} netns {pid} type vxlan "
@@ -79,10 +79,10 @@ def make_tunnels(plan: FabricPlan, outer: str) -> None:
         )
         for link, tunnel in tunnels
     ]
-    namespaces.run_in(outer, partial(run_batch, ["ip"], made), timeout_s=60.0)
-    joined = [
+    namespaces.run_in(outer, partial(run_batch, ["ip"], devices), timeout_s=60.0)
+    bridge_ports = [
         BatchLine(link.name, f"link set dev {tunnel.end.name} master {tunnel.end.bridge}")
         for link, tunnel in tunnels
         if tunnel.end.bridge
     ]
-    run_batch(["ip"], joined)
+    run_batch(["ip"], bridge_ports)

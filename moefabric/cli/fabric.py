@@ -107,9 +107,9 @@ def check(context: click.Context, as_json: bool, name: str | None) -> None:
     after the other, and packets pass each circuit in both directions. The circuits that were lit
     before are lit again afterwards. The exit status is 1 if anything fails.
     """
-    found = running_lab(name).check()
-    print_result(found.to_json(), found.lines(), as_json=as_json)
-    context.exit(not found.passed)
+    result = running_lab(name).check()
+    print_result(result.to_json(), result.lines(), as_json=as_json)
+    context.exit(not result.passed)
 
 
 @click.command(

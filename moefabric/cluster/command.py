@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
 async def _run(options: argparse.Namespace) -> int:
     run_dir = RunDirectory(options.run_dir)
     others = read_machines(run_dir)
-    machine = next(one.machine for one in others if one.machine.name == options.machine)
+    machine = next(o.machine for o in others if o.machine.name == options.machine)
     connection = reader, writer = await connect(machine)
     message = {
         "do": "program",
@@ -72,14 +72,14 @@ async def _run(options: argparse.Namespace) -> int:
     write_message(writer, message)
     if error := (await read_message(reader)).get("error"):
         raise FabricError(error)
-    _pass_on(writer)
+    _forward_input(writer)
     with ExitStack() as undo:
         file = undo.enter_context(options.file.open("wb")) if options.file else None
-        return await _show(connection, file)
+        return await _write_output(connection, file)
 
 
-def _pass_on(writer: asyncio.StreamWriter) -> None:
-    """Pass signals and standard input on from now on."""
+def _forward_input(writer: asyncio.StreamWriter) -> None:
+    """Forward signals and standard input to the program."""
     loop = asyncio.get_running_loop()
     tasks = set[asyncio.Task[None]]()
 
@@ -93,15 +93,14 @@ def _pass_on(writer: asyncio.StreamWriter) -> None:
 
     def read_input() -> None:
         while part := os.read(0, _PART_BYTES):
-            sent = asyncio.run_coroutine_threadsafe(send_frame(writer, INPUT, part), loop)
-            sent.result()
+            asyncio.run_coroutine_threadsafe(send_frame(writer, INPUT, part), loop).result()
         loop.call_soon_threadsafe(send, INPUT_END)
 
     threading.Thread(target=read_input, daemon=True).start()
 
 
-async def _show(connection: Connection, file: BinaryIO | None) -> int:
-    """Write what the program writes; return its exit status."""
+async def _write_output(connection: Connection, file: BinaryIO | None) -> int:
+    """Write the program's output, and return its exit status."""
     targets = {OUTPUT: sys.stdout.buffer, ERRORS: sys.stderr.buffer, FILE: file}
     while True:
         kind, body = await read_frame(connection[0])

@@ -1,7 +1,7 @@
-"""Whether the parts of a fabric fit on the nodes of a cluster, without a part on two nodes.
+"""Placement of a fabric's parts on the nodes of a cluster, each part on one node.
 
-Ray chooses the nodes. It waits for ever where parts don't fit, so this is checked before, with the
-rules of its placement strategies (Ray documentation, "Placement Groups").
+Ray chooses the nodes, and waits without end where parts don't fit. So `fit` checks that before,
+with the rules of Ray's placement strategies (Ray documentation, "Placement Groups").
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -59,20 +59,20 @@ def fit(
     """
     _check_each(parts, nodes)
     if strategy is Strategy.STRICT_PACK:
-        together = total_needs(parts.values())
-        for one in nodes:
-            if together.fit_in(one.free):
-                return dict.fromkeys(parts, one)
+        total = total_needs(parts.values())
+        for node in nodes:
+            if total.fit_in(node.free):
+                return dict.fromkeys(parts, node)
         raise UnsupportedError(_together(parts, nodes, "on one node"))
     used: dict[str, ResourceNeeds] = {}
     places: dict[str, ClusterNode] = {}
-    for part, needs in sorted(parts.items(), key=lambda one: (-one[1].cores, one[0])):
-        node = _choose(needs, nodes, used, strategy)
-        if node is None:
+    for part, needs in sorted(parts.items(), key=lambda item: (-item[1].cores, item[0])):
+        place = _choose(needs, nodes, used, strategy)
+        if place is None:
             where = "on a node each" if strategy is Strategy.STRICT_SPREAD else "together"
             raise UnsupportedError(_together(parts, nodes, where))
-        used[node.node_id] = _used(node, used) + needs
-        places[part] = node
+        used[place.node_id] = _used(place, used) + needs
+        places[part] = place
     return places
 
 
@@ -119,5 +119,5 @@ def _together(
     parts: Mapping[str, ResourceNeeds], nodes: Collection[ClusterNode], where: str
 ) -> str:
     needs = total_needs(parts.values())
-    has = ", ".join(f"{node.name} {node.free}" for node in nodes)
-    return f"{len(parts)} parts need {needs} {where}, and free are: {has}; {_REMEDY}"
+    free = ", ".join(f"{node.name} {node.free}" for node in nodes)
+    return f"{len(parts)} parts need {needs} {where}, and free are: {free}; {_REMEDY}"

@@ -49,12 +49,12 @@ async def connect(machine: Machine) -> Connection:
         raise FabricError(f"{place}: {error.strerror or error}") from error
     if not hmac.compare_digest(answer, _proof(machine.secret, "machine", challenge, own)):
         writer.close()
-        raise FabricError(f"{place}: its secret is another one")
+        raise FabricError(f"{place}: it has another secret")
     return reader, writer
 
 
-async def is_welcome(connection: Connection, secret: str) -> bool:
-    """Return whether a client knows the secret, after proving the same to it."""
+async def authenticate(connection: Connection, secret: str) -> bool:
+    """Return whether a client knows the secret; prove to such a client that this end does too."""
     reader, writer = connection
     challenge = secrets.token_hex(_NONCE_LETTERS // 2).encode()
     writer.write(b"%s %s\n" % (VERSION, challenge))
@@ -63,15 +63,15 @@ async def is_welcome(connection: Connection, secret: str) -> bool:
             reply = await reader.readexactly(_REPLY_BYTES)
     except (TimeoutError, OSError, EOFError):
         return False
-    theirs, proof = reply[:_NONCE_LETTERS], reply[_NONCE_LETTERS:-1]
-    if not hmac.compare_digest(proof, _proof(secret, "head", challenge, theirs)):
+    client_nonce, proof = reply[:_NONCE_LETTERS], reply[_NONCE_LETTERS:-1]
+    if not hmac.compare_digest(proof, _proof(secret, "head", challenge, client_nonce)):
         return False
-    writer.write(_proof(secret, "machine", challenge, theirs) + b"\n")
+    writer.write(_proof(secret, "machine", challenge, client_nonce) + b"\n")
     return True
 
 
 def _proof(secret: str, end: str, challenge: bytes, own: bytes) -> bytes:
-    """Return the proof of one end that it knows the secret, for the challenges of both ends."""
+    """Return an end's proof of knowledge of the secret, for the challenges of both ends."""
     message = b" ".join((end.encode(), challenge, own))
     return hmac.new(secret.encode(), message, "sha256").hexdigest().encode()
 
@@ -86,7 +86,7 @@ async def read_message(reader: asyncio.StreamReader) -> dict[str, Any]:
 
     Raises:
         EOFError: if the connection ends.
-        ValueError: if the line is no JSON object.
+        ValueError: if the line isn't a JSON object.
     """
     line = await reader.readline()
     if not line.endswith(b"\n"):

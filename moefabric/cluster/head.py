@@ -50,16 +50,16 @@ class Head:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._ended.set)
         wiring = self._run_dir.wiring_file.read_text()
-        made = await asyncio.gather(*(self._make(other, wiring) for other in self._others))
+        links = await asyncio.gather(*(self._make(other, wiring) for other in self._others))
         self._links = {
-            other.machine.name: link for other, link in zip(self._others, made, strict=True)
+            other.machine.name: link for other, link in zip(self._others, links, strict=True)
         }
         async with AsyncExitStack() as undo:
             for other in self._others:
                 for name in other.sockets:
-                    lead = partial(self._lead, other, name)
-                    await undo.enter_async_context(await _unix_server(lead, self._run_dir, name))
-            watches = [asyncio.create_task(link.watch()) for link in made]
+                    forward = partial(self._forward, other, name)
+                    await undo.enter_async_context(await _unix_server(forward, self._run_dir, name))
+            watches = [asyncio.create_task(link.watch()) for link in links]
             socket = self._run_dir.machines_socket.name
             await undo.enter_async_context(await _unix_server(self._answer, self._run_dir, socket))
             removal = asyncio.create_task(self._await_removal())
@@ -81,7 +81,7 @@ class Head:
         return PartLink(reader, writer)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer a request by the replies of all parts."""
+        """Answer a request with the replies of all parts."""
         with suppress(OSError, EOFError, ValueError):
             message = await read_message(reader)
             if message.get("do") == "clocks":
@@ -97,32 +97,32 @@ class Head:
 
     async def _ask_all(self, message: dict[str, Any]) -> dict[str, Any]:
         links = {name: link for name, link in self._links.items() if not link.lost}
-        asked: list[Coroutine[Any, Any, dict[str, Any]]] = [
+        requests: list[Coroutine[Any, Any, dict[str, Any]]] = [
             link.stop(_STOP_S) if message.get("do") == "stop" else link.ask(message)
             for link in links.values()
         ]
-        return dict(zip(links, await asyncio.gather(*asked), strict=True))
+        return dict(zip(links, await asyncio.gather(*requests), strict=True))
 
-    async def _lead(
+    async def _forward(
         self,
         other: OtherMachine,
         name: str,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        """Join a client with the socket of a name on another machine."""
+        """Join a client with the socket of the same name on another machine."""
         link = self._links[other.machine.name]
         try:
-            there = await connect(other.machine)
-            write_message(there[1], {"do": "stream", "fabric": self._run_dir.name, "path": name})
-            if error := (await read_message(there[0])).get("error"):
+            remote = await connect(other.machine)
+            write_message(remote[1], {"do": "stream", "fabric": self._run_dir.name, "path": name})
+            if error := (await read_message(remote[0])).get("error"):
                 raise FabricError(error)
         except (MoefabricError, OSError, EOFError) as error:
             sys.stderr.write(f"{name}: {error}\n")
             writer.close()
             return
-        with link.stream(there):
-            await join((reader, writer), there)
+        with link.stream(remote):
+            await join((reader, writer), remote)
 
     async def _await_removal(self) -> None:
         """End the fabric if a part is removed by `down` on its machine."""
@@ -134,7 +134,7 @@ class Head:
 
 
 async def _unix_server(answer: Any, run_dir: RunDirectory, name: str) -> asyncio.AbstractServer:
-    """Listen at a Unix socket that root alone may use."""
+    """Listen at a Unix socket that only root may use."""
     path = run_dir.path / name
     server = await asyncio.start_unix_server(answer, str(path))
     path.chmod(0o600)

@@ -1,4 +1,4 @@
-"""The head's connection to one part: requests in order, signs of life, and the machine's clock."""
+"""The head's connection to one part: ordered requests, heartbeats, and the machine's clock."""
 
 import asyncio
 import time
@@ -11,8 +11,8 @@ from typing import Any, Final
 from moefabric.cluster.greeting import Connection, read_message, write_message
 from moefabric.core.machines import LEASE_S
 
-_ALIVE_S: Final = 2.0
-_SIGNS_S: Final = 4.0
+_HEARTBEAT_S: Final = 2.0
+_HEARTBEAT_REPLY_S: Final = 4.0
 _REPLY_S: Final = 15.0
 """A busy machine may take seconds to read all counters of its part."""
 _MONOTONIC: Final = time.monotonic_ns
@@ -39,7 +39,7 @@ class PartLink:
     """A connection to a part, on which replies have the order of requests.
 
     Attributes:
-        lost: Why the part is lost; empty while it is there.
+        lost: Why the part is lost; empty while it is up.
         clock: The machine's clock, as measured last; None before.
         removed: Set when the part is removed by a command on its machine.
     """
@@ -50,14 +50,14 @@ class PartLink:
         self._reader, self._writer, self._lease_s = reader, writer, lease_s
         self._waiting = deque[asyncio.Future[Message]]()
         self._streams = set[asyncio.StreamWriter]()
-        self._heard_s = time.monotonic()
+        self._last_message_s = time.monotonic()
         self._replies = asyncio.create_task(self._read_replies())
         self.lost = ""
         self.clock: MachineClock | None = None
         self.removed = asyncio.Event()
 
     async def ask(self, message: Message, timeout_s: float = _REPLY_S) -> Message:
-        """Send a request and return the reply, which has an `error` if there is none."""
+        """Send a request and return the reply, or an `error` without one."""
         if self.lost:
             return {"error": self.lost}
         reply = asyncio.get_running_loop().create_future()
@@ -73,39 +73,39 @@ class PartLink:
         return await self.ask({"do": "stop"}, timeout_s)
 
     async def watch(self) -> None:
-        """Ask for signs of life until the part is lost or removed."""
-        while await self._is_there():
-            await asyncio.sleep(_ALIVE_S)
+        """Send heartbeats until the part is lost or removed."""
+        while await self._check():
+            await asyncio.sleep(_HEARTBEAT_S)
 
-    async def _is_there(self) -> bool:
-        """Ask for signs of life, and note the clock; return whether the part is there."""
+    async def _check(self) -> bool:
+        """Send a heartbeat, measure the clock, and return whether the part is up."""
         sent_ns = _MONOTONIC()
-        signs = await self.ask({"do": "alive"}, min(_SIGNS_S, self._lease_s))
+        reply = await self.ask({"do": "alive"}, min(_HEARTBEAT_REPLY_S, self._lease_s))
         received_ns = _MONOTONIC()
-        if "now_ns" in signs:
+        if "now_ns" in reply:
             middle_ns = (sent_ns + received_ns) // 2
             half_ns = -(-(received_ns - sent_ns) // 2)
-            self.clock = MachineClock(signs["now_ns"] - middle_ns, half_ns, received_ns)
-            if not signs["runs"]:
+            self.clock = MachineClock(reply["now_ns"] - middle_ns, half_ns, received_ns)
+            if not reply["runs"]:
                 self.lose("its part has ended")
-                if not signs["exists"]:
+                if not reply["exists"]:
                     self.removed.set()
-        elif time.monotonic() - self._heard_s > self._lease_s:
+        elif time.monotonic() - self._last_message_s > self._lease_s:
             self.lose(f"silent for {self._lease_s:g} s")
         return not self.lost
 
     @contextmanager
-    def stream(self, there: Connection) -> Iterator[None]:
-        """Have a stream of the machine end with the part."""
-        self._streams.add(there[1])
+    def stream(self, connection: Connection) -> Iterator[None]:
+        """Register a stream of the machine, which ends with the part."""
+        self._streams.add(connection[1])
         try:
             yield
         finally:
-            self._streams.discard(there[1])
+            self._streams.discard(connection[1])
 
-    def lose(self, why: str) -> None:
-        """Note that the part is lost, and end what waits for it."""
-        self.lost = self.lost or why
+    def lose(self, reason: str) -> None:
+        """Record the loss of the part, and end its streams and pending requests."""
+        self.lost = self.lost or reason
         for writer in (self._writer, *self._streams):
             writer.transport.abort()
         while self._waiting:
@@ -117,7 +117,7 @@ class PartLink:
         with suppress(OSError, EOFError, ValueError):
             while True:
                 message = await read_message(self._reader)
-                self._heard_s = time.monotonic()
+                self._last_message_s = time.monotonic()
                 if self._waiting and not (reply := self._waiting.popleft()).done():
                     reply.set_result(message)
         self.lose("its connection has ended")

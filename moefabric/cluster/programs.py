@@ -35,7 +35,7 @@ async def run_program(message: dict[str, Any], connection: Connection) -> None:
     """Run the program of a request; end it if its head goes away.
 
     Args:
-        message: `fabric`, `node`, `kind`, `command`, and what the head calls `python` and `folder`.
+        message: `fabric`, `node`, `kind`, `command`, and the head's `python` and `folder`.
         connection: carries the program's streams as frames, after a message that it has started.
 
     Raises:
@@ -55,7 +55,7 @@ async def run_program(message: dict[str, Any], connection: Connection) -> None:
         )
         reader, writer = connection
         write_message(writer, {})
-        commands = asyncio.create_task(_obey(reader, process))
+        frames = asyncio.create_task(_forward_input(reader, process))
         try:
             assert process.stdout is not None
             assert process.stderr is not None
@@ -66,7 +66,7 @@ async def run_program(message: dict[str, Any], connection: Connection) -> None:
             await _send_file(writer, file)
             await send_frame(writer, STATUS, str(status).encode())
         finally:
-            commands.cancel()
+            frames.cancel()
             await _end(process)
 
 
@@ -84,8 +84,8 @@ def _argv(message: dict[str, Any], file: Path) -> Sequence[str]:
             return node_commands.exec_argv(name, node, command)
 
 
-async def _obey(reader: asyncio.StreamReader, process: Process) -> None:
-    """Pass input and signals on to a program; end it if its head goes away."""
+async def _forward_input(reader: asyncio.StreamReader, process: Process) -> None:
+    """Forward input and signals to a program; end it if its head goes away."""
     assert process.stdin is not None
     try:
         while True:
@@ -117,7 +117,7 @@ async def _end(process: Process) -> None:
 
 
 async def _send_file(writer: asyncio.StreamWriter, file: Path) -> None:
-    """Send what a program has left in its file, if it has one."""
+    """Send the contents of a program's file, if it has written one."""
     if file.is_file():
         with file.open("rb") as source:
             while part := source.read(_PART_BYTES):

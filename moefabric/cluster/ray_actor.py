@@ -34,7 +34,7 @@ class NodeActor:
         Args:
             fabric: Name of the fabric.
             address: IPv4 address at which it listens.
-            secret: What the service and the head prove to each other that they know.
+            secret: Shared secret, by which the service and the head authenticate each other.
 
         Raises:
             FabricError: The service ended at once; names its reason.
@@ -52,8 +52,8 @@ class NodeActor:
         line = self._service.stdout.readline()
         if not line:
             raise FabricError(f"its machine service exited {self._service.wait()}")
-        end = (self._service, fabric)
-        threading.Thread(target=_release_without_head, args=end, daemon=True).start()
+        watched = (self._service, fabric)
+        threading.Thread(target=_release_without_head, args=watched, daemon=True).start()
         return int(json.loads(line)["port"])
 
     def keep(self, fabric: str) -> None:
@@ -73,10 +73,10 @@ def remove_here(fabric: str) -> str:
         FabricError: `moefabric down` failed.
     """
     argv = [sys.executable, "-m", "moefabric", "down", fabric]
-    ended = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        raise FabricError(ended.stderr.strip() or f"`moefabric down` exited {ended.returncode}")
-    return ended.stdout
+    command = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if command.returncode:
+        raise FabricError(command.stderr.strip() or f"`moefabric down` exited {command.returncode}")
+    return command.stdout
 
 
 def _release_without_head(service: "subprocess.Popen[str]", fabric: str) -> None:

@@ -84,7 +84,7 @@ def initialise(ray: Any, **options: Any) -> None:
 def connected(address: str) -> Iterator[Any]:
     """Connect to an existing cluster, and yield Ray until the end of the `with`.
 
-    What the process has started there without `lifetime="detached"` ends with the `with`.
+    Actors that the process has started there without `lifetime="detached"` end with the `with`.
 
     Args:
         address: HOST:PORT of the cluster's head, or `auto` for the cluster of this machine.

@@ -46,8 +46,8 @@ def placed(
         fabric: The fabric, with its scale.
         address: HOST:PORT of the cluster's head, or `auto` for the cluster of this machine.
         strategy: How regions and EPS are spread over nodes.
-        detached: Whether the nodes stay reserved after the `with`, until the fabric ends. They
-            don't if the `with` ends by an exception.
+        detached: Whether the nodes stay reserved after the `with`, until the fabric ends. After an
+            exception they don't.
 
     Yields:
         The machines with their parts; this one is the head.
@@ -63,7 +63,7 @@ def placed(
             yield _placement(fabric, reservation)
             if detached:
                 head = reservation.nodes[0].node.name
-                reservation.ask("keep", {head: [fabric.name]})
+                reservation.call("keep", {head: [fabric.name]})
         except BaseException:
             reservation.release()
             raise
@@ -72,21 +72,24 @@ def placed(
 
 
 def _placement(fabric: Fabric, reservation: Reservation) -> MachinePlacement:
-    """Start the machine services, and return who has which part."""
+    """Start the machine services, and return the machines with their parts."""
     head, *others = reservation.nodes
-    token = {one.node.name: secrets.token_hex(_SECRET_BYTES) for one in others}
-    ports = reservation.ask(
+    secret_of = {reserved.node.name: secrets.token_hex(_SECRET_BYTES) for reserved in others}
+    ports = reservation.call(
         "serve",
-        {one.node.name: [fabric.name, one.node.address, token[one.node.name]] for one in others},
+        {
+            reserved.node.name: [fabric.name, reserved.node.address, secret_of[reserved.node.name]]
+            for reserved in others
+        },
     )
     machines = [
         Machine(head.node.name, head.node.address),
         *(
-            Machine(one.node.name, one.node.address, port, token[one.node.name])
-            for one, port in zip(others, ports, strict=True)
+            Machine(reserved.node.name, reserved.node.address, port, secret_of[reserved.node.name])
+            for reserved, port in zip(others, ports, strict=True)
         ),
     ]
-    place = {part: one.node.name for one in reservation.nodes for part in one.parts}
+    place = {part: reserved.node.name for reserved in reservation.nodes for part in reserved.parts}
     eps = place.pop(EPS, head.node.name)
     return MachinePlacement.of(fabric, machines, place, eps)
 
@@ -106,10 +109,10 @@ def remove_fabric(address: str, name: str) -> str:
 
         try:
             head = ray.get_actor(head_actor(name))
-            there = NodeAffinitySchedulingStrategy(ray.get(head.node_id.remote()), soft=False)
+            affinity = NodeAffinitySchedulingStrategy(ray.get(head.node_id.remote()), soft=False)
             removal = ray.remote(num_cpus=0, max_retries=0)(remove_here)
             # The actor itself ends with the fabric.
-            result = removal.options(scheduling_strategy=there).remote(name)
+            result = removal.options(scheduling_strategy=affinity).remote(name)
             output: str = ray.get(result, timeout=START_S)
         except ValueError as error:
             raise FabricError(f"{name}: no fabric of that name on the cluster {address}") from error

@@ -2,7 +2,7 @@
 
 A part is a bundle of the placement group, so that Ray never splits it. The head, which has the
 controllers, is the node of this process. An actor on each node (`moefabric.cluster.ray_actor`)
-holds what runs there and ends with the reservation.
+holds the programs there and ends with the reservation.
 """
 
 from collections import Counter
@@ -42,7 +42,7 @@ class ReservedNode:
 def cluster_nodes(ray: Any) -> list[ClusterNode]:
     """Return the nodes of a cluster that are alive, with what is free on each.
 
-    A node has its host name, and its address besides if other nodes have that name too.
+    A node is named by its host name, followed by its address if other nodes have that name too.
     """
     state: Any = import_module("ray._private.state")  # no public function returns what is free
     free = state.available_resources_per_node()
@@ -92,15 +92,16 @@ class Reservation:
         self._ray, self._name = ray, name
         self._lifetime = "detached" if detached else None
         self.nodes: list[ReservedNode] = []
-        here = ray.get_runtime_context().get_node_id()
-        known = {node.node_id: node for node in cluster_nodes(ray)}
-        fit({_HEAD: head}, [known[here]], strategy)
-        left = known[here].free - head
-        fit(parts, list({**known, here: replace(known[here], free=left)}.values()), strategy)
+        own_id = ray.get_runtime_context().get_node_id()
+        nodes = {node.node_id: node for node in cluster_nodes(ray)}
+        own = nodes[own_id]
+        fit({_HEAD: head}, [own], strategy)
+        without_head = {**nodes, own_id: replace(own, free=own.free - head)}
+        fit(parts, list(without_head.values()), strategy)
         try:
-            self._reserve_head(known[here], head)
-            self._reserve_parts(parts, known, strategy)
-            check_nodes(own_facts(), self.ask("facts"))
+            self._reserve_head(own, head)
+            self._reserve_parts(parts, nodes, strategy)
+            check_nodes(own_facts(), self.call("facts"))
         except BaseException:
             self.release()
             raise
@@ -108,15 +109,15 @@ class Reservation:
     def _reserve_head(self, node: ClusterNode, needs: ResourceNeeds) -> None:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        here = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+        affinity = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
         size = {"num_cpus": needs.cores, "memory": needs.memory_bytes}
-        actor = self._actor(head_actor(self._name), here, **size)
+        actor = self._actor(head_actor(self._name), affinity, **size)
         self.nodes.append(ReservedNode(node, (), actor))
 
     def _reserve_parts(
         self,
         parts: Mapping[str, ResourceNeeds],
-        known: Mapping[str, ClusterNode],
+        nodes: Mapping[str, ClusterNode],
         strategy: Strategy,
     ) -> None:
         """Reserve all parts at once, and start an actor on each further node with parts."""
@@ -124,29 +125,29 @@ class Reservation:
 
         util = self._ray.util
         group = util.placement_group(
-            [{"CPU": one.cores, "memory": one.memory_bytes} for one in parts.values()],
+            [{"CPU": needs.cores, "memory": needs.memory_bytes} for needs in parts.values()],
             strategy=strategy.name,
             name=group_name(self._name),
             lifetime=self._lifetime,
         )
         if not group.wait(_RESERVE_S):
             raise UnsupportedError(
-                f"{self._name}: its parts have no nodes after {_RESERVE_S:.0f} s, as others have "
-                "reserved them meanwhile; `ray status` shows what is free"
+                f"{self._name}: its parts have no nodes after {_RESERVE_S:.0f} s, because others "
+                "have reserved them meanwhile; `ray status` shows what is free"
             )
         bundles = util.placement_group_table(group)["bundles_to_node_id"]
-        places = [known[bundles[index]] for index in range(len(parts))]
+        places = [nodes[bundles[index]] for index in range(len(parts))]
         (head,) = self.nodes
         for node in dict.fromkeys([head.node, *places]):
-            here = tuple(p for p, place in zip(parts, places, strict=True) if place == node)
+            own_parts = tuple(p for p, place in zip(parts, places, strict=True) if place == node)
             if node == head.node:
-                self.nodes[0] = replace(head, parts=here)
+                self.nodes[0] = replace(head, parts=own_parts)
                 continue
             bundle = PlacementGroupSchedulingStrategy(
                 group, placement_group_bundle_index=places.index(node)
             )
             actor = self._actor(node_actor(self._name, node.name), bundle)
-            self.nodes.append(ReservedNode(node, here, actor))
+            self.nodes.append(ReservedNode(node, own_parts, actor))
 
     def _actor(self, name: str, place: Any, **size: float) -> Any:
         """Start an actor, and return its handle before it has started."""
@@ -154,7 +155,7 @@ class Reservation:
         options = {"lifetime": self._lifetime, "scheduling_strategy": place, **size}
         return actor.options(name=name, **options).remote()
 
-    def ask(self, method: str, arguments: Mapping[str, Sequence[Any]] | None = None) -> list[Any]:
+    def call(self, method: str, arguments: Mapping[str, Sequence[Any]] | None = None) -> list[Any]:
         """Call a method of actors, and return their results in the order of `nodes`.
 
         Args:
@@ -165,10 +166,11 @@ class Reservation:
             UnsupportedError: A node can't load this package.
             FabricError: A node failed; the message names it.
         """
-        given = {one.node.name: () for one in self.nodes} if arguments is None else arguments
-        asked = [one for one in self.nodes if one.node.name in given]
-        pending = [getattr(one.actor, method).remote(*given[one.node.name]) for one in asked]
-        return [self._result(one, result) for one, result in zip(asked, pending, strict=True)]
+        if arguments is None:
+            arguments = {reserved.node.name: () for reserved in self.nodes}
+        called = [reserved for reserved in self.nodes if reserved.node.name in arguments]
+        pending = [getattr(r.actor, method).remote(*arguments[r.node.name]) for r in called]
+        return [self._result(r, result) for r, result in zip(called, pending, strict=True)]
 
     def _result(self, reserved: ReservedNode, result: Any) -> Any:
         errors, node = self._ray.exceptions, reserved.node.name

@@ -1,6 +1,6 @@
 """Machine service: makes, holds and removes a machine's parts of fabrics, as their heads ask.
 
-A head connects (`greeting`) and sends one message that names what the connection is for. `part`
+A head connects (`greeting`) and sends one message that names the purpose of the connection. `part`
 makes a part, answers the head's requests to it, and removes the part when the head says `stop`,
 when the connection ends, or when the head is silent for `LEASE_S`. `stream` joins the connection
 with a Unix socket of the part, `program` runs a program on one of its nodes.
@@ -19,7 +19,7 @@ from typing import Any, Final
 from moefabric.cluster.greeting import (
     LONGEST_LINE,
     Connection,
-    is_welcome,
+    authenticate,
     read_message,
     write_message,
 )
@@ -42,7 +42,7 @@ class MachineService:
     """The service of one machine, for any number of fabrics.
 
     Args:
-        secret: What the service and the heads prove to each other that they know.
+        secret: Shared secret, by which the service and the heads authenticate each other.
         processes: The processes of a fabric.
         lease_s: Silence of a head after which its part ends.
     """
@@ -57,7 +57,7 @@ class MachineService:
     async def serve(
         self, address: str, port: int, ready: Callable[[int], None], *, once: bool = False
     ) -> None:
-        """Serve until cancelled; parts that are up then are removed.
+        """Serve until cancelled, and remove the parts that are up then.
 
         Args:
             address: IPv4 address to listen at.
@@ -76,8 +76,8 @@ class MachineService:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a client to the end of its connection."""
         try:
-            if await is_welcome((reader, writer), self._secret):
-                await self._fulfil(await read_message(reader), (reader, writer))
+            if await authenticate((reader, writer), self._secret):
+                await self._serve_request(await read_message(reader), (reader, writer))
         except (MoefabricError, KeyError, ValueError) as error:
             write_message(writer, {"error": str(error)})
         except (OSError, EOFError):  # the client has gone
@@ -85,18 +85,18 @@ class MachineService:
         finally:
             writer.close()
 
-    async def _fulfil(self, message: Message, connection: Connection) -> None:
+    async def _serve_request(self, message: Message, connection: Connection) -> None:
         match message.get("do"):
             case "part":
                 await self._hold_part(message, connection)
             case "stream":
                 path = _socket_path(message["fabric"], message["path"])
                 try:
-                    there = await asyncio.open_unix_connection(str(path))
+                    target = await asyncio.open_unix_connection(str(path))
                 except OSError as error:
                     raise FabricError(f"{path}: {error.strerror}") from error
                 write_message(connection[1], {})
-                await join(connection, there)
+                await join(connection, target)
             case "program":
                 await run_program(message, connection)
             case other:
@@ -110,8 +110,7 @@ class MachineService:
         part = PartRequest(wiring, message["machine"], message["token"], timeout_s)
         name = wiring.fabric.name
         async with self._locks[name]:
-            make = asyncio.to_thread(up_part, part, self._processes, os.getpid())
-            report = await make
+            report = await asyncio.to_thread(up_part, part, self._processes, os.getpid())
             held = HeldPart(named_run_directory(name))
             try:
                 write_message(writer, {"ready": True, "remarks": report["remarks"]})
@@ -138,7 +137,7 @@ class MachineService:
 
 @dataclass
 class HeldPart:
-    """A part that is up, as its head asks about it.
+    """A part that is up, and answers requests of its head.
 
     Attributes:
         run_dir: Its run directory.
@@ -151,7 +150,7 @@ class HeldPart:
         """Return the reply to a request of the head."""
         try:
             if message.get("do") == "alive":
-                return self._signs_of_life()
+                return self._heartbeat()
             if message.get("do") == "counts":
                 return await asyncio.to_thread(self._counts)
             return await asyncio.to_thread(request, self.run_dir, message)
@@ -163,8 +162,8 @@ class HeldPart:
         if self._counters is not None:
             self._counters.close()
 
-    def _signs_of_life(self) -> Message:
-        """Return this machine's clock and CPU times, and whether the part is still there."""
+    def _heartbeat(self) -> Message:
+        """Return this machine's clock and CPU times, and whether the part still runs."""
         return {
             "now_ns": time.monotonic_ns(),
             "ticks": list(map(int, _CPU.read_text().split("\n", 1)[0].split()[1:9])),

@@ -50,6 +50,6 @@ async def read_frame(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 
 async def send_all(writer: asyncio.StreamWriter, kind: bytes, source: asyncio.StreamReader) -> None:
-    """Send what a program writes as frames of a kind, to its end."""
+    """Send a program's output as frames of a kind, to its end."""
     while part := await source.read(_PART_BYTES):
         await send_frame(writer, kind, part)

@@ -22,5 +22,5 @@ class HybridSpec(Section):
         """Yield faults for regions that aren't among so many."""
         for number, name in enumerate(self.emulated):
             if name not in {f"r{index}" for index in range(regions)}:
-                known = f"give r0 to r{regions - 1}"
-                yield f"hybrid.emulated[{number}]", f"{name}: there is no such region; {known}"
+                remedy = f"give r0 to r{regions - 1}"
+                yield f"hybrid.emulated[{number}]", f"{name}: there is no such region; {remedy}"

@@ -1,8 +1,9 @@
 """A part of a cluster as a fabric of its own: some regions, and servers that stand for others.
 
 Names of servers and regions are those of the cluster, and each server keeps its leaf, its spines
-and the rates of its links. Regions that aren't whole are marked as modelled and have no OCS.
-Addresses, switches and ports are numbered within the part.
+and the rates of its links. A region with only some of its
+servers is marked as modelled and has no OCS. Addresses, switches and ports are numbered within the
+part.
 """
 
 from collections.abc import Collection
@@ -28,8 +29,9 @@ def fabric_part(cluster: Fabric, name: str, emulated: Collection[str], peers: se
             regions.append(
                 replace(region, index=len(regions), servers=servers, ocs=None, modelled=True)
             )
-    kept = {server for region in regions for server in region.servers}
-    pods = tuple(count for pod in cluster.pods if (count := sum(server in kept for server in pod)))
+    members = {server for region in regions for server in region.servers}
+    sizes = (sum(server in members for server in pod) for pod in cluster.pods)
+    pods = tuple(size for size in sizes if size)
     return replace(
         cluster,
         name=name,

@@ -8,7 +8,7 @@ from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric
 
 LEASE_S = 20.0
-"""A machine ends its part of a fabric after so long a silence of the head."""
+"""Silence of the head after which a machine ends its part of a fabric."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Machine:
         name: Unique among the machines of a fabric.
         address: IPv4 address at which the other machines' tunnels reach it.
         port: TCP port of its machine service at that address; 0 for the head.
-        secret: What its machine service and the head prove to each other that they know.
+        secret: Shared secret, by which its machine service and the head authenticate each other.
     """
 
     name: str
@@ -94,22 +94,24 @@ class MachinePlacement:
         return placed | dict(self.switches)
 
     def without_secrets(self) -> "MachinePlacement":
-        """Return the placement as any process of the fabric may know it."""
-        return replace(self, machines=tuple(replace(one, secret="") for one in self.machines))
+        """Return the placement without the machines' secrets, for the fabric's processes."""
+        return replace(
+            self, machines=tuple(replace(machine, secret="") for machine in self.machines)
+        )
 
     def _faults(self, fabric: Fabric) -> Iterator[tuple[str, str]]:
         names = [machine.name for machine in self.machines]
         known = ", ".join(names)
         if len(set(names)) < len(names):
             yield "machines", f"{known}: each machine needs a name of its own"
-        wanted = {"regions": [region.name for region in fabric.regions]}
-        wanted["switches"] = [*fabric.leaves, *fabric.spines]
-        for kind, given in (("regions", self.regions), ("switches", self.switches)):
-            for name in wanted[kind]:
-                if name not in given:
+        expected = {"regions": [region.name for region in fabric.regions]}
+        expected["switches"] = [*fabric.leaves, *fabric.spines]
+        for kind, places in (("regions", self.regions), ("switches", self.switches)):
+            for name in expected[kind]:
+                if name not in places:
                     yield f"{kind}.{name}", f"has no machine; the machines are {known}"
-            for name, machine in given.items():
-                if name not in wanted[kind]:
-                    yield f"{kind}.{name}", f"is not one of {', '.join(wanted[kind])}"
+            for name, machine in places.items():
+                if name not in expected[kind]:
+                    yield f"{kind}.{name}", f"is not one of {', '.join(expected[kind])}"
                 elif machine not in names:
                     yield f"{kind}.{name}", f"{machine} is not one of {known}"

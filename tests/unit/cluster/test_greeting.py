@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from moefabric.cluster.greeting import connect, is_welcome, read_message, write_message
+from moefabric.cluster.greeting import authenticate, connect, read_message, write_message
 from moefabric.core.errors import FabricError
 from moefabric.core.machines import Machine
 
@@ -14,7 +14,7 @@ async def greeted(theirs: str, ours: str) -> dict[str, Any]:
     """Return the message of a service to a client, each with a secret."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if await is_welcome((reader, writer), theirs):
+        if await authenticate((reader, writer), theirs):
             write_message(writer, {"welcome": True})
         writer.close()
 
@@ -26,12 +26,12 @@ async def greeted(theirs: str, ours: str) -> dict[str, Any]:
         return message
 
 
-def test_client_with_the_secret_is_welcome() -> None:
+def test_client_with_the_secret_is_authenticated() -> None:
     assert asyncio.run(greeted("a", "a")) == {"welcome": True}
 
 
-def test_client_without_the_secret_is_refused_and_hears_no_proof() -> None:
-    with pytest.raises(FabricError, match=r"machine m1 .*: its secret is another one"):
+def test_client_without_the_secret_is_refused_and_gets_no_proof() -> None:
+    with pytest.raises(FabricError, match=r"machine m1 .*: it has another secret"):
         asyncio.run(greeted("a", "b"))
 
 

@@ -39,14 +39,14 @@ def with_link(replies: Replies, use: Callable[[PartLink], Awaitable[None]]) -> N
     asyncio.run(run())
 
 
-def signs(**changes: Any) -> dict[str, Any]:
+def heartbeat(**changes: Any) -> dict[str, Any]:
     return {"now_ns": 0, "runs": True, "exists": True, **changes}
 
 
 def test_replies_have_the_order_of_requests() -> None:
     async def use(link: PartLink) -> None:
-        asked = [link.ask({"number": number}) for number in range(20)]
-        assert [reply["number"] for reply in await asyncio.gather(*asked)] == list(range(20))
+        requests = [link.ask({"number": number}) for number in range(20)]
+        assert [reply["number"] for reply in await asyncio.gather(*requests)] == list(range(20))
 
     with_link(lambda message: message, use)
 
@@ -59,7 +59,7 @@ def test_clock_has_a_bound() -> None:
         assert abs(link.clock.offset_ns - AHEAD_NS) <= link.clock.uncertainty_ns
         watch.cancel()
 
-    with_link(lambda _: signs(now_ns=time.monotonic_ns() + AHEAD_NS), use)
+    with_link(lambda _: heartbeat(now_ns=time.monotonic_ns() + AHEAD_NS), use)
 
 
 def test_silent_part_is_lost_after_the_lease_and_requests_end() -> None:
@@ -89,5 +89,5 @@ def test_part_that_has_crashed_is_lost_and_one_without_remains_was_removed() -> 
 
         return use
 
-    with_link(lambda _: signs(runs=False), used(removed=False))
-    with_link(lambda _: signs(runs=False, exists=False), used(removed=True))
+    with_link(lambda _: heartbeat(runs=False), used(removed=False))
+    with_link(lambda _: heartbeat(runs=False, exists=False), used(removed=True))
