@@ -4,7 +4,8 @@ The model says at which rate each flow of the whole cluster proceeds at each ins
 crosses a link of an emulated region is replayed: as pieces of a constant rate each, sent one after
 another by a server that stands for the modelled one. A piece has the model's bytes and the model's
 rate. It is a paced TCP flow, as in the whole cluster: it keeps to the model's rate where the link
-has room for it, and takes its fair share where flows of the emulated region are ahead of the model.
+has room for it. Where flows of the emulated region are faster than in the model, it takes its fair
+share.
 """
 
 from collections import defaultdict
@@ -15,7 +16,7 @@ from typing import Final
 from moefabric.core.flows import Flow
 from moefabric.simulator.fair_sharing import RateChange
 
-_ALIKE: Final = 0.05
+_TOLERANCE: Final = 0.05
 """Relative difference of rates, and of instants as a part of the task, that a piece ignores."""
 LEAST_WALL_S: Final = 0.06
 """Least duration of a piece, in wall seconds: agents start within some milliseconds."""
@@ -54,51 +55,51 @@ def pieces(rated: Iterable[RatedFlow], start_s: float, least_s: float = 0.0) -> 
         least_s: Least duration of a piece, unless the whole flow is shorter.
     """
     listed = list(rated)
-    whole_s = max((one.end_s for one in listed), default=start_s) - start_s
-    together: defaultdict[tuple[int, int], list[tuple[float, float, Flow]]] = defaultdict(list)
-    step_s = whole_s * _ALIKE
-    for one in listed:
-        for first_s, last_s, size in _constant(one, max(step_s, least_s)):
+    task_s = max((flow.end_s for flow in listed), default=start_s) - start_s
+    flows_at: defaultdict[tuple[int, int], list[tuple[float, float, Flow]]] = defaultdict(list)
+    step_s = task_s * _TOLERANCE
+    for rated_flow in listed:
+        for first_s, last_s, size in _constant(rated_flow, max(step_s, least_s)):
             key = round((first_s - start_s) / step_s), round((last_s - start_s) / step_s)
-            flow = Flow(one.flow.src, one.flow.dst, one.flow.path, size)
-            together[key].append((first_s - start_s, last_s - first_s, flow))
-    found = [
+            way = rated_flow.flow.src, rated_flow.flow.dst, rated_flow.flow.path
+            flows_at[key].append((first_s - start_s, last_s - first_s, Flow(*way, size)))
+    unordered = [
         Piece(
             min(after_s for after_s, _, _ in part),
             max(seconds for _, seconds, _ in part),
             tuple(flow for _, _, flow in part),
         )
-        for part in together.values()
+        for part in flows_at.values()
     ]
-    return sorted(found, key=lambda piece: piece.after_s)
+    return sorted(unordered, key=lambda piece: piece.after_s)
 
 
-def _constant(one: RatedFlow, least_s: float) -> Iterator[tuple[float, float, float]]:
+def _constant(rated: RatedFlow, least_s: float) -> Iterator[tuple[float, float, float]]:
     """Yield start, end and bytes of the parts in which a flow has about one rate.
 
-    A part that would be shorter than `least_s` belongs to the one before.
+    A part shorter than `least_s` is merged with the part before it.
     """
-    ends = [*(instant for instant, _ in one.changes[1:]), one.end_s]
-    first_s, size, rate_bps = one.changes[0][0], 0.0, one.changes[0][1]
-    left = one.flow.bytes
-    for (instant_s, next_bps), end_s in zip(one.changes, ends, strict=True):
-        differs = abs(next_bps - rate_bps) > _ALIKE * rate_bps
-        if differs and instant_s - first_s >= least_s and one.end_s - instant_s >= least_s:
+    ends = [*(instant for instant, _ in rated.changes[1:]), rated.end_s]
+    first_s, size, rate_bps = rated.changes[0][0], 0.0, rated.changes[0][1]
+    remaining = rated.flow.bytes
+    for (instant_s, next_bps), end_s in zip(rated.changes, ends, strict=True):
+        differs = abs(next_bps - rate_bps) > _TOLERANCE * rate_bps
+        if differs and instant_s - first_s >= least_s and rated.end_s - instant_s >= least_s:
             yield first_s, instant_s, size
-            left -= size
+            remaining -= size
             first_s, size, rate_bps = instant_s, 0.0, next_bps
         size += next_bps / 8 * (end_s - instant_s)
-    yield first_s, one.end_s, left
+    yield first_s, rated.end_s, remaining
 
 
 def average(rated: Iterable[RatedFlow], seconds: float) -> Piece:
-    """Return one piece in which all bytes of an iteration have their average rate.
+    """Return one piece that sends all bytes of an iteration at their average rates.
 
     Args:
         rated: The flows of all tasks of the iteration.
         seconds: Duration of the iteration.
     """
     sizes: defaultdict[tuple[str, str, str], float] = defaultdict(float)
-    for one in rated:
-        sizes[one.flow.src, one.flow.dst, one.flow.path] += one.flow.bytes
+    for flow in (rated_flow.flow for rated_flow in rated):
+        sizes[flow.src, flow.dst, flow.path] += flow.bytes
     return Piece(0.0, seconds, tuple(Flow(*way, size) for way, size in sizes.items()))

@@ -102,7 +102,7 @@ class IdleShares:
 
 
 def _idle_share(before: Sequence[int], after: Sequence[int]) -> float | None:
-    """Return a machine's idle share between two counts, without CPU steal; None if none passed."""
+    """Return a machine's idle share between two counts, without CPU steal; None without ticks."""
     passed = [later - earlier for earlier, later in zip(before[:7], after[:7], strict=True)]
     return sum(passed[3:5]) / sum(passed) if sum(passed) else None
 
@@ -110,7 +110,7 @@ def _idle_share(before: Sequence[int], after: Sequence[int]) -> float | None:
 class CpuSampler:
     """Context that samples the idle share of usable cores, leaving out the ticks of CPU steal.
 
-    Of several machines, that of the busiest counts.
+    With several machines, a sample is the share of the busiest one.
     """
 
     def __init__(
@@ -148,8 +148,8 @@ class CpuSampler:
         before, start_ns = self._ticks(), time.monotonic_ns()
         while not self._stop.wait(self._every_s):
             ticks, end_ns = self._ticks(), time.monotonic_ns()
-            both = before.keys() & ticks.keys()
-            shares = [_idle_share(before[machine], ticks[machine]) for machine in both]
+            machines = before.keys() & ticks.keys()
+            shares = [_idle_share(before[machine], ticks[machine]) for machine in machines]
             if idle := [share for share in shares if share is not None]:
                 self.samples.append(CpuSample(start_ns, end_ns, min(idle)))
             before, start_ns = ticks, end_ns

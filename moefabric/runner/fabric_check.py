@@ -23,15 +23,15 @@ Send = Callable[[Collection[Pair], int], list[Pair]]
 
 @dataclass(frozen=True)
 class FabricCheck:
-    """What a check has found.
+    """Findings of a check.
 
     Attributes:
         servers: Number of servers that sent and received.
         pairs: Number of ordered pairs of them.
-        unconnected: Pairs, `s0 to s1`, of whose datagrams none has arrived.
+        unconnected: Pairs such as `s0 to s1` without any arrived datagram.
         regions: Number of regions whose light was moved.
-        circuits: Number of circuits that were lit, in two matchings one after the other.
-        unlit: Circuits that a datagram in either direction has not passed.
+        circuits: Number of circuits that were lit, in two matchings in turn.
+        unlit: Circuits that datagrams don't pass in both directions.
     """
 
     servers: int
@@ -61,14 +61,14 @@ class FabricCheck:
         return {"passed": self.passed, **asdict(self)}
 
 
-def _named(what: str, names: tuple[str, ...]) -> Iterator[str]:
+def _named(label: str, names: tuple[str, ...]) -> Iterator[str]:
     if names:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        yield f"{what}: {', '.join(names[:_SHOWN])}{more}"
+        yield f"{label}: {', '.join(names[:_SHOWN])}{more}"
 
 
 def rounds(servers: Sequence[str]) -> list[Pair]:
-    """Return all ordered pairs of servers, so that all take turns in sending and receiving."""
+    """Return all ordered pairs of servers; in each round, every server sends once."""
     count = len(servers)
     return [
         (servers[place], servers[(place + distance) % count])
@@ -97,8 +97,9 @@ def check_fabric(wiring: FabricWiring) -> FabricCheck:
     """Check a running fabric with packets; its circuits are the same afterwards.
 
     First the circuits are removed, and every server sends a datagram to every other one, over the
-    EPS. Then the controllers light one matching in each region, and another one; a datagram passes
-    each circuit in both directions, and the counter of the OCS port at which it enters counts it.
+    EPS. Then the controllers light two matchings in each region, one after the other. A datagram
+    passes each circuit in both directions, and the counter of the OCS port at which it enters
+    counts it.
     Datagrams that don't arrive are sent again, twice. A patch panel's circuits stay as they are.
 
     Raises:
@@ -115,34 +116,36 @@ def check_fabric(wiring: FabricWiring) -> FabricCheck:
             if region.ocs and not fabric.patch_panel and fabric.optical
         ]
         if regions:
-            lit = [name for client in controllers.clients.values() for name in client.circuits()]
-            undo.callback(controllers.restore, fabric, CircuitSet.of(lit))
+            circuits_before = [
+                name for client in controllers.clients.values() for name in client.circuits()
+            ]
+            undo.callback(controllers.restore, fabric, CircuitSet.of(circuits_before))
             controllers.clear_circuits()
         pairs = rounds(sockets.servers)
         lost = _lost(sockets.lost, pairs, 0)
-        lighted, dark = 0, list[Circuit]()
+        lit_count, dark = 0, list[Circuit]()
         for turn in range(2 if regions else 0):
             circuits = [c for region in regions for c in matching(fabric, region, turn)]
             controllers.restore(fabric, CircuitSet(frozenset(circuits)))
-            lighted += len(circuits)
+            lit_count += len(circuits)
             dark += _dark(fabric, circuits, sockets.lost, counters)
     return FabricCheck(
         len(sockets.servers),
         len(pairs),
         tuple(f"{source} to {target}" for source, target in lost),
         len(regions),
-        lighted,
+        lit_count,
         tuple(map(str, dark)),
     )
 
 
 def _lost(send: Send, pairs: Collection[Pair], mark: int) -> list[Pair]:
-    """Return the pairs of whose datagrams none arrives."""
-    left = list(pairs)
+    """Send datagrams up to `_TRIES` times, and return the pairs without an arrived one."""
+    lost = list(pairs)
     for _ in range(_TRIES):
-        if left:
-            left = send(left, mark)
-    return left
+        if lost:
+            lost = send(lost, mark)
+    return lost
 
 
 def _dark(

@@ -27,7 +27,7 @@ from moefabric.workload.tasks import AllReduce, Background, Elsewhere, Task, run
 class IterationForecast:
     """Forecast of a job's iteration in model seconds.
 
-    `compute_s` is its time without transfers, and `computing` are its tasks' times without them.
+    `compute_s` is its time without transfers, `computing` the times of its tasks without transfers.
     """
 
     seconds: float
@@ -349,12 +349,12 @@ def _region_ends_s(
     iteration: Sequence[PlannedTask], times: Sequence[StepTimes], order: Sequence[str]
 ) -> tuple[float, ...]:
     """Return when each region of a job has ended all but all-reduces, in the fabric's order."""
-    start_s = min((one.start_s for one in times), default=0.0)
+    start_s = min((task_times.start_s for task_times in times), default=0.0)
     ends: dict[str, float] = {}
-    for planned, one in zip(iteration, times, strict=True):
+    for planned, task_times in zip(iteration, times, strict=True):
         if not isinstance(planned.task.work, AllReduce):
             for region in planned.task.regions:
-                ends[region] = max(ends.get(region, 0.0), one.end_s - start_s)
+                ends[region] = max(ends.get(region, 0.0), task_times.end_s - start_s)
     return tuple(ends[region] for region in order if region in ends)
 
 

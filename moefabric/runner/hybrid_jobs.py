@@ -55,22 +55,22 @@ class HybridJobs:
             folder: Folder of the experiment's file; relative paths start there.
 
         Raises:
-            SpecError: An emulated region is none of those that are simulated.
+            SpecError: An emulated region isn't among the simulated ones.
         """
         assert spec.hybrid is not None
-        emulated, some = spec.hybrid.emulated, simulated_regions(spec, choice)
-        cluster = some.part.build_fabric(choice, name, scale)
-        _check_simulated(emulated, cluster, some.all_regions)
-        work = workload_of(choice, workload_on(some.part, cluster, folder))
-        jobs = Jobs.of(some.part, cluster, work, spec.training.dp)
+        emulated, simulated = spec.hybrid.emulated, simulated_regions(spec, choice)
+        cluster = simulated.part.build_fabric(choice, name, scale)
+        _check_simulated(emulated, cluster, simulated.all_regions)
+        work = workload_of(choice, workload_on(simulated.part, cluster, folder))
+        jobs = Jobs.of(simulated.part, cluster, work, spec.training.dp)
         iterations = tuple(
             hybrid_tasks(cluster, emulated, links, iteration, spec.hybrid.background)
             for links, iteration in _modelled(spec, choice, jobs)
         )
-        own = {server for name in emulated for server in cluster.ep_groups[name]}
+        servers = {server for group in emulated for server in cluster.ep_groups[group]}
         ends = {end for tasks in iterations for pair in sent_flows(tasks) for end in pair}
-        part = fabric_part(cluster, name, emulated, ends - own)
-        return cls(jobs, part, iterations, some)
+        part = fabric_part(cluster, name, emulated, ends - servers)
+        return cls(jobs, part, iterations, simulated)
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
@@ -79,7 +79,7 @@ class HybridJobs:
 
     @property
     def all(self) -> tuple[Job, ...]:
-        """The one job."""
+        """The only job."""
         return (Job(0, JobShape(), self.regions),)
 
     @property
@@ -97,9 +97,9 @@ class HybridJobs:
     def _warm_up(self) -> tuple[Task, ...]:
         servers = [server for region in self.regions for server in region.servers]
         operations = [
-            replace(one, demand=one.demand.submatrix(servers))
-            for one in self.whole.work.warm_up()
-            if isinstance(one, Reconfigure | Collective)
+            replace(operation, demand=operation.demand.submatrix(servers))
+            for operation in self.whole.work.warm_up()
+            if isinstance(operation, Reconfigure | Collective)
         ]
         return lockstep_tasks(operations, [region.name for region in self.regions])
 
@@ -130,8 +130,8 @@ def _check_simulated(emulated: Sequence[str], cluster: Fabric, regions: int) -> 
     for number, name in enumerate(emulated):
         if name not in cluster.ep_groups:
             count = len(cluster.ep_groups)
-            alike = f"the first {count} regions stand for all {regions} in the model"
-            message = f"{name}: {alike}: give one of r0 to r{count - 1}"
+            sample = f"the first {count} regions stand for all {regions} in the model"
+            message = f"{name}: {sample}: give one of r0 to r{count - 1}"
             raise SpecError([(f"hybrid.emulated[{number}]", message)])
 
 
@@ -145,12 +145,12 @@ def _modelled(
     [job] = jobs.all
     numbers = range(work.iterations)
     planned = planner.plan(jobs.tasks(job, number, Substitutions()) for number in numbers)
-    steps = [[one.step for one in iteration] for iteration in planned]
+    steps = [[task.step for task in iteration] for iteration in planned]
     links = [used_links(cluster, spec.hybrid.emulated, iteration) for iteration in planned]
     goodput = links_goodput(cluster, (step for iteration in steps for step in iteration))
     [times] = simulate_iterations([steps], goodput, frozenset[tuple[str, str]]().union(*links))
     modelled, start_s = [], 0.0
-    for used, iteration, at in zip(links, planned, times, strict=True):
-        modelled.append((used, ModelledIteration(iteration, at, start_s)))
+    for used, tasks, task_times in zip(links, planned, times, strict=True):
+        modelled.append((used, ModelledIteration(tasks, task_times, start_s)))
         start_s += modelled[-1][1].seconds
     return modelled

@@ -1,4 +1,4 @@
-"""What a hybrid run emulated and modelled, and whether its background flows kept to the model."""
+"""Emulated and modelled parts of a hybrid run, and the verdict on its background flows."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -21,24 +21,24 @@ _MOST_BEHIND_P5: Final = 0.15
 
 
 def with_hybrid(result: FabricResult, spec: ExperimentSpec, jobs: HybridJobs) -> FabricResult:
-    """Return a fabric's result with what was emulated and modelled, and the verdict on it."""
-    part = hybrid_result(spec, jobs, result.transfers)
-    reasons = list(_remarks(part))
+    """Return a fabric's result with its hybrid part, and the verdict on that part."""
+    hybrid = hybrid_result(spec, jobs, result.transfers)
+    reasons = list(_remarks(hybrid))
     fidelity = result.fidelity
     if reasons:
         verdict = worst_verdict((fidelity.verdict, Verdict.DEGRADED))
         fidelity = fidelity.model_copy(
             update={"verdict": verdict, "reasons": [*fidelity.reasons, *reasons]}
         )
-    seconds = [one.measured_s for one in result.iterations if one.measured_s is not None]
-    cost = network_cost(jobs.whole.fabric, median(seconds) if seconds else None, part.servers)
-    return result.model_copy(update={"hybrid": part, "fidelity": fidelity, "cost": cost})
+    seconds = [i.measured_s for i in result.iterations if i.measured_s is not None]
+    cost = network_cost(jobs.whole.fabric, median(seconds) if seconds else None, hybrid.servers)
+    return result.model_copy(update={"hybrid": hybrid, "fidelity": fidelity, "cost": cost})
 
 
 def hybrid_result(
     spec: ExperimentSpec, jobs: HybridJobs, transfers: Sequence[CollectiveResult]
 ) -> HybridResult:
-    """Return what was emulated and modelled.
+    """Return the emulated and the modelled part of a run.
 
     Args:
         spec: The experiment.
@@ -47,9 +47,9 @@ def hybrid_result(
     """
     assert spec.hybrid is not None
     wiring = spec.wiring
-    sent = [one for one in transfers if one.kind == "background"]
-    counted = [one.bytes_by_eps for one in sent if one.bytes_by_eps is not None]
-    p5, p50 = _rate_errors(sent)
+    flows = [transfer for transfer in transfers if transfer.kind == "background"]
+    counted = [flow.bytes_by_eps for flow in flows if flow.bytes_by_eps is not None]
+    p5, p50 = _rate_errors(flows)
     return HybridResult(
         emulated=list(spec.hybrid.emulated),
         regions=len(wiring.expanded_regions),
@@ -59,45 +59,47 @@ def hybrid_result(
         peers=[s for region in jobs.fabric.regions if region.modelled for s in region.servers],
         background=spec.hybrid.background,
         flows=jobs.background_flows,
-        bytes=sum(one.bytes for one in sent),
-        counted_bytes=sum(counted) if len(counted) == len(sent) else None,
+        bytes=sum(flow.bytes for flow in flows),
+        counted_bytes=sum(counted) if len(counted) == len(flows) else None,
         rate_error_p5=p5,
         rate_error_p50=p50,
         remark=_sampling(jobs.simulated),
     )
 
 
-def _sampling(some: SimulatedRegions) -> str:
-    """Return what a model of fewer regions takes for granted; empty if it has all of them."""
-    if some.regions == some.all_regions:
+def _sampling(simulated: SimulatedRegions) -> str:
+    """Return how few regions stand for all in the model; empty if it has all regions."""
+    if simulated.regions == simulated.all_regions:
         return ""
-    alike = "a sample, as regions differ" if some.is_sample else "exact, as they are alike"
-    return f"{some.regions:,} regions stand for {some.all_regions:,} in the model ({alike})"
+    accuracy = "a sample, as regions differ" if simulated.is_sample else "exact, as they are alike"
+    counts = f"{simulated.regions:,} regions stand for {simulated.all_regions:,}"
+    return f"{counts} in the model ({accuracy})"
 
 
-def _rate_errors(sent: Sequence[CollectiveResult]) -> tuple[float | None, float | None]:
+def _rate_errors(flows: Sequence[CollectiveResult]) -> tuple[float | None, float | None]:
     """Return the 5th percentile and the median of rates over the model's, minus 1."""
-    known = [one for one in sent if one.planned_s and one.measured_s and one.bytes]
-    if not known:
+    measured = [flow for flow in flows if flow.planned_s and flow.measured_s and flow.bytes]
+    if not measured:
         return None, None
-    errors, sizes = np.array([_rate_error(one) for one in known]), [one.bytes for one in known]
+    errors = np.array([_rate_error(flow) for flow in measured])
+    sizes = [flow.bytes for flow in measured]
     order = np.argsort(errors)
-    reached = np.cumsum(np.array(sizes, float)[order]) / sum(sizes)
-    p5, p50 = (float(errors[order][np.searchsorted(reached, share)]) for share in (0.05, 0.5))
+    shares = np.cumsum(np.array(sizes, float)[order]) / sum(sizes)
+    p5, p50 = (float(errors[order][np.searchsorted(shares, share)]) for share in (0.05, 0.5))
     return p5, p50
 
 
-def _rate_error(one: CollectiveResult) -> float:
-    arrived = one.bytes if one.bytes_by_eps is None else min(one.bytes_by_eps, one.bytes)
-    return arrived / one.bytes * (one.planned_s or 0.0) / one.measured_s - 1
+def _rate_error(flow: CollectiveResult) -> float:
+    arrived = flow.bytes if flow.bytes_by_eps is None else min(flow.bytes_by_eps, flow.bytes)
+    return arrived / flow.bytes * (flow.planned_s or 0.0) / flow.measured_s - 1
 
 
-def _remarks(part: HybridResult) -> Iterator[str]:
-    """Yield why the background makes a run degraded."""
+def _remarks(hybrid: HybridResult) -> Iterator[str]:
+    """Yield reasons for which the background makes a run degraded."""
     for name, error, most in (
-        ("median", part.rate_error_p50, _MOST_BEHIND),
-        ("5th percentile", part.rate_error_p5, _MOST_BEHIND_P5),
+        ("median", hybrid.rate_error_p50, _MOST_BEHIND),
+        ("5th percentile", hybrid.rate_error_p5, _MOST_BEHIND_P5),
     ):
         if error is not None and error < -most:
-            behind = f"{name} of their rates {error:+.1%}"
-            yield f"background flows fell behind the model: {behind}, more than {most:.0%}"
+            deviation = f"{name} of their rates {error:+.1%}"
+            yield f"background flows fell behind the model: {deviation}, more than {most:.0%}"

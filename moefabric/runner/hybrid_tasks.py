@@ -1,7 +1,7 @@
-"""The tasks of a hybrid run: those of emulated regions, and what they notice of all others.
+"""The tasks of a hybrid run: those of emulated regions, and the effects of all other regions.
 
-Emulated regions compute, reconfigure and send as in the whole cluster. Modelled regions are time
-that emulated tasks wait for (`moefabric.workload.task_lags`) and background flows on the links that
+Emulated regions compute, reconfigure and send as in the whole cluster. Modelled regions appear
+as lags of emulated tasks (`moefabric.workload.task_lags`) and as background flows on the links that
 emulated regions use (`moefabric.runner.background`).
 """
 
@@ -49,8 +49,8 @@ def used_links(
     own = _servers(cluster, emulated)
     return frozenset(
         link
-        for one in planned
-        for flow, stream in zip(one.sent, one.step.streams, strict=True)
+        for planned_task in planned
+        for flow, stream in zip(planned_task.sent, planned_task.step.streams, strict=True)
         if flow.src in own or flow.dst in own
         for link in stream.links
     )
@@ -94,7 +94,7 @@ def _servers(cluster: Fabric, regions: Collection[str]) -> frozenset[str]:
 
 
 class _Builder:
-    """Lists the tasks of a hybrid iteration; `tasks` grows so that none waits for a later one."""
+    """Lists the tasks of a hybrid iteration, each after the tasks for which it waits."""
 
     def __init__(
         self,
@@ -115,69 +115,82 @@ class _Builder:
 
     def build(self) -> tuple[Task, ...]:
         planned, times = self.iteration.planned, self.iteration.times
-        executed = [self._executed(one) for one in planned]
+        executed = [self._executed(planned_task) for planned_task in planned]
         parts = [
-            self._part(one, work, at)
-            for one, work, at in zip(planned, executed, times, strict=True)
+            self._part(planned_task, work, task_times)
+            for planned_task, work, task_times in zip(planned, executed, times, strict=True)
         ]
         starts, end = task_lags(parts)
-        for position, (one, work) in enumerate(zip(planned, executed, strict=True)):
+        for position, (planned_task, work) in enumerate(zip(planned, executed, strict=True)):
             lags = starts[position]
             if work is not None:
-                before = {self.executed[n] for n in one.task.after if n in self.executed}
-                regions = self._regions(one, work)
+                before = {self.executed[n] for n in planned_task.task.after if n in self.executed}
+                regions = self._regions(planned_task, work)
                 after = tuple(sorted(before | set(self._after(lags))))
-                self.executed[position] = self._add(regions, one.task.micro_batch, work, after)
+                self.executed[position] = self._add(
+                    regions, planned_task.task.micro_batch, work, after
+                )
             if self.mode == "replayed":
-                at, least_s = times[position], LEAST_WALL_S / self.cluster.scale.dilation
-                for piece in pieces(self._rated(one, at), at.start_s, least_s):
-                    self._add_background(piece, one.task, lags)
+                task_times, least_s = times[position], LEAST_WALL_S / self.cluster.scale.dilation
+                for piece in pieces(
+                    self._rated(planned_task, task_times), task_times.start_s, least_s
+                ):
+                    self._add_background(piece, planned_task.task, lags)
         if self.mode == "average":
             pairs = zip(planned, times, strict=True)
-            rated = [flow for one, at in pairs for flow in self._rated(one, at)]
+            rated = [
+                flow
+                for planned_task, task_times in pairs
+                for flow in self._rated(planned_task, task_times)
+            ]
             self._add_background(average(rated, self.iteration.seconds), planned[0].task, {})
         self._after(end)
         return tuple(self.tasks)
 
-    def _executed(self, one: PlannedTask) -> Work | None:
+    def _executed(self, planned_task: PlannedTask) -> Work | None:
         """Return the part of a task's work that is executed; None if all of it is modelled."""
-        match one.task.work:
+        match planned_task.task.work:
             case Transfer(pairs=pairs) | AllReduce(pairs=pairs) as work:
                 own = tuple(pair for pair in pairs if not self.own.isdisjoint(pair))
                 if not own:
                     return None
                 if isinstance(work, AllReduce):
-                    seconds = one.flows.seconds if one.flows is not None else 0.0
+                    seconds = planned_task.flows.seconds if planned_task.flows is not None else 0.0
                     return replace(work, pairs=own, least_s=seconds)
                 return replace(work, pairs=own)
             case work:
-                return work if set(one.task.regions) <= set(self.emulated) else None
+                return work if set(planned_task.task.regions) <= set(self.emulated) else None
 
-    def _part(self, one: PlannedTask, work: Work | None, times: StepTimes) -> TaskPart:
-        after, compute_s = one.task.after, computing(one.task, one.step).seconds
+    def _part(self, planned_task: PlannedTask, work: Work | None, times: StepTimes) -> TaskPart:
+        after, compute_s = (
+            planned_task.task.after,
+            computing(planned_task.task, planned_task.step).seconds,
+        )
         if work is None:
             return TaskPart(after, False, times.seconds, compute_s)
-        rest = [
+        modelled_ends_s = [
             end_s
-            for flow, end_s in zip(one.sent, times.stream_ends_s, strict=True)
+            for flow, end_s in zip(planned_task.sent, times.stream_ends_s, strict=True)
             if self.own.isdisjoint((flow.src, flow.dst))
         ]
-        return TaskPart(after, True, max(rest) - times.start_s if rest else None)
+        return TaskPart(
+            after, True, max(modelled_ends_s) - times.start_s if modelled_ends_s else None
+        )
 
-    def _regions(self, one: PlannedTask, work: Work) -> tuple[str, ...]:
+    def _regions(self, planned_task: PlannedTask, work: Work) -> tuple[str, ...]:
         """Return the regions of a task that have a part in its executed work."""
         if not isinstance(work, Transfer | AllReduce):
-            return one.task.regions
+            return planned_task.task.regions
         names = self._regions_of(server for pair in work.pairs for server in pair)
-        return tuple(region for region in one.task.regions if region in names)
+        return tuple(region for region in planned_task.task.regions if region in names)
 
     def _regions_of(self, servers: Iterable[str]) -> tuple[str, ...]:
         names = {self.cluster.region_of[server].name for server in servers}
         return tuple(region.name for region in self.cluster.regions if region.name in names)
 
-    def _rated(self, one: PlannedTask, times: StepTimes) -> list[RatedFlow]:
+    def _rated(self, planned_task: PlannedTask, times: StepTimes) -> list[RatedFlow]:
         """Return the modelled flows of a task that cross links of emulated regions."""
-        streams = zip(one.sent, one.step.streams, strict=True)
+        streams = zip(planned_task.sent, planned_task.step.streams, strict=True)
         return [
             RatedFlow(flow, times.stream_rates[number], times.stream_ends_s[number])
             for number, (flow, stream) in enumerate(streams)

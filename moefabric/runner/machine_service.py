@@ -1,8 +1,8 @@
 """Program of a machine that carries parts of fabrics: the machine service with their processes.
 
-Its first line of standard input is the secret that heads have to know. One line of JSON on standard
-output has the port once it listens. It ends, and its parts with it, at SIGTERM or at the end of its
-standard input.
+The first line of its standard input is the secret that heads have to know. Once it listens, it
+writes the port as a line of JSON to standard output. It ends, and its parts with it, at SIGTERM or
+at the end of its standard input.
 """
 
 import argparse
@@ -49,13 +49,13 @@ async def _serve(secret: str, options: argparse.Namespace) -> None:
     await service.serve(options.listen, options.port, _show_port, once=options.once)
 
 
-def _at_end_of_input(end: Callable[[], object]) -> None:
+def _at_end_of_input(callback: Callable[[], object]) -> None:
     def read() -> None:
         with suppress(OSError, ValueError):
             while sys.stdin.read(1024):
                 pass
         with suppress(RuntimeError):  # the service has ended
-            end()
+            callback()
 
     threading.Thread(target=read, daemon=True).start()
 

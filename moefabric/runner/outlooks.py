@@ -12,7 +12,7 @@ from moefabric.workload.tasks import Task, Work
 
 @dataclass
 class RegionTasks:
-    """What regions have to do in an iteration, as positions of tasks, in order.
+    """Work of regions in an iteration: positions of tasks, in order.
 
     Attributes:
         all_to_alls: Their all-to-alls.
@@ -43,32 +43,32 @@ class IterationOutlooks:
         """
         task = self._tasks[number]
         own = self._tasks_of(task.regions)
-        every, before = len(own.all_to_alls), bisect_left(own.all_to_alls, number)
-        present = every - before
-        left = present + later_iterations * every
-        others = [of for layer, of in own.requests.items() if layer != task.work.layer]
-        following = [of[at] for of in others if (at := bisect_right(of, number)) < len(of)]
+        total, before = len(own.all_to_alls), bisect_left(own.all_to_alls, number)
+        present = total - before
+        remaining = present + later_iterations * total
+        others = [at for layer, at in own.requests.items() if layer != task.work.layer]
+        following = [at[k] for at in others if (k := bisect_right(at, number)) < len(at)]
         if following or (others and not later_iterations):
             end = min(following, default=len(self._tasks))
             alike = bisect_left(own.all_to_alls, end) - before
         elif others:  # the next request for another layer is in the next iteration
-            alike = present + bisect_left(own.all_to_alls, min(of[0] for of in others))
+            alike = present + bisect_left(own.all_to_alls, min(at[0] for at in others))
         else:
-            alike = left
-        return Outlook(max(alike, 1), max(left, 1))
+            alike = remaining
+        return Outlook(max(alike, 1), max(remaining, 1))
 
     def _tasks_of(self, regions: tuple[str, ...]) -> RegionTasks:
-        if (known := self._of_regions.get(regions)) is not None:
-            return known
-        found, names = RegionTasks(), set(regions)
+        if (cached := self._of_regions.get(regions)) is not None:
+            return cached
+        own, names = RegionTasks(), set(regions)
         for position, task in enumerate(self._tasks):
             if names.isdisjoint(task.regions):
                 continue
             if _is_all_to_all(task.work):
-                found.all_to_alls.append(position)
+                own.all_to_alls.append(position)
             elif isinstance(task.work, Reconfigure):
-                found.requests[task.work.layer].append(position)
-        return self._of_regions.setdefault(regions, found)
+                own.requests[task.work.layer].append(position)
+        return self._of_regions.setdefault(regions, own)
 
 
 def outlook(tasks: Sequence[Task], number: int, later_iterations: int) -> Outlook:

@@ -19,7 +19,7 @@ Placer = Callable[[Fabric], AbstractContextManager[MachinePlacement]]
 def fitted_fabric(
     fabric: Fabric, placement: MachinePlacement, reporter: ProgressReporter
 ) -> Fabric:
-    """Return a fabric whose packets fit the network between the machines, in one piece.
+    """Return a fabric whose packets fit the network between the machines without fragmentation.
 
     Args:
         fabric: The fabric.
@@ -50,7 +50,7 @@ def placed_elsewhere(fabric: Fabric, placement: MachinePlacement | None) -> dict
 
 
 def other_cpu_ticks(run_dir: RunDirectory | None) -> dict[str, Sequence[int]]:
-    """Return the CPU times of a fabric's other machines, as far as they answer.
+    """Return the CPU times of those of a fabric's other machines that answer.
 
     Args:
         run_dir: The head's run directory of the fabric; None for real servers.

@@ -27,8 +27,7 @@ MOST_SIMULATED: Final = 256
 class Estimate:
     """Means over jobs and iterations, in model seconds.
 
-    `error_s` is the standard deviation of `iteration_s` from that of all regions; None without a
-    sample.
+    `error_s` is the standard error of `iteration_s` as estimated from a sample; None without one.
     """
 
     iteration_s: float
@@ -62,7 +61,7 @@ class SimulatedRegions:
         return len(self.whole.wiring.expanded_regions)
 
     def count_in_all(self, count: int) -> int:
-        """Return the number in all regions of what was counted in the simulated ones."""
+        """Return a count in the simulated regions, scaled to all regions."""
         return round(count * self.all_regions / self.regions)
 
     def estimate(self, forecasts: Sequence[JobForecast]) -> Estimate:
@@ -73,15 +72,19 @@ class SimulatedRegions:
         """
         replicas = self.whole.training.dp
         if self.is_sample and self.part.training.dp < replicas:
-            every = [_of_more_replicas(one, self.part.training.pp, replicas) for one in forecasts]
+            estimates = [
+                _of_more_replicas(forecast, self.part.training.pp, replicas)
+                for forecast in forecasts
+            ]
             return Estimate(
-                fmean(one.iteration_s for one in every),
-                fmean(one.compute_s for one in every),
-                sqrt(sum((one.error_s or 0.0) ** 2 for one in every)) / len(every),
+                fmean(estimate.iteration_s for estimate in estimates),
+                fmean(estimate.compute_s for estimate in estimates),
+                sqrt(sum((estimate.error_s or 0.0) ** 2 for estimate in estimates))
+                / len(estimates),
             )
         return Estimate(
-            fmean(one.seconds for one in forecasts),
-            fmean(one.compute_s for one in forecasts),
+            fmean(forecast.seconds for forecast in forecasts),
+            fmean(forecast.compute_s for forecast in forecasts),
             self._error_of_jobs_s(forecasts) if self.is_sample else None,
         )
 
@@ -89,7 +92,7 @@ class SimulatedRegions:
         """Return the standard error of the mean over a sample of the jobs."""
         iterations = self.whole.training.iterations
         starts = range(0, len(forecasts), iterations)
-        jobs = [fmean(one.seconds for one in forecasts[at : at + iterations]) for at in starts]
+        jobs = [fmean(f.seconds for f in forecasts[start : start + iterations]) for start in starts]
         return stdev(jobs) * sqrt((1 - self.regions / self.all_regions) / len(jobs))
 
 
@@ -110,7 +113,7 @@ def simulated_regions(
     whole = SimulatedRegions(spec, spec)
     regions, shape = len(spec.wiring.expanded_regions), spec.training.shape
     if not _has_equal_regions(spec):
-        return _all_of(whole, "wiring.regions", "give all of them equal servers and OCSes")
+        return _all_regions(whole, "wiring.regions", "give all of them equal servers and OCSes")
     pattern = _Pattern.of(spec, choice)
     if _has_equal_demands(spec, choice):
         jobs, replicas = pattern.representatives
@@ -119,14 +122,14 @@ def simulated_regions(
     if regions <= most:
         return whole
     if not spec.training.independent:
-        return _all_of(whole, "training.schedule", "give independent instead of lockstep")
+        return _all_regions(whole, "training.schedule", "give independent instead of lockstep")
     jobs, replicas = pattern.sample(most)
     if jobs * replicas * shape.pp >= regions:
         return whole
     return SimulatedRegions(spec, _with_regions(spec, jobs, replicas), is_sample=True)
 
 
-def _all_of(whole: SimulatedRegions, place: str, remedy: str) -> SimulatedRegions:
+def _all_regions(whole: SimulatedRegions, place: str, remedy: str) -> SimulatedRegions:
     """Return all regions, unless they are too many."""
     if whole.regions <= MOST_SIMULATED:
         return whole
@@ -160,7 +163,7 @@ def _of_more_replicas(forecast: JobForecast, stages: int, replicas: int) -> Esti
 
 
 def _has_equal_regions(spec: ExperimentSpec) -> bool:
-    """Return whether all regions have the same servers and the same OCS."""
+    """Return whether all regions have equal servers and equal OCSes."""
     kinds = [region.model_copy(update={"count": 1}) for region in spec.wiring.regions]
     return not spec.wiring.servers and all(kind == kinds[0] for kind in kinds)
 

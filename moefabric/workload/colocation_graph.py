@@ -25,19 +25,19 @@ class Token:
 
 def inference_graph(deployment: Deployment, token: Token, name: str = "") -> ExecutionGraph:
     """Return the operations of all GPUs; rank r is GPU r."""
-    groups = {f"model{number}": one.gpus for number, one in enumerate(deployment.hosted)}
+    groups = {f"model{number}": hosted.gpus for number, hosted in enumerate(deployment.hosted)}
     ranks = range(len(deployment.rates))
     return ExecutionGraph({gpu: _operations(deployment, gpu, token) for gpu in ranks}, groups, name)
 
 
 def _operations(deployment: Deployment, gpu: int, token: Token) -> tuple[Node, ...]:
-    """Return a GPU's computations, each but the last ones with the all-to-all that follows it."""
+    """Return a GPU's computations and the all-to-alls between them."""
     token_s = token.seconds / float(deployment.rates[gpu])
-    own = [(n, one) for n, one in enumerate(deployment.hosted) if gpu in one.gpus]
+    models = [(n, hosted) for n, hosted in enumerate(deployment.hosted) if gpu in hosted.gpus]
     nodes: list[Node] = []
     arrived: dict[int, tuple[int, ...]] = {}
     for stage, exchange in (("gate", "dispatch"), ("expert", "combine"), ("aggregation", "")):
-        for model, hosted in own:
+        for model, hosted in models:
             layer, place = hosted.layer, hosted.gpus.index(gpu)
             sent, received = layer.tokens[place], layer.tokens[:, place]
             load = layer.expert * received.sum() if stage == "expert" else layer.gate * sent.sum()

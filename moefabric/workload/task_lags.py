@@ -1,10 +1,10 @@
-"""When tasks may start, given the ends of some of them and the durations of all others.
+"""Earliest starts of tasks, from the ends of executed tasks and the durations of modelled ones.
 
-In a hybrid run, some tasks are executed and others have the durations of a model. The executed
-tasks wait for modelled ones, and these for executed ones before them. The longest path of modelled
+In a hybrid run, some tasks are executed and others have the durations of a model. Executed
+tasks wait for modelled ones, and these for earlier executed ones. The longest path of modelled
 durations from each executed task replaces the modelled tasks between: a task may start `lag` after
-the end of each of these (max-plus algebra). Nothing is lost by that: executed tasks that are late
-make others late as they would if every modelled task were waited for.
+the end of each of these (max-plus algebra). That is exact: a late
+executed task delays others as much as if they waited for each modelled task.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,12 +27,12 @@ class Lag:
 
 
 Lags = Mapping[int, Lag]
-"""By executed task (its position), or `START`: the lag after its end."""
+"""Lag after the end of each executed task, by its position or `START`."""
 
 
 @dataclass(frozen=True)
 class TaskPart:
-    """A task as far as it is executed, modelled or both.
+    """A task with its executed part, its modelled part, or both.
 
     Attributes:
         after: Positions of the tasks for which it waits, all of them earlier.
@@ -69,13 +69,13 @@ def task_lags(parts: Sequence[TaskPart]) -> tuple[list[Lags], Lags]:
     return starts, latest(ends)
 
 
-def latest(several: Iterable[Lags]) -> Lags:
-    """Return the lags of what waits for several tasks; of none, that of the start."""
+def latest(lags_of_tasks: Iterable[Lags]) -> Lags:
+    """Return the lags of a task that waits for several tasks; without any, that of the start."""
     merged: dict[int, Lag] = {}
-    for lags in several:
+    for lags in lags_of_tasks:
         for executed, lag in lags.items():
-            known = merged.get(executed, lag)
+            previous = merged.get(executed, lag)
             merged[executed] = Lag(
-                max(known.seconds, lag.seconds), max(known.compute_s, lag.compute_s)
+                max(previous.seconds, lag.seconds), max(previous.compute_s, lag.compute_s)
             )
     return merged or {START: Lag()}
