@@ -72,8 +72,8 @@ class Sweep:
     ) -> "SweepResult":
         """Carry out the runs, and write each result into a folder as soon as it has arrived.
 
-        Sweeps that send packets need root. What has ended is kept after an exception, Ctrl-C,
-        SIGTERM and SIGHUP.
+        Sweeps that send packets need root. Results are kept after an exception, Ctrl-C, SIGTERM
+        and SIGHUP.
 
         Args:
             out: Folder of the results.
@@ -102,7 +102,7 @@ class Sweep:
 
 
 class SweepResult:
-    """The runs of a sweep: figures of each fabric at each point, and what has failed.
+    """The runs of a sweep: figures of each fabric at each point, and the failures.
 
     Attributes:
         summary: The runs and their figures.

@@ -32,7 +32,7 @@ def carry_out(
 
     Args:
         plan: The sweep.
-        engine: What carries runs out.
+        engine: Carries runs out.
         folder: Where results go.
         reporter: Shows progress, a step for each run.
 
@@ -56,8 +56,8 @@ class _Campaign:
 
     def carry_out(self, missing: Sequence[PlannedRun]) -> None:
         """Carry runs out until none is pending."""
-        done = len(self._plan.runs) - len(missing)
-        self._progress.begin(done)
+        earlier = len(self._plan.runs) - len(missing)
+        self._progress.begin(earlier)
         for run in missing:
             self._pending[run.task.id] = _Pending(run)
             self._engine.submit(run.task)
@@ -67,9 +67,9 @@ class _Campaign:
                     self._pending[started.id].started = started
                     self._progress.start()
                 case RunEnded() as ended:
-                    self._take(ended)
+                    self._end_attempt(ended)
 
-    def _take(self, ended: RunEnded) -> None:
+    def _end_attempt(self, ended: RunEnded) -> None:
         """Write the result of an attempt, or try again."""
         pending = self._pending[ended.id]
         attempt = Attempt.of(pending.started, ended)
@@ -77,8 +77,8 @@ class _Campaign:
         pending.started = None
         record = run_record(pending.run, pending.attempts, ended, self._plan.spec.figures)
         spec, title = self._plan.spec, pending.run.task.title
-        again = record.failed or (spec.retry_invalid and is_invalid(record))
-        if again and len(pending.attempts) <= spec.retries:
+        is_retried = record.failed or (spec.retry_invalid and is_invalid(record))
+        if is_retried and len(pending.attempts) <= spec.retries:
             reason = attempt.error or "the verdict is invalid"
             self._progress.retry(f"{title}: {reason} (on {attempt.host or 'no machine'})")
             self._engine.submit(pending.run.task, _nodes(pending.attempts))
@@ -93,7 +93,7 @@ def _nodes(attempts: Collection[Attempt]) -> frozenset[str]:
 
 
 class SweepProgress:
-    """Lines and steps of a sweep's progress, with the time that is left.
+    """Lines and steps of a sweep's progress, with the remaining time.
 
     Args:
         reporter: Shows them.
@@ -106,14 +106,14 @@ class SweepProgress:
     ) -> None:
         self._reporter, self._total, self._clock = reporter, total, clock
         self._began = self._last = clock()
-        self._ended = self._known = self._running = 0
+        self._ended = self._earlier = self._running = 0
 
-    def begin(self, known: int) -> None:
-        """Say how many runs there are, and how many of them have ended before."""
-        self._known = known
-        skipped = f", {known} of them are there already" if known else ""
+    def begin(self, earlier: int) -> None:
+        """Show the number of runs, and of those that an earlier sweep has ended."""
+        self._earlier = earlier
+        skipped = f", {earlier} of them are there already" if earlier else ""
         self._reporter.show_message(f"{self._total} runs{skipped}")
-        for _ in range(known):
+        for _ in range(earlier):
             self._reporter.advance(self._text())
 
     def start(self) -> None:
@@ -121,12 +121,12 @@ class SweepProgress:
         self._running += 1
 
     def retry(self, text: str) -> None:
-        """Say why a run is tried again."""
+        """Show why a run is tried again."""
         self._running = max(0, self._running - 1)
         self._reporter.show_message(f"trying again: {text}")
 
     def end(self, title: str, record: RunRecord) -> None:
-        """Count a run that has ended; say so if it has failed, or if nothing was said for long."""
+        """Count a run that has ended; show it if it has failed, or after a while without a line."""
         self._running = max(0, self._running - 1)
         self._ended += 1
         now = self._clock()
@@ -138,17 +138,17 @@ class SweepProgress:
 
     @property
     def _is_over(self) -> bool:
-        return self._known + self._ended == self._total
+        return self._earlier + self._ended == self._total
 
     def _text(self) -> str:
-        """Return such as `12 of 40 runs, 2 running, about 4 min left`."""
-        text = f"{self._known + self._ended} of {self._total} runs"
+        """Return the progress, such as `12 of 40 runs, 2 running, about 4 min left`."""
+        text = f"{self._earlier + self._ended} of {self._total} runs"
         if self._running:
             text += f", {self._running} running"
         if self._ended and not self._is_over:
             per_run_s = (self._clock() - self._began) / self._ended
-            left_s = per_run_s * (self._total - self._known - self._ended)
-            text += f", about {duration_text(left_s)} left"
+            remaining_s = per_run_s * (self._total - self._earlier - self._ended)
+            text += f", about {duration_text(remaining_s)} left"
         return text
 
 

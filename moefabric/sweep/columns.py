@@ -51,7 +51,7 @@ class ColumnText:
 
 
 def figure_fault(name: str, *, predicted: bool) -> str:
-    """Return what is wrong with the name of a figure; empty if nothing is.
+    """Return the fault of a figure's name; empty if it is valid.
 
     Args:
         name: Name of a figure, or a place in a fabric's result.
@@ -70,13 +70,13 @@ def figure_fault(name: str, *, predicted: bool) -> str:
 
 def run_figures(run: RunResult, names: Sequence[str]) -> list[FabricFigures]:
     """Return the figures of each fabric of a run."""
-    known = {name: figure.measured for name, figure in FIGURES.items()}
+    values_of = {name: figure.measured for name, figure in FIGURES.items()}
     return [
         FabricFigures(
             fabric=summary.result.fabric,
             policy=summary.result.policy,
             verdict=str(summary.verdict),
-            figures=_figures(summary, summary.result, known, names),
+            figures=_figures(summary, summary.result, values_of, names),
         )
         for summary in summaries(run)
     ]
@@ -86,13 +86,13 @@ def predicted_figures(
     prediction: ExperimentPrediction, names: Sequence[str]
 ) -> list[FabricFigures]:
     """Return the figures of each fabric of a prediction."""
-    known = {name: f.predicted for name, f in FIGURES.items() if f.predicted is not None}
+    values_of = {name: f.predicted for name, f in FIGURES.items() if f.predicted is not None}
     return [
         FabricFigures(
             fabric=fabric.fabric,
             policy=fabric.policy,
             verdict=PREDICTED,
-            figures=_figures(fabric, fabric, known, names),
+            figures=_figures(fabric, fabric, values_of, names),
         )
         for fabric in prediction.fabrics
     ]
@@ -101,11 +101,11 @@ def predicted_figures(
 def _figures(
     source: Any,
     result: FabricResult | FabricPrediction,
-    known: Mapping[str, Callable[[Any], float | None]],
+    values_of: Mapping[str, Callable[[Any], float | None]],
     names: Sequence[str],
 ) -> dict[str, float | None]:
     return {
-        name: _finite(known[name](source) if name in known else _value_at(result, name))
+        name: _finite(values_of[name](source) if name in values_of else _value_at(result, name))
         for name in names
     }
 

@@ -1,4 +1,4 @@
-"""Cores of a machine that a run has for itself."""
+"""Cores of a machine that are reserved for one run."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ def reserved_cores(count: int) -> Iterator[tuple[list[int], list[int]]]:
     """Wait until as many cores are free, and keep them from other runs on this machine.
 
     A core is a file that is locked (flock(2)). Processes that inherit the descriptors keep the
-    cores for as long as they live, also if this process is killed.
+    cores until they end, also if this process is killed.
 
     Yields:
         Numbers of the cores, and descriptors of their files.
@@ -32,7 +32,7 @@ def reserved_cores(count: int) -> Iterator[tuple[list[int], list[int]]]:
     folder = run_root() / _FOLDER
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     with ExitStack() as undo:
-        with _opened(folder / "queue") as queue:  # who waits for several cores waits alone
+        with _opened(folder / "queue") as queue:  # one run at a time waits for cores
             fcntl.flock(queue, fcntl.LOCK_EX)
             while len(locked := _lock_free(folder, usable, count)) < count:
                 busy = next(core for core in usable if core not in locked)

@@ -1,4 +1,4 @@
-"""What carries the runs of a sweep out, on one machine or many."""
+"""Engines that carry out the runs of a sweep, on one machine or many."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -19,7 +19,7 @@ class Engine(Protocol):
         """Check that some machine is large enough for a run.
 
         Raises:
-            UnsupportedError: If none is; it says what is missing.
+            UnsupportedError: If none is; names what is missing.
         """
 
     def submit(self, task: RunTask, avoid: Collection[str] = ()) -> None:
@@ -31,7 +31,7 @@ class Engine(Protocol):
         """
 
     def next_event(self) -> RunEvent:
-        """Wait until an attempt starts or ends. There is one that has not ended."""
+        """Wait until an attempt starts or ends. At least one must not have ended."""
 
 
 class MemoryEngine:

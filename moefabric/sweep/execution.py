@@ -48,10 +48,10 @@ def execute(task: RunTask, archives: Mapping[str, bytes]) -> RunEnded:
 
 
 def _check_version(task: RunTask) -> None:
-    if (here := version("moefabric")) != task.version:
+    if (installed := version("moefabric")) != task.version:
         raise UnsupportedError(
-            f"moefabric {here} is installed here, and the sweep was started by {task.version}: "
-            "install the same version on all machines"
+            f"moefabric {installed} is installed here, and the sweep was started by "
+            f"{task.version}: install the same version on all machines"
         )
 
 
@@ -61,7 +61,7 @@ def _prediction(file: Path) -> str:
 
 
 def _run(task: RunTask, file: Path) -> str:
-    """Return the result of `moefabric run`, a process that has its cores for itself.
+    """Return the result of `moefabric run`, a process on reserved cores.
 
     The kernel ends the process if this one is killed, and its fabric ends with it.
 
@@ -75,7 +75,7 @@ def _run(task: RunTask, file: Path) -> str:
     if status not in _ENDED or not result.exists():
         lines = log.read_text(errors="replace").splitlines()
         faults = [line for line in lines if line.startswith("moefabric: ")] or lines[-3:]
-        raise MoefabricError(f"the run exited {status}: {'; '.join(faults) or 'without a word'}")
+        raise MoefabricError(f"the run exited {status}: {'; '.join(faults) or 'without a message'}")
     return result.read_text()
 
 

@@ -1,11 +1,11 @@
-"""Folder of a sweep's results, which it has from the moment at which each run has ended.
+"""Folder of a sweep's results. Each result is written when its run ends.
 
 | file | content |
 |---|---|
 | `runs/ID.json` | result of a run, as of `moefabric run --json` or `predict --json` |
 | `runs.jsonl` | a line for each run that has ended: its values, attempts and figures |
 | `table.jsonl`, `table.parquet` | a row for each fabric of each run |
-| `sweep.json` | the sweep, its circumstances, and means with confidence intervals |
+| `sweep.json` | the sweep, its runs and hosts, and means with confidence intervals |
 | `report.html` | page with pictures |
 """
 
@@ -97,7 +97,7 @@ class SweepFolder:
         write_whole(self.path / "table.parquet", sink.getvalue().to_pybytes())
 
     def _earlier(self, file: Path) -> Iterator[tuple[str, RunRecord]]:
-        """Yield the records of an earlier start that count: of runs of the plan with a result.
+        """Yield the records of an earlier sweep whose runs are in the plan and have a result.
 
         The last line may be cut off; it is left out.
         """
@@ -124,7 +124,7 @@ class SweepFolder:
 
 @contextmanager
 def sweep_folder(path: Path, plan: SweepPlan, *, resume: bool = False) -> Iterator[SweepFolder]:
-    """Make the folder of a sweep if there is none, and keep other sweeps from it.
+    """Make the folder of a sweep if there is none, and lock it against other sweeps.
 
     Raises:
         SpecError: If the folder has results and `resume` isn't given, or they are broken.
@@ -151,13 +151,13 @@ def uniform_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for name, value in row.items():
             if value is not None:
                 kinds.setdefault(name, set()).add(type(value))
-    mixed = {name for name, found in kinds.items() if len(found) > 1 and found != {int, float}}
+    mixed = {name for name, types in kinds.items() if len(types) > 1 and types != {int, float}}
     return [{n: str(v) if n in mixed else v for n, v in row.items()} for row in rows]
 
 
 def _lines(documents: Iterable[Mapping[str, Any]]) -> str:
     """Return documents as lines of JSON."""
-    return "".join(f"{json.dumps(one, ensure_ascii=False)}\n" for one in documents)
+    return "".join(f"{json.dumps(document, ensure_ascii=False)}\n" for document in documents)
 
 
 def _append(path: Path, lines: str) -> None:

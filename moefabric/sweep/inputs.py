@@ -1,4 +1,4 @@
-"""Input files of an experiment, which travel with it to the machine on which it runs."""
+"""Input files of an experiment, packed for the machine on which it runs."""
 
 import io
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from moefabric.config.section import Section
 from moefabric.core.errors import SpecError
 
 _DIGITS = 16
-"""Hexadecimal digits of a digest that tell files apart."""
+"""Hexadecimal digits of a file's digest."""
 
 
 def input_paths(section: Section, place: str = "") -> Iterator[tuple[str, Path]]:
@@ -40,7 +40,7 @@ class InputFiles:
 
     def __init__(self) -> None:
         self.archives: dict[str, bytes] = {}
-        self._known: dict[Path, str] = {}
+        self._digests: dict[Path, str] = {}
 
     def add(self, path: Path) -> tuple[str, str]:
         """Pack a file or a folder.
@@ -52,12 +52,12 @@ class InputFiles:
             SpecError: If it can't be read.
         """
         path = path.resolve()
-        if path not in self._known:
+        if path not in self._digests:
             archive = _archive(path)
             digest = sha256(archive).hexdigest()[:_DIGITS]
             self.archives[digest] = archive
-            self._known[path] = digest
-        digest = self._known[path]
+            self._digests[path] = digest
+        digest = self._digests[path]
         return digest, f"{digest}/{path.name}"
 
 
@@ -65,9 +65,9 @@ def _archive(path: Path) -> bytes:
     """Return an archive of a file or a folder; equal contents give equal archives."""
     stream = io.BytesIO()
     try:
-        files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+        files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
         with ZipFile(stream, "w", ZIP_DEFLATED) as archive:
-            for file in files:  # an entry without a date
+            for file in files:  # entries without a date
                 archive.writestr(ZipInfo(str(file.relative_to(path.parent))), file.read_bytes())
     except OSError as error:
         raise SpecError([(str(path), error.strerror or str(error))]) from error

@@ -18,11 +18,11 @@ _COLOURS: Final = 8
 _MOST_CHARTS: Final = 24
 """Charts of one figure; the table has all points."""
 _MOST_SAMPLES: Final = 10
-"""Runs of a point up to which each is drawn."""
+"""Most runs of a point that are drawn one by one."""
 _DODGE: Final = 0.07
 """Distance of fabrics at one value of the axis, which keeps their intervals apart."""
 _ZOOM: Final = 0.6
-"""Least value relative to the greatest one from which on a vertical axis doesn't start at 0."""
+"""Ratio of the least to the greatest value above which a vertical axis doesn't start at 0."""
 _TICK_ROOM: Final = 300.0
 """Width of a chart's horizontal axis at three charts in a row."""
 
@@ -55,9 +55,9 @@ def sweep_pictures(
     """
     fabrics = list(dict.fromkeys(point.fabric for point in points))
     across = _horizontal(points, axes)
-    others = [axis for axis in axes if axis != across]
+    further_axes = [axis for axis in axes if axis != across]
     legend = [(f"t{_colour(k)}", printable(name)) for k, name in enumerate(fabrics)]
-    facets = _facets(points, others)
+    facets = _facets(points, further_axes)
     columns = list(dict.fromkeys(point.values.get(across) for point in points))
     for name in figures:
         if not any(point.figures[name].n for point in points):
@@ -150,7 +150,7 @@ def _curve(
 
 
 def _tooltip(fabric: str, sample: Sample, text: Callable[[float], str]) -> str:
-    """Return such as `eps: 1.84 s, 1.80 s to 1.88 s (95 %, 5 runs)`."""
+    """Return a tooltip such as `eps: 1.84 s, 1.80 s to 1.88 s (95 %, 5 runs)`."""
     interval = sample.interval
     bounds = f", {text(interval[0])} to {text(interval[1])} (95 %" if interval else " ("
     runs = f"{', ' if interval else ''}{counted(sample.n, 'run')})"

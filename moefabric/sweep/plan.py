@@ -1,4 +1,4 @@
-"""Plan of a sweep: its runs with their experiments, all of which have been checked."""
+"""Plan of a sweep: its runs, whose experiments have all been checked."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ class PlannedRun:
         point: The combination of values with which it runs.
         seed: Its seed.
         repetition: Its number among runs with the same point and seed, from 0.
-        task: What is carried out.
+        task: The work to carry out.
     """
 
     point: Point
@@ -91,7 +91,7 @@ def plan_sweep(spec: SweepSpec, folder: Path) -> SweepPlan:
 
 
 class _Planner:
-    """Makes the runs of points.
+    """Plans the runs of points.
 
     Attributes:
         files: The input files of all runs.
@@ -118,8 +118,8 @@ class _Planner:
         experiment = validate(ExperimentSpec, document)
         inputs = []
         for place, path in input_paths(experiment):
-            digest, inside = self.files.add(self._folder / path)
-            change_keys(document, {place: inside})
+            digest, archived = self.files.add(self._folder / path)
+            change_keys(document, {place: archived})
             inputs.append(digest)
         needs = run_needs(self._spec, experiment)
         for repetition in range(self._spec.repetitions):
@@ -127,13 +127,20 @@ class _Planner:
             if self._spec.repetitions > 1:
                 title += f", repetition {repetition}"
             id_ = self._digest(document, repetition)
-            known = self._spec.mode, document, tuple(dict.fromkeys(inputs)), needs, self._version
-            task = RunTask(id_, title, *known)
+            task = RunTask(
+                id_,
+                title,
+                self._spec.mode,
+                document,
+                tuple(dict.fromkeys(inputs)),
+                needs,
+                self._version,
+            )
             yield PlannedRun(point, experiment.seed, repetition, task)
 
     def _digest(self, document: Mapping[str, Any], repetition: int) -> str:
-        known = [self._spec.mode, self._version, repetition, document]
-        return sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:_ID_DIGITS]
+        content = [self._spec.mode, self._version, repetition, document]
+        return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_ID_DIGITS]
 
 
 class _Faults:
@@ -143,7 +150,7 @@ class _Faults:
         self._points: dict[tuple[str, str], list[Point]] = {}
 
     def add(self, point: Point, error: SpecError) -> None:
-        """Take note of the faults of a point's experiment."""
+        """Collect the faults of a point's experiment."""
         for fault in error.faults:
             self._points.setdefault(fault, []).append(point)
 
@@ -151,8 +158,8 @@ class _Faults:
         """Raise SpecError if there are any faults."""
         faults = []
         for (place, message), points in self._points.items():
-            others = len({point.number for point in points}) - 1
-            where = f"{points[0]}" + (f" and {others} more" if others else "")
+            further = len({point.number for point in points}) - 1
+            where = f"{points[0]}" + (f" and {further} more" if further else "")
             faults.append((f"{where}: {place}" if place else where, message))
         if len(faults) > _SHOWN_FAULTS:
             more = len(faults) - _SHOWN_FAULTS
@@ -164,7 +171,8 @@ class _Faults:
 def run_needs(spec: SweepSpec, experiment: ExperimentSpec) -> ResourceNeeds:
     """Return the whole cores and the memory that are reserved for a run.
 
-    What the sweep doesn't give is what the largest of the fabrics needs at the experiment's scale.
+    Without `cores` or `memory` in the sweep, these are the needs of the largest fabric at the
+    experiment's scale.
     """
     if spec.mode == "predict":
         needs = _PREDICTION

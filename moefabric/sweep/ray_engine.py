@@ -1,7 +1,7 @@
 """Carries the runs of a sweep out as tasks of Ray, on cores that Ray reserves for them.
 
-A task is a generator. Its first value says where it runs, its second one how the run has ended, so
-that a node that dies under a run is known.
+A task is a generator of two values: the node on which the run starts, and the end of the run. So
+the node of a run is known even if it dies.
 """
 
 import platform
@@ -20,7 +20,7 @@ _CANCEL_S: Final = 90.0
 
 
 CarryOut = Callable[[RunTask, Mapping[str, bytes]], RunEnded]
-"""Carries a run with its input files out on the machine where it is called."""
+"""Function that carries out a run with its input files on the calling machine."""
 
 
 def attempt(carry_out: CarryOut, task: RunTask, *archives: bytes) -> Iterator[RunEvent]:
@@ -91,7 +91,7 @@ class RayEngine:
         return event
 
     def close(self) -> None:
-        """Cancel what has not ended, and wait until it has."""
+        """Cancel the attempts that have not ended, and wait for their ends."""
         for stream in self._streams:
             self._ray.cancel(stream)
         for stream in self._streams:
@@ -109,13 +109,13 @@ class RayEngine:
         }
 
     def _placement(self, needs: ResourceNeeds, avoid: Collection[str]) -> dict[str, Any]:
-        """Return the options of a task that is to run on another node than some."""
-        others = [n for n, size in self._sizes().items() if n not in avoid and needs.fit_in(size)]
-        if not avoid or not others:
+        """Return the options of a task that avoids some nodes, as long as others have room."""
+        able = [n for n, size in self._sizes().items() if n not in avoid and needs.fit_in(size)]
+        if not avoid or not able:
             return {}
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        return {"scheduling_strategy": NodeAffinitySchedulingStrategy(others[0], soft=True)}
+        return {"scheduling_strategy": NodeAffinitySchedulingStrategy(able[0], soft=True)}
 
 
 def _reason(error: Exception) -> str:

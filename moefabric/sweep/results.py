@@ -17,7 +17,7 @@ class Attempt(ResultPart):
     """An attempt at a run."""
 
     node: str = ""
-    """Identity of the machine; empty if it never started."""
+    """Identity of the machine; empty if the attempt never started."""
     host: str = ""
     """Name of the machine."""
     wall_s: float = 0.0

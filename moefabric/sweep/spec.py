@@ -1,4 +1,4 @@
-"""A sweep as users write it: an experiment, and the changes under which it runs."""
+"""A sweep as users write it: an experiment, and the changes that its runs make to it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -91,11 +91,13 @@ class SweepSpec(Document):
         variants: list[Variant | None] = [*self.variants] or [None]
         points = list[Point]()
         for variant, values in product(variants, product(*self.grid.values())):
-            gridded: dict[str, Value] = dict(zip(self.grid, map(value_label, values), strict=True))
+            grid_values: dict[str, Value] = dict(
+                zip(self.grid, map(value_label, values), strict=True)
+            )
             changes = self.changes | (variant.changes if variant else {})
             changes |= dict(zip(self.grid, values, strict=True))
-            named: dict[str, Value] = {VARIANT: variant.name} if variant else {}
-            points.append(Point(len(points), gridded | named, changes))
+            names: dict[str, Value] = {VARIANT: variant.name} if variant else {}
+            points.append(Point(len(points), grid_values | names, changes))
         return points
 
     def faults(self) -> Iterator[Fault]:
@@ -140,7 +142,7 @@ class SweepSpec(Document):
 def _place_faults(section: str, places: Mapping[str, Any]) -> Iterator[Fault]:
     for place in places:
         if not path_steps(place):
-            yield f"{section}.{place}", "is no place such as training.iterations"
+            yield f"{section}.{place}", "isn't a place such as training.iterations"
 
 
 def _repeated(place: str, values: Sequence[object]) -> Iterator[Fault]:

@@ -80,7 +80,7 @@ class PointFabric:
 
 @dataclass
 class _Group:
-    """What the runs of a point have of one fabric."""
+    """Values of one fabric in the runs of a point."""
 
     values: Mapping[str, Value]
     figures: dict[str, list[float]] = field(default_factory=dict)
@@ -107,10 +107,10 @@ def point_fabrics(
             if fabric not in valid:
                 group.invalid += 1
                 continue
-            for name, value in _known(fabric.figures, figures):
+            for name, value in _values(fabric.figures, figures):
                 group.figures.setdefault(name, []).append(value)
-                if (before := base.get(name)) and fabric.fabric != baseline:
-                    group.ratios.setdefault(name, []).append(value / before)
+                if (reference := base.get(name)) and fabric.fabric != baseline:
+                    group.ratios.setdefault(name, []).append(value / reference)
     return [
         PointFabric(
             point,
@@ -124,7 +124,7 @@ def point_fabrics(
     ]
 
 
-def _known(
+def _values(
     figures: Mapping[str, float | None], names: Sequence[str]
 ) -> Iterator[tuple[str, float]]:
     for name in names:

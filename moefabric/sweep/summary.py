@@ -1,4 +1,4 @@
-"""What a sweep has found: its runs, their figures at each point, and what has failed."""
+"""Summary of a sweep: its runs, their figures at each point, and its failures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -31,7 +31,8 @@ def run_sweep(
 ) -> SweepSummary:
     """Carry out the runs of a sweep that its folder of results doesn't have.
 
-    What has ended is in the folder also after an exception; runs that have not ended are stopped.
+    After an exception, the folder keeps the results of runs that have ended, and the other runs are
+    stopped.
 
     Args:
         spec: The sweep.
@@ -70,7 +71,7 @@ def _engine(cluster: str | None, plan: SweepPlan) -> Iterator[Engine]:
 
 
 def _write(summary: SweepSummary, results: SweepFolder) -> None:
-    """Write the files that rest on all results."""
+    """Write the files that summarise all results."""
     text = json.dumps(summary.to_json(), indent=1, ensure_ascii=False)
     write_whole(results.path / "sweep.json", f"{text}\n")
     write_whole(results.path / "report.html", sweep_page(summary))

@@ -1,4 +1,4 @@
-"""A run of a sweep as it travels to the machine that carries it out, and what comes back."""
+"""Messages to and from the machine that carries out a run of a sweep."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class RunTask:
 
     Attributes:
         id: Digest of everything on which the result depends, and of the repetition.
-        title: Name for people.
+        title: Readable name.
         mode: Whether packets are sent.
         document: The keys of the experiment. Paths of input files start at the folder into which
             the archives are unpacked.

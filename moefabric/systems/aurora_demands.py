@@ -55,7 +55,7 @@ def other_demands(matrix: Demand, exponents: Sequence[float]) -> Grid:
     """Return the times of MixNet's demand and of generated ones in the fluid model, by order.
 
     Args:
-        matrix: MixNet's demand, whose servers the generated ones have, too.
+        matrix: MixNet's demand; the generated ones have as many servers.
         exponents: Exponents of Zipf's law.
     """
     cases = {"MixNet's matrix": [matrix]}
@@ -75,7 +75,7 @@ def other_demands(matrix: Demand, exponents: Sequence[float]) -> Grid:
 
 
 def zipf_demands(servers: int, exponent: float) -> list[Demand]:
-    """Return demands whose receivers' popularity follows Zipf's law."""
+    """Return demands in which the receivers' popularity follows Zipf's law."""
     rng = np.random.default_rng(1)
     popularity = np.arange(1, servers + 1) ** -float(exponent)
     demands = [popularity * rng.lognormal(0, 0.3, (servers, servers)) for _ in range(_DRAWS)]

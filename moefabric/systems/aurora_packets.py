@@ -26,18 +26,18 @@ ASSIGNED, EVEN, UNEVEN, SMALL, MISLED = (
     "co-location over the best, four GPUs",
     "co-location for the wrong traffic",
 )
-"""What is compared, as the table names it."""
+"""Kinds of comparisons in the table."""
 _MEASURES: Final[Mapping[str, str]] = {
     ASSIGNED: "random_over_sorted",
     EVEN: "lina_over_colocated",
     UNEVEN: "lina_over_colocated_uneven",
 }
-"""The measure in the model that each comparison with packets stands beside."""
+"""Measure in the model of each comparison with packets."""
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Two deployments of the same layers, of which the second one should take longer."""
+    """Two deployments of the same layers; the second one is expected to take longer."""
 
     kind: str
     layers: str
@@ -79,16 +79,16 @@ class Replayed:
     @property
     def errors(self) -> tuple[float, float]:
         """Times with packets over those in the paper's model, minus 1."""
-        pairs = (self.ours, self.comparison.ours), (self.other, self.comparison.other)
+        deployments = (self.ours, self.comparison.ours), (self.other, self.comparison.other)
         first, second = (
             median(sent.seconds) / (modelled.seconds() * self.token_s) - 1
-            for sent, modelled in pairs
+            for sent, modelled in deployments
         )
         return first, second
 
 
 def comparisons(deployments: Deployments, layers: int) -> Iterator[Comparison]:
-    """Yield what is replayed: layers evenly spread over all, and a spot check of each other claim.
+    """Yield the comparisons to replay: evenly spread layers, and a spot check of each other claim.
 
     Aurora's deployment stands against the one whose time in the model is the median of its rivals.
     """
@@ -101,20 +101,20 @@ def comparisons(deployments: Deployments, layers: int) -> Iterator[Comparison]:
     for kind, speeds in ((EVEN, even), (UNEVEN, rates)):
         for number in chosen:
             ours, others = deployments.colocations(pairs[number], speeds)
-            both = f"{number} and {(number + 1) % len(every)}"
-            yield Comparison(kind, both, ours, typical(others))
+            layer_pair = f"{number} and {(number + 1) % len(every)}"
+            yield Comparison(kind, layer_pair, ours, typical(others))
     ours, others = deployments.small(0)
     yield Comparison(SMALL, "generated", min(others, key=Deployment.seconds), ours)
     yield Comparison(MISLED, "0 and 1", *deployments.misled(pairs[0], rates))
 
 
 def replayed(
-    found: Sequence[Comparison], fabrics: Mapping[bool, Fabric], token_bytes: float, wall_s: float
+    pairs: Sequence[Comparison], fabrics: Mapping[bool, Fabric], token_bytes: float, wall_s: float
 ) -> list[Replayed]:
     """Replay comparisons with packets. Needs root.
 
     Args:
-        found: The comparisons.
+        pairs: The comparisons.
         fabrics: The fabric of GPUs of different speed, and that of equal ones (True).
         token_bytes: Bytes of a token.
         wall_s: Wall seconds of a replay.
@@ -126,13 +126,13 @@ def replayed(
         with emulated_programs(fabric) as programs:
             results += [
                 Replayed(
-                    one,
-                    _replay(programs, one.ours, token, wall_s),
-                    _replay(programs, one.other, token, wall_s),
+                    pair,
+                    _replay(programs, pair.ours, token, wall_s),
+                    _replay(programs, pair.other, token, wall_s),
                     token.seconds,
                 )
-                for one in found
-                if one.is_even == is_even
+                for pair in pairs
+                if pair.is_even == is_even
             ]
     return results
 
@@ -169,7 +169,7 @@ def server_fabric(name: str, wiring: Mapping[str, Any], scale: Any, rates: Rates
 def deployment_measures(
     modelled: Mapping[str, Measure], results: Sequence[Replayed]
 ) -> dict[str, Measure]:
-    """Return the measures of deployments, with packets where they were replayed.
+    """Return the measures of deployments, with packets where replays exist.
 
     Args:
         modelled: Measures in the paper's model, which notes quote.
@@ -180,26 +180,31 @@ def deployment_measures(
         note = f"{modelled[name].note} {_spot_check(results, kind)}"
         measures[name] = replace(modelled[name], note=note)
     for kind, name in _MEASURES.items():
-        own = [one for one in results if one.comparison.kind == kind]
-        gaps = [100 * (one.measured / one.modelled - 1) for one in own]
-        broken = [one for one in own for each in (one.ours, one.other) if each.verdict == "invalid"]
-        everything = modelled[name]
+        own = [replay for replay in results if replay.comparison.kind == kind]
+        gaps = [100 * (replay.measured / replay.modelled - 1) for replay in own]
+        broken = [
+            replay
+            for replay in own
+            for result in (replay.ours, replay.other)
+            if result.verdict == "invalid"
+        ]
+        measure = modelled[name]
         note = (
-            f"The paper's model has {median(one.modelled for one in own):.3g}x for the same "
-            f"deployments ({median(gaps):+.1f} % with packets), and {everything.value:.3g}x for "
-            f"all {len(everything.samples)} layers. {everything.note}"
+            f"The paper's model has {median(replay.modelled for replay in own):.3g}x for the same "
+            f"deployments ({median(gaps):+.1f} % with packets), and {measure.value:.3g}x for "
+            f"all {len(measure.samples)} layers. {measure.note}"
         )
-        ratios = [] if broken else [one.measured for one in own]
+        ratios = [] if broken else [replay.measured for replay in own]
         measures[name] = Measure.median_of(ratios, note.strip())
     return measures
 
 
 def _spot_check(results: Sequence[Replayed], kind: str) -> str:
     """Return a sentence about a comparison that was replayed once."""
-    [one] = [result for result in results if result.comparison.kind == kind]
+    [check] = [r for r in results if r.comparison.kind == kind]
     return (
-        f"One spot check with packets: {one.measured:.3g}x, in the model {one.modelled:.3g}x "
-        f"({100 * (one.measured / one.modelled - 1):+.1f} %)."
+        f"One spot check with packets: {check.measured:.3g}x, in the model {check.modelled:.3g}x "
+        f"({100 * (check.measured / check.modelled - 1):+.1f} %)."
     )
 
 
@@ -207,14 +212,14 @@ def deployment_grid(results: Sequence[Replayed]) -> Grid:
     """Return the times of both deployments of each comparison, in the model and with packets."""
     rows = [
         (
-            one.comparison.kind,
-            one.comparison.layers,
-            f"{one.modelled:.3f}x",
-            f"{one.measured:.3f}x",
-            *(f"{100 * error:+.1f} %" for error in one.errors),
-            *(f"{100 * each.error:+.1f} %" for each in (one.ours, one.other)),
+            replay.comparison.kind,
+            replay.comparison.layers,
+            f"{replay.modelled:.3f}x",
+            f"{replay.measured:.3f}x",
+            *(f"{100 * error:+.1f} %" for error in replay.errors),
+            *(f"{100 * result.error:+.1f} %" for result in (replay.ours, replay.other)),
         )
-        for one in results
+        for replay in results
     ]
     header = (
         "comparison",
@@ -226,7 +231,7 @@ def deployment_grid(results: Sequence[Replayed]) -> Grid:
         "against the event simulation: Aurora",
         "the other",
     )
-    verdicts = [each.verdict for one in results for each in (one.ours, one.other)]
+    verdicts = [result.verdict for replay in results for result in (replay.ours, replay.other)]
     counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
     note = (
         "The other deployment over Aurora's, whole layers with computation, numbered through the "

@@ -42,7 +42,7 @@ def test_structured_values_are_named_in_tables() -> None:
     ("keys", "faults"),
     [
         ({"grid": {RATES: []}}, [f"grid.{RATES}: at least 1 is needed"]),
-        ({"grid": {"a..b": [1]}}, ["grid.a..b: is no place"]),
+        ({"grid": {"a..b": [1]}}, ["grid.a..b: isn't a place"]),
         ({"grid": {RATES: [1, 1]}}, [f"grid.{RATES}: 1 is given twice"]),
         ({"seeds": [3, 3], "repetitions": 2}, ["seeds: 3 is given twice", "repetitions: a pred"]),
         ({"grid": {"seed": [1]}}, ["seeds: grid has the seeds already"]),
