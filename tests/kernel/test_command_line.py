@@ -149,7 +149,7 @@ def test_light_sets_circuits_for_demand(lab: Home) -> None:
     assert lab.call("light", "--demand", lab.write("bad.json", "[[0, -1], [1, 0]]")).returncode == 1
 
 
-def test_capture_ends_with_an_interrupt_and_says_what_it_has(lab: Home) -> None:
+def test_interrupted_capture_reports_its_frames(lab: Home) -> None:
     lab.must("light", "s0~s1")
     file = lab.folder / "light.pcap"
     argv = lab.argv("capture", "s0/o0", "-w", str(file), "--name", "cli")

@@ -35,7 +35,7 @@ def hybrid_result() -> FabricResult:
     return result
 
 
-def test_modelled_region_sends_what_the_model_says() -> None:
+def test_modelled_region_sends_the_flows_of_the_model() -> None:
     result = hybrid_result()
     part = result.hybrid
     assert part is not None

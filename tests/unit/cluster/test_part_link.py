@@ -80,7 +80,7 @@ def test_part_whose_connection_ends_is_lost() -> None:
     with_link(lambda _: None, use)
 
 
-def test_part_that_has_crashed_is_lost_and_one_without_remains_was_removed() -> None:
+def test_crashed_part_is_lost_and_part_without_remains_was_removed() -> None:
     def used(*, removed: bool) -> Callable[[PartLink], Awaitable[None]]:
         async def use(link: PartLink) -> None:
             await link.watch()

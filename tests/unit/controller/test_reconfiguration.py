@@ -462,7 +462,7 @@ def test_circuit_that_was_dark_is_probed_briefly_and_used_once_lit(bench: Bench)
     assert reconciler.dark == NOTHING
 
 
-def test_circuits_that_are_dark_one_after_the_other_may_share_a_nic(bench: Bench) -> None:
+def test_successive_dark_circuits_may_share_a_nic(bench: Bench) -> None:
     reconciler = proving(bench)
     bench.ocs.opaque = frozenset({FABRIC.ocs_port(NEW.b)})
     assert reconciler.reconcile(B).dark == CircuitSet.of([NEW])

@@ -76,7 +76,7 @@ def test_water_filling_ends_when_the_slow_server_does() -> None:
 
 
 @pytest.mark.parametrize("name", ["spill", "joint", "mixnet-multihop", "joint-multihop", "static"])
-def test_plans_end_when_the_fluid_model_says_and_not_before_the_bound(name: str) -> None:
+def test_plans_take_the_time_of_the_fluid_model_and_at_least_the_bound(name: str) -> None:
     policy = POLICIES[name]
     wired = replace(SLOW, forwarding=policy.forwards)
     rows = np.random.default_rng(3).pareto(1.5, (4, 4)) * SECOND

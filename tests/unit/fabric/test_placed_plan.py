@@ -117,7 +117,7 @@ def test_fabric_on_one_machine_has_no_tunnels() -> None:
     assert {end.node for link in part.links for end in link.ends} > {FABRIC}
 
 
-def test_descriptions_of_parts_make_one() -> None:
+def test_descriptions_of_parts_are_merged() -> None:
     kinds = ("ocs", "switches", "links", "remarks", "processes")
     own: dict[str, Any] = {kind: [] for kind in kinds}
     own |= {"servers": [{"name": "s0"}], "fabric": "f"}

@@ -32,7 +32,7 @@ def test_each_rate_is_a_piece() -> None:
     assert (second.after_s, second.seconds, second.flows[0].bytes) == (1.0, 1.0, 2e9)
 
 
-def test_rates_that_hardly_differ_or_come_shortly_before_the_end_make_no_piece() -> None:
+def test_small_and_late_rate_changes_make_no_piece() -> None:
     [piece] = pieces([rated((1.0, 1e9), (1.0, 1.02e9), (0.01, 5e9))], 0.0)
     assert piece.flows[0].bytes == pytest.approx(2.07e9)
 

@@ -10,7 +10,7 @@ from moefabric.runner.fabric_check import FabricCheck, matching, rounds
 from tests.support.fabrics import fabric
 
 
-def test_rounds_have_every_pair_once_and_let_servers_take_turns() -> None:
+def test_rounds_have_every_pair_once_and_each_sender_once_a_round() -> None:
     servers = [f"s{i}" for i in range(5)]
     pairs = rounds(servers)
     assert Counter(pairs) == Counter(permutations(servers, 2))
@@ -35,7 +35,7 @@ def test_matchings_differ_from_turn_to_turn(servers: int, optical: int, turns: l
         assert " ".join(sorted(map(str, circuits))) == expected
 
 
-def test_lines_count_what_works_and_name_what_does_not() -> None:
+def test_lines_count_successes_and_name_failures() -> None:
     pairs = tuple(f"s0 to s{i}" for i in range(1, 8))
     found = FabricCheck(8, 56, pairs, 1, 8, ("s0/o0~s1/o0",))
     assert not found.passed

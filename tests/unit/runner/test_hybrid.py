@@ -24,7 +24,7 @@ def test_region_takes_as_long_as_in_the_whole_cluster(fabric: int) -> None:
 
 
 @pytest.mark.parametrize("background", ["average", "none"])
-def test_region_does_not_without_the_rates_of_the_model(background: str) -> None:
+def test_region_takes_another_time_without_the_rates_of_the_model(background: str) -> None:
     spec, jobs = hybrid([f"hybrid.background={background}"])
     _, whole = completions(spec, jobs.whole)
     _, own = completions(spec, jobs)

@@ -27,7 +27,7 @@ def judged(*sent: CollectiveResult) -> FabricResult:
     return with_hybrid(result, spec, jobs)
 
 
-def test_result_names_what_was_emulated_and_modelled() -> None:
+def test_result_names_emulated_and_modelled_regions() -> None:
     result = judged(background(1.0))
     part = result.hybrid
     assert part is not None

@@ -111,7 +111,7 @@ def test_regions_that_differ_are_all_simulated_up_to_the_limit(settings: list[st
     assert some.part is spec
 
 
-def test_more_regions_that_differ_are_a_sample_of_so_many() -> None:
+def test_regions_beyond_the_limit_are_sampled() -> None:
     spec = load_experiment(
         EXAMPLES / "paper-scale.yaml",
         ["training.dp=256", 'wiring.regions=[{"count": 1024, "servers": 8}]'],
@@ -122,7 +122,7 @@ def test_more_regions_that_differ_are_a_sample_of_so_many() -> None:
 
 
 @pytest.mark.parametrize(("replicas", "jobs"), [(16, 1), (1, 16)])
-def test_sample_is_as_far_from_all_as_its_error_says(
+def test_sample_deviates_from_all_regions_within_its_error(
     replicas: int, jobs: int, plain: pytest.MonkeyPatch
 ) -> None:
     spec = pipeline(replicas, "gating.noise=0.3", jobs=jobs)

@@ -44,7 +44,7 @@ def test_run_waits_for_all_its_cores_at_once() -> None:
     assert entered.is_set()
 
 
-def test_cores_stay_reserved_while_a_process_lives_that_has_them() -> None:
+def test_cores_stay_reserved_while_a_process_holds_them() -> None:
     argv = [sys.executable, "-c", "input()"]
     with reserved_cores(CORES) as (_, descriptors):
         process = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=descriptors)

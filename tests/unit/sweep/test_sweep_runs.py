@@ -98,7 +98,7 @@ def test_run_that_fails_is_tried_again_on_another_machine(tmp_path: Path) -> Non
     assert len(carrier.attempts) == 5
 
 
-def test_run_that_keeps_failing_is_told_and_repeated_by_resume(tmp_path: Path) -> None:
+def test_failing_run_is_reported_and_repeated_by_resume(tmp_path: Path) -> None:
     spec, out = sweep_spec(retries=2, seeds=[1]), tmp_path / "out"
     folder, carrier, lines = run(spec, out, lambda *_: "broken")
     assert [record.failed for record in folder.ordered()] == [True, True]
@@ -110,7 +110,7 @@ def test_run_that_keeps_failing_is_told_and_repeated_by_resume(tmp_path: Path) -
     assert not any(record.failed for record in folder.ordered())
 
 
-def test_resume_repeats_nothing_that_is_the_same(tmp_path: Path) -> None:
+def test_resume_repeats_no_unchanged_run(tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(sweep_spec(), out)
     before = (out / "table.jsonl").read_text()
@@ -138,7 +138,7 @@ def test_resume_goes_on_after_a_crash_in_the_middle_of_a_line(tmp_path: Path) ->
         run(sweep_spec(), out, resume=True)
 
 
-def test_other_figures_come_from_the_results_that_are_there(tmp_path: Path) -> None:
+def test_new_figures_come_from_existing_results(tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(sweep_spec(), out)
     spec = sweep_spec(figures=["network_usd", "wiring.servers"])
@@ -148,7 +148,7 @@ def test_other_figures_come_from_the_results_that_are_there(tmp_path: Path) -> N
     assert all(isinstance(row["network_usd"], float) for row in table(out))
 
 
-def test_interrupted_sweep_keeps_what_has_ended(tmp_path: Path) -> None:
+def test_interrupted_sweep_keeps_ended_runs(tmp_path: Path) -> None:
     def interrupt(number: int, _node: str) -> str:
         if number == 3:
             raise KeyboardInterrupt
@@ -181,7 +181,7 @@ def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_progress_tells_the_time_that_is_left() -> None:
+def test_progress_shows_the_remaining_time() -> None:
     now, lines = [0.0], Lines()
     progress = SweepProgress(lines, 10, lambda: now[0])
     progress.begin(2)

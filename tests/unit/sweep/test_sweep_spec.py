@@ -92,7 +92,7 @@ def test_same_experiment_at_two_points_is_a_fault(tmp_path: Path) -> None:
         plan_sweep(sweep_spec(grid={}, variants=same), tmp_path)
 
 
-def test_ids_follow_what_a_result_depends_on(tmp_path: Path) -> None:
+def test_ids_depend_on_the_inputs_of_a_result(tmp_path: Path) -> None:
     first = list(plan_sweep(sweep_spec(), tmp_path).runs)
     assert len(set(first)) == 4
     assert list(plan_sweep(sweep_spec(figures=["iteration_s"], retries=3), tmp_path).runs) == first

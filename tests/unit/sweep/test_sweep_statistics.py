@@ -28,7 +28,7 @@ def record(
     return RunRecord.model_validate(given | {"attempts": attempts, "fabrics": fabrics} | more)
 
 
-def test_interval_is_that_of_student() -> None:
+def test_interval_has_the_quantile_of_students_t() -> None:
     sample = Sample((10.0, 12.0, 14.0, 16.0))
     low, high = sample.interval or (0.0, 0.0)
     assert (sample.n, sample.mean) == (4, 13.0)

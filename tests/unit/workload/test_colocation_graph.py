@@ -16,7 +16,7 @@ def layer(seed: int, experts: int = 4) -> ExpertLayer:
     )
 
 
-def test_gpu_computes_as_fast_as_its_port_and_sends_what_its_row_has() -> None:
+def test_gpu_computes_at_its_port_rate_and_sends_its_row() -> None:
     one = layer(1)
     graph = inference_graph(Deployment.of([one], RATES), TOKEN)
     assert not list(graph.faults())

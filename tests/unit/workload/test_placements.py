@@ -72,7 +72,7 @@ def test_random_draws_differ_and_may_keep_the_experts_of_a_rank_together() -> No
 
 
 @given(st.integers(0, 50))
-def test_order_of_ranks_by_rate_is_that_of_their_tokens(seed: int) -> None:
+def test_faster_ranks_have_more_tokens(seed: int) -> None:
     tokens, rates = gating(seed), [2.0, 1.0, 4.0, 0.5]
     order = expert_order(ByRate(), tokens, 1, rates=rates)
     load = tokens.sum(axis=0)[list(order)].reshape(4, 4).sum(axis=1)

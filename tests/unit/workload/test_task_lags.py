@@ -65,7 +65,7 @@ def ends_of_all(tasks: Sequence[TaskPart], took_s: Sequence[float]) -> list[tupl
 
 
 @given(graphs(), st.lists(st.integers(0, 9).map(float), min_size=12, max_size=12))
-def test_executed_tasks_start_as_if_every_task_were_waited_for(
+def test_lags_give_the_starts_of_the_full_schedule(
     tasks: list[TaskPart], took_s: list[float]
 ) -> None:
     """However long the executed tasks take."""
