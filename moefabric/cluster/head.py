@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.cluster.greeting import connect, read_message, write_message
+from moefabric.cluster.greeting import LONGEST_LINE, connect, read_message, write_message
 from moefabric.cluster.part_link import PartLink
 from moefabric.cluster.streams import join
 from moefabric.config.run_directory import RunDirectory
@@ -136,7 +136,7 @@ class Head:
 async def _unix_server(answer: Any, run_dir: RunDirectory, name: str) -> asyncio.AbstractServer:
     """Listen at a Unix socket that only root may use."""
     path = run_dir.path / name
-    server = await asyncio.start_unix_server(answer, str(path))
+    server = await asyncio.start_unix_server(answer, str(path), limit=LONGEST_LINE)
     path.chmod(0o600)
     return server
 

@@ -29,10 +29,12 @@ from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.errors import FabricError, MoefabricError
 from moefabric.core.machines import LEASE_S
 from moefabric.emulator.fabric import lifecycle
-from moefabric.emulator.fabric.daemon_protocol import request
+from moefabric.emulator.fabric.daemon_protocol import process_id, request
+from moefabric.emulator.fabric.datagrams import PartDatagrams
 from moefabric.emulator.fabric.part import PartRequest, up_part
 from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
 from moefabric.emulator.fabric.run_directories import named_run_directory
+from moefabric.emulator.linux.process_usage import usage_of
 
 _CPU: Final = Path("/proc/stat")
 Message = dict[str, Any]
@@ -146,6 +148,9 @@ class HeldPart:
     run_dir: RunDirectory
     _counters: EmulatedPortCounters | None = None
 
+    def __post_init__(self) -> None:
+        self._datagrams = PartDatagrams(self.run_dir)
+
     async def reply(self, message: Message) -> Message:
         """Return the reply to a request of the head."""
         try:
@@ -153,12 +158,17 @@ class HeldPart:
                 return self._heartbeat()
             if message.get("do") == "counts":
                 return await asyncio.to_thread(self._counts)
+            if message.get("do") == "datagrams":
+                return await asyncio.to_thread(self._datagrams.reply, message)
+            if message.get("do") == "usage":
+                return await asyncio.to_thread(self._usage)
             return await asyncio.to_thread(request, self.run_dir, message)
         except MoefabricError as error:
             return {"error": str(error)}
 
     def close(self) -> None:
-        """Release the descriptors of counters."""
+        """Release the descriptors of counters and datagrams."""
+        self._datagrams.close()
         if self._counters is not None:
             self._counters.close()
 
@@ -170,6 +180,13 @@ class HeldPart:
             "runs": self.run_dir.is_alive(),
             "exists": self.run_dir.path.exists(),
         }
+
+    def _usage(self) -> Message:
+        """Return what the processes of this part use."""
+        listed = request(self.run_dir, {"do": "inspect"})["processes"]
+        pids = {process["name"]: process["pid"] for process in listed}
+        usage = usage_of(pids | {"fabric": process_id(self.run_dir)})
+        return {"usage": {name: vars(used) for name, used in usage.items()}}
 
     def _counts(self) -> Message:
         """Return the counters of the NICs of this machine's servers."""

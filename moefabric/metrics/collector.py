@@ -16,10 +16,11 @@ from moefabric.core.port_counts import counted_nics
 from moefabric.core.topology import Region
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.daemon_protocol import process_id
+from moefabric.emulator.fabric.other_machines import ask_parts
 from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
+from moefabric.emulator.linux.process_usage import ProcessUsage, usage_of
 from moefabric.metrics import parts
 from moefabric.metrics.metric_set import MetricSet
-from moefabric.metrics.process_usage import process_usage
 
 _REPLY_S = 1.0
 """Time for one controller, and for all agents together."""
@@ -67,6 +68,7 @@ def _add_fabric(metrics: MetricSet, lab: Lab) -> None:
             metrics, lab.name, read_run_status(lab.run_directory.run_status_file)
         ),
         "processes": _add_processes,
+        "machines": _add_machines,
     }
     for part, read in readers.items():
         try:
@@ -109,8 +111,21 @@ def _add_agents(metrics: MetricSet, lab: Lab) -> None:
 
 
 def _add_processes(metrics: MetricSet, lab: Lab) -> None:
-    processes = {one["name"]: one["pid"] for one in lifecycle.inspect(lab.name)["processes"]}
-    processes["fabric"] = process_id(lab.run_directory)
-    usage = {name: process_usage(pid) for name, pid in processes.items()}
-    known = {name: used for name, used in usage.items() if used is not None}
-    parts.add_processes(metrics, lab.name, known)
+    listed = lifecycle.inspect(lab.name)["processes"]
+    pids = {entry["name"]: entry["pid"] for entry in listed if "machine" not in entry}
+    pids["fabric"] = process_id(lab.run_directory)
+    parts.add_processes(metrics, lab.name, usage_of(pids))
+    if lab.run_directory.machines_socket.exists():
+        for machine, reply in ask_parts(lab.run_directory, {"do": "usage"}).parts.items():
+            usage = {name: ProcessUsage(**used) for name, used in reply["usage"].items()}
+            parts.add_processes(metrics, lab.name, usage, machine)
+
+
+def _add_machines(metrics: MetricSet, lab: Lab) -> None:
+    """Add the state of the other machines, and their clocks."""
+    if not lab.run_directory.machines_socket.exists():
+        return
+    replies = ask_parts(lab.run_directory, {"do": "clocks"})
+    for machine in (*replies.lost, *replies.parts):
+        clock = None if machine in replies.lost else replies.parts[machine]
+        parts.add_machine(metrics, lab.name, machine, clock)

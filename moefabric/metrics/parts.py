@@ -6,8 +6,9 @@ from typing import Any, Final
 from moefabric.config.run_status import RunStatus
 from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS, RECEIVED, SENT, PortReading
 from moefabric.core.topology import Nic
+from moefabric.core.units import NS_PER_S
+from moefabric.emulator.linux.process_usage import ProcessUsage
 from moefabric.metrics.metric_set import MetricSet
-from moefabric.metrics.process_usage import ProcessUsage
 
 VERDICTS: Final = ("pass", "degraded", "invalid")
 PORT_STATES: Final = ("blocked", "tuning", "tuned", "failed")
@@ -131,6 +132,21 @@ def add_agent(
         metrics.counter(f"agent_{name}_total", text, statistics[key], **labels)
 
 
+def add_machine(
+    metrics: MetricSet, fabric: str, machine: str, clock: Mapping[str, int] | None
+) -> None:
+    """Add the state of another machine of a fabric, and its clock; None if it is lost."""
+    labels = {"fabric": fabric, "machine": machine}
+    metrics.gauge("machine_up", "Whether the machine has its part.", clock is not None, **labels)
+    if clock is None:
+        return
+    for name, text, key in (
+        ("offset", "CLOCK_MONOTONIC minus that of the head.", "offset_ns"),
+        ("uncertainty", "Largest error of the offset.", "uncertainty_ns"),
+    ):
+        metrics.gauge(f"machine_clock_{name}_seconds", text, clock[key] / NS_PER_S, **labels)
+
+
 def add_run(metrics: MetricSet, fabric: str, status: RunStatus | None) -> None:
     """Add the state of the run that uses a fabric; None if there is none."""
     labels = {"fabric": fabric}
@@ -164,10 +180,19 @@ def add_run(metrics: MetricSet, fabric: str, status: RunStatus | None) -> None:
         metrics.counter(f"run_{name}_total", text, getattr(totals, name), **labels)
 
 
-def add_processes(metrics: MetricSet, fabric: str, usage: Mapping[str, ProcessUsage]) -> None:
-    """Add memory, descriptors and CPU time of the fabric's processes."""
+def add_processes(
+    metrics: MetricSet, fabric: str, usage: Mapping[str, ProcessUsage], machine: str = ""
+) -> None:
+    """Add memory, descriptors and CPU time of the fabric's processes on a machine.
+
+    Args:
+        metrics: The scrape.
+        fabric: The fabric.
+        usage: What the processes use.
+        machine: Name of another machine that has the processes; empty for this one.
+    """
     for process, used in usage.items():
-        labels = {"fabric": fabric, "process": process}
+        labels = {"fabric": fabric, "process": process, "machine": machine}
         memory, cpu = used.resident_bytes, used.cpu_s
         metrics.gauge("process_resident_memory_bytes", "Resident memory.", memory, **labels)
         metrics.gauge("process_open_fds", "Open file descriptors.", used.descriptors, **labels)

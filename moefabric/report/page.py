@@ -17,6 +17,7 @@ from moefabric.report.demand_heatmap import demand_heatmap
 from moefabric.report.error_cdf import error_cdf
 from moefabric.report.failure_timeline import failure_timeline
 from moefabric.report.formatting import MISSING, counted, printable
+from moefabric.report.machine_clocks import machine_clocks
 from moefabric.report.pipeline_timeline import is_pipelined, pipeline_timeline
 from moefabric.report.reconfiguration_phases import reconfiguration_phases
 from moefabric.report.server_timeline import MOST_SERVERS, iteration_timeline, layer_timeline
@@ -48,6 +49,7 @@ def page(run: RunResult) -> str:
         fabrics=fabrics,
         training=TrainingSection.of(fabrics),
         settings=list(_settings(run.manifest, fabrics)),
+        machines=machine_clocks(run.manifest),
         scale=_scale(fabrics),
         wiring=[text for fabric in fabrics for text in _wiring(fabric)],
         diagrams=wiring_diagrams(fabrics),
@@ -96,9 +98,10 @@ def page_template(package: str, name: str = "page.html.j2") -> Template:
 
 
 def _settings(manifest: Manifest, fabrics: Sequence[FabricSummary]) -> Iterator[tuple[str, str]]:
-    """Return the manifest as (name, value) pairs; the scale has a sentence of its own if known."""
+    """Return the manifest as (name, value) pairs, without what the page shows elsewhere."""
+    elsewhere = {"hosts", "scale"} if _scale(fabrics) else {"hosts"}
     for name, value in manifest.to_json().items():
-        if name != "scale" or not _scale(fabrics):
+        if name not in elsewhere:
             yield printable(name).replace("_", " "), _value(value)
 
 

@@ -12,7 +12,7 @@ from moefabric.core.paths import dscp
 from moefabric.core.port_counts import INTO_OCS, counted_nics
 from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric, Nic, NicKind, Region
-from moefabric.emulator.fabric.datagrams import Pair, ServerSockets
+from moefabric.emulator.fabric.datagrams import FabricSockets, Pair
 from moefabric.runner.testbed import port_counters, region_controllers
 
 _TRIES: Final = 3
@@ -108,7 +108,7 @@ def check_fabric(wiring: FabricWiring) -> FabricCheck:
     fabric = wiring.fabric
     with ExitStack() as undo:
         controllers = undo.enter_context(closing(region_controllers(wiring)))
-        sockets = undo.enter_context(ServerSockets(wiring))
+        sockets = undo.enter_context(FabricSockets(wiring))
         counters = undo.enter_context(port_counters(fabric))
         regions = [
             region

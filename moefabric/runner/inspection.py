@@ -58,7 +58,7 @@ def inspection_lines(inspection: Json) -> list[str]:
         *map(_server_line, inspection["servers"]),
         *map(_ocs_line, inspection["ocs"]),
         *map(_controller_line, inspection["controllers"]),
-        *(f"  process {process['name']}  {process['pid']}" for process in inspection["processes"]),
+        *map(_process_line, inspection["processes"]),
     ]
 
 
@@ -77,6 +77,11 @@ def _ocs_line(ocs: Json) -> str:
     scpi = f"SCPI {ocs['management']}:{ocs['scpi_port']}"
     circuits = f"lit: {lit or 'no circuits'}" + (f"  dark: {dark}" if dark else "")
     return f"  {ocs['name']}  {ocs['ports']} ports, {scpi}  {circuits}"
+
+
+def _process_line(process: Json) -> str:
+    place = f" on {process['machine']}" if "machine" in process else ""
+    return f"  process {process['name']}{place}  {process['pid']}"
 
 
 def _controller_line(controller: Json) -> str:

@@ -41,6 +41,8 @@ while True:
 flow.sendall(bytes(2_500_000))
 """
 
+WATCH = "import sys; from tests.support.dashboard_client import watch; watch(*sys.argv[1:])"
+
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Machines]:
@@ -146,6 +148,52 @@ def test_capture_on_another_machine_arrives_here(fabric: PlacedFabric) -> None:
         fabric.exec("s2", "ping", "-c", "4", "-i", "0.2", fabric.address("s0"))
         assert capture.wait(WAIT_S) == 0
     assert int(head.run("stat", "-c", "%s", file).stdout) > 4 * 98
+
+
+def test_check_passes_packets_between_all_servers_and_through_all_ocses(
+    fabric: PlacedFabric,
+) -> None:
+    found = json.loads(fabric.command("check", "--json").stdout)
+    assert found["passed"], found
+    assert (found["servers"], found["pairs"]) == (4, 12)
+    assert (found["regions"], found["circuits"]) == (2, 4)
+
+
+def test_metrics_have_the_hardware_and_processes_of_both_machines(fabric: PlacedFabric) -> None:
+    fabric.exec("s2", "ping", "-c", "3", "-i", "0.2", fabric.address("s0"))
+    metrics = _metrics(fabric)
+    assert metrics['nic_transmit_bytes_total{nic="s2/e0",server="s2"}'] >= 3 * 98
+    assert metrics['machine_up{machine="m1"}'] == 1
+    for machine, ocs, server in (("", "ocs0", "s0"), ("m1", "ocs1", "s2")):
+        assert f'ocs_changes_total{{ocs="{ocs}"}}' in metrics
+        assert metrics[f'switch_rules{{switch="{server}"}}'] > 0
+        for process in ("fabric", "switches", ocs, f"agent-{server}"):
+            labels = f'machine="{machine}",process="{process}"'
+            assert metrics[f"process_resident_memory_bytes{{{labels}}}"] > 0
+    assert {value for name, value in metrics.items() if name.startswith("scrape_success")} == {1}
+
+
+def _metrics(fabric: PlacedFabric) -> dict[str, float]:
+    """Return the metrics of the fabric, named without prefix and fabric."""
+    text = fabric.command("metrics", NAME, "--once").stdout.replace(f'fabric="{NAME}",', "")
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {name.removeprefix("moefabric_"): float(value) for name, _, value in lines}
+
+
+def test_dashboard_shows_both_machines_and_reaches_their_nics(fabric: PlacedFabric) -> None:
+    words = NAME, "s2/e0", "s2", fabric.address("s0")
+    fabric.command("light", "s2/o0~s3/o0")
+    inspected = json.loads(fabric.command("inspect", "--json").stdout)
+    shown = json.loads(fabric.machines["head"].run(sys.executable, "-c", WATCH, *words).stdout)
+    hardware = shown["first"]["hardware"]
+    assert hardware["servers"] == inspected["servers"]
+    assert hardware["processes"] == inspected["processes"]
+    assert shown["first"]["circuits"] == {
+        ocs["region"]: {"lit": ["~".join(ends) for ends in ocs["circuits"]], "dark": []}
+        for ocs in inspected["ocs"]
+    }
+    assert shown["load"]["s2/e0"] > 0
+    assert [(one["kind"], one["what"]) for one in shown["failures"]] == [("nic", ["s2/e0"])]
 
 
 def test_nothing_is_left_on_any_machine_after_down(fabric: PlacedFabric) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from moefabric.config.loader import load_experiment
 from moefabric.controller.client import wait_for_controllers
 from moefabric.core.machines import LEASE_S, Machine, MachinePlacement
-from moefabric.core.ocs import Ocs
+from moefabric.core.ocs import Ocs, OcsControl, OcsDriver
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.emulator.fabric import lifecycle
 from moefabric.runner.fabric_processes import fabric_processes
@@ -67,9 +67,18 @@ def machine_service(
 
 
 def two_regions(name: str) -> Fabric:
-    """Return a fabric of two regions with two servers each and one leaf."""
+    """Return a fabric of two regions with two servers each and one leaf.
+
+    The controllers command one OCS by SCPI, and the other one by TL1.
+    """
     regions = tuple(
-        Region(f"r{n}", n, (f"s{2 * n}", f"s{2 * n + 1}"), Ocs(f"ocs{n}", ports=2)) for n in (0, 1)
+        Region(
+            f"r{n}",
+            n,
+            (f"s{2 * n}", f"s{2 * n + 1}"),
+            Ocs(f"ocs{n}", ports=2, control=OcsControl(driver)),
+        )
+        for n, driver in enumerate((OcsDriver.SCPI, OcsDriver.TL1))
     )
     return Fabric(name, regions, 2, 1, 1, RATE_BPS, Eps(servers_per_leaf=4))
 

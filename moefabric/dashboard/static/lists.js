@@ -80,6 +80,6 @@ export function showHardware({ processes, controllers }) {
   const row = (name, state, isGood) => html("tr", {}, html("td", {}, name), html("td", { class: "text" }, isGood === undefined ? state : html("span", { class: isGood ? "pill pass" : "pill invalid" }, state)));
   byId("processes").replaceChildren(
     ...controllers.map((c) => row(`controller of ${c.region}`, c.ready ? "ready" : (c.fault ?? "not ready"), c.ready)),
-    ...processes.map((process) => row(process.name, `pid ${process.pid}`)));
+    ...processes.map((process) => row(process.name, `pid ${process.pid}${process.machine ? ` on ${process.machine}` : ""}`)));
   setText("process-note", `${processes.length} processes`);
 }

@@ -19,12 +19,12 @@ from moefabric.config.run_status import IterationStatus, RunStatus
 from moefabric.controller.service.statistics import BOUNDS_S, ControllerStatistics
 from moefabric.core.port_counts import PortReading
 from moefabric.core.topology import Nic
+from moefabric.emulator.linux.process_usage import process_usage
 from moefabric.emulator.ocs.events import EventBus, OcsEventKind
 from moefabric.emulator.ocs.statistics import OcsStatistics
 from moefabric.metrics import parts
 from moefabric.metrics.exporter import application, is_loopback
 from moefabric.metrics.metric_set import MetricSet
-from moefabric.metrics.process_usage import process_usage
 from tests.support.metric_samples import Scrape
 from tests.support.paths import REPOSITORY
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from moefabric.report import page as report_page
+from moefabric.report.formatting import MISSING
 from moefabric.runner.result_model import RunResult
 from tests.support.report_sample import sample
 
@@ -75,6 +76,22 @@ def test_page_is_well_formed_and_complete(run: dict[str, Any]) -> None:
         "Measurement fidelity",
         "Run settings",
         "Glossary",
+    ]
+
+
+def test_page_has_a_row_for_each_other_machine_with_its_clock(run: dict[str, Any]) -> None:
+    clock = {"fabric": "eps/mixnet", "clock_offset_s": -0.0021, "clock_uncertainty_s": 0.0004}
+    worse = clock | {"clock_uncertainty_s": 0.0009, "clock_offset_s": 1.0, "clock_drift_s": -3e-5}
+    run["manifest"]["hosts"] = [
+        {"server": "s4", "host": "b", **clock},
+        {"server": "s5", "host": "b", **worse},
+        *({"server": f"s{n}", "host": "c", "lost": "silent", **clock} for n in range(8, 16)),
+    ]
+    section = page(run).partition("Machines and clocks")[2].partition("</section>")[0]
+    rows = [re.sub(r"(<[^>]*>|\s)+", " ", row).strip() for row in section.split("<tr>")[2:]]
+    assert rows == [
+        "b eps/mixnet s4 s5 -2.10 ms ± 900 µs -30.0 µs ran to the end",
+        f"c eps/mixnet 8 servers, s8 first -2.10 ms ± 400 µs {MISSING} silent",
     ]
 
 

@@ -1,6 +1,7 @@
-"""Memory, descriptors and CPU time of a process (proc(5))."""
+"""Memory, descriptors and CPU time of processes (proc(5))."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -34,3 +35,9 @@ def process_usage(pid: int) -> ProcessUsage | None:
         return None
     ticks = int(fields[11]) + int(fields[12])  # utime and stime, fields 14 and 15
     return ProcessUsage(int(fields[21]) * _PAGE_BYTES, descriptors, ticks / _TICKS_PER_S)
+
+
+def usage_of(pids: Mapping[str, int]) -> dict[str, ProcessUsage]:
+    """Return what the processes of these names and pids use, without those that have ended."""
+    usage = {name: process_usage(pid) for name, pid in pids.items()}
+    return {name: used for name, used in usage.items() if used is not None}
