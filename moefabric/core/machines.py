@@ -101,17 +101,17 @@ class MachinePlacement:
 
     def _faults(self, fabric: Fabric) -> Iterator[tuple[str, str]]:
         names = [machine.name for machine in self.machines]
-        known = ", ".join(names)
+        listed_names = ", ".join(names)
         if len(set(names)) < len(names):
-            yield "machines", f"{known}: each machine needs a name of its own"
+            yield "machines", f"{listed_names}: each machine needs a name of its own"
         expected = {"regions": [region.name for region in fabric.regions]}
         expected["switches"] = [*fabric.leaves, *fabric.spines]
         for kind, places in (("regions", self.regions), ("switches", self.switches)):
             for name in expected[kind]:
                 if name not in places:
-                    yield f"{kind}.{name}", f"has no machine; the machines are {known}"
+                    yield f"{kind}.{name}", f"has no machine; the machines are {listed_names}"
             for name, machine in places.items():
                 if name not in expected[kind]:
                     yield f"{kind}.{name}", f"is not one of {', '.join(expected[kind])}"
                 elif machine not in names:
-                    yield f"{kind}.{name}", f"{machine} is not one of {known}"
+                    yield f"{kind}.{name}", f"{machine} is not one of {listed_names}"

@@ -36,21 +36,21 @@ def deadline_bound_s(
     Returns:
         Seconds; infinite if a server owes bytes and has no NIC.
     """
-    each = np.broadcast_to(rates, len(ports))
-    light = ports * each
+    nic_rates = np.broadcast_to(rates, len(ports))
+    light = ports * nic_rates
     pod_light = np.bincount(links.pod, light, len(links.uplinks))[: len(links.uplinks)]
     nics = np.concatenate([light, light, pod_light, pod_light]) + links.budget
     due = links.loads(owed)
     times = np.divide(due, nics, out=np.where(due > 0, inf, 0.0), where=nics > 0)
     low = float(times.max(initial=0.0))
-    if low == inf or _all_in_time(owed, ports, each, links, low):
+    if low == inf or _all_in_time(owed, ports, nic_rates, links, low):
         return low
     high = max(low, min(latest, low * 2.0**_HALVINGS))
     for _ in range(2 * _HALVINGS):
         if high <= low * (1 + tolerance):
             break
         middle = (low + high) / 2
-        if _all_in_time(owed, ports, each, links, middle):
+        if _all_in_time(owed, ports, nic_rates, links, middle):
             high = middle
         else:
             low = middle
@@ -64,15 +64,16 @@ def _all_in_time(owed: Array, ports: Ints, rates: Array, links: EpsLinks, time: 
     capacity = np.tile(rates, 2) * time
     rows = np.concatenate([owed, owed.T])
     free = np.tile(ports, 2)
-    whole = np.floor(rows / capacity[:, None])
-    filled = np.minimum(whole.sum(axis=1), free)
+    full = np.floor(rows / capacity[:, None])
+    filled = np.minimum(full.sum(axis=1), free)
     # After all pairs have the circuits that they fill, each further circuit carries the
     # remainder of one pair, the largest remainders first.
     at_most = min(int(ports.max()), len(owed))
-    rest = rows - whole * capacity[:, None]
+    remainders = rows - full * capacity[:, None]
     if at_most < len(owed):
-        rest = np.partition(rest, len(owed) - at_most - 1, axis=1)[:, len(owed) - at_most :]
-    gains = np.hstack([np.zeros((len(rows), 1)), -np.sort(-rest, axis=1).cumsum(axis=1)])
+        dropped = len(owed) - at_most
+        remainders = np.partition(remainders, dropped - 1, axis=1)[:, dropped:]
+    gains = np.hstack([np.zeros((len(rows), 1)), -np.sort(-remainders, axis=1).cumsum(axis=1)])
     more = np.minimum(free - filled, at_most).astype(np.intp)
     light = filled * capacity + gains[np.arange(len(rows)), more]
     late = rows.sum(axis=1) - light - np.tile(links.nics, 2) * time
@@ -109,14 +110,15 @@ def deadline_circuits(owed: Array, ports: Ints, rates: Rates, links: EpsLinks, t
         The gain is the late bytes that the circuit carries. They weigh more, the fuller the
         remaining circuits of the late server must be.
         """
-        most_each = capacity[servers]
-        there, back = (np.minimum(side[servers], most_each) for side in (left, left.T))
+        limit = capacity[servers]
+        sent, received = (np.minimum(side[servers], limit) for side in (left, left.T))
         out, into = np.maximum(sending, 0.0), np.maximum(receiving, 0.0)
         most = np.maximum(free, 1) * own
-        total: Array = _IN_TIME_WEIGHT * (there + back)
-        total += np.minimum(out[servers, None], there) * (out / most)[servers, None]
-        total += np.minimum(into[servers, None], back) * (into / most)[servers, None]
-        total += np.minimum(into, there) * (into / most) + np.minimum(out, back) * (out / most)
+        total: Array = _IN_TIME_WEIGHT * (sent + received)
+        total += np.minimum(out[servers, None], sent) * (out / most)[servers, None]
+        total += np.minimum(into[servers, None], received) * (into / most)[servers, None]
+        peer_gain = np.minimum(into, sent) * (into / most)
+        total += peer_gain + np.minimum(out, received) * (out / most)
         total[:, free <= 0] = 0.0
         total[free[servers] <= 0] = 0.0
         return total
@@ -133,7 +135,7 @@ def deadline_circuits(owed: Array, ports: Ints, rates: Rates, links: EpsLinks, t
             receiving[b] -= carried
             free[a] -= 1
             counts[a, b] += 1
-        both = np.array([i, j])
-        gain[both] = gains(both)
-        gain[:, both] = gain[both].T
+        ends = np.array([i, j])
+        gain[ends] = gains(ends)
+        gain[:, ends] = gain[ends].T
     return counts

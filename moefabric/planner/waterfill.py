@@ -123,15 +123,15 @@ def nic_rates(fabric: Fabric, servers: Sequence[str]) -> Array:
 
 def pair_rates(rates: Rates, servers: int) -> Array:
     """Return what a circuit of each pair carries [server, server]: the rate of its slower NIC."""
-    each = np.broadcast_to(np.asarray(rates, dtype=np.float64), servers)
-    slower: Array = np.minimum.outer(each, each)
+    nics = np.broadcast_to(np.asarray(rates, dtype=np.float64), servers)
+    slower: Array = np.minimum.outer(nics, nics)
     return slower
 
 
 def circuit_rates(fabric: Fabric, servers: tuple[str, ...], circuits: CircuitSet) -> Array:
     """Return the payload in bytes per second of each pair's circuits [server, server]."""
-    each = pair_rates(nic_rates(fabric, servers), len(servers))
-    return each * circuit_matrix(servers, circuits).astype(np.float64)
+    rates = pair_rates(nic_rates(fabric, servers), len(servers))
+    return rates * circuit_matrix(servers, circuits).astype(np.float64)
 
 
 def off_diagonal(demand: DemandMatrix) -> Array:

@@ -108,10 +108,10 @@ def _rows(
     for number, entries in enumerate(lines):
         drawn.append(svg.legend(18, top + 28 + 20 * number, entries))
     head = top + _LEGEND + 20 * (len(lines) - 1)
-    each = (width - 16) / columns
+    chart_width = (width - 16) / columns
     for number, chart in enumerate(charts):
         row, column = divmod(number, columns)
-        drawn += _drawn(chart, 8 + column * each, head + row * _HEIGHT, each)
+        drawn += _drawn(chart, 8 + column * chart_width, head + row * _HEIGHT, chart_width)
     return head + math.ceil(len(charts) / columns) * _HEIGHT + 6, drawn
 
 
@@ -153,19 +153,19 @@ def _drawn(chart: Chart, left: float, top: float, width: float) -> Iterator[Mark
 def _curve(curve: Curve, chart: Chart, x: svg.LinearScale, y: svg.LinearScale) -> Iterator[Markup]:
     """Yield the line of a curve, its marks, intervals and samples."""
 
-    def at(one: float, other: float) -> tuple[float, float]:
-        return x(chart.x.place(one)), y(chart.y.place(other))
+    def at(x_value: float, y_value: float) -> tuple[float, float]:
+        return x(chart.x.place(x_value)), y(chart.y.place(y_value))
 
     dashed = " null" if curve.is_null else ""
     if curve.joined and len(curve.points) > 1:
-        line = [at(one, other) for one, other, _ in curve.points]
+        line = [at(x_value, y_value) for x_value, y_value, _ in curve.points]
         yield svg.path(line, f"curve c{curve.colour}{dashed}")
-    for one, low, high in curve.intervals:
-        (px, bottom), (_, top) = at(one, low), at(one, high)
+    for x_value, low, high in curve.intervals:
+        (px, bottom), (_, top) = at(x_value, low), at(x_value, high)
         yield svg.line(px, bottom, px, top, f"curve c{curve.colour}")
         for end in (bottom, top):
             yield svg.line(px - 4, end, px + 4, end, f"curve c{curve.colour}")
-    for one, other, title in curve.samples:
-        yield svg.circle(*at(one, other), 2.0, f"t{curve.colour} sample", title)
-    for one, other, title in curve.points if curve.marks else ():
-        yield svg.circle(*at(one, other), 3.0, f"t{curve.colour}", title)
+    for x_value, y_value, title in curve.samples:
+        yield svg.circle(*at(x_value, y_value), 2.0, f"t{curve.colour} sample", title)
+    for x_value, y_value, title in curve.points if curve.marks else ():
+        yield svg.circle(*at(x_value, y_value), 3.0, f"t{curve.colour}", title)

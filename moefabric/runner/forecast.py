@@ -325,7 +325,7 @@ def _job_forecast(
             of_kind[-1][region] += work.pause_s + phase_s
         job_forecast.bytes += sum(flow.bytes for flow in planned.sent)
         job_forecast.optical_bytes += sum(flow.bytes for flow in planned.sent if flow.is_optical)
-        unlit_s = max(
+        ready_s = max(
             (
                 forecast.tasks[n].end_s
                 for n in planned.task.after
@@ -333,10 +333,9 @@ def _job_forecast(
             ),
             default=times.start_s,
         )
+        wait_s = times.start_s - ready_s
         job_forecast.dispatches += [
-            DispatchForecast(
-                region, planned.task.work.layer, times.start_s - unlit_s, seconds[region], ideal_s
-            )
+            DispatchForecast(region, work.layer, wait_s, seconds[region], ideal_s)
             for region, ideal_s in planned.ideal_s.items()
             if region in seconds
         ]

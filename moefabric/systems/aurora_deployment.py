@@ -111,12 +111,13 @@ class Deployments:
 
     def colocations(self, pair: Pair, rates: Rates) -> Choices:
         """Return two models on the same GPUs, and each on GPUs of its own, as Lina packs them."""
-        half, packed = len(rates) // 2, [one.joined(popular_with_unpopular(one)) for one in pair]
+        half = len(rates) // 2
+        packed = [layer.joined(popular_with_unpopular(layer)) for layer in pair]
         others = []
         for order in self._orders():
             gpus = order[:half], order[half:]
-            hosted = zip(packed, (tuple(one.tolist()) for one in gpus), strict=True)
-            others.append(Deployment(tuple(HostedLayer(*one) for one in hosted), rates))
+            hosts = zip(packed, (tuple(numbers.tolist()) for numbers in gpus), strict=True)
+            others.append(Deployment(tuple(HostedLayer(*host) for host in hosts), rates))
         return Deployment.of(deployed(pair, rates), rates), others
 
     def _note_on_even_traffic(self, rates: Rates) -> str:
@@ -146,28 +147,28 @@ class Deployments:
             for layer in pair
             for random in [_random_tokens(rng, layer.tokens)]
         ]
-        known = (pair, (wrong[0], wrong[1]))
-        right, misled = (Deployment.of(deployed(pair, rates, one), rates) for one in known)
-        return right, misled
+        right = deployed(pair, rates)
+        misled = deployed(pair, rates, assumed=(wrong[0], wrong[1]))
+        return Deployment.of(right, rates), Deployment.of(misled, rates)
 
     def small(self, seed: int) -> Choices:
-        """Return our deployment of two small models on some of the GPUs, and all deployments."""
+        """Return Aurora's deployment of two small models on some GPUs, and all deployments."""
         rng = np.random.default_rng(seed)
         gpus = tuple(range(0, len(self.rates), len(self.rates) // _SMALL))
         tokens = [_SMALL_TOKENS * rng.dirichlet(np.ones(_SMALL), _SMALL) for _ in range(2)]
-        one, other = (ExpertLayer(each, self.expert, self.gate) for each in tokens)
+        first, second = (ExpertLayer(matrix, self.expert, self.gate) for matrix in tokens)
         orders = list(permutations(range(_SMALL)))
-        every = [(one.ordered(a), other.ordered(b)) for a, b in product(orders, orders)]
-        first, *others = (
+        every = [(first.ordered(a), second.ordered(b)) for a, b in product(orders, orders)]
+        ours, *others = (
             Deployment(tuple(HostedLayer(layer, gpus) for layer in layers), self.rates)
-            for layers in (deployed((one, other), self.rates[list(gpus)]), *every)
+            for layers in (deployed((first, second), self.rates[list(gpus)]), *every)
         )
-        return first, others
+        return ours, others
 
     def _over_best(self, seed: int) -> tuple[float, float]:
         """Return the time of two small models over the least, and that of a random deployment."""
         ours, others = self.small(seed)
-        every = [one.seconds() for one in others]
+        every = [deployment.seconds() for deployment in others]
         return ours.seconds() / min(every), median(every) / min(every)
 
     def computation_costs(self) -> Grid:
@@ -203,20 +204,20 @@ def typical(others: Sequence[Deployment]) -> Deployment:
 def _gain(choices: Choices) -> float:
     """Return how much longer other deployments take than Aurora's, in the median."""
     ours, others = choices
-    return median(one.seconds() for one in others) / ours.seconds()
+    return median(deployment.seconds() for deployment in others) / ours.seconds()
 
 
-def deployed(pair: Pair, rates: Rates, known: Pair | None = None) -> Pair:
+def deployed(pair: Pair, rates: Rates, assumed: Pair | None = None) -> Pair:
     """Return two models with their experts paired, and the pairs of most tokens on fast GPUs.
 
     Args:
         pair: The models.
         rates: Rates of the GPUs.
-        known: The traffic for which the deployment is chosen; that of the models by default.
+        assumed: The traffic for which the deployment is chosen; that of the models by default.
     """
-    one, other = known or pair
-    partners = paired_experts(one, other)
-    order = gpus_by_load([one, other.ordered(partners)], rates)
+    first, second = assumed or pair
+    partners = paired_experts(first, second)
+    order = gpus_by_load([first, second.ordered(partners)], rates)
     return pair[0].ordered(order), pair[1].ordered(partners[order])
 
 

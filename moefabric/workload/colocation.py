@@ -91,11 +91,11 @@ class Deployment:
 
     def seconds(self) -> float:
         """Return the time of all layers."""
-        gpus = {one.gpus for one in self.hosted}
+        gpus = {hosted.gpus for hosted in self.hosted}
         if len(gpus) == 1 and len(self.hosted) == 2:
-            one, other = (hosted.layer for hosted in self.hosted)
-            return colocated_s(one, other, self.rates[list(gpus.pop())])
-        return max(one.layer.seconds(self.rates[list(one.gpus)]) for one in self.hosted)
+            first, second = (hosted.layer for hosted in self.hosted)
+            return colocated_s(first, second, self.rates[list(gpus.pop())])
+        return max(hosted.layer.seconds(self.rates[list(hosted.gpus)]) for hosted in self.hosted)
 
 
 def port_s(tokens: Bytes, rates: Rates) -> float:
