@@ -49,9 +49,9 @@ def lit(running: Running, *circuits: str) -> list[str]:
 def test_all_pairs_connect_over_regions_and_circuits_come_back(running: Running) -> None:
     machine, wiring = running
     assert lit(running, LIT) == [LIT]
-    found = machine.run(partial(check_fabric, wiring))
-    assert found.passed, list(found.lines())
-    assert (found.servers, found.pairs, found.regions, found.circuits) == (6, 30, 2, 4)
+    check = machine.run(partial(check_fabric, wiring))
+    assert check.passed, list(check.lines())
+    assert (check.servers, check.pairs, check.regions, check.circuits) == (6, 30, 2, 4)
     assert lit(running) == [LIT]
 
 
@@ -65,8 +65,8 @@ def test_servers_need_no_arp_for_other_regions(running: Running) -> None:
 def test_lost_rules_are_found_by_pairs_and_circuits(running: Running) -> None:
     machine, wiring = running
     machine.set_rules(FABRIC, "s4")
-    found = machine.run(partial(check_fabric, wiring))
+    check = machine.run(partial(check_fabric, wiring))
     others = set(FABRIC.servers) - {"s4"}
-    assert set(found.unconnected) == {f"{o} to s4" for o in others} | {f"s4 to {o}" for o in others}
-    assert found.unlit == ("s3/o0~s4/o0", "s4/o0~s5/o0")
-    assert not found.passed
+    assert set(check.unconnected) == {f"{o} to s4" for o in others} | {f"s4 to {o}" for o in others}
+    assert check.unlit == ("s3/o0~s4/o0", "s4/o0~s5/o0")
+    assert not check.passed

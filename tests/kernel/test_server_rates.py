@@ -25,13 +25,13 @@ EPS = {"optical": 0, "electrical": 1, "policy": "eps"}
 
 def dispatches(result: FabricResult) -> list[tuple[int, int, float]]:
     """Return what the slow server sends and receives in each dispatch, and its seconds."""
-    found = []
+    rows = []
     for way in ("forward", "backward"):
         flows = [f for f in result.flows if (f.kind, f.direction) == ("dispatch", way)]
         own = [f for f in flows if SLOW in (f.src, f.dst)]
         sent = sum(f.bytes for f in own if f.src == SLOW)
-        found.append((sent, sum(f.bytes for f in own) - sent, max(f.end_s for f in own)))
-    return found
+        rows.append((sent, sum(f.bytes for f in own) - sent, max(f.end_s for f in own)))
+    return rows
 
 
 def test_slow_server_receives_at_its_own_rate_and_experts_of_most_tokens_avoid_it(

@@ -32,7 +32,7 @@ GB = 1_000_000_000
 
 def sweep_spec(**keys: Any) -> SweepSpec:
     """Return a sweep of predictions over two NIC rates and two seeds, with other keys."""
-    given: dict[str, Any] = {
+    keys_of_sweep: dict[str, Any] = {
         "sweep": "small",
         "experiment": EXPERIMENT,
         "mode": "predict",
@@ -40,7 +40,7 @@ def sweep_spec(**keys: Any) -> SweepSpec:
         "seeds": [1, 2],
         "figures": ["iteration_s", "all_to_all_s"],
     }
-    return validate(SweepSpec, {k: v for k, v in (given | keys).items() if v is not None})
+    return validate(SweepSpec, {k: v for k, v in (keys_of_sweep | keys).items() if v is not None})
 
 
 def task(name: str, cores: int = 1, folder: Path | None = None, **document: Any) -> RunTask:

@@ -68,15 +68,15 @@ def test_strategies_use_few_or_many_nodes() -> None:
 def test_every_part_has_one_node_and_no_node_is_overbooked(
     cores: list[int], nodes: list[int], strategy: Strategy
 ) -> None:
-    wanted, cluster = parts(*cores), [node(f"n{i}", c, 9 * GB) for i, c in enumerate(nodes)]
+    needs, cluster = parts(*cores), [node(f"n{i}", c, 9 * GB) for i, c in enumerate(nodes)]
     try:
-        places = fit(wanted, cluster, strategy)
+        places = fit(needs, cluster, strategy)
     except UnsupportedError:
         return
-    assert places.keys() == wanted.keys()
+    assert places.keys() == needs.keys()
     shares = Counter(place.node_id for place in places.values())
     for one in cluster:
-        used = sum(wanted[part].cores for part, place in places.items() if place == one)
+        used = sum(needs[part].cores for part, place in places.items() if place == one)
         assert used <= one.free.cores
         assert shares[one.node_id] * GB <= one.free.memory_bytes
     assert strategy is not Strategy.STRICT_SPREAD or max(shares.values()) == 1

@@ -39,9 +39,9 @@ def test_flows_share_the_same_links_in_a_part(fabrics: tuple[Fabric, Fabric]) ->
     renamed: dict[tuple[str, str], tuple[str, str]] = {}
     for pair in permutations(part.servers, 2):
         # A part whose servers are all in one pod has no spines, and needs none.
-        for whole, own in zip(routes(cluster, pair), routes(part, pair), strict=False):
-            assert len(whole) == len(own)
-            for link, counterpart in zip(whole, own, strict=True):
+        for links, own in zip(routes(cluster, pair), routes(part, pair), strict=False):
+            assert len(links) == len(own)
+            for link, counterpart in zip(links, own, strict=True):
                 assert renamed.setdefault(link, counterpart) == counterpart
                 assert link_rate_bps(cluster, link) == link_rate_bps(part, counterpart)
     assert len(set(renamed.values())) == len(renamed)
@@ -50,8 +50,8 @@ def test_flows_share_the_same_links_in_a_part(fabrics: tuple[Fabric, Fabric]) ->
 @given(parts())
 def test_part_has_the_emulated_region_and_its_peers_only(fabrics: tuple[Fabric, Fabric]) -> None:
     _, part = fabrics
-    whole = [region for region in part.regions if not region.modelled]
-    assert [region.name for region in whole] == ["r1"]
+    emulated = [region for region in part.regions if not region.modelled]
+    assert [region.name for region in emulated] == ["r1"]
     assert part.servers == tuple(sorted(part.servers, key=lambda name: int(name[1:])))
     assert all(region.ocs is None for region in part.regions if region.modelled)
     assert {rule.switch for rule in eps_rules(part)} <= {*part.leaves, *part.spines}

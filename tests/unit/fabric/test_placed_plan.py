@@ -43,9 +43,9 @@ def test_each_server_switch_and_optical_switch_is_in_one_part() -> None:
 
 def test_each_link_has_both_of_its_ends_once() -> None:
     whole = plans_of(wiring(), "head")[0]
-    made = [end for part in parts(wiring()).values() for link in part.links for end in link.ends]
+    ends = [end for part in parts(wiring()).values() for link in part.links for end in link.ends]
     planned = [end for link in whole.links for end in (link.a, link.b)]
-    assert sorted(made, key=repr) == sorted(planned, key=repr)
+    assert sorted(ends, key=repr) == sorted(planned, key=repr)
 
 
 def test_ends_of_a_tunnel_agree_and_no_two_tunnels_have_one_identifier() -> None:

@@ -69,9 +69,9 @@ def test_no_circuits_of_nics_of_several_rates_end_before_the_deadline_bound(
     bound = deadline_bound_s(owed, ports, rates, EpsLinks.one_leaf(budget), inf, 1e-6)
     least_s = least_end_s(owed, ports, budget, rates)
     assert bound <= least_s * (1 + 1e-9)
-    found = best_circuits(owed, ports, rates, EpsLinks.one_leaf(budget))
-    assert (found.sum(axis=1) <= ports).all()
-    assert end_s(owed, found, budget, rates) >= least_s * (1 - 1e-9)
+    circuits = best_circuits(owed, ports, rates, EpsLinks.one_leaf(budget))
+    assert (circuits.sum(axis=1) <= ports).all()
+    assert end_s(owed, circuits, budget, rates) >= least_s * (1 - 1e-9)
 
 
 def test_server_of_slow_nics_gets_more_circuits() -> None:

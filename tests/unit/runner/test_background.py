@@ -45,11 +45,11 @@ def test_flows_that_start_and_end_together_are_one_piece() -> None:
 @given(st.lists(st.tuples(st.floats(0.01, 5.0), st.floats(1e6, 1e9)), min_size=1, max_size=6))
 def test_pieces_have_all_bytes_and_follow_each_other(parts: list[tuple[float, float]]) -> None:
     flow = rated(*parts)
-    found = pieces([flow], 0.0)
-    assert sum(one.bytes for piece in found for one in piece.flows) == pytest.approx(
+    division = pieces([flow], 0.0)
+    assert sum(one.bytes for piece in division for one in piece.flows) == pytest.approx(
         flow.flow.bytes
     )
-    assert sum(piece.seconds for piece in found) == pytest.approx(flow.end_s)
+    assert sum(piece.seconds for piece in division) == pytest.approx(flow.end_s)
 
 
 def test_average_has_all_bytes_of_a_way_at_one_rate() -> None:

@@ -128,12 +128,12 @@ def test_resume_repeats_no_unchanged_run(tmp_path: Path) -> None:
 def test_resume_goes_on_after_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(sweep_spec(), out)
-    whole = (out / "runs.jsonl").read_text()
-    (out / "runs.jsonl").write_text(whole[:-20])
+    records = (out / "runs.jsonl").read_text()
+    (out / "runs.jsonl").write_text(records[:-20])
     folder, carrier, _ = run(sweep_spec(), out, resume=True)
     assert len(carrier.attempts) == 1
     assert len(folder.records) == len((out / "runs.jsonl").read_text().splitlines()) == 4
-    (out / "runs.jsonl").write_text("{}\n" + whole)
+    (out / "runs.jsonl").write_text("{}\n" + records)
     with pytest.raises(SpecError, match="line 1: Field required"):
         run(sweep_spec(), out, resume=True)
 

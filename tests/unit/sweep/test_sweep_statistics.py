@@ -23,9 +23,9 @@ def record(
         {"fabric": name, "policy": name, "verdict": verdict, "figures": {"iteration_s": time}}
         for name, time in times.items()
     ]
-    given = {"run": "x", "point": point, "values": values, "seed": 1, "repetition": 0}
+    common = {"run": "x", "point": point, "values": values, "seed": 1, "repetition": 0}
     attempts = [{"host": "here"}]
-    return RunRecord.model_validate(given | {"attempts": attempts, "fabrics": fabrics} | more)
+    return RunRecord.model_validate(common | {"attempts": attempts, "fabrics": fabrics} | more)
 
 
 def test_interval_has_the_quantile_of_students_t() -> None:

@@ -46,15 +46,15 @@ def sent(one: Comparison, error: float, verdict: str = "pass") -> Replayed:
 
 
 def test_each_layer_and_pair_is_compared_with_the_median_of_its_rivals() -> None:
-    found = list(comparisons(DEPLOYMENTS, 2))
+    pairs = list(comparisons(DEPLOYMENTS, 2))
     kinds = [ASSIGNED] * 2 + [EVEN] * 2 + [UNEVEN] * 2 + [SMALL, MISLED]
-    assert [one.kind for one in found] == kinds
-    assert [one.is_even for one in found] == [kind == EVEN for kind in kinds]
+    assert [one.kind for one in pairs] == kinds
+    assert [one.is_even for one in pairs] == [kind == EVEN for kind in kinds]
     ours, others = DEPLOYMENTS.assignments(DEPLOYMENTS.layers[0])
     times = sorted(one.seconds() for one in others)
-    assert found[0].ours.seconds() == ours.seconds()
-    assert median(times) <= typical(others).seconds() == found[0].other.seconds() <= times[26]
-    assert found[-2].other.seconds() >= found[-2].ours.seconds(), "nothing beats the best"
+    assert pairs[0].ours.seconds() == ours.seconds()
+    assert median(times) <= typical(others).seconds() == pairs[0].other.seconds() <= times[26]
+    assert pairs[-2].other.seconds() >= pairs[-2].ours.seconds(), "nothing beats the best"
 
 
 def test_measures_have_the_values_with_packets_and_notes_those_of_the_model() -> None:

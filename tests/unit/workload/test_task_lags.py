@@ -54,29 +54,31 @@ def graphs(draw: st.DrawFn) -> list[TaskPart]:
     return tasks
 
 
-def ends_of_all(tasks: Sequence[TaskPart], took_s: Sequence[float]) -> list[tuple[float, float]]:
+def ends_of_all(
+    tasks: Sequence[TaskPart], durations_s: Sequence[float]
+) -> list[tuple[float, float]]:
     """Return the end of the executed part and of the whole of each task, walking through all."""
     ends: list[tuple[float, float]] = []
     for number, task in enumerate(tasks):
         start_s = max((ends[before][1] for before in task.after), default=0.0)
-        executed_s = start_s + took_s[number] if task.executed else 0.0
+        executed_s = start_s + durations_s[number] if task.executed else 0.0
         ends.append((executed_s, max(executed_s, start_s + (task.modelled_s or 0.0))))
     return ends
 
 
 @given(graphs(), st.lists(st.integers(0, 9).map(float), min_size=12, max_size=12))
 def test_lags_give_the_starts_of_the_full_schedule(
-    tasks: list[TaskPart], took_s: list[float]
+    tasks: list[TaskPart], durations_s: list[float]
 ) -> None:
     """However long the executed tasks take."""
-    expected = ends_of_all(tasks, took_s)
+    expected = ends_of_all(tasks, durations_s)
     starts, end = task_lags(tasks)
-    known = {START: 0.0}
+    ends_s = {START: 0.0}
     for number, task in enumerate(tasks):
         if task.executed:
-            start_s = max(known[before] + lag.seconds for before, lag in starts[number].items())
-            known[number] = start_s + took_s[number]
-            assert known[number] == expected[number][0]
-    assert max(known[n] + lag.seconds for n, lag in end.items()) == max(
+            start_s = max(ends_s[before] + lag.seconds for before, lag in starts[number].items())
+            ends_s[number] = start_s + durations_s[number]
+            assert ends_s[number] == expected[number][0]
+    assert max(ends_s[n] + lag.seconds for n, lag in end.items()) == max(
         whole_s for _, whole_s in expected
     )
