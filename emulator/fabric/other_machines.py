@@ -183,9 +183,13 @@ class OtherParts:
         return self.ask({"do": "ping"}).faults if self._run_dir.machines_socket.exists() else []
 
     def with_descriptions(self, own: Reply, servers: Sequence[str]) -> Reply:
-        """Return the description of the whole fabric, from that of the head's part."""
-        parts = self.ask({"do": "inspect"}).parts
-        return merged_description(own, parts, servers) if parts else own
+        """Return the description of the whole fabric, from that of the head's part.
+
+        Its `lost_machines` says why machines are lost, if there are any.
+        """
+        replies = self.ask({"do": "inspect"})
+        whole = merged_description(own, replies.parts, servers) if replies.parts else own
+        return whole | ({"lost_machines": replies.lost} if replies.lost else {})
 
     def queues(self) -> QueueCounts:
         """Return the counters of all queues by port."""

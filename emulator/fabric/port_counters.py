@@ -58,18 +58,26 @@ class _Crossbar:
 class EmulatedPortCounters:
     """Counters of a running fabric; implements `moefabric.core.protocols.PortCounters`."""
 
-    def __init__(self, run_dir: RunDirectory, nics: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        run_dir: RunDirectory,
+        nics: Sequence[str] | None = None,
+        *,
+        lost_are_zero: bool = False,
+    ) -> None:
         """Ask the fabric process for the descriptors.
 
         Args:
             run_dir: The run directory of the fabric.
             nics: Names of the NICs in the order of the rows of readings. Default: those of the
                 servers on this machine.
+            lost_are_zero: Whether the counters of lost machines' NICs are 0, instead of an error.
 
         Raises:
             FabricError: If the fabric doesn't run.
         """
         facts, descriptors = _request(run_dir)
+        self._lost_are_zero = lost_are_zero
         with ExitStack() as undo:
             for fd in descriptors[1:]:
                 undo.callback(_close, fd)
@@ -129,7 +137,7 @@ class EmulatedPortCounters:
                     octets[row], frames[row] = part["bytes"][number], part["frames"][number]
                     missing -= 1
             counts_light = counts_light and part.get("counts_light", True)
-        if missing:
+        if missing and not (replies.lost and self._lost_are_zero):
             error = MachineLossError if replies.lost else FabricError
             raise error(f"counters: {'; '.join(replies.faults) or 'NICs are missing'}")
         return counts_light

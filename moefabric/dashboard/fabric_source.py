@@ -31,7 +31,7 @@ class FabricSource(Protocol):
         """Return the names of `lit` and `dark` circuits, and the controller's `fault` if any."""
 
     def hardware(self) -> Json:
-        """Return `servers` (with NICs), `processes` and `controllers`, as `inspect --json` does."""
+        """Return `servers` (with NICs), `processes`, `controllers` and why machines are lost."""
 
     def failures(self) -> list[Json]:
         """Return the present failures, each with `kind` and `what`."""
@@ -138,7 +138,8 @@ class LabSource:
             regions.append(None)
         controllers = [self._controller(region) for region in regions]
         shown = {key: hardware[key] for key in ("servers", "processes")}
-        return shown | {"controllers": controllers}
+        lost = hardware.get("lost_machines", {})
+        return shown | {"controllers": controllers, "lost_machines": lost}
 
     def _controller(self, region: Region | None) -> Json:
         entry: Json = {"region": region.name if region else "eps"}
@@ -170,7 +171,7 @@ class LabSource:
         """Read the kernel's counters."""
         if self._counters is None:
             nics = [str(nic) for nic in counted_nics(self.fabric)]
-            self._counters = EmulatedPortCounters(self._lab.run_directory, nics)
+            self._counters = EmulatedPortCounters(self._lab.run_directory, nics, lost_are_zero=True)
         return self._counters.read()
 
     def run_status(self) -> Json | None:

@@ -126,6 +126,6 @@ def _add_machines(metrics: MetricSet, lab: Lab) -> None:
     if not lab.run_directory.machines_socket.exists():
         return
     replies = ask_parts(lab.run_directory, {"do": "clocks"})
-    for machine in (*replies.lost, *replies.parts):
+    for machine in dict.fromkeys((*replies.lost, *replies.parts)):
         clock = None if machine in replies.lost else replies.parts[machine]
         parts.add_machine(metrics, lab.name, machine, clock)

@@ -53,12 +53,14 @@ def _controller(wiring: FabricWiring, region: Region | None) -> Json:
 
 def inspection_lines(inspection: Json) -> list[str]:
     """Format the JSON of `inspect_fabric` as lines of text."""
+    lost = inspection.get("lost_machines", {})
     return [
         f"fabric {inspection['fabric']}",
         *map(_server_line, inspection["servers"]),
         *map(_ocs_line, inspection["ocs"]),
         *map(_controller_line, inspection["controllers"]),
         *map(_process_line, inspection["processes"]),
+        *(f"  machine {name} is lost: {why}" for name, why in lost.items()),
     ]
 
 

@@ -76,9 +76,10 @@ export function showEvents(events, isAll) {
 }
 
 /** Shows controllers and processes. */
-export function showHardware({ processes, controllers }) {
+export function showHardware({ processes, controllers, lost_machines: lost = {} }) {
   const row = (name, state, isGood) => html("tr", {}, html("td", {}, name), html("td", { class: "text" }, isGood === undefined ? state : html("span", { class: isGood ? "pill pass" : "pill invalid" }, state)));
   byId("processes").replaceChildren(
+    ...Object.entries(lost).map(([machine, why]) => row(`machine ${machine}`, `lost: ${why}`, false)),
     ...controllers.map((c) => row(`controller of ${c.region}`, c.ready ? "ready" : (c.fault ?? "not ready"), c.ready)),
     ...processes.map((process) => row(process.name, `pid ${process.pid}${process.machine ? ` on ${process.machine}` : ""}`)));
   setText("process-note", `${processes.length} processes`);
