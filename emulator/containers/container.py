@@ -162,7 +162,7 @@ def _running(server: str, container: Any, *, is_new: bool) -> RunningContainer:
     """Return a container that the engine describes, if it runs and its process is visible."""
     pid = int(container.attrs["State"]["Pid"])
     if pid and not _is_visible(container.id, pid):
-        container.reload()
+        _await_end(container)
     state = container.attrs["State"]
     if state["Status"] != "running":
         raise FabricError(f"{server}: {_end_text(container, is_new=is_new)}")
@@ -183,6 +183,15 @@ def _is_visible(container: str, pid: int) -> bool:
         return False
 
 
+def _await_end(container: Any) -> None:
+    """Wait until the engine knows of an end that the kernel knows; update the description."""
+    from requests.exceptions import RequestException
+
+    with suppress(RequestException):  # it hasn't ended
+        container.wait(timeout=_END_S)
+    container.reload()
+
+
 def end_description(engine: Any, server: str, container: RunningContainer) -> str:
     """Describe the end of a server's container: its status and the last line of its log."""
     from docker.errors import APIError
@@ -190,8 +199,7 @@ def end_description(engine: Any, server: str, container: RunningContainer) -> st
 
     with suppress(APIError, RequestException):
         found = engine.containers.get(container.id)
-        found.wait(timeout=_END_S)  # the kernel knows of an end before the engine does
-        found.reload()
+        _await_end(found)
         if found.attrs["State"]["Status"] != "running":
             return f"{server}: {_end_text(found, is_new=container.is_new)}"
     return f"{server}: its container {container.name} has ended"

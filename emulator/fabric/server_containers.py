@@ -136,10 +136,15 @@ class ServerContainers:
         return [*regions, IPv4Network(self._wiring.management.subnet)]
 
     def _check_shared(self) -> None:
-        """Raise an error if two servers are in the same network namespace."""
+        """Raise an error if two servers share a network namespace, or a container has ended."""
         owner: dict[int, str] = {}
         for server, joined in self.joined.items():
-            other = owner.setdefault(Path(joined.network).stat().st_ino, server)
+            try:
+                namespace = Path(joined.network).stat().st_ino
+            except FileNotFoundError as error:
+                text = container.end_description(self._engine, server, joined.container)
+                raise FabricError(text) from error
+            other = owner.setdefault(namespace, server)
             if other != server:
                 raise FabricError(f"{server}: its container is in the network of {other}'s")
 

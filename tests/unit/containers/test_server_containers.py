@@ -8,12 +8,57 @@ from typing import Any
 
 import pytest
 
-from moefabric.config.run_directory import RunDirectory
+from moefabric.config.run_directory import RunDirectory, ServerInterfaces
+from moefabric.core.errors import FabricError
 from moefabric.core.server_container import ExistingContainer
 from moefabric.emulator.containers import container
 from moefabric.emulator.containers.container import FabricIdentity, RunningContainer
-from moefabric.emulator.fabric.server_containers import ServerContainers
+from moefabric.emulator.fabric.server_containers import JoinedServer, ServerContainers
 from tests.support.fabrics import fabric
+
+
+class EngineContainer:
+    """Container whose end the engine learns while a caller waits for it."""
+
+    id, name = "0123", "box"
+
+    def __init__(self, pid: int) -> None:
+        self.attrs: dict[str, Any] = {"State": {"Status": "running", "Pid": pid}}
+        self._next = self.attrs
+
+    def wait(self, timeout: float) -> None:
+        assert timeout > 0
+        self._next = {"State": {"Status": "exited", "Pid": 0, "ExitCode": 3}}
+
+    def reload(self) -> None:
+        self.attrs = self._next
+
+    def logs(self, tail: int) -> bytes:
+        return b"no licence\n"[-100 * tail :]
+
+
+def test_end_that_the_engine_does_not_know_yet_is_described() -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+        found = EngineContainer(process.pid)
+        found.attrs["HostConfig"] = {"NetworkMode": "none"}
+        engine: Any = SimpleNamespace(containers=SimpleNamespace(get=lambda _: found))
+        with pytest.raises(FabricError, match="box has ended with status 3, saying: no licence"):
+            container.find_container(engine, "s0", ExistingContainer("box"))
+
+
+def test_container_that_ends_after_its_namespace_is_entered_is_described(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    running = RunningContainer("0123", "box", "image", process.pid, is_new=False)
+    monkeypatch.setattr(container, "end_description", lambda *_: "s0: box has ended")
+    wiring: Any = SimpleNamespace(fabric=fabric(1, 1))
+    containers = ServerContainers(RunDirectory(tmp_path), wiring)
+    containers.joined["s0"] = JoinedServer(running, ServerInterfaces())
+    with pytest.raises(FabricError, match="box has ended"):
+        containers._check_shared()
 
 
 def test_container_that_ends_before_its_namespace_is_entered_is_described(
