@@ -165,7 +165,8 @@ class Lab(ServerPrograms, FaultInjection):
         """Check with packets that all servers connect and light moves, as `moefabric check` does.
 
         Raises:
-            FabricError, ControlError: If a process of the fabric doesn't answer.
+            FabricError: If the fabric doesn't run.
+            ControlError: If a controller doesn't answer.
         """
         return check_fabric(self.wiring)
 

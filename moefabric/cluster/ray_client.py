@@ -67,6 +67,12 @@ def release(ray: Any, fabric: str) -> None:
             ray.kill(ray.get_actor(name))
 
 
+def last_line(error: Exception) -> str:
+    """Return the last line of an error of Ray, which is that of its cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason"
+
+
 def initialise(ray: Any, **options: Any) -> None:
     """Call `ray.init` and keep this process's handler of SIGTERM; Ray's aborts the process.
 

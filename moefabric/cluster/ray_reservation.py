@@ -14,7 +14,7 @@ from typing import Any, Final
 from moefabric.cluster.fit import ClusterNode, Strategy, fit
 from moefabric.cluster.node_facts import check_nodes, own_facts
 from moefabric.cluster.ray_actor import NodeActor
-from moefabric.cluster.ray_client import group_name, head_actor, node_actor, release
+from moefabric.cluster.ray_client import group_name, head_actor, last_line, node_actor, release
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.core.resource_needs import ResourceNeeds
 
@@ -184,7 +184,7 @@ class Reservation:
         except errors.RayTaskError as error:
             raise FabricError(f"{node}: {error.cause}") from error
         except errors.RayError as error:
-            reason = _last_line(error)
+            reason = last_line(error)
             raise UnsupportedError(
                 f"{node}: no process of moefabric there (Ray: {reason}): start Ray from an "
                 "environment with moefabric[cluster]"
@@ -193,7 +193,3 @@ class Reservation:
     def release(self) -> None:
         """Give the nodes back, and end the actors with all that they hold."""
         release(self._ray, self._name)
-
-
-def _last_line(error: Exception) -> str:
-    return next((line for line in reversed(str(error).splitlines()) if line.strip()), "no reason")

@@ -103,7 +103,8 @@ def check_fabric(wiring: FabricWiring) -> FabricCheck:
     Datagrams that don't arrive are sent again, twice. A patch panel's circuits stay as they are.
 
     Raises:
-        FabricError, ControlError: If the fabric doesn't run, or a controller doesn't answer.
+        FabricError: If the fabric doesn't run.
+        ControlError: If a controller doesn't answer.
     """
     fabric = wiring.fabric
     with ExitStack() as undo:

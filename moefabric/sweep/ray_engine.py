@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from moefabric.cluster.ray_client import last_line
 from moefabric.core.errors import UnsupportedError
 from moefabric.core.resource_needs import ResourceNeeds
 from moefabric.sweep.engine import RunEvent
@@ -85,7 +86,7 @@ class RayEngine:
         try:
             event: RunEvent = self._ray.get(next(stream))
         except RayError as error:
-            event = RunEnded(task.id, error=_reason(error))
+            event = RunEnded(task.id, error=f"{type(error).__name__}: {last_line(error)}")
         if isinstance(event, RunEnded):
             del self._streams[stream]
         return event
@@ -116,9 +117,3 @@ class RayEngine:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         return {"scheduling_strategy": NodeAffinitySchedulingStrategy(able[0], soft=True)}
-
-
-def _reason(error: Exception) -> str:
-    """Return the last line of an error of Ray, which is that of its cause."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else 'without a reason'}"
