@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from moefabric.config.failure_log import append_failure_event
@@ -51,6 +52,8 @@ _CONTAINERS_S: Final = 60.0
 _GRACE_S: Final = 0.3
 """Time between SIGTERM and SIGKILL."""
 _RESTART_S: Final = 10.0
+_EXTERNAL_S: Final = 60.0
+"""Time that a process of others has to serve, once the fabric's own hardware is made."""
 
 
 class Hardware:
@@ -252,18 +255,29 @@ class Hardware:
             path = self.run_dir.agent_socket(agent.name.removeprefix("agent-"))
             self._await(path.is_socket, agent.name)
         if self.request.with_role(ProcessRole.OCS):
+            deadline = self._deadline_of(ProcessRole.OCS)
             for name, ocs in self.ocses.items():
-                self._await(partial(getattr, ocs.handoff, "is_served"), f"the process of {name}")
+                is_served = partial(getattr, ocs.handoff, "is_served")
+                self._await(is_served, f"the process of {name}", deadline)
         if self.others.exist:
             self._await(self.run_dir.machines_socket.is_socket, "a part on another machine")
         self.processes.check_alive()
         if faults := self.containers.faults():
             raise FabricError("\n".join(faults))
 
-    def _await(self, is_ready: Callable[[], bool], name: str) -> None:
+    def _await(
+        self, is_ready: Callable[[], bool], name: str, deadline: Deadline | None = None
+    ) -> None:
         """Wait until a process is ready, if it isn't yet; raise FabricError if any process ends."""
         if not is_ready():  # checking all processes for each takes long
-            self.deadline.wait_for(lambda: self.processes.check_alive() and is_ready(), name)
+            deadline = deadline or self.deadline
+            deadline.wait_for(lambda: self.processes.check_alive() and is_ready(), name)
+
+    def _deadline_of(self, role: ProcessRole) -> Deadline:
+        """Return when the processes of a role have to serve; earlier if others start them."""
+        if any(spec.name in self.request.external for spec in self.request.with_role(role)):
+            return min(self.deadline, Deadline.after(_EXTERNAL_S), key=attrgetter("at_s"))
+        return self.deadline
 
     def _connect_switches(self) -> None:
         """Connect each switch to its controller as soon as the controller listens.
@@ -274,13 +288,14 @@ class Hardware:
         controllers = {switch.bridge: switch.controller for switch in self.plan.switches}
         counts = Counter(controllers.values())
         names = ", ".join(f"{address}:{port}" for address, port in sorted(counts))
+        deadline = self._deadline_of(ProcessRole.CONTROLLER)
         if self.others.is_head:  # switches on other machines retry until controllers listen
-            self.deadline.wait_for(
+            deadline.wait_for(
                 lambda: self.processes.check_alive() and counts.keys() <= self._outer_listeners(),
                 f"a controller at {names}",
             )
         self.switches.connect(controllers, self.deadline)
-        self.deadline.wait_for(
+        deadline.wait_for(
             lambda: self.processes.check_alive() and counts <= namespaces.connection_counts(),
             f"the switches' connection to {names}",
         )

@@ -18,7 +18,8 @@ from moefabric.cluster.ray_client import group_name, head_actor, last_line, node
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.core.resource_needs import ResourceNeeds
 
-_RESERVE_S: Final = 20.0
+_RESERVE_S: Final = 60.0
+"""Limit of a reservation. Ray offers a dead node until its heartbeats are missed, up to 30 s."""
 START_S: Final = 60.0
 """Limit of the start of a Python process on a node."""
 _HEAD: Final = "head"
@@ -132,8 +133,8 @@ class Reservation:
         )
         if not group.wait(_RESERVE_S):
             raise UnsupportedError(
-                f"{self._name}: its parts have no nodes after {_RESERVE_S:.0f} s, because others "
-                "have reserved them meanwhile; `ray status` shows what is free"
+                f"{self._name}: its parts have no nodes after {_RESERVE_S:.0f} s: others have "
+                "reserved them meanwhile, or one has died; `ray status` shows what is free"
             )
         bundles = util.placement_group_table(group)["bundles_to_node_id"]
         places = [nodes[bundles[index]] for index in range(len(parts))]

@@ -130,7 +130,8 @@ def test_a_node_that_dies_makes_the_run_invalid_and_leaves_nothing_elsewhere(
 def test_a_head_that_dies_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
     file = written(tmp_path, FABRIC, "rayhead")
     head = alive(cluster)[-1]
-    cluster[head].run(*MOEFABRIC, "up", file, "--cluster", "auto", "--spread", "spread")
+    words = ("up", file, "--cluster", "auto", "--spread", "spread")
+    cluster[head].run(*MOEFABRIC, *words, timeout_s=120)
     assert leftovers(cluster["a"])
     cluster[head].kill()
     assert is_clean_within(cluster["a"], 60), leftovers(cluster["a"])

@@ -1,0 +1,22 @@
+"""Limits of processes that others start for a fabric."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from moefabric.emulator.fabric.hardware import Hardware
+from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
+from moefabric.emulator.linux.waiting import Deadline
+
+
+@pytest.mark.parametrize(
+    ("external", "limit_s"), [({"ocs0"}, 60), (set(), 240), ({"controllers"}, 240)]
+)
+def test_processes_of_others_have_a_minute(external: set[str], limit_s: float) -> None:
+    spec = ProcessSpec("ocs0", "ocs0", ("device",), role=ProcessRole.OCS)
+    hardware: Any = object.__new__(Hardware)  # without namespaces
+    hardware.deadline = Deadline.after(240)
+    hardware.request = SimpleNamespace(external=external, with_role=lambda _: [spec])
+    remaining_s = hardware._deadline_of(ProcessRole.OCS).remaining_s
+    assert limit_s - 5 < remaining_s <= limit_s
