@@ -85,7 +85,7 @@ kernel: setup-test
 	$(bin)/python -m pytest $(reruns) --durations 15 tests/kernel/timed
 
 system: setup-test
-	packaging/engine $(bin)/python -m pytest -n 2 --dist loadgroup $(reruns) --durations 10 tests/system
+	packaging/engine $(bin)/python -m pytest -n 2 --dist loadfile $(reruns) --durations 10 tests/system
 
 systems: setup-training
 	mkdir -p out

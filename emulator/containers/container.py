@@ -1,17 +1,20 @@
 """Life of a container that is a server: started or found, described, and removed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from moefabric.config.run_directory import IDENTITY_VARIABLE
 from moefabric.core.errors import FabricError
 from moefabric.core.server_container import ExistingContainer, NewContainer
 
 _LABEL: Final = "moefabric"
 _PARALLEL: Final = 8
+_NAME_DIGITS: Final = 8
+"""Digits of a fabric's identity in the names of its containers."""
 _END_S: Final = 2.0
 """How long the engine may take to notice the end of a container's process."""
 
@@ -55,18 +58,42 @@ class FabricIdentity:
         return {f"{_LABEL}.fabric": self.fabric, f"{_LABEL}.run-directory": self.run_root}
 
     def container_name(self, server: str) -> str:
-        """Return the name of a server's container."""
-        return f"{_LABEL}-{self.fabric}-{server}"
+        """Return the name of a server's container, which no other fabric's container has.
+
+        One engine may serve several users, each with a fabric of the same name.
+        """
+        identity = self.environment[IDENTITY_VARIABLE]
+        return f"{_LABEL}-{self.fabric}-{server}-{identity[:_NAME_DIGITS]}"
+
+
+@contextmanager
+def _engine_errors(subject: str) -> Iterator[None]:
+    """Raise what the engine objects to, and its silence, as FabricError that names a subject."""
+    from docker.errors import APIError
+    from requests.exceptions import RequestException
+
+    try:
+        yield
+    except APIError as error:
+        raise FabricError(f"{subject}: {_explanation(error)}") from error
+    except RequestException as error:
+        remedy = "see whether `docker info` answers; `moefabric down` removes what it starts late"
+        raise FabricError(f"{subject}: the container engine failed ({error}): {remedy}") from error
 
 
 def has_image(engine: Any, image: str) -> bool:
-    """Whether the engine has an image."""
+    """Whether the engine has an image.
+
+    Raises:
+        FabricError: if the engine doesn't answer.
+    """
     from docker.errors import ImageNotFound
 
-    try:
-        engine.images.get(image)
-    except ImageNotFound:
-        return False
+    with _engine_errors(image):
+        try:
+            engine.images.get(image)
+        except ImageNotFound:
+            return False
     return True
 
 
@@ -104,34 +131,32 @@ def start_container(
     Raises:
         FabricError: names the server and what the engine objects to.
     """
-    from docker.errors import APIError, ImageNotFound
+    from docker.errors import ImageNotFound
 
-    name = identity.container_name(server)
-    try:
-        started = engine.containers.run(
-            container.image,
-            list(container.command) or None,
-            name=name,
-            hostname=server,
-            detach=True,
-            init=True,  # reaps the orphans of programs
-            network_mode="none",
-            labels=identity.labels | {f"{_LABEL}.server": server},
-            environment={**dict(container.environment), **identity.environment},
-            nano_cpus=None if container.cpus is None else round(container.cpus * 1e9),
-            mem_limit=container.memory_bytes,
-            shm_size=container.shared_memory_bytes,
-            volumes=list(container.volumes),
-            user=container.user or None,
-            extra_hosts=dict(hosts),
-            dns_opt=["timeout:1", "attempts:1"],  # no server of names is reachable
-        )
+    with _engine_errors(server):
+        try:
+            started = engine.containers.run(
+                container.image,
+                list(container.command) or None,
+                name=identity.container_name(server),
+                hostname=server,
+                detach=True,
+                init=True,  # reaps the orphans of programs
+                network_mode="none",
+                labels=identity.labels | {f"{_LABEL}.server": server},
+                environment={**dict(container.environment), **identity.environment},
+                nano_cpus=None if container.cpus is None else round(container.cpus * 1e9),
+                mem_limit=container.memory_bytes,
+                shm_size=container.shared_memory_bytes,
+                volumes=list(container.volumes),
+                user=container.user or None,
+                extra_hosts=dict(hosts),
+                dns_opt=["timeout:1", "attempts:1"],  # no server of names is reachable
+            )
+        except ImageNotFound as error:
+            remedy = f"`docker pull {container.image}`, or build it"
+            raise FabricError(f"{server}: no image {container.image}: {remedy}") from error
         started.reload()
-    except ImageNotFound as error:
-        remedy = f"`docker pull {container.image}`, or build it"
-        raise FabricError(f"{server}: no image {container.image}: {remedy}") from error
-    except APIError as error:
-        raise FabricError(f"{server}: {_explanation(error)}") from error
     return _running(server, started, is_new=True)
 
 
@@ -141,15 +166,14 @@ def find_container(engine: Any, server: str, container: ExistingContainer) -> Ru
     Raises:
         FabricError: if it doesn't run, or shares the network of others.
     """
-    from docker.errors import APIError, NotFound
+    from docker.errors import NotFound
 
-    try:
-        found = engine.containers.get(container.name)
-    except NotFound as error:
-        remedy = "start it before the fabric; `docker ps` lists those that run"
-        raise FabricError(f"{server}: no container {container.name}: {remedy}") from error
-    except APIError as error:
-        raise FabricError(f"{server}: {_explanation(error)}") from error
+    with _engine_errors(server):
+        try:
+            found = engine.containers.get(container.name)
+        except NotFound as error:
+            remedy = "start it before the fabric; `docker ps` lists those that run"
+            raise FabricError(f"{server}: no container {container.name}: {remedy}") from error
     mode = found.attrs["HostConfig"]["NetworkMode"]
     if mode == "host" or mode.startswith("container:"):
         shared = "this machine's" if mode == "host" else "another container's"
@@ -220,9 +244,14 @@ def _end_text(container: Any, *, is_new: bool) -> str:
 
 
 def leftover_containers(engine: Any, identity: FabricIdentity) -> list[Any]:
-    """Return all containers that were started for a fabric, also ended ones."""
+    """Return all containers that were started for a fabric, also ended ones.
+
+    Raises:
+        FabricError: if the engine doesn't answer.
+    """
     labels = [f"{name}={value}" for name, value in identity.labels.items()]
-    return list(engine.containers.list(all=True, filters={"label": labels}, sparse=True))
+    with _engine_errors(identity.fabric):
+        return list(engine.containers.list(all=True, filters={"label": labels}, sparse=True))
 
 
 def remove_containers(containers: Sequence[Any]) -> list[str]:
@@ -234,15 +263,14 @@ def remove_containers(containers: Sequence[Any]) -> list[str]:
 
 
 def _remove(container: Any) -> str:
-    from docker.errors import APIError, NotFound
+    from docker.errors import NotFound
 
     try:
-        container.remove(force=True, v=True)
-    except NotFound:
-        return ""
-    except APIError as error:
+        with _engine_errors(container.id[:12]), suppress(NotFound):
+            container.remove(force=True, v=True)
+    except FabricError as error:
         if "is already in progress" not in str(error):
-            return f"{container.id[:12]}: {_explanation(error)}"
+            return str(error)
     return ""
 
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from moefabric.core.errors import UnsupportedError
 
-_TIMEOUT_S: Final = 60.0
+_TIMEOUT_S: Final = 180.0
+"""Limit of one request. An engine that builds an image on a busy disk starts containers slowly."""
 _UNIX: Final = "unix://"
 _USUAL_SOCKET: Final = f"{_UNIX}/var/run/docker.sock"
 _PACKAGE_REMEDY: Final = "pip install 'moefabric[containers]'"

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from tests.system.conftest import Project
 
-pytestmark = pytest.mark.xdist_group("image")
 CAPABILITIES = {"DAC_OVERRIDE", "NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_CHROOT", "SYS_NICE"}
 INVALID = 3
 MOST_IMAGE_BYTES = 700e6

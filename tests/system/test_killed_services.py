@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     import docker
 
-pytestmark = pytest.mark.xdist_group("image")
 INVALID = 3
 WAIT_FOR_FABRIC = "until ls /run/moefabric/*/control.sock >/dev/null 2>&1; do sleep 0.2; done"
 KILLED = 128 + 9

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from requests.exceptions import ReadTimeout
 
-from moefabric.config.run_directory import RunDirectory, ServerInterfaces
+from moefabric.config.run_directory import IDENTITY_VARIABLE, RunDirectory, ServerInterfaces
 from moefabric.core.errors import FabricError
-from moefabric.core.server_container import ExistingContainer
+from moefabric.core.server_container import ExistingContainer, NewContainer
 from moefabric.emulator.containers import container
 from moefabric.emulator.containers.container import FabricIdentity, RunningContainer
 from moefabric.emulator.fabric.server_containers import JoinedServer, ServerContainers
@@ -77,3 +78,21 @@ def test_container_that_ends_before_its_namespace_is_entered_is_described(
         fault = containers._try_join(identity, [], "s0", ExistingContainer("box"))
         assert fault == "s0: box has ended"
         containers.close()
+
+
+def test_fabrics_of_one_name_have_containers_of_different_names() -> None:
+    names = {
+        FabricIdentity("lab", "/run", {IDENTITY_VARIABLE: identity}).container_name("s0")
+        for identity in ("0123456789ab", "ba9876543210")
+    }
+    assert names == {"moefabric-lab-s0-01234567", "moefabric-lab-s0-ba987654"}
+
+
+def test_engine_that_does_not_answer_in_time_is_an_error_of_the_server() -> None:
+    def run(*_: object, **__: object) -> None:
+        raise ReadTimeout("Read timed out. (read timeout=180.0)")
+
+    engine: Any = SimpleNamespace(containers=SimpleNamespace(run=run))
+    identity = FabricIdentity("lab", "/run", {IDENTITY_VARIABLE: "0123456789ab"})
+    with pytest.raises(FabricError, match=r"^s0: the container engine failed .*`docker info`"):
+        container.start_container(engine, identity, "s0", NewContainer("image"), {})
