@@ -50,6 +50,8 @@ def main(words: list[str]) -> int:
 
         if line := sys.stdin.readline():
             _serve(Path(words[0]), line, output)
+        else:
+            _remove_unfinished(Path(words[0]))
     except StoppedError:
         return 0
     except Exception as error:  # noqa: BLE001 - `up` reports any error
@@ -57,6 +59,14 @@ def main(words: list[str]) -> int:
         _write(output, {"failed": _error_text(error)})
         return 1
     return 0
+
+
+def _remove_unfinished(path: Path) -> None:
+    """Remove what `up` had made when it died; a living `up` does so itself, and ends this."""
+    from moefabric.config.run_directory import IDENTITY_VARIABLE, RunDirectory
+    from moefabric.emulator.fabric import lifecycle
+
+    lifecycle.remove_unfinished(RunDirectory(path), os.environ[IDENTITY_VARIABLE])
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:

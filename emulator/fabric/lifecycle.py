@@ -224,6 +224,19 @@ def remove_remains(except_of: str = "") -> list[str]:
     return removed
 
 
+def remove_unfinished(run_dir: RunDirectory, identity: str) -> None:
+    """Remove what an `up` has made that died before the fabric process had its request.
+
+    Args:
+        run_dir: the fabric's run directory.
+        identity: the fabric's identity; a fabric of the same name with another one stays.
+    """
+    with run_directories.lock(run_dir):
+        if run_dir.read_identity() in {identity, ""}:
+            clear(run_dir.name)
+            run_directories.remove(run_dir)
+
+
 def _remove_lost_containers(name: str) -> bool:
     """Remove ended containers of a fabric whose run directory is gone, after a restart perhaps."""
     try:

@@ -1,7 +1,11 @@
 """A fabric under limits: a full folder of run directories, few descriptors, little memory."""
 
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -10,8 +14,11 @@ import pytest
 from moefabric.core.ocs import Ocs, OcsControl, OcsDriver
 from moefabric.core.topology import Eps, Fabric, Region
 from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.linux.cgroups import limiting_groups
 from moefabric.emulator.linux.marked_processes import marked_pids
+from moefabric.emulator.linux.waiting import Deadline
 from moefabric.runner.fabric_processes import fabric_processes
+from tests.conftest import KERNEL_LACKS
 from tests.kernel.fabric_lab import NEEDS, Machine
 
 pytestmark = NEEDS
@@ -25,6 +32,17 @@ try:
 except MoefabricError as error:
     print(error)
 """
+OWNED = """
+import os, sys
+from fabric_lab import lifecycle, no_processes, small_fabric
+lifecycle.up(small_fabric(sys.argv[1]), no_processes, owner=os.getpid())
+print("up", flush=True)
+hoard = []
+while True:
+    hoard.append(b"1" * 1_000_000)
+"""
+GONE_S = 10.0
+"""How long anything of a fabric may outlive its killed owner."""
 FULL = (
     UP
     + """
@@ -89,6 +107,50 @@ def test_up_with_few_descriptors_or_little_memory_works_or_leaves_nothing(
     assert len(printed) <= 1, "an error is one line"
     assert machine.down("limited") == (not printed)
     assert_no_trace(machine, "limited", before)
+
+
+@contextmanager
+def memory_group(limit: int) -> Iterator[Path]:
+    """Make a control group whose processes have so many bytes of memory together."""
+    groups = [g for g in limiting_groups(os.getpid()) if list(g.glob("memory.*"))]
+    if not groups:
+        pytest.skip(f"{KERNEL_LACKS}control group of memory")
+    group = groups[0] / f"moefabric-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        version_1 = group / "memory.limit_in_bytes"
+        (version_1 if version_1.exists() else group / "memory.max").write_text(str(limit))
+        yield group
+    finally:
+        group.rmdir()
+
+
+def kills(group: Path) -> int:
+    """Return how many processes the kernel has killed for want of memory."""
+    version_1 = group / "memory.oom_control"
+    text = (version_1 if version_1.exists() else group / "memory.events").read_text()
+    return int(dict(line.split() for line in text.splitlines())["oom_kill"])
+
+
+@pytest.mark.parametrize(("megabytes", "is_up"), [(60, False), (200, True)], ids=str)
+def test_nothing_outlives_an_owner_that_the_kernel_kills_for_want_of_memory(
+    machine: Machine, megabytes: int, is_up: bool
+) -> None:
+    before = machine.links()
+    with memory_group(megabytes * 1_000_000) as group:
+        enter = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
+        argv = [*enter, sys.executable, "-c", OWNED, "oom"]
+        run = partial(
+            subprocess.run, argv, cwd=FOLDER, capture_output=True, timeout=60, check=False
+        )
+        completed = machine.run(run)
+        assert completed.returncode == -signal.SIGKILL, completed.stderr
+        assert kills(group) > 0
+        assert (completed.stdout == b"up\n") == is_up
+        Deadline.after(GONE_S).wait_for(
+            lambda: not marked_pids("oom") and machine.links() == before, "the end of the fabric"
+        )
+    assert not machine.down("oom")
 
 
 def test_only_controllers_get_the_password_of_the_optical_switch(

@@ -207,6 +207,25 @@ def test_interrupted_up_leaves_nothing(
     assert number is signal.SIGKILL or not RunDirectory.of_fabric("cut").path.exists()
 
 
+UNSENT_REQUEST = """
+import os, signal
+from fabric_lab import lifecycle, no_processes, small_fabric
+from moefabric.emulator.fabric.daemon_start import StartedDaemon
+StartedDaemon.wait_ready = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+lifecycle.up(small_fabric("unsent"), no_processes)
+"""
+
+
+def test_up_killed_before_its_request_leaves_nothing(machine: Machine) -> None:
+    before, run_dir = machine.links(), RunDirectory.of_fabric("unsent")
+    argv = [sys.executable, "-c", UNSENT_REQUEST]
+    up = machine.run(partial(subprocess.run, argv, cwd=FOLDER, timeout=30, check=False))
+    assert up.returncode == -signal.SIGKILL
+    Deadline.after(10).wait_for(lambda: not run_dir.path.exists(), "the end of the run directory")
+    Deadline.after(10).wait_for(lambda: marked_pids("unsent") == [], "the end of all processes")
+    assert machine.links() == before
+
+
 def test_unshapeable_rate_is_refused_before_anything_is_made(machine: Machine) -> None:
     with pytest.raises(FabricError, match="s0/o0: 50000 b/s is too slow to shape"):
         machine.up(small_fabric("slow", rate_bps=50e3))
