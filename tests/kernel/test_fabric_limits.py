@@ -141,12 +141,18 @@ def test_nothing_outlives_an_owner_that_the_kernel_kills_for_want_of_memory(
         enter = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
         argv = [*enter, sys.executable, "-c", OWNED, "oom"]
         run = partial(
-            subprocess.run, argv, cwd=FOLDER, capture_output=True, timeout=60, check=False
+            subprocess.run,
+            argv,
+            cwd=FOLDER,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         completed = machine.run(run)
         assert completed.returncode == -signal.SIGKILL, completed.stderr
         assert kills(group) > 0
-        assert (completed.stdout == b"up\n") == is_up
+        assert (completed.stdout == "up\n") == is_up
         Deadline.after(GONE_S).wait_for(
             lambda: not marked_pids("oom") and machine.links() == before, "the end of the fabric"
         )
