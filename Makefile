@@ -76,7 +76,7 @@ check: setup-test
 	printf '%s\0' $(long_checks) | NO_MKDOCS_2_WARNING=1 xargs -0 -P 2 -I CHECK bash -c '$(bin)/CHECK'
 
 unit: setup-test
-	$(bin)/python -m pytest -n 2 --dist worksteal --durations 15 --ignore tests/unit/agents $(wildcard tests/unit tests/golden tests/fuzz)
+	$(bin)/python -m pytest -n 2 --dist worksteal $(reruns) --durations 15 --ignore tests/unit/agents $(wildcard tests/unit tests/golden tests/fuzz)
 	$(bin)/python -m pytest -n 3 --dist loadfile $(reruns) --durations 10 $(wildcard tests/unit/agents tests/contract)
 
 kernel: setup-test

@@ -83,7 +83,8 @@ def device(
                 connection, _ = listener.accept()
             except OSError:  # no connection came
                 return
-            converse(connection, answers)
+            with suppress(ConnectionResetError):  # the driver has left an answer unread
+                converse(connection, answers)
 
     def converse(connection: socket.socket, answers: Sequence[bytes]) -> None:
         left = list(answers)
