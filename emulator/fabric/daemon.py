@@ -279,7 +279,7 @@ def _reply(  # noqa: PLR0911, PLR0912 - one for each request
             return {"faults": hardware.deviations()}
         case "set-links":
             hardware.set_links(request["names"], up=bool(request["up"]))
-            return {}
+            return {"switched": sorted(hardware.local_links(request["names"]))}
         case "signal":
             hardware.signal_agent(request["server"], signal.Signals(request["number"]))
             return {}

@@ -304,11 +304,26 @@ class Hardware:
         return namespaces.run_in(self._outer, namespaces.listening_addresses)
 
     def set_links(self, names: Iterable[str], *, up: bool) -> None:
-        """Switch interfaces of the fabric's namespaces on or off, on all machines."""
-        local = {end.name for link in self.plan.links for end in link.ends if end.node == FABRIC}
-        set_links(local.intersection(names), up=up)
+        """Switch interfaces of the fabric's namespaces on or off, on all machines.
+
+        Raises:
+            FabricError: names the lost machine with an interface that has to be switched off; then
+                none has been. An interface of a lost machine isn't there to be switched on.
+        """
+        local = self.local_links(names)
         if remote := set(names) - local:
-            self.others.ask({"do": "set-links", "names": sorted(remote), "up": up})
+            replies = self.others.ask({"do": "set-links", "names": sorted(remote), "up": up})
+            switched = {name for reply in replies.parts.values() for name in reply["switched"]}
+            if replies.lost and not up and remote - switched:
+                if switched:
+                    self.others.ask({"do": "set-links", "names": sorted(switched), "up": True})
+                raise FabricError("; ".join(replies.faults))
+        set_links(local, up=up)
+
+    def local_links(self, names: Iterable[str]) -> set[str]:
+        """Return those of these interfaces that are in the fabric's namespace of this machine."""
+        local = {end.name for link in self.plan.links for end in link.ends if end.node == FABRIC}
+        return local.intersection(names)
 
     def _signal_agent(self, server: str, number: signal.Signals) -> None:
         """Send a signal to a server's agent, if a fabric process has started it."""

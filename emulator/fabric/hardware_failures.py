@@ -145,13 +145,17 @@ class HardwareFailures:
         """Inject a failure; return the instant just before it took effect.
 
         Raises:
-            FabricError: if the fabric has no such component.
+            FabricError: if the fabric has no such component, or its machine is lost.
         """
         failure = HardwareFailure(kind, tuple(what), next(self._serial), self._clock_ns())
         if not what or not failed_interfaces(self._plan, failure):
             raise FabricError(f"fault {kind}: of what?")
         self._present[failure.number] = failure
-        self._apply()
+        try:
+            self._apply()
+        except FabricError as error:
+            del self._present[failure.number]
+            raise FabricError(f"fault {kind}: {', '.join(what)}: {error}") from error
         return failure.at_ns
 
     def clear(

@@ -19,6 +19,7 @@ from moefabric.emulator.linux.waiting import Deadline
 
 _LOCK: Final = "lock"
 _HOLDER: Final = "holder"
+_CHECK: Final = "check"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LOCK_S: Final = 60.0
 
@@ -101,6 +102,27 @@ def holder_pid(run_dir: RunDirectory) -> int | None:
     except OSError:  # no process has used it
         return None
     return None
+
+
+@contextmanager
+def sole_check(run_dir: RunDirectory) -> Iterator[None]:
+    """Keep other checks away from a running fabric, whose light a check moves.
+
+    Raises:
+        FabricError: if another process checks the fabric, or it doesn't run.
+    """
+    try:
+        file = (run_dir.path / _CHECK).open("w")
+    except FileNotFoundError as error:
+        raise FabricError(f"{run_dir.name}: no fabric of this name runs") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise FabricError(
+                f"{run_dir.name}: another process checks this fabric; try again when it has ended"
+            ) from error
+        yield
 
 
 def claim_life(run_dir: RunDirectory) -> int:

@@ -141,6 +141,8 @@ class Experiment:
         reporter: ProgressReporter | None = None,
         flows: bool = False,
         journal: str | Path | None = None,
+        cluster: str | None = None,
+        spread: str = "pack",
     ) -> Result:
         """Train the experiment's program on the fabrics, one after the other, as `run` replays.
 
@@ -148,11 +150,14 @@ class Experiment:
             reporter: Shows progress. Default: plain lines on standard error.
             flows: Whether the result keeps the record of every flow.
             journal: File to which results are appended while they arise (`.jsonl`).
+            cluster: As in `run`. The program and its data have the same paths on all nodes.
+            spread: As in `run`.
 
         Raises:
             MoefabricError: If the program can't train here, or one of its ranks fails for good.
         """
-        return self._run(reporter, (), flows=flows, journal=journal, trains=True)
+        place = None if cluster is None else placer(cluster, spread)
+        return self._run(reporter, (), flows=flows, journal=journal, trains=True, place=place)
 
     def _run(
         self,

@@ -13,7 +13,7 @@ from moefabric.api.server_programs import ServerPrograms
 from moefabric.api.signals import graceful_shutdown
 from moefabric.config.demand_file import check_demand
 from moefabric.controller.client import ControllerClient
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import ControlError, SpecError
 from moefabric.core.topology import Region
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.run_directories import hold
@@ -159,7 +159,20 @@ class Lab(ServerPrograms, FaultInjection):
 
     def _ask(self, region: Region, request: Callable[[ControllerClient], T]) -> T:
         with ControllerClient.of_region(self.wiring, region) as client:
-            return request(client)
+            try:
+                return request(client)
+            except ControlError as error:
+                if lost := self._loss_of_machine(region):
+                    raise ControlError(f"{lost} ({error})") from error
+                raise
+
+    def _loss_of_machine(self, region: Region) -> str:
+        """Describe the loss of the machine that has a region; empty if it isn't lost."""
+        if self.wiring.placement is None:
+            return ""
+        machine = self.wiring.placement.regions[region.name]
+        reason = self.inspect().get("lost_machines", {}).get(machine)
+        return f"{region.name} is on machine {machine}, which is lost: {reason}" if reason else ""
 
     def check(self) -> FabricCheck:
         """Check with packets that all servers connect and light moves, as `moefabric check` does.

@@ -8,11 +8,13 @@ import click
 from moefabric.cli.options import (
     FILE,
     INVALID,
+    cluster_option,
     experiment_argument,
     hosts_option,
     report_option,
     result_option,
     settings_option,
+    spread_option,
 )
 from moefabric.cli.output import check_writable, journalled, progress_reporter, write_result
 
@@ -27,6 +29,8 @@ from moefabric.cli.output import check_writable, journalled, progress_reporter, 
     help="Write what the gates chose as a NumPy archive, which `gating: {trace: FILE}` replays.",
 )
 @hosts_option
+@cluster_option
+@spread_option
 @settings_option
 def train(
     experiment: Path,
@@ -34,6 +38,8 @@ def train(
     report: Path | None,
     gating: Path | None,
     hosts: Path | None,
+    cluster: str | None,
+    spread: str,
     settings: tuple[str, ...],
 ) -> None:
     """Train the program of the file EXPERIMENT on its fabrics, one after the other.
@@ -46,7 +52,7 @@ def train(
     loaded = Experiment.load(experiment, settings, hosts_file=hosts)
     check_writable(json_file, report, gating)
     with journalled(json_file, report) as journal, progress_reporter(loaded.operations) as reporter:
-        result = loaded.train(reporter=reporter, journal=journal)
+        result = loaded.train(reporter=reporter, journal=journal, cluster=cluster, spread=spread)
     if gating is not None:
         result.write_gating(gating)
     write_result(result, json_file, report)

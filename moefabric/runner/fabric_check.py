@@ -6,13 +6,14 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Final
 
-from moefabric.config.run_directory import FabricWiring
+from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.paths import dscp
 from moefabric.core.port_counts import INTO_OCS, counted_nics
 from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric, Nic, NicKind, Region
 from moefabric.emulator.fabric.datagrams import FabricSockets, Pair
+from moefabric.emulator.fabric.run_directories import sole_check
 from moefabric.runner.testbed import port_counters, region_controllers
 
 _TRIES: Final = 3
@@ -103,11 +104,12 @@ def check_fabric(wiring: FabricWiring) -> FabricCheck:
     Datagrams that don't arrive are sent again, twice. A patch panel's circuits stay as they are.
 
     Raises:
-        FabricError: If the fabric doesn't run.
+        FabricError: If the fabric doesn't run, or another process checks it.
         ControlError: If a controller doesn't answer.
     """
     fabric = wiring.fabric
     with ExitStack() as undo:
+        undo.enter_context(sole_check(RunDirectory.of_fabric(fabric.name)))
         controllers = undo.enter_context(closing(region_controllers(wiring)))
         sockets = undo.enter_context(FabricSockets(wiring))
         counters = undo.enter_context(port_counters(fabric))

@@ -61,7 +61,7 @@ def _prediction(file: Path) -> str:
 
 
 def _run(task: RunTask, file: Path) -> str:
-    """Return the result of `moefabric run`, a process on reserved cores.
+    """Return the result of `moefabric run` or `train`, a process on reserved cores.
 
     The kernel ends the process if this one is killed, and its fabric ends with it.
 
@@ -69,13 +69,16 @@ def _run(task: RunTask, file: Path) -> str:
         MoefabricError: If the run has no result.
     """
     result, log = file.with_name("result.json"), file.with_name("log")
-    command = [sys.executable, "-m", "moefabric", "run", str(file), "--json", str(result)]
+    command = [sys.executable, "-m", "moefabric", task.mode, str(file)]
+    command += ["--json", str(result)]
     with log.open("wb") as errors, reserved_cores(task.cores) as (cores, descriptors):
         status = _status(["setpriv", "--pdeathsig", "TERM", *command], cores, descriptors, errors)
     if status not in _ENDED or not result.exists():
         lines = log.read_text(errors="replace").splitlines()
         faults = [line for line in lines if line.startswith("moefabric: ")] or lines[-3:]
-        raise MoefabricError(f"the run exited {status}: {'; '.join(faults) or 'without a message'}")
+        raise MoefabricError(
+            f"the {task.mode} exited {status}: {'; '.join(faults) or 'without a message'}"
+        )
     return result.read_text()
 
 

@@ -22,6 +22,9 @@ from moefabric.sweep.point import Point
 from moefabric.sweep.spec import SweepSpec
 from moefabric.sweep.task import RunTask
 
+_PROGRAM: Final = "train.program"
+_RANK_BYTES: Final = 400_000_000
+"""Memory of a rank with PyTorch and a small model."""
 _PREDICTION: Final = ResourceNeeds(1, 500_000_000)
 """Needs of a prediction."""
 _AUTO_CORES: Final = 2
@@ -116,8 +119,12 @@ class _Planner:
         change_keys(document, {**point.changes, **({} if seed is None else {"seed": seed})})
         resolve_paths(document, self._folder)
         experiment = validate(ExperimentSpec, document)
+        program = self._program(experiment) if self._spec.mode == "train" else b""
         inputs = []
         for place, path in input_paths(experiment):
+            if place == _PROGRAM:  # it stays among the files that it imports and reads
+                change_keys(document, {place: str(self._folder / path)})
+                continue
             digest, archived = self.files.add(self._folder / path)
             change_keys(document, {place: archived})
             inputs.append(digest)
@@ -126,7 +133,7 @@ class _Planner:
             title = f"{point}, seed {experiment.seed}"
             if self._spec.repetitions > 1:
                 title += f", repetition {repetition}"
-            id_ = self._digest(document, repetition)
+            id_ = self._digest(document, repetition, program)
             task = RunTask(
                 id_,
                 title,
@@ -138,8 +145,23 @@ class _Planner:
             )
             yield PlannedRun(point, experiment.seed, repetition, task)
 
-    def _digest(self, document: Mapping[str, Any], repetition: int) -> str:
+    def _program(self, experiment: ExperimentSpec) -> bytes:
+        """Return the text of the program that trains.
+
+        Raises:
+            SpecError: If the experiment has none, or it can't be read.
+        """
+        if experiment.train is None:
+            raise SpecError([("train", "is missing: it names the program that trains")])
+        try:
+            return (self._folder / experiment.train.program).read_bytes()
+        except OSError as error:
+            raise SpecError([(_PROGRAM, f"{error.filename}: {error.strerror}")]) from error
+
+    def _digest(self, document: Mapping[str, Any], repetition: int, program: bytes) -> str:
         content = [self._spec.mode, self._version, repetition, document]
+        if program:
+            content.append(sha256(program).hexdigest())
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_ID_DIGITS]
 
 
@@ -185,5 +207,8 @@ def run_needs(spec: SweepSpec, experiment: ExperimentSpec) -> ResourceNeeds:
         # Cores that carry the bytes of all NICs of a region carry them through the EPS too.
         carried = [total_needs(region_needs(f, region) for region in f.regions) for f in fabrics]
         cores = _AUTO_CORES if scale is None else max(ceil(needs.cores) for needs in carried)
-        needs = ResourceNeeds(cores, max(total.memory_bytes for total in totals))
+        memory = max(total.memory_bytes for total in totals)
+        if spec.mode == "train":
+            memory += experiment.training.ep * _RANK_BYTES
+        needs = ResourceNeeds(cores, memory)
     return ResourceNeeds(spec.cores or needs.cores, spec.memory or needs.memory_bytes)

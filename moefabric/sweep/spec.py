@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from pydantic import Discriminator, Field, Tag
 
@@ -14,6 +14,7 @@ from moefabric.config.section import ByteSize, Document, Fault, Name, Section, T
 from moefabric.config.validation import validate
 from moefabric.sweep.columns import DEFAULT_FIGURES, figure_fault
 from moefabric.sweep.point import VARIANT, Point, Value, value_label
+from moefabric.sweep.task import Mode
 
 _MOST_RUNS: Final = 100_000
 
@@ -45,8 +46,9 @@ class SweepSpec(Document):
     """Name of the sweep."""
     experiment: ExperimentChoice
     """Experiment file, relative to the sweep's file, or the keys of an experiment."""
-    mode: Literal["run", "predict"] = "run"
-    """`run` sends packets on emulated fabrics; `predict` asks the fluid model and needs no root."""
+    mode: Mode = "run"
+    """`run` sends packets on emulated fabrics; `train` trains the experiment's program on them;
+    `predict` asks the fluid model and needs no root."""
     changes: Changes = Field(default_factory=dict)
     """Changes for all runs."""
     grid: dict[str, Values] = Field(default_factory=dict)

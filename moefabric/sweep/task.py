@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from moefabric.core.resource_needs import ResourceNeeds
 
-Mode = Literal["run", "predict"]
+Mode = Literal["run", "train", "predict"]
+"""`run` replays traffic and `train` trains a program, both on emulated fabrics."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class RunTask:
     Attributes:
         id: Digest of everything on which the result depends, and of the repetition.
         title: Readable name.
-        mode: Whether packets are sent.
+        mode: What is done with the experiment.
         document: The keys of the experiment. Paths of input files start at the folder into which
             the archives are unpacked.
         inputs: Digests of the archives of input files.

@@ -5,10 +5,12 @@ from functools import partial
 
 import pytest
 
-from moefabric.config.run_directory import FabricWiring
+from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.controller.client import ControllerClient, wait_for_controllers
+from moefabric.core.errors import FabricError
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.emulator.fabric.run_directories import sole_check
 from moefabric.emulator.linux.command import run
 from moefabric.runner.fabric_check import check_fabric
 from moefabric.runner.fabric_processes import fabric_processes
@@ -52,6 +54,16 @@ def test_all_pairs_connect_over_regions_and_circuits_come_back(running: Running)
     check = machine.run(partial(check_fabric, wiring))
     assert check.passed, list(check.lines())
     assert (check.servers, check.pairs, check.regions, check.circuits) == (6, 30, 2, 4)
+    assert lit(running) == [LIT]
+
+
+def test_second_check_is_refused_while_the_first_is_under_way(running: Running) -> None:
+    machine, wiring = running
+    with (
+        sole_check(RunDirectory.of_fabric(FABRIC.name)),
+        pytest.raises(FabricError, match="checked: another process checks this fabric"),
+    ):
+        machine.run(partial(check_fabric, wiring))
     assert lit(running) == [LIT]
 
 

@@ -19,6 +19,12 @@ Machines = dict[str, NamespaceMachine]
 NAME = "machines-lost"
 LEASE_S = 8.0
 WAIT_S = 60.0
+REFUSED = [
+    (("fault", "nic", "s2/o0"), "fault nic: s2/o0: machine m1: its part has ended"),
+    (("fault", "server", "s3"), "fault server: s3: machine m1: its part has ended"),
+    (("light", "s2/o0~s3/o0"), "r1 is on machine m1, which is lost: its part has ended"),
+]
+"""Commands about hardware of a lost machine, and their errors."""
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +58,10 @@ def test_lost_part_is_a_fault_and_the_rest_goes_down(machines: Machines, other: 
         kill = "kill -KILL $(pgrep -of '[f]abric.daemon')"
         machines["m1"].run("sh", "-c", kill)
         Deadline.after(WAIT_S).wait_for(lambda: "machine m1: its part has ended" in faults(), "it")
+        for words, error in REFUSED:
+            refused = placed.command(*words, check=False)
+            assert (refused.returncode, error in refused.stderr) == (1, True), refused.stderr
+        placed.command("fault", "nic", "s0/o0")
         placed.command("down", NAME)
         assert not placed.remains("head")
         wait_gone(placed, "m1")

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from moefabric.emulator.linux.waiting import Deadline
+from tests.support.machine_namespaces import machine_namespaces
 from tests.support.namespaces import Island, island
 from tests.support.paths import EXAMPLES, REPOSITORY
+from tests.support.placed_fabrics import machine_service, result_of
 
 MOEFABRIC = shutil.which("moefabric", path=str(REPOSITORY / ".venv/bin")) or ""
 PROGRAM = EXAMPLES / "train/train.py"
@@ -176,6 +178,22 @@ def test_killed_rank_starts_again_from_the_checkpoint(home: Home, trained: dict[
     assert "signal 9" in restart["reason"] or "has ended" in restart["reason"]
     assert restart["resumed"] == 2
     assert losses(fabric) == losses(trained["results"][1])
+
+
+def test_ranks_on_another_machine_have_the_same_losses(
+    tmp_path: Path, gloo_losses: list[str]
+) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text(f"{JOB}{TRAINS}fabrics: [{SPILL}]")
+    with (
+        machine_namespaces(["head", "m1"], subnet="10.95.0") as machines,
+        machine_service(machines["m1"]) as other,
+    ):
+        result = result_of(file, machines, other, "servers", "train")
+    [fabric] = result["results"]
+    assert {one["host"] for one in result["manifest"]["hosts"]} == {"m1"}
+    assert losses(fabric) == gloo_losses
+    assert sum(part["bytes_by_light"] for part in fabric["collectives"]) > 0
 
 
 def ranks_with_checkpoint(home: Home) -> list[int]:

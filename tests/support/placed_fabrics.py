@@ -100,26 +100,35 @@ def up_here(name: str, head: str, other: str) -> None:
     wait_for_controllers(wiring, UP_S)
 
 
-def run_here(file: str, head: str, other: str, there: str) -> None:
+def run_here(file: str, head: str, other: str, there: str, verb: str) -> None:
     """Run an experiment and print its result as JSON; call it on the head.
 
     Args:
         file: The experiment.
         head: Address of the head.
         other: The other machine as JSON; `null` for the head alone.
-        there: What the other machine has: `regions`, all but the first, or `eps`.
+        there: What the other machine has: `regions`, all but the first; `servers`, all regions; or
+            `eps`.
+        verb: `run` or `train`.
     """
     machines = [Machine("head", head), *(Machine(**one) for one in [json.loads(other)] if one)]
 
     @contextmanager
     def place(fabric: Fabric) -> Iterator[MachinePlacement]:
         name = machines[-1].name
-        regions = {one.name: name if there == "regions" else "head" for one in fabric.regions}
-        regions[fabric.regions[0].name] = "head"
+        regions = {one.name: "head" if there == "eps" else name for one in fabric.regions}
+        if there == "regions":
+            regions[fabric.regions[0].name] = "head"
         yield MachinePlacement.of(fabric, machines, regions, eps=name if there == "eps" else "head")
 
     spec, reporter = load_experiment(Path(file)), PlainProgressReporter()
-    result = run(spec, Path(file).parent, reporter, place=place if len(machines) > 1 else None)
+    result = run(
+        spec,
+        Path(file).parent,
+        reporter,
+        trains=verb == "train",
+        place=place if len(machines) > 1 else None,
+    )
     sys.stdout.write(result.model_dump_json())
 
 
@@ -128,10 +137,11 @@ def result_of(
     machines: Mapping[str, NamespaceMachine],
     other: Machine | None = None,
     there: str = "regions",
+    verb: str = "run",
 ) -> dict[str, Any]:
     """Return the result of an experiment on one machine, or on two if another one is given."""
     head = machines["head"]
-    words = str(file), head.address, json.dumps(vars(other) if other else None), there
+    words = str(file), head.address, json.dumps(vars(other) if other else None), there, verb
     ended = head.run(sys.executable, "-c", _RUN, *words, timeout_s=2 * UP_S)
     return dict(json.loads(ended.stdout))
 

@@ -1,6 +1,6 @@
 """Injected hardware failures: interfaces that go down, agents that stop, and refused requests."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -69,3 +69,15 @@ def test_wrong_json_requestis_refused_and_changes_nothing(
         failures.handle(json_request)
     assert str(error.value).startswith(message)
     assert failures.handle({})["faults"] == []
+
+
+def test_failure_on_a_lost_machine_is_refused_and_not_present() -> None:
+    def set_links(names: Iterable[str], *, up: bool) -> None:
+        if not up and set(names):
+            raise FabricError("machine m1: silent for 20 s")
+
+    failures = HardwareFailures(PLAN, lambda _server, _number: None, set_links=set_links)
+    with pytest.raises(FabricError, match=r"^fault nic: s0/e0: machine m1: silent for 20 s$"):
+        failures.inject(FailureKind.NIC, ["s0/e0"])
+    assert failures.handle({})["faults"] == []
+    assert failures.clear() == []

@@ -7,7 +7,7 @@ import pytest
 
 from moefabric.core.errors import SpecError
 from moefabric.sweep.plan import plan_sweep
-from moefabric.sweep.spec import load_sweep
+from moefabric.sweep.spec import SweepSpec, load_sweep
 from tests.support.paths import EXAMPLES
 from tests.support.sweep_runs import EXPERIMENT, RATES, sweep_spec
 
@@ -51,7 +51,10 @@ def test_structured_values_are_named_in_tables() -> None:
             ["figures[0]: a prediction has no", "speed is no figure"],
         ),
         ({"variants": [{"name": "a"}, {"name": "a"}]}, ["variants: 'a' is given twice"]),
-        ({"mode": "walk", "cores": 0}, ["mode: 'run' or 'predict'", "cores: must be at least 1"]),
+        (
+            {"mode": "walk", "cores": 0},
+            ["mode: 'run', 'train' or 'predict'", "cores: must be at least 1"],
+        ),
         ({"mode": "run", "repetitions": 1000, "seeds": list(range(99))}, ["198,000 runs are more"]),
         ({"experiment": 3}, ["experiment: text is needed"]),
     ],
@@ -114,6 +117,33 @@ def test_id_follows_the_contents_of_input_files(tmp_path: Path) -> None:
     assert list(plan_sweep(spec, elsewhere).runs) == list(first.runs)
     (elsewhere / "matrix.json").write_text((EXAMPLES / "data/gating-8x8.json").read_text() + " ")
     assert not set(plan_sweep(spec, elsewhere).runs) & set(first.runs)
+
+
+def training_sweep(folder: Path, text: str = "") -> SweepSpec:
+    program = {"program": "job/train.py", "hidden": 8, "sequence": 8, "batch": 1}
+    (folder / "job").mkdir(exist_ok=True)
+    (folder / "job/train.py").write_text(text)
+    return sweep_spec(mode="train", experiment={**EXPERIMENT, "train": program}, seeds=[])
+
+
+def test_program_of_a_training_stays_in_its_folder_and_decides_the_id(tmp_path: Path) -> None:
+    first = plan_sweep(training_sweep(tmp_path), tmp_path)
+    for run in first.runs.values():
+        assert run.task.mode == "train"
+        assert run.task.document["train"]["program"] == str(tmp_path / "job/train.py")
+        assert run.task.needs.memory_bytes > 8 * 400e6
+    assert list(plan_sweep(training_sweep(tmp_path), tmp_path).runs) == list(first.runs)
+    changed = plan_sweep(training_sweep(tmp_path, "print()"), tmp_path)
+    assert not set(changed.runs) & set(first.runs)
+
+
+def test_training_without_a_program_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="train: is missing: it names the program that trains"):
+        plan_sweep(sweep_spec(mode="train"), tmp_path)
+    spec = training_sweep(tmp_path)
+    (tmp_path / "job/train.py").unlink()
+    with pytest.raises(SpecError, match=r"train\.program: .*train\.py: No such file"):
+        plan_sweep(spec, tmp_path)
 
 
 def test_missing_input_file_is_a_fault(tmp_path: Path) -> None:
