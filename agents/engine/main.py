@@ -7,7 +7,6 @@ import json
 import signal
 import socket
 import sys
-import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from moefabric.agents.engine.host_link import HostLink
 from moefabric.agents.engine.listener import Listener, raise_descriptor_limit
 from moefabric.agents.engine.payload import shared_pattern
 from moefabric.agents.engine.requests import RefusedError
-from moefabric.agents.engine.unix_sockets import listen_unix
+from moefabric.agents.engine.unix_sockets import listen_unix, socket_folder
 from moefabric.config import structured_log
 
 
@@ -104,8 +103,7 @@ def serve(options: argparse.Namespace, cleanup: ExitStack) -> None:
     cleanup.callback(agent.rank_port.close)
     if options.stdio and not options.ranks:
         with suppress(OSError):  # without a writable folder, there can't be ranks
-            folder = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="moefabric-"))
-            options.ranks = f"{folder}/ranks.sock"
+            options.ranks = cleanup.enter_context(socket_folder("ranks.sock"))
     if options.ranks:
         agent.rank_port.listen(options.ranks)
     if options.stdio:

@@ -4,9 +4,51 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from moefabric.agents.engine.requests import RefusedError
+
+SOCKET_FOLDER: Final = "moefabric-"
+"""Prefix of the names of folders for sockets."""
+_START_S: Final = 60.0
+"""Age from which a socket without a listener is one that was left, and not one that starts."""
+
+
+@contextmanager
+def socket_folder(name: str) -> Iterator[str]:
+    """Yield the path of a socket in a folder of its own, which only its owner may enter.
+
+    Folders of agents that were killed are removed first.
+
+    Args:
+        name: name of the socket in the folder.
+    """
+    with suppress(OSError):
+        for folder in Path(tempfile.gettempdir()).glob(f"{SOCKET_FOLDER}*"):
+            facts = folder.lstat()
+            is_old = time.time() - facts.st_mtime > _START_S
+            if facts.st_uid == os.getuid() and is_old and _is_dead(folder / name):
+                (folder / name).unlink(missing_ok=True)
+                folder.rmdir()
+    with tempfile.TemporaryDirectory(prefix=SOCKET_FOLDER) as own:
+        yield f"{own}/{name}"
+
+
+def _is_dead(path: Path) -> bool:
+    """Whether there is a Unix socket at which no process listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def listen_unix(path: str, kind: int = socket.SOCK_STREAM) -> socket.socket:

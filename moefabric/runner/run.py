@@ -136,11 +136,14 @@ def run(
 
 @contextmanager
 def _journal(path: Path | None, earlier: JournalReader | None) -> Iterator[Journal]:
-    """Open a new journal, one that is removed at the end, or that of a run that goes on."""
+    """Open a new journal, one without a name, or that of a run that goes on.
+
+    A file without a name is gone with the process, also if the process is killed.
+    """
     with ExitStack() as undo:
         if path is None:
-            folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="moefabric-run-"))
-            path = Path(folder) / "run.jsonl"
+            file = undo.enter_context(tempfile.TemporaryFile())
+            path = Path(f"/proc/self/fd/{file.fileno()}")
         yield undo.enter_context(Journal(path, earlier.size if earlier is not None else 0))
 
 

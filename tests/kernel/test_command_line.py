@@ -215,11 +215,13 @@ def test_interrupted_run_removes_its_fabrics(home: Home, number: signal.Signals)
     assert home.remains() == []
 
 
-def test_down_leaves_fabric_of_live_run_which_goes_when_the_run_is_killed(home: Home) -> None:
+def test_down_leaves_fabric_of_live_run_which_goes_when_the_run_is_killed(
+    home: Home, tmp_path: Path
+) -> None:
     spec = home.write("small.yaml", EXPERIMENT.format(iterations=50, repository=REPOSITORY))
     running = subprocess.Popen(
         home.argv("run", spec),
-        env=home.env,
+        env={**home.env, "TMPDIR": str(tmp_path)},
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
@@ -239,6 +241,7 @@ def test_down_leaves_fabric_of_live_run_which_goes_when_the_run_is_killed(home: 
     Deadline.after(30).wait_for(
         lambda: home.remains() == [] and not marked_pids(name), "the end of the fabric"
     )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_run_takes_parts_of_other_packages_and_survives_their_faults(
