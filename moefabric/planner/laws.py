@@ -119,8 +119,8 @@ def byte_faults(demand: DemandMatrix, split: Split) -> Iterator[str]:
     for share in split:
         parts = share.light_bytes, share.eps_bytes, *(size for _, size in share.forwarded)
         due, place = owed[share.src, share.dst], f"{share.src} to {share.dst}"
-        if not all(map(isfinite, parts)) or min(parts) < 0:
-            yield f"{place}: a part of {min(parts):,.0f} bytes"
+        if impossible := [part for part in parts if not isfinite(part) or part < 0]:
+            yield f"{place}: a part of {impossible[0]:,.0f} bytes"
         elif not isclose(share.bytes, due):
             yield f"{place}: {share.bytes:,.0f} bytes sent, {due:,.0f} owed"
 

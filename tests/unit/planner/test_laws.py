@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
+from math import inf
 
+import numpy as np
 import pytest
 
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Share, Split
-from moefabric.core.topology import Fabric, Nic, Region
-from moefabric.planner.laws import LAWS, Situation, broken, plan_faults, situations
+from moefabric.core.topology import Eps, Fabric, Nic, Region
+from moefabric.planner.laws import LAWS, Situation, broken, plan_faults, region_fabric, situations
 from moefabric.planner.plan import Plan
 from moefabric.planner.policy import EpsOnly, Policy, PolicyTraits, circuit_first_split
 from moefabric.runner.policy_check import check_policy
@@ -22,6 +24,13 @@ Divide = Callable[[DemandMatrix, CircuitSet], Split]
 
 def join(a: str, b: str) -> CircuitSet:
     return CircuitSet.of([f"{a}~{b}"])
+
+
+JOINED = join("s0/o0", "s1/o0")
+
+
+def joined(*_: object) -> CircuitSet:
+    return JOINED
 
 
 def no_light(_fabric: Fabric, _demand: DemandMatrix, _lit: CircuitSet) -> CircuitSet:
@@ -58,12 +67,8 @@ def alternating() -> Choose:
 
 def alternating_split() -> Divide:
     calls = count()
-
-    def divide(demand: DemandMatrix, circuits: CircuitSet) -> Split:
-        split = circuit_first_split(demand, circuits)
-        return Split(split.shares[::-1]) if next(calls) % 2 else split
-
-    return divide
+    none = CircuitSet()
+    return lambda demand, lit: circuit_first_split(demand, lit if next(calls) % 2 else none)
 
 
 def twice_at_a_nic(*_: object) -> CircuitSet:
@@ -116,7 +121,7 @@ def broken_laws(policy: Policy) -> set[str]:
         ),
         ("bound", Wrong(divide=lambda *_: Split(()))),
         ("determinism", Wrong(choose=alternating())),
-        ("determinism", Wrong(divide=alternating_split())),
+        ("determinism", Wrong(choose=joined, divide=alternating_split())),
         (
             "static",
             Wrong(
@@ -179,6 +184,141 @@ def test_situations_repeat_and_have_everything() -> None:
     assert any(one.fabric.unusable_nics for one in every)
     assert not any(one.lit.nics & one.fabric.unusable_nics for one in every)
     assert isinstance(every[0], Situation)
+
+
+MESSAGE = DemandMatrix(("s0", "s1"), [[0.0, 1e8], [0.0, 0.0]])
+NIC_S = 1e8 * 8 / (100e9 * 1448 / 1514)
+"""Seconds that a NIC takes for the message."""
+
+
+def constant(*shares: Share) -> Divide:
+    return lambda *_: Split(shares)
+
+
+def dark_if_lit(_fabric: Fabric, _demand: DemandMatrix, lit: CircuitSet) -> CircuitSet:
+    return CircuitSet() if lit else JOINED
+
+
+@pytest.mark.parametrize(
+    ("law", "policy", "text"),
+    [
+        ("matching", Wrong(choose=twice_at_a_nic), "more than one circuit would end at s0/o0"),
+        (
+            "ports",
+            Wrong(choose=lambda *_: join("s9/o0", "s8/o0")),
+            "s8/o0, s9/o0: not an optical NIC of r0",
+        ),
+        ("bytes", Wrong(divide=constant()), "s0 to s1: 0 shares of 100,000,000 bytes owed"),
+        (
+            "bytes",
+            Wrong(divide=constant(*[Share("s0", "s1", 0.0, 5e7)] * 2)),
+            "s0 to s1: 2 shares of 100,000,000 bytes owed",
+        ),
+        (
+            "bytes",
+            Wrong(divide=constant(Share("s0", "s1", 0.0, 1e8), Share("s1", "s0", 0.0, 1.0))),
+            "s1 to s0: 1 shares of 0 bytes owed",
+        ),
+        (
+            "bytes",
+            Wrong(divide=constant(Share("s0", "s1", 0.0, 5e7))),
+            "s0 to s1: 50,000,000 bytes sent, 100,000,000 owed",
+        ),
+        (
+            "bytes",
+            Wrong(divide=constant(Share("s0", "s1", -1000.0, 1e8 + 1000))),
+            "s0 to s1: a part of -1,000 bytes",
+        ),
+        (
+            "bytes",
+            Wrong(divide=constant(Share("s0", "s1", 0.0, 1e8, forwarded=(("s1", inf),)))),
+            "s0 to s1: a part of inf bytes",
+        ),
+        (
+            "light",
+            Wrong(divide=constant(Share("s0", "s1", 1e8, 0.0))),
+            "s0 to s1: 100,000,000 bytes by light, but no circuit joins them",
+        ),
+        (
+            "light",
+            Wrong(divide=constant(Share("s0", "s1", 0.0, 0.0, forwarded=(("s1", 1e8),)))),
+            "s0 to s1: other servers forward bytes, but servers don't forward here",
+        ),
+        (
+            "bound",
+            Wrong(divide=constant()),
+            f"predicted to end in 0 s, {NIC_S / 3:g} s are needed at least",
+        ),
+        ("determinism", Wrong(choose=alternating()), "an equal demand gives other circuits"),
+        (
+            "determinism",
+            Wrong(choose=joined, divide=alternating_split()),
+            "an equal demand over equal circuits gives another split",
+        ),
+        (
+            "static",
+            Wrong(choose=dark_if_lit, reconfigures=False),
+            "reconfigures is False, but another demand moves circuits",
+        ),
+        (
+            "at rest",
+            Wrong(choose=dark_if_lit),
+            "circuits move although they were chosen for the same demand",
+        ),
+        ("EPS", Wrong(choose=joined), f"predicted {NIC_S:g} s, without circuits {NIC_S / 2:g} s"),
+    ],
+)
+def test_breach_names_the_place_and_what_is_wrong(law: str, policy: Policy, text: str) -> None:
+    """One message between two servers with one optical and two electrical NICs each."""
+    situation = Situation(region_fabric(2, 1, 2), MESSAGE, CircuitSet())
+    assert [why for each, why in broken(policy, situation) if each.name == law] == [text]
+
+
+def test_circuits_at_nics_out_of_service_are_named() -> None:
+    fabric = region_fabric(2, 1, 2).without_nics(JOINED.nics)
+    breaches = broken(Wrong(choose=joined), Situation(fabric, MESSAGE, CircuitSet()))
+    assert ("out of service", "s0/o0, s1/o0: out of service, but a circuit ends there") in [
+        (law.name, why) for law, why in breaches
+    ]
+
+
+def test_circuits_without_an_eps_need_not_beat_it() -> None:
+    fabric = replace(region_fabric(2, 1, 0), eps=None)
+    assert list(broken(Wrong(choose=joined), Situation(fabric, MESSAGE, CircuitSet()))) == []
+
+
+def test_situation_is_described_in_a_line() -> None:
+    situation = Situation(region_fabric(2, 3, 1), MESSAGE, CircuitSet(), "one message")
+    nics = "2 servers of 3 optical and 1 electrical NICs"
+    assert str(situation) == f"{nics}, demand one message"
+    dark = replace(situation, fabric=situation.fabric.without_nics([Nic.parse("s0/o1")]))
+    assert str(dark) == f"{nics} (1 out), demand one message"
+
+
+def test_situations_cover_every_number_of_nics_and_kind_of_demand() -> None:
+    every = list(situations(8))
+    assert {one.fabric.optical for one in every} == {1, 2, 3, 4}
+    assert {one.fabric.electrical for one in every} == {1, 2, 3}
+    assert {len(one.fabric.unusable_nics) for one in every} == {0, 1, 2}
+    assert all(one.fabric.eps == Eps(4, 1, 2.0) for one in every)
+    demands = {one.kind: one.demand.array / 1e8 for one in every}
+    assert len(demands) == len(every) == 8
+    assert not demands["none"].any()
+    assert (demands["uniform"] == 1).all()
+    assert demands["one with all"].tolist() == [[1.0] * 8] + [[1.0] + [0.0] * 7] * 7
+    assert sorted(demands["permutation"].nonzero()[1]) == list(range(8))
+    assert demands["permutation"].max(axis=1).tolist() == [8.0] * 8
+    assert 0 < np.count_nonzero(demands["sparse"]) < 32
+    assert (demands["alike but one"] != 1).sum() == 7
+    assert demands["hot servers"].sum(axis=1) == pytest.approx([8.0] * 8)
+    assert demands["hot servers"].max() > 4 > demands["hot servers"].mean() == pytest.approx(1)
+    assert demands["skewed"].max() > 10 * np.median(demands["skewed"])
+
+
+def test_lit_circuits_join_neighbours_by_their_first_nics() -> None:
+    lit = {str(one.lit) for one in situations(5) if not one.fabric.unusable_nics}
+    assert lit == {"no light"}
+    assert "s0/o0~s1/o0 s2/o0~s3/o0" in {str(one.lit) for one in situations(5)}
 
 
 def test_faults_of_a_plan_are_those_that_cannot_be_carried_out() -> None:
