@@ -89,11 +89,14 @@ def test_wrong_demand_never_ends_sooner_than_the_right_one(
     assert seconds(wired, circuits, wrong) >= right * (1 - 1e-9)
 
 
-def test_pair_without_assumed_bytes_is_split_as_if_all_pairs_owed_alike() -> None:
+@pytest.mark.parametrize("assumed_bytes", [1e9, 0.5])
+def test_pair_without_assumed_bytes_is_split_as_if_all_pairs_owed_alike(
+    assumed_bytes: float,
+) -> None:
     wired, mesh = fabric(), CircuitSet.of(MESH)
     servers = wired.servers
     owed, assumed = np.zeros((4, 4)), np.zeros((4, 4))
-    owed[0, 1], owed[2, 3], assumed[2, 3] = 6e9, 4e9, 1e9
+    owed[0, 1], owed[2, 3], assumed[2, 3] = 6e9, 4e9, assumed_bytes
     demand, other = DemandMatrix(servers, owed), DemandMatrix(servers, assumed)
     split = by_pair(assumed_split(wired, SPILL.split, demand, mesh, [other]))
     alike = by_pair(SPILL.split(wired, DemandMatrix(servers, np.ones((4, 4))), mesh))["s0", "s1"]

@@ -63,6 +63,28 @@ def test_split_during_move_parts_bytes_into_now_and_later() -> None:
     assert (split.kept, split.new, split.moves) == (CircuitSet(), NEW, True)
 
 
+def test_new_circuit_carries_nothing_of_what_a_kept_circuit_carries() -> None:
+    """Over the EPS, the last pair takes two tenths of a second, and the first pair could wait."""
+    both = CircuitSet.of(["s0/o0~s1/o0", "s0/o1~s1/o1"])
+    split = split_during_move(fabric(2, 1), demand((0, 1, 1), (2, 3, 2)), NEW, both, 0.030)
+    assert [(s.src, s.light_bytes / TENTH, s.eps_bytes / TENTH) for s in split.now] == [
+        ("s0", pytest.approx(1.0), 0.0),
+        ("s2", 0.0, pytest.approx(2.0)),
+    ]
+    assert (split.kept, str(split.new), split.later.shares) == (NEW, "s0/o1~s1/o1", ())
+
+
+def test_split_without_move_waits_for_nothing() -> None:
+    split = split_without_move(fabric(1, 1), demand((0, 1, 1), (0, 2, 1)), OLD)
+    assert (split.after_s, split.kept, split.moves) == (0.0, OLD, False)
+    assert split.seconds == pytest.approx(0.1)
+
+
+def test_best_split_keeps_circuits_if_others_end_no_sooner() -> None:
+    split = best_split(fabric(1, 1), demand((2, 3, 1)), OLD, NEW, 0.030)
+    assert (split.kept, split.moves) == (OLD, False)
+
+
 @pytest.mark.parametrize(
     ("after_s", "moves", "seconds"),
     [pytest.param(0.03, True, 0.165, id="soon"), pytest.param(0.15, False, 0.2, id="late")],

@@ -1,5 +1,7 @@
 """Maximum-weight matchings, and the policies of Helios and TopoOpt that are made of them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -90,3 +92,33 @@ def test_topoopt_keeps_circuits_once_set() -> None:
     lit = TopoOpt().circuits(wired, region, first, CircuitSet())
     assert TopoOpt().circuits(wired, region, other, CircuitSet()) != lit
     assert TopoOpt().circuits(wired, region, other, lit) == lit
+
+
+@pytest.mark.parametrize(
+    ("servers", "optical", "pairs", "lit"),
+    [
+        pytest.param(4, 2, {(0, 1): 9, (2, 3): 9}, "01 03 12 23", id="ring-of-all-nics"),
+        pytest.param(4, 3, {(0, 1): 9, (2, 3): 9}, "01 01 03 12 23 23", id="ring-and-a-matching"),
+        pytest.param(3, 2, {(0, 1): 9}, "01 02 12", id="ring-of-three"),
+        pytest.param(2, 2, {}, "01", id="two-servers-need-no-way-back"),
+        pytest.param(4, 1, {(0, 1): 9}, "01", id="one-nic-makes-no-ring"),
+        pytest.param(
+            4, 2, {(0, 1): 6, (1, 2): 9, (2, 3): 6}, "01 12 23", id="matchings-connect-all"
+        ),
+    ],
+)
+def test_topoopt_ring_connects_what_matchings_leave_apart_on_a_patch_panel(
+    servers: int, optical: int, pairs: dict[Pair, float], lit: str
+) -> None:
+    wired = replace(fabric(1, servers, optical, 0), eps=None, patch_panel=True)
+    demand = DemandMatrix(wired.servers, symmetric_demand(servers, pairs))
+    chosen = TopoOpt().circuits(wired, wired.regions[0], demand, CircuitSet())
+    joined = (sorted(end.removeprefix("s") for end in circuit.pair) for circuit in chosen)
+    assert " ".join(sorted(map("".join, joined))) == lit
+
+
+def test_topoopt_needs_no_ring_where_an_eps_connects_servers() -> None:
+    wired = fabric(1, 4, optical=2, electrical=1)
+    demand = DemandMatrix(wired.servers, symmetric_demand(4, {(0, 1): 9, (2, 3): 9}))
+    chosen = TopoOpt().circuits(wired, wired.regions[0], demand, CircuitSet())
+    assert sorted(circuit.pair for circuit in chosen) == [("s0", "s1")] * 2 + [("s2", "s3")] * 2

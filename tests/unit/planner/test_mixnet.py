@@ -84,6 +84,9 @@ def test_algorithm1_orders_pairs(
         pytest.param(99, 2, [(0, 1), (0, 2)], id="a-lesser-pair-does-not"),
         pytest.param(30_000, 3, [(0, 1), (0, 1), (0, 1)], id="damping-accumulates"),
         pytest.param(19_000, 3, [(0, 1), (0, 1), (0, 2)], id="a-third-circuit-needs-20000"),
+        # 100 x 200 x 300
+        pytest.param(6_100_000, 4, [(0, 1)] * 4, id="a-fourth-circuit-needs-6-million"),
+        pytest.param(5_900_000, 4, [(0, 1)] * 3 + [(0, 2)], id="less-does-not-suffice"),
     ],
 )
 def test_htsim_order_damps_demand_of_joined_pairs(

@@ -91,6 +91,29 @@ def test_bytes_that_circuits_cannot_carry_are_forwarded() -> None:
     assert dict(share.forwarded) == pytest.approx(dict(expected.forwarded))
 
 
+def test_neighbours_of_the_destination_forward_if_circuits_join_them_to_the_source() -> None:
+    wired = replace(fabric(), forwarding=True)
+    owed = np.zeros((4, 4))
+    owed[0, 3] = 4e9
+    chain = CircuitSet.of(("s0/o0~s1/o0", "s1/o1~s2/o0", "s2/o1~s3/o0"))
+    [share] = robust_split(wired, [DemandMatrix(SERVERS, owed)], chain)
+    assert share.light_bytes == 0
+    assert share.eps_bytes == pytest.approx(2e9)
+    assert dict(share.forwarded) == pytest.approx({"s2": 2e9})
+    apart = CircuitSet.of(("s0/o0~s1/o0", "s2/o1~s3/o0"))
+    assert robust_split(wired, [DemandMatrix(SERVERS, owed)], apart) == Split(
+        (Share("s0", "s3", 0.0, 4e9),)
+    )
+
+
+def test_pair_without_a_path_has_no_share() -> None:
+    wired = replace(fabric(1, 0), patch_panel=True)
+    owed = np.zeros((4, 4))
+    owed[0, 1], owed[0, 3] = 1e9, 1e9
+    split = robust_split(wired, [DemandMatrix(SERVERS, owed)], CircuitSet.of(["s0/o0~s1/o0"]))
+    assert split == Split((Share("s0", "s1", 1e9, 0.0),))
+
+
 def test_nothing_is_forwarded_that_need_not_be() -> None:
     wired = replace(fabric(), forwarding=True)
     owed = np.zeros((4, 4))

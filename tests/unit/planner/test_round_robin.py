@@ -1,6 +1,6 @@
 """The rotation of RotorNet: every pair meets once a round, and slots follow each other."""
 
-from itertools import combinations
+from itertools import chain, combinations, cycle
 
 import numpy as np
 from hypothesis import given
@@ -31,6 +31,13 @@ def test_slots_give_every_pair_as_many_circuits(servers: int, degree: int) -> No
     total = np.sum(counts, axis=0)[~np.eye(servers, dtype=bool)]
     assert total.min() == total.max() > 0
     assert all(slot.sum(axis=1).max() <= degree for slot in counts)
+
+
+@given(st.integers(2, 9), st.integers(1, 6))
+def test_slots_go_through_the_rounds_in_order(servers: int, degree: int) -> None:
+    pairs = list(chain.from_iterable(slots(servers, degree)))
+    rounds = chain.from_iterable(cycle(tournament(servers)))
+    assert pairs == [pair for pair, _ in zip(rounds, pairs, strict=False)]
 
 
 def test_round_robin_rotates_whatever_the_demand() -> None:
