@@ -12,6 +12,7 @@ from moefabric.planner.even_circuits import (
     EXPANDER,
     UNIFORM,
     EvenCircuits,
+    _random_graph,
     even_order,
     expander_order,
     uniform_order,
@@ -46,6 +47,12 @@ def test_expanders_use_all_nics_and_join_no_two_servers_twice(servers: int, nics
     assert counts.max() == 1
     assert (counts.sum(axis=1) <= nics).all()
     assert counts.sum() == servers * nics - servers * nics % 2
+
+
+@pytest.mark.parametrize("nics", range(2, 8))
+def test_random_graphs_join_no_two_servers_twice(nics: int) -> None:
+    for seed in range(10):
+        assert _random_graph([nics] * 8, np.random.RandomState(seed)).max() == 1
 
 
 @pytest.mark.parametrize(("servers", "nics"), [(16, 7), (32, 7), (32, 4)])
