@@ -42,7 +42,7 @@ class CircuitSearch:
         ports: Optical NICs of each server.
         rates: Bytes per second of a pair's circuit [server, server].
         links: Links of the EPS.
-        pod: Pod of each server, and that of dark NICs.
+        pod: Pod of each server; any for dark NICs, which owe nothing.
         visited: Deadlines and circuits of earlier steps; a run that repeats one ends.
     """
 
@@ -57,7 +57,7 @@ class CircuitSearch:
     def of(cls, owed: Array, ports: Ints, rates: Rates, links: EpsLinks) -> Self:
         """Return the search for a demand [from, to] with an empty diagonal."""
         padded = np.pad(pair_rates(rates, len(ports)), (0, 1))
-        return cls(np.pad(owed, (0, 1)), ports, padded, links, np.append(links.pod, -1))
+        return cls(np.pad(owed, (0, 1)), ports, padded, links, np.append(links.pod, 0))
 
     def run(self, counts: Ints, deadline_s: float, steps: int) -> Ints:
         """Search until no byte is late, or the search comes to where it was before.
@@ -167,10 +167,7 @@ class _Lateness:
         """Return the late bytes of a server, or its pod, that one more circuit of a pair takes."""
         out, into = np.maximum(self.sending, 0.0), np.maximum(self.receiving, 0.0)
         if len(self.up):
-            up, down = (
-                np.append(self.up, -np.inf)[self.pod],
-                np.append(self.down, -np.inf)[self.pod],
-            )
+            up, down = self.up[self.pod], self.down[self.pod]
             crosses = self.pod[:, None] != self.pod
             out = np.maximum(out[:, None], np.where(crosses, up[:, None], 0.0))
             into = np.maximum(into[:, None], np.where(crosses, down[:, None], 0.0))
@@ -198,7 +195,7 @@ class _Lateness:
         """Return by how many bytes each exchange makes uplinks and downlinks later."""
         i, j, x, y = exchanges
         number = np.arange(len(i))
-        up = np.zeros((len(i), len(self.up) + 1))
+        up = np.zeros((len(i), len(self.up)))
         down = np.zeros_like(up)
         for a, b, change in (
             (i, x, self.fewer),
@@ -212,6 +209,6 @@ class _Lateness:
                 down[number, self.pod[to]] += crossing
         total: Array = np.zeros(len(i))
         for before, change in ((self.up, up), (self.down, down)):
-            after = before + change[:, :-1]
+            after = before + change
             total += (np.maximum(after, 0.0) - np.maximum(before, 0.0)).sum(axis=1)
         return total

@@ -53,6 +53,7 @@ def test_bytes_late_after_an_exchange_are_those_of_the_exchanged_circuits(case: 
             after[a, b] += change
             after[b, a] += change
         assert after.min() >= 0
+        assert not after[:-1, :-1].diagonal().any()
         assert (after[:-1].sum(axis=1) == search.ports).all()
         expected.append(late_bytes(search, after))
     assert state.late_bytes_after(exchanges) == pytest.approx(np.array(expected), abs=1e-9)
@@ -120,4 +121,5 @@ def test_search_exchanges_circuits_of_pairs_that_owe_nothing() -> None:
     assert search.run(idle, DEADLINE_S, 1).tolist() == useful.tolist()
     assert len(search.visited) == 1
     assert search.run(idle, DEADLINE_S, 9).tolist() == idle.tolist(), "it has been there before"
+    assert search.run(0 * idle, DEADLINE_S, 2).tolist() == useful.tolist(), "from dark NICs"
     assert search.run(idle, 4.5, 9).tolist() == idle.tolist(), "the EPS carries all by then"
