@@ -38,6 +38,8 @@ ALIKE = 2
         pytest.param(Outlook(2, 20), (5, 4, 3, 1), "best", id="moves-for-every-demand-save-most"),
         pytest.param(Outlook(2, 2), (5, 4, 3, 3), "best", id="the-job-ends-before-a-second-move"),
         pytest.param(Outlook(20, 20), (5, 4, 3, 3), "best", id="the-demand-stays-to-the-end"),
+        pytest.param(Outlook(0, 0), (5, 4, 3, 1), "best", id="one-all-to-all-is-left-at-least"),
+        pytest.param(Outlook(0, 0), (5, 4, 3, 2), "lit", id="as-long-with-a-move-as-without"),
     ],
 )
 def test_choice_has_the_least_total(
@@ -45,6 +47,23 @@ def test_choice_has_the_least_total(
 ) -> None:
     """Seconds over lit, even and best circuits, and of a reconfiguration."""
     assert outlook.choice(*times) == choice
+
+
+@pytest.mark.parametrize(
+    ("outlook", "times", "stays"),
+    [
+        pytest.param(Outlook(2, 10), (3, 2, 10), True, id="ten-save-what-a-move-takes"),
+        pytest.param(Outlook(2, 10), (3, 2, 9.9), False, id="ten-save-more-than-a-move-takes"),
+        pytest.param(Outlook(10, 2), (3, 2, 9.9), False, id="the-present-demand-is-left"),
+        pytest.param(Outlook(0, 0), (3, 2, 1), True, id="one-is-left-at-least"),
+        pytest.param(Outlook(), (0, 0, 0), True, id="nothing-is-owed"),
+    ],
+)
+def test_circuits_stay_if_no_others_could_save_the_time_of_a_move(
+    outlook: Outlook, times: tuple[float, float, float], stays: bool
+) -> None:
+    """Seconds over lit circuits, of the bound, and of a reconfiguration."""
+    assert outlook.stays(*times) == stays
 
 
 def test_no_circuits_are_no_choice() -> None:

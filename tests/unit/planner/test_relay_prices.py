@@ -79,6 +79,13 @@ def test_bound_and_cheapest_paths_follow_from_weights(
     assert slow_and_fast().cheapest(given_weights).tolist() == cheapest
 
 
+def test_forwarding_is_cheap_beside_links() -> None:
+    # Forwarding twice costs 2 thousandths of the average price of the links.
+    played = game([[1, 0], [0, 1]], [1, 1], [0, 0], [3, 3], forwards=[2, 0])
+    assert played.cheapest(np.array([1.0, 1.005])).tolist() == [True, False]
+    assert played.cheapest(np.array([1.0, 1.001])).tolist() == [False, True]
+
+
 def test_bound_adds_the_cheapest_path_of_every_pair() -> None:
     # 2 bytes for 1 and 1 byte for 2, of a weight of 1 + 4 + 2.
     assert shared().bound(np.array([1.0, 4.0, 2.0])) == pytest.approx((2 * 1 + 1 * 2) / 7)
