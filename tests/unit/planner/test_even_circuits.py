@@ -1,5 +1,7 @@
 """Circuits that are spread evenly: full meshes, expanders, and what is lit already."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,12 +15,13 @@ from moefabric.planner.even_circuits import (
     UNIFORM,
     EvenCircuits,
     _random_graph,
+    _second_eigenvalue,
     even_order,
     expander_order,
     uniform_order,
 )
 from moefabric.planner.nic_assignment import assign_nics
-from moefabric.planner.pair_order import circuit_counts
+from moefabric.planner.pair_order import Pair, circuit_counts
 from moefabric.planner.policy import Ints, circuit_matrix
 from moefabric.planner.static import uniform_order as ring_order
 from tests.support.fabrics import fabric
@@ -73,6 +76,24 @@ def test_circuits_fit_unequal_ports_and_leave_none_dark_that_could_be_lit(ports:
         assert order(ports) == order(list(ports))
         dark = np.array(ports) - counts.sum(axis=1)
         assert (dark > 0).sum() <= 1
+
+
+@pytest.mark.parametrize(
+    ("servers", "pairs", "eigenvalue"),
+    [
+        pytest.param(4, list(combinations(range(4), 2)), -1 / 3, id="mesh"),
+        pytest.param(4, [(0, 1), (1, 2), (2, 3)], 1 / 2, id="line-of-unequal-degrees"),
+        pytest.param(5, [(0, 1), (1, 3), (3, 4)], 1 / 2, id="dark-server-does-not-count"),
+        pytest.param(4, [(0, 1), (2, 3)], 1, id="two-parts"),
+        pytest.param(2, [(0, 1)], -1, id="one-pair"),
+        pytest.param(3, [], 0, id="no-circuits"),
+    ],
+)
+def test_second_eigenvalue_tells_how_well_a_graph_connects(
+    servers: int, pairs: list[Pair], eigenvalue: float
+) -> None:
+    found = _second_eigenvalue(circuit_counts(servers, pairs))
+    assert found == pytest.approx(eigenvalue, abs=1e-12)
 
 
 @given(PORTS)

@@ -1,5 +1,7 @@
 """The joint policy: better where Algorithm 1 is far from the bound, and never worse."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +11,9 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.units import Scale
 from moefabric.planner.deadline_circuits import deadline_bound_s
-from moefabric.planner.joint import Joint, best_circuits
+from moefabric.planner.joint import Joint, best_circuits, moving_s
 from moefabric.planner.mixnet import algorithm1_order
 from moefabric.planner.pair_order import circuit_counts
 from moefabric.planner.plan import plan
@@ -143,6 +146,15 @@ def test_joint_keeps_circuits_if_moving_takes_longer_than_it_gains(
     lit = CircuitSet.of(["s1/o0~s2/o0"])
     chosen = Joint().circuits(wired, region, DemandMatrix(names, rows), lit)
     assert (chosen == lit) == stays
+
+
+def test_circuits_that_move_are_dark_until_their_links_are_up() -> None:
+    wired = fabric(1, 4)
+    ocs = Ocs("ocs0", 24, settle_ns=2 * 10**9, link_up_ns=10**9)
+    region = replace(wired.regions[0], ocs=ocs)
+    assert moving_s(wired, region) == 3.0
+    assert moving_s(replace(wired, scale=Scale(dilation=4.0)), region) == 0.75
+    assert moving_s(wired, replace(region, ocs=None)) == 0.0
 
 
 def test_best_circuits_of_no_demand_are_none() -> None:

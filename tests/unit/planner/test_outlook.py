@@ -38,6 +38,7 @@ ALIKE = 2
         pytest.param(Outlook(2, 20), (5, 4, 3, 1), "best", id="moves-for-every-demand-save-most"),
         pytest.param(Outlook(2, 2), (5, 4, 3, 3), "best", id="the-job-ends-before-a-second-move"),
         pytest.param(Outlook(20, 20), (5, 4, 3, 3), "best", id="the-demand-stays-to-the-end"),
+        pytest.param(Outlook(1, 20), (5, 4, 3, 1.5), "even", id="a-move-for-every-all-to-all"),
         pytest.param(Outlook(0, 0), (5, 4, 3, 1), "best", id="one-all-to-all-is-left-at-least"),
         pytest.param(Outlook(0, 0), (5, 4, 3, 2), "lit", id="as-long-with-a-move-as-without"),
     ],
@@ -56,6 +57,7 @@ def test_choice_has_the_least_total(
         pytest.param(Outlook(2, 10), (3, 2, 9.9), False, id="ten-save-more-than-a-move-takes"),
         pytest.param(Outlook(10, 2), (3, 2, 9.9), False, id="the-present-demand-is-left"),
         pytest.param(Outlook(0, 0), (3, 2, 1), True, id="one-is-left-at-least"),
+        pytest.param(Outlook(0, 0), (3, 2, 0.9), False, id="one-saves-more-than-a-move-takes"),
         pytest.param(Outlook(), (0, 0, 0), True, id="nothing-is-owed"),
     ],
 )
