@@ -12,6 +12,7 @@ from moefabric.planner.deadline_circuits import deadline_bound_s, deadline_circu
 from moefabric.planner.joint import best_circuits
 from moefabric.planner.policy import Array, Ints
 from moefabric.planner.waterfill import EpsLinks, Rates, completion_s, pair_rates
+from tests.support.planner_cases import demand_matrix
 
 Problem = tuple[Array, Ints, Array]
 RATES = np.array([1.0, 0.5, 2.0, 1.0])
@@ -106,6 +107,27 @@ def test_a_hot_server_to_which_many_owe_a_little_fills_few_circuits() -> None:
     counts = deadline_circuits(owed, ports, 1.0, links, bound)
     assert counts[0].sum() == 3
     assert end_s(owed, counts, budget) == pytest.approx(70.0)
+
+
+def test_server_whose_circuits_have_to_be_fuller_comes_first() -> None:
+    """Two servers owe as much too much; one of them has one NIC left for it, the other two."""
+    owed = np.zeros((3, 3))
+    owed[0, 2] = owed[1, 2] = 5.0
+    counts = deadline_circuits(
+        owed, np.array([2, 1, 1]), 1.0, EpsLinks.one_leaf(np.ones(3)), time=1.0
+    )
+    assert counts.tolist() == [[0, 0, 0], [0, 0, 1], [0, 1, 0]]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_demand_and_its_transpose_have_the_same_deadline_circuits(seed: int) -> None:
+    owed = demand_matrix(6, seed, "pareto") / 1e8
+    nics = np.random.default_rng(seed).uniform(0.5, 2.0, 6)
+    of, transposed = (
+        deadline_circuits(each, np.arange(1, 7) // 2, nics, EpsLinks.one_leaf(nics[::-1]), 1.0)
+        for each in (owed, owed.T)
+    )
+    assert of.tolist() == transposed.tolist()
 
 
 def test_deadline_circuits_prefer_servers_that_would_be_late() -> None:
