@@ -13,7 +13,7 @@ from typing import Final
 
 from moefabric.agents.engine.requests import RefusedError
 
-SOCKET_FOLDER: Final = "moefabric-"
+_FOLDER: Final = "moefabric-"
 """Prefix of the names of folders for sockets."""
 _START_S: Final = 60.0
 """Age from which a socket without a listener is one that was left, and not one that starts."""
@@ -29,13 +29,13 @@ def socket_folder(name: str) -> Iterator[str]:
         name: name of the socket in the folder.
     """
     with suppress(OSError):
-        for folder in Path(tempfile.gettempdir()).glob(f"{SOCKET_FOLDER}*"):
+        for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
             facts = folder.lstat()
             is_old = time.time() - facts.st_mtime > _START_S
             if facts.st_uid == os.getuid() and is_old and _is_dead(folder / name):
                 (folder / name).unlink(missing_ok=True)
                 folder.rmdir()
-    with tempfile.TemporaryDirectory(prefix=SOCKET_FOLDER) as own:
+    with tempfile.TemporaryDirectory(prefix=_FOLDER) as own:
         yield f"{own}/{name}"
 
 

@@ -307,14 +307,15 @@ class Hardware:
         """Switch interfaces of the fabric's namespaces on or off, on all machines.
 
         Raises:
-            FabricError: names the lost machine with an interface that has to be switched off; then
-                none has been. An interface of a lost machine isn't there to be switched on.
+            FabricError: names the machine that didn't switch an interface off; then none is off.
+                An interface of a lost machine isn't there to be switched on.
         """
         local = self.local_links(names)
         if remote := set(names) - local:
             replies = self.others.ask({"do": "set-links", "names": sorted(remote), "up": up})
-            switched = {name for reply in replies.parts.values() for name in reply["switched"]}
-            if replies.lost and not up and remote - switched:
+            parts = replies.parts.values()
+            switched = {name for reply in parts for name in reply.get("switched", ())}
+            if not up and remote - switched:
                 if switched:
                     self.others.ask({"do": "set-links", "names": sorted(switched), "up": True})
                 raise FabricError("; ".join(replies.faults))

@@ -11,7 +11,6 @@ from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.loader import experiment_of, load_experiment
 from moefabric.core.errors import SpecError
 from moefabric.runner import prediction
-from moefabric.runner.placed_fabric import Placer
 from moefabric.runner.progress import PlainProgressReporter, ProgressReporter
 
 EXTERNAL_PROCESSES = ("ocs", "controller")
@@ -130,9 +129,14 @@ class Experiment:
             MoefabricError: If the experiment can't run here. An experiment that ran but can't be
                 believed raises nothing: its `verdict` is `invalid`.
         """
-        place = None if cluster is None else placer(cluster, spread)
         return self._run(
-            reporter, external, flows=flows, journal=journal, resume=resume, place=place
+            reporter,
+            external,
+            flows=flows,
+            journal=journal,
+            resume=resume,
+            cluster=cluster,
+            spread=spread,
         )
 
     def train(
@@ -156,8 +160,9 @@ class Experiment:
         Raises:
             MoefabricError: If the program can't train here, or one of its ranks fails for good.
         """
-        place = None if cluster is None else placer(cluster, spread)
-        return self._run(reporter, (), flows=flows, journal=journal, trains=True, place=place)
+        return self._run(
+            reporter, (), flows=flows, journal=journal, trains=True, cluster=cluster, spread=spread
+        )
 
     def _run(
         self,
@@ -168,7 +173,8 @@ class Experiment:
         journal: str | Path | None,
         resume: bool = False,
         trains: bool = False,
-        place: Placer | None = None,
+        cluster: str | None,
+        spread: str,
     ) -> Result:
         from moefabric.runner import run as runner
 
@@ -185,6 +191,6 @@ class Experiment:
                 trains=trains,
                 journal=None if journal is None else Path(journal),
                 resume=resume,
-                place=place,
+                place=None if cluster is None else placer(cluster, spread),
             )
         return Result.of(result)

@@ -121,7 +121,7 @@ def _proportions(paths: Sequence[_Path], sizes: Sequence[Array]) -> list[float]:
     links = {link: n for n, link in enumerate(used)}
     entries = [(s, links[link], n) for n, path in enumerate(paths) for link, s in path.seconds]
     seconds, rows, columns = (np.array(values) for values in zip(*entries, strict=True))
-    load = csr_array((seconds, (rows, columns)))
+    load = csr_array((seconds, (rows, columns)), shape=(len(links), len(paths)))
     pairs = {pair: n for n, pair in enumerate(dict.fromkeys(path.pair for path in paths))}
     pair_of = np.array([pairs[path.pair] for path in paths])
     one = csr_array((np.ones(len(paths)), (pair_of, np.arange(len(paths)))))

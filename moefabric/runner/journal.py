@@ -252,13 +252,14 @@ class Journal:
         path: The file.
         size: Bytes of it that stay; what follows is removed. If none stay, `PATH.old` gets what an
             earlier run has left.
+        shown: What errors call it. Default: its path.
 
     Raises:
         OutputError: If the file can't be written, or another run writes to it.
     """
 
-    def __init__(self, path: Path, size: int = 0) -> None:
-        self.path, self._size = path, size
+    def __init__(self, path: Path, size: int = 0, shown: Path | None = None) -> None:
+        self.path, self._size, self._shown = path, size, shown or path
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             self._lock()
@@ -266,7 +267,7 @@ class Journal:
                 shutil.copyfile(path, f"{path}.old")
             os.ftruncate(self._descriptor, size)
         except OSError as error:
-            raise output_error(path, error) from error
+            raise output_error(self._shown, error) from error
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._sync: Future[None] | None = None
 
@@ -301,7 +302,7 @@ class Journal:
                 written += os.pwrite(self._descriptor, text[written:], self._size + written)
         except OSError as error:
             os.ftruncate(self._descriptor, self._size)
-            raise output_error(self.path, error) from error
+            raise output_error(self._shown, error) from error
         self._size += len(text)
         if self._sync is None or self._sync.done():
             self._sync = self._disk.submit(os.fdatasync, self._descriptor)

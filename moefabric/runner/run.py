@@ -141,10 +141,12 @@ def _journal(path: Path | None, earlier: JournalReader | None) -> Iterator[Journ
     A file without a name is gone with the process, also if the process is killed.
     """
     with ExitStack() as undo:
+        shown = path
         if path is None:
             file = undo.enter_context(tempfile.TemporaryFile())
-            path = Path(f"/proc/self/fd/{file.fileno()}")
-        yield undo.enter_context(Journal(path, earlier.size if earlier is not None else 0))
+            path, shown = Path(f"/proc/self/fd/{file.fileno()}"), Path(tempfile.gettempdir())
+        size = earlier.size if earlier is not None else 0
+        yield undo.enter_context(Journal(path, size, shown))
 
 
 @dataclass(frozen=True)

@@ -119,10 +119,11 @@ class _Planner:
         change_keys(document, {**point.changes, **({} if seed is None else {"seed": seed})})
         resolve_paths(document, self._folder)
         experiment = validate(ExperimentSpec, document)
-        program = self._program(experiment) if self._spec.mode == "train" else b""
+        program = self._program(experiment) if self._spec.mode == "train" else None
         inputs = []
         for place, path in input_paths(experiment):
-            if place == _PROGRAM:  # it stays among the files that it imports and reads
+            if program is not None and place == _PROGRAM:
+                # The program stays among the files that it imports and reads.
                 change_keys(document, {place: str(self._folder / path)})
                 continue
             digest, archived = self.files.add(self._folder / path)
@@ -158,9 +159,9 @@ class _Planner:
         except OSError as error:
             raise SpecError([(_PROGRAM, f"{error.filename}: {error.strerror}")]) from error
 
-    def _digest(self, document: Mapping[str, Any], repetition: int, program: bytes) -> str:
+    def _digest(self, document: Mapping[str, Any], repetition: int, program: bytes | None) -> str:
         content = [self._spec.mode, self._version, repetition, document]
-        if program:
+        if program is not None:
             content.append(sha256(program).hexdigest())
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_ID_DIGITS]
 

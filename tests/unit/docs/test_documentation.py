@@ -39,6 +39,14 @@ def test_relative_links_and_paths_exist(page: Path) -> None:
     assert absent == []
 
 
+def test_readme_has_the_measured_gain_of_the_fastest_combination() -> None:
+    page = (ROOT / "docs/systems/composition.md").read_text()
+    (measured,) = re.findall(r"^\| C4 \|.*\| ([\d.]+)x \| emulated", page, re.MULTILINE)
+    readme = (ROOT / "README.md").read_text()
+    (shown,) = re.findall(r"iterations ([\d.]+) times as fast as the EPS alone", readme)
+    assert f"{float(measured):.1f}" == shown
+
+
 @pytest.mark.parametrize(
     ("guide", "example"), [("compare-fabrics", "training"), ("sweep", "sweep/nic-rates")]
 )

@@ -291,3 +291,8 @@ def test_activities_of_further_failures_are_forgotten(
         lab.begin(journal, 6)
         recorder = lab.run(journal, 6, monitor=faults)
     assert recorder.shown == []
+
+
+def test_errors_of_a_file_without_a_name_show_its_place(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=rf"^{tmp_path}: No such file or directory"):
+        Journal(tmp_path / "none" / "run.jsonl", shown=tmp_path)
