@@ -76,7 +76,7 @@ check: setup-test
 	printf '%s\0' $(long_checks) | NO_MKDOCS_2_WARNING=1 xargs -0 -P 2 -I CHECK bash -c '$(bin)/CHECK'
 
 # Failed tests are repeated, in a session of their own: $(reruns) costs 14 ms for each of thousands of tests.
-unit_tests = $(bin)/python -m pytest -n 2 --dist worksteal --durations 15 --ignore tests/unit/agents $(wildcard tests/unit tests/golden tests/fuzz)
+unit_tests = $(bin)/python -m pytest -n 2 --dist worksteal --durations 15 --ignore tests/unit/agents $(wildcard tests/unit studies/tests/unit tests/golden tests/fuzz)
 
 unit: setup-test
 	$(unit_tests) || $(unit_tests) --last-failed --last-failed-no-failures none
@@ -84,8 +84,8 @@ unit: setup-test
 
 kernel: setup-test
 	$(bin)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(reruns) --durations 15 \
-		tests/kernel --ignore tests/kernel/timed
-	$(bin)/python -m pytest $(reruns) --durations 15 tests/kernel/timed
+		tests/kernel studies/tests/kernel --ignore tests/kernel/timed --ignore studies/tests/kernel/timed
+	$(bin)/python -m pytest $(reruns) --durations 15 tests/kernel/timed studies/tests/kernel/timed
 
 system: setup-test
 	packaging/engine $(bin)/python -m pytest -n 2 --dist loadfile $(reruns) --durations 10 tests/system
@@ -99,7 +99,7 @@ docs: setup-test
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict
 
 bench: setup-test
-	$(bin)/python -m pytest -s $(wildcard tests/bench)
+	$(bin)/python -m pytest -s $(wildcard tests/bench studies/tests/bench)
 
 sabotage: setup-test
 	$(bin)/python -m pytest -s tests/sabotage
@@ -125,7 +125,7 @@ fuzz: setup-test
 
 coverage: setup-test
 	$(bin)/python -m pytest -n 2 --cov moefabric --cov-branch --cov-report term --cov-report html:out/coverage \
-		--ignore tests/unit/agents tests/unit tests/golden
+		--ignore tests/unit/agents tests/unit studies/tests/unit tests/golden
 
 MUTANTS :=
 mutants: setup-test
@@ -151,7 +151,7 @@ format: setup-test
 	$(bin)/ruff format
 
 clean:
-	rm -rf .venv .venv-audit build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache mutants *.egg-info
+	rm -rf .venv .venv-audit build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache mutants *.egg-info studies/*.egg-info
 
 setup-run:
 	@packaging/setup run

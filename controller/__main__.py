@@ -4,9 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from moefabric.config import structured_log
-from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import ControlError, MoefabricError
+from moefabric.runtime import structured_log
+from moefabric.runtime.run_directory import RunDirectory
 
 
 def main(arguments: list[str] | None = None) -> int:

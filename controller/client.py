@@ -10,12 +10,12 @@ from http import HTTPStatus
 from ssl import SSLContext
 from typing import Any, Final, Self, TypeVar
 
-from moefabric.config.control_tls import ControlTls
-from moefabric.config.run_directory import FabricWiring, RunDirectory
-from moefabric.config.structured_log import baggage, log_context
 from moefabric.controller.http_client import Dial, HttpClient
 from moefabric.core.errors import ControlError
 from moefabric.core.topology import Region
+from moefabric.runtime.control_tls import ControlTls
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.structured_log import baggage, log_context
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class ControllerClient:
             matrix: Bytes of the model from the row's server to the column's.
             policy: Name of the planning policy, or `package.module:Name`.
             servers: The servers of rows and columns; None for the region's, in order.
-            all_to_alls: Fields of `moefabric.planner.outlook.Outlook`; None if they are unknown.
+            all_to_alls: Fields of `moefabric.planner.horizon.Horizon`; None if they are unknown.
 
         Returns:
             The reply to `POST /demand`: plan, circuits before and after, dark circuits and phases.

@@ -11,18 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Final
+from typing import Final, NoReturn, Protocol, TypeVar
 
-from moefabric.controller.background import Background, call_at_once
 from moefabric.controller.rule_changes import apply_changes
 from moefabric.core import transition
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.forwarding import rule_changes
+from moefabric.core.nic import Nic
 from moefabric.core.ocs import CrossConnectMode
 from moefabric.core.protocols import LightProbe, OpticalSwitch, PacketSwitches
 from moefabric.core.rules import Rule, RuleChange, direct_rules
-from moefabric.core.topology import Nic
 from moefabric.core.transition import ReconfigurationPhases, VerifyStep
 
 log = logging.getLogger(__name__)
@@ -36,7 +35,51 @@ _DARK_PROBE_TIMEOUT_S: Final = 0.1
 _CACHED_RULES: Final = 8
 """Number of sets of circuits whose rules are kept: a reconfiguration needs three of them."""
 
+T = TypeVar("T")
 _NO_CIRCUITS: Final = CircuitSet()
+
+
+class Background(Protocol):
+    """Calls functions while the caller waits for something else."""
+
+    def __call__(self, function: Callable[[], T], *, now: bool = False) -> Callable[[], T]:
+        """Call a function; return what waits for its result or raises its error.
+
+        Args:
+            function: The function.
+            now: Whether it begins now, or else when the caller waits for something.
+        """
+
+
+def call_at_once(function: Callable[[], T], *, now: bool = False) -> Callable[[], T]:  # noqa: ARG001 - it always is
+    """Call a function now; return what returns its result or raises its error."""
+    try:
+        result = function()
+    except ControlError as error:
+        return partial(_raise, error)
+    return lambda: result
+
+
+def _raise(error: ControlError) -> NoReturn:
+    raise error
+
+
+@dataclass(frozen=True)
+class DeviceBehaviour:
+    """Time limits of an OCS, and its command mode.
+
+    Attributes:
+        settle_deadline_s: Longest time that light may take to settle.
+        link_up_s: Longest time that links may stay down after light is back.
+        mode: Effect of a command on cross-connects that it doesn't name.
+    """
+
+    settle_deadline_s: float = 10.0
+    link_up_s: float = 0.0
+    mode: CrossConnectMode = CrossConnectMode.OVERWRITE
+
+
+_DEFAULT_DEVICE: Final = DeviceBehaviour()
 
 
 @dataclass(frozen=True)
@@ -59,7 +102,7 @@ class Reconfiguration:
 
 @dataclass(frozen=True)
 class _ExpectedAdmission:
-    """What follows a verification if all new circuits carry frames, prepared in advance."""
+    """Steps after a verification that finds frames on all new circuits, prepared in advance."""
 
     rules: transition.CircuitRules
     drop: bool
@@ -79,10 +122,8 @@ class Reconciler:
         ocs: The region's OCS.
         switches: Its server switches.
         clock: Returns the seconds of a monotonic clock.
-        settle_deadline_s: How long light may take to settle.
+        device: Time limits of the OCS and its command mode.
         probe: Proves light by frames; None to trust the device.
-        mode: What happens to cross-connects that were not requested.
-        link_up_s: How long links may stay down after light is back.
         rules: Returns the rules that put traffic on circuits.
         rules_without: Returns the function of these rules if some NICs carry nothing. Default: the
             rules depend on circuits only.
@@ -103,18 +144,17 @@ class Reconciler:
         ocs: OpticalSwitch,
         switches: PacketSwitches,
         clock: Callable[[], float] = time.perf_counter,
-        settle_deadline_s: float = 10.0,
+        device: DeviceBehaviour = _DEFAULT_DEVICE,
         probe: LightProbe | None = None,
-        mode: CrossConnectMode = CrossConnectMode.OVERWRITE,
-        link_up_s: float = 0.0,
         rules: transition.CircuitRules = direct_rules,
         rules_without: Callable[[frozenset[Nic]], transition.CircuitRules] | None = None,
         background: Background = call_at_once,
         lit: CircuitSet = _NO_CIRCUITS,
     ) -> None:
         self.ocs, self.switches, self._clock = ocs, switches, clock
-        self._settle_deadline_s, self._probe, self._mode = settle_deadline_s, probe, mode
-        self._probe_timeout_s, self._background = _PROBE_TIMEOUT_S + link_up_s, background
+        self._settle_deadline_s, self._mode = device.settle_deadline_s, device.mode
+        self._probe_timeout_s = _PROBE_TIMEOUT_S + device.link_up_s
+        self._probe, self._background = probe, background
         self._rules, self._rules_without = _cached(rules), rules_without
         self._expected: Callable[[], _ExpectedAdmission] | None = None
         self._shown: CircuitSet | None = None

@@ -1,1 +1,5 @@
-"""Emulated hardware: servers, packet switches and optical circuit switches in the Linux kernel."""
+"""Emulated hardware: servers, packet switches, links and optical circuit switches in Linux.
+
+Start with `fabric.lifecycle`. `ocs` is the OCS as a device, `openflow_switch` the switch in BPF,
+`linux` the system calls. Nothing here plans or controls anything.
+"""

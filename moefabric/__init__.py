@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from moefabric.api.experiment import Experiment
     from moefabric.api.fabric import EmulatedFabric, load_fabric
     from moefabric.api.lab import Lab
+    from moefabric.api.policy_check import check_policy
     from moefabric.api.result import Result
     from moefabric.api.runs import Runs
     from moefabric.api.sweep import Sweep, SweepResult
@@ -46,7 +47,9 @@ if TYPE_CHECKING:
     from moefabric.config.policies import policy_named
     from moefabric.core.circuits import Circuit, CircuitSet, Transition
     from moefabric.core.demand import DemandMatrix, Placement
+    from moefabric.core.eps import Eps, EpsKind
     from moefabric.core.errors import (
+        AgentError,
         ControlError,
         FabricError,
         MoefabricError,
@@ -56,36 +59,46 @@ if TYPE_CHECKING:
     )
     from moefabric.core.flows import Flow, Share, Split, flows
     from moefabric.core.network_cost import inventory, network_usd
+    from moefabric.core.nic import Nic
     from moefabric.core.ocs import Ocs
-    from moefabric.core.topology import Eps, EpsKind, Fabric, Nic, Region
-    from moefabric.core.units import Scale
+    from moefabric.core.topology import Fabric, Region
+    from moefabric.core.units import (
+        NS_PER_S,
+        Scale,
+        duration_ns,
+        duration_text,
+        rate_bps,
+        rate_text,
+        size_text,
+    )
     from moefabric.planner.pair_order import PairOrderPolicy
     from moefabric.planner.plan import Plan, plan
     from moefabric.planner.policy import Policy, PolicyTraits
-    from moefabric.runner.policy_check import check_policy
     from moefabric.simulator.event_simulation import Step, StepTimes, simulate, simulate_streams
     from moefabric.simulator.fair_sharing import Stream
     from moefabric.simulator.fluid import Prediction, bound_s, predict, route
     from moefabric.traces.formats import read_trace
-    from moefabric.workload.attention import GroupedAttention, LatentAttention
-    from moefabric.workload.execution_graph import ExecutionGraph
-    from moefabric.workload.gating import GatingTrace, read_gating
-    from moefabric.workload.gating_generator import GatingGenerator, GatingParameters
-    from moefabric.workload.graph_folding import fold
-    from moefabric.workload.iteration import Layer, moe_layer
-    from moefabric.workload.model import Model, Training
-    from moefabric.workload.model_summary import ModelSummary
+    from moefabric.workload.gating.generator import GatingGenerator, GatingParameters
+    from moefabric.workload.gating.traces import GatingTrace, read_gating
+    from moefabric.workload.graphs.execution_graph import ExecutionGraph
+    from moefabric.workload.graphs.folding import fold
+    from moefabric.workload.iterations.iteration import Layer, moe_layer
+    from moefabric.workload.models.attention import GroupedAttention, LatentAttention
+    from moefabric.workload.models.model import Model, Training
+    from moefabric.workload.models.model_summary import ModelSummary
 
 __all__ = [
-    "Circuit", "CircuitSet", "ControlError", "DemandMatrix", "EmulatedFabric", "Eps", "EpsKind",
-    "ExecutionGraph", "Experiment", "Fabric", "FabricError", "Flow", "GatingGenerator",
-    "GatingParameters", "GatingTrace", "GroupedAttention", "Lab", "LatentAttention", "Layer",
-    "Model", "ModelSummary", "MoefabricError", "Nic", "Ocs", "PairOrderPolicy", "Placement", "Plan",
-    "Policy", "PolicyTraits", "Prediction", "RankFailedError", "Region", "Result", "Runs", "Scale",
-    "Share", "SpecError", "Split", "Step", "StepTimes", "Stream", "Sweep", "SweepResult",
-    "Training", "Transition", "UnsupportedError", "bound_s", "check_policy", "flows", "fold",
-    "inventory", "load_fabric", "load_model", "moe_layer", "network_usd", "plan", "policy_named",
-    "predict", "read_gating", "read_trace", "route", "simulate", "simulate_streams",
+    "NS_PER_S", "AgentError", "Circuit", "CircuitSet", "ControlError", "DemandMatrix",
+    "EmulatedFabric", "Eps", "EpsKind", "ExecutionGraph", "Experiment", "Fabric", "FabricError",
+    "Flow", "GatingGenerator", "GatingParameters", "GatingTrace", "GroupedAttention", "Lab",
+    "LatentAttention", "Layer", "Model", "ModelSummary", "MoefabricError", "Nic", "Ocs",
+    "PairOrderPolicy", "Placement", "Plan", "Policy", "PolicyTraits", "Prediction",
+    "RankFailedError", "Region", "Result", "Runs", "Scale", "Share", "SpecError", "Split",
+    "Step", "StepTimes", "Stream", "Sweep", "SweepResult", "Training", "Transition",
+    "UnsupportedError", "bound_s", "check_policy", "duration_ns", "duration_text", "flows",
+    "fold", "inventory", "load_fabric", "load_model", "moe_layer", "network_usd", "plan",
+    "policy_named", "predict", "rate_bps", "rate_text", "read_gating", "read_trace", "route",
+    "simulate", "simulate_streams", "size_text",
 ]  # fmt: skip
 
 _MODULES = {
@@ -99,7 +112,9 @@ _MODULES = {
     "config.policies": ("policy_named",),
     "core.circuits": ("Circuit", "CircuitSet", "Transition"),
     "core.demand": ("DemandMatrix", "Placement"),
+    "core.eps": ("Eps", "EpsKind"),
     "core.errors": (
+        "AgentError",
         "ControlError",
         "FabricError",
         "MoefabricError",
@@ -109,25 +124,34 @@ _MODULES = {
     ),
     "core.flows": ("Flow", "Share", "Split", "flows"),
     "core.network_cost": ("inventory", "network_usd"),
+    "core.nic": ("Nic",),
     "core.ocs": ("Ocs",),
-    "core.topology": ("Eps", "EpsKind", "Fabric", "Nic", "Region"),
-    "core.units": ("Scale",),
+    "core.topology": ("Fabric", "Region"),
+    "core.units": (
+        "NS_PER_S",
+        "Scale",
+        "duration_ns",
+        "duration_text",
+        "rate_bps",
+        "rate_text",
+        "size_text",
+    ),
     "planner.pair_order": ("PairOrderPolicy",),
     "planner.plan": ("Plan", "plan"),
     "planner.policy": ("Policy", "PolicyTraits"),
-    "runner.policy_check": ("check_policy",),
+    "api.policy_check": ("check_policy",),
     "simulator.event_simulation": ("Step", "StepTimes", "simulate", "simulate_streams"),
     "simulator.fair_sharing": ("Stream",),
     "simulator.fluid": ("Prediction", "bound_s", "predict", "route"),
-    "workload.attention": ("GroupedAttention", "LatentAttention"),
+    "workload.models.attention": ("GroupedAttention", "LatentAttention"),
     "traces.formats": ("read_trace",),
-    "workload.execution_graph": ("ExecutionGraph",),
-    "workload.graph_folding": ("fold",),
-    "workload.gating": ("GatingTrace", "read_gating"),
-    "workload.gating_generator": ("GatingGenerator", "GatingParameters"),
-    "workload.iteration": ("Layer", "moe_layer"),
-    "workload.model": ("Model", "Training"),
-    "workload.model_summary": ("ModelSummary",),
+    "workload.graphs.execution_graph": ("ExecutionGraph",),
+    "workload.graphs.folding": ("fold",),
+    "workload.gating.traces": ("GatingTrace", "read_gating"),
+    "workload.gating.generator": ("GatingGenerator", "GatingParameters"),
+    "workload.iterations.iteration": ("Layer", "moe_layer"),
+    "workload.models.model": ("Model", "Training"),
+    "workload.models.model_summary": ("ModelSummary",),
 }
 
 if not TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """`python -m moefabric` is the command `moefabric`."""
 
-from moefabric.cli.main import main
+from moefabric.ui.cli.main import main
 
 if __name__ == "__main__":
     main()

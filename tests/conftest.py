@@ -109,10 +109,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     A file that takes long and comes last would keep one worker busy while the others have ended.
     """
-    tests = Path(__file__).parent
+    repository = Path(__file__).parents[1]
     for item in items:
-        tier = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
-        if tier in TIERS:
+        inside = item.path.is_relative_to(repository)
+        folders = item.path.relative_to(repository).parts if inside else ()
+        for tier in TIERS.keys() & set(folders):
             item.add_marker(TIERS[tier])
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
+import socket
+import struct
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from moefabric.agents.engine.clock import NOW, clock_identity
@@ -13,7 +17,6 @@ from moefabric.agents.engine.collectives import Collectives
 from moefabric.agents.engine.connections import Connections, ConnectRequest
 from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.exchanges import Exchanges
-from moefabric.agents.engine.host_addresses import interface_addresses, ssh_address
 from moefabric.agents.engine.outgoing import SNDBUF
 from moefabric.agents.engine.programs import Programs
 from moefabric.agents.engine.rank_port import RankPort
@@ -21,6 +24,27 @@ from moefabric.agents.engine.requests import Fields, RefusedError, os_error_text
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.tcp import Destination
 from moefabric.agents.engine.wire import VERSION
+
+_GET_ADDRESS = 0x8915  # SIOCGIFADDR, netdevice(7)
+_REQUEST = "256s"  # a struct ifreq and some room; a reply's address is at 20
+
+
+def ssh_address() -> str:
+    """Return the address of this host that its SSH client has connected to; empty without one."""
+    words = os.environ.get("SSH_CONNECTION", "").split()  # client, port, server, port
+    return words[2] if len(words) == 4 else ""
+
+
+def interface_addresses() -> dict[str, str]:
+    """Return the first IPv4 address of each interface that has one."""
+    addresses = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack(_REQUEST, name.encode())
+            with suppress(OSError):  # it has none
+                reply = fcntl.ioctl(probe, _GET_ADDRESS, request)
+                addresses[name] = socket.inet_ntoa(reply[20:24])
+    return addresses
 
 
 class Agent:

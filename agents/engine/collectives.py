@@ -12,10 +12,10 @@ from typing import Any
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.connections import Connections
 from moefabric.agents.engine.exchanges import Exchanges, ExchangeTransfers
-from moefabric.agents.engine.loop import Timer
 from moefabric.agents.engine.requests import Fields, RefusedError
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.transfers import Receive, Send, TransferKey
+from moefabric.runtime.event_loop import Timer
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Collective:
         self,
         number: int,
         request: Fields,
-        send_event: Callable[[dict[str, Any]], None],
+        send_event: Callable[[dict[str, Any]], object],
         contents: ExchangeTransfers | None = None,
     ) -> None:
         self.number, self.send_event = number, send_event
@@ -102,7 +102,7 @@ class Collectives:
         self.resources, self.connections, self.exchanges = resources, connections, exchanges
         self.armed: dict[int, Collective] = {}
 
-    def arm(self, request: Fields, send_event: Callable[[dict[str, Any]], None]) -> int:
+    def arm(self, request: Fields, send_event: Callable[[dict[str, Any]], object]) -> int:
         """Schedule a collective to begin at its instant; return its number."""
         number = request.integer("collective", 0, (1 << 64) - 1)
         if number in self.armed:

@@ -9,11 +9,11 @@ from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.incoming import IncomingConnection
 from moefabric.agents.engine.listener import Listener
-from moefabric.agents.engine.loop import Timer
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.requests import RefusedError, os_error_text
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.tcp import Destination, set_congestion_control, tcp_socket
+from moefabric.runtime.event_loop import Timer
 
 GREETING_NS = 20_000_000_000  # how long a connection may take to bring its greeting
 MOST_UNNAMED = 512  # connections without a greeting; the oldest is closed for a further one

@@ -19,7 +19,7 @@ from moefabric.agents.engine.transfers import TransferKey
 
 
 class ExchangeKey(NamedTuple):
-    """Identity of an exchange: the group's name and ranks, and the exchange's number in it."""
+    """Identity of an exchange: its group's name and ranks, and its number in the group."""
 
     name: str
     group: tuple[int, ...]
@@ -30,7 +30,7 @@ class ExchangeKey(NamedTuple):
 
 
 class Ask:
-    """What a rank has asked for.
+    """Request of a rank for an exchange.
 
     Args:
         sends: Bytes for each member of the group.

@@ -25,7 +25,8 @@ class HostLink:
     Args:
         facts: `interface`, or `tunnel` with `remote`, `id` and `port`; `mac`, `mtu`, `addresses`,
             `networks`, `neighbours` (pairs of address and MAC), `management` (its address and
-            the tunnel that carries it), and `sysctls`; `moefabric.runner.host_servers` gives them.
+            the tunnel that carries it), and `sysctls`, as `moefabric.testbed.fabric_processes`
+            gives them.
     """
 
     def __init__(self, facts: dict[str, Any]) -> None:
@@ -73,7 +74,7 @@ class HostLink:
         self._undo.append(lambda: _ip("link", "delete", TUNNEL))
 
     def _check(self) -> None:
-        """Raise RefusedError if there is no such interface, or a route is in the way."""
+        """Raise RefusedError if the interface doesn't exist, or a route is in the way."""
         if not (_CLASS / self.interface).exists():
             others = ", ".join(sorted(path.name for path in _CLASS.iterdir()))
             raise RefusedError(f"it has no interface {self.interface}; it has {others}")

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from moefabric.agents.engine import greeting, wire
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.contents import ContentReceive
-from moefabric.agents.engine.loop import BROKEN, IN, OUT, Timer
 from moefabric.agents.engine.messages import MessageTarget
 from moefabric.agents.engine.payload import Payload, transfer_seed
 from moefabric.agents.engine.pieces import Pieces
@@ -17,6 +16,7 @@ from moefabric.agents.engine.requests import RefusedError, os_error_text
 from moefabric.agents.engine.resources import READ, DataConnection, Resources
 from moefabric.agents.engine.tcp import set_dscp
 from moefabric.agents.engine.transfers import Receive, TransferKey
+from moefabric.runtime.event_loop import BROKEN, IN, OUT, Timer
 
 BATCH = 128 * 1024  # bytes that wake a receiver, unless the transfer ends earlier
 DIRECT = 16 * 1024  # bytes of one piece of ranks' memory that are worth a read of their own

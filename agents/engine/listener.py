@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 
 from moefabric.agents.engine.clock import NOW
-from moefabric.agents.engine.loop import IN, Loop
+from moefabric.runtime.event_loop import IN, EventLoop
 
 BATCH = 16  # connections accepted in one turn of the loop
 PAUSE_NS = 200_000_000  # how long a listener without descriptors leaves connections waiting
@@ -35,7 +35,7 @@ class Listener:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         sock: socket.socket,
         accepted: Callable[[socket.socket], object],
         make_room: Callable[[], bool] = lambda: False,

@@ -17,7 +17,7 @@ from moefabric.agents.engine.listener import Listener, raise_descriptor_limit
 from moefabric.agents.engine.payload import shared_pattern
 from moefabric.agents.engine.requests import RefusedError
 from moefabric.agents.engine.unix_sockets import listen_unix, socket_folder
-from moefabric.config import structured_log
+from moefabric.runtime import structured_log
 
 
 def open_control_socket(agent: Agent, path: str) -> socket.socket:
@@ -35,7 +35,7 @@ def open_control_socket(agent: Agent, path: str) -> socket.socket:
             channel.close()
             agent.channel_ended()
 
-        ControlChannel(agent.loop, fd, fd, agent.handle_line, end)
+        ControlChannel(agent.loop, (fd, fd), agent.handle_line, end)
 
     Listener(agent.loop, sock, accepted, agent.connections.make_room)
     return sock
@@ -108,7 +108,7 @@ def serve(options: argparse.Namespace, cleanup: ExitStack) -> None:
         agent.rank_port.listen(options.ranks)
     if options.stdio:
         # The agent ends with its channel, so that nothing stays behind on a host.
-        channel = ControlChannel(agent.loop, 0, 1, agent.handle_line, agent.loop.stop)
+        channel = ControlChannel(agent.loop, (0, 1), agent.handle_line, agent.loop.stop)
         if options.silence is not None:
             channel.end_in_silence(int(options.silence * 1e9))
     if options.control:

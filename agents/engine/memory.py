@@ -1,4 +1,4 @@
-"""Memory of ranks: adding numbers, contents by the shared pattern, and counts of wrong numbers."""
+"""Memory of ranks: adds numbers, fills buffers with the shared pattern, counts wrong numbers."""
 
 from __future__ import annotations
 

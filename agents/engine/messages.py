@@ -69,11 +69,11 @@ class MessageReceive(Receive):
 
 
 class MessageHandler(ABC):
-    """What connections report to the run of a program."""
+    """Handles the reports of connections to the run of a program."""
 
     @abstractmethod
     def expected(self, number: int) -> MessageReceive | None:
-        """Return a message that is to arrive; None if there is no such."""
+        """Return the message with a number that is to arrive; None if there is none."""
 
     @abstractmethod
     def granted(self, number: int) -> None:

@@ -15,7 +15,6 @@ from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.contents import ContentSend
 from moefabric.agents.engine.greeting import Greeting
-from moefabric.agents.engine.loop import BROKEN, IN, OUT
 from moefabric.agents.engine.messages import MessageSend
 from moefabric.agents.engine.payload import MessagePayload, Payload, transfer_seed
 from moefabric.agents.engine.pieces import Pieces
@@ -28,6 +27,7 @@ from moefabric.agents.engine.tcp import (
     total_retransmits,
 )
 from moefabric.agents.engine.transfers import Send
+from moefabric.runtime.event_loop import BROKEN, IN, OUT
 
 # Most bytes that a connection sends before others have their turn, so that flows start together.
 TURN = 512 * 1024

@@ -16,7 +16,6 @@ from typing import Any
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.connections import Connections
 from moefabric.agents.engine.incoming import IncomingConnection
-from moefabric.agents.engine.loop import Timer
 from moefabric.agents.engine.memory import Content, add, allocate
 from moefabric.agents.engine.messages import (
     MessageHandler,
@@ -27,6 +26,7 @@ from moefabric.agents.engine.messages import (
 from moefabric.agents.engine.requests import Fields, RefusedError
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.transfers import Transfer, TransferKey
+from moefabric.runtime.event_loop import Timer
 
 KINDS = ("send", "receive", "receive_add", "copy", "compute")
 
@@ -192,7 +192,7 @@ class Run(MessageHandler):
         self.why = ""
         self.start_ns = self.began_ns = 0
         self.timers: list[Timer] = []
-        self.send_event: Callable[[dict[str, Any]], None] = lambda _event: None
+        self.send_event: Callable[[dict[str, Any]], object] = lambda _event: None
         self.with_times = False
         for position, step in enumerate(program.steps):
             if step.peer in ("", resources.name):
@@ -211,7 +211,7 @@ class Run(MessageHandler):
             self.transfers[position] = transfer
         resources.messages.runs[number] = self
 
-    def start(self, request: Fields, send_event: Callable[[dict[str, Any]], None]) -> None:
+    def start(self, request: Fields, send_event: Callable[[dict[str, Any]], object]) -> None:
         """Begin at `start_ns`; an event reports the end, at `deadline_ns` at the latest."""
         self.start_ns = request.integer("start_ns", 0, 1 << 63)
         deadline_ns = request.integer("deadline_ns", 0, 1 << 63)
@@ -419,7 +419,7 @@ class Programs:
             program.fill(self.resources)
         self.runs[run] = Run(run, program, self.resources, self.connections)
 
-    def start(self, request: Fields, send_event: Callable[[dict[str, Any]], None]) -> None:
+    def start(self, request: Fields, send_event: Callable[[dict[str, Any]], object]) -> None:
         """Start a run that is prepared."""
         run = self.runs.pop(request.integer("run", 0, (1 << 64) - 1), None)
         if run is None:

@@ -34,9 +34,9 @@ from typing import Any
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.exchanges import Ask, ExchangeKey, Exchanges, exchange_key
 from moefabric.agents.engine.listener import Listener
-from moefabric.agents.engine.loop import BROKEN, IN, OUT, CallbackOwner, Loop
 from moefabric.agents.engine.requests import Fields, RefusedError, os_error_text, parse_request
 from moefabric.agents.engine.unix_sockets import listen_unix
+from moefabric.runtime.event_loop import BROKEN, IN, OUT, CallbackOwner, EventLoop
 
 LONGEST_PACKET = 1 << 20
 SEALS = fcntl.F_SEAL_SHRINK  # shorter memory than was mapped would end the agent by SIGBUS
@@ -58,9 +58,9 @@ class RankPort:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         exchanges: Exchanges,
-        send_event: Callable[[dict[str, Any]], None],
+        send_event: Callable[[dict[str, Any]], object],
         make_room: Callable[[], bool] = lambda: False,
     ) -> None:
         self.loop, self.exchanges, self.send_event = loop, exchanges, send_event
@@ -80,7 +80,7 @@ class RankPort:
         self.path = path
 
     def dismiss(self) -> None:
-        """Disconnect all ranks, and forget what they asked for."""
+        """Disconnect all ranks, and forget their requests."""
         if self.path:
             self.listener.accept()
         self.exchanges.fail_all("the job has ended")

@@ -17,10 +17,10 @@ from abc import abstractmethod
 from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.greeting import Greeting
-from moefabric.agents.engine.loop import BROKEN, IN, OUT
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.resources import DataConnection, Resources
 from moefabric.agents.engine.tcp import set_dscp, total_retransmits
+from moefabric.runtime.event_loop import BROKEN, IN, OUT
 
 PIECES = 128  # parts in which a transfer passes, if they are no larger than PIECE
 PIECE = 128 * 1024
@@ -235,7 +235,7 @@ class NearEnd(RelayEnd):
         return True
 
     def _wake_after(self, count: int) -> None:
-        """Have the kernel wake this process for so many bytes."""
+        """Have the kernel wake this process for a number of bytes."""
         if count != self.least:
             self.least = count
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)

@@ -8,12 +8,12 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from moefabric.agents.engine.arrivals import Arrivals
-from moefabric.agents.engine.loop import CallbackOwner, Loop
 from moefabric.agents.engine.messages import Messages
 from moefabric.agents.engine.payload import shared_pattern
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.tcp import Destination
 from moefabric.agents.engine.wire import LINE
+from moefabric.runtime.event_loop import CallbackOwner, EventLoop
 
 if TYPE_CHECKING:
     from moefabric.agents.engine.incoming import IncomingConnection
@@ -56,7 +56,7 @@ class Resources:
     def __init__(self, name: str) -> None:
         self.name = name
         self.secret = secrets.token_hex(16)
-        self.loop = Loop()
+        self.loop = EventLoop()
         self.pattern = shared_pattern()
         self.buffer = ReceiveBuffer(READ)
         self.counters = {

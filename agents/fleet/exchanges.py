@@ -23,7 +23,7 @@ REMEMBERED: Final = 1024
 
 @dataclass(frozen=True)
 class _Ask:
-    """What one rank has asked for."""
+    """Request of one rank for an exchange."""
 
     server: str
     sends: tuple[int, ...]
@@ -54,7 +54,7 @@ class _Pending:
 
 
 class ExchangeBook:
-    """What ranks have asked for, by the agents' events; without effects.
+    """Requests of ranks for exchanges, from the agents' events; without effects.
 
     Attributes:
         lost: Ranks that have ended without leaving, with server and reason.

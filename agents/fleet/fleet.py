@@ -1,12 +1,13 @@
-"""The fleet: commands the agents of all servers together and converts their clocks to one."""
+"""The fleet: commands the agents of all servers together."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from moefabric.agents.engine.clock import clock_identity
 from moefabric.agents.fleet.channel import Channel, request_all
+from moefabric.agents.fleet.clocks import FleetClocks
+from moefabric.agents.fleet.connections import REPORT_S, DataConnections, DataPath
 from moefabric.agents.fleet.exchanges import exchange_key, flow_offsets
 from moefabric.agents.fleet.inflight import InflightCollective, InflightCollectives
 from moefabric.agents.fleet.liveness import LivenessMonitor
@@ -22,71 +23,9 @@ from moefabric.core.units import NS_PER_S, duration_ns
 LEAD_S: Final = 0.02
 """A collective starts at least this long after its request, so that all agents have it by then."""
 LEAD_PER_AGENT_S: Final = 0.001
-REPORT_S: Final = 2.0
-"""How long after a collective's deadline its agents may take to report."""
 ORDER_SILENCES: Final = 2.5
 """Timeout for all agents to confirm a collective, as a multiple of the liveness monitor's
 `silence_s`; it is long because requests are long and all agents read them at the same time."""
-RECONNECT_S: Final = 10.0
-"""Timeout for opening broken connections again."""
-CLOCK_EXCHANGES: Final = 16
-
-
-@dataclass(frozen=True)
-class DataPath:
-    """One path between a pair of servers.
-
-    Attributes:
-        src: The sending server.
-        dst: The receiving server.
-        path: The sender's NIC (`o1`), or another name that the pair has once.
-        address: An address of the receiver or, if there is one, of the relay.
-        dscp: Selects the sender's NIC.
-        reply_dscp: Selects the receiver's NIC for its packets, including TCP acknowledgements.
-        bind: Address to send from, on hosts that select NICs by source address.
-        relay: Server whose agent receives the path's transfers and sends them on. It needs a path
-            of its own to the receiver.
-    """
-
-    src: str
-    dst: str
-    path: str
-    address: str
-    dscp: int = 0
-    reply_dscp: int = 0
-    bind: str = ""
-    relay: str = ""
-
-    @property
-    def servers(self) -> frozenset[str]:
-        """The servers whose agents the path needs."""
-        return frozenset((self.src, self.dst, self.relay)) - {""}
-
-
-@dataclass(frozen=True)
-class ClockOffset:
-    """An agent's CLOCK_MONOTONIC minus ours, and the round-trip time of the measurement.
-
-    Both are 0 if the agent's clock is ours.
-    """
-
-    offset_ns: int = 0
-    round_trip_ns: int = 0
-
-    @property
-    def uncertainty_ns(self) -> int:
-        """Half the round trip: the offset's error is at most that."""
-        return -(-self.round_trip_ns // 2)
-
-
-def clock_offset(exchanges: Iterable[tuple[int, int, int]]) -> ClockOffset:
-    """Return the offset that the fastest exchange gives; its error is the smallest (RFC 5905).
-
-    Args:
-        exchanges: Our time of the request, the agent's time, and our time of the reply, in ns.
-    """
-    sent, theirs, received = min(exchanges, key=lambda times: times[2] - times[0])
-    return ClockOffset(theirs - (sent + received) // 2, received - sent)
 
 
 class Fleet:
@@ -103,9 +42,8 @@ class Fleet:
     Attributes:
         channels: The channels of agents that are not lost, by server.
         facts: Each agent's reply to `hello`.
-        clocks: Each agent's clock offset, as measured last.
-        first_clocks: Each agent's clock offset, as measured first.
-        listening: Each agent's data ports by address, and the secret that greetings need.
+        clocks: The agents' clocks.
+        connections: The data connections between agents.
         start_delay_ns: How late each agent began the last collective that was collected.
     """
 
@@ -119,18 +57,13 @@ class Fleet:
             if fact["name"] != name:
                 raise AgentError(f"agent {name}: it calls itself {fact['name']}")
         clock = clock or clock_identity()
-        self.clocks = {
-            name: ClockOffset() if clock and fact["clock"] == clock else self._measure_clock(name)
-            for name, fact in self.facts.items()
-        }
-        self.first_clocks = dict(self.clocks)
-        self.listening: dict[str, Message] = {}
-        self._paths: dict[tuple[str, str, str], DataPath] = {}
-        self._options: Message = {}
+        ours = {name for name, fact in self.facts.items() if clock and fact["clock"] == clock}
+        self.clocks = FleetClocks(self.channels.values(), frozenset(ours))
+        self.connections = DataConnections(self.channel, self.clocks)
         self.liveness, self._lost = liveness or LivenessMonitor(), LostAgents()
         self._dead = {f"{name}/{gpu}" for name, fact in self.facts.items() for gpu in fact["dead"]}
         self._inflight = InflightCollectives()
-        self._ranks = RankService(self.channels, self.our_time)
+        self._ranks = RankService(self.channels, self.clocks.our_time)
 
     def __enter__(self) -> Self:
         return self
@@ -141,6 +74,14 @@ class Fleet:
     def request(self, op: str, deadline_s: float = 5.0, **fields: Any) -> dict[str, Message]:
         """Send the same request to all agents; return the replies by server."""
         return request_all(dict.fromkeys(self.channels.values(), (op, fields)), deadline_s)
+
+    def measure_clocks(self) -> None:
+        """Measure again the clocks that aren't ours, since they drift.
+
+        Raises:
+            ServerLossError: if an agent is gone.
+        """
+        self.clocks.measure_again(self.channels.values())
 
     def connect(
         self,
@@ -161,42 +102,7 @@ class Fleet:
         Returns:
             The kernel's data about each connection, by sending server.
         """
-        addresses: dict[str, set[str]] = {}
-        for path in paths:
-            addresses.setdefault(path.relay or path.dst, set()).add(path.address)
-        requests: dict[Channel, tuple[str, Message]] = {
-            self.channel(server): ("listen", {"addresses": sorted(own), "congestion": congestion})
-            for server, own in addresses.items()
-        }
-        self.listening |= request_all(requests, deadline_s)
-        self._paths |= {(path.src, path.dst, path.path): path for path in paths}
-        self._options = {"congestion": congestion, "sndbuf": sndbuf}
-        until_ns = time.monotonic_ns() + duration_ns(deadline_s)
-        direct = self._open([path for path in paths if not path.relay], until_ns)
-        relayed = self._open([path for path in paths if path.relay], until_ns)
-        for src, reply in relayed.items():
-            reply["paths"] = direct.get(src, {"paths": []})["paths"] + reply["paths"]
-        return direct | relayed
-
-    def _open(self, paths: Sequence[DataPath], until_ns: int) -> dict[str, Message]:
-        """Open connections; return the kernel's data about each, by sending server."""
-        by_sender: dict[str, list[Message]] = {}
-        for path in paths:
-            by_sender.setdefault(path.src, []).append(self.destination(path))
-        requests: dict[Channel, tuple[str, Message]] = {}
-        for src, destinations in by_sender.items():
-            fields = {"paths": destinations, "deadline_ns": self.their_time(src, until_ns)}
-            requests[self.channel(src)] = "connect", {**fields, **self._options}
-        left_s = (until_ns - time.monotonic_ns()) / NS_PER_S
-        return request_all(requests, max(0.0, left_s) + REPORT_S)
-
-    def destination(self, path: DataPath) -> Message:
-        """Return a path as requests name it, with the port and secrets of those who listen."""
-        fields = {**vars(path), "peer": path.dst, "secret": self.listening[path.dst]["secret"]}
-        del fields["src"], fields["dst"]
-        if path.relay:
-            fields["relay_secret"] = self.listening[path.relay]["secret"]
-        return {**fields, "port": self.listening[path.relay or path.dst]["ports"][path.address]}
+        return self.connections.connect(paths, deadline_s, congestion, sndbuf)
 
     # --- collectives -----------------------------------------------------------------------------
 
@@ -228,10 +134,10 @@ class Fleet:
         """
         servers = _servers(flows)
         if start_ns is None:
-            slowest_ns = max(clock.round_trip_ns for clock in self.clocks.values())
+            slowest_ns = self.clocks.max_round_trip_ns(self.channels)
             lead_s = LEAD_S + LEAD_PER_AGENT_S * len(servers)
             start_ns = time.monotonic_ns() + duration_ns(lead_s) + 4 * slowest_ns
-        self.liveness.check_reachable([*servers, *self._relays(flows)])
+        self.liveness.check_reachable([*servers, *self.connections.relays(flows)])
         requests = self._requests(collective, flows, start_ns, start_ns + duration_ns(deadline_s))
         request_all(requests, ORDER_SILENCES * self.liveness.silence_s)
         return start_ns
@@ -256,9 +162,9 @@ class Fleet:
             transfers[flow.dst]["receives"].append({"peer": flow.src, **common})
         requests: dict[Channel, tuple[str, Message]] = {}
         for name, sends_and_receives in transfers.items():
-            times = {"deadline_ns": self.their_time(name, until_ns)}
+            times = {"deadline_ns": self.clocks.their_time(name, until_ns)}
             if start_ns is not None:
-                times["start_ns"] = self.their_time(name, start_ns)
+                times["start_ns"] = self.clocks.their_time(name, start_ns)
             fields: Message = {"collective": collective, **times, **sends_and_receives}
             if exchange is not None:
                 fields["exchange"] = {
@@ -277,7 +183,7 @@ class Fleet:
             ServerLossError: as soon as one of them, or a rank of its server, is lost.
         """
         channels = [self.channel(name) for name in _servers(flows)]
-        relays = [self.channel(name) for name in self._relays(flows)]
+        relays = [self.channel(name) for name in self.connections.relays(flows)]
         if silent := self.liveness.wait(
             channels, lambda c: collective in c.reports, deadline_s, relays
         ):
@@ -288,7 +194,7 @@ class Fleet:
         self.liveness.check_relays(relays, [channel.reports[collective] for channel in channels])
         reports = {channel.name: channel.reports.pop(collective) for channel in channels}
         self.start_delay_ns = {name: report["start_late_ns"] for name, report in reports.items()}
-        return flow_records(collective, flows, reports, self.our_time)
+        return flow_records(collective, flows, reports, self.clocks.our_time)
 
     def launch(
         self,
@@ -316,7 +222,7 @@ class Fleet:
         """
         number = self._inflight.new_number()
         until_ns = (time.monotonic_ns() if start_ns is None else start_ns) + duration_ns(deadline_s)
-        relays = self._relays(flows)
+        relays = self.connections.relays(flows)
         self.liveness.check_reachable([*_servers(flows), *relays])
         forwarding = tuple(self.channel(relay) for relay in relays)
         requests = {
@@ -352,7 +258,7 @@ class Fleet:
             self._ranks.servers_lost(error.servers)
             raise
         return {
-            number: flow_records(number, flows, reports, self.our_time)
+            number: flow_records(number, flows, reports, self.clocks.our_time)
             for number, (flows, reports) in ended.items()
         }
 
@@ -371,7 +277,7 @@ class Fleet:
         self._ranks.start()
 
     def end_job(self) -> None:
-        """Disconnect all ranks, and forget what they asked for."""
+        """Disconnect all ranks, and forget their requests."""
         self._ranks.stop()
 
     def take_exchanges(self) -> list[Exchange]:
@@ -421,14 +327,7 @@ class Fleet:
 
     def reconnect(self) -> None:
         """Open broken connections again between the servers that are left."""
-        broken = {
-            (src, connection["peer"], connection["path"])
-            for src, reply in self.request("stats").items()
-            for connection in reply["connections"]
-            if connection["state"] != "up"
-        }
-        paths = [self._paths[key] for key in sorted(broken) if key in self._paths]
-        self._open_again([path for path in paths if path.servers <= self.channels.keys()])
+        self.connections.open_broken(self.request("stats"))
 
     def readmit(self) -> frozenset[str]:
         """Connect servers that have come back to the others; return their names."""
@@ -437,13 +336,8 @@ class Fleet:
         names = frozenset(channel.name for channel in returned)
         if returned:
             request_all(dict.fromkeys(returned, ("close", {})), 5.0)
-            paths = [path for path in self._paths.values() if path.servers & names]
-            self._open_again([path for path in paths if path.servers <= self.channels.keys()])
+            self.connections.open_of(names, frozenset(self.channels))
         return names
-
-    def _open_again(self, paths: Sequence[DataPath]) -> None:
-        if paths:
-            self.connect(paths, RECONNECT_S, **self._options)
 
     def close(self) -> None:
         """Close all control channels, which ends agents over SSH."""
@@ -452,45 +346,12 @@ class Fleet:
         for channel in self.channels.values():
             channel.close()
 
-    # --- records and clocks ----------------------------------------------------------------------
-
-    def _relays(self, flows: Sequence[PacedFlow]) -> list[str]:
-        """Return the servers whose agents forward flows."""
-        paths = (self._paths.get((flow.src, flow.dst, flow.path)) for flow in flows)
-        return sorted({path.relay for path in paths if path is not None and path.relay})
-
     def channel(self, name: str) -> Channel:
-        """Return a server's control channel; raises AgentError if there is no such agent."""
+        """Return a server's control channel; raise AgentError if the server has no agent."""
         if name not in self.channels:
             servers = ", ".join(sorted(self.channels))
             raise AgentError(f"server {name} has no agent; there are {servers}")
         return self.channels[name]
-
-    def _measure_clock(self, name: str) -> ClockOffset:
-        channel, exchanges = self.channel(name), []
-        for _ in range(CLOCK_EXCHANGES):
-            sent_ns = time.monotonic_ns()
-            their_ns = request_all({channel: ("clock", {})}, 5.0)[name]["monotonic_ns"]
-            exchanges.append((sent_ns, their_ns, time.monotonic_ns()))
-        return clock_offset(exchanges)
-
-    def measure_clocks(self) -> None:
-        """Measure again the clocks that aren't ours, since they drift; use the results from now on.
-
-        Raises:
-            ServerLossError: If an agent is gone.
-        """
-        for name in self.channels:
-            if self.clocks[name].round_trip_ns:
-                self.clocks[name] = self._measure_clock(name)
-
-    def their_time(self, name: str, our_ns: int) -> int:
-        """Return an instant on an agent's clock."""
-        return our_ns + self.clocks[name].offset_ns
-
-    def our_time(self, name: str, their_ns: int | None) -> int:
-        """Return an agent's instant on our clock; 0 for never."""
-        return 0 if their_ns is None else their_ns - self.clocks[name].offset_ns
 
 
 def _servers(flows: Sequence[PacedFlow]) -> list[str]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from moefabric.agents.fleet.channel import Channel, request_all
-from moefabric.agents.fleet.fleet import LEAD_PER_AGENT_S, LEAD_S, REPORT_S, Fleet
+from moefabric.agents.fleet.connections import REPORT_S
+from moefabric.agents.fleet.fleet import LEAD_PER_AGENT_S, LEAD_S, Fleet
 from moefabric.agents.fleet.messages import Message
 from moefabric.core.errors import AgentError
 from moefabric.core.units import duration_ns
@@ -20,7 +21,7 @@ REPLY_S: Final = 20.0
 
 @dataclass(frozen=True)
 class ProgramTimes:
-    """When a run began and ended, on this process's CLOCK_MONOTONIC.
+    """Begin and end of a run, on this process's CLOCK_MONOTONIC.
 
     Attributes:
         began_ns: When the first server began.
@@ -87,7 +88,7 @@ class LoadedProgram:
         """
         run = self.fleet.new_number()
         self._request("prepare", self.memory / FILL_BPS, run=run, fill=fill)
-        slowest_ns = max(self.fleet.clocks[name].round_trip_ns for name in self._channels)
+        slowest_ns = self.fleet.clocks.max_round_trip_ns(self._channels)
         lead_ns = duration_ns(LEAD_S + LEAD_PER_AGENT_S * len(self._channels)) + 4 * slowest_ns
         start_ns = time.monotonic_ns() + lead_ns
         until_ns = start_ns + duration_ns(deadline_s)
@@ -96,8 +97,8 @@ class LoadedProgram:
                 "start",
                 {
                     "run": run,
-                    "start_ns": self.fleet.their_time(name, start_ns),
-                    "deadline_ns": self.fleet.their_time(name, until_ns),
+                    "start_ns": self.fleet.clocks.their_time(name, start_ns),
+                    "deadline_ns": self.fleet.clocks.their_time(name, until_ns),
                     "times": times,
                 },
             )
@@ -153,7 +154,7 @@ class LoadedProgram:
 
     def _times(self, reports: Mapping[str, Message]) -> ProgramTimes:
         def ours(name: str, their_ns: int) -> int:
-            return self.fleet.our_time(name, their_ns)
+            return self.fleet.clocks.our_time(name, their_ns)
 
         return ProgramTimes(
             min(ours(name, report["began_ns"]) for name, report in reports.items()),

@@ -1,4 +1,4 @@
-"""Serves the ranks of a job: reads what they ask their agents for, and answers them."""
+"""Serves the ranks of a job: reads their requests from the agents, and answers them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -39,7 +39,7 @@ class RankService:
         self._serves = True
 
     def stop(self) -> None:
-        """Disconnect all ranks, and forget what they asked for."""
+        """Disconnect all ranks, and forget their requests."""
         self._serves = False
         request_all(dict.fromkeys(self._channels.values(), ("dismiss", {})), DISMISS_S)
         for channel in self._channels.values():

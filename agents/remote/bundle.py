@@ -5,11 +5,15 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from moefabric.config import structured_log
+from moefabric.runtime import event_loop, line_channel, structured_log
 
 PACKAGE: Final = Path(__file__).parents[1] / "engine"
 AGENT: Final = PACKAGE / "__main__.py"
 """The agent's program where this package is installed: `python3 AGENT --name s0 --control PATH`."""
+SHARED_MODULES: Final = tuple(
+    Path(str(module.__file__)) for module in (event_loop, line_channel, structured_log)
+)
+"""Modules of `moefabric.runtime` that the agent needs."""
 
 _MAIN: Final = b"import sys\n\nfrom moefabric.agents.engine.main import main\n\nsys.exit(main())\n"
 
@@ -20,13 +24,13 @@ def bundle() -> bytes:
         "__main__.py": _MAIN,
         "moefabric/__init__.py": b"",
         "moefabric/agents/__init__.py": b"",
+        "moefabric/runtime/__init__.py": b"",
     }
     files |= {
         f"moefabric/agents/engine/{module.name}": module.read_bytes()
         for module in PACKAGE.glob("*.py")
     }
-    files["moefabric/config/__init__.py"] = b""
-    files["moefabric/config/structured_log.py"] = Path(structured_log.__file__).read_bytes()
+    files |= {f"moefabric/runtime/{module.name}": module.read_bytes() for module in SHARED_MODULES}
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         for name in sorted(files):

@@ -1,4 +1,4 @@
-"""What the SSH configuration says about the hosts on the way to a server, as Paramiko needs it."""
+"""SSH configuration of the hosts on the way to a server, as Paramiko needs it."""
 
 import getpass
 import re

@@ -7,9 +7,10 @@ from typing import Any
 from moefabric.controller.recovery.failure_history import FailureHistory
 from moefabric.controller.recovery.failure_state import NicEvent, NicStates, new_failures, persists
 from moefabric.core.errors import ControlError, SpecError
+from moefabric.core.nic import Nic
 from moefabric.core.protocols import PacketSwitches
 from moefabric.core.rules import RuleChange, eps_rules_to
-from moefabric.core.topology import Fabric, Nic
+from moefabric.core.topology import Fabric
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class EpsRecovery:
     def _describe_path(self, failed_nic: str) -> str:
         nic = Nic.parse(failed_nic)
         if usable := self.fabric.usable_electrical(nic.server):
-            leaf = self._whole_fabric.leaf_of_nic(nic)
+            leaf = self._whole_fabric.eps_wiring.leaf_of_nic(nic)
             return f"{leaf} reaches {nic.server} by {', '.join(map(str, usable))}"
         relay = self.relays.get(nic.server)
         return f"{nic.server} is reached by {relay}" if relay else f"{nic.server} waits for a relay"

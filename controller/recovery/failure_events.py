@@ -2,15 +2,17 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from statistics import median
 from typing import Final
 
-from moefabric.controller.recovery.dilated_work import DilatedWork
 from moefabric.controller.recovery.failure_state import NicEvent
 from moefabric.controller.southbound.openflow import green
 from moefabric.core.errors import ControlError
-from moefabric.core.topology import Nic, NicKind, Region
+from moefabric.core.nic import Nic, NicKind
+from moefabric.core.topology import Region
 from moefabric.core.units import NS_PER_S
 
 log = logging.getLogger(__name__)
@@ -24,6 +26,55 @@ _RETRY_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 _RULES_S: Final = 0.005
 _CIRCUITS_S: Final = 0.025
 """Expected work on rules and on circuits until some was measured, in seconds."""
+_SAMPLES: Final = 8
+
+
+class DilatedWork:
+    """Work on failures that takes as long in model time as it takes in wall time.
+
+    Packets are under way meanwhile, so the work itself has to come later in a dilated run.
+
+    Work of c wall seconds is to end c x dilation after its cause. The wait comes before the work,
+    whose duration isn't known by then: it is expected to be the median of the last ones. The
+    difference of both is all that a run at dilation d wins or loses, times 1 - 1/d in model time.
+
+    Args:
+        dilation: Factor by which the run's times are stretched.
+        first_s: Expected seconds of the first work.
+        sleep: Waits for so many seconds.
+        clock_s: Seconds of a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        dilation: float,
+        first_s: float,
+        sleep: Callable[[float], object],
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._dilation, self._first_s = dilation, first_s
+        self._sleep, self._clock_s = sleep, clock_s
+        self._took_s = deque[float](maxlen=_SAMPLES)
+
+    @property
+    def expected_s(self) -> float:
+        """The expected seconds of the next work."""
+        return median(self._took_s) if self._took_s else self._first_s
+
+    @contextmanager
+    def delayed(self, since_s: float = 0.0, settle_s: float = 0.0) -> Iterator[None]:
+        """Wait before the work inside the `with`, and time it.
+
+        Args:
+            since_s: Seconds since the cause of the work.
+            settle_s: Seconds of settling in the work, which are dilated already.
+        """
+        if self._dilation > 1:
+            self._sleep((self._dilation - 1) * (since_s + self.expected_s))
+        started_s = self._clock_s()
+        yield
+        took_s = self._clock_s() - started_s
+        self._took_s.append(took_s - settle_s if took_s > settle_s else took_s)
 
 
 class NicEventDispatcher:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Protocol
 
 from moefabric.controller.recovery.failure_state import DetectedFailure
-from moefabric.core.failures import FailureKind
+from moefabric.core.failure_kinds import FailureKind
 
 MOST_CLEARED: Final = 1000
 """How many cleared failures the history keeps."""
@@ -20,7 +20,7 @@ class Event(Protocol):
         """Wake all threads that wait."""
 
     def wait(self, seconds: float, /) -> object:
-        """Wait until `set` is called, for at most so many seconds."""
+        """Wait until `set` is called, for a number of seconds at most."""
 
 
 @dataclass(frozen=True)

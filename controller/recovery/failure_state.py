@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from moefabric.core.failures import FailureKind
-from moefabric.core.topology import Fabric, Nic, NicKind, Region
+from moefabric.core.failure_kinds import FailureKind
+from moefabric.core.nic import Nic, NicKind
+from moefabric.core.topology import Fabric, Region
 
 
 @dataclass(frozen=True)

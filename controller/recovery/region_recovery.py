@@ -15,10 +15,11 @@ from moefabric.controller.recovery.relays import select_relays
 from moefabric.controller.rule_changes import apply_changes
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.errors import ControlError
-from moefabric.core.failures import FailureKind
+from moefabric.core.failure_kinds import FailureKind
+from moefabric.core.nic import Nic, NicKind
 from moefabric.core.protocols import PacketSwitches
 from moefabric.core.rules import RuleChange, server_rules
-from moefabric.core.topology import Fabric, Nic, NicKind, Region
+from moefabric.core.topology import Fabric, Region
 
 log = logging.getLogger(__name__)
 

@@ -4,13 +4,14 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from moefabric.core.circuits import Circuit, CircuitSet
-from moefabric.core.topology import Fabric, Nic, Region
+from moefabric.core.nic import Nic
+from moefabric.core.topology import Fabric, Region
 
 
 def select_relays(
     fabric: Fabric, region: Region, lit: CircuitSet, current: Mapping[str, Circuit]
 ) -> dict[str, Circuit]:
-    """Return, for each server without electrical NICs, the circuit to its relay (paper, 5.4).
+    """Return the circuit to a relay for each server without electrical NICs (paper, 5.4).
 
     A server keeps a relay that works. Otherwise peers with a lit circuit come first, then those
     that forward for fewer servers, have more electrical NICs, and come earlier in the region. A new

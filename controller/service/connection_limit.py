@@ -1,4 +1,4 @@
-"""How many connections a listener keeps, and which of them it closes for a new one."""
+"""Limit of a listener's connections, and the choice of the one to close for a new one."""
 
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
@@ -11,7 +11,7 @@ C = TypeVar("C", bound=Hashable)
 
 
 class ConnectionLimit(Generic[C]):
-    """Open connections, those that were idle for longest first.
+    """Open connections, ordered by idle time, the longest first.
 
     A connection is trusted after its first accepted request. Peers that have no token can therefore
     crowd out only each other.

@@ -20,14 +20,14 @@ from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.request_fields import (
     parse_circuits,
     parse_demand,
+    parse_horizon,
     parse_limit_s,
-    parse_outlook,
 )
 from moefabric.controller.service.statistics import ControllerStatistics
 from moefabric.controller.southbound.openflow.flow_entries import RuleCounter
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError, SpecError
-from moefabric.core.failures import FailureKind
+from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.protocols import PacketSwitches
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric, Region
@@ -181,10 +181,10 @@ class Controller:
         if not isinstance(name, str):
             raise SpecError([("policy", f"a name is needed, not {name!r}")])
         policy, demand = guarded_policy(name, parse_limit_s(request)), parse_demand(region, request)
-        outlook = parse_outlook(request)
+        horizon = parse_horizon(request)
 
         def plan_circuits(fabric: Fabric, lit: CircuitSet, reserved: CircuitSet) -> Plan:
-            return plan(fabric, region, demand, policy, lit, reserved, outlook)
+            return plan(fabric, region, demand, policy, lit, reserved, horizon)
 
         recovery.retry_dark_nics()
         with self._lock if recovery.has_light else nullcontext():

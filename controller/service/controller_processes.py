@@ -2,7 +2,6 @@
 
 import logging
 import os
-import select
 import signal
 import time
 import warnings
@@ -12,15 +11,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from moefabric.config.failure_log import append_failure_event
-from moefabric.config.forking import fork
-from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.service.liveness import Heartbeat
 from moefabric.core.errors import ControlError
 from moefabric.core.failures import FailurePhase
-from moefabric.core.restarts import Restarts
 from moefabric.core.topology import Region
+from moefabric.runtime.failure_log import append_failure_event
+from moefabric.runtime.forking import fork
+from moefabric.runtime.processes import Process, Supervisor, end_processes
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 log = logging.getLogger(__name__)
 
@@ -40,23 +39,24 @@ def controller_name(region: Region | None) -> str:
     return region.name if region else "eps"
 
 
-@dataclass
-class _Process:
+@dataclass(frozen=True)
+class _Controller(Process):
     """A running controller.
 
     Attributes:
-        pid: Its process.
         beats: Non-blocking pipe to which it writes a byte at each beat.
-        started_s: When it was started.
-        generation: What `fabric_generation` returned then.
+        generation: Return value of `fabric_generation` at its start.
     """
 
-    pid: int
     region: Region | None
     beats: int
-    started_s: float
     generation: int
     heartbeat: Heartbeat
+
+    def reap(self) -> None:
+        """Release the process and its pipe."""
+        super().reap()
+        os.close(self.beats)
 
 
 @dataclass
@@ -67,32 +67,30 @@ class ControllerProcesses:
         run_controller: What a process does.
         reports_failed_start: Whether `reap` returns the status of a controller that fails before it
             has worked; otherwise it is started again.
-        running: The processes.
         ended: Controllers that have ended and have not been ready again since.
-        restarts: How often each controller has ended lately.
         proven: Controllers that have worked.
     """
 
     run_controller: RunController
     reports_failed_start: bool = True
-    running: dict[Key, _Process] = field(default_factory=dict)
     ended: dict[Key, Region | None] = field(default_factory=dict)
-    restarts: dict[Key, Restarts] = field(default_factory=dict)
     proven: set[Key] = field(default_factory=set)
+    _supervisor: Supervisor[Key, _Controller] = field(default_factory=Supervisor)
+
+    @property
+    def running(self) -> dict[Key, _Controller]:
+        """The processes that have not ended."""
+        return self._supervisor.running
 
     def start_missing(self, run: RunDirectory, wiring: FabricWiring) -> None:
         """Start the controllers of a fabric that don't run and need not wait."""
         for region in controlled_parts(wiring):
-            key, now_s = (run, controller_name(region)), time.monotonic()
-            if key not in self.running and now_s >= self._restarts(key).not_before_s:
-                try:
-                    self._start(key, wiring, region)
-                except OSError as error:
-                    delay_s = self._restarts(key).note_end(now_s, now_s)
-                    log.warning("%s can't start, %g s to wait: %s", key[1], delay_s, error)
+            key = run, controller_name(region)
+            start = partial(self._start, run, wiring, region)
+            self._supervisor.start_due(key, f"controller of {key[1]}", start)
 
-    def _start(self, key: Key, wiring: FabricWiring, region: Region | None) -> None:
-        run, name = key
+    def _start(self, run: RunDirectory, wiring: FabricWiring, region: Region | None) -> _Controller:
+        name = controller_name(region)
         reader, writer = os.pipe()
         try:
             os.set_blocking(reader, False)
@@ -107,14 +105,14 @@ class ControllerProcesses:
             raise
         finally:
             os.close(writer)
-        now_s = time.monotonic()
-        self.running[key] = _Process(
-            pid, region, reader, now_s, fabric_generation(run), Heartbeat(pid, now_s)
-        )
         file = run.controller_pid_file(region)
         with _noting(run, "process id"):
             file.parent.mkdir(exist_ok=True)
             file.write_text(f"{pid}\n")
+        heartbeat = Heartbeat(pid, time.monotonic())
+        return _Controller(
+            name, pid, os.pidfd_open(pid), region, reader, fabric_generation(run), heartbeat
+        )
 
     def _work(
         self, run: RunDirectory, wiring: FabricWiring, region: Region | None, writer: int
@@ -142,25 +140,23 @@ class ControllerProcesses:
                 why = f"it has not answered /health for {now_s - process.heartbeat.at_s:.0f} s"
                 self._note(key, "detected", why)
                 process.heartbeat.restart_period(now_s)
-                os.kill(process.pid, signal.SIGKILL)
-            ended, status = os.waitpid(process.pid, os.WNOHANG)
-            if not ended:
+                process.signal(signal.SIGKILL)
+            if (code := process.exit_status) is None:
                 continue
-            self._forget(key)
-            code = os.waitstatus_to_exitcode(status)
+            delay_s = self._supervisor.note_end(key)
+            process.reap()
             if code > 0 and self.reports_failed_start and key not in self.proven:
                 return code  # its own error message shall be the last line
-            self._end(key, process, code)
+            self._note_end(key, process, code, delay_s)
         return 0
 
-    def _read_beats(self, key: Key, process: _Process) -> None:
+    def _read_beats(self, key: Key, process: _Controller) -> None:
         with suppress(BlockingIOError):
             if os.read(process.beats, 4096):
                 process.heartbeat.beat(time.monotonic())
                 self.proven.add(key)
 
-    def _end(self, key: Key, process: _Process, code: int) -> None:
-        delay_s = self._restarts(key).note_end(process.started_s, time.monotonic())
+    def _note_end(self, key: Key, process: _Controller, code: int, delay_s: float) -> None:
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         log.warning("controller of %s ended by %s, starts again in %g s", key[1], how, delay_s)
         with _noting(key[0], "process id"):
@@ -190,27 +186,17 @@ class ControllerProcesses:
 
     def stop(self, run: RunDirectory | None = None) -> None:
         """End the processes of one fabric, or all, and wait for their end, but not for long."""
-        stopping = {key: one.pid for key, one in self.running.items() if run in (None, key[0])}
-        for pid in stopping.values():
-            os.kill(pid, signal.SIGTERM)
-            os.kill(pid, signal.SIGCONT)  # a stopped process handles no other signal
-        deadline_s = time.monotonic() + _STOP_S
-        for key, pid in stopping.items():
-            if not _wait_end(pid, deadline_s):
+        stopping = [(key, one) for key, one in self.running.items() if run in (None, key[0])]
+        killed = end_processes([process.pidfd for _, process in stopping], _STOP_S)
+        for key, process in stopping:
+            if process.pidfd in killed:
                 log.warning("controller of %s ignores SIGTERM: it is killed", key[1])
-                os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            self._forget(key)
-        for known in (self.ended, self.restarts):
+            process.reap()
+            del self.running[key]
+        for known in (self.ended, self._supervisor.restarts):
             for key in [key for key in known if run in (None, key[0])]:
                 del known[key]
         self.proven = {key for key in self.proven if run not in (None, key[0])}
-
-    def _forget(self, key: Key) -> None:
-        os.close(self.running.pop(key).beats)
-
-    def _restarts(self, key: Key) -> Restarts:
-        return self.restarts.setdefault(key, Restarts())
 
     def _note(self, key: Key, phase: FailurePhase, why: str) -> None:
         with _noting(key[0], "failure log"):
@@ -245,13 +231,3 @@ def fabric_generation(run: RunDirectory) -> int:
         return run.token_file.stat().st_mtime_ns
     except OSError:
         return 0
-
-
-def _wait_end(pid: int, deadline_s: float) -> bool:
-    """Wait until a child has ended; return whether it has."""
-    descriptor = os.pidfd_open(pid)
-    try:
-        left_s = max(0.0, deadline_s - time.monotonic())
-        return bool(select.select([descriptor], [], [], left_s)[0])
-    finally:
-        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Which HTTP requests are accepted: those that carry the fabric's token and come from no web page.
+"""Check of HTTP requests: they must carry the fabric's token and come from no web page.
 
 A browser sends requests of any web page to any address. It adds `Origin`, can't set `Authorization`
 without a preflight request, and a page whose host name was rebound to this address (DNS rebinding)

@@ -4,7 +4,7 @@ import io
 import json
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -12,12 +12,11 @@ from math import inf
 from socketserver import BaseServer
 from typing import Any, Final, cast
 
-from moefabric.config.structured_log import ids_of_baggage, log_context
 from moefabric.controller.service.connection_limit import ConnectionLimit
 from moefabric.controller.service.controller import Controller
 from moefabric.controller.service.http_access import HttpAccess, Response
 from moefabric.controller.service.northbound import respond
-from moefabric.controller.service.request_stream import RequestStream
+from moefabric.runtime.structured_log import ids_of_baggage, log_context
 
 MOST_BODY_BYTES: Final = 1 << 21
 """A region has at most 256 servers, and a number of their demand takes at most 26 characters with
@@ -37,6 +36,55 @@ def hang_up(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError as error:
         log.debug("the connection has ended already: %s", error)
+
+
+class RequestStream(io.RawIOBase):
+    """Reads a connection whose peer must send a request in time.
+
+    Args:
+        connection: The connection.
+        clock: Returns the seconds of a monotonic clock.
+    """
+
+    def __init__(self, connection: socket.socket, clock: Callable[[], float]) -> None:
+        self._connection, self._clock = connection, clock
+        self._deadline, self._bytes_left = inf, 0
+
+    def expect(self, most_bytes: int, seconds: float = inf) -> None:
+        """Set the limit of further bytes, and the seconds within which they have to arrive."""
+        self._deadline, self._bytes_left = self._clock() + seconds, most_bytes
+
+    def readable(self) -> bool:
+        """Return True: bytes can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Wait for bytes and read them into a buffer; return their number.
+
+        Raises:
+            TimeoutError: if the deadline passes first.
+            ConnectionAbortedError: if the peer has sent more than was expected.
+        """
+        if self._bytes_left <= 0:
+            raise ConnectionAbortedError("a request is too large")
+        count = self._receive(memoryview(buffer)[: self._bytes_left])
+        self._bytes_left -= count
+        return count
+
+    def _receive(self, view: memoryview) -> int:
+        if self._deadline == inf:
+            self._connection.settimeout(None)
+            return self._connection.recv_into(view)
+        self._connection.settimeout(max(self._deadline - self._clock(), 1e-3))
+        try:
+            return self._connection.recv_into(view)
+        except TimeoutError:
+            # The deadline is the peer's: what has arrived while this process was busy counts.
+            self._connection.settimeout(0)
+            try:
+                return self._connection.recv_into(view)
+            except BlockingIOError:
+                raise TimeoutError("the request did not arrive in time") from None
 
 
 @dataclass

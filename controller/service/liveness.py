@@ -1,4 +1,4 @@
-"""When a controller hangs.
+"""Detection of controllers that hang.
 
 A controller reports that it works: it asks its own northbound interface for `/health` and then
 beats. What keeps it from beating counts, unless it is that other processes have the processors: the

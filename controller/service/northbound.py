@@ -31,7 +31,7 @@ Circuits are names such as `s0/o0~s3/o2`; bytes and seconds of plans are the mod
 | policy             | Name of the planning policy, or module:Name; `mixnet` by default            |
 | plan_limit_s       | Seconds that a policy of another package may take; 5 by default, 20 at most |
 | servers            | Servers of rows and columns; the region's by default                        |
-| all_to_alls        | Fields of `moefabric.planner.outlook.Outlook`, optional                     |
+| all_to_alls        | Fields of `moefabric.planner.horizon.Horizon`, optional                     |
 | circuits_before    | Circuits that carried traffic before the request                            |
 | circuits_after     | Circuits that carry traffic now                                             |
 | relays             | The peer that forwards for each server without electrical NICs              |

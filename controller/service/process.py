@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.controller.client import ControllerClient, tls_dial
 from moefabric.controller.http_client import Dial
-from moefabric.controller.reconfiguration import Reconciler
+from moefabric.controller.reconfiguration import DeviceBehaviour, Reconciler
 from moefabric.controller.recovery.eps_recovery import EpsRecovery
 from moefabric.controller.recovery.failure_events import NicEventDispatcher
 from moefabric.controller.recovery.failure_history import FailureHistory
@@ -38,7 +37,8 @@ from moefabric.core.forwarding import circuit_rules
 from moefabric.core.ocs import Verification
 from moefabric.core.rules import eps_rules, server_rules
 from moefabric.core.topology import Region
-from moefabric.planner.relay_program import load_solver
+from moefabric.planner.relay_linear_program import load_solver
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 log = logging.getLogger(__name__)
 
@@ -160,10 +160,12 @@ def _reconciler(
     return Reconciler(
         ocs,
         switches,
-        settle_deadline_s=_SETTLE_MARGIN_S + 2 * (device.settle_ns + device.link_up_ns) / 1e9,
+        device=DeviceBehaviour(
+            settle_deadline_s=_SETTLE_MARGIN_S + 2 * (device.settle_ns + device.link_up_ns) / 1e9,
+            link_up_s=device.link_up_ns / 1e9,
+            mode=device.control.mode,
+        ),
         probe=switches.probe if device.control.verify is Verification.LIGHT else None,
-        mode=device.control.mode,
-        link_up_s=device.link_up_ns / 1e9,
         rules=partial(circuit_rules, wiring.fabric),
         rules_without=lambda nics: partial(circuit_rules, wiring.fabric, unusable=nics),
         background=green.start,

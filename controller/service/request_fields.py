@@ -9,7 +9,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric, Region
-from moefabric.planner.outlook import Outlook
+from moefabric.planner.horizon import Horizon
 
 _MOST_BYTES: Final = 1e24
 """Far more than a cluster moves, and sums of it are finite."""
@@ -62,7 +62,7 @@ def parse_limit_s(request: Mapping[str, Any]) -> float:
     return float(limit_s)
 
 
-def parse_outlook(request: Mapping[str, Any]) -> Outlook | None:
+def parse_horizon(request: Mapping[str, Any]) -> Horizon | None:
     """Return what a request says of the all-to-alls to come; None if it says nothing."""
     known = request.get("all_to_alls")
     if known is None:
@@ -74,7 +74,7 @@ def parse_outlook(request: Mapping[str, Any]) -> Outlook | None:
         or not all(map(_is_count, known.values()))
     ):
         raise SpecError([("all_to_alls", "two numbers above zero are needed, alike and left")])
-    return Outlook(**known)
+    return Horizon(**known)
 
 
 def _is_count(value: Any) -> bool:

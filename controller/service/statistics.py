@@ -1,4 +1,4 @@
-"""What a controller counts for its observers: requests, reconfigurations and their phases."""
+"""Counts of a controller for its observers: requests, reconfigurations and their phases."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict

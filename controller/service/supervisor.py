@@ -9,8 +9,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from moefabric.config import structured_log
-from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.controller.service.controller_processes import (
     STOP_SIGNALS,
     Beat,
@@ -20,6 +18,8 @@ from moefabric.controller.service.controller_processes import (
 from moefabric.controller.service.process import serve
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Region
+from moefabric.runtime import structured_log
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 _POLL_S: Final = 0.05
 

@@ -1,1 +1,1 @@
-"""Devices that controllers command, each behind a Protocol with an in-memory implementation."""
+"""Devices that controllers command, each behind a Protocol."""

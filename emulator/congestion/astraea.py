@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Measurements:
-    """What flows measured in one interval; each is an array with a value for each flow.
+    """Measurements of flows in one interval; each is an array with a value for each flow.
 
     Arrays are NumPy's, or PyTorch's where the actor is trained.
 

@@ -22,7 +22,7 @@ from moefabric.emulator.congestion.astraea import (
     next_window,
 )
 from moefabric.emulator.congestion.window_table import ROW, ROWS, WindowTable, window_table
-from moefabric.emulator.linux.waiting import BackgroundTask, Deadline
+from moefabric.runtime.waiting import BackgroundTask, Deadline
 
 FIRST_WINDOW: Final = 10
 """Packets (RFC 6928)."""
@@ -34,7 +34,7 @@ HEADERS: Final = 52
 
 
 class FlowMemory:
-    """What the policy remembers of each row of the table: the last values and five states."""
+    """Memory of the policy for each row of the table: the last values and five states."""
 
     def __init__(self) -> None:
         self._last = np.zeros(ROWS, ROW)
@@ -98,7 +98,7 @@ def pacing_rate(windows: NDArray[np.generic], rows: NDArray[np.void]) -> Floats:
 
 @dataclass
 class DecisionTimes:
-    """How the policy kept its intervals.
+    """Lateness and duration of the policy's decisions.
 
     Attributes:
         late_s: How late each decision began.

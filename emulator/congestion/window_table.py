@@ -189,7 +189,7 @@ def _control(sockets: SocketLayout, memory_fd: int) -> Iterator[Instruction | La
 
 
 def _window(sockets: SocketLayout) -> Iterator[Instruction]:
-    """Return the window as it is."""
+    """Yield the instructions that return the window unchanged."""
     yield socket_argument()
     yield sockets.read(Reg.R0, "snd_cwnd")
     yield bpf.exit_program()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.config.run_directory import IDENTITY_VARIABLE
 from moefabric.core.errors import FabricError
 from moefabric.core.server_container import ExistingContainer, NewContainer
+from moefabric.runtime.run_directory import IDENTITY_VARIABLE
 
 _LABEL: Final = "moefabric"
 _PARALLEL: Final = 8
@@ -40,7 +40,7 @@ class RunningContainer:
 
 @dataclass(frozen=True)
 class FabricIdentity:
-    """What marks containers as a fabric's.
+    """Labels that mark containers as a fabric's.
 
     Attributes:
         fabric: its name.
@@ -144,12 +144,12 @@ def start_container(
                 init=True,  # reaps the orphans of programs
                 network_mode="none",
                 labels=identity.labels | {f"{_LABEL}.server": server},
-                environment={**dict(container.environment), **identity.environment},
+                environment={**container.environment, **identity.environment},
                 nano_cpus=None if container.cpus is None else round(container.cpus * 1e9),
                 mem_limit=container.memory_bytes,
                 shm_size=container.shared_memory_bytes,
                 volumes=list(container.volumes),
-                user=container.user or None,
+                user=container.user,
                 extra_hosts=dict(hosts),
                 dns_opt=["timeout:1", "attempts:1"],  # no server of names is reachable
             )

@@ -182,7 +182,7 @@ class OutputFrames:
         self._received = b""
 
     def parts(self, received: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield the frames that received bytes complete: 1 or 2, and what was written there."""
+        """Yield the frames that received bytes complete: the stream (1 or 2) and its bytes."""
         self._received += received
         while len(self._received) >= _FRAME.size:
             number, length = _FRAME.unpack_from(self._received)

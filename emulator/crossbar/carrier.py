@@ -8,7 +8,7 @@ from functools import partial
 
 from moefabric.emulator.crossbar.bpf_crossbar import interface_indices
 from moefabric.emulator.linux import namespaces, netlink
-from moefabric.emulator.linux.event_loop import Timer, Timers
+from moefabric.runtime.event_loop import Timer, Timers
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +29,7 @@ class Carrier:
         """
         self._timers = timers
         self._index = namespaces.run_in(netns, lambda: interface_indices(interfaces))
-        self._kernel = namespaces.run_in(
-            netns, lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
-        )
+        self._kernel = namespaces.run_in(netns, netlink.route_socket)
         self._is_up: dict[int, bool] = {}
         self._pending: dict[int, Timer] = {}
 

@@ -2,36 +2,22 @@
 
 It implements the Protocol `Crossbar` with these limits, which its user must report:
 
-* Cross-connects change one by one, 1-3 ms each, instead of all at once.
+* Cross-connects change one by one, 0.1 ms each, instead of all at once.
 * A thread of this process keeps the dark time; a cross-connect that has not settled when the
   process dies stays dark.
 * Frames are not counted.
 * The process that changes cross-connects needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
 """
 
-import socket
 import threading
 import time
 from collections.abc import Mapping
-
-from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports, check_cross_connects
 from moefabric.emulator.linux import namespaces, netlink
 
-INGRESS, INGRESS_NUMBER = "ffff:fff2", 0xFFFFFFF2  # of clsact, to add and as listed
-ETH_P_ALL, PRIORITY = 0x0003, 1
-FILTER = PRIORITY << 16 | socket.htons(ETH_P_ALL)  # tcm_info of a filter
 DEADLINE_S = 30.0
-_MIRRED_PARAMETERS = (
-    "TCA_OPTIONS",
-    "TCA_U32_ACT",
-    "TCA_ACT_PRIO_1",
-    "TCA_ACT_OPTIONS",
-    "TCA_MIRRED_PARMS",
-)
 
 
 class MirredCrossbar:
@@ -41,12 +27,12 @@ class MirredCrossbar:
         """Take over the filters that exist on interfaces.
 
         Args:
-            ports: ports of the crossbar.
-            interfaces: index of the interface by port.
-            netns: path of the interfaces' network namespace.
+            ports: The ports.
+            interfaces: Index of the interface by port.
+            netns: Path of the interfaces' network namespace.
 
         Raises:
-            FabricError: if the namespace can't be entered or an interface doesn't exist.
+            FabricError: If the namespace can't be entered or an interface doesn't exist.
         """
         self.ports = ports
         self._interfaces, self._netns = dict(interfaces), netns
@@ -99,28 +85,27 @@ class MirredCrossbar:
     def _run(self) -> None:
         try:
             namespaces.enter(self._netns)
-            with IPRoute(groups=0) as kernel:
-                self._take_over(kernel)
-                self._apply_changes(kernel)
-        except (FabricError, NetlinkError, OSError) as error:
+            self._take_over()
+            self._apply_changes()
+        except (FabricError, OSError) as error:
             with self._changed:
                 self._error = str(error)
                 self._changed.notify_all()
 
-    def _take_over(self, kernel: IPRoute) -> None:
+    def _take_over(self) -> None:
         netlink.execute(
             [netlink.clsact(f"port {port}", index) for port, index in self._interfaces.items()]
         )
         port_of = {index: port for port, index in self._interfaces.items()}
         for port, index in self._interfaces.items():
-            if (target := _redirect_target(kernel, index)) in port_of:
+            if (target := netlink.redirect_target(index)) in port_of:
                 self._lit[port] = self.ports.inputs + port_of[target]
         with self._changed:
             self._cross_connects = {
                 port: CrossConnect(out_port, 0) for port, out_port in self._lit.items()
             }
 
-    def _apply_changes(self, kernel: IPRoute) -> None:
+    def _apply_changes(self) -> None:
         with self._changed:
             while not self._closing:
                 now_ns = time.monotonic_ns()
@@ -129,40 +114,25 @@ class MirredCrossbar:
                     for port, cross_connect in self._cross_connects.items()
                     if cross_connect.lit_at_ns <= now_ns
                 }
-                self._apply(kernel, due)
+                self._apply(due)
                 self._applied_loads = self._loads + 1
                 self._changed.notify_all()
                 instants_ns = [entry.lit_at_ns for entry in self._cross_connects.values()]
                 settling_ns = [at_ns - now_ns for at_ns in instants_ns if at_ns > now_ns]
                 self._changed.wait(min(settling_ns) / 1e9 if settling_ns else None)
 
-    def _apply(self, kernel: IPRoute, target: Mapping[int, int]) -> None:
+    def _apply(self, target: Mapping[int, int]) -> None:
         """Delete filters before adding others, so that no output has the light of two inputs."""
-        for port in [port for port, out in self._lit.items() if target.get(port) != out]:
-            kernel.tc("del-filter", None, self._interfaces[port], parent=INGRESS, info=FILTER)
-            del self._lit[port]
-        for port in sorted(target.keys() - self._lit.keys()):
-            output = self._interfaces[target[port] - self.ports.inputs]
-            _redirect(kernel, self._interfaces[port], output)
-            self._lit[port] = target[port]
-
-
-def _redirect(kernel: IPRoute, from_index: int, to_index: int) -> None:
-    action = {"kind": "mirred", "direction": "egress", "action": "redirect", "ifindex": to_index}
-    kernel.tc(
-        *("add-filter", "u32", from_index),
-        parent=INGRESS,
-        prio=PRIORITY,
-        protocol=ETH_P_ALL,
-        target=0x10001,
-        keys=["0x0/0x0+0"],
-        action=action,
-    )
-
-
-def _redirect_target(kernel: IPRoute, index: int) -> int | None:
-    """Return the index of the interface that a filter redirects to; None without a filter."""
-    for entry in kernel.get_filters(index=index, parent=INGRESS_NUMBER):
-        if (parameters := entry.get_nested(*_MIRRED_PARAMETERS)) is not None:
-            return int(parameters["ifindex"])
-    return None
+        ended = [port for port, out in self._lit.items() if target.get(port) != out]
+        begun = {port: out for port, out in target.items() if self._lit.get(port) != out}
+        index = self._interfaces
+        netlink.execute(
+            [
+                *(netlink.delete_filters(f"port {port}", index[port]) for port in ended),
+                *(
+                    netlink.redirect(f"port {port}", index[port], index[out - self.ports.inputs])
+                    for port, out in begun.items()
+                ),
+            ]
+        )
+        self._lit = dict(target)

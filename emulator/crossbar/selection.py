@@ -12,6 +12,7 @@ from moefabric.emulator.crossbar.bpf_crossbar import (
     interface_indices,
 )
 from moefabric.emulator.crossbar.crossbar import Crossbar, Ports
+from moefabric.emulator.crossbar.mirred_crossbar import MirredCrossbar
 from moefabric.emulator.linux import namespaces
 
 BPF: Final = "tc-bpf"
@@ -66,8 +67,5 @@ def adopt_crossbar(facts: Mapping[str, Any], fd: int) -> Crossbar:
     ports = Ports(int(facts["ports"]), int(facts["ports"]))
     if facts.get("crossbar", BPF) == BPF:
         return BpfCrossbar(ports, fd)
-    # Its netlink library takes 0.3 s to import.
-    from moefabric.emulator.crossbar.mirred_crossbar import MirredCrossbar
-
     interfaces = {int(port): int(index) for port, index in facts["interfaces"].items()}
     return MirredCrossbar(ports, interfaces, f"/proc/self/fd/{fd}")

@@ -9,11 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.config.control_tls import ControlTls
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.plan import SwitchPlan
 from moefabric.emulator.linux.processes import ChildProcesses
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.control_tls import ControlTls
+from moefabric.runtime.waiting import Deadline
 
 ARGV: Final = (sys.executable, "-m", "moefabric.emulator.openflow_switch")
 PRIORITY: Final = ("nice", "-n", "-10")

@@ -11,6 +11,7 @@ fabric ends with its owner: the process that `up` named, or that has sent `own` 
 """
 
 import json
+import logging
 import os
 import resource
 import selectors
@@ -21,13 +22,17 @@ import threading
 import traceback
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:  # imported late, while `up` prepares its request
-    from moefabric.config.run_directory import RunDirectory
     from moefabric.emulator.fabric.hardware import Hardware
+    from moefabric.emulator.fabric.running_hardware import RunningHardware
+    from moefabric.runtime.run_directory import RunDirectory
+
+log = logging.getLogger(__name__)
 
 _REQUEST_BYTES: Final = 1 << 16
 _CLIENT_S: Final = 2.0
@@ -63,8 +68,8 @@ def main(words: list[str]) -> int:
 
 def _remove_unfinished(path: Path) -> None:
     """Remove what `up` had made when it died; a living `up` does so itself, and ends this."""
-    from moefabric.config.run_directory import IDENTITY_VARIABLE, RunDirectory
     from moefabric.emulator.fabric import lifecycle
+    from moefabric.runtime.run_directory import IDENTITY_VARIABLE, RunDirectory
 
     lifecycle.remove_unfinished(RunDirectory(path), os.environ[IDENTITY_VARIABLE])
 
@@ -98,10 +103,10 @@ def _write(output: Any, message: dict[str, Any]) -> None:
 
 def _serve(path: Path, request_line: str, output: Any) -> None:
     """Make the hardware, answer requests until the fabric ends, and remove the hardware."""
-    from moefabric.config.run_directory import RunDirectory
     from moefabric.emulator.fabric.daemon_protocol import UpRequest
     from moefabric.emulator.fabric.hardware import Hardware
     from moefabric.emulator.fabric.run_directories import claim_life
+    from moefabric.runtime.run_directory import RunDirectory
 
     run_dir, request = RunDirectory(path), UpRequest.from_line(request_line)
     hardware = Hardware(run_dir, request, lambda stage: _write(output, {"stage": stage}))
@@ -187,35 +192,53 @@ def _answer_clients(
 ) -> None:
     """Answer clients, lose servers whose containers end, restart OCS processes, and trim logs.
 
+    The light of an OCS stays on without its process: the fabric process keeps the crossbar and the
+    listening sockets, and hands them to the next one (`moefabric.emulator.ocs.fd_handoff`).
+
     Raises:
         StoppedError: at `stop`, or when the owner ends.
     """
-    from moefabric.emulator.fabric.captured_logs import TRIM_S, CapturedLogs
-    from moefabric.emulator.fabric.process_restarts import ProcessRestarts
+    from moefabric.emulator.fabric.process_logs import TRIM_S, CapturedLogs
+    from moefabric.emulator.linux.processes import ChildProcess
+    from moefabric.runtime.processes import Supervisor
 
+    running = hardware.running
     logs = CapturedLogs(hardware.run_dir.log_file("any").parent)
     selector.register(listener, selectors.EVENT_READ)
     for fd, server in hardware.containers.end_fds().items():
         selector.register(fd, selectors.EVENT_READ, data=server)
-    restarts = ProcessRestarts(selector, hardware.restart)
-    restarts.watch(hardware.ocs_processes())
+    supervisor = Supervisor[str, ChildProcess]()
+
+    def watch(process: ChildProcess) -> None:
+        selector.register(process.pidfd, selectors.EVENT_READ, data=partial(note_end, process))
+
+    def note_end(process: ChildProcess) -> None:
+        selector.unregister(process.pidfd)
+        delay_s = supervisor.note_end(process.name)
+        log.warning("%s; starts again in %g s", process.exit_description, delay_s)
+
+    for process in running.ocs_processes():
+        supervisor.adopt(process.name, process)
+        watch(process)
     while True:
-        restarts.start_due()
+        for name in supervisor.restarts:
+            if restarted := supervisor.start_due(name, name, partial(running.restart, name)):
+                watch(restarted)
         logs.trim()
-        wait_s = TRIM_S if restarts.wait_s is None else min(restarts.wait_s, TRIM_S)
+        wait_s = TRIM_S if supervisor.wait_s is None else min(supervisor.wait_s, TRIM_S)
         for key, _ in selector.select(wait_s):
             if key.data is owner:
                 raise StoppedError
             if key.data is None:
-                _answer_client(listener, hardware, owner)
+                _answer_client(listener, running, owner)
             elif callable(key.data):
                 key.data()
             else:
                 selector.unregister(key.fileobj)
-                hardware.lose_container(key.data)
+                running.lose_container(key.data)
 
 
-def _answer_client(listener: socket.socket, hardware: "Hardware", owner: Owner) -> None:
+def _answer_client(listener: socket.socket, hardware: "RunningHardware", owner: Owner) -> None:
     """Answer the next client, which has 2 s for its request.
 
     Clients run as root or as the fabric's user; others are disconnected. A request that fails
@@ -257,7 +280,7 @@ def parse_request(line: str) -> dict[str, Any]:
 
 
 def _reply(  # noqa: PLR0911, PLR0912 - one for each request
-    request: dict[str, Any], hardware: "Hardware", owner: Owner, client: int
+    request: dict[str, Any], hardware: "RunningHardware", owner: Owner, client: int
 ) -> dict[str, Any]:
     from moefabric.core.errors import FabricError
 

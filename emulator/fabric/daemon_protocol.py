@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.emulator.linux.peer_credentials import Peer
-from moefabric.emulator.linux.process_ends import is_stopped, wait_ended
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.processes import is_stopped, wait_ended
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.waiting import Deadline
 
 KEEP: Final = "keep\n"
 """Line that `up` sends when the fabric is ready; before this line the fabric ends with `up`."""

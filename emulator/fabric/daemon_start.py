@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.daemon_protocol import KEEP, UpRequest
 from moefabric.emulator.linux.marked_processes import mark_environment
 from moefabric.emulator.linux.processes import last_line
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.runtime.waiting import Deadline
 
 _STDLIB: Final = {"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3, 12) else {}
 """Mininet 2.3 needs a function of distutils, and setuptools' copy takes 0.2 s to import."""

@@ -16,12 +16,12 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, Final, Self
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.daemon_protocol import NODES
 from moefabric.emulator.fabric.other_machines import Reply, ask_parts
 from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.emulator.linux import namespaces
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 Pair = tuple[str, str]
 """Sending and receiving server."""
@@ -53,7 +53,7 @@ class ServerSockets:
         pids = json.loads((named_run_directory(fabric.name).path / NODES).read_text())
         self._names = fabric.servers
         self._numbers = fabric.server_index
-        self._addresses = {name: fabric.addresses(name)[0] for name in self._names}
+        self._addresses = {name: fabric.addressing.addresses(name)[0] for name in self._names}
         self._sockets: dict[str, socket.socket] = {}
         self._undo = ExitStack()
         with ExitStack() as undo:

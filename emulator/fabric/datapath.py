@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from moefabric.core.errors import FabricError, SpecError, UnsupportedError
 from moefabric.emulator.fabric.plan import SwitchPlan
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.waiting import Deadline
 
 
 @dataclass(frozen=True)

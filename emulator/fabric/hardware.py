@@ -2,51 +2,36 @@
 
 import json
 import os
-import signal
-import socket
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
-from moefabric.config.failure_log import append_failure_event
-from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
-from moefabric.core.failures import FailureKind
 from moefabric.emulator.crossbar.selection import choose_crossbar
 from moefabric.emulator.fabric import links, management_uplink, run_directories
 from moefabric.emulator.fabric.bpf_switches import BpfSwitches
 from moefabric.emulator.fabric.daemon_protocol import NODES, UpRequest
 from moefabric.emulator.fabric.datapath import ElectricalSwitches, datapath_named
-from moefabric.emulator.fabric.hardware_description import counter_facts, describe_plan
-from moefabric.emulator.fabric.hardware_failures import HardwareFailures, set_links
 from moefabric.emulator.fabric.host_names import hosts_text
 from moefabric.emulator.fabric.optics import OcsHardware
 from moefabric.emulator.fabric.other_machines import OtherParts
 from moefabric.emulator.fabric.ovs import OvsSwitches
 from moefabric.emulator.fabric.placed_plan import plans_of
-from moefabric.emulator.fabric.plan import FABRIC, HOST_INTERFACE, MANAGEMENT_INTERFACE
+from moefabric.emulator.fabric.plan import HOST_INTERFACE, MANAGEMENT_INTERFACE
 from moefabric.emulator.fabric.plugged_hosts import plug_hosts, return_devices
 from moefabric.emulator.fabric.programmed_links import ProgrammedLinks
-from moefabric.emulator.fabric.queues import QueueCounts, read_queues
+from moefabric.emulator.fabric.running_hardware import RunningHardware
 from moefabric.emulator.fabric.server_containers import ServerContainers
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.marked_processes import kill_marked
 from moefabric.emulator.linux.namespace_holders import NamespaceHolders
-from moefabric.emulator.linux.process_ends import reap_orphans
-from moefabric.emulator.linux.processes import (
-    OUTER,
-    ChildProcess,
-    ChildProcesses,
-    ProcessRole,
-    ProcessSpec,
-    adopt_orphans,
-)
-from moefabric.emulator.linux.waiting import BackgroundTask, Deadline
-from moefabric.emulator.ocs.fd_handoff import send_handoff
+from moefabric.emulator.linux.processes import OUTER, ChildProcesses, ProcessRole, ProcessSpec
+from moefabric.runtime.processes import adopt_orphans, reap_orphans
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.runtime.waiting import BackgroundTask, Deadline
 
 _CONTAINERS_S: Final = 60.0
 _GRACE_S: Final = 0.3
@@ -57,7 +42,11 @@ _EXTERNAL_S: Final = 60.0
 
 
 class Hardware:
-    """Hardware of one fabric. `close` removes it, also when only a part has been made."""
+    """Hardware of one fabric. `close` removes it, also when only a part has been made.
+
+    Attributes:
+        running: the same hardware once it is made: its failures, state and counters.
+    """
 
     def __init__(
         self, run_dir: RunDirectory, request: UpRequest, on_stage: Callable[[str], None]
@@ -65,7 +54,7 @@ class Hardware:
         """Make nothing yet; `on_stage` is called at the start of each stage."""
         self.run_dir, self.request, self._on_stage = run_dir, request, on_stage
         self.wiring = request.wiring
-        whole, self.plan = plans_of(self.wiring, request.machine)
+        self.whole_plan, self.plan = plans_of(self.wiring, request.machine)
         self.others = OtherParts(run_dir, self.wiring.placement, request.machine)
         self.deadline = Deadline.after(request.timeout_s)
         self.processes = ChildProcesses(run_dir)
@@ -74,10 +63,9 @@ class Hardware:
         self.pids: dict[str, int] = {}
         """Pid, by node, of a process in the node's namespaces."""
         self.crossbar = self.wiring.crossbar
-        self.failures = HardwareFailures(whole, self._signal_agent, set_links=self.set_links)
-        self._suspended = set[str]()
         self.remarks: list[str] = []
         """What this machine lacks."""
+        self.running = RunningHardware(self)
         self._outer_fd = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._outer = f"/proc/{os.getpid()}/fd/{self._outer_fd}"
         self._undo = ExitStack()
@@ -110,7 +98,7 @@ class Hardware:
         self._make_management_network()
         self._undo.callback(self.processes.stop, _GRACE_S)
         self._undo.callback(self.others.stop)
-        self._undo.callback(self.failures.continue_agents)
+        self._undo.callback(self.running.failures.continue_agents)
         self._start_processes(OUTER)  # controllers take longest to start
         self._on_stage("servers")
         self._make_nodes(containers)
@@ -155,14 +143,15 @@ class Hardware:
     def _start_processes(self, *nodes: str) -> None:
         """Start the processes of these nodes."""
         self.processes.start_all(
-            (spec, self._namespaces(spec)) for spec in self._own_specs if spec.node in nodes
+            (spec, self.namespaces(spec)) for spec in self.own_specs if spec.node in nodes
         )
 
-    def _namespaces(self, spec: ProcessSpec) -> str | int:
+    def namespaces(self, spec: ProcessSpec) -> str | int:
+        """Return the namespaces of a process, as `ChildProcesses` takes them."""
         return self._outer if spec.node == OUTER else self.pids[spec.node]
 
     @property
-    def _own_specs(self) -> list[ProcessSpec]:
+    def own_specs(self) -> list[ProcessSpec]:
         """Specifications of the processes that the fabric process starts itself."""
         return [spec for spec in self.request.processes if spec.name not in self.request.external]
 
@@ -181,7 +170,7 @@ class Hardware:
         self.switches = self._make_switches()
         namespaces.disable_ipv6()
         self.switches.start(self.deadline)
-        self.processes.start_prefork_servers(self._own_specs)
+        self.processes.start_prefork_servers(self.own_specs)
         # Importing Mininet takes 0.1 s. All that can run at the same time has been started.
         from moefabric.emulator.fabric import mininet_nodes
 
@@ -302,123 +291,6 @@ class Hardware:
 
     def _outer_listeners(self) -> set[tuple[str, int]]:
         return namespaces.run_in(self._outer, namespaces.listening_addresses)
-
-    def set_links(self, names: Iterable[str], *, up: bool) -> None:
-        """Switch interfaces of the fabric's namespaces on or off, on all machines.
-
-        Raises:
-            FabricError: names the machine that didn't switch an interface off; then none is off.
-                An interface of a lost machine isn't there to be switched on.
-        """
-        local = self.local_links(names)
-        if remote := set(names) - local:
-            replies = self.others.ask({"do": "set-links", "names": sorted(remote), "up": up})
-            parts = replies.parts.values()
-            switched = {name for reply in parts for name in reply.get("switched", ())}
-            if not up and remote - switched:
-                if switched:
-                    self.others.ask({"do": "set-links", "names": sorted(switched), "up": True})
-                raise FabricError("; ".join(replies.faults))
-        set_links(local, up=up)
-
-    def local_links(self, names: Iterable[str]) -> set[str]:
-        """Return those of these interfaces that are in the fabric's namespace of this machine."""
-        local = {end.name for link in self.plan.links for end in link.ends if end.node == FABRIC}
-        return local.intersection(names)
-
-    def _signal_agent(self, server: str, number: signal.Signals) -> None:
-        """Send a signal to a server's agent, if a fabric process has started it."""
-        if server not in self.plan.servers:
-            self.others.ask({"do": "signal", "server": server, "number": int(number)})
-        self.signal_agent(server, number)
-
-    def signal_agent(self, server: str, number: signal.Signals) -> None:
-        """Send a signal to a server's agent, if it runs on this machine."""
-        stops = number is signal.SIGSTOP
-        (self._suspended.add if stops else self._suspended.discard)(server)
-        for agent in self.request.with_role(ProcessRole.AGENT):
-            if agent.node == server and agent.name in self.processes.running:
-                self.processes.running[agent.name].signal(number)
-
-    def ocs_processes(self) -> list[ChildProcess]:
-        """Return the processes of OCSes that the fabric process has started."""
-        own = {spec.name for spec in self._own_specs if spec.role is ProcessRole.OCS}
-        return [process for name, process in self.processes.running.items() if name in own]
-
-    def restart(self, name: str) -> ChildProcess:
-        """Start a process that has ended again; raise FabricError if that fails."""
-        spec = next(spec for spec in self._own_specs if spec.name == name)
-        deadline = Deadline.after(_RESTART_S)
-        return self.processes.restart(spec, self._namespaces(spec), deadline)
-
-    def lose_container(self, server: str) -> None:
-        """Lose a server whose container has ended: its NICs go down, and its agent ends.
-
-        The agent ends at once because the engine waits until nothing has the container's limits.
-        """
-        self._signal_agent(server, signal.SIGKILL)
-        at_ns = self.failures.inject(FailureKind.SERVER, [server])
-        why = "its container has ended"
-        append_failure_event(self.run_dir, "inject", FailureKind.SERVER, [server], why, at_ns)
-
-    def faults(self) -> list[str]:
-        """Describe what has ended but should run: containers, processes, OCSes' sockets, parts."""
-        unanswered = [name for name, ocs in self.ocses.items() if not ocs.handoff.is_alive]
-        return [
-            *self.containers.faults(),
-            *(f"{name}: nothing answers at its sockets" for name in unanswered),
-            *self.processes.ends(),
-            *self.others.faults(),
-        ]
-
-    def describe(self) -> dict[str, Any]:
-        """Return the hardware for `inspect --json`."""
-        shown = json.loads(run(["ip", "-j", "link", "show"]))
-        carrier = {link["ifname"]: "LOWER_UP" in link["flags"] for link in shown}
-        described = describe_plan(self.wiring, self.plan, carrier)
-        for server in described["servers"]:
-            server.update(self.containers.describe(server["name"]))
-            if host := self.wiring.hosts.get(server["name"]):
-                server["host"] = host.login.host
-        own = described | {
-            "processes": [{"name": one.name, "pid": one.pid} for one in self.processes.alive()],
-            "crossbar": self.crossbar,
-            "remarks": self.remarks,
-            "faults": self.faults(),
-        }
-        return self.others.with_descriptions(own, self.wiring.fabric.servers)
-
-    def hand_counters(self, client: socket.socket) -> None:
-        """Hand a client what it needs to read the counters of NICs and OCS ports."""
-        memories = {name: ocs.memory_fd for name, ocs in self.ocses.items()}
-        counted = {name: fd for name, fd in memories.items() if fd is not None}
-        facts = counter_facts(
-            self.plan, {name: index for index, name in socket.if_nameindex()}, list(counted)
-        )
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
-            send_handoff(client, facts, [kernel.fileno(), *counted.values()])
-
-    def deviations(self) -> list[str]:
-        """Return links without their rates, and processes that ended or that a signal stopped.
-
-        Agents that an injected failure stops are no deviation.
-        """
-        stopped = self.processes.stops({f"agent-{server}" for server in self._suspended})
-        parts = self.others.ask({"do": "verify"}).faults
-        faults = [*dict.fromkeys([*self.faults(), *parts]), *stopped]
-        try:
-            links.verify_all(self.plan, self.pids)
-        except FabricError as fault:
-            return [*faults, *str(fault).split("; ")]
-        return faults
-
-    def queues(self) -> QueueCounts:
-        """Return the counters of all queues by port."""
-        return read_queues(self.plan, self.pids) | self.links.queues() | self.others.queues()
-
-    def link_lateness(self) -> dict[str, Any]:
-        """Return how late programmed links have been since the last call; empty without any."""
-        return self.others.with_lateness(self.links.lateness())
 
     def close(self) -> None:
         """Remove everything."""

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from moefabric.config.run_directory import SCPI_PORT, FabricWiring
 from moefabric.emulator.fabric.plan import FabricPlan, OcsPlan, SwitchPlan
+from moefabric.emulator.ocs.scpi.dialect import SCPI
+from moefabric.runtime.run_directory import FabricWiring
 
 
 def counter_facts(
@@ -57,7 +58,7 @@ def describe_plan(
         {
             "name": server,
             "region": fabric.region_of[server].name,
-            "addresses": list(fabric.addresses(server)),
+            "addresses": list(fabric.addressing.addresses(server)),
             "nics": [
                 {
                     "name": str(nic),
@@ -89,7 +90,7 @@ def _describe_ocs(ocs: OcsPlan) -> dict[str, Any]:
         "name": ocs.name,
         "region": ocs.region.name,
         "management": ocs.address,
-        "scpi_port": SCPI_PORT,
+        "scpi_port": SCPI.port,
         "ports": ocs.spec.ports,
         "circuits": [],
     }

@@ -6,15 +6,13 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from moefabric.core.errors import FabricError
-from moefabric.core.failures import FailureKind
+from moefabric.core.failure_kinds import FailureKind
 from moefabric.emulator.fabric.plan import FABRIC, FabricPlan
 from moefabric.emulator.linux import netlink
-
-HARDWARE_KINDS: Final = (FailureKind.NIC, FailureKind.SERVER, FailureKind.OCS)
-"""Kinds of failures that the fabric process injects itself."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +20,7 @@ class HardwareFailure:
     """Failure of NICs (`s0/e0`), servers (`s3`) or optical switches (`ocs0`).
 
     Attributes:
-        kind: one of HARDWARE_KINDS.
+        kind: a key of `INTERFACES`.
         what: names of the failed components.
         number: serial number in the fabric.
         at_ns: when it was injected (CLOCK_MONOTONIC).
@@ -34,41 +32,60 @@ class HardwareFailure:
     at_ns: int = 0
 
 
+def _nic_interfaces(plan: FabricPlan) -> dict[str, set[str]]:
+    # The two ends of a tunnel don't notice each other's failure, so that both are switched off.
+    return {
+        link.name: {link.a.name} if link.tunnel is None else {link.a.name, link.b.name}
+        for link in plan.links
+        if "/" in link.name and link.a.port
+    }
+
+
+def _server_interfaces(plan: FabricPlan) -> dict[str, set[str]]:
+    nics = _nic_interfaces(plan)
+    return {
+        server: set().union(*(nics[name] for name in nics if name.startswith(f"{server}/")))
+        for server in plan.servers
+    }
+
+
+def _ocs_interfaces(plan: FabricPlan) -> dict[str, set[str]]:
+    interfaces: dict[str, set[str]] = {}
+    for name in (ocs.name for ocs in plan.ocses):
+        optical = [link for link in plan.links if link.b.node == name and link.a.node == FABRIC]
+        management = [link for link in plan.links if link.name == f"{name}/management"]
+        interfaces[name] = {link.a.name for link in optical} | {link.b.name for link in management}
+    return interfaces
+
+
+INTERFACES: Final[Mapping[FailureKind, Callable[[FabricPlan], Mapping[str, set[str]]]]] = (
+    MappingProxyType(
+        {
+            FailureKind.NIC: _nic_interfaces,
+            FailureKind.SERVER: _server_interfaces,
+            FailureKind.OCS: _ocs_interfaces,
+        }
+    )
+)
+"""By kind of failure: the interfaces of the fabric's own namespace that each component takes down.
+
+These are the kinds that the fabric process injects itself.
+"""
+
+
 def failed_interfaces(plan: FabricPlan, failure: HardwareFailure) -> frozenset[str]:
     """Return the interfaces of the fabric's own namespace that a failure takes down.
 
     Raises:
         FabricError: if the fabric has no such component.
     """
-    return frozenset().union(*(_interfaces(plan, failure.kind, name) for name in failure.what))
-
-
-def _interfaces(plan: FabricPlan, kind: FailureKind, name: str) -> set[str]:
-    # The two ends of a tunnel don't notice each other's failure, so that both are switched off.
-    nics = {
-        link.name: {link.a.name} if link.tunnel is None else {link.a.name, link.b.name}
-        for link in plan.links
-        if "/" in link.name and link.a.port
-    }
-    ocses = [ocs.name for ocs in plan.ocses]
-    match kind:
-        case FailureKind.NIC if name in nics:
-            return nics[name]
-        case FailureKind.SERVER if name in plan.servers:
-            own = (ends for nic, ends in nics.items() if nic.startswith(f"{name}/"))
-            return set[str]().union(*own)
-        case FailureKind.OCS if name in ocses:
-            optical = [link for link in plan.links if link.b.node == name and link.a.node == FABRIC]
-            management = [link for link in plan.links if link.name == f"{name}/management"]
-            return {link.a.name for link in optical} | {link.b.name for link in management}
-    components: Mapping[FailureKind, Iterable[str]] = {
-        FailureKind.NIC: nics,
-        FailureKind.SERVER: plan.servers,
-        FailureKind.OCS: ocses,
-    }
-    names = ", ".join(components[kind])
-    reason = f" is not one of {names}" if names else f": the fabric has no {kind}"
-    raise FabricError(f"fault {kind}: {name}{reason}")
+    interfaces = INTERFACES[failure.kind](plan)
+    for name in failure.what:
+        if name not in interfaces:
+            known = ", ".join(interfaces)
+            reason = f" is not one of {known}" if known else f": the fabric has no {failure.kind}"
+            raise FabricError(f"fault {failure.kind}: {name}{reason}")
+    return frozenset().union(*(interfaces[name] for name in failure.what))
 
 
 class SetLinks(Protocol):
@@ -220,8 +237,8 @@ def _parse_object(value: Any) -> dict[str, Any]:
 
 
 def _parse_kind(value: Any) -> FailureKind:
-    if value not in HARDWARE_KINDS:
-        raise FabricError(f"fault: {value!r} is not one of {', '.join(HARDWARE_KINDS)}")
+    if value not in INTERFACES:
+        raise FabricError(f"fault: {value!r} is not one of {', '.join(INTERFACES)}")
     return FailureKind(value)
 
 

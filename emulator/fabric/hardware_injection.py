@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from moefabric.config.failure_log import append_failure_event
-from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.errors import FabricError, SpecError
-from moefabric.core.failures import FailureKind
-from moefabric.core.topology import Nic, Region
+from moefabric.core.failure_kinds import FailureKind
+from moefabric.core.nic import Nic
+from moefabric.core.ocs_ports import ocs_port
+from moefabric.core.topology import Region
 from moefabric.emulator.fabric.daemon_protocol import not_running_error, request
 from moefabric.emulator.ocs import client as ocs_client
+from moefabric.runtime.failure_log import append_failure_event
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 PORT: Final = FailureKind.OCS_PORT
 """Failure of an OCS port, named by its NIC: no light in or out, and commands are refused."""
@@ -135,7 +137,7 @@ def ocs_ports(wiring: FabricWiring, name: str) -> tuple[Region, tuple[int, int]]
 
 def _port_pair(wiring: FabricWiring, region: Region, nic: Nic) -> tuple[int, int]:
     assert region.ocs is not None
-    port = wiring.fabric.ocs_port(nic)
+    port = ocs_port(wiring.fabric, nic)
     return port, region.ocs.ports + port
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from moefabric.config.run_directory import ManagementNetwork
 from moefabric.core.topology import Fabric
+from moefabric.runtime.run_directory import ManagementNetwork
 
 _MACHINES: Final = Path("/etc/hosts")
 
@@ -21,7 +21,7 @@ def host_names(fabric: Fabric, management: ManagementNetwork) -> Iterator[tuple[
         management: its management network.
     """
     for server in fabric.servers:
-        first, *further = fabric.addresses(server)
+        first, *further = fabric.addressing.addresses(server)
         yield first, [server, f"{server}.{fabric.region_of[server].name}", f"{server}-gpu0"]
         for gpu, address in enumerate(further, start=1):
             yield address, [f"{server}-gpu{gpu}"]

@@ -2,22 +2,15 @@
 
 import errno
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from moefabric.config.control_tls import ControlTls
-from moefabric.config.run_directory import (
-    FabricWiring,
-    ManagementNetwork,
-    RunDirectory,
-    ServerInterfaces,
-)
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.core.machines import MachinePlacement
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric
-from moefabric.emulator.fabric import failed_starts, management_uplink, run_directories
+from moefabric.emulator.fabric import management_uplink, process_logs, run_directories
 from moefabric.emulator.fabric.daemon_protocol import (
     DaemonConnection,
     SilentFabricError,
@@ -38,10 +31,41 @@ from moefabric.emulator.fabric.server_containers import (
 )
 from moefabric.emulator.linux.marked_processes import kill_marked
 from moefabric.emulator.linux.processes import ProcessSpec
+from moefabric.runtime.control_tls import ControlTls
+from moefabric.runtime.run_directory import (
+    FabricWiring,
+    ManagementNetwork,
+    RunDirectory,
+    ServerInterfaces,
+)
 
 ProcessList = Callable[[FabricWiring, RunDirectory], Sequence[ProcessSpec]]
 """Function that returns the processes of a fabric."""
 _STOP_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class ServerCarriers:
+    """Containers, real hosts and machines that carry servers; the rest is made on this machine.
+
+    Attributes:
+        containers: the servers that are containers.
+        hosts: the servers that are real hosts.
+        placement: the machines that carry the fabric together; this one is the head. None if this
+            is the only one.
+    """
+
+    containers: Mapping[str, ServerContainer] = field(default_factory=dict)
+    hosts: Mapping[str, ServerHost] = field(default_factory=dict)
+    placement: MachinePlacement | None = None
+
+    def carry(self, wiring: FabricWiring) -> bool:
+        """Whether the servers of a fabric are carried so."""
+        return (wiring.containers, wiring.hosts, wiring.placement) == (
+            self.containers,
+            self.hosts,
+            self.placement,
+        )
 
 
 def up(
@@ -51,16 +75,14 @@ def up(
     external: frozenset[str] = frozenset(),
     on_stage: Callable[[str], None] = lambda _stage: None,
     switch: str = "auto",
-    containers: Mapping[str, ServerContainer] | None = None,
-    hosts: Mapping[str, ServerHost] | None = None,
+    carriers: ServerCarriers | None = None,
     owner: int | None = None,
     control_tls: ControlTls | None = None,
-    placement: MachinePlacement | None = None,
 ) -> FabricWiring:
     """Start a fabric, or find it running with the same specification.
 
     After a failure or an interruption nothing of the fabric is left but the logs of a failure
-    (`failed_starts`). Remains of dead fabrics are removed.
+    (`process_logs`). Remains of dead fabrics are removed.
 
     Args:
         fabric: what to make.
@@ -69,12 +91,9 @@ def up(
         external: names of processes that others start; `up` only waits for them.
         on_stage: called at the start of each stage.
         switch: datapath of the electrical switches: auto, bpf or ovs (`datapath.choose_datapath`).
-        containers: the servers that are containers.
-        hosts: the servers that are real hosts.
+        carriers: what carries the servers; default: this machine makes all of them.
         owner: pid of the process with whose end a new fabric ends; default: it stays until `down`.
         control_tls: certificates of the control connections; None for plain TCP.
-        placement: the machines that carry the fabric together; this one is the head. Default: it
-            is the only one.
 
     Returns:
         The wiring of the running fabric.
@@ -83,10 +102,9 @@ def up(
         FabricError: if the fabric can't be made, or another one has its name.
         UnsupportedError: if the machine or the user lacks something; names the remedy.
     """
-    run_dir, wanted = named_run_directory(fabric.name), dict(containers or {})
-    real = dict(hosts or {})
+    run_dir, carriers = named_run_directory(fabric.name), carriers or ServerCarriers()
     check_prerequisites(fabric, run_dir)
-    if placement is not None and (wanted or real):
+    if carriers.placement is not None and (carriers.containers or carriers.hosts):
         raise UnsupportedError(
             f"{fabric.name}: containers and real hosts need a fabric on one machine"
         )
@@ -94,10 +112,8 @@ def up(
     with run_directories.lock(run_dir):
         if wiring := _read_working(run_dir):
             same_switch = switch in {"auto", wiring.switch.split("-")[0]}
-            same_servers = wiring.containers == wanted and wiring.hosts == real
             same_switch = same_switch and wiring.control_tls == control_tls
-            same_servers = same_servers and wiring.placement == placement
-            if wiring.fabric == fabric and same_servers and same_switch:
+            if wiring.fabric == fabric and carriers.carry(wiring) and same_switch:
                 return wiring
             raise FabricError(
                 f"{fabric.name}: a fabric of this name runs with another spec; "
@@ -105,14 +121,12 @@ def up(
             )
         clear(fabric.name)
         try:
-            pull_images(wanted, on_stage)
+            pull_images(carriers.containers, on_stage)
             limits = timeout_s, external
-            plan = _Plan(
-                fabric, processes, *limits, switch, wanted, real, owner, control_tls, placement
-            )
+            plan = _Plan(fabric, processes, *limits, switch, carriers, owner, control_tls)
             wiring = _make(plan, on_stage)
         except BaseException as error:
-            logs = failed_starts.keep_logs(run_dir) if isinstance(error, Exception) else None
+            logs = process_logs.keep_logs(run_dir) if isinstance(error, Exception) else None
             clear(fabric.name)
             run_directories.remove(run_dir)
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
@@ -122,7 +136,7 @@ def up(
             if logs is not None and isinstance(error, FabricError):
                 raise FabricError(f"{error}; its logs are in {logs}") from error
             raise
-        failed_starts.forget(fabric.name)
+        process_logs.forget(fabric.name)
         return wiring
 
 
@@ -135,15 +149,13 @@ class _Plan:
     timeout_s: float
     external: frozenset[str]
     switch: str
-    containers: Mapping[str, ServerContainer]
-    hosts: Mapping[str, ServerHost]
+    carriers: ServerCarriers
     owner: int | None
     control_tls: ControlTls | None
-    placement: MachinePlacement | None
 
 
 def _make(plan: _Plan, on_stage: Callable[[str], None]) -> FabricWiring:
-    fabric = plan.fabric
+    fabric, carriers, placement = plan.fabric, plan.carriers, plan.carriers.placement
     run_dir = named_run_directory(fabric.name)
     run_directories.make_folders(run_dir)
     run_dir.make_token()
@@ -152,9 +164,9 @@ def _make(plan: _Plan, on_stage: Callable[[str], None]) -> FabricWiring:
         fabric.name, ManagementNetwork.prefix_for(fabric)
     )
     machine = ""
-    if plan.placement is not None:
-        machine = plan.placement.head.name
-        write_machines(run_dir, fabric, plan.placement)
+    if placement is not None:
+        machine = placement.head.name
+        write_machines(run_dir, fabric, placement)
     with started_daemon(run_dir, fabric.password_variables) as daemon:
         # The modules of the fabric process load during the following lines.
         choice = usable_datapath(plan.switch)
@@ -163,11 +175,11 @@ def _make(plan: _Plan, on_stage: Callable[[str], None]) -> FabricWiring:
             management,
             switch=choice.datapath.name,
             switch_why=choice.reason or "",
-            containers=plan.containers,
-            hosts=plan.hosts,
+            containers=carriers.containers,
+            hosts=carriers.hosts,
             control_tls=plan.control_tls,
             identity=identity,
-            placement=plan.placement and plan.placement.without_secrets(),
+            placement=placement and placement.without_secrets(),
         )
         run_dir.wiring_file.write_text(wiring.to_json())
         specs = processes_on(plan.processes(wiring, run_dir), wiring, machine)
@@ -195,7 +207,7 @@ def down(name: str, *, force: bool = False) -> bool:
         SilentFabricError: if the fabric process doesn't answer.
     """
     run_dir = named_run_directory(name)
-    failed_starts.forget(name)
+    process_logs.forget(name)
     if not run_dir.path.exists():
         return clear(name) or _remove_lost_containers(name)
     with run_directories.lock(run_dir):

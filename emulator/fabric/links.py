@@ -92,7 +92,7 @@ def _prepare_namespace(sysctls: dict[str, str], *, is_guest: bool, is_ocs: bool)
     Args:
         sysctls: settings of TCP.
         is_guest: whether the namespace has other interfaces too.
-        is_ocs: whether the node is an OCS, whose fibres lead past its programs.
+        is_ocs: whether the node is an OCS; its programs see no frames of the fabric.
     """
     _configure_tcp(sysctls)
     if not is_guest:

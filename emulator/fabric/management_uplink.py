@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network, ip_network
 from typing import Any, Final
 
-from moefabric.config.run_directory import ManagementNetwork, RunDirectory, run_root
 from moefabric.core.errors import CommandFailedError, FabricError
 from moefabric.emulator.fabric import links
 from moefabric.emulator.fabric.plan import BRIDGE, SERVER_BRIDGE
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.command import BatchLine, run, run_batch
+from moefabric.runtime.run_directory import ManagementNetwork, RunDirectory, run_root
 
 _RANGE: Final = IPv4Network("198.18.0.0/15")
 _SMALLEST: Final = 24

@@ -20,7 +20,7 @@ from mininet.node import Switch
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.emulator.fabric.bpf_switches import ARGV, SwitchProcess
 from moefabric.emulator.fabric.datapath import bpf_refusal
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.waiting import Deadline
 
 _TIMEOUT_S: Final = 10.0
 _SOURCES: Final = str(Path(__file__).absolute().parents[3])

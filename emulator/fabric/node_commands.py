@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.config.run_directory import FabricWiring
 from moefabric.core.errors import FabricError
 from moefabric.emulator.containers.execution import execution_argv
 from moefabric.emulator.fabric.daemon_protocol import NODES, process_id, request
@@ -21,6 +20,7 @@ from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.marked_processes import mark_environment
 from moefabric.emulator.linux.processes import nsenter_argv
+from moefabric.runtime.run_directory import FabricWiring
 
 _FREE_PORT: Final = """
 import socket

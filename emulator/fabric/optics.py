@@ -4,15 +4,16 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
-from moefabric.config.run_directory import OCS_PORTS, RunDirectory
+from moefabric.config.plugins import ocs_dialects
 from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.crossbar.selection import BPF, InstalledCrossbar
 from moefabric.emulator.fabric.plan import OcsPlan
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.event_loop import Timers
 from moefabric.emulator.ocs.device_spec import DeviceSpec, LinkTimes
 from moefabric.emulator.ocs.fd_handoff import HandoffServer, listen_in_namespace
+from moefabric.runtime.event_loop import Timers
+from moefabric.runtime.run_directory import RunDirectory
 
 
 class OcsHardware:
@@ -40,8 +41,10 @@ class OcsHardware:
             self.memory_fd = installed.fd if crossbar == BPF else None
             """Descriptor of the crossbar's memory; None if the crossbar counts no frames."""
             listeners = {
-                language: undo.enter_context(listen_in_namespace(self._netns, ocs.address, port))
-                for language, port in OCS_PORTS.items()
+                name: undo.enter_context(
+                    listen_in_namespace(self._netns, ocs.address, dialect.port)
+                )
+                for name, dialect in ocs_dialects().items()
             }
             facts = {
                 **installed.facts,

@@ -1,7 +1,7 @@
 """The parts of a fabric on other machines, as the head's processes reach them.
 
-One process of the fabric (`moefabric.cluster.head`) holds the parts. It passes each request on to
-all of them, by a Unix socket in the head's run directory.
+One process of the fabric (`moefabric.testbed.cluster.head`) holds the parts. It passes each request
+on to all of them, by a Unix socket in the head's run directory.
 """
 
 import json
@@ -13,16 +13,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
 from moefabric.core.machines import Machine, MachinePlacement
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric.queues import QueueCounts
 from moefabric.emulator.ocs.fd_handoff import control_path
+from moefabric.runtime.run_directory import RunDirectory
 
 HEAD_PROCESS: Final = "machines"
 """Name of the process that holds the parts, and of its log."""
-_COMMAND: Final = "moefabric.cluster.command"
+_COMMAND: Final = "moefabric.testbed.cluster.command"
 _REPLY_S: Final = 20.0
 _SUMMED: Final = frozenset({"frames", "overflows"})
 
@@ -111,7 +111,7 @@ def _other(
 
 
 def read_machines(run_dir: RunDirectory) -> list[OtherMachine]:
-    """Return the other machines of a fabric, from the head's run directory of it."""
+    """Return the other machines of a fabric, from its run directory on the head."""
     if not run_dir.machines_file.exists():
         return []
     return [

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from moefabric.config.control_tls import ControlTls
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.bpf_switches import PRIORITY
 from moefabric.emulator.fabric.datapath import DatapathKind
 from moefabric.emulator.fabric.plan import SwitchPlan
 from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.processes import ChildProcesses
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.control_tls import ControlTls
+from moefabric.runtime.waiting import Deadline
 
 _SCHEMA: Final = Path("/usr/share/openvswitch/vswitch.ovsschema")
 _PROBE_MS: Final = 5000

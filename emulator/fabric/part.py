@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.errors import FabricError
-from moefabric.emulator.fabric import failed_starts, lifecycle, run_directories
+from moefabric.emulator.fabric import lifecycle, process_logs, run_directories
 from moefabric.emulator.fabric.daemon_protocol import UpRequest
 from moefabric.emulator.fabric.daemon_start import started_daemon
 from moefabric.emulator.fabric.placed_plan import processes_on
 from moefabric.emulator.fabric.prerequisites import check_prerequisites, usable_datapath
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class PartRequest:
 
 
 def up_part(request: PartRequest, processes: lifecycle.ProcessList, owner: int) -> dict[str, Any]:
-    """Start a machine's part of a fabric. After a failure nothing of it is left but its logs.
+    """Start a machine's part of a fabric. After a failure only its logs are left.
 
     Args:
         request: what the head asks for.
@@ -55,7 +55,7 @@ def up_part(request: PartRequest, processes: lifecycle.ProcessList, owner: int) 
         try:
             return _make(request, run_dir, processes, owner)
         except BaseException as error:
-            logs = failed_starts.keep_logs(run_dir) if isinstance(error, Exception) else None
+            logs = process_logs.keep_logs(run_dir) if isinstance(error, Exception) else None
             lifecycle.clear(name)
             run_directories.remove(run_dir)
             if logs is not None and isinstance(error, FabricError):

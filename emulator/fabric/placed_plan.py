@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import count
 from typing import Final
 
-from moefabric.config.run_directory import FabricWiring
 from moefabric.core.errors import FabricError
 from moefabric.core.machines import Machine, MachinePlacement
 from moefabric.core.topology import Fabric
@@ -24,6 +23,7 @@ from moefabric.emulator.fabric.plan import (
     plan_fabric,
 )
 from moefabric.emulator.linux.processes import OUTER, ProcessSpec
+from moefabric.runtime.run_directory import FabricWiring
 
 _BLOCK: Final = 1 << 13
 """Network identifiers of a fabric."""
@@ -34,7 +34,7 @@ _MANAGEMENT_MTU: Final = 1500
 
 
 def plans_of(wiring: FabricWiring, machine: str) -> tuple[FabricPlan, FabricPlan]:
-    """Return the plan of a whole fabric, and the part of it on one machine.
+    """Return the plan of a whole fabric, and the plan of one machine's part.
 
     Args:
         wiring: the fabric with its placement.

@@ -5,13 +5,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from moefabric.config.run_directory import ManagementNetwork
+from moefabric.core.addressing import GATEWAY_MAC
 from moefabric.core.errors import FabricError
 from moefabric.core.link import LinkBehaviour, LinkPlace
+from moefabric.core.nic import Nic, NicKind
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import GATEWAY_MAC, Fabric, Nic, NicKind, Region
+from moefabric.core.ocs_ports import ocs_port
+from moefabric.core.rates import uplink_rate_bps
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import QueueLimit
 from moefabric.emulator.fabric import shaping
+from moefabric.runtime.run_directory import ManagementNetwork
 
 FABRIC: Final = ""
 """Node that is the fabric's own namespace, with its switches and bridges."""
@@ -230,7 +234,7 @@ def plan_fabric(fabric: Fabric, management: ManagementNetwork) -> FabricPlan:
             SwitchPlan(
                 name=name,
                 bridge=bridge_name(name, fabric),
-                datapath_id=fabric.dpid(name),
+                datapath_id=fabric.openflow.dpid(name),
                 controller=management.openflow_endpoint(fabric.region_of.get(name)),
                 ports=tuple(sorted(ports.get(name, []), key=lambda end: end.port)),
             )
@@ -263,19 +267,20 @@ def _host_links(fabric: Fabric) -> Iterator[Link]:
     because the kernel has one neighbour table for all namespaces, with room for 1,024 entries that
     ARP makes (arp(7), gc_thresh3), and permanent entries for all pairs would take too much memory.
     """
+    at = fabric.addressing
     entries = {
-        server: [(address, fabric.mac(server)) for address in fabric.addresses(server)]
+        server: [(address, at.mac(server)) for address in at.addresses(server)]
         for server in fabric.servers
     }
     for server in fabric.servers:
-        first, *further = fabric.addresses(server)
-        region, whole = fabric.region_of[server], fabric.prefix("*")
-        hop = fabric.gateway(server)
-        on_link = fabric.prefix(region.name) if hop else whole
+        first, *further = at.addresses(server)
+        region, whole = fabric.region_of[server], at.prefix("*")
+        hop = at.gateway(server)
+        on_link = at.prefix(region.name) if hop else whole
         host = Interface(
             server,
             HOST_INTERFACE,
-            mac=fabric.mac(server),
+            mac=at.mac(server),
             addresses=(f"{first}/{on_link.prefixlen}",),
             further_addresses=tuple(further),
             neighbours=tuple(
@@ -283,15 +288,16 @@ def _host_links(fabric: Fabric) -> Iterator[Link]:
             ),
             gateway=Gateway(str(whole), hop, GATEWAY_MAC) if hop else None,
         )
-        switch = Interface(FABRIC, f"{server}-host", fabric.ports(server)["host"])
+        switch = Interface(FABRIC, f"{server}-host", fabric.openflow.ports(server)["host"])
         yield Link(f"{server}/host", host, switch, fabric.mtu)
 
 
 def _nic_links(fabric: Fabric) -> Iterator[Link]:
     for server in fabric.servers:
         rate_bps = fabric.scale.rate_bps(fabric.rate_bps(server))
+        ports = fabric.openflow.ports(server)
         for nic in fabric.nics(server):
-            near = Interface(FABRIC, f"{server}-{nic.path}", fabric.ports(server)[str(nic)])
+            near = Interface(FABRIC, f"{server}-{nic.path}", ports[str(nic)])
             is_optical = nic.kind is NicKind.OPTICAL
             far = _ocs_end(fabric, nic) if is_optical else _leaf_end(fabric, nic)
             place = None if is_optical else LinkPlace.NICS
@@ -309,7 +315,7 @@ def _behaviour(fabric: Fabric, place: LinkPlace | None, rate_bps: float) -> Link
 
 def _ocs_end(fabric: Fabric, nic: Nic) -> Interface:
     """Return the far end of an optical NIC: a port of its region's OCS."""
-    ocs, port = fabric.region_of[nic.server].ocs, fabric.ocs_port(nic)
+    ocs, port = fabric.region_of[nic.server].ocs, ocs_port(fabric, nic)
     if ocs is None or port > ocs.ports:
         raise FabricError(f"{nic}: there is no OCS port {port} for it in its region")
     return Interface(ocs.name, f"{ocs.name}-p{port}", port)
@@ -319,8 +325,8 @@ def _leaf_end(fabric: Fabric, nic: Nic) -> Interface:
     """Return the far end of an electrical NIC: a port of its leaf."""
     if not fabric.leaves:
         raise FabricError(f"{nic}: there is no EPS for it")
-    leaf = fabric.leaf_of_nic(nic)
-    port = fabric.ports(leaf)[str(nic)]
+    leaf = fabric.eps_wiring.leaf_of_nic(nic)
+    port = fabric.openflow.ports(leaf)[str(nic)]
     return Interface(FABRIC, f"{leaf}-p{port}", port)
 
 
@@ -332,9 +338,9 @@ def _plugged(fabric: Fabric, region: Region) -> tuple[tuple[int, str], ...]:
 
 
 def _uplinks(fabric: Fabric) -> Iterator[Link]:
-    rate_bps = fabric.scale.rate_bps(fabric.uplink_rate_bps)
-    for leaf, spine in fabric.uplinks:
-        up, down = fabric.ports(leaf)[spine], fabric.ports(spine)[leaf]
+    rate_bps = fabric.scale.rate_bps(uplink_rate_bps(fabric))
+    for leaf, spine in fabric.eps_wiring.uplinks:
+        up, down = fabric.openflow.ports(leaf)[spine], fabric.openflow.ports(spine)[leaf]
         ends = Interface(FABRIC, f"{leaf}-p{up}", up), Interface(FABRIC, f"{spine}-p{down}", down)
         behaviour = _behaviour(fabric, LinkPlace.UPLINKS, rate_bps)
         yield Link(f"{leaf}~{spine}", *ends, fabric.mtu, rate_bps, behaviour)

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.errors import FabricError
 from moefabric.core.server_host import Plug, ServerHost
 from moefabric.core.topology import Fabric
@@ -23,6 +22,7 @@ from moefabric.emulator.fabric.tunnels import TUNNEL_HEADERS, check_carrier
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.command import BatchLine, run, run_batch
 from moefabric.emulator.linux.marked_processes import marked_pids
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 NEAR_ADDRESS, FAR_ADDRESS = "169.254.77.1", "169.254.77.2"
 """Ends of the tunnel: the node, and the host."""
@@ -64,7 +64,9 @@ def plug_hosts(
         pid, plug = pids[server], host.plug
         try:
             namespaces.run_in(outer, partial(_move_in, plug, pid, fabric.mtu))
-            join = partial(run_batch, ["ip"], _join(server, fabric.mac(server), fabric.mtu))
+            join = partial(
+                run_batch, ["ip"], _join(server, fabric.addressing.mac(server), fabric.mtu)
+            )
             namespaces.run_in(namespaces.path_of(pid), join)
         except FabricError as error:
             faults.append(f"{server}: {plug.kind} {plug.device or plug.remote}: {error}")

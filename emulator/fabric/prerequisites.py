@@ -1,15 +1,15 @@
-"""What a fabric needs of the machine and the user before anything of it is made."""
+"""Check of the machine and the user before anything of a fabric is made."""
 
 import os
 import shutil
 from collections.abc import Mapping
 from typing import Final
 
-from moefabric.config.run_directory import ManagementNetwork, RunDirectory
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric.datapath import DatapathChoice, choose_datapath
 from moefabric.emulator.fabric.plan import plan_fabric
+from moefabric.runtime.run_directory import ManagementNetwork, RunDirectory
 
 _PROGRAMS: Final = {
     "ip": "iproute2",

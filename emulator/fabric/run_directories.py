@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from moefabric.config.run_directory import RunDirectory, run_root
 from moefabric.core.errors import FabricError
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.run_directory import RunDirectory, run_root
+from moefabric.runtime.waiting import Deadline
 
 _LOCK: Final = "lock"
 _HOLDER: Final = "holder"

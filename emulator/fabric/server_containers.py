@@ -14,7 +14,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory, ServerInterfaces, run_root
 from moefabric.core.errors import FabricError
 from moefabric.core.server_container import NewContainer, ServerContainer
 from moefabric.emulator.containers import container, engine
@@ -24,6 +23,7 @@ from moefabric.emulator.fabric.host_names import host_names
 from moefabric.emulator.linux import cgroups, namespaces
 from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.marked_processes import mark_environment
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory, ServerInterfaces, run_root
 
 CONTAINERS: Final = "containers.json"
 """File of the run directory with the containers that are servers."""
@@ -116,7 +116,7 @@ class ServerContainers:
                 running = container.start_container(self._engine, identity, server, wanted, hosts)
             else:
                 running = container.find_container(self._engine, server, wanted)
-            loopback = self._wiring.fabric.addresses(server)[1:]
+            loopback = self._wiring.fabric.addressing.addresses(server)[1:]
             visit = partial(_join, running, sysctls, self._networks(), loopback)
             try:
                 self._ends[server] = os.pidfd_open(running.pid)
@@ -132,7 +132,9 @@ class ServerContainers:
 
     def _networks(self) -> list[IPv4Network]:
         """Return the networks that servers reach through the fabric."""
-        regions = [self._wiring.fabric.prefix(r.name) for r in self._wiring.fabric.regions]
+        regions = [
+            self._wiring.fabric.addressing.prefix(r.name) for r in self._wiring.fabric.regions
+        ]
         return [*regions, IPv4Network(self._wiring.management.subnet)]
 
     def _check_shared(self) -> None:

@@ -26,7 +26,7 @@ _NS_PER_BYTE_AT_1_BPS: Final = 8e9
 
 @dataclass
 class PortCounts:
-    """What has become of the frames of one direction.
+    """Numbers of the frames of one direction, by their fate.
 
     Attributes:
         packets: Frames passed on.
@@ -100,7 +100,7 @@ class _Path:
 
     @property
     def next_ns(self) -> float | None:
-        """When the path has to be looked at again; None if it is empty."""
+        """Instant at which the path is served again; None if it is empty."""
         if self.flying:
             return self.flying[0][0]
         # Frames that were lost on the way may leave frames waiting behind them.
@@ -167,6 +167,6 @@ class LinkPort:
 
     @property
     def next_ns(self) -> float | None:
-        """When to ask for arrived frames again; None if the link is empty."""
+        """Instant at which arrived frames are asked for again; None if the link is empty."""
         times = [ns for path in self._paths if (ns := path.next_ns) is not None]
         return min(times, default=None)

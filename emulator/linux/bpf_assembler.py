@@ -147,7 +147,7 @@ def fetch_and_add(base: Reg, offset: int, src: Reg) -> Instruction:
 
 
 def compare_and_swap(base: Reg, offset: int, src: Reg) -> Instruction:
-    """Encode an atomic `*(u64 *)(base + offset) = src` if R0 was there; R0 gets what was there."""
+    """Encode an atomic `*(u64 *)(base + offset) = src` if R0 is the old value, which R0 gets."""
     return Instruction(0xDB, base, src, offset, immediate=0xF0 | _FETCH)
 
 

@@ -64,7 +64,7 @@ def fence() -> None:
     """Order the calling thread's earlier stores before its later ones for BPF programs.
 
     Raises:
-        BpfError: if membarrier(2) fails.
+        BpfError: If membarrier(2) fails.
     """
     if IS_STRONGLY_ORDERED:
         return
@@ -76,7 +76,7 @@ def fence() -> None:
 
 @dataclass(frozen=True)
 class ProgramKind:
-    """What a program is for.
+    """The purpose of a program.
 
     Attributes:
         number: PROG_TYPE_...
@@ -146,7 +146,7 @@ def run_classifier(program_fd: int, frame: bytes, times: int) -> tuple[int, int]
         The program's verdict and the mean duration of a run in ns.
 
     Raises:
-        BpfError: if the kernel refuses.
+        BpfError: If the kernel refuses.
     """
     data = ctypes.create_string_buffer(frame, len(frame))
     attributes = struct.pack(
@@ -174,8 +174,8 @@ def create_map(
     Args:
         map_type: MAP_TYPE_...
         name: the kernel keeps 15 letters.
-        key: size in bytes.
-        value: size in bytes.
+        key: Size of a key in bytes.
+        value: Size of a value in bytes.
         entries: number of entries at most.
         flags: F_...
         inner_fd: for a map of maps, descriptor of a map like those that it will hold.
@@ -183,7 +183,7 @@ def create_map(
         types_fd: for a map of struct_ops, descriptor of any BTF of a program.
 
     Raises:
-        BpfError: if the kernel refuses, for example without CAP_BPF and CAP_SYS_ADMIN.
+        BpfError: If the kernel refuses, for example without CAP_BPF and CAP_SYS_ADMIN.
     """
     sizes = (map_type, key, value, entries, flags, inner_fd, 0)
     with _bpf_errors(f"bpf(BPF_MAP_CREATE) of {entries} x {value} bytes for {name}"):
@@ -198,7 +198,7 @@ def update_map(map_fd: int, entries: Mapping[bytes, bytes]) -> None:
     It needs Linux 5.6, or 5.17 for a map of maps.
 
     Raises:
-        BpfError: if the kernel refuses; the map may then have some of the entries.
+        BpfError: If the kernel refuses; the map may then have some of the entries.
     """
     if not entries:
         return
@@ -211,7 +211,7 @@ def delete_from_map(map_fd: int, keys: Sequence[bytes], ignored_errno: int = 0) 
     """Delete entries of a map by one call (BPF_MAP_DELETE_BATCH).
 
     Raises:
-        BpfError: if the kernel refuses with another errno than the ignored one; the map may then
+        BpfError: If the kernel refuses with another errno than the ignored one; the map may then
             lack some of the entries.
     """
     if not keys:
@@ -231,7 +231,7 @@ def load_types(types: bytes) -> int:
     """Load BTF and return its descriptor.
 
     Raises:
-        BpfError: if the kernel refuses.
+        BpfError: If the kernel refuses.
     """
     data = ctypes.create_string_buffer(types, len(types))
     with _bpf_errors("bpf(BPF_BTF_LOAD)"):
@@ -244,7 +244,7 @@ def link_struct_ops(name: str, map_fd: int, value: bytes) -> int:
     They leave force when the last descriptor of the link closes, also by the end of its process.
 
     Raises:
-        BpfError: if the kernel refuses, for example a name that is taken.
+        BpfError: If the kernel refuses, for example a name that is taken.
     """
     value_bytes = ctypes.create_string_buffer(value, len(value))
     key_bytes = ctypes.create_string_buffer(4)
@@ -271,7 +271,7 @@ class Memory:
         """Map the memory behind a descriptor, which the object then owns.
 
         Raises:
-            BpfError: if the descriptor doesn't refer to memory of this length.
+            BpfError: If the descriptor doesn't refer to memory of this length.
         """
         self.fd, self.length = fd, length
         try:

@@ -2,22 +2,29 @@
 
 The mark has the fabric's name, its folder of run directories and its random identity. Processes
 with another identity, such as those of a fabric of the same name in a container, are left alone.
+
+`python -m moefabric.emulator.linux.marked_processes NAME VALUE` guards a job. It waits for the end
+of its standard input, which is the end of the process that holds the other end of the pipe, however
+that ended. Then it kills every process that has the variable NAME=VALUE in its environment.
+Children of a job's processes inherit the variable, so they end as well, also as orphans.
 """
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from moefabric.config.run_directory import (
+from moefabric.runtime.processes import end_processes
+from moefabric.runtime.run_directory import (
     FABRIC_VARIABLE,
     IDENTITY_VARIABLE,
     RunDirectory,
     run_root,
 )
-from moefabric.emulator.linux.process_ends import end_processes
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.waiting import Deadline
 
 _RUN_DIR: Final = "MOEFABRIC_RUN_DIR"
 _ENV_END_FIELD: Final = 48
@@ -57,6 +64,31 @@ def kill_with_variable(name: str, value: str) -> int:
     """Kill every process that has this variable in its environment; return their number."""
     line = f"{name}={value}".encode()
     return _kill(lambda _pid, variables: line in variables)
+
+
+class ProcessGuard:
+    """Guard of the processes with a variable in their environment. Closing it kills them."""
+
+    def __init__(self, name: str, value: str) -> None:
+        """Start the guard; later processes with the variable belong to the job."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "moefabric.emulator.linux.marked_processes", name, value],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            # With PYTHONSAFEPATH `python -m` doesn't import from the caller's folder.
+            env={**os.environ, "PYTHONSAFEPATH": "1"},
+            start_new_session=True,  # Ctrl-C on a terminal is for the caller, which then closes
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill the processes of the job that are left, and wait for their end."""
+        self._process.communicate()
 
 
 def _mark_of(fabric: str) -> Choice:
@@ -140,3 +172,8 @@ def _open(is_chosen: Choice) -> list[int]:
             if not is_chosen(pid, _variables(pid)):  # another process may have got the pid
                 os.close(pidfds.pop())
     return pidfds
+
+
+if __name__ == "__main__":
+    sys.stdin.buffer.read()
+    kill_with_variable(sys.argv[1], sys.argv[2])

@@ -1,12 +1,12 @@
 """Namespace holders: processes that only keep the namespaces of nodes open.
 
 `python -S -E emulator/linux/namespace_holder.py HOSTS NODE...` forks a holder for each node and
-exits, so that the nearest subreaper inherits them (`processes.adopt_orphans`). A holder has a
-network, a mount and a UTS namespace: the node's name is its host name, and the file HOSTS, unless
-that is empty, its /etc/hosts. NODE=PATH takes the network namespace at PATH instead of a new one.
-It prints the node and its pid, or the reason why it has no namespaces. A holder takes as much
-memory as its parent, so this module imports little, and the prefork server, which has imported
-much, doesn't fork the holders.
+exits, so that the nearest subreaper inherits them (`moefabric.runtime.processes.adopt_orphans`). A
+holder has a network, a mount and a UTS namespace: the node's name is its host name, and the file
+HOSTS, unless that is empty, its /etc/hosts. NODE=PATH takes the network namespace at PATH instead
+of a new one. It prints the node and its pid, or the reason why it has no namespaces. A holder takes
+as much memory as its parent, so this module imports little, and the prefork server, which has
+imported much, doesn't fork the holders.
 """
 
 import ctypes

@@ -11,8 +11,8 @@ from typing import Final, Self
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux.marked_processes import mark_environment
-from moefabric.emulator.linux.processes import adopt_orphans
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.processes import adopt_orphans
+from moefabric.runtime.waiting import Deadline
 
 _PROGRAM: Final = str(Path(__file__).with_name("namespace_holder.py"))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.linux.waiting import BackgroundTask, Deadline
+from moefabric.runtime.waiting import BackgroundTask, Deadline
 
 _CLONE_NEWNET: Final = 0x40000000
 _CLONE_NEWNS: Final = 0x00020000

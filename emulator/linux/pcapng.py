@@ -4,7 +4,7 @@
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
@@ -139,11 +139,6 @@ def parse_packet(body: bytes) -> Packet:
         raise PcapngError("a packet that is longer than its block")
     options = body[end + -kept % 4 :].removesuffix(_END_OF_OPTIONS)
     return Packet(number, high << 32 | low, body[_PACKET_HEADER.size : end], length, options)
-
-
-def interface_names(bodies: Sequence[bytes]) -> list[str]:
-    """Return the names of interfaces from the bodies of their blocks; empty if one has none."""
-    return [dict(_options(body[8:])).get(_NAME, b"").decode("utf-8", "replace") for body in bodies]
 
 
 def _options(data: bytes) -> Iterator[tuple[int, bytes]]:

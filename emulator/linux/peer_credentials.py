@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix socket (SO_PEERCRED, unix(7))."""
+"""Process and user at the other end of a Unix socket (SO_PEERCRED, unix(7))."""
 
 import os
 import socket

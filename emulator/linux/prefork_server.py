@@ -5,7 +5,7 @@ is one. Each line of standard input is a JSON request (`name`, `arguments`, `env
 `namespaces`), answered by the pid of a fork on standard output. A fork leads a session of its own,
 enters its namespaces (the network namespace at a path, or the network and mount namespace of a pid)
 and runs `MODULE.main(arguments)`. At the end of its input the server ends and its forks become
-children of the nearest subreaper (`moefabric.emulator.linux.processes.adopt_orphans`).
+children of the nearest subreaper (`moefabric.runtime.processes.adopt_orphans`).
 """
 
 import ctypes
@@ -21,7 +21,7 @@ from typing import Any
 if not __package__:  # run by its path: import from the repository, not from this folder
     sys.path = [*sys.path[1:], str(Path(__file__).absolute().parents[3])]
 
-from moefabric.config.forking import fork
+from moefabric.runtime.forking import fork
 
 _CLONE_NEWNS, _CLONE_NEWNET = 0x00020000, 0x40000000
 _LIBC = ctypes.CDLL(None, use_errno=True)

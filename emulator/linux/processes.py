@@ -1,9 +1,7 @@
-"""Processes of a fabric: start them in their namespaces, watch them and end them."""
+"""Processes of a fabric: start them in their namespaces, check them and end them."""
 
-import ctypes
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,17 +11,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux.marked_processes import mark_environment
-from moefabric.emulator.linux.process_ends import end_processes, is_stopped, signal_process
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.processes import Process, adopt_orphans, end_processes
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.runtime.waiting import Deadline
 
 OUTER: Final = "outer"
 """The node of a process that stays in the namespace where `up` was called."""
 _LAST_LINE_LETTERS: Final = 300
 _LAST_LINE_BYTES: Final = 64 * 1024
-_PR_SET_CHILD_SUBREAPER: Final = 36
 _PREFORK_SERVER: Final = str(Path(__file__).with_name("prefork_server.py"))
 
 
@@ -82,50 +79,16 @@ def prefork_argv(module: str, *, bare: bool = False) -> tuple[str, ...]:
     return (sys.executable, *(["-S", "-E"] if bare else []), _PREFORK_SERVER, module)
 
 
-def adopt_orphans() -> None:
-    """Make the caller the subreaper of its descendants (prctl(2)), so that it can wait for them."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
 @dataclass(frozen=True)
-class ChildProcess:
-    """Process of the fabric, with its log; it is a child of the caller, at once or later."""
+class ChildProcess(Process):
+    """Process of the fabric, with its log."""
 
-    name: str
-    pid: int
-    pidfd: int
     log: Path
-
-    @property
-    def exit_status(self) -> int | None:
-        """Exit status, negative for a signal; None while the process runs."""
-        try:
-            result = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:  # the process is still a child of its prefork server
-            return None
-        if result is None:
-            return None
-        return result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether a signal has stopped the process (state T of proc(5))."""
-        return is_stopped(self.pid)
 
     @property
     def exit_description(self) -> str:
         """Sentence with the exit status and the last line of the log."""
         return f"{self.name} exited {self.exit_status}, saying: {last_line(self.log)}"
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless the process has ended."""
-        signal_process(self.pidfd, number)
-
-    def reap(self) -> None:
-        """Release a process that has ended."""
-        with suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED)
-        os.close(self.pidfd)
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 
-from moefabric.config import structured_log
-from moefabric.config.run_directory import RunDirectory
+from moefabric.config.plugins import OCS_DIALECTS, ocs_dialects, plugin_names
 from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.selection import adopt_crossbar
-from moefabric.emulator.linux.event_loop import EventLoop
 from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.fabric_link import FabricLink
 from moefabric.emulator.ocs.fd_handoff import Facts, connect, receive_handoff
-from moefabric.emulator.ocs.server import FRONT_ENDS, OcsServer
+from moefabric.emulator.ocs.server import OcsServer
+from moefabric.runtime import structured_log
+from moefabric.runtime.event_loop import EventLoop
+from moefabric.runtime.run_directory import RunDirectory
 
 _NICENESS = -10
 """Nice value of the process, where the system permits a negative one."""
@@ -66,6 +68,12 @@ def main(words: list[str] | None = None) -> int:
             print(error, file=sys.stderr)
             return 1
     return 0
+
+
+def prepare() -> None:
+    """Load all front ends, before the prefork server forks a process for each switch."""
+    for dialect in ocs_dialects().values():
+        resolve_name(dialect.front_end)
 
 
 def process_name(path: Path) -> str:
@@ -131,8 +139,8 @@ def _serve(facts: Facts, fds: list[int], sock: socket.socket, stop: socket.socke
                 f"OCS handoff: no switch can be made of {facts}: {error!r}"
             ) from error
         for name, listener in listeners.items():
-            if name in FRONT_ENDS:
-                server.open(listener, FRONT_ENDS[name])
+            if name in plugin_names(OCS_DIALECTS):
+                server.open(listener, name)
             else:
                 listener.close()
         fabric.start(server.device)

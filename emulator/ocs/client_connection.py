@@ -2,14 +2,13 @@
 
 import contextlib
 import logging
-import selectors
 import socket
 import struct
 from collections import deque
 from collections.abc import Callable
 
-from moefabric.emulator.linux.event_loop import EventLoop
 from moefabric.emulator.ocs.front_end import Session
+from moefabric.runtime.event_loop import BROKEN, IN, OUT, EventLoop
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +111,7 @@ class ClientConnection:
         if self._closed:
             return
         self._closed = True
-        self._loop.watch(self._sock, 0, self._on_ready)
+        self._loop.forget(self._sock.fileno())
         self._sock.close()
         self._slots.clear()
         self.session.end()
@@ -126,9 +125,9 @@ class ClientConnection:
         self._flush()
 
     def _on_ready(self, events: int) -> None:
-        if events & selectors.EVENT_WRITE:
+        if events & OUT:
             self._flush()
-        if events & selectors.EVENT_READ and not self._closed:
+        if events & (IN | BROKEN) and not self._closed:
             self._read()
 
     def _read(self) -> None:
@@ -174,5 +173,7 @@ class ClientConnection:
         unread = len(self._unsent) + sum(len(slot.reply or b"") for slot in self._slots)
         ended = self._half_closed or self._closing
         reads = not ended and unread < UNREAD_BYTES and len(self._slots) < MAX_SLOTS
-        events = selectors.EVENT_READ * reads | selectors.EVENT_WRITE * bool(self._unsent)
-        self._loop.watch(self._sock, events, self._on_ready)
+        if events := IN * reads | OUT * bool(self._unsent):
+            self._loop.watch(self._sock.fileno(), events, self._on_ready)
+        else:
+            self._loop.forget(self._sock.fileno())

@@ -5,7 +5,6 @@ is accepted or refused at once; a refused command (`RefusedError`) changes nothi
 accepted command follows after the settle time; `OcsDevice.when_settled` calls back then.
 """
 
-import itertools
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import Any
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import PLACEHOLDER, DeviceProfile, UserAccount
 from moefabric.emulator.crossbar.crossbar import Crossbar
-from moefabric.emulator.linux.event_loop import Timers
+from moefabric.emulator.ocs.completions import Completions
 from moefabric.emulator.ocs.cross_connects import (
     Busy,
     CrossConnects,
@@ -24,7 +23,7 @@ from moefabric.emulator.ocs.cross_connects import (
     RefusedError,
     refused_ports,
 )
-from moefabric.emulator.ocs.device_faults import ActiveFaults, OcsFault, OcsFaultKind
+from moefabric.emulator.ocs.device_failures import ActiveFailures, OcsFailure, OcsFailureKind
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
 from moefabric.emulator.ocs.events import EventBus, OcsEventKind
 from moefabric.emulator.ocs.flapping import PortFlapper
@@ -32,6 +31,7 @@ from moefabric.emulator.ocs.light import LightTable
 from moefabric.emulator.ocs.port_settings import Admin, Identity, PortTable, SystemSettings, Tuning
 from moefabric.emulator.ocs.power_monitors import PowerMonitors
 from moefabric.emulator.ocs.users import Users
+from moefabric.runtime.event_loop import Timers
 
 SAVE_DELAY_NS = 20_000_000
 """Delay of `DeviceHost.save` after a change, so that a burst of changes is saved once."""
@@ -53,7 +53,8 @@ class OcsDevice:
         light: the time at which each cross-connect is lit.
         monitors: power monitors.
         users: accounts and log-ins.
-        faults: injected faults.
+        failures: injected failures.
+        completions: clients that wait for light.
         flapper: ports that flap.
         events: distribution of events.
         system: settings of the switch as a whole.
@@ -92,20 +93,21 @@ class OcsDevice:
         self.users = Users(spec.profile.users if accounts is None else accounts)
         self.users.on_change = self._save_soon
         self.events = EventBus(timers.now_ns)
-        self.faults = ActiveFaults(self.events, map(OcsFault.from_json, memory.get("faults", ())))
-        self.ports = PortTable(crossbar.ports, self.faults, memory)
+        self.failures = ActiveFailures(
+            self.events, map(OcsFailure.from_json, memory.get("faults", ()))
+        )
+        self.ports = PortTable(crossbar.ports, self.failures, memory)
         self.version = max(int(wall_s() * 1000), int(memory.get("version", 0)) + 1)
         self.changed_s = wall_s()
         self.connects = CrossConnects(crossbar.ports)
         self.light = LightTable(
-            crossbar, timers, spec, self.ports, self.faults, self.events, self._host
+            crossbar, timers, spec, self.ports, self.failures, self.events, self._host
         )
         self.monitors = PowerMonitors(
-            spec.profile.loss, timers, self.ports, self.faults, self.light
+            spec.profile.loss, timers, self.ports, self.failures, self.light
         )
         self.flapper = PortFlapper(timers, self.enable, self.disable)
-        self._keys = itertools.count()
-        self._waiting: dict[int, Callable[[], None]] = {}
+        self.completions = Completions(timers, self.light, self.failures)
         self._saving = False
         if self.system.startup == "volatile":
             self._disconnect_all()
@@ -148,7 +150,7 @@ class OcsDevice:
             "settings": {str(port): vars(stored) for port, stored in self.ports.stored.items()},
             "system": vars(self.system),
             "users": [vars(account) for account in self.users],
-            "faults": [fault.as_json() for fault in self.faults],
+            "faults": [failure.as_json() for failure in self.failures],
         }
 
     # ---- commands for cross-connects
@@ -183,7 +185,7 @@ class OcsDevice:
         """Replace the cross-connects.
 
         Raises:
-            RefusedError: if the command is refused. Nothing has changed, unless a fault
+            RefusedError: if the command is refused. Nothing has changed, unless a failure
                 `partial-apply` is active.
         """
         before = self.connects
@@ -205,18 +207,9 @@ class OcsDevice:
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Call `callback` once the light of all previous commands has settled, or at once.
 
-        The faults `delay` and `drop-completion` delay and suppress the call.
+        The failures `delay` and `drop-completion` delay and suppress the call.
         """
-        key = next(self._keys)
-        self._waiting[key] = callback
-        if self.faults.strike(OcsFaultKind.DROP_COMPLETION):
-            return
-        delay = self.faults.strike(OcsFaultKind.DELAY)
-        at_ns = self._settled_ns() + round(delay.value * 1e9 if delay else 0)
-        if at_ns <= self.now_ns():
-            self._complete(key)
-        else:
-            self.timers.call_at(at_ns, lambda: self._complete(key))
+        self.completions.add(callback)
 
     # ---- commands for ports and settings
 
@@ -240,43 +233,41 @@ class OcsDevice:
         self.events.publish(OcsEventKind.SETTINGS)
         self._save_soon()
 
-    # ---- faults and restarts
+    # ---- failures and restarts
 
-    def inject(self, fault: OcsFault) -> OcsFault:
-        """Inject a fault, and return it with its number."""
-        self.ports.check(fault.ports)
-        numbered = self.faults.add(fault)
-        self._publish_fault(numbered, OcsEventKind.FAULT, OcsEventKind.PORT_FAILED)
+    def inject(self, failure: OcsFailure) -> OcsFailure:
+        """Inject a failure, and return it with its number."""
+        self.ports.check(failure.ports)
+        numbered = self.failures.add(failure)
+        self._publish_failure(numbered, OcsEventKind.FAILURE, OcsEventKind.PORT_FAILED)
         self.light.refresh(check_alarms=True)
         self._save_soon()
         return numbered
 
-    def clear_fault(self, number: int | None = None) -> list[OcsFault]:
-        """Clear a fault, or all (None). Light returns after the settle time.
+    def clear_failures(self, number: int | None = None) -> list[OcsFailure]:
+        """Clear a failure, or all (None). Light returns after the settle time.
 
         Returns:
-            The cleared faults.
+            The cleared failures.
 
         Raises:
-            FabricError: if no fault has this number.
+            FabricError: if no failure has this number.
         """
-        cleared = self.faults.clear(number)
-        for fault in cleared:
-            self._publish_fault(fault, OcsEventKind.FAULT_CLEARED, OcsEventKind.PORT_RECOVERED)
-        self.light.settle_again(port for fault in cleared for port in fault.ports)
+        cleared = self.failures.clear(number)
+        for failure in cleared:
+            self._publish_failure(
+                failure, OcsEventKind.FAILURE_CLEARED, OcsEventKind.PORT_RECOVERED
+            )
+        self.light.settle_again(port for failure in cleared for port in failure.ports)
         self.light.refresh(check_alarms=True)
         self._save_soon()
-        if any(fault.kind is OcsFaultKind.DROP_COMPLETION for fault in cleared):
-            for key in list(self._waiting):
-                self.timers.call_at(
-                    self._settled_ns(),
-                    lambda key=key: self._complete(key),  # type: ignore[misc]
-                )
+        if any(failure.kind is OcsFailureKind.DROP_COMPLETION for failure in cleared):
+            self.completions.resume()
         return cleared
 
     def reboot(self) -> None:
         """Drop waiting clients and flapping, and in volatile start-up mode all cross-connects."""
-        self._waiting.clear()
+        self.completions.drop()
         self.flapper.reset()
         self.events.publish(OcsEventKind.REBOOT)
         if self.system.startup == "volatile":
@@ -293,7 +284,7 @@ class OcsDevice:
         return refused
 
     def _check_reject(self) -> None:
-        if self.faults.strike(OcsFaultKind.REJECT):
+        if self.failures.strike(OcsFailureKind.REJECT):
             raise RefusedError(Refusal.DENIED, "the device is not ready for this")
 
     def _check_ports_of(self, pairs: Collection[Pair]) -> None:
@@ -304,16 +295,16 @@ class OcsDevice:
             raise refused_ports(Refusal.FAILED, "disabled: port", closed)
 
     def _partly_applied(self, requested: CrossConnects) -> CrossConnects:
-        """Apply the fault `partial-apply` to a command."""
-        fault = self.faults.first(OcsFaultKind.PARTIAL_APPLY)
-        if fault is None:
+        """Apply the failure `partial-apply` to a command."""
+        failure = self.failures.first(OcsFailureKind.PARTIAL_APPLY)
+        if failure is None:
             return requested
         old = set(self.connects)
         new = [pair for pair in requested if pair not in old]
-        if len(new) <= fault.value:
+        if len(new) <= failure.value:
             return requested
-        self.faults.strike(OcsFaultKind.PARTIAL_APPLY)
-        missed = set(new[int(fault.value) :])
+        self.failures.strike(OcsFailureKind.PARTIAL_APPLY)
+        missed = set(new[int(failure.value) :])
         return CrossConnects(self.ports.size, dict(set(requested) - missed))
 
     def _move(self, after: CrossConnects) -> None:
@@ -350,19 +341,12 @@ class OcsDevice:
         self.events.publish(event, ports=tuple(sorted(changed)))
         self._save_soon()
 
-    def _publish_fault(
-        self, fault: OcsFault, event: OcsEventKind, port_event: OcsEventKind
+    def _publish_failure(
+        self, failure: OcsFailure, event: OcsEventKind, port_event: OcsEventKind
     ) -> None:
-        self.events.publish(event, ports=fault.ports, words=f"{fault.number}: {fault}")
-        if fault.kind is OcsFaultKind.PORT:
-            self.events.publish(port_event, ports=fault.ports)
-
-    def _settled_ns(self) -> int:
-        return max(self.light.settled_at_ns, self.now_ns())
-
-    def _complete(self, key: int) -> None:
-        if callback := self._waiting.pop(key, None):
-            callback()
+        self.events.publish(event, ports=failure.ports, words=f"{failure.number}: {failure}")
+        if failure.kind is OcsFailureKind.PORT:
+            self.events.publish(port_event, ports=failure.ports)
 
     def _save_soon(self) -> None:
         if not self._saving:

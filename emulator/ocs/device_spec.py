@@ -4,15 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from moefabric.core.ocs import (
-    ACCOUNTS,
-    DeviceProfile,
-    OpticalLoss,
-    RestconfDialect,
-    SettleTime,
-    Tl1Dialect,
-    UserAccount,
-)
+from moefabric.core.ocs import DeviceProfile, OpticalLoss, SettleTime, UserAccount
 
 LinkTimes = Mapping[int, int | None]
 """By port: when its NIC's link comes up (CLOCK_MONOTONIC, ns), or None if it stays down."""
@@ -49,15 +41,13 @@ class DeviceSpec:
         Raises:
             KeyError, TypeError, ValueError: if the document is incomplete or malformed.
         """
-        options = dict(document.get("profile", {}))
-        fixed = {"fixed_ns": int(document.get("settle_ns", SettleTime.fixed_ns))}
+        values = dict(document.get("profile", {}))
+        users = values.pop("users", None)
         profile = DeviceProfile(
-            settle=SettleTime(**options.pop("settle", fixed)),
-            loss=OpticalLoss(**options.pop("loss", {})),
-            users=tuple(UserAccount(**user) for user in options.pop("users", map(vars, ACCOUNTS))),
-            tl1=Tl1Dialect(**options.pop("tl1", {})),
-            restconf=RestconfDialect(**options.pop("restconf", {})),
-            **options,
+            settle=SettleTime(**values.pop("settle", {})),
+            loss=OpticalLoss(**values.pop("loss", {})),
+            users=None if users is None else tuple(UserAccount(**user) for user in users),
+            **values,
         )
         return cls(
             profile,

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from moefabric.emulator.linux.event_loop import EventLoop
 from moefabric.emulator.linux.line_connection import LineConnection
+from moefabric.runtime.event_loop import EventLoop
 
 MAX_EVENTS: Final = 1000
 """Number of events that are stored for later subscribers."""

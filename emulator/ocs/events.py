@@ -7,7 +7,7 @@ from typing import Any
 
 
 class OcsEventKind(StrEnum):
-    """Kinds of events."""
+    """Kinds of events. The event stream calls a failure `fault`, as `moefabric fault` does."""
 
     CHANGED = "changed"
     """Cross-connects were removed (`parted`) and made (`made`)."""
@@ -22,13 +22,13 @@ class OcsEventKind(StrEnum):
     PORT_FAILED = "port-failed"
     PORT_RECOVERED = "port-recovered"
     POWER_LOW = "power-low"
-    """Alarm: connected and enabled outputs (`ports`) have no light, due to a fault or a shutter."""
+    """Alarm: a failure or a shutter takes the light of connected, enabled outputs (`ports`)."""
     POWER_CLEAR = "power-clear"
-    FAULT = "fault"
-    """A fault was injected."""
-    FAULT_SHOWN = "fault-shown"
-    """A fault affected a client."""
-    FAULT_CLEARED = "fault-cleared"
+    FAILURE = "fault"
+    """A failure was injected."""
+    FAILURE_SHOWN = "fault-shown"
+    """A failure affected a client."""
+    FAILURE_CLEARED = "fault-cleared"
     REBOOT = "reboot"
     """The switch goes down and closes all connections."""
     STARTED = "started"

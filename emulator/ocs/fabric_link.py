@@ -7,21 +7,51 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.linux.event_loop import EventLoop
 from moefabric.emulator.linux.line_connection import LineConnection
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
-from moefabric.emulator.ocs.device_faults import OcsFault
+from moefabric.emulator.ocs.device_failures import OcsFailure
 from moefabric.emulator.ocs.device_spec import DeviceHost, LinkTimes
-from moefabric.emulator.ocs.events import OcsEvent, OcsEventKind
+from moefabric.emulator.ocs.events import EventBus, OcsEvent, OcsEventKind
 from moefabric.emulator.ocs.fd_handoff import READY
-from moefabric.emulator.ocs.statistics import OcsStatistics
+from moefabric.runtime.event_loop import EventLoop
+
+
+class OcsStatistics:
+    """Counts since the start of the switch's process.
+
+    Attributes:
+        changes: Commands that changed cross-connects.
+        refusals: Commands that were refused.
+        dark_ns: Time from the change to the light, summed over cross-connects.
+    """
+
+    def __init__(self, events: EventBus) -> None:
+        self.changes = self.refusals = self.dark_ns = 0
+        self._changed_ns: dict[tuple[int, int], int] = {}
+        events.subscribe(self._count)
+
+    def _count(self, event: OcsEvent) -> None:
+        match event.kind:
+            case OcsEventKind.CHANGED:
+                self.changes += 1
+                for pair in event.parted:
+                    self._changed_ns.pop(pair, None)
+                self._changed_ns |= dict.fromkeys(event.made, event.at_ns)
+            case OcsEventKind.SETTLED:
+                for pair in event.made:
+                    self.dark_ns += event.at_ns - self._changed_ns.pop(pair, event.at_ns)
+            case OcsEventKind.REFUSED:
+                self.refusals += 1
+            case _:
+                pass
+
 
 log = logging.getLogger(__name__)
 
 _LEVELS: Final = {
     OcsEventKind.REFUSED: logging.WARNING,
-    OcsEventKind.FAULT: logging.WARNING,
+    OcsEventKind.FAILURE: logging.WARNING,
     OcsEventKind.PORT_FAILED: logging.WARNING,
     OcsEventKind.POWER_LOW: logging.WARNING,
     OcsEventKind.SETTINGS: logging.DEBUG,
@@ -77,9 +107,9 @@ class FabricLink(DeviceHost):
         device, at_ns = self._device, self._device.now_ns()
         match request["do"]:
             case "inject":
-                device.inject(OcsFault.from_json(request["fault"]))
+                device.inject(OcsFailure.from_json(request["fault"]))
             case "clear":
-                device.clear_fault(request.get("number"))
+                device.clear_failures(request.get("number"))
             case "reboot":
                 device.reboot()
             case "show":
@@ -88,11 +118,11 @@ class FabricLink(DeviceHost):
                 pass
             case other:
                 raise FabricError(f"{other!r} is not one of inject, clear, reboot, show, list")
-        return {"at_ns": at_ns, "faults": [fault.as_json() for fault in device.faults]}
+        return {"at_ns": at_ns, "faults": [failure.as_json() for failure in device.failures]}
 
 
 def device_status(device: OcsDevice, statistics: OcsStatistics) -> dict[str, Any]:
-    """Return identity, start-up mode, ports, faults and counts of a switch as a JSON object."""
+    """Return identity, start-up mode, ports, failures and counts of a switch as a JSON object."""
     powers = device.monitors.read_dbm(device.ports.all)
     return {
         "identity": vars(device.identity),
@@ -108,7 +138,7 @@ def device_status(device: OcsDevice, statistics: OcsStatistics) -> dict[str, Any
             }
             for port in device.ports.all
         ],
-        "faults": [fault.as_json() for fault in device.faults],
+        "faults": [failure.as_json() for failure in device.failures],
         "changes": statistics.changes,
         "refusals": statistics.refusals,
         "dark_s": statistics.dark_ns / 1e9,

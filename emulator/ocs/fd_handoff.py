@@ -12,7 +12,6 @@ import array
 import json
 import logging
 import os
-import selectors
 import socket
 import threading
 import time
@@ -22,11 +21,11 @@ from typing import Any
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.event_loop import EventLoop, Timers
 from moefabric.emulator.linux.line_connection import LineConnection
 from moefabric.emulator.linux.peer_credentials import Peer
 from moefabric.emulator.ocs.device_spec import LinkTimes
 from moefabric.emulator.ocs.event_publisher import EventPublisher
+from moefabric.runtime.event_loop import IN, EventLoop, Timers
 
 log = logging.getLogger(__name__)
 
@@ -148,8 +147,7 @@ class HandoffServer:
         """
         self.path, self.facts, self._fds = path, dict(facts), tuple(fds)
         self._ready = threading.Event()
-        # The fabric process of many OCSes has more than 1,024 descriptors.
-        self._loop = EventLoop(selector=selectors.PollSelector())
+        self._loop = EventLoop()
         self._set_links = links(self._loop) if links else None
         self._publisher = EventPublisher(self._loop, self._forward)
         self._process: LineConnection | None = None
@@ -161,11 +159,9 @@ class HandoffServer:
         except OSError as error:
             self._close_sockets()
             raise FabricError(f"OCS handoff: can't listen on {path}: {error.strerror}") from error
-        self._loop.watch(self._stop_receiver, selectors.EVENT_READ, lambda _: self._loop.stop())
-        self._loop.watch(self._listener, selectors.EVENT_READ, self._accept_process)
-        self._loop.watch(
-            control, selectors.EVENT_READ, lambda _events: self._accept_caller(control)
-        )
+        self._loop.watch(self._stop_receiver.fileno(), IN, lambda _events: self._loop.stop())
+        self._loop.watch(self._listener.fileno(), IN, self._accept_process)
+        self._loop.watch(control.fileno(), IN, lambda _events: self._accept_caller(control))
         self._thread = threading.Thread(
             target=self._loop.run, name=f"handoff {path.name}", daemon=True
         )
@@ -225,7 +221,7 @@ class HandoffServer:
         """Hand the switch to a process, and accept no other until that process has ended."""
         if (sock := self._accept(self._listener)) is None:
             return
-        self._loop.watch(self._listener, 0, self._accept_process)
+        self._loop.forget(self._listener.fileno())
         self._process = LineConnection(sock, self._loop, self._on_line, self._on_process_gone)
         try:
             sock.settimeout(TIMEOUT_S)
@@ -252,7 +248,7 @@ class HandoffServer:
         self._process = None
         self._ready.clear()
         self._publisher.fail_pending()
-        self._loop.watch(self._listener, selectors.EVENT_READ, self._accept_process)
+        self._loop.watch(self._listener.fileno(), IN, self._accept_process)
 
     def _on_line(self, line: bytes) -> None:
         """Process a line of the switch's process: `ready`, or a message of its FabricLink."""

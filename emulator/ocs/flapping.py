@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from moefabric.emulator.linux.event_loop import Timer, Timers
+from moefabric.runtime.event_loop import Timer, Timers
 
 BLOCK_MS = range(10, 10_001)
 RESTORE_MS = range(500, 30_001)
@@ -100,7 +100,7 @@ class PortFlapper:
 
     def _close(self, port: int, cycles_left: int) -> None:
         del self._timers[port]
-        # If the port has failed or a fault refuses the command, flapping ends.
+        # If the port has failed or a failure refuses the command, flapping ends.
         with contextlib.suppress(ValueError):
             self._disable([port])
             self._schedule(port, self._settings[port].block_ms, self._open, cycles_left)

@@ -1,4 +1,4 @@
-"""Interfaces between the server of an optical switch and its front ends: SCPI, TL1, RESTCONF.
+"""Interfaces between the server of an optical switch and the front ends of its dialects.
 
 For each connection the server (module `server`) opens a session of a front end, passes received
 bytes to it, and sends the replies. All front ends share one thread, so none may block: a reply that
@@ -6,9 +6,10 @@ waits for light reserves its place among the replies and is sent later. A front 
 command only when it is complete.
 """
 
-from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import Protocol
 
+from moefabric.config.plugins import ocs_dialect
 from moefabric.emulator.ocs.device import OcsDevice
 
 
@@ -65,5 +66,14 @@ class FrontEnd(Protocol):
         """Reset the state that a reboot of the device resets."""
 
 
-FrontEndFactory = Callable[[OcsDevice], FrontEnd]
-"""Makes the front end of a device: its class, or a function."""
+def open_front_end(dialect: str, device: OcsDevice) -> FrontEnd:
+    """Make the front end of a dialect, with the options of the device's profile.
+
+    Raises:
+        SpecError: If no dialect is registered under this name.
+    """
+    registered = ocs_dialect(dialect)
+    device.users.add_factory_accounts(registered.accounts)
+    options = registered.options(**device.profile.dialects.get(dialect, {}))
+    front_end: FrontEnd = resolve_name(registered.front_end)(device, options)
+    return front_end

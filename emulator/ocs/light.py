@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterable, Mapping
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.crossbar import Crossbar, CrossConnect
-from moefabric.emulator.linux.event_loop import Timers
 from moefabric.emulator.ocs.cross_connects import CrossConnects, Pair
-from moefabric.emulator.ocs.device_faults import ActiveFaults, OcsFaultKind
+from moefabric.emulator.ocs.device_failures import ActiveFailures, OcsFailureKind
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
 from moefabric.emulator.ocs.events import EventBus, OcsEventKind
 from moefabric.emulator.ocs.physics import Settling, conflicting, loss_db
 from moefabric.emulator.ocs.port_settings import PortTable
+from moefabric.runtime.event_loop import Timers
 
 LATE_NS = 100_000
 """Delays of a crossbar load below this are ignored: hundreds of ports take less."""
@@ -19,7 +19,7 @@ LATE_NS = 100_000
 class LightTable:
     """Times at which cross-connects are lit; the crossbar follows each change.
 
-    Under faults the real light may differ from the light that the device believes in.
+    Under failures the real light may differ from the light that the device believes in.
     """
 
     def __init__(
@@ -28,14 +28,14 @@ class LightTable:
         timers: Timers,
         spec: DeviceSpec,
         ports: PortTable,
-        faults: ActiveFaults,
+        failures: ActiveFailures,
         events: EventBus,
         host: DeviceHost,
     ) -> None:
         self.lit_at: dict[Pair, int] = {}
         """For each cross-connect, the time from which it is lit (CLOCK_MONOTONIC, ns)."""
         self._crossbar, self._timers, self._spec, self._ports = crossbar, timers, spec, ports
-        self._faults, self._events, self._host = faults, events, host
+        self._failures, self._events, self._host = failures, events, host
         self._loss = spec.profile.loss
         self._settling = Settling(spec.profile.settle, spec.serial)
         self._link_delay_ns = 0 if spec.link_down else spec.link_up_ns
@@ -55,8 +55,8 @@ class LightTable:
         return self.lit_at[pair] <= self._timers.now_ns()
 
     def received_dbm(self, pair: Pair) -> float:
-        """Return the optical power at the end of a path, after its loss and the loss by faults."""
-        lost_db = loss_db(self._loss, self._spec.serial, pair) + self._faults.loss_db(pair)
+        """Return the optical power at the end of a path, after its loss and that of failures."""
+        lost_db = loss_db(self._loss, self._spec.serial, pair) + self._failures.loss_db(pair)
         return self._loss.launch_dbm - lost_db
 
     def shown(self) -> dict[Pair, int]:
@@ -156,12 +156,12 @@ class LightTable:
         """Start with what the crossbar shows.
 
         Args:
-            remembered: saved cross-connects, which are adopted if a fault or a shutter keeps them
+            remembered: saved cross-connects, which are adopted if a failure or a shutter keeps them
                 dark and no lit path uses their ports.
         """
         shown = self.shown()
         busy = {port for pair in shown for port in pair}
-        closed = self._ports.closed | {port for fault in self._faults for port in fault.ports}
+        closed = self._ports.closed | {port for failure in self._failures for port in failure.ports}
         self.lit_at = shown | {
             pair: at_ns
             for pair, at_ns in remembered.items()
@@ -183,18 +183,18 @@ class LightTable:
             self.refresh()
 
     def _lights(self) -> dict[int, CrossConnect]:
-        """Return the real light, which faults may change without notice to the device."""
+        """Return the real light, which failures may change without notice to the device."""
         closed = self._ports.closed | self._ports.failed
         lights = {
             p: CrossConnect(q, at) for (p, q), at in self.lit_at.items() if not closed & {p, q}
         }
-        if self._faults.first(OcsFaultKind.LOSS):
+        if self._failures.first(OcsFailureKind.LOSS):
             lights = {
                 p: light
                 for p, light in lights.items()
                 if self.received_dbm((p, light.out_port)) >= self._loss.sensitivity_dbm
             }
-        if stuck := self._faults.ports(OcsFaultKind.STUCK):
+        if stuck := self._failures.ports(OcsFailureKind.STUCK):
             held = {
                 p: at for p, at in self._crossbar.cross_connects().items() if p in stuck - closed
             }

@@ -32,21 +32,21 @@ class Settling:
         """
         settle = self.settle
         fixed = settle.fixed_ns + settle.bulk_ns * (len(added) > 1) + settle.conflict_ns * conflicts
-        if not settle.jitter_ns and not settle.serial_ns:
+        if not settle.jitter_ns and not settle.per_connection_ns:
             return [fixed] * len(added)
         draws = 1 if settle.jitter_per == "command" else len(added)
         jitters = cycle([self._jitter_ns() for _ in range(draws)])
         times = [
-            max(0, fixed + jitter + k * settle.serial_ns)
+            max(0, fixed + jitter + k * settle.per_connection_ns)
             for k, jitter in zip(range(len(added)), jitters, strict=False)
         ]
-        return [max(times)] * len(times) if settle.bulk == "together" and times else times
+        return [max(times)] * len(times) if settle.lit == "together" and times else times
 
     def _jitter_ns(self) -> int:
         width = self.settle.jitter_ns
         if not width:
             return 0
-        match self.settle.jitter:
+        match self.settle.distribution:
             case "uniform":
                 return round(self._random.uniform(-width, width))
             case "normal":

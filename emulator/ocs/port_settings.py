@@ -7,7 +7,7 @@ from typing import Any
 
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.ocs.cross_connects import Refusal, RefusedError, refused_ports
-from moefabric.emulator.ocs.device_faults import ActiveFaults, OcsFaultKind
+from moefabric.emulator.ocs.device_failures import ActiveFailures, OcsFailureKind
 
 
 class Admin(Enum):
@@ -88,8 +88,8 @@ class PortTable:
     Methods that take port numbers raise RefusedError for unknown ports.
     """
 
-    def __init__(self, size: Ports, faults: ActiveFaults, memory: Mapping[str, Any]) -> None:
-        self.size, self._faults = size, faults
+    def __init__(self, size: Ports, failures: ActiveFailures, memory: Mapping[str, Any]) -> None:
+        self.size, self._failures = size, failures
         self.closed: set[int] = set(memory.get("shut", ()))
         """Ports whose shutter is closed."""
         self.stored = {
@@ -105,7 +105,7 @@ class PortTable:
     @property
     def failed(self) -> frozenset[int]:
         """Ports that have failed."""
-        return self._faults.ports(OcsFaultKind.PORT)
+        return self._failures.ports(OcsFailureKind.PORT)
 
     def is_input(self, port: int) -> bool:
         """Return whether a port is an input."""

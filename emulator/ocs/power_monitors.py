@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 
 from moefabric.core.ocs import OpticalLoss
-from moefabric.emulator.linux.event_loop import Timers
-from moefabric.emulator.ocs.device_faults import ActiveFaults
+from moefabric.emulator.ocs.device_failures import ActiveFailures
 from moefabric.emulator.ocs.light import LightTable
 from moefabric.emulator.ocs.port_settings import Admin, PortTable
+from moefabric.runtime.event_loop import Timers
 
 
 class PowerMonitors:
@@ -20,11 +20,11 @@ class PowerMonitors:
         loss: OpticalLoss,
         timers: Timers,
         ports: PortTable,
-        faults: ActiveFaults,
+        failures: ActiveFailures,
         light: LightTable,
     ) -> None:
         self._loss, self._timers, self._ports = loss, timers, ports
-        self._faults, self._light = faults, light
+        self._failures, self._light = failures, light
 
     def exists(self, port: int) -> bool:
         """Return whether a port has a power monitor."""
@@ -57,9 +57,9 @@ class PowerMonitors:
             return loss.launch_dbm
         if port in received:
             return received[port]
-        # Light that a loss fault makes too weak for a receiver may still reach a monitor.
+        # Light that a loss failure makes too weak for a receiver may still reach a monitor.
         pair = next((pair for pair in self._light.lit_at if pair[1] == port), None)
         is_tuned = pair and admin is Admin.ENABLED and self._light.is_lit(pair)
-        if pair and is_tuned and self._faults.loss_db(pair):
+        if pair and is_tuned and self._failures.loss_db(pair):
             return self._light.received_dbm(pair)
         return loss.floor_dbm

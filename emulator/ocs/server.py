@@ -5,22 +5,17 @@ A slow, silent or lost client does not delay others.
 
 import errno
 import logging
-import selectors
 import socket
-from collections.abc import Mapping
 from typing import Final
 
 from moefabric.emulator.crossbar.crossbar import Crossbar
-from moefabric.emulator.linux.event_loop import EventLoop
 from moefabric.emulator.ocs.client_connection import ClientConnection
 from moefabric.emulator.ocs.device import OcsDevice
-from moefabric.emulator.ocs.device_faults import OcsFaultKind
+from moefabric.emulator.ocs.device_failures import OcsFailureKind
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
 from moefabric.emulator.ocs.events import OcsEvent, OcsEventKind
-from moefabric.emulator.ocs.front_end import FrontEnd, FrontEndFactory
-from moefabric.emulator.ocs.restconf.front_end import RestconfFrontEnd
-from moefabric.emulator.ocs.scpi.front_end import ScpiFrontEnd
-from moefabric.emulator.ocs.tl1.front_end import Tl1FrontEnd
+from moefabric.emulator.ocs.front_end import FrontEnd, open_front_end
+from moefabric.runtime.event_loop import IN, EventLoop
 
 log = logging.getLogger(__name__)
 
@@ -28,12 +23,6 @@ MAX_CLIENTS = 64
 """Maximum number of clients of a front end; a further client takes the place of an idle one."""
 _KEEPALIVE: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 """Seconds and probes after which a silent client whose machine is gone is disconnected."""
-FRONT_ENDS: Final[Mapping[str, FrontEndFactory]] = {
-    "scpi": ScpiFrontEnd,
-    "tl1": Tl1FrontEnd,
-    "restconf": RestconfFrontEnd,
-}
-"""Front ends by the names of their listening sockets in the handoff."""
 
 
 class FrontEndListener:
@@ -48,13 +37,13 @@ class FrontEndListener:
         self.paused = False
         """Whether new clients are disconnected because the switch boots."""
         listener.setblocking(False)
-        loop.watch(listener, selectors.EVENT_READ, self._accept)
+        loop.watch(listener.fileno(), IN, self._accept)
 
     def close(self) -> None:
         """Disconnect all clients and stop listening."""
         for client in list(self._clients):
             client.disconnect()
-        self._loop.watch(self._listener, 0, self._accept)
+        self._loop.forget(self._listener.fileno())
         self._listener.close()
 
     def pause(self) -> None:
@@ -93,11 +82,11 @@ class FrontEndListener:
             client.reset()
 
     def _survives_reset(self, client: ClientConnection) -> bool:
-        """Apply the fault `reset`; return whether the session gets the received bytes."""
-        fault = self._device.faults.strike(OcsFaultKind.RESET)
-        if fault is None:
+        """Apply the failure `reset`; return whether the session gets the received bytes."""
+        failure = self._device.failures.strike(OcsFailureKind.RESET)
+        if failure is None:
             return True
-        if fault.value:
+        if failure.value:
             self._loop.call_at(self._loop.now_ns(), client.reset)
             client.mute()
             return True
@@ -125,15 +114,19 @@ class OcsServer:
         self._listeners: list[FrontEndListener] = []
         self.device.events.subscribe(self._on_event)
 
-    def open(self, listener: socket.socket, factory: FrontEndFactory) -> None:
-        """Serve a front end on a listening socket, which the server owns from now on."""
-        front_end = factory(self.device)
+    def open(self, listener: socket.socket, dialect: str) -> None:
+        """Serve a dialect on a listening socket, which the server owns from now on.
+
+        Raises:
+            SpecError: If no dialect is registered under this name.
+        """
+        front_end = open_front_end(dialect, self.device)
         self._listeners.append(FrontEndListener(self.loop, self.device, listener, front_end))
 
     def serve(self, *stops: socket.socket) -> None:
         """Serve until one of `stops` is readable or closed by its peer."""
         for stop in stops:
-            self.loop.watch(stop, selectors.EVENT_READ, lambda _events: self.loop.stop())
+            self.loop.watch(stop.fileno(), IN, lambda _events: self.loop.stop())
         self.run()
 
     def run(self) -> None:

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from moefabric.core.ocs import Group, UserAccount
+from moefabric.core.ocs import PASSWORD, USER_NAME, Group, UserAccount
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
-PASSWORD = re.compile(r"[A-Za-z0-9_.-]{0,128}")
 MAX_USERS = 64
 
 
@@ -47,8 +45,10 @@ class LogIn:
 class Users:
     """Accounts of a switch, and its log-ins. Refused changes raise UserError."""
 
-    def __init__(self, accounts: Iterable[UserAccount]) -> None:
-        self._accounts = {account.name: account for account in accounts}
+    def __init__(self, accounts: Iterable[UserAccount] | None) -> None:
+        """Start with these accounts; None stands for the factory accounts of the dialects."""
+        self._are_factory_accounts = accounts is None
+        self._accounts = {account.name: account for account in accounts or ()}
         self._numbers = itertools.count(1)
         self.log_ins: dict[int, LogIn] = {}
         """Log-ins by session number."""
@@ -81,6 +81,11 @@ class Users:
             raise UserError(UserRefusal.TOO_MANY)
         self._store(account)
 
+    def add_factory_accounts(self, accounts: Iterable[UserAccount]) -> None:
+        """Add the accounts of a new switch's dialect, unless its accounts are known."""
+        if self._are_factory_accounts:
+            self._accounts |= {account.name: account for account in accounts}
+
     def change(self, name: str, account: UserAccount) -> None:
         """Replace an account; its name may change."""
         if name not in self._accounts:
@@ -111,7 +116,8 @@ class Users:
         self.log_ins.pop(number, None)
 
     def _store(self, account: UserAccount, replaces: str = "") -> None:
-        if not NAME.fullmatch(account.name) or not PASSWORD.fullmatch(account.password):
+        rules = (USER_NAME, account.name), (PASSWORD, account.password)
+        if not all(re.fullmatch(rule.pattern, text) for rule, text in rules):
             raise UserError(UserRefusal.SPELLING)
         self._accounts.pop(replaces, None)
         self._accounts[account.name] = account

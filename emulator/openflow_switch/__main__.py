@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from moefabric.config import structured_log
 from moefabric.core.errors import MoefabricError
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
 from moefabric.emulator.openflow_switch.agent.control_commands import ControlCommands, SwitchSpec
@@ -19,6 +18,7 @@ from moefabric.emulator.openflow_switch.agent.interfaces import KernelInterfaces
 from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
 from moefabric.emulator.openflow_switch.datapath.map_layout import CLASS_BITS
 from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
+from moefabric.runtime import structured_log
 
 _READ_BYTES = 1 << 16
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.testing import FabricUnderTest
+from moefabric.ui.testing import FabricUnderTest
 
 PORT = 8000
 SIZE = 20_000_000

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from moefabric.testing import FabricUnderTest
+from moefabric.ui.testing import FabricUnderTest
 
 
 def measured_bps(fabric: FabricUnderTest, seconds: int) -> "subprocess.Popen[str]":

@@ -1,1 +1,4 @@
-"""Experiments, results and running fabrics for programs; the command line goes through it."""
+"""Python interface: experiments, results, running fabrics, and sweeps of many runs.
+
+Start with `experiment` and `lab`. `moefabric/__init__.py` has the names that programs import.
+"""

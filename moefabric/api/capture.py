@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol, Self
 
 from moefabric.api.light_history import LightHistory
-from moefabric.config.atomic_file import replaced_file
-from moefabric.config.run_directory import FabricWiring
 from moefabric.core.errors import FabricError
-from moefabric.core.topology import Nic, NicKind, Region
+from moefabric.core.nic import Nic, NicKind
+from moefabric.core.topology import Region
 from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.linux import pcapng
-from moefabric.runner.result_parts import Json
+from moefabric.results.parts import Json
+from moefabric.runtime.atomic_file import replaced_file
+from moefabric.runtime.run_directory import FabricWiring
 
 _STOP_S: Final = 10.0
 _NO_LIGHT: Final = "no light"

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.config.run_directory import OCS_PORTS, FabricWiring
+from moefabric.config.plugins import ocs_dialects
 from moefabric.core.errors import FabricError
+from moefabric.core.openflow.constants import MessageType
 from moefabric.core.units import rate_text
 from moefabric.emulator.linux import pcapng
-from moefabric.emulator.openflow_switch.protocol.constants import MessageType
+from moefabric.runtime.run_directory import FabricWiring
 
 _NS_PER_S: Final = 1e9
 _OPENFLOW_HEADER: Final = 8
@@ -92,7 +93,11 @@ def summarize(path: Path, wiring: FabricWiring | None = None) -> CaptureSummary:
 def server_names(wiring: FabricWiring) -> dict[str, str]:
     """Return servers, OCSes and the control plane by their addresses."""
     fabric, management = wiring.fabric, wiring.management
-    names = {address: server for server in fabric.servers for address in fabric.addresses(server)}
+    names = {
+        address: server
+        for server in fabric.servers
+        for address in fabric.addressing.addresses(server)
+    }
     names |= {management.server_address(fabric, server): server for server in fabric.servers}
     names |= {management.ocs_address(r): r.ocs.name for r in fabric.regions if r.ocs is not None}
     return names | {management.host_address: "controllers", management.switches_address: "switches"}
@@ -122,7 +127,7 @@ def control_messages(source: int, target: int, payload: bytes) -> Iterator[str]:
 
     Messages that begin in an earlier segment are left out.
     """
-    protocols = {port: name.upper() for name, port in OCS_PORTS.items()}
+    protocols = {dialect.port: name.upper() for name, dialect in ocs_dialects().items()}
     if payload[:1] == bytes([_OPENFLOW_VERSION]):
         yield from (f"OpenFlow {name}" for name in _openflow_messages(payload))
     elif target in protocols:

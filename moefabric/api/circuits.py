@@ -10,7 +10,7 @@ from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.planner.nic_assignment import assign_nics
-from moefabric.runner.result_parts import Json, ResultPart
+from moefabric.results.parts import Json, ResultPart
 
 
 class LightChange(ResultPart):

@@ -6,12 +6,15 @@ from typing import Any, Self
 
 from moefabric.api.result import Prediction, Result
 from moefabric.api.signals import graceful_shutdown
-from moefabric.cluster.ray_fabric import placer
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.loader import experiment_of, load_experiment
+from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
-from moefabric.runner import prediction
-from moefabric.runner.progress import PlainProgressReporter, ProgressReporter
+from moefabric.core.units import Scale
+from moefabric.prediction import experiment as prediction
+from moefabric.prediction.workload_loader import workload_on
+from moefabric.results.progress import PlainProgressReporter, ProgressReporter
+from moefabric.testbed.cluster.ray_fabric import placer
 
 EXTERNAL_PROCESSES = ("ocs", "controller")
 """Roles of processes that something else may start."""
@@ -92,10 +95,30 @@ class Experiment:
         """
         return Prediction.of(prediction.predict_fabrics(self.spec, self.folder))
 
+    def demand(self, iteration: int = 0, layer: int = 0) -> DemandMatrix:
+        """Return the bytes that servers send each other in the first all-to-all of a layer.
+
+        Args:
+            iteration: Number of the iteration, from 0.
+            layer: Number of the layer, from 0.
+
+        Raises:
+            SpecError: If the experiment has fewer iterations or layers.
+        """
+        fabric = self.spec.build_fabric(self.spec.fabrics[0], "export", Scale())
+        work = workload_on(self.spec, fabric, self.folder)
+        for name, number, count in (
+            ("--iteration", iteration, work.iterations),
+            ("--layer", layer, work.model.layers),
+        ):
+            if number >= count:
+                raise SpecError([(name, f"there are {count}, numbered from 0")])
+        return work.layers(iteration)[layer].demand
+
     @property
     def operations(self) -> int:
         """Number of steps whose progress a run shows."""
-        from moefabric.runner import run as runner
+        from moefabric.execution import run as runner
 
         return runner.operations_total(self.spec)
 
@@ -176,7 +199,7 @@ class Experiment:
         cluster: str | None,
         spread: str,
     ) -> Result:
-        from moefabric.runner import run as runner
+        from moefabric.execution import run as runner
 
         if unknown := set(external).difference(EXTERNAL_PROCESSES):
             known = ", ".join(EXTERNAL_PROCESSES)

@@ -8,18 +8,20 @@ from typing import Any, Self
 
 from moefabric.api.lab import Lab
 from moefabric.api.signals import graceful_shutdown
-from moefabric.cluster.ray_fabric import placer
 from moefabric.config import loader
 from moefabric.config.fabric import FabricSpec
 from moefabric.controller.client import wait_for_controllers
 from moefabric.core.machines import MachinePlacement
 from moefabric.emulator.fabric import lifecycle
-from moefabric.runner.descriptor_limits import check_descriptor_limit
-from moefabric.runner.fabric_processes import UP_TIMEOUT_S, fabric_processes
-from moefabric.runner.host_servers import with_shells
-from moefabric.runner.placed_fabric import fitted_fabric
-from moefabric.runner.progress import PlainProgressReporter
-from moefabric.runner.testbed import data_paths
+from moefabric.results.progress import PlainProgressReporter
+from moefabric.testbed.cluster.ray_fabric import placer
+from moefabric.testbed.cluster.ray_fabric import remove_fabric as remove_fabric_of_cluster
+from moefabric.testbed.descriptor_limits import check_descriptor_limit
+from moefabric.testbed.fabric_processes import UP_TIMEOUT_S, fabric_processes, with_shells
+from moefabric.testbed.placed_fabric import fitted_fabric
+from moefabric.testbed.testbed import data_paths
+
+__all__ = ["EmulatedFabric", "load_fabric", "remove_fabric_of_cluster"]
 
 
 class EmulatedFabric:
@@ -114,11 +116,11 @@ class EmulatedFabric:
                 fabric_processes,
                 UP_TIMEOUT_S,
                 switch=self.spec.switch,
-                containers=self.spec.containers,
-                hosts=with_shells(self.name, self.spec.real_hosts),
+                carriers=lifecycle.ServerCarriers(
+                    self.spec.containers, with_shells(self.name, self.spec.real_hosts), placement
+                ),
                 owner=os.getpid(),  # until the controllers are ready
                 control_tls=self.spec.certificates,
-                placement=placement,
             )
             # Another process may have brought it up meanwhile.
             lab.was_up = lab.was_up or lifecycle.owner(self.name) != os.getpid()

@@ -2,11 +2,14 @@
 
 from functools import cached_property
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.errors import FabricError, SpecError
 from moefabric.core.topology import Fabric, Region
-from moefabric.runner.inspection import inspect_fabric
-from moefabric.runner.result_parts import Json
+from moefabric.results.parts import Json
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.testbed.fabric_reader import FabricReader, ProcessUsage
+from moefabric.testbed.inspection import inspect_fabric, inspection_lines
+
+__all__ = ["FabricReader", "FabricView", "ProcessUsage", "inspection_lines"]
 
 
 class FabricView:
@@ -51,7 +54,7 @@ class FabricView:
         """Return the address of a server's GPU, by which programs reach the server."""
         if server not in self.fabric.server_index:
             raise SpecError([("", f"{server} is not one of {', '.join(self.servers)}")])
-        return self.fabric.addresses(server)[gpu]
+        return self.fabric.addressing.addresses(server)[gpu]
 
     def inspect(self) -> Json:
         """Return servers, NICs, switches, circuits, rules, counters and processes.
@@ -59,6 +62,14 @@ class FabricView:
         The keys are those of `moefabric inspect --json`.
         """
         return inspect_fabric(self.name)
+
+    def reader(self, reply_s: float = 3.0) -> FabricReader:
+        """Return a reader of the fabric's controllers, counters, agents and processes.
+
+        Args:
+            reply_s: Time that a controller, or all agents together, may take to answer.
+        """
+        return FabricReader(self.name, self.wiring, reply_s)
 
     def region(self, name: str) -> Region:
         """Return the region with this name.

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from moefabric.core.errors import SpecError, UnsupportedError
-from moefabric.report.figures import FIGURES
-from moefabric.report.summary import FabricSummary, summaries
-from moefabric.runner.result_model import ExperimentPrediction, FabricResult, RunResult
-from moefabric.runner.result_parts import ResultPart
+from moefabric.report.summary import COLUMNS, FabricSummary, summaries
+from moefabric.results.model import ExperimentPrediction, FabricResult, RunResult
+from moefabric.results.parts import ResultPart
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +73,7 @@ def frame(rows: Iterable[Row]) -> "pd.DataFrame":
 
 def _figures(fabric: FabricSummary) -> Row:
     names = {"fabric": fabric.result.fabric, "policy": fabric.result.policy}
-    figures = {name: figure.measured(fabric) for name, figure in FIGURES.items()}
+    figures = {name: fabric[name] for name in COLUMNS}
     return names | {"verdict": str(fabric.verdict)} | figures
 
 

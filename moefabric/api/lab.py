@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 
 from moefabric.api.capture import Capture
 from moefabric.api.circuits import LightChange, named_circuits, region_of_circuits
-from moefabric.api.fault_injection import FaultInjection
+from moefabric.api.failure_injection import FailureInjection
 from moefabric.api.running_fabrics import running_fabric
 from moefabric.api.server_programs import ServerPrograms
 from moefabric.api.signals import graceful_shutdown
@@ -17,18 +17,18 @@ from moefabric.core.errors import ControlError, SpecError
 from moefabric.core.topology import Region
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.run_directories import hold
-from moefabric.runner.fabric_check import FabricCheck, check_fabric
-from moefabric.runner.perf import Perf, PerfKind, PerfOptions, PerfResult
-from moefabric.runner.programs import ProgramFabric, running_programs
-from moefabric.runner.replay import Replay, ReplayOptions, ReplayResult
-from moefabric.workload.execution_graph import ExecutionGraph
+from moefabric.execution.programs.perf import Perf, PerfKind, PerfOptions, PerfResult
+from moefabric.execution.programs.program_fabric import ProgramFabric, running_programs
+from moefabric.execution.programs.replay import ReplayOptions, ReplayResult, TraceReplay
+from moefabric.testbed.fabric_check import FabricCheck, check_fabric
+from moefabric.workload.graphs.execution_graph import ExecutionGraph
 
 T = TypeVar("T")
 Demand = Sequence[Sequence[float]]
 """Rows of bytes, from the row's server to the column's; an array of numpy is one, too."""
 
 
-class Lab(ServerPrograms, FaultInjection):
+class Lab(ServerPrograms, FailureInjection):
     """A fabric that is up. `moefabric.load_fabric(...).up()` and `Lab.running()` return one.
 
     In a `with`, the fabric is removed at the end, also after an exception, Ctrl-C, SIGTERM,
@@ -247,7 +247,7 @@ class Lab(ServerPrograms, FaultInjection):
             AgentError: If a step fails.
         """
         with self.programs() as programs:
-            return Replay(programs, trace, options or ReplayOptions()).run()
+            return TraceReplay(programs, trace, options or ReplayOptions()).run()
 
 
 def _is_named(circuit: str, names: Sequence[str]) -> bool:

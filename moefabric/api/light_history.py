@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from moefabric.core.circuits import Circuit
-from moefabric.core.topology import Fabric, Nic, Region
-from moefabric.runner.result_parts import Json
+from moefabric.core.nic import Nic
+from moefabric.core.ocs_ports import nic_at, ocs_port
+from moefabric.core.topology import Fabric, Region
+from moefabric.results.parts import Json
 
 
 class LightHistory:
@@ -44,9 +46,9 @@ class LightHistory:
 
     def circuit_at(self, nic: Nic, at_ns: int) -> str | None:
         """Return the circuit that led light from a NIC at an instant, or None."""
-        changes = self._changes.get(self._fabric.ocs_port(nic), [])
+        changes = self._changes.get(ocs_port(self._fabric, nic), [])
         last = bisect_right(changes, at_ns, key=lambda change: change[0])
         target = changes[last - 1][1] if last else None
         if target is None:
             return None
-        return str(Circuit(nic, self._fabric.nic_at(self._region, target - self._inputs)))
+        return str(Circuit(nic, nic_at(self._fabric, self._region, target - self._inputs)))

@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, Self
 
-from moefabric.config.structured_log import LEVELS, SUFFIX
 from moefabric.core.errors import FabricError
+from moefabric.runtime.structured_log import LEVELS, SUFFIX
 
 _OUTPUT_SUFFIX: Final = ".log"
 _OUTPUT_LEVEL: Final = "warning"

@@ -3,26 +3,27 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 
-from moefabric.config.atomic_file import write_whole
 from moefabric.core.errors import SpecError
-from moefabric.report.pictures import Picture, picture
+from moefabric.report.picture import Picture
+from moefabric.report.pictures import picture
 from moefabric.report.run_changes import THRESHOLD, RunChanges, run_changes
 from moefabric.report.summary import FabricSummary, summaries
-from moefabric.runner.journal import JOURNAL_SUFFIX
-from moefabric.runner.partial_result import read_journal
-from moefabric.runner.result_model import (
+from moefabric.results.journal import JOURNAL_SUFFIX
+from moefabric.results.model import (
     ExperimentPrediction,
     FabricPrediction,
     FabricResult,
     RunResult,
     read_run,
 )
+from moefabric.results.partial_result import read_journal
+from moefabric.runtime.atomic_file import write_whole
 from moefabric.traces.gating_files import write_gating
-from moefabric.workload.gating import GatingTrace
+from moefabric.workload.gating.traces import GatingTrace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,11 +57,10 @@ class Prediction(ExperimentPrediction):
         return prediction_frame(self)
 
     def _repr_html_(self) -> str:
-        columns = ("iteration_s", "exposed_comm_s", "all_to_all_s", "light_share")
-        return _html_table(
-            ["fabric", *columns],
-            [[f.fabric, *(f"{getattr(f, name):.4g}" for name in columns)] for f in self.fabrics],
-        )
+        from moefabric.report import run_tables
+        from moefabric.report.tables import html_table
+
+        return str(html_table(run_tables.prediction(self)))
 
 
 class Result(RunResult):
@@ -209,22 +209,10 @@ class Result(RunResult):
         return [s for s in summaries(self) if not wanted or s.result.fabric in wanted]
 
     def _repr_html_(self) -> str:
-        from moefabric.report import formatting
+        from moefabric.report import run_tables
+        from moefabric.report.tables import html_table
 
-        rows = [
-            [
-                fabric.name,
-                str(fabric.verdict),
-                formatting.seconds(fabric.iteration_s, 4),
-                formatting.seconds(fabric.exposed_s),
-                formatting.seconds(fabric.measured_s),
-                formatting.ratio(fabric.measured_ratio),
-                formatting.percentage(fabric.optical_share),
-            ]
-            for fabric in summaries(self)
-        ]
-        columns = ("iteration", "exposed comm", "all-to-all", "vs EPS", "optical share")
-        return _html_table(["fabric", "verdict", *columns], rows)
+        return str(html_table(run_tables.completion(summaries(self))))
 
 
 def _named(entries: Sequence[Entry], name: str) -> Entry:
@@ -233,19 +221,3 @@ def _named(entries: Sequence[Entry], name: str) -> Entry:
             return entry
     known = ", ".join(entry.fabric for entry in entries)
     raise SpecError([("", f"{name!r} is not one of the fabrics {known}")])
-
-
-def _html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a table for notebooks."""
-    from markupsafe import Markup
-
-    head = Markup("").join(Markup("<th>{}</th>").format(name) for name in columns)
-    body = Markup("").join(
-        Markup("<tr>{}</tr>").format(
-            Markup("").join(Markup("<td>{}</td>").format(cell) for cell in row)
-        )
-        for row in rows
-    )
-    return str(
-        Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>").format(head, body)
-    )

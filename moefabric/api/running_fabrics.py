@@ -5,6 +5,10 @@ from collections.abc import Mapping, Sequence
 from moefabric.core.errors import SpecError
 from moefabric.emulator.fabric import lifecycle
 
+running_fabrics = lifecycle.running_fabrics
+
+__all__ = ["removable_fabric", "remove_fabric", "running_fabric", "running_fabrics"]
+
 
 def running_fabric(name: str | None) -> str:
     """Return `name`, or the name of the only running fabric if it is None.
@@ -14,7 +18,7 @@ def running_fabric(name: str | None) -> str:
     """
     if name is not None:
         return name
-    match lifecycle.running_fabrics():
+    match running_fabrics():
         case [only]:
             return only
         case []:
@@ -63,7 +67,7 @@ def remove_fabric(name: str | None = None, *, force: bool = False) -> dict[str, 
     if name is not None:
         return {name: lifecycle.down(name, force=force)}
     removed = dict.fromkeys(lifecycle.remove_remains(), True)
-    running, users = lifecycle.running_fabrics(), lifecycle.fabrics_in_use()
+    running, users = running_fabrics(), lifecycle.fabrics_in_use()
     if running and not (removed and set(running) <= users.keys()):
         chosen = removable_fabric(running, users)
         removed[chosen] = lifecycle.down(chosen, force=force)

@@ -9,10 +9,10 @@ from typing import Self
 from rich.console import Console, RenderableType
 
 from moefabric.api.result import Result
-from moefabric.config.atomic_file import write_whole
-from moefabric.report.pictures import Picture, styled
+from moefabric.report.picture import Picture
 from moefabric.report.side_by_side import run_columns, runs_bars, runs_page, runs_table
-from moefabric.runner.result_model import RunResult
+from moefabric.results.model import RunResult
+from moefabric.runtime.atomic_file import write_whole
 
 
 class Runs:
@@ -64,7 +64,7 @@ class Runs:
 
     def plot(self) -> Picture:
         """Draw iteration and all-to-all times of all fabrics, a bar for each run."""
-        return Picture(styled(runs_bars(run_columns(self.results))))
+        return Picture.of(runs_bars(run_columns(self.results)))
 
     def _repr_svg_(self) -> str:
         return self.plot().svg

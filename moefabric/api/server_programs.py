@@ -3,15 +3,24 @@
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moefabric.api.fabric_view import FabricView
 from moefabric.core.errors import CommandFailedError, FabricError
 from moefabric.emulator.fabric import node_commands
-from moefabric.runner.exchange_loop import CarriedExchange, exchange_loop
-from moefabric.runner.mpi import hostfile, mpi_launch
-from moefabric.runner.rank_places import RankPlace, chosen_servers, print_line
-from moefabric.runner.rank_processes import LineCallback, RankProcesses
+from moefabric.execution.programs.mpi import hostfile, mpi_launch
+from moefabric.execution.programs.rank_places import (
+    RankPlace,
+    chosen_servers,
+    print_line,
+    print_tagged_line,
+)
+from moefabric.execution.programs.rank_processes import LineCallback, RankProcesses
+
+if TYPE_CHECKING:
+    from moefabric.execution.programs.exchange_loop import CarriedExchange
+
+__all__ = ["ServerPrograms", "print_line", "print_tagged_line"]
 
 
 class ServerPrograms(FabricView):
@@ -124,7 +133,7 @@ class ServerPrograms(FabricView):
         servers: Sequence[str] | None = None,
         environment: Mapping[str, str] | None = None,
         on_line: LineCallback | None = None,
-    ) -> list[CarriedExchange]:
+    ) -> "list[CarriedExchange]":
         """Run a program of PyTorch, and carry the all-to-alls of its backend `moefabric`.
 
         Circuits follow each all-to-all before its bytes leave, as the policy says.
@@ -147,6 +156,8 @@ class ServerPrograms(FabricView):
         words, chosen = _words(command), chosen_servers(self.servers, servers)
         place = RankPlace.on_fabric(self.wiring, chosen, by_agents=True)
         job = place.job(words, ranks_per_server, environment or {}, self.name)
+        from moefabric.execution.programs.exchange_loop import CarriedExchange, exchange_loop
+
         carried, print_output = list[CarriedExchange](), on_line or print_line
         with (
             exchange_loop(self.name, policy) as (loop, wake),

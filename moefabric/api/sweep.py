@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from moefabric.api.signals import graceful_shutdown
+from moefabric.api.sweeps.spec import SweepSpec, load_sweep
+from moefabric.api.sweeps.summary import SweepSummary
 from moefabric.config.input_file import document_value
 from moefabric.config.validation import validate
-from moefabric.runner.progress import PlainProgressReporter, ProgressReporter
-from moefabric.sweep.spec import SweepSpec, load_sweep
-from moefabric.sweep.summary import SweepSummary
+from moefabric.results.progress import PlainProgressReporter, ProgressReporter
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ class Sweep:
             MoefabricError: If an experiment is wrong, or the sweep can't run here. A run that fails
                 raises nothing: see `failed` of the result.
         """
-        from moefabric.sweep.sweep import run_sweep
+        from moefabric.api.sweeps.sweep import run_sweep
 
         with graceful_shutdown():
             summary = run_sweep(
@@ -128,6 +128,6 @@ class SweepResult:
 
     def page(self) -> str:
         """Return the HTML of `report.html`."""
-        from moefabric.sweep.page import sweep_page
+        from moefabric.api.sweeps.page import sweep_page
 
         return sweep_page(self.summary)

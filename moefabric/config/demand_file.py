@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moefabric.config.input_file import read_json
-from moefabric.config.section import Fault
+from moefabric.config.section import InputError
 from moefabric.core.errors import SpecError
 
 _MAX_BYTES: Final = sys.float_info.max
@@ -17,16 +17,16 @@ def read_demand(path: Path, servers: int | None = None) -> list[list[float]]:
     """Return the square demand matrix in a file.
 
     Args:
-        path: the JSON file.
-        servers: number of servers that the matrix must have; None accepts two or more.
+        path: The JSON file.
+        servers: Number of servers that the matrix must have; None accepts two or more.
 
     Raises:
-        SpecError: with all faults of the file, each with its place.
+        SpecError: With all errors of the file, each with its place.
     """
     rows = read_json(path)
-    if faults := list(_faults(rows, servers)):
+    if errors := list(_errors(rows, servers)):
         raise SpecError(
-            [(f"{path}: {place}" if place else str(path), message) for place, message in faults]
+            [(f"{path}: {place}" if place else str(path), message) for place, message in errors]
         )
     return [[float(value) for value in row] for row in rows]
 
@@ -35,20 +35,20 @@ def check_demand(rows: Any, servers: int | None, place: str) -> list[list[float]
     """Return a square demand matrix of Python or numpy as rows of numbers.
 
     Args:
-        rows: bytes from the row's server to the column's.
-        servers: number of servers that the matrix must have; None accepts two or more.
-        place: where the matrix was given, to be named in messages.
+        rows: Bytes from the row's server to the column's.
+        servers: Number of servers that the matrix must have; None accepts two or more.
+        place: Where the matrix was given, to be named in messages.
 
     Raises:
-        SpecError: with all faults of the matrix.
+        SpecError: With all errors of the matrix.
     """
     plain = rows.tolist() if hasattr(rows, "tolist") else [list(row) for row in rows]
-    if faults := list(_faults(plain, servers)):
-        raise SpecError([(f"{place}{inner}", message) for inner, message in faults])
+    if errors := list(_errors(plain, servers)):
+        raise SpecError([(f"{place}{inner}", message) for inner, message in errors])
     return [[float(value) for value in row] for row in plain]
 
 
-def _faults(rows: Any, servers: int | None) -> Iterator[Fault]:
+def _errors(rows: Any, servers: int | None) -> Iterator[InputError]:
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
         yield "", "an array of rows is needed: bytes from the row's server to the column's"
         return

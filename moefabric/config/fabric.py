@@ -6,26 +6,27 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from moefabric.config.control_tls import ControlTls
 from moefabric.config.link import EpsLinkSpec
 from moefabric.config.ocs import OcsSpec
 from moefabric.config.section import (
     Document,
-    Fault,
+    InputError,
     Name,
     QueueSize,
     Rate,
     Section,
     UnknownError,
-    collect_faults,
+    collect_errors,
 )
-from moefabric.config.server import ServerSpec, server_containers, server_faults, server_hosts
+from moefabric.config.server import ServerSpec, server_containers, server_errors, server_hosts
+from moefabric.core.eps import Eps, EpsKind
 from moefabric.core.ocs import Ocs
 from moefabric.core.paths import MARKS, marks_needed, spine_paths
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
-from moefabric.core.topology import Eps, EpsKind, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale, rate_text
+from moefabric.runtime.control_tls import ControlTls
 
 SLOWEST_BPS: Final = 200e3
 """Least emulated link rate: HTB sends a full frame within 60 ms."""
@@ -51,8 +52,8 @@ class RegionSpec(Section):
     ocs: OcsSpec = Field(default_factory=OcsSpec)
     """Optical circuit switch of each region."""
 
-    def port_faults(self, optical: int, place: str) -> Iterator[Fault]:
-        """Yield a fault if the OCS has fewer ports than the servers have optical NICs."""
+    def port_errors(self, optical: int, place: str) -> Iterator[InputError]:
+        """Yield an error if the OCS has fewer ports than the servers have optical NICs."""
         ports, needed = self.ocs.ports or self.ocs.profile.ports, self.servers * optical
         if ports is not None and needed > ports:
             servers = f"{self.servers} servers of {optical} optical NICs"
@@ -82,7 +83,7 @@ class EpsSpec(Section):
     """Delay, queue, marks and losses of links. Default: links have no delay and lose nothing."""
 
     def build(self, servers: int) -> Eps:
-        """Return the EPS that this section describes, for so many servers."""
+        """Return the EPS that this section describes for `servers` servers."""
         return Eps(
             self.servers_per_leaf or servers,
             self.spines or 0,
@@ -124,8 +125,8 @@ class NicsSpec(Section):
         """Number of NICs that end circuits."""
         return self.optical or self.patch_panel_nics
 
-    def nic_faults(self, place: str) -> Iterator[Fault]:
-        """Yield a fault if the NICs don't connect a server with the others."""
+    def nic_errors(self, place: str) -> Iterator[InputError]:
+        """Yield an error if the NICs don't connect a server with the others."""
         if self.patch_panel_nics and self.optical:
             yield place, "patch_panel_nics and optical exclude each other: leave one of them out"
         elif self.patch_panel_nics == 1 and not self.electrical:
@@ -207,7 +208,7 @@ class WiringSpec(Section):
     @property
     def expanded_regions(self) -> tuple[RegionSpec, ...]:
         """Every single region, in order."""
-        if any(self.modelled_size_faults()):
+        if any(self.modelled_size_errors()):
             raise UnknownError("regions")  # checks would need memory for each of them
         return tuple(region for region in self.regions for _ in range(region.count))
 
@@ -241,8 +242,8 @@ class WiringSpec(Section):
             own_rates_bps=tuple(self.own_nic_rates.items()),
         )
 
-    def size_faults(self, place: str = "") -> Iterator[Fault]:
-        """Yield faults if there are more regions or servers than addresses."""
+    def size_errors(self, place: str = "") -> Iterator[InputError]:
+        """Yield errors if there are more regions or servers than addresses."""
         regions = len(self.expanded_regions)
         if regions > _MAX_REGIONS:
             yield f"{place}regions", _too_many(regions, "regions", _MAX_REGIONS)
@@ -250,17 +251,17 @@ class WiringSpec(Section):
         if servers > _MAX_SERVERS:
             yield f"{place}regions", _too_many(servers, "servers", _MAX_SERVERS)
 
-    def modelled_size_faults(self, place: str = "") -> Iterator[Fault]:
-        """Yield a fault if there are more servers than predictions take."""
+    def modelled_size_errors(self, place: str = "") -> Iterator[InputError]:
+        """Yield an error if there are more servers than predictions take."""
         servers = sum(region.count * region.servers for region in self.regions)
         if servers > _MAX_MODELLED_SERVERS:
             limit = f"the {_MAX_MODELLED_SERVERS:,} that a prediction takes"
             yield f"{place}regions", f"{servers:,} servers are more than {limit}"
 
-    def server_faults(self, place: str = "") -> Iterator[Fault]:
-        """Yield faults for special servers that there aren't, or that share a container."""
+    def server_errors(self, place: str = "") -> Iterator[InputError]:
+        """Yield errors for special servers that there aren't, or that share a container."""
         names = [f"s{number}" for number in range(self.server_count + self.backups)]
-        yield from server_faults(self.servers, names, f"{place}servers")
+        yield from server_errors(self.servers, names, f"{place}servers")
 
     @property
     def certificates(self) -> ControlTls | None:
@@ -283,10 +284,10 @@ class WiringSpec(Section):
         """The servers that are real hosts."""
         return server_hosts(self.servers)
 
-    def connection_faults(
+    def connection_errors(
         self, nics: NicsSpec, nics_place: str, place: str = ""
-    ) -> Iterator[Fault]:
-        """Yield faults for NICs without a port, and regions or backup servers without an EPS."""
+    ) -> Iterator[InputError]:
+        """Yield errors for NICs without a port, and regions or backup servers without an EPS."""
         if self.backups and not nics.electrical:
             yield nics_place, f"backup servers are connected by the EPS only: {_NEEDS_ELECTRICAL}"
         if len(self.expanded_regions) > 1 and not nics.electrical:
@@ -296,10 +297,10 @@ class WiringSpec(Section):
             yield nics_place, message
         for number, region in enumerate(self.regions):
             with suppress(UnknownError):
-                yield from region.port_faults(nics.optical, f"{place}regions[{number}]")
+                yield from region.port_errors(nics.optical, f"{place}regions[{number}]")
 
-    def forwarding_faults(self, nics: NicsSpec, place: str) -> Iterator[Fault]:
-        """Yield a fault if servers can't forward, relay trees lack marks, or a rate has no use."""
+    def forwarding_errors(self, nics: NicsSpec, place: str) -> Iterator[InputError]:
+        """Yield an error if servers can't forward, relay trees lack marks, or a rate has no use."""
         if not nics.forwards:
             if nics.forwarding_rate is not None and not nics.panel_only:
                 yield f"{place}.forwarding_rate", "no server forwards: give forwarding: switch"
@@ -315,13 +316,13 @@ class WiringSpec(Section):
             need = f"{servers} relay trees and the NICs need {marks} DSCP marks, of {MARKS}"
             yield f"{place}.forwarding", f"{need}: make regions smaller"
 
-    def eps_faults(self, nics: NicsSpec, eps: EpsSpec, place: str) -> Iterator[Fault]:
-        """Yield faults if an oversubscription has no effect or a rail's paths lack marks."""
+    def eps_errors(self, nics: NicsSpec, eps: EpsSpec, place: str) -> Iterator[InputError]:
+        """Yield errors if an oversubscription has no effect or a rail's paths lack marks."""
         servers = self.server_count + self.backups
         names = tuple(f"s{i}" for i in range(servers))
         region, switches = Region("r0", 0, names, None), eps.build(servers)
         wired = Fabric(
-            "faults", (region,), 1, nics.optical, nics.electrical, self.nic_rate, switches
+            "errors", (region,), 1, nics.optical, nics.electrical, self.nic_rate, switches
         )
         if (marks := marks_needed(wired)) > MARKS:
             ways = f"{len(spine_paths(wired))} ways by a rail and a spine"
@@ -334,8 +335,8 @@ class WiringSpec(Section):
             remedy = f"give {place}.servers_per_leaf, less than {servers}"
             yield f"{place}.oversubscription", f"{effect}: {remedy}"
 
-    def rate_faults(self, scale: Scale, place: str) -> Iterator[Fault]:
-        """Yield faults if links of an emulated rate can't be shaped."""
+    def rate_errors(self, scale: Scale, place: str) -> Iterator[InputError]:
+        """Yield errors if links of an emulated rate can't be shaped."""
         for server, rate in {"": self.nic_rate, **self.own_nic_rates}.items():
             emulated = scale.rate_bps(rate)
             if not SLOWEST_BPS <= emulated <= FASTEST_BPS:
@@ -368,17 +369,17 @@ class FabricSpec(WiringSpec, Document):
     scale: ScaleSpec
     """Scale of the emulation."""
 
-    def faults(self) -> Iterator[Fault]:
+    def errors(self) -> Iterator[InputError]:
         """Yield the contradictions between values that are valid by themselves."""
-        yield from collect_faults(
-            self.modelled_size_faults,
-            self.size_faults,
-            self.server_faults,
-            lambda: self.nics.nic_faults("nics"),
-            lambda: self.forwarding_faults(self.nics, "nics"),
-            lambda: self.connection_faults(self.nics, "nics"),
-            lambda: self.eps_faults(self.nics, self.eps, "eps"),
-            lambda: self.rate_faults(self.scale.build(), "nic_rate"),
+        yield from collect_errors(
+            self.modelled_size_errors,
+            self.size_errors,
+            self.server_errors,
+            lambda: self.nics.nic_errors("nics"),
+            lambda: self.forwarding_errors(self.nics, "nics"),
+            lambda: self.connection_errors(self.nics, "nics"),
+            lambda: self.eps_errors(self.nics, self.eps, "eps"),
+            lambda: self.rate_errors(self.scale.build(), "nic_rate"),
         )
 
     def build(self) -> Fabric:

@@ -1,12 +1,18 @@
 """Failures that an experiment injects, as users write them."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import Field, GetPydanticSchema
+from pydantic_core import core_schema
 
-from moefabric.config.section import DurationNs, Fault, Section, Text
-from moefabric.core.failures import ControllerFailureMode, Failure, FailureKind, PlannedFailure
+from moefabric.config.section import DurationNs, InputError, Section, Text
+from moefabric.core.failure_kinds import INJECTABLE, FailureKind
+from moefabric.core.failures import ControllerFailureMode, Failure, PlannedFailure
+
+_INJECTABLE: Final = core_schema.no_info_after_validator_function(
+    FailureKind, core_schema.literal_schema([kind.value for kind in INJECTABLE])
+)
 
 
 class ClearSpec(Section):
@@ -19,7 +25,7 @@ class ClearSpec(Section):
 class FailureSpec(Section):
     """Failure of one or more components in an iteration of the job."""
 
-    kind: Literal["nic", "ocs-port", "ocs", "gpu", "server", "controller"]
+    kind: Annotated[FailureKind, GetPydanticSchema(lambda _source, _handler: _INJECTABLE)]
     """Kind of the components."""
     targets: list[Text] = Field(min_length=1, max_length=64)
     """Components that fail: NICs (`s0/e0`), ports of the OCS by their NIC (`s0/o0`), OCSes
@@ -41,21 +47,24 @@ class FailureSpec(Section):
 
     def build(self) -> PlannedFailure:
         """Return the planned failure that this section describes."""
-        failure = Failure(FailureKind(self.kind), tuple(self.targets), self.mode)
+        failure = self._failure
         cleared = self.clear.iteration if self.clear is not None else None
         return PlannedFailure(failure, self.iteration, self.collective, self.after, cleared)
 
-    def faults(self, place: str, iterations: int) -> Iterator[Fault]:
-        """Yield what doesn't fit a job of so many iterations."""
+    @property
+    def _failure(self) -> Failure:
+        return Failure(self.kind, tuple(self.targets), self.mode)
+
+    def errors(self, place: str, iterations: int) -> Iterator[InputError]:
+        """Yield the errors of the section in a job of `iterations` iterations."""
         if self.iteration >= iterations:
             message = f"{self.iteration} is none of the iterations 0 to {iterations - 1}"
             yield f"{place}.iteration", message
         if self.clear is not None and self.clear.iteration <= self.iteration:
             message = f"{self.clear.iteration} is not after iteration {self.iteration}"
             yield f"{place}.clear.iteration", message
-        if self.kind != "controller" and self.mode is ControllerFailureMode.STOP:
+        if not self.kind.traits.restarts and self.mode is ControllerFailureMode.STOP:
             message = f"only controllers can be stopped: leave mode out for a {self.kind}"
             yield f"{place}.mode", message
-        killed = self.kind == "controller" and self.mode is ControllerFailureMode.KILL
-        if killed and self.clear is not None:
+        if self._failure.restarts and self.clear is not None:
             yield f"{place}.clear", "a killed controller is started again at once: leave clear out"

@@ -1,36 +1,33 @@
 """The `gating:` section of an experiment: tokens that ranks send to experts."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
 from pydantic import Field
 
+from moefabric.config.data_sections import with_fields_of
 from moefabric.config.model import InputPath
 from moefabric.config.references import PlacementReference
-from moefabric.config.section import Fault, Section
-from moefabric.workload.gating_generator import GatingParameters
-from moefabric.workload.gating_presets import PRESETS, preset
+from moefabric.config.section import InputError, Section
+from moefabric.workload.gating.generator import GatingParameters
+from moefabric.workload.gating.presets import PRESETS, preset
 
 _SOURCES: Final = ("matrix", "trace", "generator", "fit")
-_STATISTICS: Final = (
-    "skew",
-    "skew_variation",
-    "concentration",
-    "sources",
-    "overdispersion",
-    "persistence",
-    "drift_time",
-    "layer_correlation",
-    "groups",
-    "group_share",
-)
 _RECORDED_ONLY: Final = {"step_stride": 1, "first_layer": 0, "noise": 0.0, "repeat": False}
 
 
+_NO_KEYS: Final = frozenset({"experts", "top_k", "tokens", "popularity", "loads", "shared"})
+_STATISTICS: Final = tuple(one.name for one in fields(GatingParameters) if one.name not in _NO_KEYS)
+
+
+@with_fields_of(GatingParameters, _NO_KEYS, optional="that of the generator's preset or fit")
 class GatingSpec(Section):
-    """Tokens that ranks send to experts: a matrix, a trace of training steps, or a generator."""
+    """Tokens that ranks send to experts: a matrix, a trace of training steps, or a generator.
+
+    The keys from `skew` to `group_share` replace statistics of the generator.
+    """
 
     matrix: InputPath | None = None
     """JSON file with one gating matrix for all layers and iterations."""
@@ -43,30 +40,6 @@ class GatingSpec(Section):
     fit: InputPath | None = None
     """File with recorded gating, as `matrix` or `trace`: the generator's statistics are fitted to
     it, from `first_step` on."""
-    skew: float | None = Field(default=None, ge=0, le=100)
-    """Generator: standard deviation of the logarithm of the popularity of a layer's experts, or
-    exponent of Zipf's law or of recorded loads. This and the following keys replace the values of
-    the preset or fit."""
-    skew_variation: float | None = Field(default=None, ge=0, le=10)
-    """Generator: standard deviation of the logarithm of `skew` over layers."""
-    concentration: float | None = Field(default=None, gt=0)
-    """Generator: Dirichlet parameter of an average expert; a source's share of it deviates by
-    1 / sqrt(concentration). With 1e9, all ranks have the same distribution."""
-    sources: int | None = Field(default=None, ge=0, le=1 << 20)
-    """Generator: number of different sources (text domains), which ranks take in turn. 0: one for
-    each rank."""
-    overdispersion: float | None = Field(default=None, ge=1, le=1e9)
-    """Generator: variance of counts, relative to independent choices of tokens."""
-    persistence: float | None = Field(default=None, ge=0, le=1)
-    """Generator: part of the variance of popularity that doesn't drift."""
-    drift_time: float | None = Field(default=None, gt=0)
-    """Generator: iterations in which the correlation of the drifting part falls to 1/e."""
-    layer_correlation: float | None = Field(default=None, ge=0, le=1)
-    """Generator: correlation of the popularity of expert numbers in two layers."""
-    groups: int | None = Field(default=None, ge=1, le=1 << 16)
-    """Generator: groups of successive experts, as node-limited routing has them."""
-    group_share: float | None = Field(default=None, ge=0, le=1)
-    """Generator: part of the variance of popularity that the experts of a group have in common."""
     first_step: int = Field(default=0, ge=0)
     """Step of the trace that the first iteration replays."""
     step_stride: int = Field(default=1, ge=1)
@@ -121,7 +94,7 @@ class GatingSpec(Section):
         base = preset(self.generator or "") if fitted is None else fitted
         return replace(base, experts=experts, top_k=top_k, tokens=tokens, **changes)
 
-    def faults(self) -> Iterator[Fault]:
+    def errors(self) -> Iterator[InputError]:
         """Yield the contradictions of the section."""
         sources = [name for name in _SOURCES if getattr(self, name) is not None]
         if not sources:

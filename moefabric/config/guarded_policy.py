@@ -19,9 +19,9 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
 from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
+from moefabric.planner.horizon import Horizon
 from moefabric.planner.laws import byte_faults, light_faults, port_faults, service_faults
-from moefabric.planner.outlook import Outlook
-from moefabric.planner.plan import foresighted
+from moefabric.planner.plan import with_horizon
 from moefabric.planner.policy import EpsOnly, Policy
 
 LIMIT_S: Final = 5.0
@@ -36,12 +36,15 @@ T = TypeVar("T")
 
 
 class TimeIsUpError(BaseException):
-    """Code of others has taken too long. What catches Exception doesn't hide it."""
+    """Code of another package has taken too long.
+
+    It is no Exception, so that code that catches all exceptions doesn't hide it.
+    """
 
 
 @dataclass
 class _Faults:
-    """What a policy did wrong, in order, each fault once, and how often it took too long."""
+    """The different failures of a policy in order, and how often it took too long."""
 
     texts: list[str] = field(default_factory=list)
     timeouts: int = 0
@@ -71,7 +74,7 @@ class GuardedPolicy:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What the policy did wrong, in order, each fault once."""
+        """The different failures of the policy, in order."""
         return tuple(self._faults.texts)
 
     @property
@@ -99,9 +102,9 @@ class GuardedPolicy:
         """Whether the circuits are set once and connect servers without an EPS."""
         return bool(self.policy.suits_patch_panel)
 
-    def with_outlook(self, outlook: Outlook) -> "GuardedPolicy":
+    def with_horizon(self, horizon: Horizon) -> "GuardedPolicy":
         """Return the policy that knows the all-to-alls to come, if it weighs them."""
-        known = foresighted(self.policy, outlook)
+        known = with_horizon(self.policy, horizon)
         return GuardedPolicy(known, self.reference, self.limit_s, self._faults)
 
     def circuits(
@@ -173,7 +176,7 @@ def guarded_policy(reference: str, limit_s: float = LIMIT_S) -> Policy:
 
 
 def policy_faults(policy: object) -> tuple[str, ...]:
-    """Return what a policy has done wrong so far; nothing is known of built-in ones."""
+    """Return the failures of a policy so far; built-in policies aren't guarded and have none."""
     return policy.faults if isinstance(policy, GuardedPolicy) else ()
 
 

@@ -7,33 +7,26 @@ from typing import Annotated, Any
 from pydantic import Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
+from moefabric.config.data_sections import value_of, with_fields_of
 from moefabric.config.input_file import read_yaml
-from moefabric.config.section import Document, Fault, Section, Text
+from moefabric.config.section import Document, InputError, Section, Text
 from moefabric.config.validation import validate
-from moefabric.core.server_host import HostLogin, Plug, ServerHost, SshClient
+from moefabric.core.server_host import HostLogin, Plug, ServerHost
 
 _PATHS = "identity_file", "ssh_config"
 
 
+@with_fields_of(
+    HostLogin,
+    {"host"},
+    user=Text | None,
+    identity_file=Text | None,
+    jump=list[Text],
+    ssh_config=Text | None,
+    python=Text,
+)
 class LoginSpec(Section):
     """How to log in to real servers. The SSH configuration applies to what isn't given."""
-
-    port: int | None = Field(default=None, ge=1, le=65535)
-    """Port of the SSH server. Default: the SSH configuration's, or 22."""
-    user: Text | None = None
-    """User to log in as; needs no privileges. Default: the SSH configuration's, or your own."""
-    identity_file: Text | None = None
-    """Private key. Default: the SSH configuration's, those of ssh-agent, and `~/.ssh/id_*`."""
-    jump: list[Text] = Field(default_factory=list)
-    """Hosts to go through, in order, each written as `host`, `user@host` or `user@host:port`.
-    Default: those of the SSH configuration."""
-    ssh_config: Text | None = None
-    """SSH configuration file. Default: `~/.ssh/config` and `/etc/ssh/ssh_config`."""
-    python: Text = "python3"
-    """Python interpreter on the server, 3.8 or later."""
-    client: SshClient = "auto"
-    """SSH client on this machine: `openssh`, `paramiko`, or `auto`, which is OpenSSH's if that is
-    installed, else Paramiko."""
 
 
 class HostSpec(LoginSpec):
@@ -68,8 +61,8 @@ class PlugSpec(Section):
     vxlan: VxlanSpec | None = None
     """Tunnel over a network that both machines have."""
 
-    def faults(self, place: str) -> Iterator[Fault]:
-        """Yield a fault unless one way is given."""
+    def errors(self, place: str) -> Iterator[InputError]:
+        """Yield an error unless one way is given."""
         given = [key for key in ("device", "macvlan", "vxlan") if getattr(self, key) is not None]
         if len(given) != 1:
             what = " and ".join(given) or "nothing"
@@ -103,16 +96,7 @@ class PluggedHostSpec(LoginSpec):
 
 def login_of(host: "HostSpec | PluggedHostSpec") -> HostLogin:
     """Return how to log in to a host."""
-    return HostLogin(
-        host.ssh,
-        host.port,
-        host.user,
-        host.identity_file,
-        tuple(host.jump),
-        host.ssh_config,
-        host.python,
-        host.client,
-    )
+    return value_of(host, HostLogin, host=host.ssh)
 
 
 class HostsSpec(Document):
@@ -123,7 +107,7 @@ class HostsSpec(Document):
     hosts: list[HostSpec] = Field(min_length=1)
     """Real servers, in the order of the servers s0, s1, ..."""
 
-    def faults(self) -> Iterator[Fault]:
+    def errors(self) -> Iterator[InputError]:
         """Yield nothing: no two values contradict each other."""
         yield from ()
 
@@ -156,7 +140,7 @@ def resolve_hosts(hosts: Any, folder: Path) -> Any:
         folder: Folder of the experiment; relative paths start there, or at the file's own folder.
 
     Raises:
-        SpecError: With all faults of the file.
+        SpecError: With all errors of the file.
     """
     if isinstance(hosts, str) and hosts:
         path = folder / Path(hosts).expanduser()

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from moefabric.config.section import Fault, Section, Text
+from moefabric.config.section import InputError, Section, Text
 
 
 class HybridSpec(Section):
@@ -18,8 +18,8 @@ class HybridSpec(Section):
     over time, their average over an iteration, or no flows. The latter two show what is missed
     without the first."""
 
-    def region_faults(self, regions: int) -> Iterator[Fault]:
-        """Yield faults for regions that aren't among so many."""
+    def region_errors(self, regions: int) -> Iterator[InputError]:
+        """Yield an error for each name that no region of the job has."""
         for number, name in enumerate(self.emulated):
             if name not in {f"r{index}" for index in range(regions)}:
                 remedy = f"give r0 to r{regions - 1}"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import yaml
 
-from moefabric.config.section import Fault
+from moefabric.config.section import InputError
 from moefabric.core.errors import SpecError
 
 PathStep = int | str
@@ -100,11 +100,11 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
     """Return the contents of a text file.
 
     Args:
-        path: the file.
-        limit: bytes that it may have.
+        path: The file.
+        limit: Bytes that it may have.
 
     Raises:
-        SpecError: if the file can't be read, isn't UTF-8 or exceeds the limit.
+        SpecError: If the file can't be read, isn't UTF-8 or exceeds the limit.
     """
     try:
         with path.open("rb") as file:
@@ -123,7 +123,7 @@ def read_json(path: Path) -> Any:
     """Return the contents of a JSON file.
 
     Raises:
-        SpecError: if the file can't be read or isn't JSON.
+        SpecError: If the file can't be read or isn't JSON.
     """
     text = read_text(path)
     try:
@@ -138,11 +138,11 @@ def read_yaml(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     """Return the mapping in a YAML file.
 
     Args:
-        path: the file.
-        settings: changes such as `a.b[0].c=value`, applied in order.
+        path: The file.
+        settings: Changes such as `a.b[0].c=value`, applied in order.
 
     Raises:
-        SpecError: if the file can't be read as a mapping, or a setting names no place in it.
+        SpecError: If the file can't be read as a mapping, or a setting names no place in it.
     """
     text = read_text(path, MAX_YAML_BYTES)
     try:
@@ -155,8 +155,8 @@ def read_yaml(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
         raise SpecError([(str(path), "is empty")])
     if not isinstance(document, dict):
         raise SpecError([(str(path), "a mapping of keys is needed")])
-    if faults := [fault for setting in settings if (fault := _apply(document, setting))]:
-        raise SpecError(faults)
+    if errors := [one for setting in settings if (one := _apply(document, setting))]:
+        raise SpecError(errors)
     return document
 
 
@@ -185,22 +185,22 @@ def change_keys(document: dict[str, Any], changes: Mapping[str, Any]) -> None:
     """Change keys of a document to values of Python.
 
     Args:
-        document: the document, which is changed in place.
-        changes: values by place: a key, or a place such as `training.iterations`. A mapping
+        document: The document, which is changed in place.
+        changes: Values by place: a key, or a place such as `training.iterations`. A mapping
             changes the keys that it names and leaves the others of its section.
 
     Raises:
-        SpecError: if a place isn't one of the document.
+        SpecError: If a place isn't one of the document.
     """
-    faults = []
+    errors = []
     for place, value in changes.items():
         if (steps := path_steps(place)) and _set(
             document, steps, document_value(value), merge=True
         ):
             continue
-        faults.append((place, "is no place in this document"))
-    if faults:
-        raise SpecError(faults)
+        errors.append((place, "is no place in this document"))
+    if errors:
+        raise SpecError(errors)
 
 
 def document_value(value: Any) -> Any:
@@ -241,8 +241,8 @@ def _set(
     return True
 
 
-def _apply(document: dict[str, Any], setting: str) -> Fault | None:
-    """Apply a setting to the document, or return the fault of the setting."""
+def _apply(document: dict[str, Any], setting: str) -> InputError | None:
+    """Apply a setting to the document, or return the error of the setting."""
     place, equals, text = setting.partition("=")
     steps, option = path_steps(place), f"--set {setting}"
     if not equals or not place:

@@ -20,12 +20,12 @@ def load_fabric(
     """Return the fabric that a file describes.
 
     Args:
-        path: the YAML file.
-        settings: changes such as `nics.optical=2`.
-        changes: changes as values of Python (`moefabric.config.input_file.change_keys`).
+        path: The YAML file.
+        settings: Changes such as `nics.optical=2`.
+        changes: Changes as values of Python (`moefabric.config.input_file.change_keys`).
 
     Raises:
-        SpecError: with all faults of the file.
+        SpecError: With all errors of the file.
     """
     from moefabric.config.fabric import FabricSpec
     from moefabric.config.hosts import resolve_server_hosts
@@ -49,13 +49,13 @@ def load_experiment(
     """Return the experiment that a file describes.
 
     Args:
-        path: the YAML file.
-        settings: changes such as `training.iterations=1`.
-        changes: changes as values of Python (`moefabric.config.input_file.change_keys`).
-        hosts: a file of real servers, on which all fabrics run.
+        path: The YAML file.
+        settings: Changes such as `training.iterations=1`.
+        changes: Changes as values of Python (`moefabric.config.input_file.change_keys`).
+        hosts: A file of real servers, on which all fabrics run.
 
     Raises:
-        SpecError: with all faults of the file.
+        SpecError: With all errors of the file.
     """
     from moefabric.config.experiment import ExperimentSpec
 
@@ -75,11 +75,11 @@ def read_experiment(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     """Return the contents of an experiment file, whose values have not been checked.
 
     Args:
-        path: the YAML file.
-        settings: changes such as `training.iterations=1`.
+        path: The YAML file.
+        settings: Changes such as `training.iterations=1`.
 
     Raises:
-        SpecError: if the file can't be read, or describes a fabric.
+        SpecError: If the file can't be read, or describes a fabric.
     """
     document = read_yaml(path, settings)
     if "fabric" in document and "experiment" not in document:
@@ -94,11 +94,11 @@ def resolve_paths(document: dict[str, Any], folder: Path) -> None:
     Paths of gating and of programs stay as they are: who reads them knows the folder.
 
     Args:
-        document: contents of the file, changed in place; wrong values stay as they are.
-        folder: folder of the file.
+        document: Contents of the file, changed in place; wrong values stay as they are.
+        folder: Folder of the file.
 
     Raises:
-        SpecError: with all faults of a file of hosts that the document names.
+        SpecError: With all errors of a file of hosts that the document names.
     """
     from moefabric.config.hosts import resolve_hosts, resolve_server_hosts
     from moefabric.config.model import resolve_config
@@ -116,7 +116,7 @@ def fabric_of(document: Mapping[str, Any]) -> "FabricSpec":
     """Return the fabric that values of Python describe; the keys are those of a file.
 
     Raises:
-        SpecError: with all faults of the values.
+        SpecError: With all errors of the values.
     """
     from moefabric.config.fabric import FabricSpec
 
@@ -127,7 +127,7 @@ def experiment_of(document: Mapping[str, Any]) -> "ExperimentSpec":
     """Return the experiment that values of Python describe; the keys are those of a file.
 
     Raises:
-        SpecError: with all faults of the values.
+        SpecError: With all errors of the values.
     """
     from moefabric.config.experiment import ExperimentSpec
     from moefabric.config.hosts import resolve_hosts

@@ -1,20 +1,21 @@
 """Models as users write them: a preset's name, a configuration of Hugging Face, or sizes."""
 
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Required
 
 from pydantic import Discriminator, Field, StringConstraints, Tag
 
+from moefabric.config.data_sections import AsSection, with_fields_of
 from moefabric.config.input_file import read_json, read_yaml
 from moefabric.config.section import Section, Text
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
-from moefabric.workload import attention
-from moefabric.workload.hugging_face import model_from_configuration
-from moefabric.workload.model import Model, WireType
+from moefabric.workload.models.attention import GroupedAttention, LatentAttention
+from moefabric.workload.models.hugging_face import model_from_configuration
+from moefabric.workload.models.model import Model
 
 _PRESETS: Final = files("moefabric.config.models")
 
@@ -22,70 +23,6 @@ InputPath = Annotated[Path, Field(strict=False)]
 """Path of a file. Relative paths start at the experiment's file."""
 ModelName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9.-]{0,62}$")]
 """Lower-case letters, digits, dots and dashes."""
-Size = Annotated[int, Field(ge=1, le=1 << 24)]
-"""A size of at least one."""
-OptionalSize = Annotated[int, Field(ge=0, le=1 << 24)]
-"""A size; 0 without such a part."""
-
-
-def _sizes(attention_section: Section) -> dict[str, Any]:
-    """Return the sizes of a section; a wrong or missing one raises `UnknownError`."""
-    keys = type(attention_section).model_fields
-    return {key: getattr(attention_section, key) for key in keys if key != "kind"}
-
-
-class GroupedAttentionSpec(Section):
-    """Multi-head attention whose heads share keys and values in groups."""
-
-    kind: Literal["grouped"] = "grouped"
-    """Kind of attention."""
-    heads: Size
-    """Heads of queries."""
-    kv_heads: Size
-    """Heads of keys and of values."""
-    head_size: Size
-    """Size of a head."""
-    qkv_bias: bool = False
-    """Whether queries, keys and values have a bias."""
-    output_bias: bool = False
-    """Whether the output has a bias."""
-    query_key_norm: attention.QueryKeyNorm = "none"
-    """Norms of queries and keys: `none`, one for a `head`, or one over `all` heads."""
-    sinks: bool = False
-    """Whether each head has a learnt score to which it may attend instead of a token."""
-    window: OptionalSize = 0
-    """Tokens to which windowed layers attend at most; 0 without windowed layers."""
-    window_share: float = Field(default=1.0, ge=0.0, le=1.0)
-    """Part of the layers that are windowed."""
-    window_kind: Literal["sliding", "chunked"] = "sliding"
-    """`sliding` is the last tokens; `chunked` begins anew after each window."""
-
-    def build(self) -> attention.GroupedAttention:
-        """Return the attention that this section describes."""
-        return attention.GroupedAttention(**_sizes(self))
-
-
-class LatentAttentionSpec(Section):
-    """Multi-head latent attention: queries, keys and values of low rank (DeepSeek-V2)."""
-
-    kind: Literal["latent"]
-    """Kind of attention."""
-    heads: Size
-    """Heads."""
-    query_rank: OptionalSize
-    """Rank of the queries' matrix; 0 for a matrix of full rank."""
-    kv_rank: Size
-    """Rank of the keys' and values' matrix."""
-    plain_size: Size
-    """Size of a head's queries and keys without position."""
-    rotary_size: Size
-    """Size of a head's queries and keys with position."""
-    value_size: Size
-    """Size of a head's values."""
-
-    def build(self) -> attention.LatentAttention:
-        """Return the attention that this section describes."""
-        return attention.LatentAttention(**_sizes(self))
 
 
 def _attention_kind(value: Any) -> str | None:
@@ -95,7 +32,8 @@ def _attention_kind(value: Any) -> str | None:
 
 
 AttentionSpec = Annotated[
-    Annotated[GroupedAttentionSpec, Tag("grouped")] | Annotated[LatentAttentionSpec, Tag("latent")],
+    Annotated[GroupedAttention, AsSection(), Tag("grouped")]
+    | Annotated[LatentAttention, AsSection(kind=Required[Literal["latent"]]), Tag("latent")],
     Discriminator(
         _attention_kind,
         custom_error_type="attention_kind",
@@ -105,10 +43,14 @@ AttentionSpec = Annotated[
 """Attention of one of the kinds."""
 
 
+@with_fields_of(
+    Model, {"name"}, optional="that of the preset or configuration", attention=AttentionSpec
+)
 class ModelSpec(Section):
     """Model that is trained: a preset, a configuration, or sizes.
 
-    With a preset or a configuration, each size given here replaces its own.
+    With a preset or a configuration, each size given here replaces its own. Without them, what is
+    left out is 0, false or bf16.
     """
 
     name: ModelName | None = None
@@ -117,43 +59,6 @@ class ModelSpec(Section):
     """`config.json` of a model on Hugging Face."""
     source: Text | None = None
     """Where sizes come from."""
-    layers: int | None = Field(default=None, ge=1, le=1000)
-    """Number of MoE layers that are replayed, without head and layers that have no experts. With
-    several stages, each has whole layers, the first ones one more if they can't share evenly.
-    Default: the model's."""
-    hidden: Size | None = None
-    """Hidden size."""
-    ffn: Size | None = None
-    """Inner size of one expert, which has three matrices."""
-    experts: int | None = Field(default=None, ge=1, le=4096)
-    """Number of routed experts of a layer. Default: the model's."""
-    top_k: Size | None = None
-    """Routed experts of a token."""
-    attention: AttentionSpec | None = None
-    """Sizes of attention."""
-    shared_ffn: OptionalSize | None = None
-    """Inner size of the shared experts together. Default: 0, none."""
-    shared_gate: bool | None = None
-    """Whether a gate weighs what shared experts yield. Default: false."""
-    dense_layers: OptionalSize | None = None
-    """Layers that have a dense block instead of experts. Default: 0."""
-    dense_ffn: OptionalSize | None = None
-    """Inner size of that block."""
-    vocabulary: OptionalSize | None = None
-    """Tokens that the head tells apart. Default: 0, no head."""
-    tied_embeddings: bool | None = None
-    """Whether the head is the embeddings' matrix. Default: false."""
-    expert_bias: bool | None = None
-    """Whether the matrices of routed experts have a bias. Default: false."""
-    router_bias: bool | None = None
-    """Whether the router has a bias for each expert. Default: false."""
-    dispatch_type: WireType | None = None
-    """Form of numbers on their way to experts, and of their gradients. Default: bf16."""
-    combine_type: WireType | None = None
-    """Form of numbers on their way back from experts. Default: bf16."""
-    node_limit: OptionalSize | None = None
-    """The most servers to which a token goes, once to each. Default: 0, no limit: a token goes to
-    each of its experts."""
 
     def build(self) -> Model:
         """Return the model.
@@ -162,16 +67,14 @@ class ModelSpec(Section):
             SpecError: With the keys of this section that are wrong or missing.
         """
         sizes = {key: value for key in _SIZES if (value := getattr(self, key)) is not None}
-        if self.attention is not None:
-            sizes["attention"] = self.attention.build()
         base = self._base()
         if base is None:
             self._check_complete(sizes)
             model = Model(name=self.name or "model", **sizes)
         else:
             model = replace(base, name=self.name or base.name, **sizes)
-        if faults := list(model.faults()):
-            raise SpecError(faults)
+        if errors := list(model.errors()):
+            raise SpecError(errors)
         return model
 
     def _base(self) -> Model | None:
@@ -189,21 +92,20 @@ class ModelSpec(Section):
 
     def _check_complete(self, sizes: dict[str, Any]) -> None:
         if any(key in sizes for key in _REQUIRED if key not in ("layers", "experts")):
-            faults = [(key, "is missing") for key in _REQUIRED if key not in sizes]
+            errors = [(key, "is missing") for key in _REQUIRED if key not in sizes]
         elif self.name is None:
-            faults = [("name", "a preset's name, config or sizes are needed")]
+            errors = [("name", "a preset's name, config or sizes are needed")]
         else:
             known = f"none of the presets {', '.join(presets())}"
             message = f"{self.name!r} is {known}: give config or sizes"
-            faults = [("name", message)]
-        if faults:
-            raise SpecError(faults)
+            errors = [("name", message)]
+        if errors:
+            raise SpecError(errors)
 
 
-_REQUIRED: Final = ("layers", "hidden", "ffn", "experts", "top_k", "attention")
-"""Sizes that have no default."""
-_SIZES: Final = tuple(
-    key for key in ModelSpec.model_fields if key not in {"name", "config", "source"}
+_SIZES: Final = tuple(one.name for one in fields(Model) if one.name != "name")
+_REQUIRED: Final = tuple(
+    one.name for one in fields(Model) if one.default is MISSING and one.name != "name"
 )
 
 
@@ -245,8 +147,8 @@ def read_configuration(path: Path) -> Model:
     try:
         return model_from_configuration(document, name.lower())
     except SpecError as error:
-        faults = [(f"{path}: {place}", message) for place, message in error.faults]
-        raise SpecError(faults) from error
+        errors = [(f"{path}: {place}", message) for place, message in error.errors]
+        raise SpecError(errors) from error
 
 
 def load_model(reference: str) -> Model:
@@ -257,7 +159,7 @@ def load_model(reference: str) -> Model:
             keys of `model:` in an experiment.
 
     Raises:
-        SpecError: If there is no such model, or with all faults of the file.
+        SpecError: If there is no such model, or with all errors of the file.
     """
     path = Path(reference)
     if path.suffix == ".json":
@@ -277,8 +179,8 @@ def _read_model(path: Path) -> Model:
     try:
         model = section.build()
     except SpecError as error:
-        faults = [(f"{path}: {place}", message) for place, message in error.faults]
-        raise SpecError(faults) from error
+        errors = [(f"{path}: {place}", message) for place, message in error.errors]
+        raise SpecError(errors) from error
     return model if section.name or section.config else replace(model, name=path.stem)
 
 

@@ -1,10 +1,11 @@
 """Optical circuit switch of a region, as users write it."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from moefabric.config.data_sections import value_of
 from moefabric.config.ocs_profile import OcsProfile
 from moefabric.config.references import OcsDriverReference
 from moefabric.config.section import DurationNs, Section, Text
@@ -29,7 +30,7 @@ class OcsSpec(Section):
     startup: Literal["preserve", "volatile"] | None = None
     """Whether cross-connects survive a restart of the switch. Default: the profile's."""
     driver: OcsDriverReference = "scpi"
-    """Protocol with which the controller commands the switch: `scpi`, `tl1`, `restconf`, or
+    """Driver with which the controller commands the switch: the name of its protocol, or
     `package.module:Name`."""
     address: Text | None = None
     """Address of a real switch. Default: the emulated one."""
@@ -59,5 +60,5 @@ class OcsSpec(Section):
             link_up_ns=scale.wall_ns(self.link_up),
             link_down=self.link_down,
             profile=profile.scaled(scale.dilation),
-            control=OcsControl(**self.model_dump(include={f.name for f in fields(OcsControl)})),
+            control=value_of(self, OcsControl),
         )

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from moefabric.core.errors import SpecError
+from moefabric.core.ocs_dialect import OcsDialect
 from moefabric.core.transport import Transport
 
 POLICIES: Final = "moefabric.policies"
@@ -34,6 +35,7 @@ TRANSPORTS: Final = "moefabric.transports"
 TRACE_READERS: Final = "moefabric.trace_readers"
 TRACE_WRITERS: Final = "moefabric.trace_writers"
 STUDIES: Final = "moefabric.studies"
+OCS_DIALECTS: Final = "moefabric.ocs_dialects"
 OCS_DRIVERS: Final = "moefabric.ocs_drivers"
 OCS_PROFILES: Final = "moefabric.ocs_profiles"
 
@@ -49,6 +51,7 @@ GROUPS: Final[Mapping[str, str]] = MappingProxyType(
         TRACE_READERS: "trace reader",
         TRACE_WRITERS: "trace writer",
         STUDIES: "study",
+        OCS_DIALECTS: "OCS dialect",
         OCS_DRIVERS: "OCS driver",
         OCS_PROFILES: "OCS profile",
     }
@@ -103,6 +106,20 @@ def transport_named(reference: str) -> Transport:
     """Return a transport by its name, or by its module and name; raises as `load_plugin`."""
     transport: Transport = load_plugin(TRANSPORTS, reference, Transport)
     return transport
+
+
+def ocs_dialect(name: str) -> OcsDialect:
+    """Return the dialect of the emulated OCS with a name; raises as `load_plugin`."""
+    dialect = load_plugin(OCS_DIALECTS, name)
+    if not isinstance(dialect, OcsDialect):
+        message = f"{name!r} is a {type(dialect).__name__}; an OcsDialect is needed"
+        raise SpecError([(GROUPS[OCS_DIALECTS], message)])
+    return dialect
+
+
+def ocs_dialects() -> dict[str, OcsDialect]:
+    """Return all dialects of the emulated OCS by name; raises as `load_plugin`."""
+    return {name: ocs_dialect(name) for name in plugin_names(OCS_DIALECTS)}
 
 
 @cache

@@ -18,13 +18,13 @@ from moefabric.config.plugins import (
     load_plugin,
 )
 from moefabric.core.errors import SpecError
-from moefabric.core.ocs_driver import OcsDriverFactory
+from moefabric.core.ocs_dialect import OcsDriverFactory
 from moefabric.core.transport import Transport
 from moefabric.planner.policy import Policy
-from moefabric.workload.collective_order import CollectiveOrder
-from moefabric.workload.expert_exchange import ExpertExchange
-from moefabric.workload.payload import PayloadTransform
-from moefabric.workload.placements import ExpertPlacement
+from moefabric.workload.models.payload import PayloadTransform
+from moefabric.workload.placement.collective_order import CollectiveOrder
+from moefabric.workload.placement.expert_exchange import ExpertExchange
+from moefabric.workload.placement.placements import ExpertPlacement
 
 
 def _known(group: str, protocol: type) -> Callable[[str], str]:
@@ -36,7 +36,7 @@ def _known(group: str, protocol: type) -> Callable[[str], str]:
         try:
             load_plugin(group, reference, protocol)
         except SpecError as error:
-            raise ValueError(error.faults[0][1]) from error
+            raise ValueError(error.errors[0][1]) from error
         return reference
 
     return check

@@ -1,7 +1,7 @@
 """Base classes and field types of the sections of a YAML file.
 
 A file is checked in two passes. The first validates each value by its type and bounds. The second
-compares values with each other (`Document.faults`); in that pass a wrong or missing value is
+compares values with each other (`Document.errors`); in that pass a wrong or missing value is
 unknown, and checks that need the value are skipped, so that one mistake is reported once.
 """
 
@@ -26,8 +26,8 @@ from pydantic import (
 
 from moefabric.core import units
 
-Fault = tuple[str, str]
-"""Place in the user's file, and what is wrong there."""
+InputError = tuple[str, str]
+"""An error of a user's file: its place, and what is wrong there."""
 
 PARTIAL: Final = object()
 """Validation context in which a wrong value becomes an unknown one instead of an error."""
@@ -128,15 +128,15 @@ class UnknownError(AttributeError):
     """A check needs a value that is missing or wrong. The first pass has reported the value."""
 
 
-def collect_faults(*checks: Callable[[], Iterator[Fault]]) -> Iterator[Fault]:
-    """Yield the faults that checks find. A check ends at the first unknown value that it needs."""
+def collect_errors(*checks: Callable[[], Iterator[InputError]]) -> Iterator[InputError]:
+    """Yield the errors that checks find. A check ends at the first unknown value that it needs."""
     for check in checks:
         with suppress(UnknownError):
             yield from check()
 
 
 class Section(BaseModel):
-    """Mapping of known keys. Unknown keys are faults, and types are not converted."""
+    """Mapping of known keys. Unknown keys are errors, and types are not converted."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -190,5 +190,5 @@ class Document(Section, ABC):
     """Outermost section of a file."""
 
     @abstractmethod
-    def faults(self) -> Iterator[Fault]:
+    def errors(self) -> Iterator[InputError]:
         """Yield the contradictions between values that are valid by themselves."""

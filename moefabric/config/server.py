@@ -7,8 +7,9 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
+from moefabric.config.data_sections import AsSection
 from moefabric.config.hosts import PluggedHostSpec
-from moefabric.config.section import ByteSize, Fault, Rate, Section, Text
+from moefabric.config.section import InputError, Rate, Section, Text
 from moefabric.core.server_container import ExistingContainer, NewContainer, ServerContainer
 from moefabric.core.server_host import ServerHost
 
@@ -27,43 +28,15 @@ Volume = Annotated[
 """Mount, written as `./data:/data` or `./data:/data:ro`."""
 
 
-class ContainerSpec(Section):
-    """Container that `up` starts as a server and `down` removes."""
-
-    image: Text
-    """Image of the container. It is pulled if the engine doesn't have it."""
-    command: list[Text] = Field(default_factory=list)
-    """Command that runs as long as the server. Default: the image's own."""
-    cpus: float | None = Field(default=None, ge=0.01)
-    """CPUs that the server's programs and its agent may use together. Default: all."""
-    memory: ByteSize | None = None
-    """Memory that the server's programs and its agent may use together. Default: all."""
-    shared_memory: ByteSize | None = None
-    """Size of /dev/shm. Default: the engine's, 64 MB."""
-    volumes: list[Volume] = Field(default_factory=list)
-    """Mounts such as `./data:/data:ro`. A relative path starts at the folder of the file; a name
-    without a slash is that of a volume."""
-    environment: dict[Text, str] = Field(default_factory=dict)
-    """Environment variables."""
-    user: Text | None = None
-    """User of the server's programs, `name` or `uid:gid`. Default: the image's."""
-
-    def build(self) -> NewContainer:
-        """Return the container that this section describes."""
-        return NewContainer(
-            image=self.image,
-            command=tuple(self.command),
-            cpus=self.cpus,
-            memory_bytes=self.memory,
-            shared_memory_bytes=self.shared_memory,
-            volumes=tuple(self.volumes),
-            environment=tuple(self.environment.items()),
-            user=self.user or "",
-        )
-
-
+_CONTAINER: Final = AsSection(
+    image=Text,
+    command=list[Text],
+    volumes=list[Volume],
+    environment=dict[Text, str],
+    user=Text | None,
+)
 ContainerChoice = Annotated[
-    Annotated[Text, Tag("existing")] | Annotated[ContainerSpec, Tag("new")],
+    Annotated[Text, Tag("existing")] | Annotated[NewContainer, _CONTAINER, Tag("new")],
     Discriminator(lambda value: "existing" if isinstance(value, str) else "new"),
 ]
 """Name or ID of a running container, or a container to start."""
@@ -82,11 +55,8 @@ class ServerSpec(Section):
 
     def build_container(self) -> ServerContainer | None:
         """Return the container that is this server, if it is one."""
-        if self.container is None:
-            return None
-        if isinstance(self.container, str):
-            return ExistingContainer(self.container)
-        return self.container.build()
+        chosen = self.container
+        return ExistingContainer(chosen) if isinstance(chosen, str) else chosen
 
 
 def server_containers(servers: Mapping[str, ServerSpec]) -> dict[str, ServerContainer]:
@@ -100,15 +70,15 @@ def server_hosts(servers: Mapping[str, ServerSpec]) -> dict[str, ServerHost]:
     return {name: one.host.build() for name, one in servers.items() if one.host is not None}
 
 
-def server_faults(
+def server_errors(
     servers: Mapping[str, ServerSpec], names: Sequence[str], place: str
-) -> Iterator[Fault]:
-    """Yield faults for servers that the fabric lacks and containers that are several servers.
+) -> Iterator[InputError]:
+    """Yield errors for servers that the fabric lacks and containers that are several servers.
 
     Args:
-        servers: the special servers, by name.
-        names: all servers of the fabric.
-        place: where the special servers are in the file.
+        servers: The special servers, by name.
+        names: All servers of the fabric.
+        place: Where the special servers are in the file.
     """
     known = f"{names[0]} to {names[-1]}" if names else "none"
     for name in servers.keys() - {*names}:
@@ -119,7 +89,7 @@ def server_faults(
         if not server.model_fields_set:
             yield f"{place}.{name}", "nothing given: give container, host or nic_rate"
         if server.host is not None:
-            yield from server.host.plug.faults(f"{place}.{name}.host.plug")
+            yield from server.host.plug.errors(f"{place}.{name}.host.plug")
     owner: dict[str, str] = {}
     for name, server in servers.items():
         container = server.container
@@ -132,8 +102,8 @@ def resolve_volumes(servers: Any, folder: Path) -> None:
     """Make the relative paths in the volumes of a document's servers start at a folder.
 
     Args:
-        servers: value of the key `servers`, changed in place; wrong values stay as they are.
-        folder: folder of the document.
+        servers: Value of the key `servers`, changed in place; wrong values stay as they are.
+        folder: Folder of the document.
     """
     for server in servers.values() if isinstance(servers, dict) else ():
         container = server.get("container") if isinstance(server, dict) else None

@@ -7,8 +7,8 @@ from typing import Final, Literal
 from pydantic import Field
 
 from moefabric.config.model import InputPath
-from moefabric.config.section import Fault, Section, Text
-from moefabric.workload.model import Model, Training
+from moefabric.config.section import InputError, Section, Text
+from moefabric.workload.models.model import Model, Training
 
 _ELEMENT_BYTES: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 LOSS: Final = r"^step (?P<step>\d+) loss (?P<loss>\S+)"
@@ -75,7 +75,7 @@ class TrainSpec(Section):
         known["checkpoint_every"] = self.checkpoint_every
         return [argument.format_map(known) for argument in self.arguments]
 
-    def faults(self, model: Model, training: Training) -> Iterator[Fault]:
+    def errors(self, model: Model, training: Training) -> Iterator[InputError]:
         """Yield the contradictions of the section."""
         try:
             groups = re.compile(self.loss).groupindex

@@ -1,4 +1,4 @@
-"""Validates documents: finds every fault at once, each with its place, in the order of the file."""
+"""Validates documents: finds every error at once, each with its place, in the order of the file."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from moefabric.config.input_file import PathStep, path_steps
-from moefabric.config.section import PARTIAL, Document, Fault, Section
+from moefabric.config.section import PARTIAL, Document, InputError, Section
 from moefabric.core.errors import SpecError
 
 S = TypeVar("S", bound=Section)
@@ -63,27 +63,27 @@ def validate(kind: type[S], document: dict[str, Any], path: Path | None = None) 
     """Return a document as a section of this kind, after the checks of its values and of the whole.
 
     Args:
-        kind: class of the section.
-        document: contents of the file.
-        path: the file, to be named in messages.
+        kind: Class of the section.
+        document: Contents of the file.
+        path: The file, to be named in messages.
 
     Raises:
-        SpecError: with all faults.
+        SpecError: With all errors.
     """
-    faults: list[Fault] = []
-    current = _with_current_keys(document, faults)
+    errors: list[InputError] = []
+    current = _with_current_keys(document, errors)
     try:
         section = kind.model_validate(current)
     except ValidationError as error:
-        faults += [
+        errors += [
             (_place(details["loc"], current), error_message(details)) for details in error.errors()
         ]
         section = kind.model_validate(current, context=PARTIAL)
     if isinstance(section, Document):
-        faults += section.faults()
-    if faults:
+        errors += section.errors()
+    if errors:
         prefix = f"{path}: " if path else ""
-        ordered = sorted(dict.fromkeys(faults), key=lambda fault: _position(fault[0], document))
+        ordered = sorted(dict.fromkeys(errors), key=lambda error: _position(error[0], document))
         raise SpecError([(f"{prefix}{place}", message) for place, message in ordered])
     return section
 
@@ -116,14 +116,16 @@ def _value_text(value: Any) -> str:
     return text
 
 
-def _with_current_keys(value: Any, faults: list[Fault], section: str = "", place: str = "") -> Any:
-    """Return `value` with renamed keys replaced, and append a fault for each of them."""
+def _with_current_keys(
+    value: Any, errors: list[InputError], section: str = "", place: str = ""
+) -> Any:
+    """Return `value` with renamed keys replaced, and append an error for each of them."""
     match value:
         case dict():
-            return dict(_current_items(value, faults, section, place))
+            return dict(_current_items(value, errors, section, place))
         case list():
             return [
-                _with_current_keys(entry, faults, section, f"{place}[{index}]")
+                _with_current_keys(entry, errors, section, f"{place}[{index}]")
                 for index, entry in enumerate(value)
             ]
         case _:
@@ -131,13 +133,13 @@ def _with_current_keys(value: Any, faults: list[Fault], section: str = "", place
 
 
 def _current_items(
-    mapping: Mapping[Any, Any], faults: list[Fault], section: str, place: str
+    mapping: Mapping[Any, Any], errors: list[InputError], section: str, place: str
 ) -> Iterator[tuple[Any, Any]]:
     for key, entry in mapping.items():
         key_place = f"{place}.{key}" if place else str(key)
         if new_key := RENAMED_KEYS.get((section, key)):
-            faults.append((key_place, f"is now called {new_key}"))
-        yield new_key or key, _with_current_keys(entry, faults, str(key), key_place)
+            errors.append((key_place, f"is now called {new_key}"))
+        yield new_key or key, _with_current_keys(entry, errors, str(key), key_place)
 
 
 def _place(location: tuple[PathStep, ...], document: Any) -> str:

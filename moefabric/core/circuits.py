@@ -7,7 +7,9 @@ from functools import cached_property
 from itertools import chain
 from typing import Self
 
-from moefabric.core.topology import Fabric, Nic, NicKind, Region
+from moefabric.core.nic import Nic, NicKind
+from moefabric.core.ocs_ports import nic_at, ocs_port
+from moefabric.core.topology import Fabric, Region
 
 
 class CircuitConflictError(ValueError):
@@ -23,6 +25,11 @@ class Circuit:
     """Light between two optical NICs, end to end: `s0/o0~s3/o2`.
 
     `a` is the lesser NIC, whichever was given first.
+
+    Example:
+        >>> circuit = Circuit.parse("s3/o2~s0/o0")
+        >>> str(circuit), circuit.pair
+        ('s0/o0~s3/o2', ('s0', 's3'))
 
     Raises:
         ValueError: If a NIC isn't optical, or if both are on one server.
@@ -66,7 +73,7 @@ class Circuit:
 
     @property
     def directions(self) -> tuple[tuple[Nic, Nic], tuple[Nic, Nic]]:
-        """Both directions, each as (sending NIC, receiving NIC)."""
+        """The two directions, each as (sending NIC, receiving NIC)."""
         return (self.a, self.b), (self.b, self.a)
 
     def end_at(self, server: str) -> Nic:
@@ -90,7 +97,7 @@ class Circuit:
 
 
 def _order(circuit: Circuit) -> tuple[str, int, str, int]:
-    """Return what sorts circuits as their own comparison does; all their NICs are optical."""
+    """Return a sort key that orders circuits as `<` does, but faster: all NICs are optical."""
     a, b = circuit.a, circuit.b
     return a.server, a.index, b.server, b.index
 
@@ -100,6 +107,13 @@ class CircuitSet:
     """Circuits that are lit together. At most one circuit ends at each NIC.
 
     Iteration and the text form are in sorted order.
+
+    Example:
+        >>> lit = CircuitSet.of(["s0/o0~s1/o0", "s2/o0~s3/o0"])
+        >>> target = CircuitSet.of(["s0/o0~s2/o1", "s2/o0~s3/o0"])
+        >>> change = lit.transition_to(target)
+        >>> str(change.teardown), str(change.kept), str(change.setup)
+        ('s0/o0~s1/o0', 's2/o0~s3/o0', 's0/o0~s2/o1')
 
     Raises:
         CircuitConflictError: If several circuits would end at one NIC.
@@ -193,7 +207,6 @@ def cross_connects(
     also on output N+p. A circuit is two simplex cross-connects.
 
     Args:
-        fabric: The wired fabric.
         region: A region with an OCS.
         circuits: Circuits of the region.
 
@@ -202,7 +215,7 @@ def cross_connects(
     """
     assert region.ocs is not None
     n = region.ocs.ports
-    ends = ((fabric.ocs_port(c.a), fabric.ocs_port(c.b)) for c in circuits)
+    ends = ((ocs_port(fabric, c.a), ocs_port(fabric, c.b)) for c in circuits)
     return tuple(sorted(chain.from_iterable(((p, n + q), (q, n + p)) for p, q in ends)))
 
 
@@ -214,7 +227,6 @@ def circuits_from_cross_connects(
     A circuit needs cross-connects in both directions, between NICs of two servers.
 
     Args:
-        fabric: The wired fabric.
         region: A region with an OCS.
         connects: (input, output) port pairs, numbered as in `cross_connects`.
     """
@@ -222,7 +234,7 @@ def circuits_from_cross_connects(
     n, wired = region.ocs.ports, len(region.servers) * fabric.optical
     inputs = {(p, q - n) for p, q in connects if p <= wired and q - n <= wired}
     ends = (
-        (fabric.nic_at(region, p), fabric.nic_at(region, q))
+        (nic_at(fabric, region, p), nic_at(fabric, region, q))
         for p, q in inputs
         if p < q and (q, p) in inputs
     )

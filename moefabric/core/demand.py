@@ -18,6 +18,11 @@ class Placement:
     A rank is an expert-parallel rank: `tp` GPUs that share its tokens (paper section 5.2). Ranks
     and experts fill the servers in order, evenly, unless `homes` says where each rank is.
 
+    Example:
+        >>> placement = Placement(("s0", "s1"), ranks=2, experts=4)
+        >>> placement.server_tokens([[5, 0, 2, 1], [0, 4, 3, 3]]).tolist()
+        [[5, 3], [4, 6]]
+
     Attributes:
         servers: Servers of the EP group.
         ranks: Number of ranks.
@@ -104,6 +109,13 @@ class DemandMatrix:
 
     Bytes that stay on a server are on the diagonal and need no network. The array is copied and
     frozen.
+
+    Example:
+        >>> demand = DemandMatrix(("s0", "s1"), [[0, 3e9], [1e9, 0]])
+        >>> list(demand.pairs())
+        [('s0', 's1', 3000000000.0), ('s1', 's0', 1000000000.0)]
+        >>> demand.combine().array.tolist()
+        [[0.0, 1000000000.0], [3000000000.0, 0.0]]
 
     Attributes:
         servers: Names, in the order of rows and columns.
@@ -204,7 +216,7 @@ class DemandMatrix:
 
     @property
     def port_bytes(self) -> NDArray[np.float64]:
-        """The bytes that each server sends or receives, whichever are more."""
+        """The greater of the bytes that each server sends and of those that it receives."""
         moving = self.array - np.diag(np.diag(self.array))
         busier: NDArray[np.float64] = np.maximum(moving.sum(axis=0), moving.sum(axis=1))
         return busier

@@ -1,7 +1,7 @@
 """The hierarchy of errors that are reported to the user.
 
 MoefabricError
-├── SpecError                the user's file or arguments are wrong; all faults at once
+├── SpecError                the user's file or arguments are wrong; all errors at once
 │   └── TraceError           a trace file is broken
 ├── UnsupportedError         this machine can't do what was asked; the message names the remedy
 ├── OutputError              a file of results can't be written
@@ -29,28 +29,28 @@ class SpecError(MoefabricError):
     """A file or an argument of the user is wrong.
 
     Attributes:
-        faults: All faults, as (place, what is wrong) pairs; the message has a line for each.
+        errors: All errors, as (place, what is wrong) pairs; the message has a line for each.
     """
 
-    def __init__(self, faults: Sequence[tuple[str, str]]) -> None:
-        self.faults = tuple(faults)
+    def __init__(self, errors: Sequence[tuple[str, str]]) -> None:
+        self.errors = tuple(errors)
         super().__init__(
-            "\n".join(f"{place}: {fault}" if place else fault for place, fault in self.faults)
+            "\n".join(f"{place}: {error}" if place else error for place, error in self.errors)
         )
 
 
 class TraceError(SpecError):
     """A trace file is broken, or is in no known format."""
 
-    def __init__(self, path: object, place: str, fault: str) -> None:
-        """Report a fault.
+    def __init__(self, path: object, place: str, message: str) -> None:
+        """Report an error.
 
         Args:
             path: The file.
             place: Where in the file: a byte offset, a line or a JSON path; empty for all of it.
-            fault: What is wrong there.
+            message: What is wrong there.
         """
-        super().__init__([(f"{path}: {place}" if place else str(path), fault)])
+        super().__init__([(f"{path}: {place}" if place else str(path), message)])
 
 
 class UnsupportedError(MoefabricError):
@@ -71,7 +71,7 @@ class CommandFailedError(FabricError):
     Attributes:
         argv: The command.
         status: Its exit status.
-        output: What it printed, stripped.
+        output: Its output, without surrounding white space.
     """
 
     def __init__(self, argv: Sequence[str], status: int, output: str) -> None:
@@ -163,4 +163,4 @@ class RanksLostError(AgentError):
 
 
 class TrainingProgramError(AgentError):
-    """The all-to-alls of a training program are not those that its experiment describes."""
+    """A training program made other all-to-alls than its experiment describes."""

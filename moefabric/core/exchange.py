@@ -1,4 +1,4 @@
-"""All-to-alls that programs ask for: who sends how many bytes to whom."""
+"""All-to-alls that programs ask for: the bytes of each sender for each receiver."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -59,9 +59,8 @@ def assigned_parts(
 
     Args:
         flows: The flows, as planned.
-        exchange: The exchange.
-        taken: Bytes of each pair that earlier flows carry; those of the flows are added.
-        complete: The pairs of which no later flows carry a part.
+        taken: Bytes of each pair that earlier flows carry; the bytes of `flows` are added.
+        complete: The pairs whose bytes no later flow carries.
     """
     final = {(flow.src, flow.dst): number for number, flow in enumerate(flows)}
     assigned = []

@@ -1,9 +1,8 @@
-"""A part of a cluster as a fabric of its own: some regions, and servers that stand for others.
+"""Cuts a part out of a cluster, as a fabric: whole regions, and single servers of other regions.
 
-Names of servers and regions are those of the cluster, and each server keeps its leaf, its spines
-and the rates of its links. A region with only some of its
-servers is marked as modelled and has no OCS. Addresses, switches and ports are numbered within the
-part.
+Servers and regions keep their names, and each server keeps its leaf, its spines and the rates of
+its links. A region with only some of its servers is marked as modelled and has no OCS. Addresses,
+switches and ports are numbered within the part.
 """
 
 from collections.abc import Collection
@@ -16,7 +15,6 @@ def fabric_part(cluster: Fabric, name: str, emulated: Collection[str], peers: se
     """Return a part of a cluster.
 
     Args:
-        cluster: The whole cluster.
         name: Name of the part.
         emulated: Names of the regions that are whole.
         peers: Servers of other regions that belong to the part.
@@ -30,7 +28,7 @@ def fabric_part(cluster: Fabric, name: str, emulated: Collection[str], peers: se
                 replace(region, index=len(regions), servers=servers, ocs=None, modelled=True)
             )
     members = {server for region in regions for server in region.servers}
-    sizes = (sum(server in members for server in pod) for pod in cluster.pods)
+    sizes = (sum(server in members for server in pod) for pod in cluster.eps_wiring.pods)
     pods = tuple(size for size in sizes if size)
     return replace(
         cluster,

@@ -1,51 +1,20 @@
-"""Failures: their kinds, schedule and event log, and the records that the log yields."""
+"""Failures: plans and events of failures, and the records that the event log yields."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
-from moefabric.core.topology import Fabric
+from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.units import NS_PER_S
 
 FailurePhase = Literal["inject", "clear", "detected", "recovered"]
 
 
-class FailureKind(StrEnum):
-    """Kinds of failures.
-
-    Users inject NIC failures as `nic`; controllers distinguish electrical and optical NICs.
-    """
-
-    NIC = "nic"
-    """A NIC's link is down: neither the NIC nor its far end has carrier, and frames are dropped."""
-    ELECTRICAL_NIC = "electrical-nic"
-    OPTICAL_NIC = "optical-nic"
-    OCS_PORT = "ocs-port"
-    """No light passes a NIC's port of the optical switch, which refuses commands for it."""
-    OCS = "ocs"
-    """An optical switch has lost its power."""
-    GPU = "gpu"
-    SERVER = "server"
-    """A server is suspended and all of its NICs are down."""
-    CONTROLLER = "controller"
-
-
-INJECTABLE: Final = tuple(
-    kind
-    for kind in FailureKind
-    if kind not in (FailureKind.ELECTRICAL_NIC, FailureKind.OPTICAL_NIC)
-)
-_ALSO_DETECTED_AS: Final[dict[str, tuple[FailureKind, ...]]] = {
-    FailureKind.NIC: (FailureKind.ELECTRICAL_NIC, FailureKind.OPTICAL_NIC, FailureKind.SERVER),
-    FailureKind.OCS_PORT: (FailureKind.OPTICAL_NIC,),
-}
-
-
 class ControllerFailureMode(StrEnum):
-    """How a controller's process fails."""
+    """The way in which a controller's process fails."""
 
     KILL = "kill"
     STOP = "stop"
@@ -64,35 +33,21 @@ class Failure:
     how: ControllerFailureMode = ControllerFailureMode.KILL
 
     def __str__(self) -> str:
-        stopped = self.kind is FailureKind.CONTROLLER and self.how is ControllerFailureMode.STOP
+        stopped = self.kind.traits.restarts and not self.restarts
         return f"{self.kind} {' '.join(self.what)}{' (stopped)' if stopped else ''}"
 
-
-def has_component(fabric: Fabric, kind: FailureKind, name: str) -> bool:
-    """Whether the fabric has a component of this name that can fail in this way."""
-    server, _, index = name.partition("/")
-    optical = {str(nic) for server in fabric.servers for nic in fabric.optical_nics(server)}
-    nics = {str(nic) for server in fabric.servers for nic in fabric.nics(server)}
-    if kind is FailureKind.GPU:
-        return server in fabric.server_index and index.isdecimal() and int(index) < fabric.gpus
-    components = {
-        FailureKind.NIC: nics,
-        FailureKind.ELECTRICAL_NIC: nics - optical,
-        FailureKind.OPTICAL_NIC: optical,
-        FailureKind.OCS_PORT: optical,
-        FailureKind.OCS: {region.ocs.name for region in fabric.regions if region.ocs is not None},
-        FailureKind.SERVER: set(fabric.servers),
-        FailureKind.CONTROLLER: {"eps", *(region.name for region in fabric.regions)},
-    }
-    return name in components[kind]
+    @property
+    def restarts(self) -> bool:
+        """Whether the components start again by themselves."""
+        return self.kind.traits.restarts and self.how is ControllerFailureMode.KILL
 
 
 @dataclass(frozen=True)
 class PlannedFailure:
-    """A failure of an experiment's schedule.
+    """A failure that an experiment plans.
 
     Attributes:
-        failure: What fails.
+        failure: The components that fail.
         iteration: The iteration, counted from 0.
         collective: The collective of that iteration, counted from 0; None for the iteration itself.
         after_ns: Model time from the start of the collective or iteration.
@@ -126,7 +81,7 @@ class FailureEvent:
 
     def about_injected(self, injection: "FailureEvent") -> bool:
         """Whether the event concerns components that `injection` made fail."""
-        kinds = {injection.kind, *_ALSO_DETECTED_AS.get(injection.kind, ())}
+        kinds = {injection.kind, *injection.kind.traits.detected_as}
         return self.kind in kinds and any(self.about(name) for name in injection.what)
 
 
@@ -166,13 +121,11 @@ class FailureRecord:
         """Whether the failure affected an activity whose plan didn't take it into account.
 
         Args:
-            start_ns: Start of the activity.
-            end_ns: End of the activity.
             planned_ns: Instants at which circuits were planned anew, ascending.
             reopened_ns: Instants at which reopened connections had carried their first bytes,
                 ascending.
         """
-        reopened = reopened_ns if self.kind in (FailureKind.SERVER, FailureKind.GPU) else ()
+        reopened = reopened_ns if self.kind.traits.loses_ranks else ()
         spans = list(self._disturbed_spans(planned_ns))
         if self.recovered_ns is not None:
             slow_until = _first_after(reopened, self.recovered_ns)
@@ -185,16 +138,14 @@ class FailureRecord:
         No plan accounts for a lost electrical NIC. Lost or restored circuits are known to the next
         plan. The end None means that the span lasts.
         """
-        electrical = self.kind is FailureKind.NIC and any("/e" in name for name in self.what)
-        optical = self.kind in (FailureKind.OCS, FailureKind.OCS_PORT, FailureKind.NIC)
-        optical = optical and not electrical
-        known = self.recovered_ns
-        if optical and known is not None:
+        electrical = any("/e" in name for name in self.what)
+        known, traits = self.recovered_ns, self.kind.traits
+        if traits.plan_avoids and known is not None:
             known = _first_after(planned_ns, known)
         ends = [self.cleared_ns] if electrical else [known, self.cleared_ns]
         yield self.injected_ns, min((at for at in ends if at is not None), default=None)
         if self.cleared_ns is not None:
-            replanned = optical or self.kind is FailureKind.SERVER
+            replanned = traits.plan_returns and not electrical
             later = _first_after(planned_ns, self.cleared_ns) if replanned else None
             yield self.cleared_ns, self.cleared_ns if later is None else later
 
@@ -204,7 +155,7 @@ class FailureRecord:
         A controller restarts by itself; every other component stays broken until it is cleared.
         """
         ends = self.cleared_ns
-        if ends is None and self.kind is FailureKind.CONTROLLER:
+        if ends is None and self.kind.traits.restarts:
             ends = self.recovered_ns
         return self.injected_ns <= end_ns and (ends is None or start_ns <= ends)
 

@@ -64,7 +64,13 @@ class Share:
 
 @dataclass(frozen=True)
 class Split:
-    """A demand, split over OCS and EPS pair by pair."""
+    """A demand, split over OCS and EPS pair by pair.
+
+    Example:
+        >>> split = Split((Share("s0", "s1", 3e9, 1e9), Share("s0", "s2", 0.0, 2e9)))
+        >>> split.light_bytes, split.eps_bytes
+        (3000000000.0, 3000000000.0)
+    """
 
     shares: tuple[Share, ...]
 
@@ -98,8 +104,8 @@ class PacedFlow:
             relay tree (`r3`).
         bytes: Bytes really sent.
         rate_bps: Rate at which the bytes are paced; None means no pacing.
-        offset: Where the flow's bytes begin among those that the sender owes the receiver in an
-            exchange of ranks; -1 for behind those of the flow before.
+        offset: Position of the flow's first byte among all bytes that the sender owes the receiver
+            in an exchange of ranks; -1 if it follows the last byte of the flow before.
     """
 
     src: str
@@ -124,14 +130,14 @@ class FlowRecord:
         bytes: Bytes that the sender sent.
         received_bytes: Bytes that the receiver read.
         rate_bps: Rate at which the bytes were paced; None means no pacing.
-        first_sent_ns: When the first byte was sent.
-        last_sent_ns: When the last byte was sent.
+        first_sent_ns: Instant at which the first byte was sent.
+        last_sent_ns: Instant at which the last byte was sent.
         first_received_ns: When the first byte was received.
         last_received_ns: When the last byte was received.
         retransmits: TCP segments sent again.
         ok: Whether every byte arrived once, in order and unchanged.
         why: Reason of a failed transfer; empty if it succeeded.
-        corrupt: Whether all bytes arrived, but not those that were sent.
+        corrupt: Whether all bytes arrived, but some have wrong values.
     """
 
     collective: int
@@ -152,7 +158,7 @@ class FlowRecord:
 
 
 def flows(fabric: Fabric, circuits: CircuitSet, split: Iterable[Share]) -> tuple[Flow, ...]:
-    """Spread a split over NICs.
+    """Return the flows of a split: each pair's bytes spread over NICs.
 
     Bytes over circuits are spread evenly over the pair's circuits. Bytes over the EPS are spread
     evenly over the sender's electrical NICs, unless the share says otherwise, and over the spines
@@ -160,9 +166,17 @@ def flows(fabric: Fabric, circuits: CircuitSet, split: Iterable[Share]) -> tuple
     circuit, which are spread evenly over the sender's NICs that lead to the destination. Forwarded
     bytes take the relay trees that the share names.
 
+    Example:
+        >>> from moefabric import Eps, Fabric, Ocs, Region
+        >>> region = Region("r0", 0, ("s0", "s1", "s2"), Ocs("ocs0", ports=3))
+        >>> fabric = Fabric("lab", (region,), 8, 1, 1, 100e9, Eps(servers_per_leaf=4))
+        >>> lit = CircuitSet.of(["s0/o0~s1/o0"])
+        >>> for flow in flows(fabric, lit, [Share("s0", "s1", 3e9, 1e9)]):
+        ...     print(flow.src, flow.dst, flow.path, flow.bytes)
+        s0 s1 o0 3000000000.0
+        s0 s1 e0 1000000000.0
+
     Args:
-        fabric: The wired fabric.
-        circuits: Circuits that are lit.
         split: Shares of the pairs.
 
     Returns:
@@ -221,7 +235,6 @@ def consolidated_flows(fabric: Fabric, planned: Sequence[Flow]) -> tuple[Flow, .
     many small ones don't. All flows also stay if a pair finds no NIC with room.
 
     Args:
-        fabric: The wired fabric.
         planned: Flows of one collective.
 
     Returns:
@@ -229,7 +242,7 @@ def consolidated_flows(fabric: Fabric, planned: Sequence[Flow]) -> tuple[Flow, .
     """
     eps_flows = [flow for flow in planned if not flow.is_optical]
     ends = {server for flow in eps_flows for server in (flow.src, flow.dst)}
-    if not eps_flows or len({fabric.leaf_of(server) for server in ends}) > 1:
+    if not eps_flows or len({fabric.eps_wiring.leaf_of(server) for server in ends}) > 1:
         return tuple(planned)
     owed: defaultdict[tuple[str, str], float] = defaultdict(float)
     for flow in eps_flows:

@@ -24,10 +24,11 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.nic import Nic
 from moefabric.core.paths import relay_path
 from moefabric.core.rules import DROP, Rule, RuleChange, direct_rules
 from moefabric.core.spread_rules import spread_rules
-from moefabric.core.topology import Fabric, Nic
+from moefabric.core.topology import Fabric
 
 NextHops = Mapping[tuple[str, str], tuple[Nic, ...]]
 """By (server, destination): the server's NICs whose circuits begin a shortest path, sorted."""
@@ -56,7 +57,7 @@ def next_hops(circuits: CircuitSet) -> NextHops:
 def _distances(neighbours: Mapping[str, list[tuple[Nic, str]]], destination: str) -> dict[str, int]:
     """Return the number of circuits from each server to a destination."""
     distances, reached = {destination: 0}, [destination]
-    for server in reached:  # the list grows meanwhile
+    for server in reached:  # the loop appends to this list
         for _, peer in neighbours[server]:
             if peer not in distances:
                 distances[peer] = distances[server] + 1
@@ -106,8 +107,6 @@ def circuit_rules(
     """Return the rules that put traffic on circuits.
 
     Args:
-        fabric: The wired fabric.
-        circuits: Circuits that are lit.
         unusable: NICs that carry nothing.
 
     Returns:
@@ -126,7 +125,7 @@ def circuit_rules(
 
 
 def _transit_rules(fabric: Fabric, circuits: CircuitSet) -> frozenset[Rule]:
-    """Return rules for pairs without a circuit, and for marks of NICs that lead elsewhere."""
+    """Return rules for pairs without a circuit, and for marks of NICs that don't join the pair."""
     rules: set[Rule] = set()
     for (server, destination), nics in next_hops(circuits).items():
         joined = bool(circuits.between(server, destination))
@@ -191,7 +190,7 @@ def _relay_tree(
     uses: Counter[tuple[str, str]],
     turns: Counter[frozenset[str]],
 ) -> RelayTree:
-    """Grow the tree of a root; `uses` and `turns` count what the trees so far have taken."""
+    """Grow the tree of a root; `uses` and `turns` count the hops and circuits of earlier trees."""
     parent: dict[str, str] = {}
     level, order = [root], list[str]()
     while level:
@@ -236,8 +235,6 @@ def forwarding_trees(
     """Return the relay trees over which servers, or their agents, forward.
 
     Args:
-        fabric: The wired fabric.
-        circuits: Circuits that are lit.
         servers: Servers that take part. The switches of others forward, too, but not their agents,
             which may be lost.
     """
@@ -293,12 +290,12 @@ def rule_changes(
     Each packet then meets rules of one tree only, and takes the EPS where it meets none.
 
     That fails where the EPS reaches a server over its relay's circuit, or where there is no EPS: a
-    packet that has left its tree may come back to it. With `drop`, switches drop it meanwhile.
+    packet that has left its tree may come back to it. With `drop`, switches drop these packets.
 
     Args:
         current: The rules in force.
         target: The rules to put in force.
-        drop: Whether packets of a tree are dropped where it has no rules meanwhile.
+        drop: Whether switches drop packets of a tree while they have no rules for it.
 
     Returns:
         One or more changes. All switches must confirm each of them before the next one.

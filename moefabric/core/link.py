@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Annotated
+
+from annotated_types import Interval
 
 from moefabric.core.units import Scale
 
 
 class Scheduling(StrEnum):
-    """Which waiting packet a link sends next."""
+    """The order in which a link sends waiting packets."""
 
     FIFO = "fifo"
     """In the order of arrival."""
@@ -20,7 +23,7 @@ class Scheduling(StrEnum):
 
 
 class PathChoice(StrEnum):
-    """How packets are spread over the equal paths of a link."""
+    """The way in which packets are spread over the equal paths of a link."""
 
     PACKET = "packet"
     """Each packet takes the next path: packet spraying."""
@@ -35,32 +38,39 @@ class LinkBehaviour:
     Without a rate no frame waits, so that the room and the thresholds have no effect.
     Frames count with their Ethernet header, as at the kernel's counters. The frame that is being
     sent doesn't count as waiting.
-
-    Attributes:
-        rate_bps: Rate in bits per second; None for no limit. Paths share it equally.
-        delay_ns: Propagation delay.
-        jitter_ns: A random time up to this one is added to the delay. It doesn't reorder packets.
-        queue_bytes: Room for waiting frames; None for no limit. Paths share it equally.
-        scheduling: Which waiting packet is sent next.
-        ecn_bytes: A packet of an ECN-capable flow gets the mark Congestion Experienced (RFC 3168)
-            if at least so many bytes wait in the queue that it joins; None for never.
-        early_drop_bytes: Any other packet is dropped if at least so many bytes wait in the queue
-            that it joins; None for never.
-        loss: Probability that a packet is lost on the way.
-        paths: Number of equal paths.
-        path_choice: How packets are spread over the paths.
     """
 
     rate_bps: float | None = None
+    """Rate in bits per second; None for no limit. Paths share it equally."""
     delay_ns: int = 0
+    """Propagation delay of a link, one way."""
     jitter_ns: int = 0
+    """Random time up to this one, in addition to the delay.
+
+    It doesn't reorder packets.
+    """
     queue_bytes: int | None = None
+    """Room of the queue at each end in bytes, with headers. Packets and queues aren't scaled.
+    Default: no limit.
+
+    Paths share it equally.
+    """
     scheduling: Scheduling = Scheduling.FIFO
+    """`fifo`, or `fair`: flows in turn."""
     ecn_bytes: int | None = None
+    """Waiting bytes from which packets of ECN-capable flows are marked. Default: never.
+
+    The mark is Congestion Experienced (RFC 3168). The bytes are those of the queue that a packet
+    joins.
+    """
     early_drop_bytes: int | None = None
-    loss: float = 0.0
+    """Waiting bytes from which other packets are dropped. Default: never."""
+    loss: Annotated[float, Interval(ge=0, lt=1)] = 0.0
+    """Probability that a packet is lost on a link."""
     paths: int = 1
+    """Number of equal paths."""
     path_choice: PathChoice = PathChoice.PACKET
+    """How packets are spread over the paths."""
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -93,7 +103,7 @@ class LinkPlace(StrEnum):
 
 @dataclass(frozen=True)
 class EpsLink:
-    """Behaviour of links of the EPS, in model time; the links' rates are those of the fabric."""
+    """Behaviour of links of the EPS, in model time; the fabric gives the links' rates."""
 
     behaviour: LinkBehaviour
     place: LinkPlace = LinkPlace.NICS

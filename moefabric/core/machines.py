@@ -1,7 +1,8 @@
-"""Machines that carry one fabric together, and which of them has each part of it."""
+"""Machines that carry one fabric together, and the machine of each part of the fabric."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Self
 
 from moefabric.core.errors import SpecError
@@ -9,6 +10,19 @@ from moefabric.core.topology import Fabric
 
 LEASE_S = 20.0
 """Silence of the head after which a machine ends its part of a fabric."""
+
+
+class Strategy(StrEnum):
+    """How parts are spread over nodes; the values are Ray's, in lower case."""
+
+    PACK = "pack"
+    """On few nodes; on several if one isn't enough."""
+    SPREAD = "spread"
+    """On many nodes; several parts on a node if there are too few."""
+    STRICT_PACK = "strict-pack"
+    """On one node."""
+    STRICT_SPREAD = "strict-spread"
+    """Each part on a node of its own."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +44,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class MachinePlacement:
-    """Which machine has each part of a fabric. A region is never split.
+    """The machine of each part of a fabric. A region is never split.
 
     Attributes:
         machines: All machines. The first is the head, which has all controllers.
@@ -53,7 +67,6 @@ class MachinePlacement:
         """Return a placement.
 
         Args:
-            fabric: The fabric.
             machines: The machines, the head first.
             regions: Machine by region.
             eps: Machine of all leaves and spines, or of each by name. Default: the head.

@@ -1,4 +1,4 @@
-"""The price of a network of servers, and the performance that a dollar of it buys.
+"""The price of a network of servers, and the performance for each dollar.
 
 Prices are those of the MixNet paper (arXiv 2501.03905, table 4): list prices, and TopoOpt's prices
 for the OCS, the patch panel, and 100 and 200 Gb/s. Only ports in use are counted, and every fibre
@@ -110,10 +110,6 @@ def network_usd(network: NetworkInventory, rate_bps: float) -> float:
     own and its leaf's) and 1 + 2/r fibres. Rails are the same Clos with other cabling. An optical
     NIC comes with one OCS port, one transceiver and one fibre; a NIC on a patch panel with one
     panel port, one transceiver and one fibre.
-
-    Args:
-        network: What is bought.
-        rate_bps: NIC rate in bits per second.
 
     Raises:
         SpecError: If the rate has no prices.

@@ -1,13 +1,22 @@
-"""Values of an optical circuit switch: its profile, its management dialects, and its control.
+"""Values of an optical circuit switch (OCS): the profile of a kind of switch, and its control.
 
-Where manuals are silent, the behaviour is a setting with a default. If a default is more than a
-guess, its description names what it follows.
+Users set the fields of a profile's classes in YAML: `fixed_ns` by the key `fixed`, other fields by
+their names. Where manuals are silent, the behaviour is a setting with a default. If a default is
+more than a guess, its description names the source.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
+
+from annotated_types import Ge, Le
+
+DARK_NS: Final = 25_000_000
+"""Time for which a port is dark after a command, unless a profile or a fabric file sets it: 25 ms,
+the bound of Polatis' product pages for one cross-connect."""
+PLACEHOLDER: Final = "{size}"
+"""Part of a profile's model that becomes `16x16` and the like."""
 
 Group = Literal["admin", "user", "view"]
 """Rights of a user: everything; all but changing the system and its users; reading only.
@@ -17,119 +26,70 @@ The names are those of the YANG module polatis-switch (`group`).
 
 
 @dataclass(frozen=True)
+class Spelling:
+    """Rule for a text that users write, as metadata of an annotation.
+
+    Attributes:
+        pattern: Regular expression that the whole text must match.
+        rule: What is needed, for the error.
+    """
+
+    pattern: str
+    rule: str
+
+
+USER_NAME: Final = Spelling(
+    "[A-Za-z0-9][A-Za-z0-9_.-]{0,31}", "1 to 32 letters, digits, dots, dashes and underscores"
+)
+PASSWORD: Final = Spelling(
+    "[A-Za-z0-9_.-]{0,128}", "up to 128 letters, digits, dots, dashes and underscores"
+)
+_IdentityText = Annotated[str, Spelling('[^,"]+', "text without commas and quotes")]
+
+
+@dataclass(frozen=True)
 class UserAccount:
-    """An account that may log in; the password may be empty."""
+    """User account of the switch."""
 
-    name: str
-    password: str = ""
+    name: Annotated[str, USER_NAME]
+    """User name."""
+    password: Annotated[str, PASSWORD] = ""
+    """Password; may be empty."""
     group: Group = "admin"
-
-
-ACCOUNTS = (UserAccount("admin", "root"), UserAccount("root", "root"))
-"""The accounts with which public drivers log in."""
-
-CODES = {
-    "no such port": "IDNV",
-    "conflict": "SNVS",
-    "not connected": "SNVS",
-    "mismatch": "IIAC",
-    "failed": "SROF",
-    "denied": "SROF",
-    "hardware": "SROF",
-    "not logged in": "PLNA",
-    "no such command": "ICNV",
-}
-"""TL1 error codes by kind of refusal.
-
-`IDNV` for a port is known; the others are what GR-831-CORE offers for such a case.
-"""
-
-
-@dataclass(frozen=True)
-class Tl1Dialect:
-    """The TL1 dialect of a switch."""
-
-    login: bool = True
-    """Whether all commands but `ACT-USER` need a log-in."""
-    completes: Literal["settled", "accepted"] = "settled"
-    """When `COMPLD` is sent: once the command's circuits have settled, or at once."""
-    slow_s: float = 2.0
-    """Seconds after which an unfinished command is acknowledged first (GR-831-CORE)."""
-    slow_ack: Literal["IP", "PF", "OK", "NA"] = "IP"
-    """Code of that acknowledgement."""
-    outstanding: int = 64
-    """Most commands of a session that may wait for light; further ones are refused with `RL`."""
-    prompt: str = ""
-    """Sent after each `;` that ends a message."""
-    messages: bool = True
-    """Whether a logged-in session receives autonomous messages until it declines them."""
-    timeout_unit_s: int = 60
-    """Unit of `ED-EQPT::TIMEOUT`, which takes 0..60; 0 is never."""
-    timed_out: Literal["log out", "hang up"] = "log out"
-    """What happens to a session that was silent too long."""
-    label_chars: int = 20
-    """The longest port label that `ED-PORT-LABEL` takes; 25 are known to be too many."""
-    codes: Mapping[str, str] = field(default_factory=lambda: dict(CODES), hash=False)
-    """Error codes by kind of refusal; missing ones are those of `CODES`."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "codes", {**CODES, **self.codes})
-
-
-@dataclass(frozen=True)
-class RestconfDialect:
-    """The RESTCONF dialect of a switch."""
-
-    root: str = "/api"
-    """Path of the API root."""
-    revision: str = "2018-03-22"
-    """Revision of the YANG module optical-switch.
-
-    Cross-connects are a list of `pairs` before 2017-08-04 and of `pair` since. Both names are
-    understood; this revision's is sent if the client has named none.
-    """
-    completes: Literal["settled", "accepted"] = "settled"
-    """When a change of cross-connects or ports is answered: once settled, or at once."""
-    post_kept_s: float | None = None
-    """Seconds for which a cross-connect made by POST is kept; None is for ever.
-
-    Some users report about 5 s, others that it stays.
-    """
-    idle_s: float = 60.0
-    """Seconds between two requests after which a silent connection is closed."""
-    whole_lists: bool = True
-    """Whether PATCH and DELETE accept a list without a key, as public clients of Polatis expect."""
-
-
-PLACEHOLDER = "{size}"
-"""Stands for `16x16` and the like in a profile's model."""
+    """Group, which decides what the user may do."""
 
 
 @dataclass(frozen=True)
 class SettleTime:
-    """The time for which a port is dark after a command, in ns.
+    """Time that a port is dark after a command.
 
-    The k-th cross-connect of a command (from 0) has light after `fixed + jitter + k * serial`. A
-    command for several cross-connects takes `bulk` longer. A command that must remove older
-    cross-connects first, since it needs their ports, takes `conflict` longer.
+    The k-th cross-connect of a command (from 0) has light after `fixed + jitter + k *
+    per_connection`.
     """
 
-    fixed_ns: int = 25_000_000
+    fixed_ns: int = DARK_NS
+    """Time until the first cross-connect of a command has light."""
     jitter_ns: int = 0
-    """Half-width of `uniform`, standard deviation of `normal`, mean of `exponential`."""
-    jitter: Literal["uniform", "normal", "exponential"] = "uniform"
-    serial_ns: int = 0
-    bulk_ns: int = 0
-    bulk: Literal["each", "together"] = "each"
-    """Whether each cross-connect of a command has light when it settles, or all with the last."""
-    conflict_ns: int = 0
+    """Width of the random part: half-width if uniform, standard deviation if normal, mean if
+    exponential."""
+    distribution: Literal["uniform", "normal", "exponential"] = "uniform"
+    """Distribution of the random part."""
     jitter_per: Literal["connection", "command"] = "connection"
-    """Whether each cross-connect has its own jitter, or all of a command share one."""
+    """Whether each cross-connect has its own random part, or all of a command share one."""
+    per_connection_ns: int = 0
+    """Additional time for each further cross-connect of the command."""
+    bulk_ns: int = 0
+    """Additional time of a command with more than one cross-connect."""
+    lit: Literal["each", "together"] = "each"
+    """Whether a command's cross-connects get light one after the other, or all with the last
+    one."""
+    conflict_ns: int = 0
+    """Additional time of a command that has to remove older cross-connects first."""
 
     @property
     def is_fixed(self) -> bool:
         """Whether every command settles in `fixed_ns`."""
-        return not any((self.jitter_ns, self.serial_ns, self.bulk_ns, self.conflict_ns))
+        return not any((self.jitter_ns, self.per_connection_ns, self.bulk_ns, self.conflict_ns))
 
     def scaled(self, factor: float) -> Self:
         """Return all times multiplied by a factor."""
@@ -143,69 +103,65 @@ class SettleTime:
 
 @dataclass(frozen=True)
 class OpticalLoss:
-    """The loss between an input and an output, and the readings of power monitors."""
+    """Optical power: loss of the paths, and the ports' power monitors."""
 
-    typical_db: float = 1.0
-    spread_db: float = 0.5
-    """Greatest difference of a path's loss from the typical one; fixed by the seed."""
+    typical_db: Annotated[float, Ge(0)] = 1.0
+    """Typical loss of a path."""
+    spread_db: Annotated[float, Ge(0)] = 0.5
+    """Largest deviation of a path's loss from the typical one; the serial number is its seed."""
     launch_dbm: float = 0.0
     """Power that a transceiver sends into an input."""
     floor_dbm: float = -60.0
-    """Reading of a port without light: the default of Polatis' low-power alarm."""
+    """Power that the monitor of a port without light reads. Default: Polatis' low-power alarm."""
     sensitivity_dbm: float = -14.0
-    """Least power that a receiver needs."""
+    """Least power with which a receiver works."""
     monitors: Literal["none", "inputs", "both"] = "both"
-    """Which ports have a photodetector."""
+    """Ports that have a power monitor."""
 
 
 @dataclass(frozen=True)
 class DeviceProfile:
-    """A kind of optical circuit switch."""
+    """A profile file: behaviour of one kind of optical circuit switch."""
 
     name: str = "polatis"
-    vendor: str = "Polatis"
-    model: str = "N-OST-{size}-LU1-DMHNS"
-    """Model name, with `{size}` where drivers look for `16x16`."""
-    firmware: str = "6.5.2.18"
-    ports: int | None = None
-    """Inputs, and as many outputs; None is as many as the fabric needs."""
+    vendor: _IdentityText = "Polatis"
+    """Vendor that the switch reports."""
+    model: _IdentityText = "N-OST-{size}-LU1-DMHNS"
+    """Model that the switch reports; `{size}` becomes, for example, 16x16."""
+    firmware: _IdentityText = "6.5.2.18"
+    """Firmware version that the switch reports."""
+    ports: Annotated[int, Ge(2), Le(4096)] | None = None
+    """Inputs, and as many outputs. Default: as many as the region needs."""
     settle: SettleTime = SettleTime()
+    """Time that a port is dark after a command."""
     loss: OpticalLoss = OpticalLoss()
+    """Optical power: loss of the paths, and the ports' power monitors."""
     startup: Literal["preserve", "volatile"] = "preserve"
     """Whether cross-connects survive a restart (Polatis YANG: MODE_PRESERVE, MODE_VOLATILE)."""
     boot_ns: int = 2_000_000_000
-    """Duration of a reboot in ns; preserved cross-connects stay lit meanwhile."""
+    """Duration of a reboot; preserved cross-connects stay lit meanwhile."""
     busy: Literal["move", "refuse"] = "move"
-    """What `add` does with a connected port: replace the older cross-connect, or refuse."""
+    """Connecting a connected port: `move` replaces the older cross-connect, `refuse` is an
+    error."""
     absent: Literal["refuse", "ignore"] = "refuse"
-    """What disconnecting two ports does if they aren't connected."""
+    """Disconnecting ports that aren't connected with each other."""
     shut: Literal["accept", "refuse"] = "accept"
-    """What connecting a disabled port does: it is dark until it is enabled, or is refused.
-
-    A failed port is always refused.
-    """
+    """Connecting a disabled port: `accept` leaves it dark until it is enabled, `refuse` is an
+    error. A failed port is always refused."""
     reset: Literal["clear", "keep"] = "clear"
-    """What SCPI's `*rst` does to cross-connects."""
+    """What the SCPI command `*rst` does to cross-connects."""
     errors: Literal["device", "client"] = "device"
-    """Whether all clients share one SCPI error queue, or each has its own."""
-    users: tuple[UserAccount, ...] = ACCOUNTS
-    """Accounts at the start; others may be added while it runs."""
-    tl1: Tl1Dialect = field(default_factory=Tl1Dialect)
-    restconf: RestconfDialect = field(default_factory=RestconfDialect)
+    """Whether all SCPI clients share one error queue, or each has its own."""
+    users: tuple[UserAccount, ...] | None = None
+    """User accounts at the start. Default: the factory accounts of the switch's dialects."""
+    dialects: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    """Options that differ from the defaults, by dialect: fields of `OcsDialect.options`."""
 
     def scaled(self, factor: float) -> Self:
         """Return the profile with all times multiplied by a factor."""
         return replace(
             self, settle=self.settle.scaled(factor), boot_ns=round(self.boot_ns * factor)
         )
-
-
-class OcsDriver(StrEnum):
-    """The management interface by which a switch is commanded."""
-
-    SCPI = "scpi"
-    TL1 = "tl1"
-    RESTCONF = "restconf"
 
 
 class CrossConnectMode(StrEnum):
@@ -235,8 +191,8 @@ class Verification(StrEnum):
 class OcsControl:
     """A controller's access to a switch; by default to the emulated one, at its own address."""
 
-    driver: str = OcsDriver.SCPI
-    """An `OcsDriver`, or the name or module:Name of another package's."""
+    driver: str = "scpi"
+    """Name of an OCS driver, or `package.module:Name`."""
     address: str | None = None
     """Name or address of a switch that isn't the emulated one."""
     port: int | None = None

@@ -81,7 +81,7 @@ def spine_number(path: str) -> int | None:
 
 def eps_paths(fabric: Fabric, src: str, dst: str) -> tuple[EpsPath, ...]:
     """Return the paths over which a pair of servers spreads its bytes on the EPS."""
-    if fabric.spines and fabric.leaf_of(src) != fabric.leaf_of(dst):
+    if fabric.spines and fabric.eps_wiring.leaf_of(src) != fabric.eps_wiring.leaf_of(dst):
         return spine_paths(fabric) or _nic_paths(fabric.electrical)
     return _nic_paths(fabric.electrical)
 
@@ -97,32 +97,31 @@ def spine_of_mark(fabric: Fabric, path: str, dst: str | None = None) -> int:
     spine = spine_number(path)
     if spine is not None:
         return spine
-    by_receiver = fabric.electrical == 1 or fabric.rail_optimised
+    by_receiver = fabric.electrical == 1 or fabric.eps_wiring.rail_optimised
     number = fabric.server_number[dst] if by_receiver and dst else nic_number(path)
     return number % len(fabric.spines)
 
 
 def spine_paths(fabric: Fabric) -> tuple[EpsPath, ...]:
-    """Return the paths that name a spine; none if each NIC has one spine and all are even."""
-    return _spine_paths(fabric.electrical, len(fabric.spines), rail_optimised=fabric.rail_optimised)
+    """Return the paths that name a spine; none if NICs select spines evenly."""
+    eps = fabric.eps_wiring
+    return _spine_paths(eps.electrical, len(eps.spines), rail_optimised=eps.rail_optimised)
 
 
 def dscp(fabric: Fabric, path: str) -> int:
     """Return the DSCP with which a sender marks a flow so that it takes a path.
 
     Args:
-        fabric: The wired fabric.
-        path: A NIC within its server (`o1`, `e0`), such a NIC and a spine (`e0.2`), or a relay
-            tree (`r3`).
+        path: A NIC within its server (`o1`, `e0`), a NIC and a spine (`e0.2`), or a relay tree
+            (`r3`).
     """
     spine = spine_number(path)
     if path[0] == "r":
         return _free_marks(fabric.optical, fabric.electrical)[-1 - int(path[1:])]
     if spine is None:
         return (_OPTICAL_MARK if path[0] == "o" else _ELECTRICAL_MARK) + nic_number(path)
-    return _spine_marks(
-        fabric.optical, fabric.electrical, len(fabric.spines), rail_optimised=fabric.rail_optimised
-    )[path]
+    eps, rails = fabric.eps_wiring, fabric.eps_wiring.rail_optimised
+    return _spine_marks(fabric.optical, eps.electrical, len(eps.spines), rail_optimised=rails)[path]
 
 
 def marks_needed(fabric: Fabric) -> int:
@@ -164,7 +163,7 @@ def _spine_paths(electrical: int, spines: int, *, rail_optimised: bool) -> tuple
 def _spine_marks(
     optical: int, electrical: int, spines: int, *, rail_optimised: bool
 ) -> Mapping[str, int]:
-    """Return the marks of paths that name a spine: those that no NIC has."""
+    """Return the marks of paths that name a spine; no NIC has these marks."""
     paths = _spine_paths(electrical, spines, rail_optimised=rail_optimised)
     marks = _free_marks(optical, electrical)
     return MappingProxyType({path.name: mark for path, mark in zip(paths, marks, strict=False)})

@@ -6,22 +6,40 @@ no assumption on the size of frames. A kernel counts a burst that it hands to a 
 frame with one header, a real NIC counts each frame on the wire; the rule holds for both.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.core.topology import Fabric, Nic
+from moefabric.core.nic import Nic
+from moefabric.core.topology import Fabric
 
 IP_TCP_BYTES: Final = 20 + 20 + 12
 """Headers of IPv4, TCP and TCP's time stamps."""
 FRAME_HEADER_BYTES: Final = 14 + IP_TCP_BYTES
 """Headers that interfaces and queueing disciplines count in a frame: Ethernet's too."""
 
+_LINE_BYTES: Final = 64
+
 Counts = NDArray[np.int64]
 SENT, RECEIVED, INTO_OCS, OUT_OF_OCS = range(4)
 """Columns of payloads. The last two are counted at the port of the OCS on which a NIC ends."""
+
+
+QueueCounts = Mapping[str, Mapping[str, int]]
+"""The counters `packets`, `bytes` and `drops` of each port."""
+
+
+def framed_bytes(length: int) -> int:
+    """Return the bytes of a transfer on its connection: header, payload, padding and trailer.
+
+    The agents' wire format seals a payload with a header and a trailer of one cache line each and
+    fills its last line.
+    """
+    payload_lines = -(-length // _LINE_BYTES)
+    return (1 + payload_lines + 1) * _LINE_BYTES
 
 
 def counted_nics(fabric: Fabric) -> tuple[Nic, ...]:

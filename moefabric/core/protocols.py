@@ -33,7 +33,7 @@ class OpticalSwitch(Protocol):
         Args:
             transition: The change. Unless the mode is safe, circuits of `kept` and `setup` are lit
                 afterwards whatever was connected before, and a repeated command is no error.
-            mode: What happens to cross-connects that are in the way.
+            mode: The treatment of cross-connects that are in the way.
 
         Raises:
             ControlError: If the device refuses; nothing has changed then.
@@ -47,7 +47,7 @@ class OpticalSwitch(Protocol):
         """
 
     def settled_circuits(self, deadline_s: float) -> CircuitSet:
-        """Return what the device reports when all commanded circuits have light.
+        """Return the circuits that the device reports once all commanded circuits have light.
 
         Raises:
             ControlError: If they haven't after `deadline_s` seconds.
@@ -72,7 +72,7 @@ class LightProbe(Protocol):
     """Sends frames through circuits, to find out whether they have light."""
 
     def prepare(self, circuits: CircuitSet) -> None:
-        """Do what `probe` can do in advance for circuits that it will probably get next."""
+        """Prepare `probe` for circuits that will probably be probed next."""
 
     def probe(self, circuits: CircuitSet, timeout_s: float) -> ProbeResult:
         """Send frames until one came through every circuit in each direction.
@@ -90,7 +90,7 @@ class PacketSwitches(Protocol):
     """The OpenFlow switches of one controller."""
 
     def prepare(self, change: RuleChange) -> None:
-        """Do what `apply` can do in advance for a change that may follow. No rule changes."""
+        """Prepare `apply` for a change that may follow. No rule changes."""
 
     def apply(self, change: RuleChange) -> None:
         """Change the rules of all switches concerned; return when each has confirmed.
@@ -157,7 +157,7 @@ class Agents(Protocol):
         """Return the exchanges that all of their ranks have asked for since the last call."""
 
     def finish(self, exchange: Exchange, error: str = "") -> None:
-        """Let the ranks of an exchange go on: all bytes have arrived, or an error ends it."""
+        """Resume the ranks of an exchange whose bytes have arrived, or that ends with an error."""
 
     def lost_ranks(self) -> dict[int, str]:
         """Return the ranks that ended without saying so, each with the reason."""
@@ -166,21 +166,21 @@ class Agents(Protocol):
         """Return the servers and GPUs (`s1/3`) that are lost now."""
 
     def drop(self, servers: Iterable[str]) -> None:
-        """Go on without these servers."""
+        """Leave these servers out of all further orders."""
 
     def abandon(self, collective: int) -> None:
-        """End an order as it is."""
+        """End an order, whatever has been transferred."""
 
     def reconnect(self) -> None:
         """Open lost connections between the remaining servers again.
 
         Raises:
-            ServerLossError: If one of them is lost too.
+            ServerLossError: If a remaining server is lost.
         """
 
     def readmit(self) -> frozenset[str]:
         """Connect servers that have come back, and return them.
 
         Raises:
-            ServerLossError: If one is lost again.
+            ServerLossError: If a server is lost again.
         """

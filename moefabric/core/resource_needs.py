@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from moefabric.core.packet_drops import drops_packets
 from moefabric.core.topology import Fabric, Region
 
 CARRIED_BPS: Final = {"bpf": 1.6e9, "ovs-netdev": 0.4e9, "ovs-kernel": 1.6e9}
@@ -68,12 +69,12 @@ class ResourceNeeds:
 
 
 def total_needs(needs: Iterable[ResourceNeeds]) -> ResourceNeeds:
-    """Return what several parts need together."""
+    """Return the sum of the needs of several parts."""
     return sum(needs, ResourceNeeds(0.0, 0))
 
 
 def region_needs(fabric: Fabric, region: Region, datapath: str = "bpf") -> ResourceNeeds:
-    """Return what a region needs at the scale of its fabric.
+    """Return the needs of a region at the scale of its fabric.
 
     The cores carry the bytes of all NICs at their emulated rate and leave a third of their time,
     which the processes of the control plane need.
@@ -83,7 +84,7 @@ def region_needs(fabric: Fabric, region: Region, datapath: str = "bpf") -> Resou
         region: One of its regions.
         datapath: Datapath of the packet switches, a key of `CARRIED_BPS`.
     """
-    share = SINGLE_PACKET_SHARE if fabric.drops_packets else 1.0
+    share = SINGLE_PACKET_SHARE if drops_packets(fabric) else 1.0
     nics_bps = sum(len(fabric.nics(server)) * fabric.rate_bps(server) for server in region.servers)
     carried_bps = fabric.scale.rate_bps(nics_bps)
     servers = len(region.servers)
@@ -94,8 +95,8 @@ def region_needs(fabric: Fabric, region: Region, datapath: str = "bpf") -> Resou
 
 
 def eps_needs(fabric: Fabric) -> ResourceNeeds:
-    """Return what the leaves and spines of a fabric need, apart from its regions."""
-    share = SINGLE_PACKET_SHARE if fabric.drops_packets else 1.0
+    """Return the needs of the leaves and spines of a fabric, without its regions."""
+    share = SINGLE_PACKET_SHARE if drops_packets(fabric) else 1.0
     nics_bps = fabric.electrical * sum(fabric.rates_bps)
     carried_bps = fabric.scale.rate_bps(nics_bps)
     relays = carried_bps / RELAYED_BPS if fabric.eps_link else 0.0
@@ -104,7 +105,7 @@ def eps_needs(fabric: Fabric) -> ResourceNeeds:
 
 
 def head_needs(fabric: Fabric) -> ResourceNeeds:
-    """Return what the controllers of a fabric and the program that commands it need."""
+    """Return the needs of a fabric's controllers and of the program that commands the fabric."""
     controllers = len(fabric.regions) + (fabric.eps is not None)
     return ResourceNeeds(
         _PART_CORES + controllers * _CONTROLLER_CORES,
@@ -113,6 +114,6 @@ def head_needs(fabric: Fabric) -> ResourceNeeds:
 
 
 def fabric_needs(fabric: Fabric, datapath: str = "bpf") -> dict[str, ResourceNeeds]:
-    """Return what each part of a fabric but the head needs: regions by name, and `EPS` if any."""
+    """Return the needs of each part of a fabric but the head: regions by name, and `EPS` if any."""
     parts = {region.name: region_needs(fabric, region, datapath) for region in fabric.regions}
     return parts | ({EPS: eps_needs(fabric)} if fabric.eps is not None else {})

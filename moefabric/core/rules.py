@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import Final
 
 from moefabric.core.circuits import Circuit, CircuitSet
+from moefabric.core.nic import Nic
 from moefabric.core.paths import nic_number, spine_of_mark, spine_paths
-from moefabric.core.topology import Fabric, Nic, Region
+from moefabric.core.topology import Fabric, Region
 
 DROP: Final = "drop"
 """Port of a rule that sends packets nowhere."""
@@ -70,7 +71,7 @@ def direct_rules(circuits: CircuitSet) -> frozenset[Rule]:
 
 
 def transit_rules(fabric: Fabric, switch: str, to: str, out: str) -> frozenset[Rule]:
-    """Return the rules by which a server switch passes packets on, however they are marked.
+    """Return the rules by which a server switch passes packets on, whatever their mark.
 
     Circuits to the destination still come first.
     """
@@ -82,11 +83,10 @@ def transit_rules(fabric: Fabric, switch: str, to: str, out: str) -> frozenset[R
 def eps_rules(fabric: Fabric, relays: Mapping[str, str] = _NO_RELAYS) -> frozenset[Rule]:
     """Return the rules of leaves and spines.
 
-    Marked packets reach the destination by its NIC of the same number, or by another if that one
-    is unusable.
+    Marked packets reach the destination by its NIC with the mark's number, or by another NIC if
+    that one is unusable.
 
     Args:
-        fabric: The wired fabric.
         relays: The server that forwards for each server without a usable electrical NIC.
 
     Returns:
@@ -106,7 +106,6 @@ def eps_rules_to(
     """Return the rules of `eps_rules` that depend on the NICs of one server.
 
     Args:
-        fabric: The wired fabric.
         server: The destination.
         relays: As in `eps_rules`.
     """
@@ -153,7 +152,8 @@ def _leaf_rules(fabric: Fabric, leaf: str, server: str, relay: str) -> set[Rule]
 
     Packets go down if a usable NIC of the server or its relay is on the leaf, and up otherwise.
     """
-    nics = [nic for nic in fabric.electrical_nics(relay) if fabric.leaf_of_nic(nic) == leaf]
+    leaf_of_nic = fabric.eps_wiring.leaf_of_nic
+    nics = [nic for nic in fabric.electrical_nics(relay) if leaf_of_nic(nic) == leaf]
     index = fabric.server_number[server]
     if not fabric.usable_nics(nics):
         if fabric.spines and (fabric.usable_electrical(relay) or not nics):
@@ -173,19 +173,19 @@ def _marked_up_rules(fabric: Fabric, leaf: str) -> set[Rule]:
     spines = fabric.spines
     if len(spines) < 2:
         return set()
-    by_receiver = fabric.electrical == 1 or fabric.rail_optimised
+    by_receiver = fabric.electrical == 1 or fabric.eps_wiring.rail_optimised
     marks = _spine_marks(fabric) if by_receiver else _marks(fabric)
     return {Rule(leaf, "*", spines[spine_of_mark(fabric, mark)], mark) for mark in marks}
 
 
 def _spine_rules(fabric: Fabric, spine: str, server: str, relay: str) -> set[Rule]:
     """Return the rules from a spine to the server's leaf, or to the leaf of a mark's rail."""
-    nics = fabric.electrical_nics(relay)
+    nics, eps = fabric.electrical_nics(relay), fabric.eps_wiring
     default_nic = _nth(fabric, nics, fabric.server_number[server])
-    default = {Rule(spine, server, fabric.leaf_of_nic(default_nic))}
-    if not fabric.rail_optimised or len(nics) == 1:
+    default = {Rule(spine, server, eps.leaf_of_nic(default_nic))}
+    if not eps.rail_optimised or len(nics) == 1:
         return default
-    return default | _marked_rules(fabric, spine, server, nics, _marks(fabric), fabric.leaf_of_nic)
+    return default | _marked_rules(fabric, spine, server, nics, _marks(fabric), eps.leaf_of_nic)
 
 
 def server_rules(
@@ -196,8 +196,6 @@ def server_rules(
     The server's own addresses go to its host, everything else to the EPS.
 
     Args:
-        fabric: The wired fabric.
-        region: The region.
         relays: The circuit from each server without a usable electrical NIC to the server that
             forwards for it.
     """
@@ -221,14 +219,14 @@ def eps_bound_rules(fabric: Fabric, region: Region, server: str) -> set[Rule]:
 
     Marked packets take the NIC of their number, others the NIC of their destination's number.
     """
-    nics = fabric.electrical_nics(server)
+    nics, rails = fabric.electrical_nics(server), fabric.eps_wiring.rail_optimised
     rules = {Rule(server, "*", str(_nth(fabric, nics, 0)))}
     if len(nics) == 1:
         return rules
     rules |= _marked_rules(fabric, server, "*", nics, _marks(fabric))
     for other in region.servers:
         if other != server:
-            common = _common_rail_rules(fabric, server, other) if fabric.rail_optimised else None
+            common = _common_rail_rules(fabric, server, other) if rails else None
             default = Rule(server, other, str(_nth(fabric, nics, fabric.server_number[other])))
             rules |= common or {default}
     return rules

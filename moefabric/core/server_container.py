@@ -1,32 +1,36 @@
 """Containers in the place of emulated servers."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Ge
 
 
 @dataclass(frozen=True)
 class NewContainer:
-    """Container that is started for a fabric and removed with it.
-
-    Attributes:
-        image: its image.
-        command: the command; empty for the image's own.
-        cpus: CPUs that its processes may use together; None for all.
-        memory_bytes: memory that its processes may use together; None for all.
-        shared_memory_bytes: size of its /dev/shm; None for the engine's default.
-        volumes: mounts, `source:target` or `source:target:ro`; the source is an absolute path or
-            the name of a volume.
-        environment: names and values of environment variables.
-        user: user of its programs, `name` or `uid:gid`; empty for the image's.
-    """
+    """Container that `up` starts as a server and `down` removes."""
 
     image: str
+    """Image of the container. It is pulled if the engine doesn't have it."""
     command: tuple[str, ...] = ()
-    cpus: float | None = None
+    """Command that runs as long as the server. Default: the image's own."""
+    cpus: Annotated[float, Ge(0.01)] | None = None
+    """CPUs that the server's programs and its agent may use together. Default: all."""
     memory_bytes: int | None = None
+    """Memory that the server's programs and its agent may use together. Default: all."""
     shared_memory_bytes: int | None = None
+    """Size of /dev/shm. Default: the engine's, 64 MB."""
     volumes: tuple[str, ...] = ()
-    environment: tuple[tuple[str, str], ...] = ()
-    user: str = ""
+    """Mounts such as `./data:/data:ro`. A relative path starts at the folder of the file; a name
+    without a slash is that of a volume.
+
+    Relative paths are resolved when the file is read.
+    """
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables."""
+    user: str | None = None
+    """User of the server's programs, `name` or `uid:gid`. Default: the image's."""
 
 
 @dataclass(frozen=True)

@@ -2,34 +2,35 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Interval
 
 SshClient = Literal["auto", "openssh", "paramiko"]
 
 
 @dataclass(frozen=True)
 class HostLogin:
-    """How to log in to a host. The SSH configuration completes what isn't given.
-
-    Attributes:
-        host: name of the host in the SSH configuration, or its address.
-        port: port of the SSH server.
-        user: user to log in as.
-        identity_file: private key.
-        jump: hosts to go through, in order.
-        ssh_config: SSH configuration file; None for the user's.
-        python: name or path of Python on the host.
-        client: `openssh`, `paramiko`, or `auto`: Paramiko where OpenSSH's client isn't installed.
-    """
+    """The login to a host. The SSH configuration gives all values that are missing here."""
 
     host: str
-    port: int | None = None
+    """Name of the host in the SSH configuration, or its address."""
+    port: Annotated[int, Interval(ge=1, le=65535)] | None = None
+    """Port of the SSH server. Default: the SSH configuration's, or 22."""
     user: str | None = None
+    """User to log in as; needs no privileges. Default: the SSH configuration's, or your own."""
     identity_file: str | None = None
+    """Private key. Default: the SSH configuration's, those of ssh-agent, and `~/.ssh/id_*`."""
     jump: tuple[str, ...] = ()
+    """Hosts to go through, in order, each written as `host`, `user@host` or `user@host:port`.
+    Default: those of the SSH configuration."""
     ssh_config: str | None = None
+    """SSH configuration file. Default: `~/.ssh/config` and `/etc/ssh/ssh_config`."""
     python: str = "python3"
+    """Python interpreter on the server, 3.8 or later."""
     client: SshClient = "auto"
+    """SSH client on this machine: `openssh`, `paramiko`, or `auto`, which is OpenSSH's if that is
+    installed, else Paramiko."""
 
     def to_json(self) -> str:
         """Return the login as JSON, for the command line of a process."""

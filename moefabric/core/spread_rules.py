@@ -5,8 +5,9 @@ path by a hash of addresses and ports.
 """
 
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.nic import Nic
 from moefabric.core.rules import Rule, eps_bound_rules
-from moefabric.core.topology import Fabric, Nic
+from moefabric.core.topology import Fabric
 
 
 def spread_rules(
@@ -18,8 +19,6 @@ def spread_rules(
     electrical NICs of a server serve all its peers.
 
     Args:
-        fabric: The wired fabric.
-        circuits: The circuits that are lit.
         unusable: NICs that carry nothing; without a usable electrical NIC at both ends, flows are
             spread over circuits only.
     """

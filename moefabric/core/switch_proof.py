@@ -8,12 +8,16 @@ crosses the connection. A controller that sends no challenge gets no proof.
 
 import hashlib
 import hmac
+import struct
 from typing import Final
 
 EXPERIMENTER: Final = 0x00026D66
 """Experimenter id: an OUI that is locally administered (OpenFlow 1.3.5, 7.5.5; IEEE 802)."""
 CHALLENGE, PROOF = 1, 2
 """Experimenter types of the two messages."""
+CHALLENGE_HEAD: Final = struct.pack("!II", EXPERIMENTER, CHALLENGE)
+PROOF_HEAD: Final = struct.pack("!II", EXPERIMENTER, PROOF)
+"""Starts of the bodies of the two messages."""
 CHALLENGE_BYTES: Final = 32
 _PURPOSE: Final = b"moefabric switch"
 _ID_BYTES: Final = 8

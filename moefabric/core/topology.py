@@ -1,72 +1,22 @@
-"""Topology: servers, NICs, regions, OCSes and the EPS, with every name, address and port number.
+"""Fabrics: servers, their NICs and regions, and the OCSes and EPS that connect them.
 
-All of these are functions of a `Fabric`, so that the emulator, the controllers and the agents agree
-without exchanging messages.
+Names, addresses and port numbers are functions of a `Fabric`, so that the emulator, the controllers
+and the agents agree without exchanging messages. Each has a module of its own: see
+`moefabric.core.addressing`, `moefabric.core.eps`, `moefabric.core.openflow_ports` and
+`moefabric.core.ocs_ports`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import cached_property
-from ipaddress import IPv4Network
-from itertools import accumulate, pairwise, product
-from math import ceil
-from typing import Final, Self
 
+from moefabric.core.addressing import Addressing
+from moefabric.core.eps import Eps, EpsWiring
 from moefabric.core.link import EpsLink
+from moefabric.core.nic import Nic, NicKind
 from moefabric.core.ocs import Ocs
-from moefabric.core.units import QueueLimit, Scale, rate_text
-
-HOST_PORT: Final = 1
-"""OpenFlow port of a server switch that its host is plugged into."""
-
-GATEWAY_MAC: Final = "02:00:0a:ff:ff:fe"
-"""MAC address to which servers send what is for other regions."""
-_NET: Final = 10
-_DPID_LEAF: Final = 0x10000
-_DPID_SPINE: Final = 0x20000
-
-
-class NicKind(StrEnum):
-    """The switch on which a NIC ends: the OCS or the EPS."""
-
-    OPTICAL = "optical"
-    ELECTRICAL = "electrical"
-
-    __hash__ = str.__hash__  # Enum's is not in C, and every set of NICs calls it
-
-
-@dataclass(frozen=True, order=True)
-class Nic:
-    """A server's network interface: `s0/o1` ends on the region's OCS, `s0/e0` on the EPS."""
-
-    server: str
-    kind: NicKind
-    index: int
-
-    def __str__(self) -> str:
-        return f"{self.server}/{self.path}"
-
-    @property
-    def path(self) -> str:
-        """The NIC within its server (`o1`, `e0`), which also names the path that leaves by it."""
-        return f"{self.kind[0]}{self.index}"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Return the NIC with this name.
-
-        Args:
-            text: Such as `s0/o1` or `s0/e0`.
-
-        Raises:
-            ValueError: If the text names no NIC.
-        """
-        server, _, path = text.partition("/")
-        kinds = {"o": NicKind.OPTICAL, "e": NicKind.ELECTRICAL}
-        if not server or path[:1] not in kinds or not path[1:].isdecimal():
-            raise ValueError(f"{text!r} is not a NIC such as s0/o1 or s0/e0")
-        return cls(server, kinds[path[0]], int(path[1:]))
+from moefabric.core.openflow_ports import OpenflowPorts
+from moefabric.core.units import QueueLimit, Scale
 
 
 @dataclass(frozen=True)
@@ -80,7 +30,7 @@ class Region:
         ocs: Its OCS, if it has one.
         backup: Whether its servers stand by to replace others. Backup servers have no circuits.
         modelled: Whether it exists in a model only. Its servers in the fabric have no circuits and
-            no tasks of their own; they send what the model says.
+            no tasks of their own; they send the bytes that the model computes.
     """
 
     name: str
@@ -91,43 +41,17 @@ class Region:
     modelled: bool = False
 
 
-class EpsKind(StrEnum):
-    """Which NICs share a leaf of the EPS."""
-
-    LEAF_SPINE = "leaf-spine"
-    """All NICs of a server end on one leaf; at 1:1 it stands for a fat tree."""
-    RAIL = "rail"
-    """Rail-optimised: NICs of one number end on one leaf, of all servers of a pod."""
-
-
-@dataclass(frozen=True)
-class Eps:
-    """The electrical packet switches: leaves, joined by spines if one leaf doesn't hold all NICs.
-
-    A leaf of a leaf-spine holds all NICs of its servers. Rails have a leaf for each NIC of a
-    server, and `servers_per_leaf` servers are a pod.
-
-    Attributes:
-        servers_per_leaf: Number of servers whose NICs end on a leaf.
-        spines: Number of spines; 0 is as many as are needed, up to two.
-        oversubscription: Downward rate of a leaf, relative to its upward rate.
-        kind: Which NICs share a leaf.
-        link: Behaviour of its links; None for links without delay and loss.
-        pods: Number of servers of each pod, if some of a larger cluster's servers are missing
-            (`moefabric.core.fabric_part`); empty if all pods but the last are full.
-    """
-
-    servers_per_leaf: int
-    spines: int = 0
-    oversubscription: float = 1.0
-    kind: EpsKind = EpsKind.LEAF_SPINE
-    link: EpsLink | None = None
-    pods: tuple[int, ...] = ()
-
-
 @dataclass(frozen=True)
 class Fabric:
     """Servers and switches that are wired once and reconfigured many times.
+
+    Example:
+        >>> region = Region("r0", 0, ("s0", "s1"), Ocs("ocs0", ports=4))
+        >>> fabric = Fabric("lab", (region,), 8, 2, 1, 100e9, Eps(servers_per_leaf=2))
+        >>> [str(nic) for nic in fabric.nics("s1")], fabric.switches
+        (['s1/o0', 's1/o1', 's1/e0'], ('s0', 's1', 'leaf0'))
+        >>> fabric.addressing.addresses("s1")[:2], fabric.openflow.ports("s1")["s1/e0"]
+        (('10.0.1.1', '10.0.1.2'), 4)
 
     Attributes:
         name: Name of the fabric.
@@ -143,8 +67,8 @@ class Fabric:
             before the job. Without an EPS, servers forward for pairs without a circuit.
         forwarding: Whether servers forward for each other by relay trees
             (`moefabric.core.forwarding`), so that a sender may choose a path over several circuits.
-        forwarding_by_hosts: Whether an agent receives what it forwards and sends it again, rather
-            than the server switch. Such traffic has one relay, next to both ends.
+        forwarding_by_hosts: Whether agents forward, by receiving bytes and sending them again,
+            rather than server switches. Forwarded bytes then have one relay, next to both ends.
         forwarding_rate_bps: Rate in the model at which a server forwards for all others together,
             in bits per second; None if its NICs alone limit it.
         queue: Room of each NIC's and switch port's queue; None if no packet is dropped.
@@ -179,10 +103,6 @@ class Fabric:
         """Return the rate of each of a server's NICs in the model, in bits per second."""
         return self._own_rates_bps.get(server, self.nic_rate_bps)
 
-    def circuit_rate_bps(self, a: str, b: str) -> float:
-        """Return the rate of a circuit between two servers: that of its slower NIC."""
-        return min(self.rate_bps(a), self.rate_bps(b))
-
     @cached_property
     def _own_rates_bps(self) -> dict[str, float]:
         return dict(self.own_rates_bps)
@@ -193,27 +113,9 @@ class Fabric:
         return tuple(map(self.rate_bps, self.servers))
 
     @property
-    def capacity_bps(self) -> float:
-        """Rate of all NICs together."""
-        return (self.optical + self.electrical) * sum(self.rates_bps)
-
-    @property
     def eps_link(self) -> EpsLink | None:
         """Behaviour of links of the EPS; None if they have neither delay nor losses."""
         return self.eps.link if self.eps is not None else None
-
-    @property
-    def drops_packets(self) -> bool:
-        """Whether queues or links may drop packets, and hosts therefore send single ones."""
-        return self.queue is not None or self.eps_link is not None
-
-    @property
-    def room(self) -> str:
-        """Room of the queues that drop packets, as users write it."""
-        link = self.eps_link
-        if link is None or link.behaviour.queue_bytes is None:
-            return str(self.queue) if self.queue is not None else "any length"
-        return str(QueueLimit(link.behaviour.queue_bytes, in_bytes=True))
 
     @cached_property
     def servers(self) -> tuple[str, ...]:
@@ -294,7 +196,7 @@ class Fabric:
         return self if unusable == self.unusable_nics else replace(self, unusable_nics=unusable)
 
     def usable_nics(self, nics: Iterable[Nic]) -> tuple[Nic, ...]:
-        """Return those of the NICs that are usable."""
+        """Return the usable ones of some NICs."""
         return tuple(nic for nic in nics if nic not in self.unusable_nics)
 
     def usable_optical(self, server: str) -> tuple[Nic, ...]:
@@ -305,73 +207,22 @@ class Fabric:
         """Return a server's usable electrical NICs."""
         return self.usable_nics(self.electrical_nics(server))
 
-    def prefix(self, place: str) -> IPv4Network:
-        """Return the addresses of a server (`s0`, a /24), a region (`r0`, a /16) or all (`*`)."""
-        return self._prefixes[place]
+    @cached_property
+    def addressing(self) -> Addressing:
+        """The addresses of servers and regions."""
+        return Addressing({region.name: region.servers for region in self.regions}, self.gpus)
 
     @cached_property
-    def _prefixes(self) -> dict[str, IPv4Network]:
-        prefixes = {"*": IPv4Network("10.0.0.0/8")}
-        for region in self.regions:
-            prefixes[region.name] = IPv4Network(f"10.{region.index}.0.0/16")
-            for position, server in enumerate(region.servers):
-                prefixes[server] = IPv4Network(f"10.{region.index}.{position}.0/24")
-        return prefixes
-
-    def addresses(self, server: str) -> tuple[str, ...]:
-        """Return the address of each GPU: `10.<region>.<server in region>.<gpu + 1>`."""
-        return self._addresses[server]
+    def openflow(self) -> OpenflowPorts:
+        """Datapath IDs and port numbers of server switches, leaves and spines."""
+        return OpenflowPorts(
+            {server: self.nics(server) for server in self.servers}, self.eps_wiring
+        )
 
     @cached_property
-    def _addresses(self) -> dict[str, tuple[str, ...]]:
-        return {
-            server: tuple(f"10.{region.index}.{position}.{gpu + 1}" for gpu in range(self.gpus))
-            for region in self.regions
-            for position, server in enumerate(region.servers)
-        }
-
-    def server_with(self, address: int) -> str | None:
-        """Return the server with an IPv4 address, given as a number; None if no server has it."""
-        net, region, position, gpu = address.to_bytes(4, "big")
-        if net != _NET or region >= len(self.regions) or not 1 <= gpu <= self.gpus:
-            return None
-        servers = self.regions[region].servers
-        return servers[position] if position < len(servers) else None
-
-    def gateway(self, server: str) -> str | None:
-        """Return the next hop of a server to other regions; None in a fabric of one region.
-
-        One entry in a server's neighbour table stands for all other regions. The server switch of
-        the receiver gives frames the receiver's MAC address.
-        """
-        if len(self.regions) == 1:
-            return None
-        return f"10.{self.region_of[server].index}.255.254"
-
-    def mac(self, server: str) -> str:
-        """Return the MAC address of a server's host, the same for all its GPUs."""
-        return self._macs[server]
-
-    @cached_property
-    def _macs(self) -> dict[str, str]:
-        octets = {server: self.prefix(server).network_address.packed for server in self.servers}
-        return {
-            server: "02:00:" + ":".join(f"{octet:02x}" for octet in packed[:3]) + ":01"
-            for server, packed in octets.items()
-        }
-
-    def ocs_port(self, nic: Nic) -> int:
-        """Return the OCS input (from 1) of an optical NIC's transmit fibre.
-
-        Its receive fibre is plugged into output `ocs_port + ocs.ports`.
-        """
-        region = self.region_of[nic.server]
-        return region.servers.index(nic.server) * self.optical + nic.index + 1
-
-    def nic_at(self, region: Region, port: int) -> Nic:
-        """Return the optical NIC behind an input of a region's OCS."""
-        position, index = divmod(port - 1, self.optical)
-        return Nic(region.servers[position], NicKind.OPTICAL, index)
+    def eps_wiring(self) -> EpsWiring:
+        """The leaves and spines, and the NICs that end on each leaf."""
+        return EpsWiring(self.eps, self._electrical_nics, self.electrical)
 
     @property
     def has_circuits_only(self) -> bool:
@@ -380,165 +231,15 @@ class Fabric:
 
     @cached_property
     def leaves(self) -> tuple[str, ...]:
-        """Leaf switches of the EPS."""
-        if self.eps is None or not self.electrical:
-            return ()
-        return tuple(f"leaf{i}" for i in range(len(self.pods) * self.leaves_per_pod))
-
-    @cached_property
-    def _pod_sizes(self) -> tuple[int, ...]:
-        """Number of servers of each pod: a group of servers whose NICs end on the same leaves."""
-        if self.eps is None:
-            return ()
-        most = self.eps.servers_per_leaf
-        count = ceil(len(self.servers) / most)
-        return self.eps.pods or tuple(
-            min(most, len(self.servers) - most * pod) for pod in range(count)
-        )
-
-    @cached_property
-    def pods(self) -> tuple[tuple[str, ...], ...]:
-        """The servers of each pod."""
-        ends = tuple(accumulate(self._pod_sizes, initial=0))
-        return tuple(self.servers[first:end] for first, end in pairwise(ends))
-
-    @property
-    def rail_optimised(self) -> bool:
-        """Whether the NICs of one number share a leaf, rather than those of a server."""
-        return self.eps is not None and self.eps.kind is EpsKind.RAIL
-
-    @property
-    def leaves_per_pod(self) -> int:
-        """Number of leaves on which the NICs of a pod's servers end."""
-        return self.electrical if self.rail_optimised else 1
+        """Leaf switches of the EPS; none if servers have no electrical NIC."""
+        return self.eps_wiring.leaves
 
     @cached_property
     def spines(self) -> tuple[str, ...]:
         """Spine switches of the EPS; none if every leaf holds every server."""
-        if self.eps is None or not self.electrical or len(self.pods) < 2:
-            return ()
-        most = self.eps.servers_per_leaf if self.rail_optimised else self.electrical
-        return tuple(f"spine{i}" for i in range(self.eps.spines or min(2, most)))
+        return self.eps_wiring.spines
 
     @property
     def switches(self) -> tuple[str, ...]:
         """Every OpenFlow datapath: server switches (named as their servers), leaves, spines."""
         return self.servers + self.leaves + self.spines
-
-    def leaf_of(self, server: str) -> str:
-        """Return the leaf on which a server's electrical NICs end; on rails, the first one."""
-        return self._leaf_of[server]
-
-    @cached_property
-    def _leaf_of(self) -> dict[str, str]:
-        count = self.leaves_per_pod
-        return {
-            server: self.leaves[number * count]
-            for number, servers in enumerate(self.pods)
-            for server in servers
-        }
-
-    def leaf_of_nic(self, nic: Nic) -> str:
-        """Return the leaf on which an electrical NIC ends."""
-        return self._leaf_of_nic[nic]
-
-    @cached_property
-    def _leaf_of_nic(self) -> dict[Nic, str]:
-        return {nic: leaf for leaf in self.leaves for nic in self.nics_under(leaf)}
-
-    def servers_under(self, leaf: str) -> tuple[str, ...]:
-        """Return the servers with an electrical NIC on a leaf."""
-        return self.pods[self.leaves.index(leaf) // self.leaves_per_pod]
-
-    def nics_under(self, leaf: str) -> tuple[Nic, ...]:
-        """Return the electrical NICs that end on a leaf."""
-        number = self.leaves.index(leaf) % self.leaves_per_pod
-        chosen = slice(number, number + 1) if self.rail_optimised else slice(None)
-        servers = self.servers_under(leaf)
-        return tuple(nic for server in servers for nic in self.electrical_nics(server)[chosen])
-
-    @property
-    def uplinks(self) -> Iterator[tuple[str, str]]:
-        """Links between leaves and spines."""
-        return iter(tuple(product(self.leaves, self.spines)))
-
-    @property
-    def uplink_rate_bps(self) -> float:
-        """Rate of one leaf-spine link in the model.
-
-        All uplinks of a leaf together carry the rate of its NICs divided by the oversubscription,
-        as if all NICs had the rate of the fastest ones.
-        """
-        if self.eps is None or not self.spines:
-            return 0.0
-        nics = self.eps.servers_per_leaf * (1 if self.rail_optimised else self.electrical)
-        return nics * max(self.rates_bps) / self.eps.oversubscription / len(self.spines)
-
-    def dpid(self, switch: str) -> int:
-        """Return the OpenFlow datapath ID of a switch."""
-        if switch in self.server_index:
-            return self.server_index[switch] + 1
-        if switch.startswith("leaf"):
-            return _DPID_LEAF + int(switch.removeprefix("leaf"))
-        return _DPID_SPINE + int(switch.removeprefix("spine"))
-
-    def ports(self, switch: str) -> Mapping[str, int]:
-        """Return a switch's OpenFlow port numbers.
-
-        Returns:
-            Numbers by what is plugged in: `host`, a NIC (`s0/o1`) or a switch (`spine0`).
-        """
-        if (known := self._ports.get(switch)) is not None:
-            return known
-        if switch in self.server_index:
-            names = ["host", *map(str, self.nics(switch))]
-        elif switch in self.leaves:
-            names = [*map(str, self.nics_under(switch)), *self.spines]
-        else:
-            names = list(self.leaves)
-        numbers = {name: number for number, name in enumerate(names, start=HOST_PORT)}
-        return self._ports.setdefault(switch, numbers)
-
-    @cached_property
-    def _ports(self) -> dict[str, Mapping[str, int]]:
-        """The port numbers of the switches that were asked for."""
-        return {}
-
-
-def fabric_description(fabric: Fabric) -> str:
-    """Describe the switches that connect a fabric's servers.
-
-    Returns:
-        Text such as `leaf-spine of 4 leaves and 2 spines, 3:1 oversubscribed`.
-    """
-    parts = []
-    if fabric.patch_panel:
-        panel = f"flat patch panel of {len(fabric.servers) * fabric.optical} ports"
-        if fabric.has_circuits_only:
-            return f"{panel}, {_forwarders(fabric)}"
-        parts.append(panel)
-    elif fabric.optical:
-        switches = [region.ocs for region in fabric.regions if region.ocs]
-        name = "OCS" if len(switches) == 1 else f"{len(switches)} OCSes"
-        ports = sorted({ocs.ports for ocs in switches})
-        each = " each" if len(switches) > 1 else ""
-        parts.append(f"{name} of {' or '.join(map(str, ports))} ports{each}")
-    if fabric.eps and fabric.leaves:
-        leaves, spines = len(fabric.leaves), len(fabric.spines)
-        text = "one leaf" if leaves == 1 else f"leaf-spine of {leaves} leaves"
-        if fabric.rail_optimised:
-            text = f"rail-optimised, {leaves} {'leaf' if leaves == 1 else 'leaves'}"
-        if spines:
-            text += f" and {spines} {'spine' if spines == 1 else 'spines'}"
-        ratio = fabric.eps.oversubscription if spines else 1.0
-        blocking = "non-blocking" if ratio == 1 else f"{ratio:g}:1 oversubscribed"
-        parts.append(f"{text}, {blocking}")
-    if fabric.forwarding:
-        parts.append(_forwarders(fabric))
-    return " + ".join(parts)
-
-
-def _forwarders(fabric: Fabric) -> str:
-    rate_bps = fabric.forwarding_rate_bps
-    who = "hosts forward" if fabric.forwarding_by_hosts else "servers forward"
-    return who if rate_bps is None else f"{who} {rate_text(rate_bps)} each"

@@ -14,9 +14,9 @@ CircuitRules = Callable[[CircuitSet], frozenset[Rule]]
 
 @dataclass(frozen=True)
 class DivertStep:
-    """Take traffic off circuits that go dark or are dark; their pairs use the EPS meanwhile.
+    """Take traffic off circuits that go dark or are dark; until AdmitStep, their pairs use the EPS.
 
-    `changes` are those of `moefabric.core.forwarding.rule_changes`.
+    `changes` are the result of `moefabric.core.forwarding.rule_changes`.
     """
 
     changes: tuple[RuleChange, ...]
@@ -69,14 +69,14 @@ def reconfiguration_steps(
     *,
     drop: bool = False,
 ) -> tuple[ReconfigurationStep, ...]:
-    """Return the steps to new circuits, up to their verification. No packet meets a dark circuit.
+    """Return the steps to new circuits, up to their verification. Packets never meet dark circuits.
 
     Args:
         carrying: Circuits that carry traffic.
         reported: Circuits that the OCS reports. Those that carry no traffic stay, unless the mode
             overwrites them.
         target: Circuits that are wanted.
-        mode: What happens to cross-connects that are in the way.
+        mode: The treatment of cross-connects that are in the way.
         rules: Returns the rules that put traffic on circuits.
         drop: As in `moefabric.core.forwarding.rule_changes`.
 

@@ -1,16 +1,16 @@
-"""Transports: how agents' connections carry flows."""
+"""Transports: the settings of the TCP connections by which agents carry flows."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 SEND_BUFFER_BYTES: Final = 512 * 1024
-"""At least a path's bandwidth-delay product, and little enough that what counts as sent has nearly
-left."""
+"""Bytes of a send buffer: more than a path's bandwidth-delay product, but few, so that bytes that
+count as sent soon leave the host."""
 
 
 class Transport(Protocol):
-    """What a transport decides about the agents' TCP connections."""
+    """Settings of the agents' TCP connections."""
 
     @property
     def name(self) -> str:
@@ -34,8 +34,8 @@ class Transport(Protocol):
     def prepared(self) -> AbstractContextManager[str]:
         """Return a context in which connections can use the transport on this machine.
 
-        It loads what the kernel lacks, and removes that at its end. It yields the name by which
-        the kernel knows the congestion control meanwhile.
+        The context loads a congestion control that the kernel lacks, and removes it at its end. It
+        yields the name by which the kernel then knows the congestion control.
 
         Raises:
             UnsupportedError: On entry, if this machine can't; the message has the remedy.
@@ -44,7 +44,7 @@ class Transport(Protocol):
 
 @dataclass(frozen=True)
 class TcpTransport:
-    """A transport given by its values."""
+    """A transport that only sets values."""
 
     name: str
     congestion_control: str

@@ -1,4 +1,4 @@
-"""Quantities as people write them (`100Gb/s`, `25ms`), and the scale of an emulation."""
+"""Quantities as text (`100Gb/s`, `25ms`), and the scale of an emulation."""
 
 import re
 from collections.abc import Mapping
@@ -126,7 +126,7 @@ def queue_limit(text: str) -> QueueLimit:
         text: `100 packets`, `400 kB` or `400000 bytes`.
 
     Raises:
-        ValueError: If the text is no such quantity, or less than one packet or byte.
+        ValueError: If the text is no quantity of packets or bytes, or is less than 1.
     """
     size = round(_quantity(text, _QUEUES, "100 packets or 400 kB"))
     if size < 1:
@@ -140,19 +140,32 @@ class Scale:
 
     Byte scaling divides rates and bytes by `bytes`, so that times stay. Time dilation multiplies
     times by `dilation` and divides rates by it.
+
+    Example:
+        >>> scale = Scale(bytes=100, dilation=2)
+        >>> scale.rate_bps(100e9), scale.size_bytes(1e9), scale.wall_ns(1_000_000)
+        (500000000.0, 10000000, 2000000)
+
+    Raises:
+        ValueError: If a factor isn't positive.
     """
 
     bytes: float = 1.0
     dilation: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the factors."""
+        if not (self.bytes > 0 and self.dilation > 0):
+            raise ValueError(f"a scale of {self.bytes:g} bytes and {self.dilation:g} dilation")
 
     def rate_bps(self, model_bps: float) -> float:
         """Return the emulated rate of a link that runs at `model_bps` in the model."""
         return model_bps / (self.bytes * self.dilation)
 
     def size_bytes(self, model_bytes: float) -> int:
-        """Return the bytes really sent for `model_bytes`: at least one if there are any."""
+        """Return the bytes that are sent for `model_bytes`: one at least, if there are any."""
         return max(1, round(model_bytes / self.bytes)) if model_bytes > 0 else 0
 
     def wall_ns(self, model_ns: float) -> int:
-        """Return how long `model_ns` of model time take on the emulation's clock."""
+        """Return the duration of `model_ns` of model time on the emulation's clock."""
         return round(model_ns * self.dilation)

@@ -1,4 +1,5 @@
-"""Reconfiguration policies: from a demand matrix to circuits and to the split over OCS and EPS.
+"""Planner: policies, from a demand matrix to circuits and to the split over OCS and EPS.
 
-All of it is pure: no clocks, threads or I/O, so that equal arguments always give equal results.
+Start with `policy` and `plan`; each policy is a module. `sending` turns splits into flows with
+rates. All of it is pure: equal arguments give equal results.
 """

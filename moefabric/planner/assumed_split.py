@@ -1,4 +1,4 @@
-"""A split that is computed for assumed demands and carries the true one.
+"""Splits a demand in the proportions that suit assumed demands.
 
 Each pair's bytes take its paths in the proportions that were computed for the assumed demands, as
 if the split had been installed before the gate ran.
@@ -33,10 +33,7 @@ def assumed_split(
     """Split a demand in the proportions for other demands.
 
     Args:
-        fabric: The wired fabric.
         split: The policy's function that splits a demand.
-        demand: Bytes between servers.
-        circuits: Circuits that are lit.
         assumed: Demands between the same servers: the policy splits one, `robust_split` several.
             Empty for the demand itself.
 

@@ -1,10 +1,11 @@
 """Tabu search for circuits with which every link of the EPS meets a deadline.
 
-A link that can't carry by the deadline what circuits leave to it is late by some bytes. Each step
-exchanges the ends of two circuits, or of a circuit and a dark NIC, so that as few bytes as possible
-are late. If no exchange improves on the last step, the best one is made nevertheless, and the
-circuits that it took away stay away for some steps (Glover, Tabu Search, ORSA Journal on Computing
-1(3), 1989). Steps are counted, not timed: equal arguments give equal circuits on every machine.
+Bytes that circuits don't carry go over the EPS; those that a link can't carry by the deadline are
+late. Each step exchanges the ends of two circuits, or of a circuit and a dark NIC, so that the
+fewest bytes are late. If no exchange improves on the last step, the best one is made nevertheless,
+and the circuits that it took away stay away for some steps (Glover, Tabu Search, ORSA Journal on
+Computing 1(3), 1989). Steps are counted, not timed: equal arguments give equal circuits on every
+machine.
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.planner.policy import Array, Ints
+from moefabric.planner.arrays import Array, Ints
 from moefabric.planner.waterfill import EpsLinks, Rates, pair_rates
 
 _TENURE: Final = 5
@@ -60,11 +61,10 @@ class CircuitSearch:
         return cls(np.pad(owed, (0, 1)), ports, padded, links, np.append(links.pod, 0))
 
     def run(self, counts: Ints, deadline_s: float, steps: int) -> Ints:
-        """Search until no byte is late, or the search comes to where it was before.
+        """Search until no byte is late, or until circuits repeat.
 
         Args:
             counts: Circuits at the start [server, server].
-            deadline_s: The deadline in seconds.
             steps: Steps after which the search gives up.
 
         Returns:
@@ -97,7 +97,7 @@ class CircuitSearch:
         return best[:-1, :-1]
 
     def _with_dark_nics(self, counts: Ints) -> Ints:
-        """Return circuits with one more server, on which the dark NICs of all others end.
+        """Return circuits with an additional server, on which the dark NICs of all others end.
 
         Every change of circuits is then an exchange that leaves no server with too many.
         """
@@ -123,16 +123,16 @@ def _exchanges(gains: Array, lit: Ints) -> Exchanges:
 
 @dataclass(frozen=True)
 class _Lateness:
-    """What circuits leave to each link of the EPS beyond what it carries by a deadline.
+    """The bytes on each link of the EPS that exceed the bytes that it carries by a deadline.
 
     Attributes:
         late_bytes: Bytes that are late, counted on each link.
         more: Bytes that one more circuit of a pair would carry [from, to].
         fewer: Bytes that one fewer circuit would leave to the EPS in addition [from, to].
         sending: Excess of each server's sending NICs over their budget; negative if they have room.
-        receiving: The same for each server's receiving NICs.
-        up: The same for each pod's uplinks.
-        down: The same for each pod's downlinks.
+        receiving: Excess of each server's receiving NICs.
+        up: Excess of each pod's uplinks.
+        down: Excess of each pod's downlinks.
         pod: Pod of each server.
     """
 
@@ -164,7 +164,7 @@ class _Lateness:
         )
 
     def gains(self) -> Array:
-        """Return the late bytes of a server, or its pod, that one more circuit of a pair takes."""
+        """Return the late bytes of each pair that an additional circuit would carry [from, to]."""
         out, into = np.maximum(self.sending, 0.0), np.maximum(self.receiving, 0.0)
         if len(self.up):
             up, down = self.up[self.pod], self.down[self.pod]
@@ -192,7 +192,7 @@ class _Lateness:
         return result
 
     def _pods_after(self, exchanges: Exchanges) -> Array:
-        """Return by how many bytes each exchange makes uplinks and downlinks later."""
+        """Return the bytes on uplinks and downlinks that each exchange makes late in addition."""
         i, j, x, y = exchanges
         number = np.arange(len(i))
         up = np.zeros((len(i), len(self.up)))

@@ -8,7 +8,7 @@ from math import inf
 
 import numpy as np
 
-from moefabric.planner.policy import Array, Ints
+from moefabric.planner.arrays import Array, Ints
 from moefabric.planner.waterfill import EpsLinks, Rates, pair_rates
 
 _IN_TIME_WEIGHT = 1e-6
@@ -29,7 +29,6 @@ def deadline_bound_s(
         owed: Bytes [from, to], diagonal empty.
         ports: Optical NICs of each server.
         rates: Bytes per second of an optical NIC.
-        links: Links of the EPS.
         latest: A time in which some circuits carry the demand; infinite if unknown.
         tolerance: Relative error at which the search ends.
 
@@ -58,7 +57,7 @@ def deadline_bound_s(
 
 
 def _all_in_time(owed: Array, ports: Ints, rates: Array, links: EpsLinks, time: float) -> bool:
-    """Return whether every server, free to choose its circuits, could move all bytes in time."""
+    """Return whether each server alone, with any circuits, could move its bytes in time."""
     if not time:
         return not owed.any()
     capacity = np.tile(rates, 2) * time
@@ -92,7 +91,6 @@ def deadline_circuits(owed: Array, ports: Ints, rates: Rates, links: EpsLinks, t
         owed: Bytes [from, to], diagonal empty.
         ports: Optical NICs of each server.
         rates: Bytes per second of an optical NIC.
-        links: Links of the EPS.
         time: The deadline in seconds.
 
     Returns:

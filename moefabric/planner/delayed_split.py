@@ -1,4 +1,4 @@
-"""Splits a demand while some of its circuits are still being set up, so that all ends together.
+"""Splits a demand while some of its circuits are being set up, so that all bytes end together.
 
 `dispatch_light: divert` uses this split for the first all-to-all of a layer's forward pass, whose
 demand, and therefore circuits, are known only when it starts. Circuits that stay and the EPS carry
@@ -16,7 +16,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric
 from moefabric.planner import waterfill
-from moefabric.planner.policy import Array
+from moefabric.planner.arrays import Array
 from moefabric.planner.waterfill import EpsLinks
 
 _ROUNDING_BYTES: Final = 1e-3
@@ -28,7 +28,7 @@ class DelayedSplit:
     """A demand in two parts: one that starts at once and one that waits for new circuits.
 
     Attributes:
-        seconds: When all of it ends, counted from the start.
+        seconds: End of both parts, counted from the start.
         after_s: When new circuits carry bytes, counted from the start.
         kept: Circuits that carry bytes from the start.
         new: Circuits that carry bytes from `after_s` on; empty if nothing is reconfigured now.
@@ -62,7 +62,6 @@ def completion_s(owed: Array, kept: Array, new: Array, after_s: float, eps: EpsL
         kept: Bytes per second of circuits that stay [from, to].
         new: Bytes per second of new circuits [from, to].
         after_s: When the new circuits carry bytes, in seconds from the start.
-        eps: Links of the EPS.
 
     Returns:
         Seconds from the start.
@@ -80,7 +79,6 @@ def split_during_move(
 
     Args:
         fabric: The wired fabric; it needs an EPS.
-        demand: Bytes between servers.
         current: Circuits that are lit.
         target: Circuits after the reconfiguration.
         after_s: When new circuits carry bytes, in seconds from the start.

@@ -15,13 +15,12 @@ import numpy as np
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
+from moefabric.planner.arrays import Ints
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.pair_order import Pair, affordable_pairs, circuit_counts
-from moefabric.planner.policy import Ints, PolicyTraits
+from moefabric.planner.policy import PolicyTraits
 from moefabric.planner.round_robin import tournament
-from moefabric.planner.waterfill import optimal_split
 
 PortOrder = Callable[[Sequence[int]], list[Pair]]
 """Orders pairs of servers, one entry for each circuit, given the usable NICs of each server."""
@@ -153,10 +152,6 @@ class EvenCircuits(PolicyTraits):
         ports = usable_ports(fabric, region)
         counts = circuit_counts(len(ports), self.order(ports))
         return assign_nics(fabric, region, counts, current)
-
-    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
-        """Split so that circuits and the EPS end together, as soon as possible."""
-        return optimal_split(fabric, demand, circuits)
 
 
 UNIFORM: Final = EvenCircuits("uniform", uniform_order)

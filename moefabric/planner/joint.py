@@ -6,26 +6,25 @@ The best circuits never end later than Algorithm 1's with the spill split. For r
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, combinations, cycle
 from math import inf
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
+from moefabric.planner.arrays import Array, Ints
 from moefabric.planner.circuit_search import CircuitSearch
 from moefabric.planner.deadline_circuits import deadline_bound_s, deadline_circuits
 from moefabric.planner.even_circuits import even_order
 from moefabric.planner.mixnet import MIXNET, algorithm1_order
-from moefabric.planner.nic_assignment import assign_nics, usable_ports
-from moefabric.planner.outlook import Outlook
+from moefabric.planner.moving_circuits import MovingCircuits
+from moefabric.planner.nic_assignment import usable_ports
 from moefabric.planner.pair_order import affordable_pairs, circuit_counts
-from moefabric.planner.policy import Array, Ints, PolicyTraits, circuit_matrix
 from moefabric.planner.static import uniform_order
 from moefabric.planner.waterfill import (
     EpsLinks,
@@ -33,7 +32,6 @@ from moefabric.planner.waterfill import (
     completion_s,
     nic_rates,
     off_diagonal,
-    optimal_split,
     pair_rates,
 )
 
@@ -50,7 +48,7 @@ _MOST_MISSES: Final = 50
 _SEARCH_S: Final = 1.5e-3
 """Seconds of a search for 8 servers."""
 _HOPE: Final = 0.05
-"""Part of the distance from the bound that more than the least searches are expected to gain."""
+"""Share of the distance from the bound that further searches are expected to gain."""
 _ALL_TO_ALLS: Final = 4
 """All-to-alls of a layer, forward and backward, which circuits serve (paper section 5.1)."""
 
@@ -69,23 +67,34 @@ class _Problem:
         """Bytes per second of a pair's circuit [server, server]."""
         return pair_rates(self.rates, len(self.ports))
 
-    def end_s(self, counts: Ints) -> float:
+    def seconds(self, counts: Ints) -> float:
         """Return when the demand, and its transpose, ends over circuits with the best split."""
         return completion_s(self.owed, self.pair_rates * counts.astype(np.float64), self.links)
 
-    def bound_s(self) -> float:
-        """Return a time below which the links of no server carry its bytes."""
+    @property
+    def nearly_best_s(self) -> float:
+        """A time below which the links of no server carry its bytes."""
         due, nics = self.links.loads(self.owed), self.links.budget.copy()
         nics[: 2 * len(self.ports)] += np.tile(self.rates * self.ports, 2)
         servers = slice(2 * len(self.ports))
         return float(np.max(due[servers] / nics[servers], initial=0.0))
+
+    @property
+    def even(self) -> Ints:
+        """Circuits that are spread evenly."""
+        return circuit_counts(len(self.ports), even_order(self.ports.tolist()))
+
+    def best(self, known: Ints, known_s: float) -> tuple[Ints, float]:
+        """Return the best circuits and their time, whichever are known."""
+        best = best_circuits(self.owed, self.ports, self.rates, self.links)
+        return best, self.seconds(best)
 
     def algorithm1(self) -> Ints:
         return circuit_counts(
             len(self.owed), algorithm1_order(self.owed + self.owed.T, self.ports.tolist())
         )
 
-    def best(self) -> Ints:
+    def searched(self) -> Ints:
         """Return the best circuits that the search finds, or Algorithm 1's if none are better."""
         # Where demand is nearly even, Algorithm 1 may leave one server almost without circuits:
         # uniform circuits are a better start.
@@ -103,7 +112,7 @@ class _Problem:
     def _sooner(self, end_s: float, best: Ints, *others: Ints) -> tuple[float, Ints]:
         """Return the circuits that end sooner than the best, if there are any, and when."""
         for counts in others:
-            found_s = self.end_s(counts)
+            found_s = self.seconds(counts)
             if found_s < end_s * (1 - _ROUNDING):
                 end_s, best = found_s, counts
         return end_s, best
@@ -142,63 +151,27 @@ def best_circuits(owed: Array, ports: Ints, rates: Rates, links: EpsLinks) -> In
         owed: Bytes [from, to], diagonal empty.
         ports: Optical NICs of each server.
         rates: Bytes per second of an optical NIC.
-        links: Links of the EPS.
 
     Returns:
         Circuits of each pair [server, server], symmetric; the same for the transposed demand.
     """
     # Dispatch and combine are each other's transpose and share their circuits.
     canonical = min(owed, owed.T, key=lambda matrix: matrix.tolist())
-    return _Problem(canonical, ports, rates, links).best()
-
-
-def moving_s(fabric: Fabric, region: Region) -> float:
-    """Return the model seconds for which circuits of a region are dark when they move."""
-    moving_ns = region.ocs.settle_ns + region.ocs.link_up_ns if region.ocs else 0
-    return moving_ns / 1e9 / fabric.scale.dilation
+    return _Problem(canonical, ports, rates, links).searched()
 
 
 @dataclass(frozen=True)
-class Joint(PolicyTraits):
-    """The best circuits that the search finds, with the best split over them.
-
-    Circuits that are lit stay unless others save more in the rest of the job than their
-    reconfigurations take (`moefabric.planner.outlook`).
-
-    Attributes:
-        name: The name that specifications use.
-        outlook: What is known of the all-to-alls to come.
-    """
+class Joint(MovingCircuits):
+    """The best circuits that the search finds, with the best split over them."""
 
     name: str = "joint"
-    splits_by_demand: bool = field(default=True, kw_only=True)
-    outlook: Outlook = field(default_factory=Outlook)
-
-    def with_outlook(self, outlook: Outlook) -> Self:
-        """Return the policy that knows the all-to-alls to come."""
-        return replace(self, outlook=outlook)
 
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
     ) -> CircuitSet:
-        """Choose lit circuits, even ones or the best known, whichever take least time in total."""
+        """Choose lit circuits, even ones or the best, whichever take least time in total."""
         if not fabric.leaves or not fabric.optical:
             return MIXNET.circuits(fabric, region, demand, current)
         owed, ports = off_diagonal(demand), np.array(usable_ports(fabric, region))
         rates, links = nic_rates(fabric, region.servers), EpsLinks.of(fabric, region.servers)
-        problem, dark_s = _Problem(owed, ports, rates, links), moving_s(fabric, region)
-        counts = circuit_matrix(region.servers, current)
-        lit_s = problem.end_s(counts)
-        lit = bool(current) and lit_s < inf
-        if lit and self.outlook.stays(lit_s, problem.bound_s(), dark_s):
-            return current
-        even = circuit_counts(len(ports), even_order(ports.tolist()))
-        best = best_circuits(owed, ports, rates, links)
-        even_s, best_s = problem.end_s(even), problem.end_s(best)
-        choice = self.outlook.choice(lit_s, even_s, best_s, dark_s, lit=lit)
-        chosen = {"lit": counts, "even": even, "best": best}[choice]
-        return assign_nics(fabric, region, chosen, current)
-
-    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
-        """Split so that circuits and the EPS end together, as soon as possible."""
-        return optimal_split(fabric, demand, circuits)
+        return self.choose(fabric, region, _Problem(owed, ports, rates, links), current)

@@ -1,10 +1,9 @@
 """Chooses circuits for the split in which servers forward, and moves them only where that pays."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 
@@ -12,14 +11,14 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
+from moefabric.planner.arrays import Array, Ints
 from moefabric.planner.even_circuits import even_order
-from moefabric.planner.joint import Joint, best_circuits, moving_s
+from moefabric.planner.joint import Joint, best_circuits
 from moefabric.planner.mixnet import algorithm1_order
+from moefabric.planner.moving_circuits import MovingCircuits
 from moefabric.planner.multihop import least_s, multihop_split
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
-from moefabric.planner.outlook import Outlook
 from moefabric.planner.pair_order import affordable_pairs, circuit_counts
-from moefabric.planner.policy import Array, Ints, PolicyTraits, circuit_matrix
 from moefabric.planner.waterfill import EpsLinks, nic_rates, off_diagonal, pair_rates
 
 _TOLERANCE: Final = 2e-3
@@ -60,6 +59,11 @@ class _Candidates:
         due = np.maximum(self.owed.sum(axis=0), self.owed.sum(axis=1))
         return float(np.divide(due, nics, out=np.zeros(len(due)), where=nics > 0).max(initial=0.0))
 
+    @property
+    def nearly_best_s(self) -> float:
+        """A time little above the bound."""
+        return self.bound_s * (1 + _TOLERANCE)
+
     @cached_property
     def even(self) -> Ints:
         """Circuits that are spread evenly."""
@@ -69,7 +73,7 @@ class _Candidates:
         """Return when the demand ends over circuits.
 
         Which NICs they have hardly matters, but equal counts must have equal times: otherwise
-        circuits would move for others like them.
+        circuits would move for equal ones.
         """
         return self.seconds_over(assign_nics(self.fabric, self.region, counts, CircuitSet()))
 
@@ -78,10 +82,10 @@ class _Candidates:
         return least_s(self.fabric, DemandMatrix(self.region.servers, self.owed), circuits)
 
     def best(self, known: Ints, known_s: float) -> tuple[Ints, float]:
-        """Return the best circuits and their time, those that are known included."""
+        """Return the best circuits and their time; known circuits are among the candidates."""
         best, best_s = known, known_s
         for counts in self._demand_driven():
-            if best_s <= self.bound_s * (1 + _TOLERANCE):
+            if best_s <= self.nearly_best_s:
                 break
             seconds = self.seconds(counts)
             if seconds < best_s * (1 - _ROUNDING):
@@ -108,51 +112,27 @@ class _Candidates:
 
 
 @dataclass(frozen=True)
-class JointMultihop(PolicyTraits):
-    """The best of many circuits for the split in which servers forward.
-
-    Circuits that are lit stay unless others save more in the rest of the job than their
-    reconfigurations take (`moefabric.planner.outlook`).
-
-    Attributes:
-        name: The name that specifications use.
-        outlook: What is known of the all-to-alls to come.
-    """
+class JointMultihop(MovingCircuits):
+    """The best of many circuits for the split in which servers forward."""
 
     name: str = "joint-multihop"
     forwards: bool = field(default=True, kw_only=True)
-    splits_by_demand: bool = field(default=True, kw_only=True)
-    outlook: Outlook = field(default_factory=Outlook)
-
-    def with_outlook(self, outlook: Outlook) -> Self:
-        """Return the policy that knows the all-to-alls to come."""
-        return replace(self, outlook=outlook)
 
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
     ) -> CircuitSet:
-        """Choose lit circuits, even ones or the best known, whichever take least time in total."""
+        """Choose lit circuits, even ones or the best, whichever take least time in total."""
         if not fabric.forwarding:
-            return Joint(outlook=self.outlook).circuits(fabric, region, demand, current)
+            return Joint(horizon=self.horizon).circuits(fabric, region, demand, current)
         owed = off_diagonal(demand)
         # Dispatch and combine are each other's transpose and share their circuits.
         canonical = min(owed, owed.T, key=lambda matrix: matrix.tolist())
         candidates = _Candidates(fabric, region, canonical)
-        lit, dark_s = bool(current), moving_s(fabric, region)
-        counts = circuit_matrix(region.servers, current)
-        lit_s, nearly_s = candidates.seconds(counts), candidates.bound_s * (1 + _TOLERANCE)
-        if lit and self.outlook.stays(lit_s, nearly_s, dark_s):
-            return current
-        even_s = candidates.seconds(candidates.even)
-        known = (counts, lit_s) if lit and lit_s <= even_s else (candidates.even, even_s)
-        best, best_s = candidates.best(*known)
-        choice = self.outlook.choice(lit_s, even_s, best_s, dark_s, lit=lit and lit_s < inf)
-        if choice == "lit":
-            return current
-        chosen = candidates.even if choice == "even" else best
-        target = assign_nics(fabric, region, chosen, current)
+        target = self.choose(fabric, region, candidates, current)
+        if not current or target == current:
+            return target
         # The NICs that pairs keep may suit forwarding less.
-        later = lit and candidates.seconds_over(target) >= candidates.seconds_over(current)
+        later = candidates.seconds_over(target) >= candidates.seconds_over(current)
         return current if later else target
 
     def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:

@@ -1,7 +1,7 @@
 """Laws that every policy keeps, whoever wrote it, and situations in which they are tried.
 
 A law that is broken makes plans wrong: packets would take circuits that don't exist, or bytes would
-be lost. What only makes plans slow is advice.
+be lost. A breach that only makes plans slow is reported as advice.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,11 +14,13 @@ import numpy as np
 
 from moefabric.core.circuits import CircuitConflictError, CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.eps import Eps
 from moefabric.core.flows import Split
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
+from moefabric.planner.arrays import Array
 from moefabric.planner.plan import Plan
-from moefabric.planner.policy import Array, EpsOnly, Policy
+from moefabric.planner.policy import EpsOnly, Policy
 
 _ROUNDING: Final = 1e-9
 _NIC_RATE_BPS: Final = 100e9
@@ -28,13 +30,13 @@ _MESSAGE_BYTES: Final = 1e8
 
 @dataclass(frozen=True)
 class Situation:
-    """What a policy is asked.
+    """The arguments with which a policy is called.
 
     Attributes:
         fabric: A fabric of one region, perhaps with NICs out of service.
         demand: Bytes between its servers.
         lit: Circuits that are lit.
-        kind: What kind of demand it is.
+        kind: The demand's kind, such as `skewed`.
     """
 
     fabric: Fabric
@@ -55,10 +57,9 @@ class Situation:
 
 
 class Trial:
-    """A policy in a situation. What it returns is computed once, when a law first needs it.
+    """A policy in a situation. Circuits and split are computed once, when a law first needs them.
 
     Args:
-        policy: The policy.
         situation: What it is asked.
     """
 
@@ -66,7 +67,7 @@ class Trial:
         self.policy, self.situation = policy, situation
 
     def choose(self, demand: DemandMatrix | None = None, lit: CircuitSet | None = None) -> Any:
-        """Return what the policy chooses, for another demand or other lit circuits if given."""
+        """Return the policy's choice, for another demand or other lit circuits if given."""
         given = self.situation
         demand, lit = given.demand if demand is None else demand, given.lit if lit is None else lit
         return self.policy.circuits(given.fabric, given.region, demand, lit)
@@ -108,7 +109,7 @@ def service_faults(fabric: Fabric, circuits: CircuitSet) -> Iterator[str]:
 
 
 def byte_faults(demand: DemandMatrix, split: Split) -> Iterator[str]:
-    """Yield the pairs whose shares are not what they owe."""
+    """Yield the pairs whose shares differ from the bytes that they owe."""
     owed = {(a, b): size for a, b, size in demand.pairs()}
     pairs = [(share.src, share.dst) for share in split]
     if len(set(pairs)) != len(pairs) or set(pairs) != set(owed):
@@ -126,7 +127,7 @@ def byte_faults(demand: DemandMatrix, split: Split) -> Iterator[str]:
 
 
 def light_faults(fabric: Fabric, circuits: CircuitSet, split: Split) -> Iterator[str]:
-    """Yield the shares that use circuits or forwarding servers that the fabric has not."""
+    """Yield the shares over circuits or forwarding servers that the fabric lacks."""
     for share in split:
         place = f"{share.src} to {share.dst}"
         if share.light_bytes and not circuits.between(share.src, share.dst):
@@ -136,7 +137,7 @@ def light_faults(fabric: Fabric, circuits: CircuitSet, split: Split) -> Iterator
 
 
 def plan_faults(plan: Plan) -> Iterator[str]:
-    """Yield what makes a plan impossible to carry out: wrong ends of circuits, or wrong bytes."""
+    """Yield the faults that make a plan impossible: wrong ends of circuits, or wrong bytes."""
     yield from port_faults(plan.fabric, plan.region, plan.circuits)
     yield from service_faults(plan.fabric, plan.circuits)
     yield from byte_faults(plan.demand, plan.split)
@@ -145,12 +146,12 @@ def plan_faults(plan: Plan) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Law:
-    """Something that holds for every policy in every situation.
+    """A statement that holds for every policy in every situation.
 
     Attributes:
         name: A word or two.
-        text: What holds.
-        faults: Yields what breaks it in a trial.
+        text: The statement.
+        faults: Yields the faults that a trial has.
         is_advice: Whether a breach only makes plans slow.
     """
 
@@ -238,7 +239,7 @@ LAWS: Final = (
 
 
 def broken(policy: Policy, situation: Situation) -> Iterator[tuple[Law, str]]:
-    """Yield the laws that a policy breaks in a situation, each with what is wrong.
+    """Yield the laws that a policy breaks in a situation, each with a fault.
 
     An exception that a policy raises breaks the law that was being tried, and ends the trial.
     """
@@ -259,7 +260,6 @@ def situations(servers: int, seed: int = 1, *, forwarding: bool = False) -> Iter
 
     Args:
         servers: Number of servers, 2 at least.
-        seed: Seed of the demand.
         forwarding: Whether servers forward in some of them.
     """
     generator = np.random.default_rng([seed, servers])

@@ -5,8 +5,8 @@ from typing import Final
 
 import numpy as np
 
+from moefabric.planner.arrays import Array
 from moefabric.planner.pair_order import Pair, PairOrderPolicy
-from moefabric.planner.policy import Array
 
 
 def max_weight_matching(weights: Array) -> list[Pair]:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from moefabric.planner.arrays import Array
 from moefabric.planner.pair_order import Pair, PairOrderPolicy, pairs_by_demand, take_ports
-from moefabric.planner.policy import Array
 
 _DAMPING: Final = 100
 

@@ -1,6 +1,6 @@
 """Splits in which servers forward for each other, over the circuits of any policy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
 from math import inf
@@ -13,8 +13,8 @@ from moefabric.core.forwarding import forwarding_trees
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.even_circuits import EVEN
 from moefabric.planner.mixnet import MIXNET
-from moefabric.planner.policy import Policy
-from moefabric.planner.relay_program import RelayProgram, RelaySplit
+from moefabric.planner.policy import Policy, PolicyTraits
+from moefabric.planner.relay_linear_program import RelayLinearProgram, RelaySplit
 from moefabric.planner.waterfill import (
     EpsLinks,
     circuit_rates,
@@ -37,11 +37,9 @@ def multihop_split(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -
 
     Args:
         fabric: The wired fabric. Servers forward only if `fabric.forwarding` is set.
-        demand: Bytes between servers.
-        circuits: Circuits that are lit.
 
     Returns:
-        The split; its time is at most a thousandth above the least.
+        The split; its time is at most a hundredth above the least over circuits, EPS and trees.
     """
     lit = _own(fabric, demand, circuits)
     if not fabric.forwarding or not lit:
@@ -53,7 +51,7 @@ def multihop_split(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -
 
 
 def least_s(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> float:
-    """Return when the split of `multihop_split` ends."""
+    """Return the time at which the split of `multihop_split` ends."""
     spill_s, split = _relay_split(fabric, demand, _own(fabric, demand, circuits))
     return spill_s if split is None else min(spill_s, split.seconds)
 
@@ -68,28 +66,31 @@ def _own(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> CircuitS
 def _relay_split(
     fabric: Fabric, demand: DemandMatrix, lit: CircuitSet
 ) -> tuple[float, RelaySplit | None]:
-    """Return when the spill split ends, infinite without an EPS, and the split with forwarding.
+    """Return the time of the split without forwarding, and the split with forwarding.
 
-    The latter is None if the former reaches the bound that the NICs of the servers set.
+    Without an EPS, the time is infinite. The split is None if the time without forwarding reaches
+    the bound that the NICs of the servers set.
     """
-    program, owed, spill_s = relay_program(fabric, demand.servers, lit), off_diagonal(demand), inf
+    lp, owed, spill_s = relay_linear_program(fabric, demand.servers, lit), off_diagonal(demand), inf
     if fabric.leaves:
         light = circuit_rates(fabric, demand.servers, lit)
         spill_s = completion_s(owed, light, EpsLinks.of(fabric, demand.servers))
-    reached = spill_s <= program.bound_s(owed) * (1 + _ROUNDING)
-    return spill_s, None if reached else program.split(owed)
+    reached = spill_s <= lp.bound_s(owed) * (1 + _ROUNDING)
+    return spill_s, None if reached else lp.split(owed)
 
 
 @lru_cache(maxsize=64)
-def relay_program(fabric: Fabric, servers: tuple[str, ...], circuits: CircuitSet) -> RelayProgram:
-    """Return the program of some servers of a fabric and their circuits."""
+def relay_linear_program(
+    fabric: Fabric, servers: tuple[str, ...], circuits: CircuitSet
+) -> RelayLinearProgram:
+    """Return the linear program of some servers of a fabric and their circuits."""
     eps = EpsLinks.of(fabric, servers) if fabric.leaves else None
     rate_bps = fabric.forwarding_rate_bps
     forwarding_rate = rate_bps * goodput_share(fabric.mtu) / 8 if rate_bps else None
     trees = forwarding_trees(fabric, circuits, servers)
     names = fabric.servers
     rates = dict(zip(names, nic_rates(fabric, names).tolist(), strict=True))
-    return RelayProgram(servers, circuits, trees, rates, eps, forwarding_rate)
+    return RelayLinearProgram(servers, circuits, trees, rates, eps, forwarding_rate)
 
 
 def shares(demand: DemandMatrix, split: RelaySplit) -> Split:
@@ -109,7 +110,7 @@ def shares(demand: DemandMatrix, split: RelaySplit) -> Split:
 
 
 @dataclass(frozen=True)
-class Multihop:
+class Multihop(PolicyTraits):
     """The circuits of another policy, with the split in which servers forward.
 
     Attributes:
@@ -119,26 +120,13 @@ class Multihop:
 
     name: str
     lighting: Policy
+    forwards: bool = field(default=True, kw_only=True)
+    splits_by_demand: bool = field(default=True, kw_only=True)
 
-    @property
-    def reconfigures(self) -> bool:
-        """Whether circuits change while a job runs."""
-        return self.lighting.reconfigures
-
-    @property
-    def forwards(self) -> bool:
-        """Whether the split sends bytes through other servers: it does."""
-        return True
-
-    @property
-    def splits_by_demand(self) -> bool:
-        """Whether the split divides a pair's bytes by the demand of all pairs: it does."""
-        return True
-
-    @property
-    def suits_patch_panel(self) -> bool:
-        """Whether the circuits are set once and connect servers without an EPS."""
-        return self.lighting.suits_patch_panel
+    def __post_init__(self) -> None:
+        """Change circuits when the other policy does, and suit the panels that it suits."""
+        for trait in ("reconfigures", "suits_patch_panel"):
+            object.__setattr__(self, trait, getattr(self.lighting, trait))
 
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from moefabric.core.circuits import Circuit, CircuitSet
-from moefabric.core.topology import Fabric, Nic, NicKind, Region
+from moefabric.core.nic import Nic, NicKind
+from moefabric.core.topology import Fabric, Region
 
 NUMA_NODES: Final = 2
 """Halves of a server; its optical NICs are divided between them in order."""
@@ -25,7 +26,7 @@ def usable_ports(fabric: Fabric, region: Region) -> list[int]:
 def assign_nics(
     fabric: Fabric, region: Region, counts: ArrayLike, current: CircuitSet
 ) -> CircuitSet:
-    """Choose the NICs of each circuit, so that as few lit circuits as possible change.
+    """Choose the NICs of each circuit so that the fewest lit circuits change.
 
     A pair that keeps circuits keeps their NICs. New circuits of a pair take NICs of different
     NUMA nodes, so that they don't share one path inside the server (`permuteLinks` in Algorithm 1
@@ -33,7 +34,6 @@ def assign_nics(
     circuits choose first, then pairs in server order.
 
     Args:
-        fabric: The wired fabric.
         region: The region whose servers are joined.
         counts: Circuits of each pair [server, server], symmetric.
         current: Circuits that are lit.

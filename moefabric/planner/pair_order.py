@@ -7,11 +7,10 @@ import numpy as np
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
+from moefabric.planner.arrays import Array, Ints
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
-from moefabric.planner.policy import Array, Ints, PolicyTraits, circuit_first_split
-from moefabric.planner.waterfill import optimal_split
+from moefabric.planner.policy import PolicyTraits
 
 Pair = tuple[int, int]
 """Two servers by their position in the region, the lesser first."""
@@ -27,6 +26,15 @@ usable optical NICs of each server. The result has one entry for each circuit.
 @dataclass(frozen=True)
 class PairOrderPolicy(PolicyTraits):
     """A policy that gives circuits to pairs in an order.
+
+    Example:
+        >>> from moefabric import Eps, Ocs
+        >>> region = Region("r0", 0, ("s0", "s1", "s2"), Ocs("ocs0", ports=3))
+        >>> fabric = Fabric("lab", (region,), 8, 1, 1, 100e9, Eps(servers_per_leaf=4))
+        >>> demand = DemandMatrix(region.servers, [[0, 1, 1], [1, 0, 1], [1, 1, 0]])
+        >>> policy = PairOrderPolicy("last-pair", lambda demand, ports: [(1, 2)])
+        >>> str(policy.circuits(fabric, region, demand, CircuitSet()))
+        's1/o0~s2/o0'
 
     Attributes:
         name: The name that specifications use.
@@ -45,12 +53,6 @@ class PairOrderPolicy(PolicyTraits):
         ports = usable_ports(fabric, region)
         pairs = affordable_pairs(self.order(demand.symmetric(), ports), ports)
         return assign_nics(fabric, region, circuit_counts(len(ports), pairs), current)
-
-    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
-        """Split circuits-first, or by demand so that circuits and EPS end together."""
-        if self.splits_by_demand:
-            return optimal_split(fabric, demand, circuits)
-        return circuit_first_split(demand, circuits)
 
 
 def circuit_counts(servers: int, pairs: Iterable[Pair]) -> Ints:
@@ -88,7 +90,7 @@ def pairs_by_demand(demand: Array) -> list[tuple[float, int, int]]:
 
 
 def take_ports(free: list[int], i: int, j: int) -> bool:
-    """Take one free port of each of two servers if both have one; return whether they had."""
+    """Take a free port of each of two servers if both have one; return whether both had one."""
     if free[i] and free[j]:
         free[i] -= 1
         free[j] -= 1

@@ -11,26 +11,27 @@ from moefabric.core.errors import SpecError
 from moefabric.core.flows import Split, flows
 from moefabric.core.forwarding import next_hops
 from moefabric.core.topology import Fabric, Region
+from moefabric.planner.arrays import circuit_matrix
+from moefabric.planner.horizon import Horizon
 from moefabric.planner.nic_assignment import usable_ports
-from moefabric.planner.outlook import Outlook
-from moefabric.planner.policy import Policy, circuit_matrix
+from moefabric.planner.policy import Policy
 from moefabric.simulator.fluid import bound_s, predict
 
 _P = TypeVar("_P")
 
 
 @runtime_checkable
-class ForesightedPolicy(Protocol):
-    """A policy that weighs the all-to-alls to come."""
+class HorizonPolicy(Protocol):
+    """A policy that weighs the all-to-alls that its circuits will serve."""
 
-    def with_outlook(self, outlook: Outlook) -> Self:
-        """Return the policy that knows the all-to-alls to come."""
+    def with_horizon(self, horizon: Horizon) -> Self:
+        """Return the policy that knows the all-to-alls that its circuits will serve."""
 
 
-def foresighted(policy: _P, outlook: Outlook | None) -> _P:
-    """Return a policy that knows the all-to-alls to come, if it is one that weighs them."""
-    if outlook is not None and isinstance(policy, ForesightedPolicy):
-        return policy.with_outlook(outlook)
+def with_horizon(policy: _P, horizon: Horizon | None) -> _P:
+    """Return a policy that knows its horizon, if it is a policy that weighs horizons."""
+    if horizon is not None and isinstance(policy, HorizonPolicy):
+        return policy.with_horizon(horizon)
     return policy
 
 
@@ -141,18 +142,26 @@ def plan(
     policy: Policy,
     current: CircuitSet,
     pinned: CircuitSet | None = None,
-    outlook: Outlook | None = None,
+    horizon: Horizon | None = None,
 ) -> Plan:
     """Let a policy choose the circuits for a region's demand.
+
+    Example:
+        >>> from moefabric import Eps, Ocs, policy_named
+        >>> region = Region("r0", 0, ("s0", "s1", "s2"), Ocs("ocs0", ports=3))
+        >>> fabric = Fabric("lab", (region,), 8, 1, 1, 100e9, Eps(servers_per_leaf=4))
+        >>> demand = DemandMatrix(region.servers, [[0, 1e9, 8e9], [1e9, 0, 1e9], [8e9, 1e9, 0]])
+        >>> chosen = plan(fabric, region, demand, policy_named("mixnet"), CircuitSet())
+        >>> str(chosen.circuits), round(chosen.predicted_s, 3)
+        ('s0/o0~s2/o0', 0.669)
 
     Args:
         fabric: The wired fabric. NICs in `fabric.unusable_nics` end no circuit.
         region: The region whose servers are joined.
         demand: Bytes between the servers of the region, in their order.
-        policy: The policy that chooses.
         current: Circuits that are lit.
         pinned: Circuits that stay whatever the demand; the policy has the other NICs.
-        outlook: What is known of the all-to-alls to come.
+        horizon: The all-to-alls that the circuits will serve; None if it is unknown.
 
     Returns:
         The plan, which contains the pinned circuits.
@@ -166,6 +175,6 @@ def plan(
     pinned = pinned or CircuitSet()
     free = fabric.without_nics(pinned.nics)
     usable = current.without_nics(free.unusable_nics)
-    chosen = foresighted(policy, outlook).circuits(free, region, demand, usable)
+    chosen = with_horizon(policy, horizon).circuits(free, region, demand, usable)
     circuits = CircuitSet(chosen.circuits | pinned.circuits)
     return Plan(fabric, region, demand, policy, circuits)

@@ -1,18 +1,13 @@
-"""The policy protocol, functions that policies share, and the baseline that uses no circuits."""
+"""The policy protocol, what policies inherit, and the baseline that uses no circuits."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.flows import Share, Split
+from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from moefabric.planner.waterfill import circuit_first_split, optimal_split
 
 
 class Policy(Protocol):
@@ -20,6 +15,12 @@ class Policy(Protocol):
 
     A policy is pure: equal demand and equal current circuits give equal circuits and an equal
     split.
+
+    Example:
+        >>> from moefabric import policy_named
+        >>> policy = policy_named("joint")
+        >>> policy.name, policy.reconfigures, policy.splits_by_demand
+        ('joint', True, True)
     """
 
     @property
@@ -60,11 +61,6 @@ class Policy(Protocol):
     def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
         """Split each pair's bytes over its circuits and the EPS.
 
-        Args:
-            fabric: The wired fabric.
-            demand: Bytes between servers.
-            circuits: Circuits that are lit.
-
         Returns:
             One share for each ordered pair of servers that owes something.
         """
@@ -72,7 +68,20 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyTraits:
-    """The facts about a policy that a policy without special needs leaves as they are.
+    """The facts and the split of a policy that has no special needs.
+
+    Example:
+        A policy that lights one circuit between the first two servers of a region:
+
+        >>> @dataclass(frozen=True)
+        ... class FirstPair(PolicyTraits):
+        ...     name: str = "first-pair"
+        ...
+        ...     def circuits(self, fabric, region, demand, current):
+        ...         a, b = region.servers[:2]
+        ...         return CircuitSet.of([f"{a}/o0~{b}/o0"])
+        >>> FirstPair().reconfigures
+        True
 
     Attributes:
         reconfigures: Whether circuits change while a job runs.
@@ -86,38 +95,11 @@ class PolicyTraits:
     splits_by_demand: bool = False
     suits_patch_panel: bool = False
 
-
-def circuit_matrix(servers: tuple[str, ...], circuits: CircuitSet) -> Ints:
-    """Count the circuits of each pair of servers.
-
-    Args:
-        servers: Names, in the order of rows and columns. Circuits of other servers don't count.
-        circuits: Circuits that are lit.
-
-    Returns:
-        Symmetric counts [server, server].
-    """
-    index = {server: position for position, server in enumerate(servers)}
-    matrix = np.zeros((len(servers), len(servers)), dtype=np.int64)
-    for circuit in circuits:
-        a, b = circuit.pair
-        if a in index and b in index:
-            matrix[index[a], index[b]] += 1
-            matrix[index[b], index[a]] += 1
-    return matrix
-
-
-def circuit_first_split(demand: DemandMatrix, circuits: CircuitSet) -> Split:
-    """Send all bytes of a pair with a circuit over it and all others over the EPS.
-
-    This is MixNet's own rule (paper section 5.3): a pair never uses both.
-    """
-    return Split(
-        tuple(
-            Share(a, b, owed, 0.0) if circuits.between(a, b) else Share(a, b, 0.0, owed)
-            for a, b, owed in demand.pairs()
-        )
-    )
+    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
+        """Split by demand so that circuits and the EPS end together, or else circuits first."""
+        if self.splits_by_demand:
+            return optimal_split(fabric, demand, circuits)
+        return circuit_first_split(demand, circuits)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.forwarding import RelayTree
-from moefabric.planner.policy import Array
+from moefabric.planner.arrays import Array
 from moefabric.planner.waterfill import EpsLinks
 
 Indices = NDArray[np.intp]
@@ -96,7 +96,7 @@ class Circuits:
         return Paths(pair, -ones, ones, path.astype(np.intp), own, 1.0 / parallel[path])
 
     def tree_paths(self, servers: int) -> Paths:
-        """Return the paths of pairs over trees and other servers, each that of its first tree.
+        """Return the paths of pairs over relay trees; a path of several trees is that of the first.
 
         In large regions, only the trees whose root is next to the destination count: with evenly
         spread circuits the others save nothing and take most of the time.
@@ -168,7 +168,7 @@ def eps_paths(eps: EpsLinks, first: int) -> Paths:
 
 
 def over_forwarders(trees: Paths, near: Indices, first: int, servers: int) -> Paths:
-    """Return tree paths that also load a link of each server that forwards.
+    """Return tree paths that also load the forwarding rate of each server that forwards.
 
     Args:
         trees: The paths.

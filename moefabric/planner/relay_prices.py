@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.planner.policy import Array
+from moefabric.planner.arrays import Array
 from moefabric.planner.relay_paths import Indices
 
 _ROUNDS: Final = 150

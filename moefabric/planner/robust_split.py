@@ -20,7 +20,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Share, Split, flows
 from moefabric.core.forwarding import next_hops, relay_trees
 from moefabric.core.topology import Fabric
-from moefabric.planner.policy import Array
+from moefabric.planner.arrays import Array
 from moefabric.simulator.fluid import Link, bound_s, goodput_bps, route
 
 _FORWARDING_COST: Final = 1e-4
@@ -51,9 +51,7 @@ def robust_split(fabric: Fabric, demands: Sequence[DemandMatrix], circuits: Circ
     """Split the sum of demands in proportions that suit each of them.
 
     Args:
-        fabric: The wired fabric.
-        demands: Bytes between the same servers, of one demand at least.
-        circuits: Circuits that are lit.
+        demands: One or more demands between the same servers.
 
     Returns:
         The split of the sum. If each pair's bytes take their paths in these proportions, the worst
@@ -79,7 +77,7 @@ def robust_split(fabric: Fabric, demands: Sequence[DemandMatrix], circuits: Circ
 
 @lru_cache(maxsize=16)
 def _paths(fabric: Fabric, servers: tuple[str, ...], circuits: CircuitSet) -> tuple[_Path, ...]:
-    """Return the paths of all pairs, those of a pair next to each other."""
+    """Return the paths of all pairs, sorted by pair."""
     return tuple(
         _Path(byte, _seconds(fabric, circuits, byte))
         for src, dst in permutations(servers, 2)
@@ -111,7 +109,7 @@ def _proportions(paths: Sequence[_Path], sizes: Sequence[Array]) -> list[float]:
     """Return the part of its pair's bytes that takes each path.
 
     Args:
-        paths: The paths, those of a pair next to each other.
+        paths: The paths, sorted by pair.
         sizes: For each demand, the relative bytes of the pair of each path.
     """
     from scipy.optimize import linprog

@@ -8,11 +8,11 @@ import numpy as np
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
+from moefabric.planner.arrays import circuit_matrix
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.pair_order import Pair, affordable_pairs, circuit_counts
-from moefabric.planner.policy import PolicyTraits, circuit_first_split, circuit_matrix
+from moefabric.planner.policy import PolicyTraits
 
 
 def tournament(servers: int) -> list[list[Pair]]:
@@ -72,7 +72,3 @@ class RoundRobin(PolicyTraits):
         lit = [number for number, slot in enumerate(cycle) if np.array_equal(slot, counts)]
         following = (lit[0] + 1) % len(cycle) if lit else 0
         return assign_nics(fabric, region, cycle[following], current)
-
-    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
-        """Send all bytes of a pair with a circuit over it and all others over the EPS."""
-        return circuit_first_split(demand, circuits)

@@ -6,12 +6,12 @@ import numpy as np
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
+from moefabric.planner.arrays import Array
 from moefabric.planner.matching import max_weight_matching
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.pair_order import Pair, affordable_pairs, circuit_counts
-from moefabric.planner.policy import Array, PolicyTraits, circuit_first_split
+from moefabric.planner.policy import PolicyTraits
 
 
 def matching_order(demand: Array, degree: int) -> list[Pair]:
@@ -74,7 +74,3 @@ class TopoOpt(PolicyTraits):
             pairs = _ring(servers) + matching_order(owed, fabric.optical - 2)
         pairs = affordable_pairs(pairs, usable_ports(fabric, region))
         return assign_nics(fabric, region, circuit_counts(servers, pairs), current)
-
-    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
-        """Send all bytes of a pair with a circuit over it and all others over the EPS."""
-        return circuit_first_split(demand, circuits)

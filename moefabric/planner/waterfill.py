@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Share, Split
+from moefabric.core.rates import uplink_rate_bps
 from moefabric.core.topology import Fabric
-from moefabric.planner.policy import Array, circuit_first_split, circuit_matrix
+from moefabric.planner.arrays import Array, circuit_matrix
 from moefabric.simulator.fluid import goodput_share
 
 Rates = Array | float
@@ -49,8 +50,9 @@ class EpsLinks:
         # A relay forwards for a server without usable electrical NICs, at about one NIC's rate.
         least = min(1.0, fabric.electrical)
         usable = np.array([max(least, len(fabric.usable_electrical(server))) for server in servers])
-        first_leaves, pod = np.unique([fabric.leaf_of(s) for s in servers], return_inverse=True)
-        links = fabric.uplink_rate_bps * len(fabric.spines) * fabric.leaves_per_pod
+        eps = fabric.eps_wiring
+        first_leaves, pod = np.unique([eps.leaf_of(s) for s in servers], return_inverse=True)
+        links = uplink_rate_bps(fabric) * len(eps.spines) * eps.leaves_per_pod
         uplinks = np.full(len(first_leaves) if fabric.spines else 0, links * byte_rate)
         rates = np.array([fabric.rate_bps(server) for server in servers])
         return cls(usable * rates * byte_rate, pod, uplinks)
@@ -95,7 +97,6 @@ def completion_s(owed: Array, light: Array, eps: EpsLinks, extra: Array | float 
     Args:
         owed: Bytes [from, to].
         light: Bytes per second of each pair's circuits [from, to].
-        eps: Links of the EPS.
         extra: Bytes that each EPS link, in the order of `EpsLinks.loads`, has to carry in addition.
 
     Returns:
@@ -122,7 +123,7 @@ def nic_rates(fabric: Fabric, servers: Sequence[str]) -> Array:
 
 
 def pair_rates(rates: Rates, servers: int) -> Array:
-    """Return what a circuit of each pair carries [server, server]: the rate of its slower NIC."""
+    """Return the rate of a circuit of each pair [server, server]: that of its slower NIC."""
     nics = np.broadcast_to(np.asarray(rates, dtype=np.float64), servers)
     slower: Array = np.minimum.outer(nics, nics)
     return slower
@@ -140,15 +141,23 @@ def off_diagonal(demand: DemandMatrix) -> Array:
     return owed
 
 
+def circuit_first_split(demand: DemandMatrix, circuits: CircuitSet) -> Split:
+    """Send all bytes of a pair with a circuit over it and all others over the EPS.
+
+    This is MixNet's own rule (paper section 5.3): a pair never uses both.
+    """
+    return Split(
+        tuple(
+            Share(a, b, owed, 0.0) if circuits.between(a, b) else Share(a, b, 0.0, owed)
+            for a, b, owed in demand.pairs()
+        )
+    )
+
+
 def optimal_split(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
     """Split a demand so that circuits and the EPS end together, as soon as possible.
 
     Without an EPS, all bytes of a pair with a circuit go over it.
-
-    Args:
-        fabric: The wired fabric.
-        demand: Bytes between servers.
-        circuits: Circuits that are lit.
 
     Returns:
         The best split over these circuits in the fluid model.

@@ -1,1 +1,4 @@
-"""Report of a run: a table for the terminal, and an HTML page with charts."""
+"""Report: tables for terminals and Markdown, HTML pages and charts, drawn from results alone.
+
+Start with `page` and `table`. What the figures mean is decided in `moefabric.results`.
+"""

@@ -62,11 +62,6 @@ def deviation(value: float | None) -> str:
     return MISSING if value is None else f"{round(value * 100, 1) + 0.0:+.1f} %"
 
 
-def error(value: float) -> str:
-    """Format a signed error of a prediction: `+0.12 %`."""
-    return f"{round(value * 100, 2) + 0.0:+.2f} %"
-
-
 def ratio(value: float | None) -> str:
     """Format a ratio: `1.41x`."""
     return MISSING if value is None else f"{value:.2f}x"
@@ -75,6 +70,11 @@ def ratio(value: float | None) -> str:
 def number(value: float | None) -> str:
     """Format a number with three significant figures: `0.212`."""
     return MISSING if value is None else significant(value, 3)
+
+
+def count(value: float | None) -> str:
+    """Format a count, or a mean of counts with three significant figures: `42`, `1.33`."""
+    return f"{value:,.0f}" if value is not None and value == int(value) else number(value)
 
 
 def usd(value: float | None) -> str:

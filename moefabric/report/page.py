@@ -9,28 +9,30 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from moefabric.core.units import rate_text
-from moefabric.report import formatting, regions
-from moefabric.report.circuit_chords import circuit_chords
-from moefabric.report.comparison_bars import comparison_bars, first_dispatch_bars
-from moefabric.report.completion_cdf import completion_cdf
-from moefabric.report.demand_heatmap import demand_heatmap
-from moefabric.report.error_cdf import error_cdf
-from moefabric.report.failure_timeline import failure_timeline
+from moefabric.report import formatting, regions, run_tables
+from moefabric.report.bars import comparison_bars, first_dispatch_bars, reconfiguration_phases
+from moefabric.report.curves import completion_cdf, error_cdf
+from moefabric.report.diagrams import circuit_chords, region_circuits, wiring_diagrams
 from moefabric.report.formatting import MISSING, counted, printable
-from moefabric.report.machine_clocks import machine_clocks
-from moefabric.report.pipeline_timeline import is_pipelined, pipeline_timeline
-from moefabric.report.reconfiguration_phases import reconfiguration_phases
-from moefabric.report.server_timeline import MOST_SERVERS, iteration_timeline, layer_timeline
+from moefabric.report.heat_maps import demand_heatmap, region_errors
+from moefabric.report.remarks import hybrid_text, queue_text
 from moefabric.report.summary import (
     FabricSummary,
-    hybrid_text,
     overall_verdict,
     summaries,
     with_first_all_to_alls,
 )
+from moefabric.report.tables import html_table, verdict_pill
+from moefabric.report.timelines import (
+    MOST_SERVERS,
+    failure_timeline,
+    is_pipelined,
+    iteration_timeline,
+    layer_timeline,
+    pipeline_timeline,
+)
 from moefabric.report.training_section import TrainingSection
-from moefabric.report.wiring_diagram import wiring_diagrams
-from moefabric.runner.result_model import Manifest, RunResult
+from moefabric.results.model import Manifest, RunResult
 
 
 def page(run: RunResult) -> str:
@@ -38,8 +40,8 @@ def page(run: RunResult) -> str:
     fabrics = summaries(run)
     closer, layer = layer_timeline(fabrics)
     firsts = with_first_all_to_alls(fabrics)
-    failures = [(fabric.name, failure) for fabric in fabrics for failure in fabric.result.failures]
-    circuits = [(f.name, drawn) for f in fabrics if (drawn := regions.region_circuits(f))]
+    failures = [failure for fabric in fabrics for failure in fabric.result.failures]
+    circuits = [(f.name, drawn) for f in fabrics if (drawn := region_circuits(f))]
     return page_template("moefabric.report").render(
         style=page_style(),
         experiment=printable(run.experiment or "run"),
@@ -49,7 +51,11 @@ def page(run: RunResult) -> str:
         fabrics=fabrics,
         training=TrainingSection.of(fabrics),
         settings=list(_settings(run.manifest, fabrics)),
-        machines=machine_clocks(run.manifest),
+        tables=run_tables,
+        html=html_table,
+        pill=verdict_pill,
+        manifest=run.manifest,
+        queues=[(f.name, queue_text(f.result.queues)) for f in fabrics if f.result.queues],
         scale=_scale(fabrics),
         wiring=[text for fabric in fabrics for text in _wiring(fabric)],
         diagrams=wiring_diagrams(fabrics),
@@ -60,14 +66,11 @@ def page(run: RunResult) -> str:
         layer=layer,
         firsts=firsts,
         first_bars=first_dispatch_bars(firsts),
-        failures=failures,
-        failed_iterations=failure_timeline([failure for _, failure in failures]),
+        failed_iterations=failure_timeline(failures),
         demands=list(_demands(fabrics)),
-        region_errors=regions.region_errors(fabrics),
+        region_errors=region_errors(fabrics),
         region_circuits=circuits,
         bars=comparison_bars(fabrics),
-        priced=any(fabric.result.cost.network_usd for fabric in fabrics),
-        unpriced=sorted({printable(fabric.result.cost.why) for fabric in fabrics} - {""}),
         cdf=completion_cdf(fabrics),
         errors=error_cdf(fabrics),
         phases=reconfiguration_phases(fabrics),

@@ -1,4 +1,4 @@
-"""What changed from earlier runs of an experiment to a later one, fabric by fabric.
+"""Changes from earlier runs of an experiment to a later one, fabric by fabric.
 
 Iterations and collectives are compared with the same ones of the other run; the change of a time is
 the geometric mean of their ratios. A change counts if it is larger than a threshold and than the
@@ -18,12 +18,12 @@ from scipy.special import stdtrit
 from moefabric.core.errors import SpecError
 from moefabric.report.formatting import printable
 from moefabric.report.summary import FabricSummary, summaries
-from moefabric.runner.comparison import collective_key
-from moefabric.runner.result_model import RunResult, Verdict
-from moefabric.runner.result_parts import Json
+from moefabric.results.comparison import collective_key
+from moefabric.results.model import RunResult, Verdict
+from moefabric.results.parts import Json
 
 Outcome = Literal["regression", "improvement", "same", "within spread", "not measured"]
-"""What became of a figure: `within spread` is a change beyond the threshold that may be chance."""
+"""Verdict on a figure: `within spread` is a change beyond the threshold that may be chance."""
 THRESHOLD: Final = 0.02
 """Change that is no regression yet: 2 % of a time, or 2 points of a share."""
 _CONFIDENCE: Final = 0.975
@@ -173,9 +173,9 @@ def _shares(fabric: FabricSummary) -> dict[object, float]:
 
 
 _FIGURES: Final = (
-    _Figure("iteration", lambda fabric: fabric.iteration_s, _iterations),
-    _Figure("all-to-all", lambda fabric: fabric.measured_s, _all_to_alls),
-    _Figure("optical share", lambda fabric: fabric.optical_share, _shares, is_share=True),
+    _Figure("iteration", lambda fabric: fabric["iteration_s"], _iterations),
+    _Figure("all-to-all", lambda fabric: fabric["all_to_all_s"], _all_to_alls),
+    _Figure("optical share", lambda fabric: fabric["optical_share"], _shares, is_share=True),
 )
 
 

@@ -1,39 +1,52 @@
-"""Figures that the report derives from a fabric's result: medians, shares and ratios.
+"""A fabric's result with figures derived from it, and the columns of tables that show them.
 
 Times are model seconds and sizes are the model's bytes. A figure that a run lacks is None.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
+from types import MappingProxyType
+from typing import Final
 
+from moefabric.report import formatting
 from moefabric.report.formatting import MISSING, percentage, printable
-from moefabric.runner.comparison import baseline, joined_phases
-from moefabric.runner.result_model import FabricResult, RunResult, Verdict
-from moefabric.runner.result_parts import (
-    CollectiveResult,
-    HybridResult,
-    QueueDrops,
-    ReconfigurationResult,
-    ServerInterval,
-)
+from moefabric.results.comparison import baseline, joined_phases
+from moefabric.results.model import FabricPrediction, FabricResult, RunResult, Verdict
+from moefabric.results.parts import CollectiveResult, ReconfigurationResult, ServerInterval
 
 PHASES = ("demand", "plan", "divert", "command", "settle", "verify", "admit")
 """Phases of a reconfiguration in their order; `<phase>_s` in the JSON."""
-_SHOWN_PORTS = 3
+
+Text = Callable[[float | None], str]
 
 
 @dataclass(frozen=True)
 class FabricSummary:
-    """One fabric's result with the figures derived from it; medians are over the run.
+    """One fabric's result with its figures, which are medians over the run.
 
-    `base` is the summary of the run's baseline, if it has one.
+    Example:
+        The first fabric of a run::
+
+            fabric = summaries(run)[0]
+            fabric["iteration_s"], fabric.text("optical_share")  # (2.682, '81.0 %')
+
+    Attributes:
+        base: The summary of the run's baseline, if it has one.
     """
 
     result: FabricResult
     base: "FabricSummary | None" = None
+
+    def __getitem__(self, column: str) -> float | None:
+        """Return a figure by the name of its column."""
+        return COLUMNS[column].measured(self)
+
+    def text(self, column: str) -> str:
+        """Return a figure as tables show it."""
+        return COLUMNS[column].text(self[column])
 
     @property
     def name(self) -> str:
@@ -51,77 +64,15 @@ class FabricSummary:
         return self.result.fidelity.reasons or ["no reason was given"]
 
     @property
-    def drops(self) -> str:
-        """Packets dropped by queues of limited room; empty if room is unlimited."""
-        return queue_text(self.result.queues) if self.result.queues is not None else ""
-
-    @property
     def is_baseline(self) -> bool:
         """Whether this fabric is the run's baseline."""
         return self.base is not None and self.base.result is self.result
-
-    @property
-    def iteration_s(self) -> float | None:
-        """Median duration of an iteration."""
-        return median_of(i.measured_s for i in self.result.iterations)
-
-    @property
-    def predicted_iteration_s(self) -> float | None:
-        """Median duration of an iteration as predicted."""
-        return median_of(i.predicted_s for i in self.result.iterations)
-
-    @property
-    def compute_s(self) -> float | None:
-        """Median computation time of an iteration."""
-        return median_of(i.compute_s for i in self.result.iterations)
-
-    @property
-    def exposed_s(self) -> float | None:
-        """Median exposed communication of an iteration."""
-        return median_of(i.exposed_comm_s for i in self.result.iterations)
-
-    @property
-    def exposed_share(self) -> float | None:
-        """Exposed communication as a share of the iteration."""
-        return _quotient(self.exposed_s, self.iteration_s)
 
     @cached_property
     def all_to_alls(self) -> list[CollectiveResult]:
         """Dispatches and combines among the collectives, each with all its phases."""
         kinds = ("dispatch", "combine")
         return joined_phases(c for c in self.result.collectives if c.kind in kinds)
-
-    @property
-    def measured_s(self) -> float | None:
-        """Median completion time of the all-to-alls."""
-        return median_of(a.measured_s for a in self.all_to_alls)
-
-    @property
-    def predicted_s(self) -> float | None:
-        """Median completion time of the all-to-alls as predicted."""
-        return median_of(a.predicted_s for a in self.all_to_alls)
-
-    @property
-    def error(self) -> float | None:
-        """Median of the signed errors of the all-to-alls."""
-        return median_of(a.error for a in self.all_to_alls)
-
-    @property
-    def measured_ratio(self) -> float | None:
-        """Completion time of the all-to-alls relative to the baseline's."""
-        return self._ratio(self.result.ratios.measured_vs_eps, lambda s: s.measured_s)
-
-    @property
-    def predicted_ratio(self) -> float | None:
-        """Completion time of the all-to-alls as predicted, relative to the baseline's."""
-        return self._ratio(self.result.ratios.predicted_vs_eps, lambda s: s.predicted_s)
-
-    def _ratio(
-        self, reported: float | None, median_s: "Callable[[FabricSummary], float | None]"
-    ) -> float | None:
-        if reported is not None or self.base is None:
-            return reported
-        return _quotient(median_s(self), median_s(self.base))
 
     @cached_property
     def counted(self) -> list[CollectiveResult]:
@@ -141,25 +92,6 @@ class FabricSummary:
     def bytes_by_eps(self) -> int:
         """Counted bytes of collectives that crossed the EPS."""
         return sum(c.bytes_by_eps or 0 for c in self.counted)
-
-    @property
-    def optical_share(self) -> float | None:
-        """Bytes that crossed an OCS as a share of all counted bytes; None if nobody counted."""
-        return _quotient(self.bytes_by_light, self.bytes_by_light + self.bytes_by_eps)
-
-    @property
-    def planned_optical_share(self) -> float | None:
-        """Bytes planned over an OCS as a share of all bytes."""
-        light = sum(c.bytes_planned_by_light for c in self.result.collectives)
-        return _quotient(
-            light, light + sum(c.bytes_planned_by_eps for c in self.result.collectives)
-        )
-
-    @property
-    def dark_s(self) -> float | None:
-        """Dark time of a region in an iteration, as a mean; None if there was none."""
-        parts = max(1, len(self.result.iterations)) * max(1, len(self.regions))
-        return sum(c.dark_s for c in self.result.collectives) / parts or None
 
     @cached_property
     def regions(self) -> dict[str, list[str]]:
@@ -196,20 +128,15 @@ class FabricSummary:
         total = len(self.result.reconfigurations)
         return str(total) if changed == total else f"{changed} of {total}"
 
-    @property
-    def total_s(self) -> float | None:
-        """Median duration of a change of circuits, from demand to the last rule confirmed."""
-        return median_of(total_s(r) for r in self.changes)
-
     def phase_s(self, phase: str) -> float | None:
         """Return the median duration of one phase over the changes of circuits."""
         return median_of(phases_s(r).get(phase) for r in self.changes)
 
     @property
     def first_policy(self) -> str:
-        """How the first all-to-alls get light (`dispatch_light`); a dash if it never changes.
+        """Policy of the first all-to-alls (`dispatch_light`); a dash if circuits never change.
 
-        It names the demand of their split, too, unless that is their own.
+        If a split is not computed from its own demand, this is the name of the other demand.
         """
         known, error = self.result.split_demand, self.result.demand_error
         if known != "known" or error:
@@ -219,15 +146,157 @@ class FabricSummary:
             return MISSING
         return printable(self.result.first_all_to_all.policy or "block")
 
-    @property
-    def iterations_per_million_usd(self) -> float | None:
-        """Iterations per second for each million dollars of network."""
-        usd = self.result.cost.network_usd
-        return 1e6 / (self.iteration_s * usd) if self.iteration_s and usd else None
+
+# --- columns -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    r"""A figure of a fabric in tables, frames and sweeps.
+
+    Attributes:
+        heading: Its name in tables; `\n` is a good place to break it.
+        title: Its name in words.
+        text: Format of its values.
+        measured: Its value in a run.
+        predicted: Its value in a prediction; None if predictions don't have it.
+        below: Name of the column that tables show in small letters below it.
+    """
+
+    heading: str
+    title: str
+    text: Text
+    measured: Callable[[FabricSummary], float | None]
+    predicted: Callable[[FabricPrediction], float | None] | None = None
+    below: str = ""
+
+
+def _iterations(field: str) -> Callable[[FabricSummary], float | None]:
+    return lambda f: median_of(getattr(one, field) for one in f.result.iterations)
+
+
+def _all_to_alls(field: str) -> Callable[[FabricSummary], float | None]:
+    return lambda f: median_of(getattr(one, field) for one in f.all_to_alls)
+
+
+def _iteration_text(value: float | None) -> str:
+    return formatting.seconds(value, 4)
+
+
+def _relative(fabric: FabricSummary, reported: float | None, column: str) -> float | None:
+    """Return a time relative to the baseline's: as the run reports it, or from the medians."""
+    if reported is not None or fabric.base is None:
+        return reported
+    return _quotient(fabric[column], fabric.base[column])
+
+
+def _planned_share(fabric: FabricSummary) -> float | None:
+    light, eps = (
+        sum(getattr(one, f"bytes_planned_by_{network}") for one in fabric.result.collectives)
+        for network in ("light", "eps")
+    )
+    return _quotient(light, light + eps)
+
+
+def _dark_s(fabric: FabricSummary) -> float | None:
+    """Return the dark time of a region in an iteration, as a mean; None if there was none."""
+    parts = max(1, len(fabric.result.iterations)) * max(1, len(fabric.regions))
+    return sum(c.dark_s for c in fabric.result.collectives) / parts or None
+
+
+def _per_million_usd(fabric: FabricSummary) -> float | None:
+    usd, iteration_s = fabric.result.cost.network_usd, fabric["iteration_s"]
+    return 1e6 / (iteration_s * usd) if iteration_s and usd else None
+
+
+COLUMNS: Final[Mapping[str, Column]] = MappingProxyType(
+    {
+        "iteration_s": Column(
+            "iteration", "Iteration time", _iteration_text,
+            _iterations("measured_s"), lambda p: p.iteration_s, "predicted_iteration_s",
+        ),
+        "predicted_iteration_s": Column(
+            "predicted", "Iteration time, as predicted for a run", _iteration_text,
+            _iterations("predicted_s"),
+        ),
+        "compute_s": Column(
+            "compute", "Computation", formatting.seconds,
+            _iterations("compute_s"), lambda p: p.compute_s,
+        ),
+        "exposed_comm_s": Column(
+            "exposed\ncomm", "Exposed communication", formatting.seconds,
+            _iterations("exposed_comm_s"), lambda p: p.exposed_comm_s, "exposed_share",
+        ),
+        "exposed_share": Column(
+            "exposed share", "Exposed communication as a share of the iteration", percentage,
+            lambda f: _quotient(f["exposed_comm_s"], f["iteration_s"]),
+        ),
+        "all_to_all_s": Column(
+            "all-to-all", "All-to-all time", formatting.seconds,
+            _all_to_alls("measured_s"), lambda p: p.all_to_all_s, "predicted_all_to_all_s",
+        ),
+        "predicted_all_to_all_s": Column(
+            "predicted", "All-to-all time, as predicted for a run", formatting.seconds,
+            _all_to_alls("predicted_s"),
+        ),
+        "error": Column(
+            "error", "Error of all-to-alls", formatting.deviation, _all_to_alls("error")
+        ),
+        "vs_eps": Column(
+            "vs EPS", "All-to-all time relative to EPS", formatting.ratio,
+            lambda f: _relative(f, f.result.ratios.measured_vs_eps, "all_to_all_s"),
+            lambda p: p.all_to_all_vs_eps, "predicted_vs_eps",
+        ),
+        "predicted_vs_eps": Column(
+            "predicted", "All-to-all time relative to EPS, as predicted for a run",
+            formatting.ratio,
+            lambda f: _relative(f, f.result.ratios.predicted_vs_eps, "predicted_all_to_all_s"),
+        ),
+        "optical_share": Column(
+            "optical\nshare", "Optical share", percentage,
+            lambda f: _quotient(f.bytes_by_light, f.bytes_by_light + f.bytes_by_eps),
+            lambda p: p.light_share, "planned_optical_share",
+        ),
+        "planned_optical_share": Column(
+            "planned", "Optical share as planned", percentage, _planned_share
+        ),
+        "reconfigurations": Column(
+            "reconfigurations", "Reconfigurations", formatting.count,
+            lambda f: len(f.result.reconfigurations), lambda p: p.reconfigurations,
+        ),
+        "reconfiguration_s": Column(
+            "reconfig.\nmedian", "Reconfiguration time", formatting.seconds,
+            lambda f: median_of(total_s(change) for change in f.changes),
+        ),
+        "dark_s": Column("dark", "Dark time of an iteration", formatting.seconds, _dark_s),
+        "network_usd": Column(
+            "network", "Price of the network", formatting.usd,
+            lambda f: f.result.cost.network_usd, lambda p: p.cost.network_usd,
+        ),
+        "performance_per_dollar": Column(
+            "it/s per $", "Iterations per second and dollar", formatting.number,
+            lambda f: f.result.cost.performance_per_dollar,
+            lambda p: p.cost.performance_per_dollar,
+        ),
+        "performance_per_million_usd": Column(
+            "it/s per M$", "Iterations per second and million dollars", formatting.number,
+            _per_million_usd,
+        ),
+        "perf_per_dollar_vs_eps": Column(
+            "perf/$ vs EPS", "Performance per dollar relative to EPS", formatting.ratio,
+            lambda f: f.result.cost.perf_per_dollar_vs_eps,
+            lambda p: p.cost.perf_per_dollar_vs_eps,
+        ),
+    }
+)  # fmt: skip
+"""Columns by their names in frames and sweeps."""
+
+
+# --- figures -------------------------------------------------------------------------------------
 
 
 def changes_circuits(reconfiguration: ReconfigurationResult) -> bool:
-    """Whether circuits changed; a reconfiguration that doesn't name its circuits counts as one."""
+    """Return whether circuits changed; they did if the reconfiguration names no circuits."""
     before, after = reconfiguration.circuits_before, reconfiguration.circuits_after
     return before is None or after is None or sorted(before) != sorted(after)
 
@@ -263,69 +332,6 @@ def with_first_all_to_alls(fabrics: Sequence[FabricSummary]) -> list[FabricSumma
     """
     shown = [f for f in fabrics if f.result.first_all_to_all.exposed_s is not None]
     return shown if any(f.first_policy not in ("block", MISSING) for f in shown) else []
-
-
-def remarks(fabric: FabricSummary) -> Iterator[str]:
-    """Yield lines about what was modelled, about spines and about queues, as far as there are."""
-    result = fabric.result
-    if result.hybrid is not None:
-        yield hybrid_text(result.hybrid)
-    if result.spines is not None:
-        yield spine_text(result)
-    if fabric.drops:
-        yield fabric.drops
-
-
-def spine_text(result: FabricResult) -> str:
-    """Return a line such as `61% of all bytes cross spines (dispatch 44%, forward transfer 100%)`.
-
-    It names what was counted at the uplinks, too. The fabric has spines.
-    """
-    assert result.spines is not None
-    kinds: dict[str, list[int]] = {}
-    for sent in (*result.collectives, *result.transfers):
-        total = kinds.setdefault(sent.kind, [0, 0])
-        total[0] += sent.bytes_planned_by_spines
-        total[1] += sent.bytes
-    parts = ", ".join(f"{printable(k)} {percentage(c / max(1, b))}" for k, (c, b) in kinds.items())
-    line = f"{percentage(result.spines.share)} of all bytes cross spines"
-    if kinds:
-        line += f" ({parts})"
-    counted, planned = result.spines.counted_bytes, result.spines.bytes
-    if counted is not None and planned:
-        line += f"; the uplinks counted {counted / planned:.2%} of them"
-    return line
-
-
-def hybrid_text(hybrid: HybridResult) -> str:
-    """Return a line such as `r1 is emulated in a cluster of 8 regions and 256 GPUs`.
-
-    It says what was modelled, and whether background flows kept to the model's rates.
-    """
-    names = ", ".join(map(printable, hybrid.emulated))
-    verb = "is" if len(hybrid.emulated) == 1 else "are"
-    regions = f"{hybrid.regions:,} regions, {hybrid.servers:,} servers and {hybrid.gpus:,} GPUs"
-    line = f"{names} {verb} emulated in a modelled cluster of {regions}"
-    if hybrid.remark:
-        line += f"; {printable(hybrid.remark)}"
-    if hybrid.background == "none":
-        return f"{line}; no background flows"
-    flows = f"{hybrid.flows:,} background flows ({printable(hybrid.background)})"
-    line += f"; {flows} between {len(hybrid.peers)} servers that stand for the others"
-    if hybrid.rate_error_p50 is not None and hybrid.rate_error_p5 is not None:
-        p50, p5 = hybrid.rate_error_p50, hybrid.rate_error_p5
-        line += f", at the model's rates {p50:+.1%} (median) and {p5:+.1%} (5th percentile)"
-    return line
-
-
-def queue_text(queues: QueueDrops) -> str:
-    """Return a line such as `queues of 100 packets dropped 12 of 4,000 packets, 9 at s0/e0`."""
-    if not queues.drops:
-        return f"queues of {printable(queues.limit)} dropped no packet"
-    offered = queues.packets + queues.drops
-    share = f"{queues.drops:,} of {offered:,} packets ({queues.drops / offered:.2%})"
-    worst = "; ".join(f"{p.drops:,} at {printable(p.port)}" for p in queues.ports[:_SHOWN_PORTS])
-    return f"queues of {printable(queues.limit)} dropped {share}: {worst}"
 
 
 def overall_verdict(run: RunResult) -> Verdict:

@@ -1,48 +1,56 @@
 """Pictures of traces as SVG files: timelines of ranks, bytes between ranks, gating."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 
 from moefabric.core.units import rate_text
-from moefabric.report import formatting, svg
-from moefabric.report.demand_heatmap import opacity
-from moefabric.report.picture_file import WIDTH, picture_file
-from moefabric.workload.execution_graph import COLLECTIVES, ExecutionGraph, Node
-from moefabric.workload.gating import GatingTrace
-from moefabric.workload.gating_statistics import expert_shares
-from moefabric.workload.graph_timeline import Interval
+from moefabric.report import formatting
+from moefabric.report.chart import Panel
+from moefabric.report.curves import SHARES
+from moefabric.report.marks import Axis, Box, Boxes, Line, Mark, Rule, cell, opacity, ticks
+from moefabric.report.picture import document_picture
+from moefabric.workload.gating.statistics import expert_shares, max_over_mean, variation
+from moefabric.workload.gating.traces import GatingTrace
+from moefabric.workload.graphs.execution_graph import COLLECTIVES, ExecutionGraph, Node
+from moefabric.workload.graphs.timeline import Interval
 
 MOST_RANKS: Final = 16
 """Ranks with a row in the timeline."""
-_LEFT, _RIGHT = 76.0, 24.0
-_LANE, _GAP = 7.0, 5.0
-"""Height of a lane, and the space between rows."""
+_LANE: Final = 7.0
+"""Height of a lane."""
+_BINS: Final = 750
+"""Parts of a lane, about a pixel wide, of which each has one colour."""
 _LANES: Final = (("compute",), ("send", "collective"), ("receive",))
 """Kinds of operations in the lanes of a row. Lanes that no rank needs are left out."""
-_KINDS: Final[dict[str, tuple[str, str]]] = {
+_KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "compute": ("t0", "computation"),
     "all_to_all": ("t1", "all-to-all"),
     "all_reduce": ("t2", "all-reduce"),
-    "all_gather": ("t3", "all-gather"),
+    "all_gather": ("t5", "all-gather"),
     "reduce_scatter": ("t4", "reduce-scatter"),
-    "send": ("t5", "send"),
+    "send": ("t3", "send"),
     "receive": ("t6", "receive"),
 }
 """Class and name of the kinds of operations; other collectives are drawn alike."""
 _OTHER: Final = ("t7", "other collective")
 _NARROW: Final = 3
-"""Pixels of an operation up to which it has no tooltip."""
+"""Bins of an operation up to which it has no tooltip."""
 _MOST_CELLS: Final = 64
 """Rows and columns of a heat map; larger matrices are summed in blocks."""
+_POINTS: Final = 120
+"""Points of a distribution."""
+
+Counts = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 def graph_picture(
-    graph: ExecutionGraph, intervals: Iterable[Interval], pairs: NDArray[np.int64], rate_bps: float
+    graph: ExecutionGraph, intervals: Iterable[Interval], pairs: Counts, rate_bps: float
 ) -> str:
     """Draw the timeline of a graph's ranks, and the bytes that each rank sends each other one.
 
@@ -54,82 +62,86 @@ def graph_picture(
     """
     count = min(len(graph.ranks), MOST_RANKS)
     shown = [interval for interval in intervals if interval.rank < count]
-    end_s = max((interval.end_s for interval in shown), default=0.0)
+    end_s = max((interval.end_s for interval in shown), default=0.0) or 1.0
     more = f", {count} of {len(graph.ranks)} ranks" if count < len(graph.ranks) else ""
     title = f"{graph.name}: ideal timeline with NICs of {rate_text(rate_bps)}{more}"
     present = {_kind(interval.node) for interval in shown if interval.end_s > interval.start_s}
-    drawn = [svg.label(16, 24, title, "strong")]
-    drawn.append(svg.legend(20, 52, [one for one in (*_KINDS.values(), _OTHER) if one in present]))
-    drawn_kinds = {interval.node.kind for interval in shown}
-    lanes = [lane for lane in _LANES if drawn_kinds & set(lane)] or [_LANES[0]]
-    top, row = 66.0, len(lanes) * _LANE + _GAP
-    across = svg.LinearScale(0.0, end_s or 1.0, _LEFT, WIDTH - _RIGHT)
-    bottom = top + count * row
-    drawn += svg.time_axis(across, top, bottom)
-    for rank in range(count):
-        y = top + rank * row
-        middle = y + len(lanes) * _LANE / 2
-        drawn.append(svg.label(_LEFT - 8, middle + 4, f"rank {rank}", "tick", "end"))
-        own = [interval for interval in shown if interval.rank == rank]
-        for lane, kinds in enumerate(lanes):
-            chosen = [one for one in own if one.node.kind in kinds]
-            drawn += _lane(chosen, across, y + lane * _LANE)
-    y = bottom + 64
-    drawn.append(svg.label(16, y, "Bytes from rank (row) to rank (column)", "strong"))
-    matrix, height = _heat_map(pairs, y + 22)
-    return picture_file(y + 22 + height, title, [*drawn, *matrix])
+    kinds = {interval.node.kind for interval in shown}
+    lanes = [lane for lane in _LANES if kinds & set(lane)] or [_LANES[0]]
+    row = len(lanes) * _LANE + 5.0
+    marks = [
+        mark
+        for rank in range(count)
+        for lane, own in enumerate(lanes)
+        for mark in _lane(
+            [one for one in shown if one.rank == rank and one.node.kind in own],
+            end_s / _BINS,
+            (rank + lane * _LANE / row, rank + ((lane + 1) * _LANE - 1) / row),
+        )
+    ]
+    ranks = Axis.rows([f"rank {rank}" for rank in range(count)])
+    timeline = Panel(Axis.seconds(0.0, end_s), ranks, marks, row * count)
+    blocks = -(-max(pairs.shape) // _MOST_CELLS)
+    summed = _blocks(pairs, blocks)
+    largest = formatting.data_size(float(summed.max(initial=0)))
+    note = f"darkest: {largest}" + (f", in blocks of {blocks} x {blocks} ranks" * (blocks > 1))
+    matrix = _matrix(
+        summed,
+        lambda i, j, size: f"{i * blocks} to {j * blocks}: {formatting.data_size(size)}",
+        min(28.0, 520.0 / max(summed.shape)),
+        blocks,
+    )
+    matrix = replace(
+        matrix, heading="Bytes from rank (row) to rank (column)", note=note,
+        right=max(8.0, 760.0 - matrix.height),
+    )  # fmt: skip
+    legend = [one for one in (*_KINDS.values(), _OTHER) if one in present]
+    return document_picture(title, [timeline, matrix], legend=legend)
 
 
 def _kind(node: Node) -> tuple[str, str]:
     return _KINDS.get(node.collective or node.kind, _OTHER)
 
 
-def _lane(intervals: Sequence[Interval], across: svg.LinearScale, y: float) -> list[Markup]:
-    """Draw operations of one rank, fainter in pixels that they fill in part.
+def _lane(intervals: Sequence[Interval], bin_s: float, y: tuple[float, float]) -> Iterator[Mark]:
+    """Yield operations of one rank, fainter in bins that they fill in part.
 
-    Of operations that share a pixel, it is the kind that takes most of it.
+    A bin that several kinds of operations share has the colour of the longest one.
     """
-    width = int(across.end - across.start)
-    cover: list[dict[tuple[str, str], float]] = [{} for _ in range(width)]
-    per_pixel = (across.high - across.low) / width
+    cover: list[dict[tuple[str, str], float]] = [{} for _ in range(_BINS)]
     named: dict[int, Interval] = {}
     for one in intervals:
-        first = min(width - 1, int(one.start_s / per_pixel))
-        last = min(width - 1, max(first, int(np.ceil(one.end_s / per_pixel)) - 1))
-        for pixel in range(first, last + 1):
-            start, end = pixel * per_pixel, (pixel + 1) * per_pixel
-            part = min(end, one.end_s) - max(start, one.start_s)
+        first = min(_BINS - 1, int(one.start_s / bin_s))
+        last = min(_BINS - 1, max(first, int(np.ceil(one.end_s / bin_s)) - 1))
+        for number in range(first, last + 1):
+            part = min((number + 1) * bin_s, one.end_s) - max(number * bin_s, one.start_s)
             own = _kind(one.node)
-            cover[pixel][own] = cover[pixel].get(own, 0.0) + max(0.0, part)
-        if last - first >= 3:
+            cover[number][own] = cover[number].get(own, 0.0) + max(0.0, part)
+        if last - first >= _NARROW:
             named[first] = one
-    drawn: list[Markup] = []
-    narrow: defaultdict[tuple[str, float], list[str]] = defaultdict(list)
     chosen = [
-        (max(one, key=lambda own: one[own]), _shade(sum(one.values()) / per_pixel)) if one else None
+        (max(one, key=lambda own: one[own]), _shade(sum(one.values()) / bin_s)) if one else None
         for one in cover
     ]
-    start, height = 0, _LANE - 1
-    for pixel in range(1, width + 1):
-        if pixel < width and chosen[pixel] == chosen[start] and pixel not in named:
+    narrow: defaultdict[tuple[str, float], list[tuple[float, float]]] = defaultdict(list)
+    start = 0
+    for number in range(1, _BINS + 1):
+        if number < _BINS and chosen[number] == chosen[start] and number not in named:
             continue
         if (look := chosen[start]) is not None:
             (class_, kind), shade = look
-            x, length = across.start + start, pixel - start
-            if start in named or length > _NARROW:
-                tip = _tip(named.get(start), kind)
-                drawn.append(svg.rect(x, y, length, height, class_, title=tip, opacity=shade))
+            span = start * bin_s, number * bin_s
+            if start in named or number - start > _NARROW:
+                yield Box(span, y, class_, _tip(named.get(start), kind), shade)
             else:
-                narrow[class_, shade].append(f"M{x:g} {y:g}h{length}v{height:g}h-{length}z")
-        start = pixel
-    # Thousands of short operations are one element, so that files stay small.
-    for (class_, shade), parts in narrow.items():
-        drawn.append(svg.tag("path", d="".join(parts), class_=class_, fill_opacity=shade))
-    return drawn
+                narrow[class_, shade].append(span)
+        start = number
+    for (class_, shade), spans in narrow.items():
+        yield Boxes(spans, y, class_, shade)
 
 
 def _shade(filled: float) -> float:
-    """Return one of four opacities for the part of a pixel that is filled."""
+    """Return one of four opacities for the part of a bin that is filled."""
     return max(1, min(4, round(4 * filled))) / 4
 
 
@@ -143,47 +155,37 @@ def _tip(interval: Interval | None, kind: str) -> str:
     return f"{node.name or kind}: {kind}{group}{size}, {taken}"
 
 
-def _heat_map(pairs: NDArray[np.int64], top: float) -> tuple[list[Markup], float]:
-    """Return the cells of a matrix [row, column], and the height that they take."""
-    blocks = -(-max(pairs.shape) // _MOST_CELLS)
-    matrix = _blocks(pairs, blocks)
-    rows, columns = matrix.shape
-    side = min(28.0, 520.0 / max(rows, columns))
-    largest = int(matrix.max(initial=0))
-    drawn: list[Markup] = []
-    for i in range(rows):
-        if i % max(1, rows // 8) == 0:
-            y = top + 12 + (i + 0.5) * side + 4
-            drawn.append(svg.label(_LEFT - 8, y, i * blocks, "tick", "end"))
-        for j in range(columns):
-            if not i and j % max(1, columns // 8) == 0:
-                drawn.append(
-                    svg.label(_LEFT + (j + 0.5) * side, top + 4, j * blocks, "tick", "middle")
-                )
-            if not matrix[i, j]:
-                continue
-            share = matrix[i, j] / largest
-            tip = f"{i * blocks} to {j * blocks}: {formatting.data_size(float(matrix[i, j]))}"
-            x, y, gap = _LEFT + j * side, top + 12 + i * side, min(1.0, side / 8)
-            drawn.append(
-                svg.rect(x, y, side - gap, side - gap, "t1", title=tip, opacity=opacity(share))
-            )
-    key = top + 12 + rows * side + 24
-    text = f"darkest: {formatting.data_size(float(largest))}"
-    text += f", in blocks of {blocks} x {blocks} ranks" if blocks > 1 else ""
-    drawn.append(svg.label(_LEFT, key, text, "small"))
-    return drawn, key - top + 20
-
-
-def _blocks(matrix: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+def _blocks(matrix: Counts, size: int) -> Counts:
     """Return the sums of blocks of rows and columns."""
-    if size == 1:
-        return matrix
-    padding = [(0, -length % size) for length in matrix.shape]
-    padded = np.pad(matrix, padding)
+    padded = np.pad(matrix, [(0, -length % size) for length in matrix.shape])
     rows, columns = (length // size for length in padded.shape)
-    sums: NDArray[np.int64] = padded.reshape(rows, size, columns, size).sum(axis=(1, 3))
+    sums: Counts = padded.reshape(rows, size, columns, size).sum(axis=(1, 3))
     return sums
+
+
+def _matrix(
+    values: Counts | Floats, tip: Callable[[int, int, float], str], side: float, step: int = 1
+) -> Panel:
+    """Return a heat map of the values that aren't 0, with rows and columns by their numbers.
+
+    Args:
+        values: The values [row, column].
+        tip: Returns the tooltip of a row, a column and its value.
+        side: Height of a row in pixels.
+        step: Rows and columns for which one stands.
+    """
+    largest, (rows, columns) = values.max(initial=0) or 1, values.shape
+    gap = min(0.5, side / 16)
+    marks = [
+        cell(j, i, float(value / largest), tip(i, j, float(value)), class_="t1", gap=gap)
+        for (i, j), value in np.ndenumerate(values)
+        if value
+    ]
+    x, y = (
+        Axis(0, n, {k + 0.5: str(k * step) for k in range(0, n, max(1, n // 8))}, grid="")
+        for n in (columns, rows)
+    )
+    return Panel(x, replace(y, low=y.high, high=y.low), marks, side * rows)
 
 
 def gating_picture(trace: GatingTrace, name: str) -> str:
@@ -196,52 +198,116 @@ def gating_picture(trace: GatingTrace, name: str) -> str:
     loads = shares * shares.shape[-1]
     layers, experts = loads.shape
     middle = int(np.argsort(loads[:, 0])[layers // 2])
+    marks: list[Mark] = [Rule("reference", y=1.0)]
+    for layer in (*(one for one in range(layers) if one != middle), middle):
+        points = list(enumerate(loads[layer].tolist()))
+        marks.append(Line(points, "curve c1" if layer == middle else "curve faint c5"))
+    texts = {n: f"{n:g}" for n in ticks(0.0, experts - 1.0, 8) if n == int(n)}
+    across = Axis(0.0, max(1.0, experts - 1.0), texts, "experts, busiest first", grid="")
+    curves = Panel(across, Axis.numbers(0.0, 1.05 * float(loads.max()), most=5), marks, 220)
+    tokens = trace.matrix(0, middle)[:128, :256]
+    matrix = _matrix(
+        tokens,
+        lambda rank, expert, count: f"rank {rank} to expert {expert}: {count:.0f} tokens",
+        min(22.0, max(2.0, 400.0 / len(tokens))),
+    )
+    heading = f"Tokens of ranks (row) to experts (column), layer {middle}"
+    matrix = replace(
+        matrix, heading=heading, note=f"darkest: {int(tokens.max(initial=0)):,} tokens"
+    )
+    legend = [("t5", "each layer"), ("t1", "layer of median skew")]
     title = f"{name}: load of experts relative to the mean, {layers} layers"
-    drawn = [svg.label(16, 24, title, "strong")]
-    drawn.append(svg.legend(20, 52, [("t3", "each layer"), ("t1", "layer of median skew")]))
-    high = float(loads.max())
-    across = svg.LinearScale(0.0, max(1.0, experts - 1.0), _LEFT, WIDTH - _RIGHT)
-    up = svg.LinearScale(0.0, high * 1.05, 290, 70)
-    for tick in svg.ticks(0.0, high, 5):
-        drawn.append(svg.line(_LEFT, up(tick), WIDTH - _RIGHT, up(tick), "grid"))
-        drawn.append(svg.label(_LEFT - 8, up(tick) + 4, f"{tick:g}", "tick", "end"))
-    drawn.append(svg.line(_LEFT, up(1.0), WIDTH - _RIGHT, up(1.0), "reference"))
-    drawn += [
-        svg.label(across(expert), 308, f"{expert:g}", "tick", "middle")
-        for expert in svg.ticks(0.0, experts - 1.0, 8)
-        if expert == int(expert)
+    return document_picture(title, [curves, matrix], legend=legend)
+
+
+# --- recorded gating beside generated gating -----------------------------------------------------
+
+
+def gating_comparison(
+    recorded: GatingTrace, replicas: Sequence[GatingTrace], title: str, name: str
+) -> str:
+    """Draw recorded gating and replicas of the generator as a stand-alone SVG file.
+
+    Heat maps show the layer whose loads vary as those of the median layer, in the first iteration,
+    with the busiest experts at the left. Curves show the distribution of the loads of experts of
+    all layers and iterations, and how far a rank's share of an expert is from that of all ranks,
+    or with one rank the busiest expert of each layer.
+
+    Args:
+        recorded: The recorded trace.
+        replicas: Generated traces of the same shape.
+        title: Title of the picture.
+        name: Name of the generator.
+    """
+    maps = [_median_layer(trace) for trace in (recorded, replicas[0])]
+    darkest = max(float(matrix.max()) for matrix in maps)
+    panels = [
+        _rank_map(matrix, darkest, text)
+        for matrix, text in zip(maps, ("recorded", name), strict=True)
     ]
-    drawn.append(svg.label((_LEFT + WIDTH) / 2, 326, "experts, busiest first", "small", "middle"))
-    order = [layer for layer in range(layers) if layer != middle] + [middle]
-    for layer in order:
-        curve = "curve c1" if layer == middle else "curve c3"
-        points = [(across(float(n)), up(float(load))) for n, load in enumerate(loads[layer])]
-        drawn.append(svg.path(points, curve))
-    text = f"Tokens of ranks (row) to experts (column), layer {middle}"
-    drawn.append(svg.label(16, 366, text, "strong"))
-    cells, height = _token_map(trace.matrix(0, middle), 388)
-    return picture_file(388 + height, title, [*drawn, *cells])
+    traces = (*replicas, recorded)
+    panels.append(
+        _distributions(
+            [_loads(trace) for trace in traces], "load of an expert, relative to the mean"
+        )
+    )
+    if recorded.tokens.shape[2] > 1:
+        text = "deviation of a rank's share of an expert, relative to the mean share"
+        panels.append(_distributions([_deviations(trace) for trace in traces], text))
+    else:
+        text = "busiest expert of a layer, relative to the mean"
+        busiest = [max_over_mean(expert_shares(trace)).ravel() for trace in traces]
+        panels.append(_distributions(busiest, text))
+    legend = [("t7", "recorded"), ("t5", f"{name}, {len(replicas)} seeds")]
+    return document_picture(title, panels, columns=2, legend=legend)
 
 
-def _token_map(tokens: NDArray[np.int64], top: float) -> tuple[list[Markup], float]:
-    """Return the cells of a matrix [rank, expert], of at most 128 rows and 256 columns."""
-    rows, columns = min(128, len(tokens)), min(256, tokens.shape[1])
-    width = (WIDTH - _LEFT - _RIGHT) / columns
-    height = min(22.0, max(2.0, 400.0 / rows))
-    largest = int(tokens.max(initial=0))
-    drawn = []
-    for i in range(rows):
-        if i % max(1, rows // 8) == 0:
-            y = top + (i + 0.5) * height + 4
-            drawn.append(svg.label(_LEFT - 8, y, i, "tick", "end"))
-        for j in range(columns):
-            count = int(tokens[i, j])
-            if count:
-                x, y, gap = _LEFT + j * width, top + i * height, min(1.0, width / 8)
-                tip = f"rank {i} to expert {j}: {count} tokens"
-                shade = opacity(count / largest)
-                size = width - gap, height - min(1.0, height / 8)
-                drawn.append(svg.rect(x, y, *size, "t1", title=tip, opacity=shade))
-    key = top + rows * height + 22
-    drawn.append(svg.label(_LEFT, key, f"darkest: {largest:,} tokens", "small"))
-    return drawn, key - top + 20
+def _median_layer(trace: GatingTrace) -> Floats:
+    """Return the tokens [rank, expert] of the median layer, relative to the mean."""
+    spread = variation(expert_shares(trace)[0])
+    layer = int(np.argsort(spread)[len(spread) // 2])
+    tokens = trace.tokens[0, layer].astype(np.float64)
+    tokens /= tokens.sum(axis=1, keepdims=True) / tokens.shape[1]
+    busiest: Floats = tokens[:, np.argsort(-tokens.sum(axis=0))]
+    return busiest
+
+
+def _loads(trace: GatingTrace) -> Floats:
+    loads: Floats = expert_shares(trace).ravel() * trace.tokens.shape[-1]
+    return loads
+
+
+def _deviations(trace: GatingTrace) -> Floats:
+    rows = trace.tokens / np.maximum(trace.tokens.sum(axis=-1, keepdims=True), 1)
+    deviations: Floats = rows - rows.mean(axis=2, keepdims=True)
+    deviations *= trace.tokens.shape[-1]
+    return deviations.ravel()
+
+
+def _rank_map(matrix: Floats, darkest: float, heading: str) -> Panel:
+    ranks, experts = matrix.shape
+    gap = 0.5 if experts < 60 else 0.0
+    marks = [
+        Box((j, j + 1), (i, i + 1), "t1", opacity=opacity(value / darkest), gap=gap)
+        for (i, j), value in np.ndenumerate(matrix)
+    ]
+    x = Axis(0, experts, title=f"{experts} experts, the busiest first")
+    y = Axis(ranks, 0, title=f"{ranks} ranks" if ranks > 1 else "rank")
+    note = f"busiest pair {matrix.max():.2g} x mean"
+    return Panel(x, y, marks, 176, heading, note)
+
+
+def _distributions(samples: Sequence[Floats], text: str) -> Panel:
+    """Draw cumulative distributions; the last one is the record's."""
+    quantiles = np.linspace(0.0, 1.0, _POINTS + 1)
+    curves = [np.quantile(values, quantiles) for values in samples]
+    # Tails of replicas beyond the record's end are cut off.
+    low, high = min(0.0, float(curves[-1][0])), 1.1 * float(curves[-1][-1])
+    marks = [
+        Line(
+            list(zip(curve.tolist(), quantiles.tolist(), strict=True)),
+            "curve c7" if number == len(curves) - 1 else "curve faint c5",
+        )
+        for number, curve in enumerate(curves)
+    ]
+    return Panel(Axis.numbers(low, high, title=text), SHARES, marks, 190)

@@ -1,18 +1,19 @@
-"""What the page of a run says about a program that trained: losses, experts, light."""
+"""Section of a run's page about a program that trained: losses, experts, light."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-import numpy as np
 from markupsafe import Markup
 
-from moefabric.report.expert_loads import expert_loads
-from moefabric.report.formatting import counted, printable, seconds
-from moefabric.report.light_over_time import light_over_time
-from moefabric.report.summary import FabricSummary, changes_circuits
-from moefabric.report.training_curves import Curve, iteration_curves, loss_curves
-from moefabric.runner.result_parts import TrainingResult
+from moefabric.report import run_tables
+from moefabric.report.curves import exposed_picture, loss_picture
+from moefabric.report.formatting import counted, printable
+from moefabric.report.heat_maps import loads_picture
+from moefabric.report.summary import FabricSummary
+from moefabric.report.tables import Table
+from moefabric.report.timelines import light_over_time
+from moefabric.results.parts import TrainingResult
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class TrainingSection:
     """The section of a run in which a program trained.
 
     Attributes:
-        rows: The fabrics on which it trained, with their results.
+        table: The losses on each fabric.
         agreement: Whether the losses of all fabrics are equal, in a sentence.
         equal: Whether they are.
         loss: Picture of the losses.
@@ -29,7 +30,7 @@ class TrainingSection:
         exposed: Picture of the communication that computation doesn't hide.
     """
 
-    rows: list[tuple[FabricSummary, TrainingResult]]
+    table: Table
     agreement: str
     equal: bool
     loss: Markup
@@ -47,7 +48,7 @@ class TrainingSection:
         shown = [fabric for fabric, _ in trained]
         difference = first_difference(trained)
         return cls(
-            trained,
+            run_tables.training(trained),
             difference or _equal(trained),
             not difference,
             loss_picture(shown),
@@ -55,50 +56,6 @@ class TrainingSection:
             light_over_time(shown),
             exposed_picture(shown),
         )
-
-    @staticmethod
-    def changes_a_layer(fabric: FabricSummary) -> float | None:
-        """Return how often circuits moved for a layer in both passes; None without requests."""
-        requests = fabric.result.reconfigurations
-        layers = {(one.iteration, one.layer) for one in requests if one.layer is not None}
-        moved = sum(changes_circuits(one) for one in requests)
-        return moved / len(layers) if layers else None
-
-
-def loss_picture(fabrics: Sequence[FabricSummary]) -> Markup:
-    """Draw the losses of fabrics over model time; empty if nothing trained."""
-    curves = []
-    for fabric in fabrics:
-        if (result := fabric.result.training) is not None and result.losses:
-            points = tuple((one.model_s, one.loss) for one in result.losses)
-            figure = f"{counted(len(points), 'iteration')} in {seconds(points[-1][0])}"
-            curves.append(Curve(fabric.name, points, figure))
-    return loss_curves(curves)
-
-
-def loads_picture(fabrics: Sequence[FabricSummary]) -> Markup:
-    """Draw the loads of experts on the first fabric that has any; empty if none has."""
-    for fabric in fabrics:
-        if (result := fabric.result.training) is not None and result.tokens:
-            return expert_loads(np.array(result.tokens, np.int64))
-    return Markup()
-
-
-def exposed_picture(fabrics: Sequence[FabricSummary]) -> Markup:
-    """Draw the exposed communication of each iteration; empty if no iteration has any."""
-    curves = [
-        Curve(
-            fabric.name,
-            tuple(
-                (float(one.iteration), one.exposed_comm_s)
-                for one in fabric.result.iterations
-                if one.exposed_comm_s is not None
-            ),
-            f"median {seconds(fabric.exposed_s)}",
-        )
-        for fabric in fabrics
-    ]
-    return iteration_curves(curves, "exposed communication of an iteration")
 
 
 def first_difference(trained: Sequence[tuple[FabricSummary, TrainingResult]]) -> str:

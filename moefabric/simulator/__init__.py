@@ -1,1 +1,5 @@
-"""Pure models of time: routes and the fluid bound, and a simulation of all flows of iterations."""
+"""Simulator: routes, the fluid bound, max-min sharing, and the simulation of all flows over time.
+
+Start with `fluid`, then `event_simulation`. All of it is pure; experiments as a whole are predicted
+in `moefabric.prediction`.
+"""

@@ -54,7 +54,7 @@ class StepTimes:
     """When a step started and ended, in seconds from the beginning.
 
     `stream_ends_s` holds when the last byte of each of its streams arrived, `stream_rates` the
-    changes of rate of those of its streams that were recorded, by position among its streams.
+    changes of rate of its recorded streams, by position among its streams.
     """
 
     start_s: float
@@ -74,6 +74,15 @@ def simulate(
     recorded: Collection[Link] = frozenset(),
 ) -> list[StepTimes]:
     """Simulate steps that share links.
+
+    Example:
+        Two steps of 1 GB, one after the other, over a link of 8 Gb/s:
+
+        >>> link = ("s0/e0", "leaf0")
+        >>> first = Step(streams=(Stream(1e9, (link,)),))
+        >>> second = Step(after=(0,), streams=(Stream(1e9, (link,)),))
+        >>> [(times.start_s, times.end_s) for times in simulate([first, second], {link: 8e9})]
+        [(0.0, 1.0), (1.0, 2.0)]
 
     Args:
         steps: The steps; each waits for earlier ones only.
@@ -156,7 +165,7 @@ class _Event(Enum):
 
 
 class _Simulation:
-    """The clock of a simulation, its pending events, and what each step still waits for."""
+    """A simulation under way: the clock, pending events, and the steps that each step waits for."""
 
     def __init__(
         self,
@@ -184,7 +193,7 @@ class _Simulation:
         """(instant, order among equal instants, step or stream, event), as a heap."""
         self.scheduled = 0
         self.lanes: dict[Hashable, deque[int]] = {}
-        """The step of each busy lane, and after it those that wait for the lane."""
+        """The running step of each busy lane, followed by the steps that wait for the lane."""
 
     def run(self) -> list[StepTimes]:
         for number, waits in enumerate(self.waits):

@@ -96,7 +96,7 @@ class SharedLinks:
         return bool(len(self._active))
 
     def activate(self, streams: Sequence[int]) -> Ints:
-        """Start streams; return those that are empty and so end at once."""
+        """Start streams; return the empty ones, which end at once."""
         started = np.array(streams, dtype=np.int64)
         full = self._remaining[started] > 0
         if full.any():

@@ -22,6 +22,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow
 from moefabric.core.paths import nic_number, relay_root, spine_of_mark
 from moefabric.core.port_counts import FRAME_HEADER_BYTES, IP_TCP_BYTES
+from moefabric.core.rates import uplink_rate_bps
 from moefabric.core.topology import Fabric
 
 Link = tuple[str, str]
@@ -33,7 +34,7 @@ _FORWARDING: Final = "forwarding"
 
 
 def is_forwarding(link: Link) -> bool:
-    """Return whether a link stands for what a server forwards, rather than for a cable."""
+    """Return whether a link stands for the forwarding rate of a server, rather than for a cable."""
     return link[1] == _FORWARDING
 
 
@@ -59,10 +60,14 @@ def route(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> Route:
     Without an EPS, other servers forward a flow without a circuit. Where the rate of forwarding is
     limited, a flow crosses a link for it at each server that forwards.
 
-    Args:
-        fabric: The wired fabric.
-        circuits: Circuits that are lit.
-        flow: The flow.
+    Example:
+        >>> from moefabric import Eps, Ocs, Region
+        >>> region = Region("r0", 0, ("s0", "s1", "s2"), Ocs("ocs0", ports=3))
+        >>> fabric = Fabric("lab", (region,), 8, 1, 1, 100e9, Eps(servers_per_leaf=4))
+        >>> route(fabric, CircuitSet(), Flow("s0", "s1", "e0", 1e9))
+        (('s0/e0', 'leaf0'), ('leaf0', 's1/e0'))
+        >>> route(fabric, CircuitSet.of(["s0/o0~s1/o0"]), Flow("s0", "s1", "o0", 1e9))
+        (('s0/o0', 'ocs'), ('ocs', 's1/o0'))
 
     Returns:
         Directed links; none if the flow can't reach its destination.
@@ -101,7 +106,8 @@ def _cables(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> Route:
         return ()
     number = nic_number(flow.path)
     source, target = nics[number % len(nics)], peers[number % len(peers)]
-    source_leaf, target_leaf = fabric.leaf_of_nic(source), fabric.leaf_of_nic(target)
+    eps = fabric.eps_wiring
+    source_leaf, target_leaf = eps.leaf_of_nic(source), eps.leaf_of_nic(target)
     first, last = (str(source), source_leaf), (target_leaf, str(target))
     if source_leaf == target_leaf:
         return (first, last)
@@ -152,9 +158,16 @@ class Prediction:
 def predict(fabric: Fabric, circuits: CircuitSet, flows: Iterable[Flow]) -> Prediction:
     """Predict flows that start and end together.
 
+    Example:
+        >>> from moefabric import Eps, Ocs, Region
+        >>> region = Region("r0", 0, ("s0", "s1", "s2"), Ocs("ocs0", ports=3))
+        >>> fabric = Fabric("lab", (region,), 8, 1, 1, 100e9, Eps(servers_per_leaf=4))
+        >>> flows = [Flow("s0", "s1", "e0", 1e9), Flow("s2", "s1", "e0", 2e9)]
+        >>> prediction = predict(fabric, CircuitSet(), flows)
+        >>> round(prediction.seconds, 3), prediction.bottleneck
+        (0.251, ('leaf0', 's1/e0'))
+
     Args:
-        fabric: The wired fabric.
-        circuits: Circuits that are lit.
         flows: Flows of a collective, in bytes of the model.
     """
     listed = tuple(flows)
@@ -178,8 +191,6 @@ def predict_regions(
     that all regions put on the link. A region that shares no link ends as soon as it would alone.
 
     Args:
-        fabric: The wired fabric.
-        circuits: Circuits that are lit.
         flows: Flows of all regions, in bytes of the model.
         groups: Servers that work for each region, if they aren't the region's own.
 
@@ -211,7 +222,6 @@ def region_by_server(fabric: Fabric, groups: Mapping[str, Sequence[str]] | None)
     """Return the region for which each server works: its own, unless groups are given.
 
     Args:
-        fabric: The wired fabric.
         groups: Servers that work for each region.
     """
     if groups is None:
@@ -246,7 +256,7 @@ def link_rate_bps(fabric: Fabric, link: Link) -> float:
     if is_forwarding(link):
         return fabric.forwarding_rate_bps or inf
     if all(end.startswith(("leaf", "spine")) for end in link):
-        return fabric.uplink_rate_bps
+        return uplink_rate_bps(fabric)
     nic = next(end for end in link if "/" in end)
     return fabric.rate_bps(nic.partition("/")[0])
 

@@ -1,6 +1,6 @@
 """Latency of a route and start of a TCP connection, as closed forms.
 
-Both are seconds to add to what the sharing of links takes. They matter where a flow lasts for a
+Both are added to the seconds that the sharing of links takes. They matter where a flow lasts for a
 few round trips only. Nothing here is fitted to a measurement.
 """
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.config.atomic_file import write_whole
+from google.protobuf.message import Message
+
 from moefabric.core.errors import SpecError, TraceError
+from moefabric.runtime.atomic_file import write_whole
 from moefabric.traces import chakra_schema as schema
-from moefabric.traces.chakra_schema import Attribute, ChakraFile, ChakraNode
-from moefabric.traces.files import MAX_JSON_BYTES, rank_files, read_bytes, read_json
-from moefabric.traces.group_numbers import group_numbers
-from moefabric.traces.protobuf import Scalar, WireError, fields, read_delimited, text
-from moefabric.workload.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
+from moefabric.traces.files import MAX_JSON_BYTES, is_count, rank_files, read_bytes, read_json
+from moefabric.traces.formats import group_numbers
+from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
 
 _COLLECTIVES: Final[Mapping[int, CollectiveKind]] = {
     schema.ALL_REDUCE: "all_reduce",
@@ -50,16 +50,9 @@ class ChakraReader:
 
     name = "chakra"
 
-    def matches(self, path: Path, head: bytes) -> bool:
+    def matches(self, _path: Path, head: bytes) -> bool:
         """Return whether a file begins with the message `GlobalMetadata`."""
-        del path
-        try:
-            message = read_delimited(head, 0, len(head))
-            texts = {field.number: text(field) for field in fields(message) if field.number == 1}
-            numbers = {field.number for field in fields(message)}
-        except WireError:
-            return False
-        return bool(numbers) and numbers <= {1, 2} and texts.get(1, "").isprintable()
+        return schema.is_metadata(head)
 
     def read(self, path: Path) -> ExecutionGraph:
         """Read the files of all ranks."""
@@ -71,9 +64,8 @@ class ChakraJsonReader:
 
     name = "chakra-json"
 
-    def matches(self, path: Path, head: bytes) -> bool:
+    def matches(self, _path: Path, head: bytes) -> bool:
         """Return whether a file is an object with a `workload_graph`."""
-        del path
         return head.lstrip()[:1] == b"{" and b'"workload_graph"' in head
 
     def read(self, path: Path) -> ExecutionGraph:
@@ -83,23 +75,26 @@ class ChakraJsonReader:
 
 @dataclass(frozen=True)
 class _Source:
-    """The decoded file of a rank, and where its nodes are in it."""
+    """The messages of a rank's file."""
 
     path: Path
-    content: ChakraFile
-    place: Callable[[int], str]
+    metadata: Any
+    nodes: Sequence[Any]
+    place: str
+    """Place of a node in the file, with `{}` for its position from 0."""
 
-    def fault(self, index: int, fault: str) -> TraceError:
-        node = self.content.nodes[index]
-        return TraceError(self.path, f"{self.place(index)} (node {node.number})", fault)
+    def error(self, index: int, message: str) -> TraceError:
+        place = self.place.format(index)
+        return TraceError(self.path, f"{place} (node {self.nodes[index].id})", message)
 
 
 def _protobuf_file(path: Path) -> _Source:
     try:
-        content = schema.decode_file(read_bytes(path))
-    except WireError as error:
-        raise TraceError(path, f"byte {error.offset}", error.fault) from error
-    return _Source(path, content, lambda index: f"byte {content.nodes[index].offset}")
+        metadata, *nodes = schema.decoded(read_bytes(path))
+    except schema.DamagedMessageError as error:
+        place = f"nodes[{error.number - 1}]" if error.number else "GlobalMetadata"
+        raise TraceError(path, place, error.reason) from error
+    return _Source(path, metadata, nodes, "nodes[{}]")
 
 
 def _json_file(path: Path) -> _Source:
@@ -107,32 +102,40 @@ def _json_file(path: Path) -> _Source:
     entries = document.get("workload_graph") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise TraceError(path, "workload_graph", "a list of nodes is needed")
-    nodes = tuple(_json_node(path, n, entry) for n, entry in enumerate(entries))
-    return _Source(path, ChakraFile(nodes=nodes), lambda index: f"workload_graph[{index}]")
+    nodes = [_json_node(path, n, entry) for n, entry in enumerate(entries)]
+    return _Source(path, schema.GlobalMetadata(), nodes, "workload_graph[{}]")
 
 
-def _json_node(path: Path, index: int, entry: Any) -> ChakraNode:
+def _json_node(path: Path, index: int, entry: Any) -> Any:
     place = f"workload_graph[{index}]"
     if not isinstance(entry, dict):
         raise TraceError(path, place, "an object is needed")
 
-    def count(key: str, default: int | None = None) -> int:
+    def count(key: str, default: Any = None) -> int:
         value = entry.get(key, default)
-        if not isinstance(value, int) or not 0 <= value < 1 << 63:
+        if not is_count(value, 1 << 63):
             raise TraceError(path, f"{place}.{key}", f"{value!r} is not a whole number")
         return value
 
     after = entry.get("data_deps", [])
-    if not isinstance(after, list) or not all(isinstance(one, int) for one in after):
+    if not isinstance(after, list) or not all(map(is_count, after)):
         raise TraceError(path, f"{place}.data_deps", "a list of the numbers of nodes is needed")
-    attributes = [Attribute("is_cpu_op", "bool", bool(entry.get("is_cpu_op", False)))]
-    attributes += [Attribute(key, "int64", count(key)) for key in _JSON_COUNTS if key in entry]
+    values: dict[str, tuple[str, schema.Scalar]]
+    values = {key: ("int64", count(key)) for key in _JSON_COUNTS if key in entry}
+    values["is_cpu_op"] = ("bool", bool(entry.get("is_cpu_op", False)))
     if "pg_name" in entry:
-        attributes.append(Attribute("pg_name", "string", str(entry["pg_name"])))
-    return ChakraNode(
-        count("Id"), str(entry.get("Name", "")), count("NodeType"), (), tuple(after), 0,
-        count("runtime", 0), attributes=tuple(attributes),
-    )  # fmt: skip
+        values["pg_name"] = ("string", str(entry["pg_name"]))
+    try:
+        return schema.Node(
+            id=count("Id"),
+            name=str(entry.get("Name", "")),
+            type=count("NodeType"),
+            data_deps=after,
+            duration_micros=count("runtime", 0),
+            attr=[schema.attribute(name, *typed) for name, typed in values.items()],
+        )
+    except ValueError as error:  # a number is too large, or text has half a character
+        raise TraceError(path, place, str(error)) from error
 
 
 def _read(path: Path, decode: Callable[[Path], _Source]) -> ExecutionGraph:
@@ -142,14 +145,15 @@ def _read(path: Path, decode: Callable[[Path], _Source]) -> ExecutionGraph:
     names: dict[str, str] = {}
     title, notes = path.name, list[str]()
     for source in sources.values():
-        facts = {one.name: one.value for one in source.content.attributes}
+        facts = schema.attribute_values(source.metadata)
         title = str(facts.get("moefabric_name", title))
         names |= dict(_pairs(facts.get("moefabric_groups", ())))
         notes += [str(note) for note in _list(facts.get("moefabric_notes", ()))]
         for name, members in _groups_of_metadata(source, len(files)):
             groups.setdefault(name, members)
     ranks: dict[int, tuple[Node, ...]] = {}
-    for rank, source in sources.items():
+    for rank in files:
+        source = sources.pop(rank)  # frees its messages
         nodes = _Rank(source, frozenset(groups), names)
         ranks[rank] = nodes.nodes()
         notes += nodes.notes
@@ -157,11 +161,11 @@ def _read(path: Path, decode: Callable[[Path], _Source]) -> ExecutionGraph:
     return ExecutionGraph(ranks, named, title, tuple(dict.fromkeys(notes)))
 
 
-def _list(value: Scalar | tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+def _list(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _pairs(value: Scalar | tuple[Scalar, ...]) -> Iterator[tuple[str, str]]:
+def _pairs(value: Any) -> Iterator[tuple[str, str]]:
     """Yield the numbers of groups in the files with their names, from `number=name`."""
     for entry in _list(value):
         number, _, name = str(entry).partition("=")
@@ -190,8 +194,8 @@ def _members(path: Path, name: str, members: Any, ranks: int) -> tuple[int, ...]
 
 def _groups_of_metadata(source: _Source, ranks: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield the groups of nodes that hold PyTorch's configuration of process groups."""
-    for node in source.content.nodes:
-        if node.type != schema.METADATA or not node.inputs or "pg_name" not in node.inputs.values:
+    for node in source.nodes:
+        if node.type != schema.METADATA or "pg_name" not in node.inputs.values:
             continue
         for group in _configuration(node.inputs.values):
             if isinstance(group, dict) and isinstance(group.get("ranks"), list):
@@ -219,22 +223,18 @@ class _Rank:
     def __init__(self, source: _Source, groups: frozenset[str], names: Mapping[str, str]) -> None:
         self.source, self.groups, self.names = source, groups, names
         self.notes: list[str] = []
-        self._numbers = {node.number for node in source.content.nodes}
-        self._calls = any(
-            attribute.name == "rf_id"
-            for node in source.content.nodes
-            for attribute in node.attributes
-        )
-        if self._calls and any(node.control_after for node in source.content.nodes):
+        self._numbers = {node.id for node in source.nodes}
+        self._calls = any(one.name == "rf_id" for node in source.nodes for one in node.attr)
+        if self._calls and any(node.ctrl_deps for node in source.nodes):
             self.notes.append(_CALL_STACK)
 
     def nodes(self) -> tuple[Node, ...]:
         numbers: set[int] = set()
         operations = []
-        for index, node in enumerate(self.source.content.nodes):
-            if node.number in numbers:
-                raise self.source.fault(index, "another node has this number, too")
-            numbers.add(node.number)
+        for index, node in enumerate(self.source.nodes):
+            if node.id in numbers:
+                raise self.source.error(index, "another node has this number, too")
+            numbers.add(node.id)
             operations.append(self._operation(index, node))
         return self._in_order(tuple(operations))
 
@@ -246,10 +246,10 @@ class _Rank:
             return tuple(replace(one, stream=-1) for one in operations)
         return operations
 
-    def _operation(self, index: int, node: ChakraNode) -> Node:
-        facts = {one.name: one.value for one in node.attributes if one.kind is not None}
+    def _operation(self, index: int, node: Any) -> Node:
+        facts = schema.attribute_values(node)
         operation = Node(
-            node.number, "compute", node.name, self._after(index, node),
+            node.id, "compute", node.name, self._after(index, node),
             self._duration(index, node, facts), stream=self._count(index, facts, "stream", -1),
         )  # fmt: skip
         host = bool(facts.get("is_cpu_op", False))
@@ -258,30 +258,26 @@ class _Rank:
         if node.type == schema.COLLECTIVE and "comm_type" in facts and not host:
             return self._collective(index, facts, operation)
         if node.type not in range(schema.METADATA, schema.COLLECTIVE + 1):
-            raise self.source.fault(index, f"nodes have no type {node.type}")
+            raise self.source.error(index, f"nodes have no type {node.type}")
         if node.type in {schema.SEND, schema.RECEIVE, schema.COLLECTIVE}:
             self.notes.append(_HOST_COPY)
         return operation
 
-    def _after(self, index: int, node: ChakraNode) -> tuple[int, ...]:
-        numbers = node.data_after if self._calls else (*node.control_after, *node.data_after)
+    def _after(self, index: int, node: Any) -> tuple[int, ...]:
+        numbers = node.data_deps if self._calls else (*node.ctrl_deps, *node.data_deps)
         after = tuple(dict.fromkeys(numbers))
         for number in after:
             if number not in self._numbers:
-                raise self.source.fault(index, f"it depends on node {number}, which is not there")
+                raise self.source.error(index, f"it depends on node {number}, which is not there")
         return after
 
-    def _duration(
-        self, index: int, node: ChakraNode, facts: Mapping[str, Scalar | tuple[Scalar, ...]]
-    ) -> float:
-        exact = facts.get("duration_s", node.duration_us / 1e6)
+    def _duration(self, index: int, node: Any, facts: Mapping[str, Any]) -> float:
+        exact = facts.get("duration_s", node.duration_micros / 1e6)
         if not isinstance(exact, int | float) or not 0 <= exact < float("inf"):
-            raise self.source.fault(index, f"duration_s is {exact!r} instead of seconds")
+            raise self.source.error(index, f"duration_s is {exact!r} instead of seconds")
         return exact
 
-    def _message(
-        self, index: int, node: ChakraNode, facts: Mapping[str, Any], operation: Node
-    ) -> Node:
+    def _message(self, index: int, node: Any, facts: Mapping[str, Any], operation: Node) -> Node:
         sends = node.type == schema.SEND
         return replace(
             operation,
@@ -295,7 +291,7 @@ class _Rank:
     def _collective(self, index: int, facts: Mapping[str, Any], operation: Node) -> Node:
         number = self._count(index, facts, "comm_type")
         if number not in _COLLECTIVES:
-            raise self.source.fault(index, f"no collective has comm_type {number}")
+            raise self.source.error(index, f"no collective has comm_type {number}")
         if not all(_list(facts.get("involved_dim", True))):
             self.notes.append("involved_dim is ignored: collectives span their whole group")
         splits = _list(facts.get("send_splits", ()))
@@ -303,9 +299,9 @@ class _Rank:
             index, facts, "comm_size", 0 if _COLLECTIVES[number] == "barrier" else None
         )
         if not all(isinstance(one, int) and one >= 0 for one in splits):
-            raise self.source.fault(index, "send_splits are not bytes")
+            raise self.source.error(index, "send_splits are not bytes")
         if splits and sum(map(int, splits)) != size:
-            raise self.source.fault(index, f"send_splits do not add up to comm_size {size}")
+            raise self.source.error(index, f"send_splits do not add up to comm_size {size}")
         return replace(
             operation,
             kind="collective",
@@ -323,7 +319,7 @@ class _Rank:
             return self.names.get(number, number)
         if number not in _NO_GROUP:
             remedy = f'a file groups.json with {{"{number}": [ranks]}} is needed beside the trace'
-            raise self.source.fault(index, f"group {number!r} is not known: {remedy}")
+            raise self.source.error(index, f"group {number!r} is not known: {remedy}")
         return WORLD
 
     def _count(
@@ -331,9 +327,9 @@ class _Rank:
     ) -> int:
         value = facts.get(name, default)
         if value is None:
-            raise self.source.fault(index, f"it has no attribute {name}")
+            raise self.source.error(index, f"it has no attribute {name}")
         if not isinstance(value, int) or (value < 0 and value != default):
-            raise self.source.fault(index, f"{name} is {value!r}, not a whole number from 0")
+            raise self.source.error(index, f"{name} is {value!r}, not a whole number from 0")
         return value
 
 
@@ -368,54 +364,59 @@ class ChakraWriter:
 def _encoded(
     graph: ExecutionGraph, rank: int, nodes: Sequence[Node], numbers: Mapping[str, str]
 ) -> bytes:
-    facts = [Attribute("moefabric_name", "string", graph.name)] if graph.name else []
-    renamed = tuple(f"{number}={name}" for name, number in numbers.items() if number != name)
-    for name, values in (("moefabric_groups", renamed), ("moefabric_notes", graph.notes)):
-        if values:
-            facts.append(Attribute(name, "string", values))
+    renamed = [f"{number}={name}" for name, number in numbers.items() if number != name]
+    facts = ("name", graph.name), ("groups", renamed), ("notes", graph.notes)
     try:
-        written = tuple(_chakra_node(rank, node, numbers) for node in nodes)
-        return ChakraFile(attributes=tuple(facts), nodes=written).encode()
+        attributes = [
+            schema.attribute(f"moefabric_{name}", "string", value) for name, value in facts if value
+        ]
+        metadata = schema.GlobalMetadata(version="0.0.4", attr=attributes)
+        return schema.encoded([metadata, *(_chakra_node(rank, node, numbers) for node in nodes)])
     except ValueError as error:
         raise SpecError([(f"rank {rank}", f"Chakra can't express it: {error}")]) from error
 
 
-def _chakra_node(rank: int, node: Node, numbers: Mapping[str, str]) -> ChakraNode:
+def _chakra_node(rank: int, node: Node, numbers: Mapping[str, str]) -> Message:
     if node.number < 0 or any(number < 0 for number in node.after):
         raise ValueError(f"operation {node.number} has or waits for a negative number")
     microseconds = round(node.duration_s * 1e6)
-    attributes = [Attribute("is_cpu_op", "bool", False)]
+    attributes = [schema.attribute("is_cpu_op", "bool", False)]
     if microseconds / 1e6 != node.duration_s:
-        attributes.append(Attribute("duration_s", "double", node.duration_s))
+        attributes.append(schema.attribute("duration_s", "double", node.duration_s))
     if node.stream >= 0:
-        attributes.append(Attribute("stream", "int64", node.stream))
+        attributes.append(schema.attribute("stream", "int64", node.stream))
     kinds = {"compute": schema.COMPUTE, "send": schema.SEND, "receive": schema.RECEIVE}
     if node.kind == "collective":
         attributes += _collective_attributes(node, numbers)
     elif node.kind != "compute":
         ends = (rank, node.peer) if node.kind == "send" else (node.peer, rank)
         attributes += [
-            Attribute("comm_size", "int64", node.size),
-            Attribute("comm_src", "int32", ends[0]),
-            Attribute("comm_dst", "int32", ends[1]),
-            Attribute("comm_tag", "int32", node.tag),
+            schema.attribute("comm_size", "int64", node.size),
+            schema.attribute("comm_src", "int32", ends[0]),
+            schema.attribute("comm_dst", "int32", ends[1]),
+            schema.attribute("comm_tag", "int32", node.tag),
         ]
-    return ChakraNode(
-        node.number, node.name, kinds.get(node.kind, schema.COLLECTIVE), (), node.after, 0,
-        microseconds, attributes=tuple(attributes),
-    )  # fmt: skip
+    message: Message = schema.Node(
+        id=node.number,
+        name=node.name,
+        type=kinds.get(node.kind, schema.COLLECTIVE),
+        data_deps=node.after,
+        duration_micros=microseconds,
+        attr=attributes,
+    )
+    return message
 
 
-def _collective_attributes(node: Node, numbers: Mapping[str, str]) -> Iterator[Attribute]:
+def _collective_attributes(node: Node, numbers: Mapping[str, str]) -> Iterator[Message]:
     if node.collective is None:
         raise ValueError(f"operation {node.number} is no collective in particular")
-    yield Attribute("comm_type", "int64", _COMM_TYPES[node.collective])
-    yield Attribute("comm_size", "int64", node.size)
+    yield schema.attribute("comm_type", "int64", _COMM_TYPES[node.collective])
+    yield schema.attribute("comm_size", "int64", node.size)
     if node.group in numbers:
-        yield Attribute("pg_name", "string", numbers[node.group])
+        yield schema.attribute("pg_name", "string", numbers[node.group])
     elif node.group != WORLD:
         raise ValueError(f"operation {node.number}: there is no group {node.group}")
     if node.splits:
-        yield Attribute("send_splits", "uint64", node.splits)
+        yield schema.attribute("send_splits", "uint64", node.splits)
     if node.root:
-        yield Attribute("root", "int32", node.root)
+        yield schema.attribute("root", "int32", node.root)

@@ -1,16 +1,24 @@
 """Messages of Chakra execution traces, and the stream of them that a file is.
 
 Source: schema/protobuf/et_def.proto of mlcommons/chakra, versions 0.0.4 and 1.0.0. A file is a
-`GlobalMetadata` and then a `Node` for each operation, each with its length in front. Files that a
-protobuf library wrote come back byte for byte.
+`GlobalMetadata` and then a `Node` for each operation, each with its length in front. The messages
+are made by the protobuf library, whose fields have the names of that schema. Files that a protobuf
+library wrote come back byte for byte.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, get_args
+from collections.abc import Iterable, Sequence
+from io import BytesIO
+from typing import Any, Final
 
-from moefabric.traces import protobuf
-from moefabric.traces.protobuf import Field, Scalar, ScalarKind, Span, WireError
+from google.protobuf import message_factory, proto
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+)
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 INVALID, METADATA, MEMORY_LOAD, MEMORY_STORE, COMPUTE, SEND, RECEIVE, COLLECTIVE = range(8)
 """Types of nodes."""
@@ -22,228 +30,137 @@ ALL_TO_ALL, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, BARRIER = range(6, 10)
 MAX_NODES: Final = 4_000_000
 """Nodes of a file: an empty one takes a byte in the file and hundreds in memory."""
 
-_FIRST_VALUE: Final = 3
-"""Number of an attribute's first kind of value; each kind is followed by its list."""
-_KINDS: Final[Mapping[int, tuple[ScalarKind, bool]]] = {
-    _FIRST_VALUE + 2 * n + listed: (kind, bool(listed))
-    for n, kind in enumerate(get_args(ScalarKind))
-    for listed in (0, 1)
-}
-_NUMBERS: Final = {kind: number for number, kind in _KINDS.items()}
+Scalar = float | int | bool | str | bytes
+_PACKAGE: Final = "chakra"
+_KINDS: Final = (
+    *("double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64"),
+    *("fixed32", "fixed64", "sfixed32", "sfixed64", "bool", "string", "bytes"),
+)
+"""Kinds of an attribute's value, in the order of their fields; each is followed by its list."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """A named value of a node or file.
-
-    Attributes:
-        name: Its name.
-        kind: Type of the value, or of each value of a list; None without a value.
-        value: The value; a tuple if it is a list.
-        doc: Explanation.
-        unknown: Fields that this schema does not have, encoded.
-    """
-
-    name: str
-    kind: ScalarKind | None = None
-    value: Scalar | tuple[Scalar, ...] = 0
-    doc: str = ""
-    unknown: bytes = b""
-
-    def encode(self) -> bytes:
-        """Return the message's bytes.
-
-        Raises:
-            ValueError: If the kind can't hold the value.
-        """
-        value = b""
-        if self.kind and isinstance(self.value, tuple):
-            values = protobuf.packed_field(1, list(self.value), self.kind)
-            value = protobuf.bytes_field(_NUMBERS[self.kind, True], values)
-        elif self.kind and not isinstance(self.value, tuple):
-            value = protobuf.scalar_field(_NUMBERS[self.kind, False], self.value, self.kind)
-        texts = protobuf.text_field(1, self.name) + protobuf.text_field(2, self.doc)
-        return texts + value + self.unknown
+def _schema() -> FileDescriptorProto:
+    file = FileDescriptorProto(name="et_def.proto", package=_PACKAGE, syntax="proto3")
+    attribute = file.message_type.add(name="AttributeProto")
+    attribute.oneof_decl.add(name="value")
+    _add_fields(attribute, ("name", "string"), ("doc_string", "string"))
+    for kind in _KINDS:
+        values = f"{kind.capitalize()}List"
+        _add_fields(file.message_type.add(name=values), ("values", f"{kind}*"))
+        _add_fields(attribute, (f"{kind}_val", kind), (f"{kind}_list", values), oneof=True)
+    metadata = file.message_type.add(name="GlobalMetadata")
+    _add_fields(metadata, ("version", "string"), ("attr", "AttributeProto*"))
+    tensors = file.message_type.add(name="IOInfo")
+    _add_fields(tensors, ("values", "string"), ("shapes", "string"), ("types", "string"))
+    node = file.message_type.add(name="Node")
+    # The type is an enumeration, which is a number on the wire; this one may be unknown, too.
+    _add_fields(node, ("id", "uint64"), ("name", "string"), ("type", "int32"))
+    _add_fields(node, ("ctrl_deps", "uint64*"), ("data_deps", "uint64*"))
+    _add_fields(node, ("start_time_micros", "uint64"), ("duration_micros", "uint64"))
+    _add_fields(node, ("inputs", "IOInfo"), ("outputs", "IOInfo"), ("attr", "AttributeProto*"))
+    return file
 
 
-@dataclass(frozen=True, slots=True)
-class Tensors:
-    """Inputs or outputs of a node, each a Python literal as text."""
-
-    values: str = ""
-    shapes: str = ""
-    types: str = ""
-    unknown: bytes = b""
-
-    def encode(self) -> bytes:
-        """Return the message's bytes."""
-        texts = enumerate((self.values, self.shapes, self.types), start=1)
-        return b"".join(protobuf.text_field(*numbered) for numbered in texts) + self.unknown
+def _add_fields(message: DescriptorProto, *fields: tuple[str, str], oneof: bool = False) -> None:
+    """Add fields with the next numbers; `*` after a kind marks a repeated field."""
+    for name, kind in fields:
+        label = "LABEL_REPEATED" if kind.endswith("*") else "LABEL_OPTIONAL"
+        field = message.field.add(name=name, number=len(message.field) + 1, label=label)
+        if (one := kind.rstrip("*")) in _KINDS:
+            field.type = FieldDescriptorProto.Type.Value(f"TYPE_{one.upper()}")
+        else:
+            field.type_name = f".{_PACKAGE}.{one}"
+        if oneof:
+            field.oneof_index = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ChakraNode:
-    """An operation of a file.
+_POOL: Final = DescriptorPool()
+_POOL.AddSerializedFile(_schema().SerializeToString())
+
+
+def _message(name: str) -> Any:
+    """Return the class of a message; its fields exist at run time only."""
+    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+
+
+AttributeProto: Final = _message("AttributeProto")
+GlobalMetadata: Final = _message("GlobalMetadata")
+Node: Final = _message("Node")
+
+
+class DamagedMessageError(Exception):
+    """A message of a file is cut off or not of its kind.
 
     Attributes:
-        number: Its number, unique in the file.
-        name: Its name.
-        type: `COMPUTE`, `COLLECTIVE` and so on.
-        control_after: Numbers of nodes that it depends on for control.
-        data_after: Numbers of nodes whose results it takes.
-        start_us: Start in microseconds.
-        duration_us: Duration in microseconds.
-        inputs: Input tensors.
-        outputs: Output tensors.
-        attributes: Everything else.
-        unknown: Fields that this schema does not have, encoded.
-        offset: Where the node is in its file.
+        number: Number of the message in its file, from 0.
+        reason: What is wrong with it.
     """
 
-    number: int
-    name: str = ""
-    type: int = INVALID
-    control_after: tuple[int, ...] = ()
-    data_after: tuple[int, ...] = ()
-    start_us: int = 0
-    duration_us: int = 0
-    inputs: Tensors | None = None
-    outputs: Tensors | None = None
-    attributes: tuple[Attribute, ...] = ()
-    unknown: bytes = b""
-    offset: int = 0
-
-    def encode(self) -> bytes:
-        """Return the message's bytes.
-
-        Raises:
-            ValueError: If the kind of an attribute can't hold its value.
-        """
-        parts = [
-            protobuf.number_field(1, self.number),
-            protobuf.text_field(2, self.name),
-            protobuf.number_field(3, self.type),
-            protobuf.packed_field(4, list(self.control_after), "uint64"),
-            protobuf.packed_field(5, list(self.data_after), "uint64"),
-            protobuf.number_field(6, self.start_us),
-            protobuf.number_field(7, self.duration_us),
-        ]
-        parts += [
-            protobuf.bytes_field(number, tensors.encode())
-            for number, tensors in ((8, self.inputs), (9, self.outputs))
-            if tensors is not None
-        ]
-        parts += [protobuf.bytes_field(10, one.encode()) for one in self.attributes]
-        return b"".join([*parts, self.unknown])
+    def __init__(self, number: int, reason: str) -> None:
+        self.number, self.reason = number, reason
+        super().__init__(f"message {number}: {reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class ChakraFile:
-    """The trace of one rank.
-
-    Attributes:
-        version: Version of the schema.
-        attributes: Facts of the whole file.
-        nodes: Operations, in the file's order.
-        unknown: Fields of the first message that this schema does not have, encoded.
-    """
-
-    version: str = "0.0.4"
-    attributes: tuple[Attribute, ...] = ()
-    nodes: tuple[ChakraNode, ...] = ()
-    unknown: bytes = b""
-
-    def encode(self) -> bytes:
-        """Return the file's bytes.
-
-        Raises:
-            ValueError: If the kind of an attribute can't hold its value.
-        """
-        head = protobuf.text_field(1, self.version)
-        head += b"".join(protobuf.bytes_field(2, one.encode()) for one in self.attributes)
-        nodes = (protobuf.delimited(node.encode()) for node in self.nodes)
-        return b"".join([protobuf.delimited(head + self.unknown), *nodes])
-
-
-def decode_file(data: bytes) -> ChakraFile:
-    """Return the trace in a file's bytes.
+def attribute(name: str, kind: str, value: Scalar | Sequence[Scalar]) -> Message:
+    """Return an attribute with a value, or with a list of values, of this kind.
 
     Raises:
-        WireError: If they are not a stream of these messages; it has the offset.
+        ValueError: If the kind can't hold the value.
     """
-    head = protobuf.read_delimited(data, 0, len(data))
-    version, attributes, unknown = "", [], b""
-    for field in protobuf.fields(head):
-        if field.number == 1:
-            version = protobuf.text(field)
-        elif field.number == 2:
-            attributes.append(_attribute(protobuf.submessage(field)))
-        else:
-            unknown += field.raw()
-    nodes: list[ChakraNode] = []
-    start = head.end
-    while start < len(data):
-        if len(nodes) == MAX_NODES:
-            raise WireError(start, f"there are more than {MAX_NODES} nodes")
-        span = protobuf.read_delimited(data, start, len(data))
-        nodes.append(_node(span))
-        start = span.end
-    return ChakraFile(version, tuple(attributes), tuple(nodes), unknown)
+    is_list = isinstance(value, list | tuple)
+    field = {f"{kind}_list": {"values": value}} if is_list else {f"{kind}_val": value}
+    message: Message = AttributeProto(name=name, **field)
+    return message
 
 
-def _node(span: Span) -> ChakraNode:
-    numbers = {1: 0, 3: INVALID, 6: 0, 7: 0}
-    after: dict[int, list[int]] = {4: [], 5: []}
-    tensors: dict[int, Tensors | None] = {8: None, 9: None}
-    name, unknown, attributes = "", b"", []
-    for field in protobuf.fields(span):
-        if field.number in numbers:
-            numbers[field.number] = protobuf.unsigned(field)
-        elif field.number == 2:
-            name = protobuf.text(field)
-        elif field.number in after:
-            after[field.number] += map(int, protobuf.scalars(field, "uint64"))
-        elif field.number in tensors:
-            tensors[field.number] = _tensors(protobuf.submessage(field))
-        elif field.number == 10:
-            attributes.append(_attribute(protobuf.submessage(field)))
-        else:
-            unknown += field.raw()
-    return ChakraNode(
-        numbers[1], name, numbers[3], tuple(after[4]), tuple(after[5]), numbers[6], numbers[7],
-        tensors[8], tensors[9], tuple(attributes), unknown, span.start,
-    )  # fmt: skip
+def attribute_values(message: Any) -> dict[str, Scalar | tuple[Scalar, ...]]:
+    """Return the values of a node's or a file's attributes by name; lists become tuples."""
+    values: dict[str, Scalar | tuple[Scalar, ...]] = {}
+    for one in message.attr:
+        if (field := one.WhichOneof("value")) is not None:
+            value = getattr(one, field)
+            values[one.name] = tuple(value.values) if field.endswith("_list") else value
+    return values
 
 
-def _tensors(span: Span) -> Tensors:
-    texts, unknown = {1: "", 2: "", 3: ""}, b""
-    for field in protobuf.fields(span):
-        if field.number in texts:
-            texts[field.number] = protobuf.text(field)
-        else:
-            unknown += field.raw()
-    return Tensors(texts[1], texts[2], texts[3], unknown)
+def is_metadata(head: bytes) -> bool:
+    """Return whether a file begins with a `GlobalMetadata` that isn't empty."""
+    try:
+        message = _next_message(GlobalMetadata, BytesIO(head), 0)
+    except DamagedMessageError:
+        return False
+    known = message.ListFields() and not len(UnknownFieldSet(message))
+    return bool(known) and message.version.isprintable()
 
 
-def _attribute(span: Span) -> Attribute:
-    texts, unknown = {1: "", 2: ""}, b""
-    kind: ScalarKind | None = None
-    value: Scalar | tuple[Scalar, ...] = 0
-    for field in protobuf.fields(span):
-        if field.number in texts:
-            texts[field.number] = protobuf.text(field)
-        elif field.number in _KINDS:
-            kind, is_list = _KINDS[field.number]
-            value = _values(field, kind) if is_list else protobuf.scalar(field, kind)
-        else:
-            unknown += field.raw()
-    return Attribute(texts[1], kind, value, texts[2], unknown)
+def encoded(messages: Iterable[Message]) -> bytes:
+    """Return the bytes of a file: messages, each with its length in front."""
+    file = BytesIO()
+    for message in messages:
+        proto.serialize_length_prefixed(message, file)
+    return file.getvalue()
 
 
-def _values(field: Field, kind: ScalarKind) -> tuple[Scalar, ...]:
-    """Return the values of a list, which is a message with one repeated field."""
-    values: list[Scalar] = []
-    for item in protobuf.fields(protobuf.submessage(field)):
-        if item.number == 1:
-            values += protobuf.scalars(item, kind)
-    return tuple(values)
+def decoded(data: bytes) -> list[Any]:
+    """Return the `GlobalMetadata` and the nodes in the bytes of a file.
+
+    Raises:
+        DamagedMessageError: If they are not a stream of these messages.
+    """
+    file = BytesIO(data)
+    messages = [_next_message(GlobalMetadata, file, 0)]
+    while file.tell() < len(data):
+        if len(messages) > MAX_NODES:
+            raise DamagedMessageError(len(messages), f"there are more than {MAX_NODES} nodes")
+        messages.append(_next_message(Node, file, len(messages)))
+    return messages
+
+
+def _next_message(kind: Any, file: BytesIO, number: int) -> Any:
+    try:
+        if (message := proto.parse_length_prefixed(kind, file)) is not None:
+            return message
+        reason = "is missing"
+    except (DecodeError, ValueError, OverflowError, EOFError) as error:
+        reason = f"is cut off or no {kind.DESCRIPTOR.name}: {error}"
+    raise DamagedMessageError(number, reason)

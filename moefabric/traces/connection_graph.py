@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from moefabric.config.atomic_file import write_whole
 from moefabric.core.errors import SpecError, TraceError
+from moefabric.runtime.atomic_file import write_whole
 from moefabric.traces.connection_matrix import (
     Connection,
     ConnectionMatrix,
@@ -18,9 +18,10 @@ from moefabric.traces.connection_matrix import (
     parts,
 )
 from moefabric.traces.files import read_text
+from moefabric.traces.formats import checked_graph
 from moefabric.traces.messages import lowered
-from moefabric.workload.execution_graph import ExecutionGraph, Node
-from moefabric.workload.graph_timeline import dependencies
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
+from moefabric.workload.graphs.timeline import dependencies
 
 _PS: Final = 10**12
 """Picoseconds of a second."""
@@ -38,10 +39,8 @@ def matrix_graph(
         TraceError: If it isn't known what a trigger waits for, or flows wait for each other.
     """
     builder = _GraphBuilder(matrix, source)
-    graph = ExecutionGraph(builder.build(), name=name, notes=tuple(builder.notes))
-    if fault := next(graph.faults(), ""):
-        raise TraceError(source, "", fault)
-    return graph
+    ranks = builder.build()
+    return checked_graph(ExecutionGraph(ranks, name=name, notes=tuple(builder.notes)), source)
 
 
 class _GraphBuilder:
@@ -161,7 +160,7 @@ class _InexpressibleError(SpecError):
 
 @dataclass(frozen=True, slots=True)
 class _Waits:
-    """What an operation waits for: ends of flows, or a time if there are none."""
+    """The ends of flows that an operation waits for, or a time if it waits for none."""
 
     events: frozenset[tuple[int, int]] = frozenset()
     start_s: float = 0.0

@@ -74,7 +74,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """What starts flows. `count` is the number of pulls that a `barrier` waits for."""
+    """A trigger starts flows. `count` is the number of pulls that a `barrier` waits for."""
 
     number: int
     kind: TriggerKind

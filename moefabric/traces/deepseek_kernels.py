@@ -18,7 +18,7 @@ from typing import Final
 from moefabric.config.model import preset
 from moefabric.core.errors import TraceError
 from moefabric.traces.files import read_text
-from moefabric.workload.execution_graph import ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
 
 _HEADER: Final = ("kernel", "start_us", "dur_us", "stream")
 _NODES: Final = re.compile(r"dispatch<\s*\w+\s*,\s*(\d{1,4})\s*,")

@@ -6,7 +6,7 @@ import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from moefabric.core.errors import TraceError
 
@@ -177,3 +177,8 @@ def _by_rank(files: list[Path]) -> Mapping[int, Path]:
         if sorted(column) == list(range(len(files))):
             return dict(sorted(zip(column, files, strict=True)))
     return {}
+
+
+def is_count(value: object, limit: int = 1 << 62) -> TypeGuard[int]:
+    """Return whether a value of JSON is a whole number from 0 to before a limit."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit

@@ -1,4 +1,4 @@
-"""What readers and writers of traces have in common, and the choice of a reader by the content."""
+"""Protocols of readers and writers of traces, and the choice of a reader by the content."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,12 +7,23 @@ from typing import Protocol
 from moefabric.config.plugins import TRACE_READERS, TRACE_WRITERS, load_plugin, plugin_names
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.traces.files import first_file, read_head
-from moefabric.workload.execution_graph import ExecutionGraph
-from moefabric.workload.gating import GatingTrace
+from moefabric.workload.gating.traces import GatingTrace
+from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph
 
 
 class TraceReader(Protocol):
-    """Reader of one format; plug-ins of the group `moefabric.trace_readers`."""
+    """Reader of one format; plug-ins of the group `moefabric.trace_readers`.
+
+    Example:
+        class EmptyReader:
+            name = "empty"
+
+            def matches(self, path: Path, head: bytes) -> bool:
+                return not head
+
+            def read(self, path: Path) -> ExecutionGraph:
+                return ExecutionGraph({0: ()}, name=path.stem)
+    """
 
     name: str
 
@@ -38,7 +49,15 @@ class TraceReader(Protocol):
 
 
 class TraceWriter(Protocol):
-    """Writer of one format; plug-ins of the group `moefabric.trace_writers`."""
+    """Writer of one format; plug-ins of the group `moefabric.trace_writers`.
+
+    Example:
+        class RankCountWriter:
+            name = "rank-count"
+
+            def write(self, graph: ExecutionGraph, path: Path) -> None:
+                path.write_text(str(len(graph.ranks)))
+    """
 
     name: str
 
@@ -130,3 +149,30 @@ def named_writer(form: str) -> TraceWriter:
     """
     writer: TraceWriter = load_plugin(TRACE_WRITERS, form, TraceWriter)
     return writer
+
+
+def checked_graph(graph: ExecutionGraph, source: object) -> ExecutionGraph:
+    """Return a graph that was read from a file, which is its `source`.
+
+    Raises:
+        TraceError: If the graph can't run.
+    """
+    if fault := next(graph.faults(), ""):
+        raise TraceError(source, "", fault)
+    return graph
+
+
+def group_numbers(graph: ExecutionGraph) -> dict[str, str]:
+    """Return the decimal name of each group; groups that have one keep it.
+
+    ASTRA-sim and PARAM take process groups with decimal names only.
+
+    Args:
+        graph: A graph, whose group of all ranks is left out unless it has another order.
+    """
+    everybody = tuple(sorted(graph.ranks))
+    names = [name for name, ranks in graph.groups.items() if name != WORLD or ranks != everybody]
+    numbers = {name: name for name in names if name.isdecimal() and name.isascii()}
+    numbers.pop("0", None)
+    free = (str(n) for n in range(1, len(names) + len(numbers) + 1) if str(n) not in numbers)
+    return {name: numbers.get(name) or next(free) for name in names}

@@ -1,16 +1,14 @@
-"""Files of gating: counts of tokens by expert, and the routes of single tokens.
+"""Files of gating that count tokens by expert.
 
-Counts are `GatingTrace`s as they are: NumPy archives, MixNet's matrices and SGLang's statistics
-(read by `moefabric.workload.gating`), and CSV. Routes are counted: JSON lines, and Parquet in
-FLAME-MoE's layout, `actives/iter_0100/layer_02.parquet`. Files that don't say which rank sends a
-token become traces of one rank. Layers without tokens are left out.
+These are NumPy archives, MixNet's matrices and SGLang's statistics (read by
+`moefabric.workload.gating`), and CSV. Files that don't say which rank sends a token become traces
+of one rank. Layers without tokens are left out.
 """
 
 import csv
-import json
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -18,32 +16,26 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.config.atomic_file import replaced_file, write_whole
 from moefabric.core.errors import SpecError, TraceError
-from moefabric.traces.files import read_text
+from moefabric.runtime.atomic_file import replaced_file, write_whole
+from moefabric.traces.files import is_count, read_text
 from moefabric.traces.formats import trace_reader
-from moefabric.traces.route_tables import MAX_EXPERTS, read_route_tables
-from moefabric.workload.gating import BROKEN_ARCHIVE, SUFFIXES, GatingTrace, read_gating
+from moefabric.workload.gating.traces import BROKEN_ARCHIVE, SUFFIXES, GatingTrace, read_gating
 
+MAX_EXPERTS: Final = 1 << 16
+"""Bound of the number of an expert."""
 MAX_CELLS: Final = 1 << 27
 """Counts of a trace: iterations x layers x ranks x experts."""
 MAX_INDEX: Final = (1 << 24, 1 << 14, 1 << 16, MAX_EXPERTS)
 """Bound of the number of an iteration, layer, rank and expert in a file."""
 MAX_COUNT: Final = 1 << 53
 
-_AXES: Final = ("iteration", "layer", "rank", "expert")
+AXES: Final = ("iteration", "layer", "rank", "expert")
 _COLUMNS: Final[dict[str, str]] = {
     "iteration": "iteration", "step": "iteration", "layer": "layer", "rank": "rank",
     "source": "rank", "expert": "expert", "tokens": "tokens", "count": "tokens",
 }  # fmt: skip
 _WIDE: Final = re.compile(r"(?:c|e|expert_?)(\d{1,5})")
-_KEYS: Final[dict[str, tuple[str, ...]]] = {
-    "iteration": ("iteration", "step"),
-    "layer": ("layer", "layer_id", "layer_idx"),
-    "rank": ("rank", "source_rank"),
-    "experts": ("topk_ids", "topk_experts", "experts", "indices", "selected_experts"),
-}
-"""Keys of a JSON line, by meaning."""
 
 
 class CountsReader:
@@ -107,53 +99,9 @@ class CountsCsvReader:
         """Read the counts."""
         rows = csv.reader(read_text(path).splitlines())
         try:
-            return _trace(path, _csv_cells(path, list(rows)))
+            return counted_trace(path, _csv_cells(path, list(rows)))
         except csv.Error as error:
             raise TraceError(path, "", f"is not CSV: {error}") from error
-
-
-class RoutesReader:
-    """Reads the routes of tokens in JSON lines, and counts them.
-
-    A line has the `layer` and the experts of one token, or of several in lists of lists:
-    `{"layer": 3, "topk_ids": [17, 4]}`. `iteration` (or `step`) and `rank` are optional. Lines with
-    another `type` than `route` are left out.
-    """
-
-    name = "routes"
-
-    def matches(self, _path: Path, head: bytes) -> bool:
-        """Return whether the first line is an object with a layer, or of a type."""
-        line = head.split(b"\n", 1)[0]
-        try:
-            document = json.loads(line)
-        except (ValueError, RecursionError):
-            return False
-        return isinstance(document, dict) and (
-            document.get("type") in ("meta", "route") or _key(document, "experts") is not None
-        )
-
-    def read(self, path: Path) -> GatingTrace:
-        """Count the routes."""
-        return _trace(path, _route_cells(path))
-
-
-class ParquetRoutesReader:
-    """Counts the routes of tokens in Parquet files.
-
-    A file has the experts of a token in a row, in the list `indices`. A folder of FLAME-MoE has
-    such files in `iter_N/layer_N.parquet`; a file alone is one layer of one iteration.
-    """
-
-    name = "routes-parquet"
-
-    def matches(self, _path: Path, head: bytes) -> bool:
-        """Return whether the first file is Parquet."""
-        return head.startswith(b"PAR1")
-
-    def read(self, path: Path) -> GatingTrace:
-        """Count the routes of a file, or of all files of a folder."""
-        return _trace(path, _parquet_cells(path))
 
 
 def load_gating(path: Path) -> GatingTrace:
@@ -202,11 +150,11 @@ def counts_csv(trace: GatingTrace) -> str:
     return "\n".join(lines) + "\n"
 
 
-_Cell = tuple[int, int, int, NDArray[np.int64]]
+GatingCells = tuple[int, int, int, NDArray[np.int64]]
 """Iteration, layer, rank, and tokens by expert."""
 
 
-def _trace(path: Path, cells: Iterable[_Cell]) -> GatingTrace:
+def counted_trace(path: Path, cells: Iterable[GatingCells]) -> GatingTrace:
     """Return the trace of counts, without the layers and iterations that no count names."""
     sums: dict[tuple[int, int, int], NDArray[np.int64]] = {}
     for iteration, layer, rank, tokens in cells:
@@ -236,25 +184,26 @@ def _trace(path: Path, cells: Iterable[_Cell]) -> GatingTrace:
     return GatingTrace(tokens, str(path))
 
 
-def _csv_cells(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[_Cell]:
+def _csv_cells(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[GatingCells]:
     names = [word.strip() for word in rows[0]] if rows else []
     if names and all(name.isdigit() for name in names):
         for rank, row in enumerate(rows):
-            yield 0, 0, _bounded(path, rank + 1, "rank", rank), _counts(path, rank + 1, row, names)
+            place = 0, 0, bounded_index(path, rank + 1, "rank", rank)
+            yield *place, _counts(path, rank + 1, row, names)
         return
     columns = {_COLUMNS[name]: n for n, name in enumerate(names) if name in _COLUMNS}
     wide = {int(match[1]): n for n, name in enumerate(names) if (match := _WIDE.fullmatch(name))}
     if missing := [name for name in ("expert", "tokens") if name not in columns and not wide]:
         raise TraceError(path, "line 1", f"there is no column {missing[0]}")
     single: list[tuple[int, ...]] = []
-    axes = [axis for axis in _AXES if axis in columns]
+    axes = [axis for axis in AXES if axis in columns]
     for line, row in enumerate(rows[1:], start=2):
         if not row:
             continue
         if len(row) != len(names):
             raise TraceError(path, f"line {line}", f"{len(row)} columns are not {len(names)}")
         found = {
-            axis: _bounded(path, line, axis, _number(path, line, row[columns[axis]]))
+            axis: bounded_index(path, line, axis, _number(path, line, row[columns[axis]]))
             for axis in axes
         }
         where = found.get("iteration", 0), found.get("layer", 0), found.get("rank", 0)
@@ -268,7 +217,7 @@ def _csv_cells(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[_Cell]:
         yield from _grouped(np.array(single, dtype=np.int64))
 
 
-def _grouped(rows: NDArray[np.int64]) -> Iterator[_Cell]:
+def _grouped(rows: NDArray[np.int64]) -> Iterator[GatingCells]:
     """Yield the counts of rows of iteration, layer, rank, expert and tokens."""
     places, index = np.unique(rows[:, :3], axis=0, return_inverse=True)
     order = np.argsort(index, kind="stable")
@@ -293,55 +242,14 @@ def _number(path: Path, line: int, word: str) -> int:
     return int(text)
 
 
-def _bounded(path: Path, line: int, axis: str, number: Any) -> int:
-    bound = MAX_INDEX[_AXES.index(axis)]
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < bound:
+def bounded_index(path: Path, line: int, axis: str, number: Any) -> int:
+    """Return the number of an iteration, layer, rank or expert.
+
+    Raises:
+        TraceError: At the line, if the value is not a number within the bounds of its axis.
+    """
+    bound = MAX_INDEX[AXES.index(axis)]
+    if not is_count(number, bound):
         fault = f"{axis} {str(number)[:40]!r} is not a number from 0 to {bound - 1}"
         raise TraceError(path, f"line {line}", fault)
     return number
-
-
-def _key(document: Mapping[str, Any], meaning: str) -> Any:
-    return next((document[key] for key in _KEYS[meaning] if key in document), None)
-
-
-def _route_cells(path: Path) -> Iterator[_Cell]:
-    for iteration, layer, rank, routes in read_route_lines(path):
-        experts = [expert for route in routes for expert in route]
-        yield iteration, layer, rank, np.bincount(experts).astype(np.int64)
-
-
-def read_route_lines(path: Path) -> Iterator[tuple[int, int, int, list[list[int]]]]:
-    """Yield iteration, layer, rank, and the experts of each token, of each line of JSON.
-
-    Raises:
-        TraceError: At a line that isn't a route.
-    """
-    for line, text in enumerate(read_text(path).splitlines(), start=1):
-        if not text.strip():
-            continue
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise TraceError(path, f"line {line}", f"is not JSON: {error}") from error
-        if not isinstance(document, dict):
-            raise TraceError(path, f"line {line}", "an object is needed")
-        if document.get("type", "route") != "route":
-            continue
-        listed, layer = _key(document, "experts"), _key(document, "layer")
-        if not isinstance(listed, list) or layer is None:
-            known = " or ".join(_KEYS["experts"])
-            raise TraceError(path, f"line {line}", f"layer and a list {known} are needed")
-        tokens = listed if all(isinstance(one, list) for one in listed) else [listed]
-        routes = [[_bounded(path, line, "expert", one) for one in token] for token in tokens]
-        where = [
-            _bounded(path, line, axis, 0 if (value := _key(document, axis)) is None else value)
-            for axis in _AXES[:3]
-        ]
-        yield where[0], where[1], where[2], routes
-
-
-def _parquet_cells(path: Path) -> Iterator[_Cell]:
-    for iteration, layer, experts, _ in read_route_tables(path):
-        counts = np.bincount(experts, minlength=1).astype(np.int64)
-        yield iteration, layer, 0, counts

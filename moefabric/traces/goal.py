@@ -27,11 +27,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from moefabric.config.atomic_file import write_whole
 from moefabric.core.errors import SpecError, TraceError
+from moefabric.runtime.atomic_file import write_whole
 from moefabric.traces.files import read_text
+from moefabric.traces.formats import checked_graph
 from moefabric.traces.messages import lowered
-from moefabric.workload.execution_graph import ExecutionGraph, Node, NodeKind
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node, NodeKind
 
 _UNITS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12}
 """Units of time, in parts of a second."""
@@ -243,9 +244,7 @@ class _Reader:
             rank: self._nodes(self._programs.get(rank, _Program())) for rank in range(self._count)
         }
         graph = ExecutionGraph(ranks, name=name, notes=tuple(self._notes))
-        if fault := next(graph.faults(), ""):
-            raise TraceError(self._source, "", fault)
-        return graph
+        return checked_graph(graph, self._source)
 
     def _nodes(self, program: _Program) -> tuple[Node, ...]:
         before: list[list[int]] = [[] for _ in program.nodes]

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.config.atomic_file import write_whole
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
+from moefabric.runtime.atomic_file import write_whole
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import Program, ProgramStep, lower
 from moefabric.workload.collectives.schedule import CollectiveSchedule
-from moefabric.workload.execution_graph import CollectiveKind, ExecutionGraph, Node, NodeKind
-from moefabric.workload.graph_timeline import sent_bytes
+from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node, NodeKind
+from moefabric.workload.graphs.timeline import sent_bytes
 
 MAX_STEPS = 4_000_000
 """Steps of a lowered graph, over all ranks."""

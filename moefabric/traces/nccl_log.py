@@ -24,7 +24,14 @@ from typing import Final
 
 from moefabric.core.errors import TraceError
 from moefabric.traces.files import read_text
-from moefabric.workload.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node, NodeKind
+from moefabric.traces.formats import checked_graph
+from moefabric.workload.graphs.execution_graph import (
+    WORLD,
+    CollectiveKind,
+    ExecutionGraph,
+    Node,
+    NodeKind,
+)
 
 _ELEMENT_BYTES: Final = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 """Bytes of NCCL's data types: int8, uint8, int32, uint32, int64, uint64, float16, float32, float64,
@@ -75,7 +82,7 @@ class NcclLogReader:
     name = "nccl-log"
 
     def matches(self, _path: Path, head: bytes) -> bool:
-        """Return whether NCCL wrote the first lines, or some of them."""
+        """Return whether some of the first lines are NCCL's."""
         return b" NCCL INFO " in head
 
     def read(self, path: Path) -> ExecutionGraph:
@@ -214,9 +221,7 @@ class _Logs:
         }
         notes = [_NO_TIMES, *([_EXCHANGES] if exchanges.found else [])]
         graph = ExecutionGraph(dict(sorted(nodes.items())), groups, path.name, tuple(notes))
-        if fault := next(graph.faults(), ""):
-            raise TraceError(path, "", fault)
-        return graph
+        return checked_graph(graph, path)
 
     def _sizes(self) -> dict[str, int]:
         return {one.group: one.ranks for one in self.known}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import TraceError
-from moefabric.traces.files import rank_files, read_json
+from moefabric.traces.files import is_count, rank_files, read_json
 from moefabric.traces.recorded_calls import (
     COMPUTE_STREAM,
     MAX_RANKS,
@@ -21,7 +21,7 @@ from moefabric.traces.recorded_calls import (
     for_all_ranks,
     ordered_nodes,
 )
-from moefabric.workload.execution_graph import WORLD, ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
 
 _UNTIMED: Final = "gemm and emb_lookup have sizes but no times: they take none"
 _COMPUTATIONS: Final = frozenset({"gemm", "emb_lookup"})
@@ -32,9 +32,8 @@ class ParamBasicReader:
 
     name = "param-basic"
 
-    def matches(self, path: Path, head: bytes) -> bool:
+    def matches(self, _path: Path, head: bytes) -> bool:
         """Return whether a file is a list of objects with `comms` or `compute`."""
-        del path
         keys = (b'"comms"', b'"compute"')
         return head.lstrip()[:1] == b"[" and any(key in head for key in keys)
 
@@ -70,7 +69,7 @@ def _in_world(call: RecordedCall, rank: "_Rank", world: int) -> RecordedCall:
 
 
 def _timed(calls: Sequence[RecordedCall], starts_s: dict[int, float]) -> tuple[Node, ...]:
-    """Return operations that start at their times at the earliest, which a chain of delays is."""
+    """Return the operations, which a chain of delays keeps from starting before their times."""
     nodes: list[Node] = []
     number = max((call.node.number for call in calls), default=-1)
     elapsed_s, delay = 0.0, tuple[int, ...]()
@@ -161,21 +160,18 @@ class _Rank:
         return RecordedCall(node, named)
 
     def _group(self, number: int, entry: dict[str, Any]) -> str:
-        """Return the name of a call's group, and remember what the call says of it."""
+        """Return the name of a call's group, and record the ranks that the call gives for it."""
         group = str(entry.get("pg_id", WORLD))
         ranks = entry.get("global_ranks")
         if ranks:
-            counts = isinstance(ranks, list) and all(
-                isinstance(one, int) and 0 <= one < MAX_RANKS for one in ranks
-            )
-            if not counts:
+            if not isinstance(ranks, list) or not all(is_count(one, MAX_RANKS) for one in ranks):
                 raise TraceError(self.path, f"[{number}].global_ranks", "is no list of ranks")
             self.groups[group] = tuple(ranks)
             self.world = max(self.world, *(rank + 1 for rank in ranks))
         size = entry.get("world_size", len(ranks) if ranks else 0)
         if size is None:
             return group
-        if not isinstance(size, int) or not 0 <= size < MAX_RANKS:
+        if not is_count(size, MAX_RANKS):
             raise TraceError(self.path, f"[{number}].world_size", f"{size!r} is no number of ranks")
         if size:
             self.sizes[group] = size
@@ -184,7 +180,7 @@ class _Rank:
 
     def _count(self, number: int, entry: dict[str, Any], key: str) -> int:
         value = entry.get(key)
-        if not isinstance(value, int) or not 0 <= value < 1 << 56:
+        if not is_count(value, 1 << 56):
             raise TraceError(self.path, f"[{number}].{key}", f"{value!r} is not a whole number")
         return value
 
@@ -197,9 +193,7 @@ class _Rank:
 
     def _splits(self, number: int, entry: dict[str, Any], size: int) -> tuple[int, ...]:
         place, splits = f"[{number}].in_split", entry["in_split"]
-        if not isinstance(splits, list) or not all(
-            isinstance(one, int) and 0 <= one < 1 << 56 for one in splits
-        ):
+        if not isinstance(splits, list) or not all(is_count(one, 1 << 56) for one in splits):
             raise TraceError(self.path, place, "a list of numbers of elements is needed")
         width = TYPE_BYTES[str(entry["dtype"]).lower()]
         parts = tuple(width * one for one in splits)

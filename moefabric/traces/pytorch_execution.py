@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import TraceError
-from moefabric.traces.files import file_families, parse_json, read_head, read_json
+from moefabric.traces.files import file_families, is_count, parse_json, read_head, read_json
 from moefabric.traces.pytorch_profile import is_profile, read_profile, timed_nodes
 from moefabric.traces.recorded_calls import (
     DEFAULT_GROUP,
@@ -23,7 +23,7 @@ from moefabric.traces.recorded_calls import (
     for_all_ranks,
     ordered_nodes,
 )
-from moefabric.workload.execution_graph import WORLD, ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
 
 _COMMUNICATION: Final = "record_param_comms"
 _GROUPS: Final = "process_group:init"
@@ -38,9 +38,8 @@ class PytorchExecutionReader:
 
     name = "pytorch-et"
 
-    def matches(self, path: Path, head: bytes) -> bool:
+    def matches(self, _path: Path, head: bytes) -> bool:
         """Return whether a file is an object with a `schema` and `nodes`."""
-        del path
         return _is_execution_trace(head)
 
     def read(self, path: Path) -> ExecutionGraph:
@@ -161,10 +160,10 @@ class _Rank:
             raise TraceError(self.path, entry.place, "a list of process groups is needed")
         for group in groups:
             ranks = group.get("ranks") if isinstance(group, dict) else None
-            if not isinstance(ranks, list) or not all(_is_rank(rank) for rank in ranks):
+            if not isinstance(ranks, list) or not all(is_count(rank, MAX_RANKS) for rank in ranks):
                 raise TraceError(self.path, entry.place, "a process group has no list of ranks")
             size = group.get("group_size", len(ranks))
-            if not _is_count(size) or size > MAX_RANKS:
+            if not is_count(size) or size > MAX_RANKS:
                 raise TraceError(self.path, entry.place, f"a process group has {size!r} ranks")
             members = tuple(ranks) or tuple(range(size))
             name = str(group.get("pg_name", len(self.groups)))
@@ -189,7 +188,7 @@ class _Rank:
         group_name = self._aliases.get(group_name, group_name)
         if kind == "init":
             return None
-        if not _is_count(number) or not isinstance(peer, int):
+        if not is_count(number) or not isinstance(peer, int):
             raise TraceError(self.path, entry.place, "the call's number or rank is no number")
         if kind == "wait":
             listed = group_name if group_name in self.groups else ""
@@ -210,7 +209,7 @@ class _Rank:
 
     def _remember_size(self, entry: "_Entry", group: str, splits: Any) -> None:
         size = entry.attributes.get("pg_size", len(splits) if isinstance(splits, list) else 0)
-        if not _is_count(size) or size > MAX_RANKS:
+        if not is_count(size) or size > MAX_RANKS:
             raise TraceError(self.path, entry.place, f"a process group has {size!r} ranks")
         if size:
             self.sizes[group] = max(size, self.sizes.get(group, 0))
@@ -228,7 +227,7 @@ class _Rank:
         splits = splits or entry.part_elements()
         if not splits:
             return node
-        if not isinstance(splits, list) or not all(_is_count(one) for one in splits):
+        if not isinstance(splits, list) or not all(is_count(one) for one in splits):
             raise TraceError(self.path, entry.place, f"{splits!r} are not splits of an all-to-all")
         total = sum(splits)
         if total == 0 or size % total:
@@ -238,14 +237,6 @@ class _Rank:
             raise TraceError(self.path, entry.place, fault)
         parts = tuple(one * (size // total) for one in splits)
         return node if len(set(parts)) == 1 else replace(node, splits=parts)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
-
-
-def _is_rank(value: object) -> bool:
-    return _is_count(value) and isinstance(value, int) and value < MAX_RANKS
 
 
 def _is_request(value: object) -> bool:
@@ -265,7 +256,7 @@ class _Entry:
         self._node = node
         self.name = str(node.get("name", ""))
         number = node.get("id")
-        if not isinstance(number, int) or not 0 <= number < 1 << 63:
+        if not is_count(number, 1 << 63):
             raise TraceError(path, f"{self.place}.id", f"{number!r} is not a whole number")
         self.number = number
         self.attributes = self._attributes()
@@ -326,7 +317,7 @@ class _Entry:
         )
         if elements is None or width is None:
             return total
-        if not _is_count(elements):
+        if not is_count(elements):
             fault = f"{attribute} is {elements!r} instead of a number of elements"
             raise TraceError(self.path, self.place, fault)
         return int(elements) * int(width)
@@ -336,6 +327,6 @@ def _tensors(value: Any) -> list[list[int]]:
     """Return the tensors `[id, storage, offset, elements, element bytes, device]` in a value."""
     if not isinstance(value, list):
         return []
-    if len(value) >= 6 and all(_is_count(one) for one in value[:5]) and isinstance(value[5], str):
+    if len(value) >= 6 and all(is_count(one) for one in value[:5]) and isinstance(value[5], str):
         return [value]
     return [tensor for one in value for tensor in _tensors(one)]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import TraceError
-from moefabric.traces.files import rank_files, read_json
+from moefabric.traces.files import is_count, rank_files, read_json
 from moefabric.traces.recorded_calls import (
     COMPUTE_STREAM,
     DEFAULT_GROUP,
@@ -26,7 +26,7 @@ from moefabric.traces.recorded_calls import (
     call_kind,
     for_all_ranks,
 )
-from moefabric.workload.execution_graph import WORLD, ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
 
 _GPU_WORK: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _LEAST_S: Final = 1e-9
@@ -36,7 +36,7 @@ _NO_SIZES: Final = "NCCL kernels without sizes (PyTorch before 2.3) are computat
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Something that ran on a GPU.
+    """Work of a GPU: a kernel or a copy.
 
     Attributes:
         start_s: Start.
@@ -57,7 +57,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What ran on the GPU of a rank, ordered by start.
+    """Activities on the GPU of a rank, ordered by start.
 
     Attributes:
         path: The file.
@@ -81,9 +81,8 @@ class PytorchProfileReader:
 
     name = "kineto"
 
-    def matches(self, path: Path, head: bytes) -> bool:
+    def matches(self, _path: Path, head: bytes) -> bool:
         """Return whether a file is a profile."""
-        del path
         return is_profile(head)
 
     def read(self, path: Path) -> ExecutionGraph:
@@ -109,7 +108,7 @@ class PytorchProfileReader:
 
 
 def read_profile(path: Path) -> Profile:
-    """Read what ran on the GPU of one rank.
+    """Read the activities on the GPU of one rank.
 
     Raises:
         TraceError: If the file is no profile.
@@ -165,7 +164,7 @@ def _with_sizes_only(profile: Profile, notes: list[str]) -> Profile:
 def _call(
     profile: Profile, number: int, activity: Activity, groups: dict[str, tuple[int, ...]]
 ) -> RecordedCall:
-    """Return the call of an NCCL kernel by what PyTorch since 2.3 says of it."""
+    """Return the call of an NCCL kernel, which PyTorch describes since 2.3."""
     facts = activity.facts
 
     def fault(key: str, wrong: object) -> TraceError:
@@ -173,7 +172,7 @@ def _call(
 
     def count(key: str) -> int:
         value = facts.get(key)
-        if not isinstance(value, int) or not 0 <= value < 1 << 62:
+        if not is_count(value):
             raise fault(key, value)
         return value
 

@@ -13,10 +13,10 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.config.atomic_file import write_whole
 from moefabric.core.errors import SpecError
-from moefabric.traces.group_numbers import group_numbers
-from moefabric.workload.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
+from moefabric.runtime.atomic_file import write_whole
+from moefabric.traces.formats import group_numbers
+from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
 
 SCHEMA: Final = "1.1.1-chakra.0.0.4"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from moefabric.core.errors import TraceError
-from moefabric.workload.execution_graph import WORLD, CollectiveKind, Node
+from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, Node
 
 COMPUTE_STREAM: Final = 0
 """Stream of computation. That of the n-th group of a rank is n + 1."""
@@ -27,7 +27,7 @@ Request = tuple[str, int]
 """Group and number by which a wait names the call that it waits for."""
 
 CallKind = CollectiveKind | Literal["send", "receive", "wait", "init"]
-"""What a call does."""
+"""Kind of a call."""
 
 _KINDS: Final[Mapping[str, CallKind]] = {
     "alltoall": "all_to_all",
@@ -82,7 +82,7 @@ class RecordedCall:
 
 
 def call_kind(name: str) -> CallKind | None:
-    """Return what a recorded name means, or None if it is unknown.
+    """Return the kind of a call by its recorded name, or None if the name is unknown.
 
     Args:
         name: A name such as `all_to_allv`, `_allgather_base` or `nccl:all_reduce`.

@@ -1,25 +1,97 @@
-"""Routes of single tokens, from the files whose counts `gating_files` reads too."""
+"""Files of the routes of single tokens, which are read as counts or as routes.
 
+They are JSON lines, and Parquet in FLAME-MoE's layout, `actives/iter_0100/layer_02.parquet`. NumPy
+archives may have routes, too. Files that don't say which rank sends a token are of one rank.
+"""
+
+import json
+import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.core.errors import TraceError
+from moefabric.core.errors import TraceError, UnsupportedError
+from moefabric.traces.files import read_text
 from moefabric.traces.formats import trace_reader
-from moefabric.traces.gating_files import ParquetRoutesReader, RoutesReader, read_route_lines
-from moefabric.traces.route_tables import read_route_tables
-from moefabric.workload.gating import ROUTES, archived_routes, read_archive
-from moefabric.workload.token_routes import TokenRoutes
+from moefabric.traces.gating_files import (
+    AXES,
+    MAX_EXPERTS,
+    GatingCells,
+    bounded_index,
+    counted_trace,
+)
+from moefabric.workload.gating.token_routes import TokenRoutes
+from moefabric.workload.gating.traces import ROUTES, GatingTrace, archived_routes, read_archive
 
 MAX_CHOICES: Final = 1 << 28
 """Choices of experts that are in memory."""
 
 _Place = tuple[int, int, int]
 """Iteration, layer and rank."""
+PARQUET_ROWS: Final = 1 << 20
+"""Tokens that are in memory at a time."""
+
+_PARQUET_FILE: Final = re.compile(r"iter_(\d{1,9})/layer_(\d{1,6})\.parquet")
+_PARQUET_COLUMN: Final = "indices"
+_RouteRows = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Experts of successive tokens, and how many each token has."""
+
+_KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "iteration": ("iteration", "step"),
+    "layer": ("layer", "layer_id", "layer_idx"),
+    "rank": ("rank", "source_rank"),
+    "experts": ("topk_ids", "topk_experts", "experts", "indices", "selected_experts"),
+}
+"""Keys of a JSON line, by meaning."""
+
+
+class RoutesReader:
+    """Reads the routes of tokens in JSON lines, and counts them.
+
+    A line has the `layer` and the experts of one token, or of several in lists of lists:
+    `{"layer": 3, "topk_ids": [17, 4]}`. `iteration` (or `step`) and `rank` are optional. Lines with
+    another `type` than `route` are left out.
+    """
+
+    name = "routes"
+
+    def matches(self, _path: Path, head: bytes) -> bool:
+        """Return whether the first line is a JSON object of routes."""
+        line = head.split(b"\n", 1)[0]
+        try:
+            document = json.loads(line)
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(document, dict) and (
+            document.get("type") in ("meta", "route") or _key(document, "experts") is not None
+        )
+
+    def read(self, path: Path) -> GatingTrace:
+        """Count the routes."""
+        return counted_trace(path, _route_cells(path))
+
+
+class ParquetRoutesReader:
+    """Counts the routes of tokens in Parquet files.
+
+    A file has the experts of a token in a row, in the list `indices`. A folder of FLAME-MoE has
+    such files in `iter_N/layer_N.parquet`; a file alone is one layer of one iteration.
+    """
+
+    name = "routes-parquet"
+
+    def matches(self, _path: Path, head: bytes) -> bool:
+        """Return whether the first file is Parquet."""
+        return head.startswith(b"PAR1")
+
+    def read(self, path: Path) -> GatingTrace:
+        """Count the routes of a file, or of all files of a folder."""
+        return counted_trace(path, _parquet_cells(path))
 
 
 def load_routes(path: Path) -> TokenRoutes:
@@ -90,3 +162,102 @@ def _routes(path: Path, parts: Iterable[tuple[_Place, NDArray[np.int64]]]) -> To
         return TokenRoutes(experts.reshape(*map(len, axes), *experts.shape[1:]))
     except ValueError as error:
         raise TraceError(path, "", str(error)) from error
+
+
+def _key(document: Mapping[str, Any], meaning: str) -> Any:
+    return next((document[key] for key in _KEYS[meaning] if key in document), None)
+
+
+def _route_cells(path: Path) -> Iterator[GatingCells]:
+    for iteration, layer, rank, routes in read_route_lines(path):
+        experts = [expert for route in routes for expert in route]
+        yield iteration, layer, rank, np.bincount(experts).astype(np.int64)
+
+
+def read_route_lines(path: Path) -> Iterator[tuple[int, int, int, list[list[int]]]]:
+    """Yield iteration, layer, rank, and the experts of each token, of each line of JSON.
+
+    Raises:
+        TraceError: At a line that isn't a route.
+    """
+    for line, text in enumerate(read_text(path).splitlines(), start=1):
+        if not text.strip():
+            continue
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise TraceError(path, f"line {line}", f"is not JSON: {error}") from error
+        if not isinstance(document, dict):
+            raise TraceError(path, f"line {line}", "an object is needed")
+        if document.get("type", "route") != "route":
+            continue
+        listed, layer = _key(document, "experts"), _key(document, "layer")
+        if not isinstance(listed, list) or layer is None:
+            known = " or ".join(_KEYS["experts"])
+            raise TraceError(path, f"line {line}", f"layer and a list {known} are needed")
+        tokens = listed if all(isinstance(one, list) for one in listed) else [listed]
+        routes = [[bounded_index(path, line, "expert", one) for one in token] for token in tokens]
+        where = [
+            bounded_index(path, line, axis, 0 if (value := _key(document, axis)) is None else value)
+            for axis in AXES[:3]
+        ]
+        yield where[0], where[1], where[2], routes
+
+
+def _parquet_cells(path: Path) -> Iterator[GatingCells]:
+    for iteration, layer, experts, _ in read_route_tables(path):
+        counts = np.bincount(experts, minlength=1).astype(np.int64)
+        yield iteration, layer, 0, counts
+
+
+def read_route_tables(path: Path) -> Iterator[tuple[int, int, *_RouteRows]]:
+    """Yield iteration, layer, experts of successive tokens, and how many experts each token has.
+
+    A file of many tokens yields several times, and an empty one once.
+
+    Raises:
+        TraceError: At a file that isn't a table of routes.
+        UnsupportedError: Without pyarrow.
+    """
+    try:
+        parquet, errors = import_module("pyarrow.parquet"), import_module("pyarrow").ArrowException
+    except ImportError as error:
+        message = f"{path}: Parquet needs pyarrow: pip install 'moefabric[parquet]'"
+        raise UnsupportedError(message) from error
+    if path.is_file():
+        files = [(0, 0, path)]
+    else:
+        names = ((file, _PARQUET_FILE.search(file.as_posix())) for file in path.rglob("*.parquet"))
+        files = sorted((int(name[1]), int(name[2]), file) for file, name in names if name)
+        if not files:
+            raise TraceError(path, "", "no file is called iter_N/layer_N.parquet")
+    for iteration, layer, file in files:
+        try:
+            for rows in _parquet_rows(file, parquet.ParquetFile):
+                yield iteration, layer, *rows
+        except (errors, KeyError) as error:
+            raise TraceError(file, "", f"can't be read as Parquet: {error}") from error
+
+
+def _parquet_rows(file: Path, open_file: Callable[[Path], Any]) -> Iterator[_RouteRows]:
+    nothing = np.zeros(0, dtype=np.int64)
+    parquet = open_file(file)
+    try:
+        if _PARQUET_COLUMN not in parquet.schema_arrow.names:
+            names = ", ".join(parquet.schema_arrow.names)
+            raise TraceError(file, "", f"there is no column {_PARQUET_COLUMN}, only {names}")
+        yield nothing, nothing
+        for batch in parquet.iter_batches(columns=[_PARQUET_COLUMN], batch_size=PARQUET_ROWS):
+            column = batch.column(0)
+            experts = column.flatten().to_numpy(zero_copy_only=False)
+            if not len(experts):
+                continue
+            if not np.issubdtype(experts.dtype, np.integer):
+                raise TraceError(file, _PARQUET_COLUMN, f"is not integers: {experts.dtype}")
+            if experts.min() < 0 or experts.max() >= MAX_EXPERTS:
+                fault = f"experts {experts.min()} to {experts.max()} are not 0 to {MAX_EXPERTS}"
+                raise TraceError(file, _PARQUET_COLUMN, fault)
+            lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+            yield experts.astype(np.int64), lengths.astype(np.int64)
+    finally:
+        parquet.close()

@@ -18,8 +18,8 @@ from typing import Final
 
 from moefabric.core.errors import TraceError
 from moefabric.traces.files import read_text
-from moefabric.workload.execution_graph import CollectiveKind, ExecutionGraph, Node
-from moefabric.workload.graph_folding import folded_size
+from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
+from moefabric.workload.graphs.folding import folded_size
 
 _POLICIES: Final = ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER")
 _COLUMNS: Final = 12

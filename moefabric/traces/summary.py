@@ -1,4 +1,4 @@
-"""What a trace holds, in figures: operations, bytes by collective and group, times, gating."""
+"""Figures of a trace: operations, bytes by collective and group, times, gating."""
 
 import math
 from collections import Counter, defaultdict
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from moefabric.workload.execution_graph import ExecutionGraph
-from moefabric.workload.gating import GatingTrace
-from moefabric.workload.gating_statistics import gating_statistics
-from moefabric.workload.graph_timeline import length_s, sent_bytes
+from moefabric.workload.gating.statistics import gating_statistics
+from moefabric.workload.gating.traces import GatingTrace
+from moefabric.workload.graphs.execution_graph import ExecutionGraph
+from moefabric.workload.graphs.timeline import length_s, sent_bytes
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,6 @@
-"""Training workload: models, gating traces, iterations, pipelines, and demand prediction."""
+"""Workload: what a job computes and sends, as data.
+
+Start with `workload`. `gating` says which token goes where, `models` how large it is, `placement`
+which server has which expert, `iterations` in which order, `collectives` in which steps; `graphs`
+are recorded jobs. Nothing here knows the network.
+"""

@@ -7,14 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.core.demand import DemandMatrix, Placement
-from moefabric.workload.coactivation import Pairs, coactivation
-from moefabric.workload.collective_order import CONCURRENT, CollectiveOrder
-from moefabric.workload.copy_rule import EACH_EXPERT, CopyRule, routed_layer
-from moefabric.workload.demand_prediction import GatingPrediction, GatingPredictor
-from moefabric.workload.expert_exchange import ExpertExchange
-from moefabric.workload.gating import add_noise
-from moefabric.workload.gating_generator import GatingGenerator
-from moefabric.workload.iteration import (
+from moefabric.workload.gating.coactivation import Pairs, coactivation
+from moefabric.workload.gating.demand_prediction import GatingPrediction, GatingPredictor
+from moefabric.workload.gating.generator import GatingGenerator
+from moefabric.workload.gating.recorded_gating import RecordedGating
+from moefabric.workload.gating.token_routes import LayerRoutes, TokenRoutes
+from moefabric.workload.gating.traces import add_noise
+from moefabric.workload.iterations.iteration import (
     Collective,
     DispatchLight,
     Layer,
@@ -25,13 +24,19 @@ from moefabric.workload.iteration import (
     merge_layers,
     moe_layer,
 )
-from moefabric.workload.job import stage_layers
-from moefabric.workload.model import Model, Training
-from moefabric.workload.payload import Payloads
-from moefabric.workload.placements import ExpertPlacement, expert_order
-from moefabric.workload.recorded_gating import RecordedGating
-from moefabric.workload.split_demand import KNOWN, RECENT_ITERATIONS, SplitDemand, with_error
-from moefabric.workload.token_routes import LayerRoutes, TokenRoutes
+from moefabric.workload.iterations.job import stage_layers
+from moefabric.workload.iterations.split_demand import (
+    KNOWN,
+    RECENT_ITERATIONS,
+    SplitDemand,
+    with_error,
+)
+from moefabric.workload.models.model import Model, Training
+from moefabric.workload.models.payload import Payloads
+from moefabric.workload.placement.collective_order import CONCURRENT, CollectiveOrder
+from moefabric.workload.placement.copy_rule import EACH_EXPERT, CopyRule, routed_layer
+from moefabric.workload.placement.expert_exchange import ExpertExchange
+from moefabric.workload.placement.placements import ExpertPlacement, expert_order
 
 
 @dataclass(frozen=True)

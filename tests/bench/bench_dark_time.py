@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from moefabric.cli.main import main
+from moefabric.ui.cli.main import main
 from tests.kernel.optical_bench import missing_for_kernel_tests
 
 pytestmark = [

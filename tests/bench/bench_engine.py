@@ -10,7 +10,8 @@ from statistics import median
 
 import pytest
 
-from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.connections import DataPath
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.remote.bundle import AGENT
 from tests.support.agents_lab import fleet_on, paced_flow
 from tests.support.namespaces import Island, island, must

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from moefabric.runner.result_model import ErrorSummary, FabricResult, RunResult, read_run
+from moefabric.results.model import ErrorSummary, FabricResult, RunResult, read_run
 from tests.support.paths import EXAMPLES, REPOSITORY
 
 MOEFABRIC = shutil.which("moefabric", path=str(REPOSITORY / ".venv/bin")) or ""

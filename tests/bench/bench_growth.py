@@ -25,11 +25,11 @@ from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.rules import eps_rules, server_rules
 from moefabric.core.units import Scale
-from moefabric.runner.jobs import Jobs
-from moefabric.runner.simulated_regions import simulated_regions
-from moefabric.runner.workload_loader import workload_on
-from moefabric.workload.iteration import Reconfigure
-from moefabric.workload.substitution import Substitutions
+from moefabric.prediction.jobs import Jobs
+from moefabric.prediction.simulated_regions import simulated_regions
+from moefabric.prediction.workload_loader import workload_on
+from moefabric.workload.iterations.iteration import Reconfigure
+from moefabric.workload.iterations.substitution import Substitutions
 from tests.support.paths import EXAMPLES
 
 pytestmark = pytest.mark.timeout(300)

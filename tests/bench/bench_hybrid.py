@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from moefabric.config.loader import load_experiment
-from moefabric.runner.result_model import FabricResult, RunResult
+from moefabric.results.model import FabricResult, RunResult
 from tests.bench.bench_fidelity import run_example
 from tests.support.hybrid_lab import completions as in_the_model
 from tests.support.hybrid_lab import errors as relative_errors

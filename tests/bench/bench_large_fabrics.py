@@ -17,12 +17,13 @@ from typing import Final
 import numpy as np
 import pytest
 
-from moefabric.config.run_directory import FabricWiring
 from moefabric.controller.client import ControllerClient
+from moefabric.core.eps import Eps
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric.datapath import bpf_refusal
-from moefabric.runner.fabric_check import FabricCheck, check_fabric
+from moefabric.runtime.run_directory import FabricWiring
+from moefabric.testbed.fabric_check import FabricCheck, check_fabric
 from tests.bench.bench_updown import Cycle, outer, run_cycle
 
 __all__ = ["outer"]

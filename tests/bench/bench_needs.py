@@ -16,12 +16,13 @@ from typing import Final
 import pytest
 
 from moefabric.controller.client import wait_for_controllers
+from moefabric.core.eps import Eps
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.linux.marked_processes import marked_pids
-from moefabric.runner.fabric_processes import fabric_processes
+from moefabric.testbed.fabric_processes import fabric_processes
 from tests.support.namespaces import own_machine
 
 pytestmark = [

@@ -17,9 +17,9 @@ from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.crossbar.selection import BPF, InstalledCrossbar
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.event_loop import Timers
 from moefabric.emulator.ocs.device_spec import LinkTimes
 from moefabric.emulator.ocs.fd_handoff import listen_in_namespace
+from moefabric.runtime.event_loop import Timers
 from tests.kernel.carrier_bench import CarrierWatch
 from tests.kernel.optical_bench import HostNetwork, missing_for_kernel_tests
 from tests.support.ocs_process import ocs_process
@@ -79,7 +79,7 @@ def test_matching_of_64_circuits_takes_about_a_millisecond(tmp_path: Path) -> No
         facts: dict[str, object] = {
             "crossbar": BPF,
             "ports": ports.inputs,
-            "settle_ns": 0,
+            "profile": {"settle": {"fixed_ns": 0}},
             "serial": "1",
         }
         resources.enter_context(ocs_process(tmp_path, facts, [crossbar.fd, listener.fileno()]))
@@ -170,7 +170,8 @@ def test_dark_time_equals_settle_time(tmp_path: Path, settle_ms: int) -> None:
         resources.callback(installed.close)
         listener = resources.enter_context(listen_in_namespace(None, "127.0.0.1", 0))
         settle_ns = settle_ms * 1_000_000
-        facts: dict[str, object] = {**installed.facts, "settle_ns": settle_ns, "serial": "1"}
+        profile = {"settle": {"fixed_ns": settle_ns}}
+        facts: dict[str, object] = {**installed.facts, "profile": profile, "serial": "1"}
         resources.enter_context(ocs_process(tmp_path, facts, [installed.fd, listener.fileno()]))
         client = resources.enter_context(
             socket.create_connection(listener.getsockname(), timeout=5)
@@ -204,7 +205,8 @@ def test_link_comes_up_after_light_by_link_up_time(tmp_path: Path) -> None:
         installed = InstalledCrossbar(BPF, Ports(3, 3), interfaces, netns)
         resources.callback(installed.close)
         listener = resources.enter_context(listen_in_namespace(None, "127.0.0.1", 0))
-        facts: dict[str, object] = {**installed.facts, "settle_ns": settle_ns, "serial": "1"}
+        profile = {"settle": {"fixed_ns": settle_ns}}
+        facts: dict[str, object] = {**installed.facts, "profile": profile, "serial": "1"}
         facts |= {"link_up_ns": link_up_ns, "link_down": True}
         watch = resources.enter_context(CarrierWatch(network.path(network.host(2))))
         crossbar = resources.enter_context(

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from moefabric.config.plugins import ocs_dialects
 from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
 from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
 from moefabric.emulator.crossbar.selection import BPF
 from moefabric.emulator.ocs.fd_handoff import listen_in_namespace
-from moefabric.emulator.ocs.server import FRONT_ENDS
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.support.ocs_fuzz import TL1_LOG_IN, request, restconf_inputs, scpi_inputs, tl1_inputs
 from tests.support.ocs_process import ocs_process
@@ -55,13 +55,13 @@ class ServedOcs:
         crossbar.load({port: CrossConnect(output, 0) for port, output in LIT.items()})
         listeners = {
             name: resources.enter_context(listen_in_namespace(None, "127.0.0.1", 0))
-            for name in FRONT_ENDS
+            for name in ocs_dialects()
         }
         self.addresses = {name: sock.getsockname() for name, sock in listeners.items()}
         facts = {
             "crossbar": BPF,
             "ports": 12,
-            "settle_ns": 0,
+            "profile": {"settle": {"fixed_ns": 0}},
             "serial": "1",
             "listening": list(listeners),
         }

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from moefabric.emulator.fabric.ovs import Bridge
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.waiting import Deadline
 from tests.support.switch_processes import SwitchProcess, open_vswitch, own_network, wire
 
 pytestmark = [pytest.mark.kernel, pytest.mark.ovs]

@@ -21,14 +21,14 @@ import pytest
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import flows
+from moefabric.planner.arrays import Array
 from moefabric.planner.assumed_split import assumed_split
 from moefabric.planner.deadline_circuits import deadline_bound_s
 from moefabric.planner.joint import best_circuits
 from moefabric.planner.mixnet import algorithm1_order, htsim_order
-from moefabric.planner.multihop import least_s, multihop_split, relay_program
+from moefabric.planner.multihop import least_s, multihop_split, relay_linear_program
 from moefabric.planner.pair_order import PairOrder, circuit_counts
 from moefabric.planner.plan import plan
-from moefabric.planner.policy import Array
 from moefabric.planner.robust_split import robust_split
 from moefabric.planner.waterfill import completion_s
 from moefabric.simulator.fluid import bound_s, predict
@@ -123,9 +123,9 @@ def test_multihop_splits_within_a_hundredth_of_the_program_in_5_to_50_ms(
     region = wired.regions[0]
     nothing = DemandMatrix(region.servers, np.zeros((servers, servers)))
     lit = POLICIES["multihop"].circuits(wired, region, nothing, CircuitSet())
-    program = relay_program(wired, region.servers, lit)
+    lp = relay_linear_program(wired, region.servers, lit)
     print(f"\nmultihop, {servers} servers, {optical}+{8 - optical} NICs:", end=" ")
-    print("CPU ms, time to that of the program (its CPU ms) and to the bound, bytes forwarded")
+    print("CPU ms, time to that of the LP (its CPU ms) and to the bound, bytes forwarded")
     for shape in ("training", "uniform", *SHAPES):
         durations, ratios, exact_ms, bounds, forwarded = [], [], [], [], []
         for seed in range(5 if servers < 32 else 3):
@@ -140,11 +140,11 @@ def test_multihop_splits_within_a_hundredth_of_the_program_in_5_to_50_ms(
             split = multihop_split(wired, demand, lit)
             durations.append(1e3 * cpu_seconds(partial(multihop_split, wired, demand, lit), 5)[0])
             start = process_time()
-            exact = program.split(owed, exact=True)
+            exact = lp.split(owed, exact=True)
             exact_ms.append(1e3 * (process_time() - start))
             predicted_s = predict(wired, lit, flows(wired, lit, split)).seconds
             ratios.append(predicted_s / exact.seconds)
-            bounds.append(predicted_s / program.bound_s(owed))
+            bounds.append(predicted_s / lp.bound_s(owed))
             forwarded.append(100 * split.forwarded_bytes / demand.total_bytes)
         print(
             f"  {shape:>8} {median(durations):5.1f}, at most {max(durations):5.1f}; "

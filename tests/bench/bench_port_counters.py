@@ -11,10 +11,10 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.protocols import PortCounters
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric import lifecycle
+from moefabric.execution.executor import Executor, Instruments
 from moefabric.planner.policy import EpsOnly
-from moefabric.runner.executor import Executor
-from moefabric.runner.testbed import port_counters, running_testbed
-from moefabric.workload.iteration import Collective
+from moefabric.testbed.testbed import port_counters, running_testbed
+from moefabric.workload.iterations.iteration import Collective
 from tests.kernel.fabric_lab import no_processes
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.support.fabrics import fabric
@@ -65,7 +65,14 @@ def test_wall_time_of_collectives_with_and_without_counters(
     with running_testbed(wired) as (_, fleet, _controllers), port_counters(wired) as counters:
         for _ in range(3):
             for name, counted in (("without", None), ("with", counters)):
-                executor = Executor(wired, EpsOnly(), fleet, {}, CircuitSet(), counters=counted)
+                executor = Executor(
+                    wired,
+                    EpsOnly(),
+                    fleet,
+                    {},
+                    CircuitSet(),
+                    instruments=Instruments(counters=counted),
+                )
                 start_s = time.perf_counter()
                 executor.iteration(0, operations)
                 wall_s = time.perf_counter() - start_s

@@ -12,8 +12,8 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.controller.client import ControllerClient
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from tests.support.controller_lab import fabric, lab, needs
 
 pytestmark = [

@@ -18,14 +18,15 @@ from pathlib import Path
 import pytest
 
 from moefabric.controller.client import wait_for_controllers
+from moefabric.core.eps import Eps
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric import lifecycle, node_commands
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.marked_processes import marked_pids
-from moefabric.emulator.linux.waiting import Deadline
-from moefabric.runner.fabric_processes import fabric_processes
+from moefabric.runtime.waiting import Deadline
+from moefabric.testbed.fabric_processes import fabric_processes
 
 pytestmark = [
     pytest.mark.kernel,
@@ -164,7 +165,7 @@ def idle_share(name: str) -> float:
 
 def measure(made: Fabric) -> tuple[float, float, float]:
     """Return the best round trip in µs, the best goodput in b/s, and the idle share."""
-    to = made.addresses("s1")[0]
+    to = made.addressing.addresses("s1")[0]
     with running(made):
         idle = idle_share(made.name)
         trips = [

@@ -6,13 +6,13 @@ from random import Random
 
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.core.units import Scale
-from moefabric.runner.jobs import Jobs
-from moefabric.runner.prediction import predict_experiment
-from moefabric.runner.workload_loader import workload_on
+from moefabric.prediction.experiment import predict_experiment
+from moefabric.prediction.jobs import Jobs
+from moefabric.prediction.workload_loader import workload_on
 from moefabric.simulator.event_simulation import simulate_streams
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import Link
-from moefabric.workload.substitution import Substitutions
+from moefabric.workload.iterations.substitution import Substitutions
 from tests.support.paths import EXAMPLES
 
 

@@ -12,6 +12,8 @@ from functools import partial
 
 import pytest
 
+from moefabric.core.openflow.actions import ALL, Output
+from moefabric.core.openflow.match import Match
 from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
 from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
 from moefabric.emulator.linux import bpf_assembler as bpf
@@ -21,8 +23,7 @@ from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
 from moefabric.emulator.openflow_switch.datapath.program_context import MapDescriptors
 from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
 from moefabric.emulator.openflow_switch.datapath.switch_program import switch_program
-from moefabric.emulator.openflow_switch.flows.flow import ALL, Flow, Output
-from moefabric.emulator.openflow_switch.flows.match import Match
+from moefabric.emulator.openflow_switch.flows.flow import Flow
 from tests.kernel.iperf import gigabits_per_second
 from tests.kernel.optical_bench import HostNetwork, address, missing_for_kernel_tests
 from tests.support.namespaces import must

@@ -20,10 +20,10 @@ import pytest
 
 from moefabric.agents.fleet.channel import connect_local
 from moefabric.agents.fleet.fleet import Fleet
-from moefabric.config.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.controller.client import wait_for_controllers
+from moefabric.core.eps import Eps
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.datapath import bpf_refusal
 from moefabric.emulator.linux import namespaces
@@ -31,8 +31,9 @@ from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.emulator.linux.namespace_holders import NamespaceHolders
 from moefabric.emulator.linux.processes import ChildProcesses, ProcessRole
-from moefabric.emulator.linux.waiting import Deadline
-from moefabric.runner.fabric_processes import fabric_processes
+from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.runtime.waiting import Deadline
+from moefabric.testbed.fabric_processes import fabric_processes
 
 pytestmark = [
     pytest.mark.kernel,

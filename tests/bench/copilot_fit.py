@@ -10,8 +10,8 @@ from time import process_time
 import numpy as np
 from scipy.optimize import minimize
 
-from moefabric.planner.policy import Array
-from moefabric.workload.copilot import (
+from moefabric.planner.arrays import Array
+from moefabric.workload.gating.copilot import (
     expert_loads,
     fit_transition,
     iteration_weights,

@@ -12,8 +12,9 @@ from moefabric.controller.southbound.openflow.ryu_switches import RyuSwitches
 # isort: split
 import eventlet
 
+from moefabric.core.eps import Eps
 from moefabric.core.rules import Rule, RuleChange
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 
 PATHS = 8
 SERVERS = 126

@@ -5,7 +5,7 @@ import signal
 import sys
 
 from moefabric.emulator.fabric import lifecycle
-from moefabric.runner.fabric_processes import fabric_processes
+from moefabric.testbed.fabric_processes import fabric_processes
 from tests.kernel.fabric_lab import small_fabric
 
 if __name__ == "__main__":

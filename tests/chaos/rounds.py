@@ -17,12 +17,12 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import MoefabricError
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.daemon_protocol import NODES, SilentFabricError, process_id
 from moefabric.emulator.linux.marked_processes import marked_pids
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.runtime.waiting import Deadline
 from tests.chaos.traces import traces
 from tests.kernel.fabric_lab import Machine
 

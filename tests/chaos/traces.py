@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from moefabric.config.run_directory import run_root
+from moefabric.runtime.run_directory import run_root
 from tests.kernel.fabric_lab import Machine
 
 

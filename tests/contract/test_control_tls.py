@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.config.control_tls import ControlTls
 from moefabric.controller.client import ControllerClient, tls_dial
 from moefabric.controller.http_client import Dial
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.rules import direct_rules, eps_rules, server_rules
+from moefabric.runtime.control_tls import ControlTls
 from tests.support.certificates import make_certificates
 from tests.support.controller_bench import FABRIC, REGION, Bench, controllers_with_switches
 from tests.support.controller_lab import entry_set

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 import pytest
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.crossbar.crossbar import Crossbar, CrossConnect, MemoryCrossbar, Ports
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.emulator.crossbar.crossbar import Crossbar, CrossConnect, Ports
+from moefabric.runtime.waiting import Deadline
 from tests.kernel.optical_bench import (
     HostNetwork,
     address,
     missing_for_kernel_tests,
     received_datagrams,
 )
+from tests.support.memory_crossbar import MemoryCrossbar
 
 N = 4
 WITH_ROOT = [

@@ -13,7 +13,7 @@ from moefabric.core import switch_proof
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.rules import direct_rules, eps_rules, server_rules
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.waiting import Deadline
 from tests.support.controller_bench import FABRIC, REGION, Bench, controllers_with_switches
 from tests.support.controller_lab import entry_set
 from tests.support.openflow_frames import (
@@ -60,7 +60,7 @@ def read_until_closed(sock: socket.socket) -> bytes:
 
 def impersonate(sock: socket.socket, switch: str) -> None:
     """Do a switch's whole handshake, except for a proof."""
-    features = struct.pack("!QIBB2xII", FABRIC.dpid(switch), 0, 1, 0, 0, 0)
+    features = struct.pack("!QIBB2xII", FABRIC.openflow.dpid(switch), 0, 1, 0, 0, 0)
     sock.sendall(frame(HELLO) + frame(FEATURES_REPLY, features) + multipart(13))
 
 
@@ -140,7 +140,7 @@ def test_stranger_is_not_controlled(bench: Bench) -> None:
 
 
 def test_proof_of_another_fabric_is_refused(bench: Bench) -> None:
-    experimenter = struct.pack("!IIQ", 0x00026D66, 2, FABRIC.dpid("s0")) + bytes(32)
+    experimenter = struct.pack("!IIQ", 0x00026D66, 2, FABRIC.openflow.dpid("s0")) + bytes(32)
     with client(bench) as sock:
         sock.sendall(frame(HELLO) + frame(4, experimenter))
         impersonate(sock, "s0")
@@ -156,7 +156,7 @@ def test_last_proof_of_a_datapath_id_counts(bench: Bench) -> None:
         while len(received) < 8 + 16 + switch_proof.CHALLENGE_BYTES:  # a hello, and the challenge
             received += sock.recv(1 << 16)
         challenge = received[24 : 24 + switch_proof.CHALLENGE_BYTES]
-        proof = switch_proof.proof(bench.run.read_token(), challenge, FABRIC.dpid("s0"))
+        proof = switch_proof.proof(bench.run.read_token(), challenge, FABRIC.openflow.dpid("s0"))
         head = struct.pack("!II", switch_proof.EXPERIMENTER, switch_proof.PROOF)
         sock.sendall(frame(HELLO) + frame(4, head + proof))
         impersonate(sock, "s0")

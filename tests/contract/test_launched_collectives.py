@@ -9,13 +9,14 @@ from threading import Timer
 
 import pytest
 
-from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.connections import DataPath
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import FlowRecord, PacedFlow
 from moefabric.core.protocols import Agents
-from moefabric.runner.memory_testbed import MemoryAgents, VirtualClock
 from tests.support.agents_lab import agent
 from tests.support.fabrics import fabric
+from tests.support.memory_testbed import MemoryAgents, VirtualClock
 
 MS = 1_000_000
 LONG = 5.0

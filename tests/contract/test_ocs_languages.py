@@ -16,10 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from moefabric.config.plugins import ocs_dialects
 from moefabric.core.ocs import DeviceProfile, SettleTime
-from moefabric.emulator.crossbar.crossbar import MemoryCrossbar, Ports
+from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.ocs.device_spec import DeviceSpec
-from moefabric.emulator.ocs.server import FRONT_ENDS, OcsServer
+from moefabric.emulator.ocs.server import OcsServer
+from tests.support.memory_crossbar import MemoryCrossbar
 
 Pairs = list[tuple[int, int]]
 SETTLE_NS = 5_000_000
@@ -216,10 +218,10 @@ class ServedSwitch:
         server = OcsServer(
             self.crossbar, DeviceSpec(DeviceProfile(settle=SettleTime(fixed_ns=SETTLE_NS)))
         )
-        listeners = {name: socket.create_server(("127.0.0.1", 0)) for name in FRONT_ENDS}
+        listeners = {name: socket.create_server(("127.0.0.1", 0)) for name in ocs_dialects()}
         self._addresses = {name: listener.getsockname() for name, listener in listeners.items()}
         for name, listener in listeners.items():
-            server.open(listener, FRONT_ENDS[name])
+            server.open(listener, name)
         stop, stopped = socket.socketpair()
         resources.enter_context(stopped)
         thread = threading.Thread(target=server.serve, args=(stopped,))

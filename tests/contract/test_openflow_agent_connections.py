@@ -10,10 +10,9 @@ from contextlib import ExitStack
 import pytest
 
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
-from moefabric.emulator.openflow_switch.agent.interfaces import MemoryInterfaces
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Port, PuntedPacket
-from moefabric.emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
+from tests.support.memory_datapath import MemoryDatapath, MemoryInterfaces
 from tests.support.openflow_lab import (
     DATAPATH,
     TIMEOUT_S,

@@ -11,25 +11,19 @@ from typing import Any, Literal
 
 import pytest
 
-from moefabric.controller.southbound.ocs.drivers import Scpi, device_address, make_driver
-from moefabric.controller.southbound.ocs.memory import MemoryOcs
-from moefabric.controller.southbound.ocs.remote_ocs import DeviceDriver, RemoteOcs
+from moefabric.controller.southbound.ocs.drivers import device_address, make_driver
+from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs
+from moefabric.controller.southbound.ocs.scpi import Scpi, ScpiDriver
 from moefabric.core.circuits import CircuitSet, Transition
 from moefabric.core.errors import ControlError, SpecError
-from moefabric.core.ocs import (
-    CrossConnectMode,
-    DeviceProfile,
-    Ocs,
-    OcsControl,
-    OcsDriver,
-    SettleTime,
-)
-from moefabric.core.ocs_driver import DriverSettings
+from moefabric.core.ocs import CrossConnectMode, DeviceProfile, Ocs, OcsControl, SettleTime
+from moefabric.core.ocs_dialect import DriverSettings
 from moefabric.core.protocols import OpticalSwitch
 from moefabric.core.topology import Fabric, Region
-from moefabric.emulator.ocs.device_faults import OcsFault, OcsFaultKind
+from moefabric.emulator.ocs.device_failures import OcsFailure, OcsFailureKind
 from tests.support.attempts import measurements
 from tests.support.controller_lab import fabric
+from tests.support.memory_ocs import MemoryOcs
 from tests.support.ocs_device import EmulatedOcs, FaultInjectingDriver, ocs_device
 
 SETTLE_S = 0.05
@@ -40,7 +34,7 @@ PORTS = 14
 """Two more than the region has NICs; other users have these."""
 
 
-def wired(driver: OcsDriver = OcsDriver.SCPI) -> Fabric:
+def wired(driver: str = "scpi") -> Fabric:
     wired_fabric = fabric(servers=4, optical=3, settle_ns=round(SETTLE_S * 1e9))
     region = wired_fabric.regions[0]
     assert region.ocs is not None
@@ -48,7 +42,7 @@ def wired(driver: OcsDriver = OcsDriver.SCPI) -> Fabric:
     return replace(wired_fabric, regions=(replace(region, ocs=ocs),))
 
 
-def parts(driver: OcsDriver) -> tuple[Fabric, Region, Ocs]:
+def parts(driver: str) -> tuple[Fabric, Region, Ocs]:
     wired_fabric = wired(driver)
     assert wired_fabric.regions[0].ocs is not None
     return wired_fabric, wired_fabric.regions[0], wired_fabric.regions[0].ocs
@@ -63,7 +57,7 @@ def ocs(request: pytest.FixtureRequest) -> Iterator[OpticalSwitch]:
     if request.param == "memory":
         yield MemoryOcs(wired(), wired().regions[0])
         return
-    driver = OcsDriver(request.param.split()[0])
+    driver = request.param.split()[0]
     wired_fabric, region, spec = parts(driver)
     with ExitStack() as undo:
         busy: Literal["move", "refuse"] = "refuse" if "refuses" in request.param else "move"
@@ -216,14 +210,16 @@ def test_mode_decides_about_busy_ports(
     assert ocs.circuits() == CircuitSet.of(after)
 
 
-DRIVERS = [OcsDriver.SCPI, OcsDriver.TL1, OcsDriver.RESTCONF]
+DRIVERS = ["scpi", "tl1", "restconf"]
 
 
 @pytest.fixture(params=DRIVERS)
-def bad(request: pytest.FixtureRequest) -> Iterator[tuple[RemoteOcs, EmulatedOcs, list[OcsFault]]]:
+def bad(
+    request: pytest.FixtureRequest,
+) -> Iterator[tuple[RemoteOcs, EmulatedOcs, list[OcsFailure]]]:
     """Yield an OCS with A lit, its device, and the faults that its next command triggers."""
     wired_fabric, region, spec = parts(request.param)
-    faults: list[OcsFault] = []
+    faults: list[OcsFailure] = []
     with ExitStack() as undo:
         served = undo.enter_context(ocs_device(request.param, PORTS, profile()))
 
@@ -238,22 +234,24 @@ def bad(request: pytest.FixtureRequest) -> Iterator[tuple[RemoteOcs, EmulatedOcs
         yield driven, served, faults
 
 
-Bad = tuple[RemoteOcs, EmulatedOcs, list[OcsFault]]
+Bad = tuple[RemoteOcs, EmulatedOcs, list[OcsFailure]]
 
 
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        pytest.param(OcsFault(OcsFaultKind.REJECT, times=2), "refuses", id="says-no"),
+        pytest.param(OcsFailure(OcsFailureKind.REJECT, times=2), "refuses", id="says-no"),
         pytest.param(
-            OcsFault(OcsFaultKind.PARTIAL_APPLY, value=1, times=1),
+            OcsFailure(OcsFailureKind.PARTIAL_APPLY, value=1, times=1),
             "refuses",
             id="does-half-and-says-no",
         ),
-        pytest.param(OcsFault(OcsFaultKind.PORT, ports=(7,)), "refuses", id="a-port-has-failed"),
+        pytest.param(
+            OcsFailure(OcsFailureKind.PORT, ports=(7,)), "refuses", id="a-port-has-failed"
+        ),
     ],
 )
-def test_refusing_device_is_restored(bad: Bad, fault: OcsFault, message: str) -> None:
+def test_refusing_device_is_restored(bad: Bad, fault: OcsFailure, message: str) -> None:
     ocs, _, faults = bad
     faults.append(fault)
     with pytest.raises(ControlError, match=f"ocs0 {message}: .*; nothing has changed"):
@@ -264,12 +262,14 @@ def test_refusing_device_is_restored(bad: Bad, fault: OcsFault, message: str) ->
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(OcsFault(OcsFaultKind.RESET, times=1), id="hangs-up-before-it-is-done"),
-        pytest.param(OcsFault(OcsFaultKind.RESET, value=1, times=1), id="hangs-up-when-it-is-done"),
-        pytest.param(OcsFault(OcsFaultKind.DELAY, value=0.1), id="is-late"),
+        pytest.param(OcsFailure(OcsFailureKind.RESET, times=1), id="hangs-up-before-it-is-done"),
+        pytest.param(
+            OcsFailure(OcsFailureKind.RESET, value=1, times=1), id="hangs-up-when-it-is-done"
+        ),
+        pytest.param(OcsFailure(OcsFailureKind.DELAY, value=0.1), id="is-late"),
     ],
 )
-def test_interrupted_change_completes(bad: Bad, fault: OcsFault) -> None:
+def test_interrupted_change_completes(bad: Bad, fault: OcsFailure) -> None:
     ocs, device_, faults = bad
     faults.append(fault)
     ocs.reconfigure(A.transition_to(B))
@@ -281,7 +281,7 @@ def test_interrupted_change_completes(bad: Bad, fault: OcsFault) -> None:
 def test_missing_completion_does_not_block_for_ever(bad: Bad) -> None:
     """Either waiting raises an error, or the device's state counts; it has executed the change."""
     ocs, _, faults = bad
-    faults.append(OcsFault(OcsFaultKind.DROP_COMPLETION))
+    faults.append(OcsFailure(OcsFailureKind.DROP_COMPLETION))
     started = monotonic()
     with suppress(ControlError):
         ocs.reconfigure(A.transition_to(B))
@@ -291,7 +291,7 @@ def test_missing_completion_does_not_block_for_ever(bad: Bad) -> None:
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_silent_and_absent_devices_are_named(driver: OcsDriver) -> None:
+def test_silent_and_absent_devices_are_named(driver: str) -> None:
     wired_fabric, region, spec = parts(driver)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address: Any = listener.getsockname()[:2]
@@ -309,7 +309,7 @@ def test_silent_and_absent_devices_are_named(driver: OcsDriver) -> None:
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_cross_connects_of_others_are_kept(driver: OcsDriver) -> None:
+def test_cross_connects_of_others_are_kept(driver: str) -> None:
     wired_fabric, region, spec = parts(driver)
     with ocs_device(driver, PORTS, profile()) as served:
         others = (13, 28), (14, 27)
@@ -329,7 +329,7 @@ class RecordingScpi(Scpi):
 
     factory_account: tuple[str, str] = ("root", "factory")
 
-    def open(self, settings: DriverSettings) -> DeviceDriver:
+    def open(self, settings: DriverSettings) -> ScpiDriver:
         OPENED.append(settings)
         return super().open(settings)
 
@@ -339,12 +339,12 @@ def test_driver_of_another_package_is_given_what_the_file_says(
 ) -> None:
     monkeypatch.setitem(sys.modules, "recording_driver", sys.modules[__name__])
     monkeypatch.setenv("OCS_SECRET", "swordfish")
-    wired_fabric, region, spec = parts(OcsDriver.SCPI)
+    wired_fabric, region, spec = parts("scpi")
     control = OcsControl("recording_driver:RecordingScpi", password_env="OCS_SECRET")
     assert device_address(control, "198.18.0.9") == ("198.18.0.9", 5025)
     spec = replace(spec, control=control)
     with (
-        ocs_device(OcsDriver.SCPI, PORTS, profile()) as served,
+        ocs_device("scpi", PORTS, profile()) as served,
         RemoteOcs(wired_fabric, region, make_driver(spec, served.address)) as ocs,
     ):
         ocs.reconfigure(NOTHING.transition_to(A), CrossConnectMode.OVERWRITE)

@@ -9,7 +9,6 @@ import pytest
 
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry
-from moefabric.controller.southbound.openflow.memory import MemorySwitches
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.rules import RuleChange, direct_rules, eps_rules, server_rules
 from moefabric.emulator.fabric.datapath import BPF
@@ -24,6 +23,7 @@ from tests.support.controller_lab import (
     needs,
     own_network,
 )
+from tests.support.memory_switches import MemorySwitches
 from tests.support.switch_processes import SwitchProcess, wire
 
 FABRIC = fabric()
@@ -66,13 +66,15 @@ class OurLab(Lab):
         switches = [
             {
                 "name": name,
-                "datapath_id": self.fabric.dpid(name),
-                "ports": {port: f"{name}-{port}" for port in self.fabric.ports(name).values()},
+                "datapath_id": self.fabric.openflow.dpid(name),
+                "ports": {
+                    port: f"{name}-{port}" for port in self.fabric.openflow.ports(name).values()
+                },
             }
             for name in self.fabric.switches
         ]
         for name in self.fabric.switches:
-            for port in self.fabric.ports(name).values():
+            for port in self.fabric.openflow.ports(name).values():
                 wire(f"{name}-{port}", f"{name}-{port}e")
         self.process = SwitchProcess(
             switches, self.ovs.folder, self.undo, self.run.read_token(), self.tls

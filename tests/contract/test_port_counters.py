@@ -14,10 +14,10 @@ from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS, RECEIVED, SENT, Cou
 from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
-from moefabric.runner.memory_testbed import MemoryPortCounters
-from moefabric.runner.testbed import port_counters, running_testbed
+from moefabric.testbed.testbed import port_counters, running_testbed
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.support.fabrics import fabric
+from tests.support.memory_testbed import MemoryPortCounters
 
 LIT = "s0/o0~s1/o0"
 SIZE = 3_000_001

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.connections import DataPath
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.fleet.messages import Message
 from moefabric.agents.fleet.programs import LoadedProgram
 from moefabric.core.errors import AgentError

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from moefabric.cluster.local_ray import local_cluster
+from moefabric.api.sweeps.engine import Engine
+from moefabric.api.sweeps.ray_engine import CarryOut, RayEngine
+from moefabric.api.sweeps.task import RunEnded, RunStarted
 from moefabric.core.errors import UnsupportedError
 from moefabric.core.resource_needs import ResourceNeeds
-from moefabric.sweep.engine import Engine, MemoryEngine
-from moefabric.sweep.ray_engine import CarryOut, RayEngine
-from moefabric.sweep.task import RunEnded, RunStarted
+from moefabric.testbed.cluster.local_ray import local_cluster
 from tests.support import sweep_runs
+from tests.support.memory_engine import MemoryEngine
 from tests.support.sweep_runs import GB, task
 
 pytest.importorskip("ray", reason="needs Ray: packaging/setup test")

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from moefabric.cluster.ray_client import connected
-from moefabric.sweep.campaign import carry_out
-from moefabric.sweep.folder import sweep_folder
-from moefabric.sweep.plan import plan_sweep
-from moefabric.sweep.ray_engine import RayEngine
-from moefabric.sweep.task import RunEnded, RunStarted
+from moefabric.api.sweeps.campaign import carry_out
+from moefabric.api.sweeps.folder import sweep_folder
+from moefabric.api.sweeps.plan import plan_sweep
+from moefabric.api.sweeps.ray_engine import RayEngine
+from moefabric.api.sweeps.task import RunEnded, RunStarted
+from moefabric.testbed.cluster.ray_client import connected
 from tests.support import sweep_runs
 from tests.support.paths import EXAMPLES
 from tests.support.sweep_runs import EXPERIMENT, sweep_spec, task

@@ -15,13 +15,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from moefabric.emulator.fabric.ovs import Bridge
-from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
-from moefabric.emulator.openflow_switch.agent.interfaces import MemoryInterfaces
-from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
-from moefabric.emulator.openflow_switch.datapath.interface import Port
-from moefabric.emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
-from moefabric.emulator.openflow_switch.flows.flow import (
+from moefabric.core.openflow import actions as action_codec
+from moefabric.core.openflow import oxm
+from moefabric.core.openflow.actions import (
     ALL,
     CONTROLLER,
     IN_PORT,
@@ -30,14 +26,16 @@ from moefabric.emulator.openflow_switch.flows.flow import (
     SetField,
     ToGroup,
 )
-from moefabric.emulator.openflow_switch.flows.match import Match
-from moefabric.emulator.openflow_switch.flows.packet import FIELD_BITS, IPV4, VLAN_TAGS
-from moefabric.emulator.openflow_switch.protocol import actions as action_codec
-from moefabric.emulator.openflow_switch.protocol import oxm
-from moefabric.emulator.openflow_switch.protocol.constants import ANY_GROUP, NO_BUFFER, PortNumber
-from moefabric.emulator.openflow_switch.tables.group_entry import GROUP_TYPES
+from moefabric.core.openflow.constants import ANY_GROUP, NO_BUFFER, GroupType, PortNumber
+from moefabric.core.openflow.match import FIELD_BITS, IPV4, Match
+from moefabric.emulator.fabric.ovs import Bridge
+from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
+from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
+from moefabric.emulator.openflow_switch.datapath.interface import Port
+from moefabric.emulator.openflow_switch.flows.packet import VLAN_TAGS
 from tests.kernel.switch_bench import AUXILIARY_BYTES, PACKET_AUXDATA, SOL_PACKET, with_tag
 from tests.support import switch_frames
+from tests.support.memory_datapath import MemoryDatapath, MemoryInterfaces
 from tests.support.namespaces import must
 from tests.support.openflow_lab import DATAPATH, TIMEOUT_S, Peer, flow_mod, serving
 from tests.support.switch_processes import SwitchProcess, open_vswitch, own_network, wire
@@ -132,7 +130,7 @@ def groups(draw: st.DrawFn) -> tuple[int, tuple[tuple[int, tuple[Action, ...]], 
 
     A select group has one bucket because switches may choose buckets as they like.
     """
-    kind = draw(st.sampled_from(range(len(GROUP_TYPES))))
+    kind = draw(st.sampled_from(GroupType))
     outputs = [*(Output(port) for port in PORTS), Output(IN_PORT)]
     rewrites: list[tuple[SetField, ...]] = [
         (),

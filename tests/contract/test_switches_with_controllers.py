@@ -8,7 +8,7 @@ import pytest
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.rules import direct_rules, eps_rules, server_rules
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.waiting import Deadline
 from tests.support.controller_bench import FABRIC, REGION, Bench, controllers_with_switches
 from tests.support.controller_lab import entry_set
 
@@ -65,10 +65,10 @@ def test_demands_move_circuits_one_after_the_other(bench: Bench) -> None:
 
 def test_controller_answers_arp(bench: Bench) -> None:
     def number(server: str) -> bytes:
-        return IPv4Address(next(iter(FABRIC.addresses(server)))).packed
+        return IPv4Address(next(iter(FABRIC.addressing.addresses(server)))).packed
 
     def mac(server: str) -> bytes:
-        return bytes.fromhex(FABRIC.mac(server).replace(":", ""))
+        return bytes.fromhex(FABRIC.addressing.mac(server).replace(":", ""))
 
     head = b"\x08\x06" + bytes.fromhex("0001080006040001")
     request = b"\xff" * 6 + mac("s0") + head + mac("s0") + number("s0") + bytes(6) + number("s2")

@@ -60,7 +60,7 @@ def execute(data: bytes) -> None:
         requester = cast(ControlChannel, _Requester())
         for line in data.split(b"\n"):
             agent.handle_line(requester, line)
-            agent.loop._fire_timers()
+            agent.loop.fire_timers()
         agent.close(requester, Fields({}))
         agent.loop.epoll.close()
     assert not agent.loop.faults

@@ -14,13 +14,13 @@ from moefabric.agents.engine import greeting, wire
 from moefabric.agents.engine.arrivals import Arrivals
 from moefabric.agents.engine.contents import ContentReceive
 from moefabric.agents.engine.incoming import IncomingConnection
-from moefabric.agents.engine.loop import IN, OUT
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.requests import Fields
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.tcp import Destination
 from moefabric.agents.engine.transfers import Receive, Send, TransferKey
+from moefabric.runtime.event_loop import IN, OUT
 from tests.support.fuzzing import FuzzTarget
 from tests.support.memory_sockets import MemorySocket
 

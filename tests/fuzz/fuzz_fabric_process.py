@@ -3,13 +3,14 @@
 import signal
 from contextlib import suppress
 
-from moefabric.config.run_directory import ManagementNetwork
+from moefabric.core.eps import Eps
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric.daemon import parse_request
 from moefabric.emulator.fabric.hardware_failures import HardwareFailures
 from moefabric.emulator.fabric.plan import plan_fabric
+from moefabric.runtime.run_directory import ManagementNetwork
 from tests.support.fuzzing import FuzzTarget
 
 _REGION = Region("r0", 0, ("s0", "s1"), Ocs("ocs0", ports=2))

@@ -20,12 +20,12 @@ from moefabric.controller.service.controller import Controller
 from moefabric.controller.service.http_access import HttpAccess
 from moefabric.controller.service.http_handler import NorthboundService
 from moefabric.controller.service.northbound import respond
-from moefabric.controller.southbound.ocs.memory import MemoryOcs
 from moefabric.core.errors import ControlError
 from moefabric.core.forwarding import circuit_rules
 from moefabric.core.topology import Fabric
 from tests.support.fabrics import fabric
 from tests.support.fuzzing import FuzzTarget
+from tests.support.memory_ocs import MemoryOcs
 from tests.support.recovery_bench import ObservedSwitches
 
 _ADDRESS = "127.0.0.1", 8081

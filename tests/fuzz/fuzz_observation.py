@@ -6,8 +6,8 @@ from contextlib import suppress
 from moefabric.api.capture import add_comments
 from moefabric.api.capture_summary import control_messages
 from moefabric.api.logs import parse_line
-from moefabric.config.structured_log import ids_of_baggage
 from moefabric.emulator.linux.pcapng import PcapngError
+from moefabric.runtime.structured_log import ids_of_baggage
 from tests.support.fuzzing import FuzzTarget
 
 

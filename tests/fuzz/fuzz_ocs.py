@@ -5,12 +5,13 @@ import logging
 import socket
 from collections.abc import Callable
 
-from moefabric.emulator.crossbar.crossbar import MemoryCrossbar, Ports
-from moefabric.emulator.linux.event_loop import EventLoop
+from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.event_publisher import EventPublisher
 from moefabric.emulator.ocs.fabric_link import FabricLink
+from moefabric.runtime.event_loop import EventLoop
 from tests.support.fuzzing import FuzzTarget
+from tests.support.memory_crossbar import MemoryCrossbar
 from tests.support.ocs_fuzz import TL1_LOG_IN
 from tests.support.ocs_lab import OcsBench
 

@@ -1,13 +1,15 @@
 """What a controller reads from a switch, by itself and through its framework."""
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 from moefabric.controller.southbound.openflow import frame_check, framework, messages
-from moefabric.controller.southbound.openflow.frame_check import FrameError
+from moefabric.core.openflow.constants import VERSION, MessageType, OpenFlowError
+from moefabric.core.openflow.messages import Message, decode_packet_in, split_messages
 from tests.support.fuzzing import FuzzTarget
 
-_ANY_SWITCH: Any = framework.module("ofproto.ofproto_protocol").ProtocolDesc(frame_check.VERSION)
+_ANY_SWITCH: Any = framework.module("ofproto.ofproto_protocol").ProtocolDesc(VERSION)
 _parse = framework.module("ofproto.ofproto_parser").msg
 
 
@@ -18,30 +20,25 @@ class UndecodedError(Exception):
 def read_stream(data: bytes) -> None:
     """Read the input as what a switch sends."""
     logging.getLogger(f"{framework.NAME}.ofproto.ofproto_parser").disabled = True
-    at = 0
-    try:
-        while (length := frame_check.length_of(data, at)) and len(data) - at >= length:
-            _read_message(data[at : at + length])
-            at += length
-    except FrameError:
-        pass  # the connection is closed
+    with suppress(OpenFlowError):  # the connection is closed
+        for message in split_messages(data)[0]:
+            _read_message(message)
 
 
-def _read_message(message: bytes) -> None:
-    for_framework = frame_check.check(message)
-    version, kind, _, xid = frame_check.HEADER.unpack_from(for_framework or message)
-    if for_framework is not None:
-        wire = bytearray(for_framework)
-        if not _parse(_ANY_SWITCH, version, kind, len(wire), xid, wire):
+def _read_message(message: Message) -> None:
+    if for_framework := frame_check.check(message):
+        version, kind, xid, wire = for_framework
+        if not _parse(_ANY_SWITCH, version, kind, len(wire), xid, bytearray(wire)):
             raise UndecodedError
-    elif kind == frame_check.PACKET_IN:
-        messages.packet_in(message)
-    elif kind == frame_check.ERROR:
-        messages.error(message)
-    elif kind == frame_check.EXPERIMENTER:
-        messages.proved_id("token", bytes(32), message)
-    elif kind == frame_check.MULTIPART_REPLY:
-        list(messages.flow_counts(message))
+    match message.type:
+        case MessageType.PACKET_IN:
+            decode_packet_in(message)
+        case MessageType.ERROR:
+            messages.error(message)
+        case MessageType.EXPERIMENTER:
+            messages.proved_id("token", bytes(32), message)
+        case MessageType.MULTIPART_REPLY:
+            list(messages.flow_counts(message))
 
 
 TARGETS = (FuzzTarget("openflow-controller", read_stream),)

@@ -2,12 +2,11 @@
 
 import logging
 
-from moefabric.emulator.openflow_switch.agent.interfaces import MemoryInterfaces
 from moefabric.emulator.openflow_switch.agent.session import ControllerSession
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Port
-from moefabric.emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
 from tests.support.fuzzing import FuzzTarget
+from tests.support.memory_datapath import MemoryDatapath, MemoryInterfaces
 from tests.support.openflow_frames import HELLO, frame
 
 _INTERFACES = MemoryInterfaces()

@@ -7,10 +7,10 @@ import socket
 from contextlib import suppress
 
 from moefabric.agents.engine.exchanges import Exchanges
-from moefabric.agents.engine.loop import IN, Loop
 from moefabric.agents.engine.rank_port import SEALS, RankConnection, RankPort
 from moefabric.agents.fleet.exchanges import ExchangeBook
 from moefabric.agents.fleet.messages import parse_message
+from moefabric.runtime.event_loop import IN, EventLoop
 from tests.support.fuzzing import FuzzTarget
 
 _SIZE = 8192
@@ -25,7 +25,7 @@ def _memory() -> int:
 
 
 _MEMORY = _memory()
-_LOOP = Loop()
+_LOOP = EventLoop()
 
 
 def ask(data: bytes) -> None:

@@ -17,15 +17,16 @@ from typing import TypeVar
 
 import pytest
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory
+from moefabric.core.eps import Eps
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric import lifecycle, node_commands
 from moefabric.emulator.fabric.plan import bridge_name
 from moefabric.emulator.fabric.run_directories import run_directories
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.waiting import Deadline
 
 NEEDS = [
     pytest.mark.kernel,
@@ -153,16 +154,16 @@ class Machine:
         """Set rules that send all traffic between the two servers by one path."""
         fields = (("ip", "nw_dst"), ("arp", "arp_tpa"))
         for server in fabric.servers:
-            ports = fabric.ports(server)
-            prefix, out = fabric.prefix(server), ports[f"{server}/{path}"]
+            ports = fabric.openflow.ports(server)
+            prefix, out = fabric.addressing.prefix(server), ports[f"{server}/{path}"]
             inbound = [
                 f"priority=2,{protocol},{field}={prefix},actions=output:{ports['host']}"
                 for protocol, field in fields
             ]
             self.set_rules(fabric, server, *inbound, f"priority=1,actions=output:{out}")
-        leaf = fabric.ports("leaf0")
+        leaf = fabric.openflow.ports("leaf0")
         leaf_rules = [
-            f"{protocol},{field}={fabric.prefix(server)},actions=output:{leaf[f'{server}/e0']}"
+            f"{protocol},{field}={fabric.addressing.prefix(server)},actions=output:{leaf[f'{server}/e0']}"
             for server in fabric.servers
             for protocol, field in fields
         ]
@@ -174,7 +175,7 @@ class Machine:
         The sender reads the clock before its first byte and the receiver after the last one, so
         that no delay of either makes the flow look faster than its link.
         """
-        address = fabric.addresses("s1")[0]
+        address = fabric.addressing.addresses("s1")[0]
         receive = node_commands.exec_argv(
             fabric.name, "s1", [sys.executable, "-c", RECEIVER, address]
         )
@@ -222,5 +223,14 @@ def isolated_machine(lifetime_s: int = 600) -> Iterator[Machine]:
 
 def ping(machine: Machine, fabric: Fabric, within_s: int = 8) -> bool:
     """Return whether a ping from s0 to s1 is answered."""
-    words = ["ping", "-c", "1", "-i", "0.2", "-w", str(within_s), fabric.addresses("s1")[1]]
+    words = [
+        "ping",
+        "-c",
+        "1",
+        "-i",
+        "0.2",
+        "-w",
+        str(within_s),
+        fabric.addressing.addresses("s1")[1],
+    ]
     return machine.run_on(fabric.name, "s0", *words).returncode == 0

@@ -51,7 +51,8 @@ class MatchingsUnderTraffic:
             crossbar = InstalledCrossbar(BPF, ports, network.plug_in(), netns)
             resources.callback(crossbar.close)
             listener = resources.enter_context(listen_in_namespace(None, "127.0.0.1", 0))
-            facts = {**crossbar.facts, "settle_ns": self.settle_ns, "serial": "1"}
+            profile = {"settle": {"fixed_ns": self.settle_ns}}
+            facts = {**crossbar.facts, "profile": profile, "serial": "1"}
             fds = (crossbar.fd, listener.fileno())
             resources.enter_context(ocs_process(folder, facts, fds))
             client = resources.enter_context(

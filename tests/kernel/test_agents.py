@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from moefabric.agents.fleet.channel import connect_local, request_all
-from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.connections import DataPath
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.core.errors import AgentError, ServerLossError
 from tests.support.agents_lab import agent, bundled, fleet_on, paced_flow
 from tests.support.namespaces import Island, island, must
@@ -78,7 +79,9 @@ def test_unreachable_server_is_named_at_the_deadline(tmp_path: Path) -> None:
     with island("s0", "s1") as where, fleet_on(where, tmp_path) as fleet:
         fleet.connect(ways(where))
         must("ip", "-n", where.netns("s1"), "link", "set", "o0", "down")
-        path = fleet.destination(DataPath("s0", "s1", "e0", where.addresses["s1"], dscp=1))
+        path = fleet.connections.destination(
+            DataPath("s0", "s1", "e0", where.addresses["s1"], dscp=1)
+        )
         soon = fleet.facts["s0"]["monotonic_ns"] + 1_000_000_000
         with pytest.raises(
             AgentError, match=r"no connection to s1 by e0 at 10\.99\.0\.2 port \d+: "

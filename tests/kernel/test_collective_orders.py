@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from moefabric.config.loader import experiment_of
-from moefabric.runner.comparison import joined_phases
-from moefabric.runner.progress import PlainProgressReporter
-from moefabric.runner.run import run
+from moefabric.execution.run import run
+from moefabric.results.comparison import joined_phases
+from moefabric.results.progress import PlainProgressReporter
 from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES
 

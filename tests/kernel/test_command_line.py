@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from moefabric.emulator.linux.marked_processes import marked_pids
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.waiting import Deadline
 from tests.support import faulty_policies
-from tests.support.command_home import EXPERIMENT, NEEDS, Home
+from tests.support.command_home import EXPERIMENT, FABRIC, NEEDS, Home
 from tests.support.fabrics import MESH
-from tests.support.packages import POLICY_PACKAGE, install_package
+from tests.support.packages import DIALECT_PACKAGE, POLICY_PACKAGE, install_package
 from tests.support.paths import REPOSITORY
 
 pytestmark = [*NEEDS, pytest.mark.slow]
@@ -47,7 +47,7 @@ transport: "strange_parts:GENTLE"
 STRANGE_PARTS = """
 from pathlib import Path
 from best_pairs import BestPairs
-from moefabric.controller.southbound.ocs.drivers import Scpi
+from moefabric.controller.southbound.ocs.scpi import Scpi
 from moefabric.core.transport import TcpTransport
 
 GENTLE = TcpTransport("gentle", "reno", paced=True)
@@ -269,6 +269,20 @@ def test_run_takes_parts_of_other_packages_and_survives_their_faults(
     fault = "r0: policy strange_parts:RaisingOnce failed: RuntimeError: no idea"
     assert fault in once["fidelity"]["reasons"]
     assert sum(part["bytes_by_light"] for part in once["collectives"]) == 0
+
+
+def test_fabric_speaks_a_dialect_of_another_package(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(install_package(DIALECT_PACKAGE, home.folder)))
+    profile = home.write("line.yaml", 'line: {separator: "-"}\n')
+    ocs = f"ocs: {{settle: 25ms, driver: line, profile: {profile}}}"
+    fabric = FABRIC.format(name="lines").replace("ocs: {settle: 25ms}", ocs)
+    home.must("up", home.write("lines.yaml", fabric))
+    home.must("light", "s0/o0~s1/o1", "--name", "lines")
+    (described,) = json.loads(home.must("inspect", "--json"))["ocs"]
+    assert described["circuits"] == [["s0/o0", "s1/o1"]]
+    home.must("down", "lines")
 
 
 def test_run_refuses_unwritable_report_before_start(home: Home) -> None:

@@ -19,7 +19,7 @@ from moefabric.emulator.congestion.dctcp import dctcp
 from moefabric.emulator.congestion.window_policy import governed
 from moefabric.emulator.congestion.window_table import window_table
 from moefabric.emulator.link.hosts import LinkedHosts, link_between
-from moefabric.runner.testbed import ready_transport
+from moefabric.testbed.testbed import ready_transport
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 BLOCK = bytes(20_000)

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from moefabric import Lab, load_fabric
-from moefabric.config.run_status import RunStatus, write_run_status
+from moefabric.runtime.run_status import RunStatus, write_run_status
 from tests.support.dashboard_page import CHROMIUM, chromium, opened
 from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES
@@ -35,7 +35,7 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def command(lab: Lab) -> Iterator["subprocess.Popen[str]"]:
-    program = "from moefabric.cli.main import main; main()"
+    program = "from moefabric.ui.cli.main import main; main()"
     argv = [sys.executable, "-c", program, "dashboard", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         yield process

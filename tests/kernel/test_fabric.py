@@ -9,7 +9,6 @@ from functools import partial
 
 import pytest
 
-from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
 from moefabric.core.topology import Fabric
 from moefabric.emulator.crossbar.crossbar import CrossConnect
@@ -18,6 +17,7 @@ from moefabric.emulator.fabric import lifecycle, shaping
 from moefabric.emulator.fabric.daemon_protocol import request
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.ocs.fd_handoff import connect, receive_handoff
+from moefabric.runtime.run_directory import RunDirectory
 from tests.kernel.fabric_lab import (
     GOODPUT,
     NEEDS,

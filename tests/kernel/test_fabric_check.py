@@ -5,15 +5,16 @@ from functools import partial
 
 import pytest
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.controller.client import ControllerClient, wait_for_controllers
+from moefabric.core.eps import Eps
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric.run_directories import sole_check
 from moefabric.emulator.linux.command import run
-from moefabric.runner.fabric_check import check_fabric
-from moefabric.runner.fabric_processes import fabric_processes
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.testbed.fabric_check import check_fabric
+from moefabric.testbed.fabric_processes import fabric_processes
 from tests.kernel.fabric_lab import NEEDS, Machine, isolated_machine
 
 pytestmark = NEEDS
@@ -69,7 +70,9 @@ def test_second_check_is_refused_while_the_first_is_under_way(running: Running) 
 
 def test_servers_need_no_arp_for_other_regions(running: Running) -> None:
     machine, _ = running
-    machine.run_on(FABRIC.name, "s0", "ping", "-c", "1", "-w", "5", FABRIC.addresses("s5")[1])
+    machine.run_on(
+        FABRIC.name, "s0", "ping", "-c", "1", "-w", "5", FABRIC.addressing.addresses("s5")[1]
+    )
     shown = machine.run_on(FABRIC.name, "s0", "ip", "neigh", "show", "dev", "eth0").stdout
     assert all("PERMANENT" in line for line in shown.splitlines()), shown
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.config.run_directory import FABRIC_VARIABLE, RunDirectory
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric import lifecycle, management_uplink, run_directories
 from moefabric.emulator.fabric.daemon_protocol import SilentFabricError, process_id
 from moefabric.emulator.linux.marked_processes import marked_pids
-from moefabric.emulator.linux.process_ends import is_stopped
 from moefabric.emulator.linux.processes import ProcessRole
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.processes import is_stopped
+from moefabric.runtime.run_directory import FABRIC_VARIABLE, RunDirectory
+from moefabric.runtime.waiting import Deadline
 from tests.kernel.fabric_lab import NEEDS, Machine, sleeper, small_fabric
 
 pytestmark = NEEDS

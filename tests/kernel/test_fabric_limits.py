@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.core.ocs import Ocs, OcsControl, OcsDriver
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.eps import Eps
+from moefabric.core.ocs import Ocs, OcsControl
+from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.linux.cgroups import limiting_groups
 from moefabric.emulator.linux.marked_processes import marked_pids
-from moefabric.emulator.linux.waiting import Deadline
-from moefabric.runner.fabric_processes import fabric_processes
+from moefabric.runtime.waiting import Deadline
+from moefabric.testbed.fabric_processes import fabric_processes
 from tests.conftest import KERNEL_LACKS
 from tests.kernel.fabric_lab import NEEDS, Machine
 
@@ -46,7 +47,7 @@ GONE_S = 10.0
 FULL = (
     UP
     + """
-from moefabric.config.run_directory import RunDirectory, run_root
+from moefabric.runtime.run_directory import RunDirectory, run_root
 from moefabric.emulator.fabric import hardware_injection
 run_dir = RunDirectory.of_fabric(sys.argv[1])
 try:
@@ -163,7 +164,7 @@ def test_only_controllers_get_the_password_of_the_optical_switch(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAB_PASSWORD", "unguessed")
-    control = OcsControl(OcsDriver.SCPI, password_env="LAB_PASSWORD")
+    control = OcsControl("scpi", password_env="LAB_PASSWORD")
     region = Region("r0", 0, ("s0", "s1"), Ocs("ocs0", ports=2, control=control))
     fabric = Fabric("secret", (region,), 2, 1, 1, 50e6, Eps(servers_per_leaf=4))
     start = partial(lifecycle.up, fabric, fabric_processes, switch="bpf")

@@ -9,11 +9,12 @@ from functools import partial
 
 import pytest
 
+from moefabric.core.eps import Eps
 from moefabric.core.link import EpsLink, LinkBehaviour, LinkPlace
-from moefabric.core.topology import Eps, Fabric
+from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.programmed_links import PROCESS
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.waiting import Deadline
 from tests.kernel.fabric_lab import NEEDS, Machine, ping, small_fabric
 
 pytestmark = NEEDS
@@ -31,7 +32,7 @@ def delayed(machine: Machine) -> Iterator[Fabric]:
 
 
 def least_round_trip_ms(machine: Machine, fabric: Fabric) -> float:
-    words = ["ping", "-c", "3", "-i", "0.1", "-q", fabric.addresses("s1")[0]]
+    words = ["ping", "-c", "3", "-i", "0.1", "-q", fabric.addressing.addresses("s1")[0]]
     reply: subprocess.CompletedProcess[str] = machine.run_on(fabric.name, "s0", *words)
     return float(reply.stdout.rsplit("= ", 1)[1].split("/")[0])
 

@@ -11,9 +11,9 @@ from typing import TypeVar
 import pytest
 
 from moefabric.agents.fleet.channel import Channel, connect_local
-from moefabric.config.run_directory import ManagementNetwork, RunDirectory
+from moefabric.core.eps import Eps
 from moefabric.core.errors import FabricError
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric import mininet_nodes
 from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.emulator.linux import namespaces, netlink
@@ -21,7 +21,8 @@ from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.marked_processes import kill_marked, marked_pids
 from moefabric.emulator.linux.namespace_holders import NamespaceHolders
 from moefabric.emulator.linux.processes import ChildProcesses, ProcessSpec, prefork_argv
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.run_directory import ManagementNetwork, RunDirectory
+from moefabric.runtime.waiting import Deadline
 
 pytestmark = [
     pytest.mark.kernel,

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.errors import FabricError
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.daemon_protocol import NODES
 from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
-from moefabric.emulator.linux.waiting import Deadline
-from moefabric.runner.fabric_processes import fabric_processes
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.waiting import Deadline
+from moefabric.testbed.fabric_processes import fabric_processes
 from tests.kernel.fabric_lab import NEEDS, Machine, ocs_process, ping, sleeper, small_fabric
 
 pytestmark = NEEDS

@@ -11,8 +11,8 @@ import pytest
 from moefabric.controller.client import ControllerClient
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric import hardware_injection
-from moefabric.emulator.linux.waiting import Deadline
-from moefabric.runner.testbed import data_paths
+from moefabric.runtime.waiting import Deadline
+from moefabric.testbed.testbed import data_paths
 from tests.kernel.fabric_lab import Machine
 from tests.support.agents_lab import paced_flow
 from tests.support.failure_lab import RING, FailureLab, failure_lab, four_servers

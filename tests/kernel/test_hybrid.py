@@ -1,9 +1,9 @@
 """A hybrid run on packets: one region is emulated, the flows of the other one are replayed."""
 
 from moefabric.config.loader import experiment_of
-from moefabric.runner.progress import PlainProgressReporter
-from moefabric.runner.result_model import FabricResult
-from moefabric.runner.run import run
+from moefabric.execution.run import run
+from moefabric.results.model import FabricResult
+from moefabric.results.progress import PlainProgressReporter
 from tests.kernel.fabric_lab import NEEDS
 from tests.support.paths import EXAMPLES
 

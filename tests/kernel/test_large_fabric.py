@@ -4,10 +4,11 @@ from functools import partial
 
 import pytest
 
-from moefabric.config.run_directory import RunDirectory
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.eps import Eps
+from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric import management_uplink, run_directories
 from moefabric.emulator.linux.command import run
+from moefabric.runtime.run_directory import RunDirectory
 from tests.kernel.fabric_lab import NEEDS, Machine, isolated_machine
 
 pytestmark = NEEDS

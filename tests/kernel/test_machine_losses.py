@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from moefabric.core.machines import Machine
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.waiting import Deadline
 from tests.support.machine_namespaces import NamespaceMachine, machine_namespaces
 from tests.support.placed_fabrics import PlacedFabric, machine_service, placed_fabric
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from moefabric.core.machines import Machine
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.waiting import Deadline
 from tests.support.machine_namespaces import NamespaceMachine, machine_namespaces
 from tests.support.placed_fabrics import RATE_BPS, PlacedFabric, machine_service, placed_fabric
 
@@ -119,7 +119,7 @@ def test_link_between_machines_has_the_rate_of_its_nic(fabric: PlacedFabric) -> 
 
 
 def test_failed_nic_is_down_at_both_ends_of_its_tunnel(fabric: PlacedFabric) -> None:
-    far = f"leaf0-p{fabric.fabric.ports('leaf0')['s2/e0']}"
+    far = f"leaf0-p{fabric.fabric.openflow.ports('leaf0')['s2/e0']}"
     ends = [("m1", "s2-e0"), ("head", far)]
     fabric.command("fault", "nic", "s2/e0")
     assert [fabric.is_up(*end) for end in ends] == [False, False]

@@ -12,12 +12,13 @@ from functools import partial
 
 import pytest
 
-from moefabric.config.run_directory import OCS_PORTS, FabricWiring, RunDirectory
+from moefabric.config.plugins import ocs_dialects
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.fabric.daemon_protocol import NODES, process_id
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.processes import nsenter_argv
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from tests.kernel.fabric_lab import NEEDS, Machine
 
 pytestmark = NEEDS
@@ -117,7 +118,7 @@ def test_programs_on_servers_reach_no_service_of_the_control_plane(
     fabric, network = wiring.fabric.name, wiring.management
     with machine.run(partial(socket.create_server, ("0.0.0.0", 6654))):
         host = [(network.host_address, 6654)]
-        doors = [(network.address(2), port) for port in OCS_PORTS.values()]
+        doors = [(network.address(2), dialect.port) for dialect in ocs_dialects().values()]
         assert reached(machine, fabric, "ocs0", *host) == [f"{network.host_address} 6654"]
         assert reached(machine, fabric, "s0", *host, *doors) == []
     for target in (network.host_address, network.address(2), network.address(254)):

@@ -86,7 +86,7 @@ from mininet.net import Mininet
 from moefabric.emulator.fabric.mininet_switch import BpfSwitch
 from moefabric.emulator.fabric.mininet_nodes import FabricTopo
 from moefabric.emulator.fabric.plan import plan_fabric
-from moefabric.config.run_directory import ManagementNetwork
+from moefabric.runtime.run_directory import ManagementNetwork
 from moefabric.core.topology import Eps, Fabric, Ocs, Region
 
 Mininet.inited = True

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from moefabric.config.run_directory import run_root
+from moefabric.runtime.run_directory import run_root
 from tests.support.namespaces import own_machine
 from tests.support.notebook import run_notebook
 from tests.support.paths import REPOSITORY
@@ -29,7 +29,7 @@ def test_all_cells_run_and_leave_nothing() -> None:
         outputs = run_notebook(NOTEBOOK, packets=True, changes=SHORTER)
         assert [path.name for path in run_root().glob("[!.]*")] == []
     by_source = {output.source.splitlines()[0]: output for output in outputs}
-    assert "<td>mixnet</td>" in by_source["result = experiment.run(flows=True)"].shown["text/html"]
+    assert ">mixnet<" in by_source["result = experiment.run(flows=True)"].shown["text/html"]
     assert by_source["result.plot_comparison()"].shown["image/svg+xml"].startswith("<svg ")
     lines = outputs[-1].printed.splitlines()
     assert lines[0] == "lit: ['s0/o0~s1/o0', 's2/o0~s3/o0']"

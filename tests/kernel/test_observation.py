@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from moefabric import Lab, load_fabric
-from moefabric.cli.main import main
+from moefabric.ui.cli.main import main
 from tests.support.metric_samples import Scrape
 from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES, REPOSITORY
@@ -101,7 +101,7 @@ def test_capture_ends_with_a_reconfiguration_and_shows_its_commands(
     lab: Lab, tmp_path: Path
 ) -> None:
     lab.light("s0~s1")
-    program = "from moefabric.cli.main import main; main()"
+    program = "from moefabric.ui.cli.main import main; main()"
     words = "capture", "ocs0", "-w", str(tmp_path / "ocs.pcap"), "--until", "reconfiguration"
     with subprocess.Popen(
         [sys.executable, "-c", program, *words, "--summary"],

@@ -15,13 +15,13 @@ from functools import partial
 import pytest
 from click.testing import CliRunner, Result
 
-from moefabric.cli import fault, ocs
-from moefabric.config.run_directory import RunDirectory
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.runtime.waiting import Deadline
+from moefabric.ui.cli import fault, ocs
 from tests.kernel.fabric_lab import Machine, ocs_process, small_fabric
 
 pytestmark = [

@@ -21,11 +21,11 @@ from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.crossbar.selection import BPF, MIRRED, InstalledCrossbar, choose_crossbar
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.event_loop import Timers
-from moefabric.emulator.linux.waiting import Deadline
 from moefabric.emulator.ocs.client import events, request
 from moefabric.emulator.ocs.device_spec import LinkTimes
 from moefabric.emulator.ocs.fd_handoff import HandoffServer, listen_in_namespace
+from moefabric.runtime.event_loop import Timers
+from moefabric.runtime.waiting import Deadline
 from tests.kernel.carrier_bench import CarrierWatch
 from tests.kernel.optical_bench import (
     HostNetwork,
@@ -70,7 +70,7 @@ class OcsLab:
         resources.callback(self.listener.close)
         facts = {
             **self.installed.facts,
-            "settle_ns": SETTLE_NS,
+            "profile": {"settle": {"fixed_ns": SETTLE_NS}},
             "link_up_ns": LINK_UP_NS,
             "serial": "000001",
         }

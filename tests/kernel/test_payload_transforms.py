@@ -1,11 +1,8 @@
 """Payload transforms on packets: NICs receive as many bytes as a transform says."""
 
-from pathlib import Path
-
+from moefabric.api.experiment import Experiment
 from moefabric.config.loader import experiment_of
-from moefabric.runner.progress import PlainProgressReporter
-from moefabric.runner.run import run
-from moefabric.systems.measured import of_fabric, port_bytes
+from tests.support.recorded_runs import all_to_all_bytes
 
 TRANSFORMS = {"plain": "none", "bigmac": "bigmac(r=0.25)", "both": "bigmac(r=0.25, inner=fp8)"}
 
@@ -26,8 +23,8 @@ def test_nics_receive_a_quarter_of_the_bytes_with_bigmac() -> None:
             "scale": {"bytes": 4, "dilation": 100},
         }
     )
-    result = run(experiment, Path(), PlainProgressReporter())
-    received = {name: port_bytes(of_fabric(result, name))[0] for name in TRANSFORMS}
+    result = Experiment.of(experiment).run()
+    received = {name: all_to_all_bytes(result[name]) for name in TRANSFORMS}
     assert abs(received["bigmac"] / received["plain"] - 0.25) < 0.005
     assert abs(received["both"] / received["plain"] - (1024 + 8 * 4) / 8192) < 0.005
     for fabric_result in result.results:

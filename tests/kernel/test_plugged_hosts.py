@@ -51,7 +51,7 @@ class PluggedLab:
     run_root: str
 
     def argv(self, *words: str) -> list[str]:
-        command = [sys.executable, "-c", "from moefabric.cli.main import main; main()"]
+        command = [sys.executable, "-c", "from moefabric.ui.cli.main import main; main()"]
         return self.ssh.where.inside("me", *command, *words)
 
     @property

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from moefabric.cli.main import main
+from moefabric.ui.cli.main import main
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.support.namespaces import own_machine
 

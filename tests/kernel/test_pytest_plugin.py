@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.config.run_directory import run_root
 from moefabric.emulator.fabric.lifecycle import fabrics_in_use
 from moefabric.emulator.linux.marked_processes import marked_pids
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.run_directory import run_root
+from moefabric.runtime.waiting import Deadline
 from tests.support.ci_examples import FILES, ci_commands
 from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES

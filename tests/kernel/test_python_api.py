@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from moefabric import EmulatedFabric, FabricError, Lab, SpecError, load_fabric
-from moefabric.config.run_directory import run_root
 from moefabric.emulator.linux.marked_processes import marked_pids
+from moefabric.runtime.run_directory import run_root
 from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES, REPOSITORY
 

@@ -7,13 +7,14 @@ from itertools import count
 from statistics import median
 
 from moefabric.agents.fleet.fleet import Fleet
+from moefabric.core.eps import Eps
 from moefabric.core.flows import PacedFlow
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import QueueLimit
 from moefabric.emulator.fabric import lifecycle
-from moefabric.runner.flow_pacing import pace_bps
-from moefabric.runner.testbed import running_testbed
+from moefabric.planner.sending.flow_pacing import pace_bps
 from moefabric.simulator.fluid import goodput_share
+from moefabric.testbed.testbed import running_testbed
 
 RATE_BPS = 50e6
 SENDERS = ("s1", "s2", "s3", "s4")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.runner.journal import JournalReader
+from moefabric.results.journal import JournalReader
 from tests.support.machine_namespaces import NamespaceMachine, machine_namespaces
 from tests.support.paths import REPOSITORY
 from tests.support.ray_machines import ray_cluster

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from moefabric.config.loader import experiment_of
-from moefabric.runner.progress import PlainProgressReporter
-from moefabric.runner.result_model import FabricResult
-from moefabric.runner.run import run
+from moefabric.execution.run import run
+from moefabric.results.model import FabricResult
+from moefabric.results.progress import PlainProgressReporter
 from moefabric.simulator.fluid import goodput_share
 from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES

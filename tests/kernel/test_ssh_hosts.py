@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from moefabric.agents.fleet.channel import wait
-from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.connections import DataPath
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.remote.ssh import SshHost, agents_on
 from moefabric.core.errors import AgentError
 from moefabric.core.server_host import SshClient
@@ -72,9 +73,9 @@ def test_agents_over_ssh_exchange_verified_bytes_and_end_with_their_session(
 
 def test_clock_offset_error_is_within_half_the_round_trip(lab: SshLab) -> None:
     with Fleet(agents_on({name: lab.host(name) for name in ("s0", "s1")})) as fleet:
-        assert fleet.clocks["s0"].round_trip_ns == 0, "the clock of s0 is ours"
+        assert fleet.clocks.offsets["s0"].round_trip_ns == 0, "the clock of s0 is ours"
         for _ in range(3):
-            clock = fleet.clocks["s1"]
+            clock = fleet.clocks.offsets["s1"]
             assert 0 < clock.round_trip_ns < 1_000_000_000
             assert abs(clock.offset_ns - AHEAD_S * 10**9) <= clock.uncertainty_ns
             fleet.measure_clocks()
@@ -335,7 +336,7 @@ def start_command(
     (folder / "hosts.yaml").write_text(hosts)
     spec = folder / "real.yaml"
     spec.write_text(text)
-    command = [sys.executable, "-c", "from moefabric.cli.main import main; main()"]
+    command = [sys.executable, "-c", "from moefabric.ui.cli.main import main; main()"]
     with (folder / "stderr").open("wb") as errors:
         return subprocess.Popen(
             lab.where.inside("me", *command, name, str(spec), "--json", str(folder / "real.json")),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.runner.journal import JournalReader
+from moefabric.results.journal import JournalReader
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(400)]
 

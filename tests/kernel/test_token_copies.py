@@ -4,12 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
+from moefabric.api.experiment import Experiment
 from moefabric.config.loader import experiment_of
-from moefabric.runner.progress import PlainProgressReporter
-from moefabric.runner.run import run
-from moefabric.runner.workload_loader import workload, workload_of
-from moefabric.systems.measured import of_fabric, port_bytes
-from moefabric.workload.topic_routes import topic_routes
+from moefabric.prediction.workload_loader import workload, workload_of
+from tests.support.recorded_runs import all_to_all_bytes
+from tests.support.routes import topic_routes
 
 RULES: dict[str, dict[str, object]] = {
     "each": {},
@@ -36,12 +35,12 @@ def test_nics_receive_as_many_bytes_as_tokens_have_copies(tmp_path: Path) -> Non
             "scale": {"bytes": 4, "dilation": 100},
         }
     )  # fmt: skip
-    result = run(experiment, tmp_path, PlainProgressReporter())
+    result = Experiment.of(experiment, tmp_path).run()
     work = workload(experiment, [[f"s{n}" for n in range(4)]], tmp_path)
     received = {}
     for choice in experiment.fabrics:
         demand = workload_of(choice, work).layer_of(0, 0, 0).demand
-        [received[choice.name]] = port_bytes(of_fabric(result, choice.name))
+        received[choice.name] = all_to_all_bytes(result[choice.name])
         # Dispatch and combine, forward and backward.
         assert abs(received[choice.name] / (4 * demand.total_bytes) - 1) < 0.01
     assert received["pruned"] < received["once"] < 0.7 * received["each"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.waiting import Deadline
 from tests.support.machine_namespaces import machine_namespaces
 from tests.support.namespaces import Island, island
 from tests.support.paths import EXAMPLES, REPOSITORY

@@ -16,7 +16,7 @@ import pytest
 from moefabric import Lab, RankFailedError, load_fabric
 from moefabric.core.paths import dscp
 from moefabric.core.port_counts import SENT, counted_nics
-from moefabric.runner.testbed import port_counters
+from moefabric.testbed.testbed import port_counters
 from tests.support.fabrics import MESH
 from tests.support.namespaces import must, own_machine
 from tests.support.paths import EXAMPLES

@@ -119,7 +119,7 @@ def _hog_cpu(fabric: RunningFabric) -> None:
 def _send_foreign_traffic(fabric: RunningFabric) -> None:
     """Send datagrams from s2 to s1 at a fifth of a NIC's rate."""
     rate = 0.2 * fabric.fabric.scale.rate_bps(fabric.fabric.nic_rate_bps)
-    address = fabric.fabric.addresses("s1")[0]
+    address = fabric.fabric.addressing.addresses("s1")[0]
     argv = (sys.executable, "-S", "-c", _FOREIGN_TRAFFIC, address, str(rate))
     _program(fabric, *fabric.argv("s2", *argv))
 

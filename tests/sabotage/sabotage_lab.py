@@ -17,17 +17,17 @@ from typing import Any, Final
 import pytest
 
 from moefabric.config.loader import load_experiment
-from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import lifecycle, node_commands
 from moefabric.emulator.fabric.lifecycle import up
 from moefabric.emulator.fabric.plan import FABRIC, FabricPlan, plan_fabric
 from moefabric.emulator.linux import namespaces, netlink
 from moefabric.emulator.linux.processes import ProcessSpec, nsenter_argv, prefork_argv
-from moefabric.runner import testbed
-from moefabric.runner.fabric_processes import fabric_processes
-from moefabric.runner.result_model import FabricResult
-from moefabric.runner.run import run
+from moefabric.execution.run import run
+from moefabric.results.model import FabricResult
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.testbed import testbed
+from moefabric.testbed.fabric_processes import fabric_processes
 from tests.kernel.fabric_lab import Machine
 from tests.sabotage import bad_agent
 from tests.support.openflow_lab import Peer

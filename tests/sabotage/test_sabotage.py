@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.runner.fidelity import DISTURBED
-from moefabric.runner.result_model import FidelityResult, Verdict
+from moefabric.results.model import FidelityResult, Verdict
+from moefabric.results.verdict.reasons import DISTURBED
 from tests.kernel.fabric_lab import Machine, isolated_machine
 from tests.sabotage.faults import SABOTAGE
 from tests.sabotage.sabotage_lab import Sabotage, sabotaged_run, sabotaged_runs
@@ -29,7 +29,9 @@ Each row is a real run of one experiment (4 servers, 2 + 1 NICs, 2 layers of 16 
 trace that moves light, 24 collectives, policy `spill`) in which something goes wrong on purpose
 after the first collective, on the emulated hardware or in an agent's process. Neither the
 controllers nor the run know of it. The fault has to turn the verdict into `degraded` or `invalid`,
-with a reason that names the culprit. `make sabotage` runs all of them and writes this page.
+with a reason that names the culprit; a fault that is `not named` fails its test. `make sabotage`
+runs all of them and writes this page. [Limits](limits.md#what-a-verdict-does-not-see) has faults
+that no verdict catches.
 
 | fault | what goes wrong | verdict | reason |
 |---|---|---|---|
@@ -71,7 +73,7 @@ def outcomes() -> Iterator[Outcomes]:
 def test_run_without_fault_passes(machine: Machine, tmp_path: Path, outcomes: Outcomes) -> None:
     attempts = (sabotaged_run(machine, tmp_path, None).fidelity for _ in range(ATTEMPTS))
     fidelity = next(attempts)
-    while fidelity.disturbed > DISTURBED.degraded and (another := next(attempts, None)):
+    while list(DISTURBED.judge(fidelity.disturbed)) and (another := next(attempts, None)):
         fidelity = another
     outcomes.add("none", "nothing", fidelity, "; ".join(fidelity.reasons))
     assert fidelity.verdict is Verdict.PASS, fidelity.reasons

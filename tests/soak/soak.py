@@ -15,32 +15,36 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.config.atomic_file import write_whole
-from moefabric.config.run_directory import RunDirectory
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.failures import Failure, FailureKind
+from moefabric.core.eps import Eps
+from moefabric.core.failure_kinds import FailureKind
+from moefabric.core.failures import Failure
 from moefabric.core.ocs import Ocs
 from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.transport import PACED
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric import lifecycle
+from moefabric.execution.executor import Executor, Instruments, RunSettings
+from moefabric.execution.fabric_recorder import FabricRecorder
+from moefabric.execution.failure_monitor import FailureMonitor
+from moefabric.execution.observer import Observers
+from moefabric.execution.reconfiguration import UNDER_WAY
 from moefabric.planner.mixnet import MIXNET
-from moefabric.runner import fault_injection
-from moefabric.runner.cpu_monitor import CpuSampler
-from moefabric.runner.executor import Executor
-from moefabric.runner.fabric_recorder import FabricRecorder
-from moefabric.runner.failure_monitor import FailureMonitor
-from moefabric.runner.journal import FabricLine, HeaderLine, Journal, JournalReader
-from moefabric.runner.reconfiguration import UNDER_WAY
-from moefabric.runner.result_model import Manifest
-from moefabric.runner.results import OutcomeSums
-from moefabric.runner.testbed import port_counters, running_testbed
-from moefabric.workload.iteration import Collective, Reconfigure
-from moefabric.workload.job import Job, JobShape
-from moefabric.workload.pipeline import lockstep_tasks
-from moefabric.workload.tasks import Task
+from moefabric.results.journal import FabricLine, HeaderLine, Journal, JournalReader
+from moefabric.results.model import Manifest
+from moefabric.results.verdict.fabric_result import FabricTotals
+from moefabric.runtime.atomic_file import write_whole
+from moefabric.runtime.cpu_monitor import CpuSampler
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.testbed import failure_injection
+from moefabric.testbed.testbed import port_counters, running_testbed
+from moefabric.workload.iterations.iteration import Collective, Reconfigure
+from moefabric.workload.iterations.job import Job, JobShape
+from moefabric.workload.iterations.pipeline import lockstep_tasks
+from moefabric.workload.iterations.tasks import Task
+from tests.support.observers import observer
 
 CHANGES: Final = 10
 """Reconfigurations of an iteration."""
@@ -160,14 +164,14 @@ class _Faults:
         self._run_dir, self._last, self.count = run_dir, iterations - 1, 0
         self._broken: Failure | None = None
 
-    def begin_iteration(self, number: int) -> None:
+    def iteration_began(self, number: int) -> None:
         if self._broken is not None:
-            fault_injection.clear(self._run_dir, self._broken)
+            failure_injection.clear(self._run_dir, self._broken)
             self._broken = None
         elif number % FAULT_EVERY == 1 and number < self._last:
             server = SERVERS[self.count % len(SERVERS)]
             self._broken = Failure(FailureKind.OCS_PORT, (f"{server}/o0",))
-            fault_injection.inject(self._run_dir, self._broken)
+            failure_injection.inject(self._run_dir, self._broken)
             self.count += 1
 
 
@@ -201,7 +205,7 @@ def soak(name: str, reconfigurations: int, folder: Path) -> SoakReport:
         def take_samples() -> None:
             for process, pid in pids.items():
                 samples[process].append(_sample(run_dir, process, pid))
-            monitor.start_collecting()
+            monitor.iteration_ended()
             if len(samples["run"]) % 50 == 0:
                 _report(path, report, samples, faults.count, folder)
 
@@ -213,11 +217,16 @@ def soak(name: str, reconfigurations: int, folder: Path) -> SoakReport:
                     fleet,
                     controllers.under_policy("mixnet"),
                     CircuitSet(),
-                    counters=counters,
-                    log_failure=monitor.log,
-                    on_iteration_begin=faults.begin_iteration,
-                    on_iteration_end=take_samples,
-                    keep=recorder.take,
+                    settings=RunSettings(keep_records=False),
+                    instruments=Instruments(counters=counters),
+                    observer=Observers(
+                        recorder,
+                        observer(
+                            failure_logged=monitor.failure_logged,
+                            iteration_began=faults.iteration_began,
+                            iteration_ended=take_samples,
+                        ),
+                    ),
                 )
             )
         )
@@ -236,16 +245,16 @@ def _report(
     path: Path, report: SoakReport, samples: dict[str, list[Sample]], faults: int, folder: Path
 ) -> None:
     """Fill in what the journal holds, and write the report."""
-    sums, changes = OutcomeSums(1500, SERVERS), list[tuple[str, float]]()
+    totals, changes = FabricTotals(1500, SERVERS), list[tuple[str, float]]()
     for outcome in JournalReader(path).outcomes("soak"):
-        sums.add(outcome)
+        totals.add(outcome)
         changes += [(c.error, c.control_s or 0.0) for c in outcome.reconfigurations]
     report.latency_s = [seconds for error, seconds in changes if not error]
     report.reconfigurations = len(report.latency_s)
     report.refused = sum(error == UNDER_WAY for error, _ in changes)
     report.failed = len(changes) - report.reconfigurations - report.refused
-    report.lost_transfers = sums.integrity.lost_transfers or 0
-    report.corrupt = sums.integrity.corrupt or 0
+    report.lost_transfers = totals.measured.integrity.lost_transfers or 0
+    report.corrupt = totals.measured.integrity.corrupt or 0
     report.faults, report.samples = faults, dict(samples)
     write_whole(folder / "soak.json", json.dumps(report.to_json(), indent=1) + "\n")
 

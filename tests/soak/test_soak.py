@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.config.atomic_file import write_whole
-from moefabric.config.structured_log import MOST_BYTES
+from moefabric.runtime.atomic_file import write_whole
+from moefabric.runtime.structured_log import MOST_BYTES
 from tests.soak.picture import soak_picture
 from tests.soak.soak import soak
 

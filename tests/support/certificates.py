@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from moefabric.config.control_tls import ControlTls
+from moefabric.runtime.control_tls import ControlTls
 
 
 def make_certificates(folder: Path) -> ControlTls:

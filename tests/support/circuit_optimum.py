@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from moefabric.planner.policy import Array, Ints
+from moefabric.planner.arrays import Array, Ints
 from moefabric.planner.waterfill import EpsLinks, completion_s
 
 

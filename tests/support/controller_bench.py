@@ -10,20 +10,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from moefabric.config.control_tls import ControlTls
-from moefabric.config.run_directory import SCPI_PORT, FabricWiring, ManagementNetwork, RunDirectory
-from moefabric.config.structured_log import SUFFIX
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry
 from moefabric.core.errors import FabricError
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.core.openflow.actions import CONTROLLER, Output
+from moefabric.emulator.ocs.scpi.dialect import SCPI
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
-from moefabric.emulator.openflow_switch.agent.interfaces import MemoryInterfaces
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Port
-from moefabric.emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
-from moefabric.emulator.openflow_switch.flows.flow import CONTROLLER, Flow, Group, Output
+from moefabric.emulator.openflow_switch.flows.flow import Flow, Group
+from moefabric.runtime.control_tls import ControlTls
+from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.runtime.structured_log import SUFFIX
+from moefabric.runtime.waiting import Deadline
 from tests.support.controller_lab import end, fabric, listens, scpi_device
+from tests.support.memory_datapath import MemoryDatapath, MemoryInterfaces
 from tests.support.openflow_lab import serving
 
 FABRIC = fabric()
@@ -84,10 +85,9 @@ class Bench:
         for flow_entry in self.switches[switch].tables.entries.values():
             (out,) = flow_entry.instructions.apply
             assert isinstance(out, Output)
-            if out.port is CONTROLLER:
+            if out.port == CONTROLLER:
                 continue
             address, mask = flow_entry.match.ipv4_dst or (0, 0)
-            assert isinstance(out.port, int)
             dscp = flow_entry.match.ip_dscp[0] if flow_entry.match.ip_dscp else None
             entries.add(FlowEntry(flow_entry.priority, address, mask.bit_count(), dscp, out.port))
         return entries
@@ -111,7 +111,7 @@ def controllers_with_switches(
     wiring = FabricWiring(FABRIC, management, switch, control_tls=tls)
     run.wiring_file.write_text(wiring.to_json())
     with ExitStack() as undo:
-        undo.enter_context(scpi_device(FABRIC, (management.ocs_address(REGION), SCPI_PORT)))
+        undo.enter_context(scpi_device(FABRIC, (management.ocs_address(REGION), SCPI.port)))
         argv = [sys.executable, "-m", "moefabric.controller", "--run-dir", str(run.path)]
         controllers = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
         undo.callback(end, controllers)
@@ -122,11 +122,13 @@ def controllers_with_switches(
         datapaths, switches = dict[str, CountingDatapath](), dict[str, OpenFlowSwitch]()
         token = run.read_token() if switch == "bpf" else ""
         for name in FABRIC.switches:
-            ports = [Port(number, f"{name}-{number}") for number in FABRIC.ports(name).values()]
+            ports = [
+                Port(number, f"{name}-{number}") for number in FABRIC.openflow.ports(name).values()
+            ]
             datapaths[name] = CountingDatapath(ports)
             undo.callback(datapaths[name].close)
             switches[name] = OpenFlowSwitch(
-                FABRIC.dpid(name), datapaths[name], interfaces, time.monotonic_ns(), token
+                FABRIC.openflow.dpid(name), datapaths[name], interfaces, time.monotonic_ns(), token
             )
             agent.add(name, switches[name])
         controller_of = {

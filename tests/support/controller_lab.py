@@ -14,21 +14,23 @@ from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from moefabric.config.control_tls import ControlTls
-from moefabric.config.run_directory import SCPI_PORT, FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry, flow_entry
+from moefabric.core.eps import Eps
 from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl, SettleTime, Verification
 from moefabric.core.rules import Rule
-from moefabric.core.topology import Eps, Fabric, Region
-from moefabric.emulator.crossbar.crossbar import MemoryCrossbar, Ports
+from moefabric.core.topology import Fabric, Region
+from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.fabric.datapath import USER
 from moefabric.emulator.fabric.ovs import Bridge, OpenVSwitch
-from moefabric.emulator.linux.waiting import Deadline
 from moefabric.emulator.ocs.cross_connects import Busy
 from moefabric.emulator.ocs.device_spec import DeviceSpec
-from moefabric.emulator.ocs.scpi.front_end import ScpiFrontEnd
+from moefabric.emulator.ocs.scpi.dialect import SCPI
 from moefabric.emulator.ocs.server import OcsServer
+from moefabric.runtime.control_tls import ControlTls
+from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.runtime.waiting import Deadline
+from tests.support.memory_crossbar import MemoryCrossbar
 from tests.support.namespaces import must
 
 CLONE_NEWNET = 0x40000000
@@ -65,7 +67,7 @@ def scpi_device(
         settle=SettleTime(fixed_ns=ocs.settle_ns), busy="refuse" if busy is Busy.REFUSE else "move"
     )
     server = OcsServer(MemoryCrossbar(Ports(ocs.ports, ocs.ports)), DeviceSpec(profile))
-    server.open(listener, ScpiFrontEnd)
+    server.open(listener, "scpi")
     hear, say = socket.socketpair()
     serving = threading.Thread(target=server.serve, args=(hear,))
     where: tuple[str, int] = listener.getsockname()[:2]
@@ -117,7 +119,7 @@ class Lab:
         for argv in (self.ovs.create_database, lambda: self.ovs.configure_daemon(soon)):
             self._process(argv(), self.ovs.environment)
         bridges = bridges or [
-            Bridge(name, self.fabric.dpid(name), ()) for name in self.fabric.switches
+            Bridge(name, self.fabric.openflow.dpid(name), ()) for name in self.fabric.switches
         ]
         self.ovs.make(bridges, soon)
 
@@ -150,7 +152,7 @@ class Lab:
     def start_ocs(self) -> None:
         """Serve the region's OCS on its management address."""
         self.undo.enter_context(
-            scpi_device(self.fabric, (MANAGEMENT.ocs_address(self.fabric.regions[0]), SCPI_PORT))
+            scpi_device(self.fabric, (MANAGEMENT.ocs_address(self.fabric.regions[0]), SCPI.port))
         )
 
     def start_all(self) -> "subprocess.Popen[bytes]":

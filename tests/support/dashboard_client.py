@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.waiting import Deadline
 
 WAIT_S = 60.0
 Topics = dict[str, Any]

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from moefabric.dashboard.fabric_source import FabricSources
-from moefabric.dashboard.saved_runs import SavedRuns
-from moefabric.dashboard.server import Dashboard, address, http_server, listening_socket
+from moefabric.ui.dashboard.fabric_source import FabricSources
+from moefabric.ui.dashboard.saved_runs import SavedRuns
+from moefabric.ui.dashboard.server import Dashboard, address, http_server, listening_socket
 from tests.support.dashboard_sources import (
     MemorySource,
     MemorySources,

@@ -7,14 +7,17 @@ from queue import SimpleQueue
 
 import numpy as np
 
+from moefabric.core.eps import Eps
 from moefabric.core.errors import FabricError, SpecError
-from moefabric.core.failures import FailureEvent, FailureKind, FailurePhase
+from moefabric.core.failure_kinds import FailureKind
+from moefabric.core.failures import FailureEvent, FailurePhase
+from moefabric.core.nic import NicKind
 from moefabric.core.ocs import Ocs
 from moefabric.core.port_counts import PortReading, counted_nics
-from moefabric.core.topology import Eps, Fabric, NicKind, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
-from moefabric.dashboard.fabric_source import FabricSource
-from moefabric.runner.result_parts import Json
+from moefabric.results.parts import Json
+from moefabric.ui.dashboard.fabric_source import FabricSource
 
 
 def memory_fabric(name: str, servers: int, per_region: int = 8) -> Fabric:

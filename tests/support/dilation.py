@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 
-from moefabric.runner.result_model import FabricResult, read_run
+from moefabric.results.model import FabricResult, read_run
 from tests.support.namespaces import Island
 from tests.support.paths import EXAMPLES
 

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from moefabric.workload.execution_graph import COLLECTIVES, WORLD, ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import COLLECTIVES, WORLD, ExecutionGraph, Node
 
 SECONDS = st.floats(0, 1e3, allow_subnormal=False)
 BYTES = st.integers(0, 1 << 40)

@@ -3,8 +3,10 @@
 from hypothesis import strategies as st
 
 from moefabric.core.circuits import Circuit, CircuitSet
+from moefabric.core.eps import Eps, EpsKind
+from moefabric.core.nic import Nic
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, EpsKind, Fabric, Nic, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
 
 MESH = ("s0/o0~s3/o0", "s0/o1~s2/o0", "s0/o2~s1/o0", "s1/o1~s2/o2", "s1/o2~s3/o2", "s2/o1~s3/o1")

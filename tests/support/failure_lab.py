@@ -10,16 +10,17 @@ from typing import Any
 
 from moefabric.agents.fleet.channel import connect_local
 from moefabric.agents.fleet.fleet import Fleet
-from moefabric.config.run_directory import FabricWiring, RunDirectory
 from moefabric.controller.client import ControllerClient, wait_for_controllers
+from moefabric.core.eps import Eps
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric import hardware_injection, lifecycle
 from moefabric.emulator.linux import netlink
-from moefabric.emulator.linux.waiting import Deadline
-from moefabric.runner.fabric_processes import fabric_processes
-from moefabric.runner.testbed import data_paths
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.waiting import Deadline
+from moefabric.testbed.fabric_processes import fabric_processes
+from moefabric.testbed.testbed import data_paths
 from tests.kernel.fabric_lab import Machine
 
 RING = ["s0/o0~s1/o0", "s1/o1~s2/o0", "s2/o1~s3/o0", "s0/o1~s3/o1"]

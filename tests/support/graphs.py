@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from moefabric.workload.execution_graph import ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
 
 NAMES = st.text("abcdefghij :-_/%", max_size=12).map(lambda text: " ".join(text.split()))
 

@@ -7,14 +7,13 @@ from moefabric.config.guarded_policy import guarded_policy
 from moefabric.config.loader import load_experiment
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.units import Scale
-from moefabric.runner.control_time import ExpectedControl
-from moefabric.runner.forecast import TaskPlanner, links_goodput
-from moefabric.runner.hybrid_jobs import HybridJobs
-from moefabric.runner.jobs import ListedJobs
+from moefabric.prediction.control_time import ControlPrediction
+from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
+from moefabric.prediction.job_prediction import TaskPlanner, links_goodput
 from moefabric.simulator.event_simulation import simulate_iterations
-from moefabric.workload.iteration import Collective, Transfer
-from moefabric.workload.substitution import Substitutions
-from moefabric.workload.tasks import AllReduce
+from moefabric.workload.iterations.iteration import Collective, Transfer
+from moefabric.workload.iterations.substitution import Substitutions
+from moefabric.workload.iterations.tasks import AllReduce
 from tests.support.paths import EXAMPLES
 
 SCALE = Scale(bytes=250, dilation=16)
@@ -31,14 +30,12 @@ def hybrid(
     return spec, HybridJobs.of(spec, spec.fabrics[fabric], "part", SCALE, EXAMPLES)
 
 
-def completions(
-    spec: ExperimentSpec, jobs: ListedJobs, fabric: int = 0
-) -> tuple[float, Completions]:
+def completions(spec: ExperimentSpec, jobs: AnyJobs, fabric: int = 0) -> tuple[float, Completions]:
     """Return the seconds of the first iteration, and those of each transfer of emulated servers."""
     assert spec.hybrid is not None
     own = {s for name in spec.hybrid.emulated for s in jobs.fabric.ep_groups[name]}
     policy = guarded_policy(spec.fabrics[fabric].policy)
-    control = ExpectedControl.fixed(spec.control_s)
+    control = ControlPrediction.fixed(spec.control_s)
     planner = TaskPlanner(
         jobs.fabric, policy, CircuitSet(), moves=policy.reconfigures, control=control
     )

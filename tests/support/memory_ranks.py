@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.core.exchange import Exchange
-from moefabric.torch.agent_link import AgentLink, ExchangeRequest, SharedMemory
+from moefabric.execution.torch.agent_link import AgentLink, ExchangeRequest, SharedMemory
 
 
 class MemoryRank:

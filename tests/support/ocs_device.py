@@ -1,7 +1,6 @@
 """Emulated optical switch on the loopback interface, for tests of drivers."""
 
 import queue
-import selectors
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -10,11 +9,13 @@ from contextlib import contextmanager
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
 from moefabric.controller.southbound.ocs.remote_ocs import DeviceDriver
 from moefabric.core.ocs import DeviceProfile
-from moefabric.emulator.crossbar.crossbar import MemoryCrossbar, Ports
+from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.ocs.device import OcsDevice
-from moefabric.emulator.ocs.device_faults import OcsFault
+from moefabric.emulator.ocs.device_failures import OcsFailure
 from moefabric.emulator.ocs.device_spec import DeviceSpec
-from moefabric.emulator.ocs.server import FRONT_ENDS, OcsServer
+from moefabric.emulator.ocs.server import OcsServer
+from moefabric.runtime.event_loop import IN
+from tests.support.memory_crossbar import MemoryCrossbar
 
 
 class EmulatedOcs:
@@ -24,14 +25,14 @@ class EmulatedOcs:
         self.address, self._server = address, server
         self._calls: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._wake_up, self._woken_up = socket.socketpair()
-        server.loop.watch(self._woken_up, selectors.EVENT_READ, self._call_next)
+        server.loop.watch(self._woken_up.fileno(), IN, self._call_next)
 
     @property
     def device(self) -> OcsDevice:
         """The state of the switch, for functions that `run` calls."""
         return self._server.device
 
-    def inject(self, *faults: OcsFault) -> None:
+    def inject(self, *faults: OcsFailure) -> None:
         """Inject faults."""
         for fault in faults:
             self.run(lambda fault=fault: self.device.inject(fault))  # type: ignore[misc]
@@ -66,13 +67,13 @@ class EmulatedOcs:
 
 @contextmanager
 def ocs_device(
-    front_end: str, ports: int, profile: DeviceProfile, address: tuple[str, int] = ("127.0.0.1", 0)
+    dialect: str, ports: int, profile: DeviceProfile, address: tuple[str, int] = ("127.0.0.1", 0)
 ) -> Iterator[EmulatedOcs]:
-    """Serve a switch by one front end, until the block ends."""
+    """Serve a switch that speaks one dialect, until the block ends."""
     listener = socket.create_server(address)
     server = OcsServer(MemoryCrossbar(Ports(ports, ports)), DeviceSpec(profile))
     bound_address: tuple[str, int] = listener.getsockname()[:2]
-    server.open(listener, FRONT_ENDS[front_end])
+    server.open(listener, dialect)
     ocs = EmulatedOcs(server, bound_address)
     stop_receiver, stop = socket.socketpair()
     thread = threading.Thread(target=server.serve, args=(stop_receiver,))

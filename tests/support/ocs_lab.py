@@ -19,20 +19,21 @@ A transcript is a text file. `scpi> *idn?\n` is sent by a client of the front en
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from moefabric.core.ocs import DeviceProfile, SettleTime
 from moefabric.core.units import duration_ns
-from moefabric.emulator.crossbar.crossbar import MemoryCrossbar, Ports
-from moefabric.emulator.linux.event_loop import VirtualTimers
+from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.ocs.device import OcsDevice
-from moefabric.emulator.ocs.device_faults import OcsFault
+from moefabric.emulator.ocs.device_failures import OcsFailure
 from moefabric.emulator.ocs.device_spec import DeviceSpec
-from moefabric.emulator.ocs.front_end import FrontEnd, FrontEndFactory, Session
-from moefabric.emulator.ocs.server import FRONT_ENDS
+from moefabric.emulator.ocs.front_end import FrontEnd, Session, open_front_end
+from tests.support.memory_crossbar import MemoryCrossbar
 from tests.support.paths import GOLDEN
+from tests.support.virtual_timers import VirtualTimers
 
+BUILT_IN = ("scpi", "tl1", "restconf")
 TRANSCRIPTS = GOLDEN / "ocs"
 NEW_YEAR_S = 1767225600.0
 """2026-01-01 00:00:00 UTC: when a bench's time begins."""
@@ -102,15 +103,12 @@ class OcsBench:
     """A switch in memory with its front ends."""
 
     def __init__(
-        self,
-        inputs: int = 12,
-        spec: DeviceSpec | None = None,
-        front_ends: Mapping[str, FrontEndFactory] = FRONT_ENDS,
+        self, inputs: int = 12, spec: DeviceSpec | None = None, dialects: Sequence[str] = BUILT_IN
     ) -> None:
         self.timers = VirtualTimers(1)
         self.crossbar = MemoryCrossbar(Ports(inputs, inputs))
         self.device = OcsDevice(self.crossbar, self.timers, spec, wall_s=self.wall_s)
-        self.front_ends = {name: factory(self.device) for name, factory in front_ends.items()}
+        self.front_ends = {name: open_front_end(name, self.device) for name in dialects}
 
     def wall_s(self) -> float:
         """Return the time of day."""
@@ -121,9 +119,9 @@ class OcsBench:
         return BenchClient(self.front_ends[front_end])
 
 
-def connected_bench(name: str, factory: FrontEndFactory) -> OcsBench:
-    """Return a switch of 12 x 12 with one front end and the cross-connects `PAIRS`, settled."""
-    bench = OcsBench(12, front_ends={name: factory})
+def connected_bench(dialect: str) -> OcsBench:
+    """Return a switch of 12 x 12 with one dialect, and the settled cross-connects `PAIRS`."""
+    bench = OcsBench(12, dialects=[dialect])
     bench.device.add(PAIRS)
     bench.timers.advance_ns(1_000_000_000)
     return bench
@@ -196,9 +194,9 @@ class Transcript:
             case "pass":
                 self.bench.timers.advance_ns(duration_ns(argument))
             case "inject":
-                self.bench.device.inject(OcsFault.from_json(json.loads(argument)))
+                self.bench.device.inject(OcsFailure.from_json(json.loads(argument)))
             case "clear":
-                self.bench.device.clear_fault()
+                self.bench.device.clear_failures()
             case "hang":
                 self._clients.pop(argument).session.end()
             case "reboot":

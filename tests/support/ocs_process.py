@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from moefabric.emulator.linux.event_loop import Timers
 from moefabric.emulator.ocs.device_spec import LinkTimes
 from moefabric.emulator.ocs.fd_handoff import HandoffServer
+from moefabric.runtime.event_loop import Timers
 from tests.support.paths import REPOSITORY
 
 START_TIMEOUT_S = 20

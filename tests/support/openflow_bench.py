@@ -9,17 +9,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from moefabric.core.openflow.match import FlowError
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
-from moefabric.emulator.openflow_switch.agent.interfaces import (
-    Interface,
-    MemoryInterfaces,
-    PortCount,
-)
+from moefabric.emulator.openflow_switch.agent.interfaces import Interface, PortCount
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Port
-from moefabric.emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
 from moefabric.emulator.openflow_switch.flows.flow import Flow, Group
-from moefabric.emulator.openflow_switch.flows.match import FlowError
+from tests.support.memory_datapath import MemoryDatapath, MemoryInterfaces
 from tests.support.openflow_lab import TIMEOUT_S, Peer, serving
 
 DPID = 0x5EED

@@ -4,13 +4,14 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.ovs import Bridge, OpenVSwitch
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.waiting import Deadline
 from tests.support.openflow_verdicts import (
     FAIL,
     Case,
@@ -38,6 +39,8 @@ RATE_S = 10
 """Duration of a rate measurement; the descriptions say 30 s."""
 TRIES = 3
 Address = tuple[str, int]
+Tester = tuple["subprocess.Popen[bytes]", Path]
+"""The process of a tester and the log of its results."""
 
 
 def interface(switch: str, pair: int, port: int) -> str:
@@ -121,7 +124,7 @@ class ConformanceBench:
             self._tester(pair, share, f"{name}{pair}") for pair, share in enumerate(shares) if share
         ]
         endpoints = {pair: ("127.0.0.1", 6653 + pair) for pair in range(len(testers))}
-        deadline.wait_for(lambda: all(map(_listens, endpoints.values())), "Ryu's tester")
+        deadline.wait_for(lambda: _ready(testers, endpoints.values()), "Ryu's tester")
         self.connect(
             {f"{switch}{pair}": endpoint for pair, endpoint in endpoints.items() for switch in "tu"}
         )
@@ -133,14 +136,12 @@ class ConformanceBench:
             results |= verdicts(log.read_text(), share)
         return results
 
-    def _tester(
-        self, pair: int, share: Sequence[Case], name: str
-    ) -> "tuple[subprocess.Popen[bytes], Path]":
+    def _tester(self, pair: int, share: Sequence[Case], name: str) -> Tester:
         folder, log = self.folder / name, self.folder / f"{name}.log"
         for file in {case.file for case in share}:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(selected_description(file, share, self.rate_s))
-        argv = [sys.executable, str(HERE / "openflow_tester.py"), str(SETTLE_S[self.kind])]
+        argv = [sys.executable, "-m", "tests.support.openflow_tester", str(SETTLE_S[self.kind])]
         argv += ["--ofp-listen-host", "127.0.0.1", "--ofp-tcp-listen-port", str(6653 + pair)]
         argv += ["--test-switch-dir", str(folder)]
         argv += [
@@ -160,6 +161,14 @@ def _divided(files: Sequence[str], count: int) -> list[list[str]]:
     for place, file in enumerate(sorted(files, key=lambda file: (not is_slow(file), file))):
         shares[place % count].append(file)
     return [share for share in shares if share]
+
+
+def _ready(testers: Sequence[Tester], endpoints: Iterable[Address]) -> bool:
+    """Whether all testers listen; raises an error with the log of one that has ended."""
+    for process, log in testers:
+        if process.poll() is not None:
+            raise FabricError(f"Ryu's tester ended: {log.read_text()}")
+    return all(map(_listens, endpoints))
 
 
 def _listens(address: Address) -> bool:

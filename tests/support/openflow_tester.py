@@ -1,4 +1,4 @@
-"""Ryu's switch tester with shorter waits: `python openflow_tester.py SETTLE_S ARGUMENT...`.
+"""Ryu's switch tester with shorter waits: `python -m tests.support.openflow_tester SETTLE_S`.
 
 It waits for its two switches, runs every description, writes the results to standard error, and
 ends itself by SIGTERM.

@@ -9,6 +9,7 @@ from typing import Final
 from tests.support.paths import EXAMPLES
 
 POLICY_PACKAGE: Final = EXAMPLES / "plugins" / "best-pairs"
+DIALECT_PACKAGE: Final = EXAMPLES / "plugins" / "line-ocs"
 _PIP: Final = ("install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index")
 
 

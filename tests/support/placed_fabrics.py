@@ -13,21 +13,22 @@ from typing import Any
 
 from moefabric.config.loader import load_experiment
 from moefabric.controller.client import wait_for_controllers
+from moefabric.core.eps import Eps
 from moefabric.core.machines import LEASE_S, Machine, MachinePlacement
-from moefabric.core.ocs import Ocs, OcsControl, OcsDriver
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.ocs import Ocs, OcsControl
+from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric import lifecycle
-from moefabric.runner.fabric_processes import fabric_processes
-from moefabric.runner.placed_fabric import fitted_fabric
-from moefabric.runner.progress import PlainProgressReporter
-from moefabric.runner.run import run
+from moefabric.execution.run import run
+from moefabric.results.progress import PlainProgressReporter
+from moefabric.testbed.fabric_processes import fabric_processes
+from moefabric.testbed.placed_fabric import fitted_fabric
 from tests.support.machine_namespaces import NamespaceMachine
 
 RATE_BPS = 20e6
 UP_S = 120.0
 _READ = """
 import sys
-from moefabric.config.run_directory import RunDirectory
+from moefabric.runtime.run_directory import RunDirectory
 from moefabric.core.port_counts import INTO_OCS
 from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
 name, nic = sys.argv[1:]
@@ -52,7 +53,7 @@ def machine_service(
     secret = secrets.token_hex(16)
     ahead = ["unshare", "-T", "--monotonic", str(clock_ahead_s), "--fork", "--kill-child"]
     argv = [*(ahead if clock_ahead_s else ()), sys.executable]
-    argv += ["-m", "moefabric.runner.machine_service"]
+    argv += ["-m", "moefabric.testbed.machine_service"]
     argv += ["--listen", machine.address, "--lease", str(lease_s)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with machine.start(*argv, **pipes) as service:
@@ -78,7 +79,7 @@ def two_regions(name: str) -> Fabric:
             (f"s{2 * n}", f"s{2 * n + 1}"),
             Ocs(f"ocs{n}", ports=2, control=OcsControl(driver)),
         )
-        for n, driver in enumerate((OcsDriver.SCPI, OcsDriver.TL1))
+        for n, driver in enumerate(("scpi", "tl1"))
     )
     return Fabric(name, regions, 2, 1, 1, RATE_BPS, Eps(servers_per_leaf=4))
 
@@ -96,7 +97,8 @@ def up_here(name: str, head: str, other: str) -> None:
     regions = {"r0": "head", "r1": machines[1].name}
     placement = MachinePlacement.of(fabric, machines, regions)
     fabric = fitted_fabric(fabric, placement, PlainProgressReporter())
-    wiring = lifecycle.up(fabric, fabric_processes, UP_S, switch="bpf", placement=placement)
+    carriers = lifecycle.ServerCarriers(placement=placement)
+    wiring = lifecycle.up(fabric, fabric_processes, UP_S, switch="bpf", carriers=carriers)
     wait_for_controllers(wiring, UP_S)
 
 
@@ -160,7 +162,7 @@ class PlacedFabric:
 
     def address(self, server: str) -> str:
         """Return the first address of a server."""
-        return self.fabric.addresses(server)[0]
+        return self.fabric.addressing.addresses(server)[0]
 
     def argv(self, *words: str, on: str = "head") -> list[str]:
         """Return the argv of a command of moefabric on a machine."""

@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from moefabric.core.eps import Eps
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
-from moefabric.planner.policy import Array
+from moefabric.core.topology import Fabric, Region
+from moefabric.planner.arrays import Array
 from moefabric.planner.waterfill import EpsLinks, nic_rates
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from moefabric.agents.fleet.channel import connect_local
-from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.connections import DataPath
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.remote.bundle import AGENT
 from moefabric.core.errors import AgentError
 from moefabric.core.exchange import Exchange

@@ -7,26 +7,27 @@ from typing import Any
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.execution.executor import Executor, Instruments, RunSettings
+from moefabric.execution.fabric_recorder import FabricRecorder
+from moefabric.execution.reconfiguration import ControlSettings
+from moefabric.execution.status_writer import RunStatusWriter
 from moefabric.planner.mixnet import MIXNET
-from moefabric.runner.cpu_monitor import CpuSampler
-from moefabric.runner.executor import Executor
-from moefabric.runner.fabric_recorder import FabricRecorder
-from moefabric.runner.iteration_outcome import IterationOutcome
-from moefabric.runner.journal import FabricLine, HeaderLine, Journal
-from moefabric.runner.memory_testbed import (
+from moefabric.results.journal import FabricLine, HeaderLine, Journal
+from moefabric.results.model import FabricResult, Manifest
+from moefabric.results.records.records import IterationRun
+from moefabric.results.verdict.fabric_result import wiring_summary
+from moefabric.results.verdict.iteration_outcome import IterationOutcome
+from moefabric.runtime.cpu_monitor import CpuSampler
+from moefabric.workload.iterations.iteration import Collective, Compute, Operation, Reconfigure
+from moefabric.workload.iterations.job import Job, JobShape
+from moefabric.workload.iterations.pipeline import lockstep_tasks
+from tests.support.fabrics import fabric
+from tests.support.memory_testbed import (
     ImmediateExecutor,
     MemoryAgents,
     MemoryController,
     VirtualClock,
 )
-from moefabric.runner.result_model import Manifest
-from moefabric.runner.results import wiring_summary
-from moefabric.runner.run_records import IterationRun
-from moefabric.runner.status_writer import RunStatusWriter
-from moefabric.workload.iteration import Collective, Compute, Operation, Reconfigure
-from moefabric.workload.job import Job, JobShape
-from moefabric.workload.pipeline import lockstep_tasks
-from tests.support.fabrics import fabric
 
 SERVERS = ("s0", "s1", "s2", "s3")
 SECOND = 100e9 / 8 * 1448 / 1514
@@ -108,11 +109,22 @@ class RecordedRun:
         recorder.on_outcome = on_outcome
         self.light.lit = circuits or CircuitSet()
         executor = Executor(
-            self.fabric, MIXNET, self.agents, {"r0": self.light}, self.light.lit, control_s=0.0,
-            clock=self.clock, background=ImmediateExecutor(), arming_ns=6_000_000,
-            cpu_steal=lambda: (0, 0), counters=self.agents.counters,
-            keep=None if self._keep else recorder.take,
-        )  # fmt: skip
+            self.fabric,
+            MIXNET,
+            self.agents,
+            {"r0": self.light},
+            self.light.lit,
+            settings=RunSettings(
+                keep_records=self._keep, arming_ns=6_000_000, control=ControlSettings(control_s=0.0)
+            ),
+            instruments=Instruments(
+                clock=self.clock,
+                background=ImmediateExecutor(),
+                cpu_steal=lambda: (0, 0),
+                counters=self.agents.counters,
+            ),
+            observer=None if self._keep else recorder,
+        )
         recorder.connect(executor, CpuSampler(), monitor)
         job = Job(0, JobShape(), self.fabric.regions)
         with closing(executor):
@@ -122,3 +134,8 @@ class RecordedRun:
                 first=first,
             )
         return recorder
+
+
+def all_to_all_bytes(fabric: FabricResult) -> int:
+    """Return the bytes of all all-to-alls of a fabric, counted at ports."""
+    return sum((one.bytes_by_light or 0) + (one.bytes_by_eps or 0) for one in fabric.collectives)

@@ -10,15 +10,16 @@ from moefabric.controller.recovery.failure_history import FailureHistory
 from moefabric.controller.recovery.failure_state import NicEvent
 from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
-from moefabric.controller.southbound.ocs.memory import MemoryOcs
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry, RuleCounter
-from moefabric.controller.southbound.openflow.memory import MemorySwitches
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.forwarding import circuit_rules
+from moefabric.core.nic import Nic, NicKind
 from moefabric.core.rules import Rule
-from moefabric.core.topology import Fabric, Nic, NicKind
+from moefabric.core.topology import Fabric
 from moefabric.simulator.fluid import Link
+from tests.support.memory_ocs import MemoryOcs
+from tests.support.memory_switches import MemorySwitches
 
 
 class ObservedSwitches(MemorySwitches):

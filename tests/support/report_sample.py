@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from moefabric.report.summary import FabricSummary, summaries
-from moefabric.runner.result_model import RunResult
+from moefabric.results.model import RunResult
 
 LAYERS, ITERATIONS, REGION = 7, 3, "r0"
 ATTENTION_S, EXPERT_S, SETTLE_S = 0.031, 0.074, 0.025

@@ -6,7 +6,6 @@ from graphlib import TopologicalSorter
 from itertools import chain, combinations
 from random import Random
 
-from moefabric.workload.collectives.interpreter import expected, first, run_call
 from moefabric.workload.collectives.program import transfers
 from moefabric.workload.collectives.schedule import (
     Call,
@@ -17,6 +16,7 @@ from moefabric.workload.collectives.schedule import (
     buffer_sizes,
     schedule_call,
 )
+from tests.support.collective_interpreter import expected, first, run_call
 
 
 def check(algorithm: CollectiveSchedule, call: Call, rng: Random) -> Schedule:

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from moefabric.api.sweeps.spec import SweepSpec
+from moefabric.api.sweeps.task import RunEnded, RunTask
 from moefabric.config.validation import validate
 from moefabric.core.resource_needs import ResourceNeeds
-from moefabric.sweep.spec import SweepSpec
-from moefabric.sweep.task import RunEnded, RunTask
 from tests.support.paths import EXAMPLES
 
 EXPERIMENT: dict[str, Any] = {

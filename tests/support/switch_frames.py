@@ -8,19 +8,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from moefabric.emulator.openflow_switch.flows.flow import (
-    ALL,
-    CONTROLLER,
-    IN_PORT,
-    Bucket,
-    Flow,
-    Group,
-    GroupType,
-    Output,
-    SetField,
-    ToGroup,
-)
-from moefabric.emulator.openflow_switch.flows.match import Match
+from moefabric.core.openflow.actions import ALL, CONTROLLER, IN_PORT, Output, SetField, ToGroup
+from moefabric.core.openflow.constants import GroupType
+from moefabric.core.openflow.match import Match
+from moefabric.core.openflow.messages import Bucket
+from moefabric.emulator.openflow_switch.flows.flow import Flow, Group
 from moefabric.emulator.openflow_switch.flows.packet import internet_checksum
 
 MACS = (0x0A0000000001, 0x0A0000000002, 0x0A00000000F2)

@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from moefabric.config.control_tls import ControlTls
 from moefabric.emulator.fabric.datapath import USER
 from moefabric.emulator.fabric.ovs import Bridge, OpenVSwitch
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.control_tls import ControlTls
+from moefabric.runtime.waiting import Deadline
 from tests.support.namespaces import must
 
 

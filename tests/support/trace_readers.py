@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from moefabric.workload.execution_graph import ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
 
 
 class ImpossibleReader:

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from moefabric import EmulatedFabric, FabricError, Lab
-from moefabric.config.failure_log import read_failure_log
-from moefabric.config.run_directory import run_root
 from moefabric.core.errors import RankFailedError
 from moefabric.core.port_counts import SENT, counted_nics
 from moefabric.emulator.fabric.daemon_protocol import process_id
 from moefabric.emulator.linux.marked_processes import marked_pids
-from moefabric.emulator.linux.waiting import Deadline
-from moefabric.runner.rank_environment import Rank, RankJob
-from moefabric.runner.rank_processes import FabricLauncher, RankProcesses
-from moefabric.runner.testbed import port_counters
+from moefabric.execution.programs.rank_environment import Rank, RankJob
+from moefabric.execution.programs.rank_processes import FabricLauncher, RankProcesses
+from moefabric.runtime.failure_log import read_failure_log
+from moefabric.runtime.run_directory import run_root
+from moefabric.runtime.waiting import Deadline
+from moefabric.testbed.testbed import port_counters
 from tests.support.namespaces import must, own_machine
 
 if TYPE_CHECKING:

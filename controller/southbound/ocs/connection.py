@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from moefabric.controller.http_client import Dial, NoResponseError, ResponseTimeoutError, reason
+from moefabric.core.ocs_dialect import DriverSettings
 
 _MOST_BYTES: Final = 1 << 20
 
@@ -32,7 +33,7 @@ class Deadline:
 class DeviceConnection:
     """Sends bytes to a device and reads its answers.
 
-    Every fault is a NoResponseError that names the device.
+    Every failure is a NoResponseError that names the device.
 
     Args:
         name: The device's name in errors.
@@ -51,6 +52,11 @@ class DeviceConnection:
         self.name, self.address, self.timeout_s, self._dial = name, address, timeout_s, dial
         self._socket: socket.socket | None = None
         self._inbox = b""
+
+    @classmethod
+    def of(cls, settings: DriverSettings) -> Self:
+        """Return the connection that the settings of a driver describe."""
+        return cls(settings.ocs.name, settings.address, settings.timeout_s, settings.dial)
 
     @property
     def is_open(self) -> bool:

@@ -58,8 +58,8 @@ def plan_change(
 
     Args:
         current: The device's cross-connects.
-        request: What should change.
-        mode: What happens to other cross-connects.
+        request: The cross-connects to remove, to keep and to add.
+        mode: Treatment of other cross-connects.
         own_ports: Input and output ports that may be overwritten; None for all.
 
     Raises:

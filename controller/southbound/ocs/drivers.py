@@ -7,66 +7,14 @@ from collections.abc import Callable
 from typing import Final
 
 from moefabric.config.plugins import OCS_DRIVERS, load_plugin
-from moefabric.config.run_directory import OCS_PORTS
 from moefabric.controller.http_client import Dial
-from moefabric.controller.southbound.ocs import restconf, tl1
-from moefabric.controller.southbound.ocs.connection import DeviceConnection
 from moefabric.controller.southbound.ocs.remote_ocs import DeviceDriver
-from moefabric.controller.southbound.ocs.restconf import RestconfDriver
-from moefabric.controller.southbound.ocs.scpi import ScpiDriver
-from moefabric.controller.southbound.ocs.tl1 import Tl1Driver
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs import Ocs, OcsControl
-from moefabric.core.ocs_driver import DriverSettings, OcsDriverFactory
+from moefabric.core.ocs_dialect import DriverSettings, OcsDriverFactory
 
 TIMEOUT_S: Final = 2.0
 """Timeout for an answer that doesn't wait for light."""
-
-
-class Scpi:
-    """SCPI over TCP, which has no accounts."""
-
-    default_port: int = OCS_PORTS["scpi"]
-    factory_account: tuple[str, str] = ("", "")
-
-    def open(self, settings: DriverSettings) -> DeviceDriver:
-        """Return a driver that speaks SCPI."""
-        return ScpiDriver(_connection(settings))
-
-
-class Tl1:
-    """TL1 over TCP."""
-
-    default_port: int = OCS_PORTS["tl1"]
-    factory_account: tuple[str, str] = tl1.FACTORY_ACCOUNT
-
-    def open(self, settings: DriverSettings) -> DeviceDriver:
-        """Return a driver that speaks TL1."""
-        return Tl1Driver(_connection(settings), (settings.user, settings.password))
-
-
-class Restconf:
-    """RESTCONF."""
-
-    default_port: int = OCS_PORTS["restconf"]
-    factory_account: tuple[str, str] = restconf.FACTORY_ACCOUNT
-
-    def open(self, settings: DriverSettings) -> DeviceDriver:
-        """Return a driver that speaks RESTCONF."""
-        settle_s, login = settings.ocs.settle_ns / 1e9, (settings.user, settings.password)
-        return RestconfDriver(
-            settings.ocs.name,
-            settings.address,
-            settings.timeout_s + settle_s,  # some devices respond only after light has settled
-            settle_s,
-            login,
-            settings.dial,
-            settings.sleep,
-        )
-
-
-def _connection(settings: DriverSettings) -> DeviceConnection:
-    return DeviceConnection(settings.ocs.name, settings.address, settings.timeout_s, settings.dial)
 
 
 def _factory(control: OcsControl) -> OcsDriverFactory:
@@ -109,7 +57,7 @@ def make_driver(
         address: Host and TCP port.
         timeout_s: How long an answer that doesn't wait for light may take.
         dial: Opens TCP connections; in a process that runs on Eventlet, one of Eventlet's.
-        sleep: Waits for so many seconds; in a process that runs on Eventlet, Eventlet's.
+        sleep: Waits for a number of seconds; in a process that runs on Eventlet, Eventlet's.
     """
     factory = _factory(ocs.control)
     user, password = account(ocs.control, factory.factory_account)

@@ -11,15 +11,18 @@ from dataclasses import replace
 from typing import Final
 
 from moefabric.controller.http_client import Dial, reason
-from moefabric.controller.southbound.ocs.login import LoginRefusedError, check_tl1_account
-from moefabric.controller.southbound.ocs.tl1 import FACTORY_ACCOUNT, MESSAGE_END
+from moefabric.controller.southbound.ocs.login import LoginRefusedError
+from moefabric.controller.southbound.ocs.tl1 import FACTORY_ACCOUNT, MESSAGE_END, check_account
 from moefabric.core.errors import ControlError
-from moefabric.core.ocs import OcsControl, OcsDriver
-from moefabric.core.topology import Fabric, Nic, Region
+from moefabric.core.nic import Nic
+from moefabric.core.ocs import OcsControl
+from moefabric.core.ocs_ports import nic_at
+from moefabric.core.topology import Fabric, Region
 
 PortStates = list[tuple[Nic, bool]]
 """NICs, and whether the OCS port of each works."""
 
+_DRIVER: Final = "tl1"
 _ALARM: Final = re.compile(r'"(\d+):(CR|MJ|MN|CL),PORT-FAIL,')
 _DENIED: Final = re.compile(r"^M +\S+ +DENY", re.MULTILINE)
 _LOGIN_DENIED: Final = re.compile(r"^M +login +DENY", re.MULTILINE)
@@ -45,9 +48,9 @@ def alarm_control(control: OcsControl) -> OcsControl | None:
     has_account = control.user is not None and control.password_env is not None
     if control.address is not None and not has_account:
         return None
-    if control.driver == OcsDriver.TL1:
+    if control.driver == _DRIVER:
         return control
-    tl1 = replace(control, driver=OcsDriver.TL1, port=None)
+    tl1 = replace(control, driver=_DRIVER, port=None)
     return tl1 if control.address else replace(tl1, user=None, password_env=None)
 
 
@@ -62,7 +65,7 @@ def nic_states(fabric: Fabric, region: Region, ports: Sequence[tuple[int, bool]]
     n, wired = region.ocs.ports, sum(len(fabric.optical_nics(server)) for server in region.servers)
     inputs = [(port if port <= n else port - n, works) for port, works in ports]
     return list(
-        dict.fromkeys((fabric.nic_at(region, p), works) for p, works in inputs if p <= wired)
+        dict.fromkeys((nic_at(fabric, region, p), works) for p, works in inputs if p <= wired)
     )
 
 
@@ -121,7 +124,7 @@ class AlarmSession:
         session.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT):
             session.setsockopt(socket.IPPROTO_TCP, option, _KEEPALIVE)
-        user, password = check_tl1_account(self._account)
+        user, password = check_account(self._account)
         login = f"ACT-USER::{user}:login::{password};\r\n"
         session.sendall(f"{login}RTRV-ALM-EQPT::ALL:standing:;\r\n".encode("ascii"))
         inbox = b""

@@ -33,7 +33,7 @@ _CACHE_S: Final = 0.1
 class DeviceDriver(Protocol):
     """A device behind its command language.
 
-    Each method raises NoResponseError if the device doesn't answer, ControlError for other faults.
+    Each method raises NoResponseError if the device doesn't answer, ControlError for other errors.
     """
 
     @property

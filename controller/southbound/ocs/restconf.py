@@ -16,6 +16,7 @@ from moefabric.controller.http_client import Dial, HttpClient
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
 from moefabric.controller.southbound.ocs.login import LoginRefusedError
 from moefabric.core.errors import ControlError
+from moefabric.core.ocs_dialect import DriverSettings
 
 FACTORY_ACCOUNT: Final = ("admin", "root")
 """User and password of a Polatis device as delivered."""
@@ -37,7 +38,7 @@ class RestconfDriver:
         settle_s: Settling time of the light after a command.
         account: User and password.
         dial: Opens the TCP connection.
-        sleep: Waits for so many seconds.
+        sleep: Waits for a number of seconds.
     """
 
     def __init__(
@@ -129,3 +130,23 @@ def _error_text(status: int, body: bytes) -> str:
     except (ValueError, LookupError, TypeError, AttributeError):
         text = " ".join(body.decode("utf-8", "replace").split())[:200]
     return f"{status} {text}".strip()
+
+
+class Restconf:
+    """RESTCONF over HTTP."""
+
+    default_port: int = 8008
+    factory_account: tuple[str, str] = FACTORY_ACCOUNT
+
+    def open(self, settings: DriverSettings) -> RestconfDriver:
+        """Return a driver that speaks RESTCONF."""
+        settle_s = settings.ocs.settle_ns / 1e9
+        return RestconfDriver(
+            settings.ocs.name,
+            settings.address,
+            settings.timeout_s + settle_s,  # some devices respond only after light has settled
+            settle_s,
+            (settings.user, settings.password),
+            settings.dial,
+            settings.sleep,
+        )

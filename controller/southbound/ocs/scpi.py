@@ -11,6 +11,7 @@ from typing import Final
 from moefabric.controller.southbound.ocs.connection import Deadline, DeviceConnection
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
 from moefabric.core.errors import ControlError
+from moefabric.core.ocs_dialect import DriverSettings
 
 _STATE: Final = ":oxc:swit:conn:stat?"
 _OPERATION_COMPLETE: Final = "*opc?"
@@ -115,3 +116,14 @@ class ScpiDriver:
     def _read(self, line: str, deadline: Deadline | None = None) -> str:
         answer = self._connection.read_until(_END, line, deadline)
         return answer.decode("ascii", "replace").strip()
+
+
+class Scpi:
+    """SCPI over TCP, which has no accounts."""
+
+    default_port: int = 5025
+    factory_account: tuple[str, str] = ("", "")
+
+    def open(self, settings: DriverSettings) -> ScpiDriver:
+        """Return a driver that speaks SCPI."""
+        return ScpiDriver(DeviceConnection.of(settings))

@@ -14,8 +14,9 @@ from typing import Final
 from moefabric.controller.http_client import NoResponseError
 from moefabric.controller.southbound.ocs.connection import Deadline, DeviceConnection
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
-from moefabric.controller.southbound.ocs.login import LoginRefusedError, check_tl1_account
+from moefabric.controller.southbound.ocs.login import LoginRefusedError
 from moefabric.core.errors import ControlError
+from moefabric.core.ocs_dialect import DriverSettings
 
 FACTORY_ACCOUNT: Final = ("root", "root")
 """User and password of a Polatis device as delivered."""
@@ -23,6 +24,8 @@ MESSAGE_END: Final = re.compile(rb"(?:^|\n)[;<>]")
 _SLOW_S: Final = 2.0
 """Time after which a device acknowledges a command that is still in progress (GR-831)."""
 
+_UNSAFE: Final = re.compile(r"[^!-~]|[;:,&\"<>]")
+"""Characters that TL1 can't carry in a parameter, or that would end it."""
 _RESPONSE = re.compile(r"^M +(\S+) +(COMPLD|DENY|PRTL|DELAY|RTRV)\s*$", re.MULTILINE)
 _ACKNOWLEDGEMENT = re.compile(r"^(IP|PF|OK) +(\S+)", re.MULTILINE)
 _PATCH = re.compile(r'"(\d+),(\d+)"')
@@ -46,6 +49,20 @@ class Tl1Response:
 
     def __str__(self) -> str:
         return " ".join([self.code, *self.text.split()])
+
+
+def check_account(account: tuple[str, str]) -> tuple[str, str]:
+    """Return an account, user and password.
+
+    Raises:
+        ControlError: If it has characters that TL1 can't carry.
+    """
+    if any(map(_UNSAFE.search, account)):
+        raise ControlError(
+            "TL1 login: user and password are printable ASCII without ; : , & < > and quotes; "
+            "set another password on the device"
+        )
+    return account
 
 
 def parse_message(message: str) -> Tl1Response | None:
@@ -129,7 +146,7 @@ class Tl1Driver:
         """Send a command such as `ENT-PATCH::1,9`, after a login if needed; return its tag."""
         if not self._connection.is_open:
             self._reset_session()
-            user, password = check_tl1_account(self._account)
+            user, password = check_account(self._account)
             tag = self._send(f"ACT-USER::{user}", f":{password}")
             deadline = Deadline.after(self._connection.timeout_s)
             response = self._response(tag, "ACT-USER", deadline)
@@ -166,3 +183,14 @@ class Tl1Driver:
         if response.code not in _ACCEPTED:
             self._pending.discard(tag)
         return response
+
+
+class Tl1:
+    """TL1 over TCP."""
+
+    default_port: int = 3082
+    factory_account: tuple[str, str] = FACTORY_ACCOUNT
+
+    def open(self, settings: DriverSettings) -> Tl1Driver:
+        """Return a driver that speaks TL1."""
+        return Tl1Driver(DeviceConnection.of(settings), (settings.user, settings.password))

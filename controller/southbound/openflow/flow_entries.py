@@ -67,14 +67,14 @@ def flow_entry(fabric: Fabric, rule: Rule) -> FlowEntry:
 
     Packets from other regions come with the MAC address of a gateway (`Fabric.gateway`).
     """
-    network = fabric.prefix(rule.to)
+    network = fabric.addressing.prefix(rule.to)
     is_own = rule.out == "host"
     own = _LOCAL if is_own else 0
-    is_beyond_gateway = is_own and fabric.gateway(rule.switch) is not None
+    is_beyond_gateway = is_own and fabric.addressing.gateway(rule.switch) is not None
     circuit = _CIRCUIT if rule.light else 0
     marked = _MARKED if rule.path else 0
     unmarked = 0 if rule.light else None
-    ports = fabric.ports(rule.switch)
+    ports = fabric.openflow.ports(rule.switch)
     return FlowEntry(
         priority=_BASE + own + circuit + marked + network.prefixlen,
         network=int(network.network_address),
@@ -82,7 +82,9 @@ def flow_entry(fabric: Fabric, rule: Rule) -> FlowEntry:
         dscp=dscp(fabric, rule.path) if rule.path else unmarked,
         port=None if rule.out == DROP else ports[rule.out],
         buckets=tuple((ports[port], weight) for port, weight in rule.spread),
-        mac=int(fabric.mac(rule.switch).replace(":", ""), 16) if is_beyond_gateway else None,
+        mac=int(fabric.addressing.mac(rule.switch).replace(":", ""), 16)
+        if is_beyond_gateway
+        else None,
     )
 
 
@@ -94,7 +96,7 @@ def ordered_rules(fabric: Fabric, change: RuleChange) -> dict[str, list[tuple[Ru
     """
 
     def by_prefix_length(rule: Rule) -> tuple[int, tuple[str, str, str, bool]]:
-        return fabric.prefix(rule.to).prefixlen, rule.match
+        return fabric.addressing.prefix(rule.to).prefixlen, rule.match
 
     ordered: dict[str, list[tuple[Rule, bool]]] = {}
     for rule in sorted(change.delete, key=by_prefix_length):

@@ -49,13 +49,13 @@ def spawn(function: Callable[..., object], *arguments: object) -> None:
 
 
 def start(function: Callable[[], T], *, now: bool = False) -> Callable[[], T]:
-    """Call a function in a green thread, as `moefabric.controller.background.Background` does."""
+    """Call a function in a green thread, as `reconfiguration.Background` does."""
     outcome = eventlet.Event()
 
     def run() -> None:
         try:
             outcome.send(function())
-        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+        except BaseException as error:  # noqa: BLE001 - the waiting thread gets it
             outcome.send_exception(error)
 
     eventlet.spawn(run)
@@ -70,13 +70,13 @@ def start(function: Callable[[], T], *, now: bool = False) -> Callable[[], T]:
 
 
 def sleep(seconds: float) -> None:
-    """Let other green threads run for so many seconds."""
+    """Let other green threads run for a time."""
     eventlet.sleep(seconds)
 
 
 @contextmanager
 def after(seconds: float, function: Callable[[], object]) -> Iterator[None]:
-    """Call a function in a green thread unless the block ends before so many seconds."""
+    """Call a function in a green thread after a time, unless the block ends earlier."""
     timer = eventlet.spawn_after(seconds, function)
     try:
         yield
@@ -127,7 +127,7 @@ class GreenEvent:
             self._event.send()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the event, for at most so many seconds; return whether it has happened."""
+        """Wait for the event, for at most `seconds`; return whether it has happened."""
         if not self.is_set():
             with eventlet.Timeout(seconds, False):
                 self._event.wait()

@@ -1,4 +1,4 @@
-"""Light probes: a frame is sent into one end of a circuit and has to arrive at the other end.
+"""Light probes: each sends a frame into one end of a circuit and expects it at the other end.
 
 Packet-outs send the frames and packet-ins report them, so a probe needs no privilege and no help
 of servers, and works on any OpenFlow 1.3 switch. Frames have an EtherType for local experiments
@@ -13,8 +13,9 @@ from random import SystemRandom
 from typing import Any, Final
 
 from moefabric.core.circuits import Circuit, CircuitSet
+from moefabric.core.nic import Nic
 from moefabric.core.protocols import ProbeResult
-from moefabric.core.topology import Fabric, Nic
+from moefabric.core.topology import Fabric
 
 ETHERTYPE: Final = 0x88B5
 _HEADER: Final = bytes.fromhex("026d66000001 026d66000000 88b5") + b"moefabric light\0"
@@ -57,7 +58,7 @@ def fibres(fabric: Fabric, circuits: CircuitSet) -> tuple[Fibre, ...]:
     """Return both directions of each circuit."""
 
     def port(nic: Nic) -> Port:
-        return nic.server, fabric.ports(nic.server)[str(nic)]
+        return nic.server, fabric.openflow.ports(nic.server)[str(nic)]
 
     ends = ((c, a, b) for c in circuits for a, b in ((c.a, c.b), (c.b, c.a)))
     return tuple(Fibre(circuit, port(a), port(b)) for circuit, a, b in ends)

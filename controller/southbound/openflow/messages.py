@@ -1,53 +1,58 @@
-"""OpenFlow 1.3 messages as bytes; their transaction numbers are set when they are sent.
+"""The messages of a controller to a switch, and the replies that it reads.
 
-Ryu serialises rare messages, and takes 0.25 ms for a flow-mod. Flow-mods of rules and packet-outs,
-on which a reconfiguration waits, are packed here.
+Transaction numbers are set when messages are sent.
 """
 
 import struct
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple
 
-from moefabric.controller.southbound.openflow import frame_check, framework
+from moefabric.controller.southbound.openflow import framework
 from moefabric.controller.southbound.openflow.flow_entries import (
     ARP_PRIORITY,
     PROBE_PRIORITY,
     FlowEntry,
 )
-from moefabric.controller.southbound.openflow.frame_check import HEADER, FrameError
-from moefabric.controller.southbound.openflow.spread_groups import Buckets
 from moefabric.core import switch_proof
-from moefabric.core.topology import HOST_PORT
+from moefabric.core.openflow import constants as ofp
+from moefabric.core.openflow import messages as codec
+from moefabric.core.openflow import oxm
+from moefabric.core.openflow.actions import (
+    CONTROLLER,
+    Action,
+    Output,
+    SetField,
+    ToGroup,
+    encode_actions,
+    encode_apply,
+)
+from moefabric.core.openflow.match import ARP, IPV4, Match
+from moefabric.core.openflow.messages import Message
+from moefabric.core.openflow_ports import HOST_PORT
+from moefabric.core.topology import Fabric
 
-of = framework.module("ofproto.ofproto_v1_3")
-parser = framework.module("ofproto.ofproto_v1_3_parser")
+_of = framework.module("ofproto.ofproto_v1_3")
 
+Buckets = tuple[tuple[int, int], ...]
+"""Ports with their weights, over which a group spreads flows."""
 COOKIE_BITS: Final = 64
-_ETH_ARP, _ETH_IP = 0x0806, 0x0800
-_FLOW_MOD: Final = struct.Struct("!QQBBHHHIIIH2x")
-_MATCH: Final = struct.Struct("!HH")
-_OUTPUT: Final = struct.Struct("!HHIH6x")
-_TO_GROUP: Final = struct.Struct("!HHI")
-_SET_MAC: Final = struct.Struct("!HHIHI2x")
-_ETH_DST: Final = 0x80000606
-_INSTRUCTION: Final = struct.Struct("!HH4x")
-_PACKET_OUT: Final = struct.Struct("!IIH6x")
-_PACKET_IN: Final = struct.Struct("!IHBBQHHII4x2x")  # with a match of the port alone
-_PACKET_IN_MATCH: Final = 24
-_IN_PORT: Final = 0x80000004
-_IN_PORT_MATCH: Final = (of.OFPMT_OXM, 12, _IN_PORT)
-_FLOW_STATISTICS: Final = struct.Struct("!HBxIIHHHH4xQQQ")
-_DSCP_FIELD, _TO_ADDRESS, _TO_NETWORK = 0x80001001, 0x80001804, 0x80001908
 _ERROR: Final = struct.Struct("!HH")  # type, code; the failed request follows
-_EXPERIMENTER: Final = struct.Struct("!II")
-_ETH_TYPE_IP: Final = bytes.fromhex("80000a02 0800")
-_DSCP: Final = bytes.fromhex("80001001")
-_DESTINATION: Final = bytes.fromhex("80001908")
+_IN_IPV4: Final = oxm.BY_NAME["eth_type"].encoded(IPV4, 0xFFFF)
+_DSCP: Final = oxm.BY_NAME["ip_dscp"].header()
+_TO_ADDRESS: Final = oxm.BY_NAME["ipv4_dst"].header()
+_TO_NETWORK: Final = oxm.BY_NAME["ipv4_dst"].header(masked=True)
+_ADD, _DELETE_STRICT = ofp.FlowCommand.ADD, ofp.FlowCommand.DELETE_STRICT
 _ALL_ONES: Final = 0xFFFFFFFF
+_TO_CONTROLLER: Final = encode_apply((Output(CONTROLLER),))
+_ARP_REQUEST, _ARP_REPLY = 1, 2
+_ARP_HEADER: Final = struct.pack("!HHBB", 1, IPV4, 6, 4)  # Ethernet, IPv4, address lengths
+_ETHERTYPE: Final = struct.pack("!H", ARP)
+_ARP_BYTES: Final = 42
 
-
-_ANY_SWITCH: Final = framework.module("ofproto.ofproto_protocol").ProtocolDesc(of.OFP_VERSION)
-"""Stands for the connection that Ryu's messages are made for."""
+BARRIER: Final = codec.encode_message(ofp.MessageType.BARRIER_REQUEST, 0)
+STATISTICS_REQUEST: Final = codec.encode_flow_stats_request()
+"""A request for the counters of all entries."""
 
 
 def with_xid(message: bytes, xid: int) -> bytes:
@@ -58,114 +63,122 @@ def with_xid(message: bytes, xid: int) -> bytes:
 def addition(entry: FlowEntry, cookie: int, group: int | None = None) -> bytes:
     """Return a flow-mod that adds an entry, in place of one with the same match.
 
-    Args:
-        entry: The entry.
-        cookie: Its cookie.
-        group: The group that packets are sent to instead of the entry's port.
+    Packets go to the group, if there is one, instead of the entry's port.
     """
-    action = b""
-    if group is not None:
-        action = _TO_GROUP.pack(of.OFPAT_GROUP, _TO_GROUP.size, group)
-    elif entry.port is not None:
-        action = _OUTPUT.pack(of.OFPAT_OUTPUT, _OUTPUT.size, entry.port, of.OFPCML_NO_BUFFER)
-    if entry.mac is not None:
-        mac = entry.mac >> 32, entry.mac & _ALL_ONES
-        action = _SET_MAC.pack(of.OFPAT_SET_FIELD, _SET_MAC.size, _ETH_DST, *mac) + action
-    length = _INSTRUCTION.size + len(action)
-    apply = _INSTRUCTION.pack(of.OFPIT_APPLY_ACTIONS, length) + action if action else b""
-    return _entry_mod(of.OFPFC_ADD, entry, cookie, _entry_match(entry) + apply)
+    apply = _instructions(entry.port, entry.mac, group)
+    match, priority = _entry_match(entry), entry.priority
+    return codec.encode_flow_mod(_ADD, match, apply, priority=priority, cookie=cookie)
 
 
 def deletion(entry: FlowEntry) -> bytes:
     """Return a flow-mod that deletes exactly this entry."""
-    return _entry_mod(of.OFPFC_DELETE_STRICT, entry, 0, _entry_match(entry))
+    match, priority = _entry_match(entry), entry.priority
+    return codec.encode_flow_mod(_DELETE_STRICT, match, priority=priority)
 
 
-def _entry_mod(command: int, entry: FlowEntry, cookie: int, tail: bytes) -> bytes:
-    """Return a flow-mod of an entry, given its encoded match and instructions."""
-    fixed = cookie, 0, 0, command, 0, 0, entry.priority, of.OFP_NO_BUFFER
-    body = _FLOW_MOD.pack(*fixed, of.OFPP_ANY, of.OFPG_ANY, 0) + tail
-    return HEADER.pack(of.OFP_VERSION, of.OFPT_FLOW_MOD, HEADER.size + len(body), 0) + body
+@lru_cache(maxsize=4096)
+def _instructions(port: int | None, mac: int | None, group: int | None) -> bytes:
+    """Return the encoded instructions of an entry."""
+    actions = list[Action]()
+    if mac is not None:
+        actions.append(SetField("eth_dst", mac))
+    if group is not None:
+        actions.append(ToGroup(group))
+    elif port is not None:
+        actions.append(Output(port))
+    return encode_apply(tuple(actions))
 
 
 def _entry_match(entry: FlowEntry) -> bytes:
-    """Return the encoded match of an entry, padded to eight bytes (7.2.3.1)."""
+    """Return the encoded match of an entry."""
     mask = (_ALL_ONES << (32 - entry.length)) & _ALL_ONES
-    fields = _ETH_TYPE_IP
+    fields = _IN_IPV4
     if entry.dscp is not None:
         fields += _DSCP + bytes((entry.dscp,))
-    fields += _DESTINATION + entry.network.to_bytes(4, "big") + mask.to_bytes(4, "big")
-    length = _MATCH.size + len(fields)
-    return _MATCH.pack(of.OFPMT_OXM, length) + fields + bytes(-length % 8)
+    fields += _TO_NETWORK + entry.network.to_bytes(4) + mask.to_bytes(4)
+    return oxm.padded_match(fields)
 
 
 def group_addition(number: int, buckets: Buckets) -> bytes:
     """Return a group-mod that adds a select group, which spreads flows over ports."""
-    parts = [
-        parser.OFPBucket(weight, of.OFPP_ANY, of.OFPG_ANY, [parser.OFPActionOutput(port)])
-        for port, weight in buckets
-    ]
-    return _group_mod(of.OFPGC_ADD, number, parts)
+    outputs = tuple(codec.Bucket((Output(port),), weight) for port, weight in buckets)
+    return codec.GroupMod(ofp.GroupCommand.ADD, ofp.GroupType.SELECT, number, outputs).encode()
 
 
-def group_deletion(number: int | None = None) -> bytes:
+def group_deletion(number: int = ofp.ALL_GROUPS) -> bytes:
     """Return a group-mod that deletes a group, or all, with the entries that use it."""
-    return _group_mod(of.OFPGC_DELETE, of.OFPG_ALL if number is None else number, [])
+    return codec.GroupMod(ofp.GroupCommand.DELETE, ofp.GroupType.SELECT, number).encode()
 
 
 def arp_to_controller(cookie: int) -> bytes:
     """Return a flow-mod that sends ARP from the server's port to the controller."""
-    match = parser.OFPMatch(in_port=HOST_PORT, eth_type=_ETH_ARP)
-    return _flow_mod(of.OFPFC_ADD, match, of.OFPP_CONTROLLER, cookie=cookie, priority=ARP_PRIORITY)
+    return _punt(Match.of(in_port=HOST_PORT, eth_type=ARP), ARP_PRIORITY, cookie)
 
 
 def probes_to_controller(cookie: int, ethertype: int) -> bytes:
     """Return a flow-mod that sends whole probes of light to the controller."""
-    match = parser.OFPMatch(eth_type=ethertype)
-    return _flow_mod(
-        of.OFPFC_ADD, match, of.OFPP_CONTROLLER, cookie=cookie, priority=PROBE_PRIORITY
-    )
+    return _punt(Match.of(eth_type=ethertype), PROBE_PRIORITY, cookie)
+
+
+def _punt(match: Match, priority: int, cookie: int) -> bytes:
+    encoded = oxm.encode_match(match)
+    return codec.encode_flow_mod(_ADD, encoded, _TO_CONTROLLER, priority=priority, cookie=cookie)
+
+
+def arp_reply(fabric: Fabric, requester: str, frame: bytes) -> bytes | None:
+    """Return the frame that answers an ARP request.
+
+    The controller answers ARP (RFC 826) because it knows every address from the topology.
+
+    Args:
+        fabric: The fabric.
+        requester: The server that the frame came from.
+        frame: An Ethernet frame.
+
+    Returns:
+        The reply; None if the frame is no request, the address is unknown, or it is one of the
+        requester's own, which only checks for duplicates (RFC 5227).
+    """
+    if len(frame) < _ARP_BYTES or frame[12:14] != _ETHERTYPE or frame[14:20] != _ARP_HEADER:
+        return None
+    operation, sender_mac, sender, _, target = struct.unpack("!H6sI6sI", frame[20:_ARP_BYTES])
+    server = fabric.addressing.server_with(target)
+    if operation != _ARP_REQUEST or server is None or server == requester:
+        return None
+    mac = bytes.fromhex(fabric.addressing.mac(server).replace(":", ""))
+    header: bytes = sender_mac + mac + _ETHERTYPE + _ARP_HEADER
+    return header + struct.pack("!H6sI6sI", _ARP_REPLY, mac, target, sender_mac, sender)
 
 
 def packet_out(port: int, frame: bytes) -> bytes:
     """Return a message that sends a frame out of a port."""
-    output = _OUTPUT.pack(of.OFPAT_OUTPUT, _OUTPUT.size, port, of.OFPCML_MAX)
-    body = _PACKET_OUT.pack(of.OFP_NO_BUFFER, of.OFPP_CONTROLLER, _OUTPUT.size) + output + frame
-    return HEADER.pack(of.OFP_VERSION, of.OFPT_PACKET_OUT, HEADER.size + len(body), 0) + body
+    return codec.encode_packet_out(_output(port), frame)
 
 
-def packet_in(message: bytes) -> tuple[int, bytes]:
-    """Return the port and the frame of a packet-in; raise FrameError if it has none."""
-    if len(message) >= HEADER.size + _PACKET_IN.size:
-        *_, kind, length, field, port = _PACKET_IN.unpack_from(message, HEADER.size)
-        if (kind, length, field) == _IN_PORT_MATCH:
-            return port, message[HEADER.size + _PACKET_IN.size :]
-    fields = dict(frame_check.match_fields(message, _PACKET_IN_MATCH))
-    if len(fields.get(_IN_PORT, b"")) != 4:
-        raise FrameError("a packet-in without a port")
-    length = _MATCH.unpack_from(message, _PACKET_IN_MATCH)[1]
-    return int.from_bytes(fields[_IN_PORT]), message[_PACKET_IN_MATCH + length + -length % 8 + 2 :]
+@lru_cache(maxsize=1024)
+def _output(port: int) -> bytes:
+    return encode_actions((Output(port),))
 
 
-def error(message: bytes) -> tuple[int, str]:
+def error(message: Message) -> tuple[int, str]:
     """Return the transaction number of a request that failed, and why it did."""
-    kind, code = _ERROR.unpack_from(message, HEADER.size)
-    failed = message[HEADER.size + _ERROR.size :]
-    return int.from_bytes(failed[4:8]), str(of.ofp_error_code_to_str(kind, code))
+    kind, code = _ERROR.unpack_from(message.body)
+    failed = message.body[_ERROR.size :]
+    return int.from_bytes(failed[4:8]), str(_of.ofp_error_code_to_str(kind, code))
 
 
 def challenge(random: bytes) -> bytes:
     """Return a message that asks a switch for its proof."""
-    body = _EXPERIMENTER.pack(switch_proof.EXPERIMENTER, switch_proof.CHALLENGE) + random
-    length = HEADER.size + len(body)
-    return HEADER.pack(of.OFP_VERSION, of.OFPT_EXPERIMENTER, length, 0) + body
+    return codec.encode_message(
+        ofp.MessageType.EXPERIMENTER, 0, switch_proof.CHALLENGE_HEAD + random
+    )
 
 
-def proved_id(token: str, random: bytes, message: bytes) -> int | None:
+def proved_id(token: str, random: bytes, message: Message) -> int | None:
     """Return the datapath id that an experimenter message proves; None if it proves nothing."""
-    body = message[HEADER.size :]
-    head = _EXPERIMENTER.pack(switch_proof.EXPERIMENTER, switch_proof.PROOF)
-    return switch_proof.proved_id(token, random, body[len(head) :]) if body[:8] == head else None
+    if not message.body.startswith(switch_proof.PROOF_HEAD):
+        return None
+    return switch_proof.proved_id(token, random, message.body[len(switch_proof.PROOF_HEAD) :])
 
 
 def deletions_of_others(cookie: int) -> list[bytes]:
@@ -173,25 +186,11 @@ def deletions_of_others(cookie: int) -> list[bytes]:
 
     OpenFlow matches no inequality, but an unequal cookie differs in one of 64 bits.
     """
+    every, delete, table = oxm.encode_match(Match()), ofp.FlowCommand.DELETE, ofp.ALL_TABLES
     return [
-        _flow_mod(
-            of.OFPFC_DELETE,
-            parser.OFPMatch(),
-            cookie=~cookie & bit,
-            cookie_mask=bit,
-            table_id=of.OFPTT_ALL,
-        )
+        codec.encode_flow_mod(delete, every, cookie=~cookie & bit, cookie_mask=bit, table=table)
         for bit in (1 << number for number in range(COOKIE_BITS))
     ]
-
-
-def statistics_request() -> bytes:
-    """Return a request for the counters of all entries."""
-    return _serialised(
-        parser.OFPFlowStatsRequest(
-            _ANY_SWITCH, 0, of.OFPTT_ALL, of.OFPP_ANY, of.OFPG_ANY, 0, 0, parser.OFPMatch()
-        )
-    )
 
 
 class FlowCount(NamedTuple):
@@ -202,39 +201,18 @@ class FlowCount(NamedTuple):
     bytes: int
 
 
-def flow_counts(message: bytes) -> Iterator[FlowCount]:
-    """Yield the counts of each entry in flow statistics; raise FrameError if a length is wrong."""
-    for entry in frame_check.flow_statistics(message):
-        _, _, _, _, priority, *_, packets, octets = _FLOW_STATISTICS.unpack_from(entry)
-        fields = dict(frame_check.match_fields(entry, _FLOW_STATISTICS.size))
-        network = fields.get(_TO_NETWORK, bytes(8))
-        if address := fields.get(_TO_ADDRESS):
-            network = address + b"\xff\xff\xff\xff"
-        mark = fields.get(_DSCP_FIELD)
-        destination, mask = network[:4], network[4:]
-        identity = int.from_bytes(destination), int.from_bytes(mask).bit_count()
+def flow_counts(message: Message) -> Iterator[FlowCount]:
+    """Yield the counts of each entry in flow statistics.
+
+    Raises:
+        OpenFlowError: If a length is wrong.
+    """
+    for entry in codec.decode_flow_stats(message):
+        destination = entry.match.get(_TO_NETWORK, bytes(8))
+        if address := entry.match.get(_TO_ADDRESS):
+            destination = address + b"\xff\xff\xff\xff"
+        mark = entry.match.get(_DSCP)
+        network, mask = int.from_bytes(destination[:4]), int.from_bytes(destination[4:])
         dscp = int.from_bytes(mark) if mark else None
-        yield FlowCount((priority, *identity, dscp), packets, octets)
-
-
-def _group_mod(command: int, number: int, buckets: list[Any]) -> bytes:
-    return _serialised(parser.OFPGroupMod(_ANY_SWITCH, command, of.OFPGT_SELECT, number, buckets))
-
-
-def _flow_mod(command: int, match: Any, output: Any = None, **fields: int) -> bytes:
-    """Return a flow-mod whose entry sends packets out of a port or to a group, if any."""
-    if isinstance(output, int):
-        output = parser.OFPActionOutput(output, of.OFPCML_NO_BUFFER)
-    outputs = [] if output is None else [output]
-    apply = [parser.OFPInstructionActions(of.OFPIT_APPLY_ACTIONS, outputs)] if outputs else []
-    fields |= {"command": command, "out_port": of.OFPP_ANY, "out_group": of.OFPG_ANY}
-    return _serialised(parser.OFPFlowMod(_ANY_SWITCH, match=match, instructions=apply, **fields))
-
-
-def _serialised(message: Any) -> bytes:
-    message.set_xid(0)
-    message.serialize()
-    return bytes(message.buf)
-
-
-BARRIER: Final = _serialised(parser.OFPBarrierRequest(_ANY_SWITCH))
+        identity = entry.priority, network, mask.bit_count(), dscp
+        yield FlowCount(identity, entry.packets, entry.bytes)

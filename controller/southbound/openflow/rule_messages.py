@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from moefabric.controller.southbound.openflow import messages
 from moefabric.controller.southbound.openflow.flow_entries import flow_entry, ordered_rules
-from moefabric.controller.southbound.openflow.spread_groups import Buckets, SpreadGroups
+from moefabric.controller.southbound.openflow.messages import Buckets
 from moefabric.core.rules import Rule, RuleChange
 from moefabric.core.topology import Fabric
 
 Request = tuple[bytes, Rule | str]
-"""A message to a switch, and what it is about."""
+"""A message to a switch, and its rule or a description for errors."""
 
 
 class RuleMessages:
@@ -22,7 +22,8 @@ class RuleMessages:
 
     def __init__(self, fabric: Fabric, cookie: int) -> None:
         self._fabric, self._cookie = fabric, cookie
-        self._groups = SpreadGroups()
+        self._group_numbers: dict[Buckets, int] = {}
+        self._present: dict[str, set[Buckets]] = {}  # groups by switch
         self._flow_mods: dict[tuple[Rule, bool], bytes] = {}
         self._prepared: tuple[RuleChange, dict[str, list[Request]]] | None = None
 
@@ -48,7 +49,7 @@ class RuleMessages:
         flow_mod = self._flow_mods.get((rule, add))
         if flow_mod is None:
             entry = flow_entry(self._fabric, rule)
-            group = self._groups.number(entry.buckets) if entry.buckets else None
+            group = self._number(entry.buckets) if entry.buckets else None
             if add:
                 flow_mod = messages.addition(entry, self._cookie, group)
             else:
@@ -58,39 +59,47 @@ class RuleMessages:
 
     # --- groups that flows are spread by ---------------------------------------------------------
 
+    def _number(self, buckets: Buckets) -> int:
+        """Return the number of a group, which stands for the same buckets on every switch."""
+        return self._group_numbers.setdefault(buckets, len(self._group_numbers) + 1)
+
     def forget_groups(self, switch: str) -> None:
-        """Start anew with a switch that has no groups."""
-        self._groups.forget(switch)
+        """Forget the groups of a switch, which has none now."""
+        self._present.pop(switch, None)
 
     def with_groups(
         self, switch: str, requests: Iterable[Request], added: Iterable[Rule], rules: Iterable[Rule]
     ) -> list[Request]:
-        """Return requests between the additions and deletions of groups that they make necessary.
+        """Add the additions and deletions of groups to the flow-mods of a change.
 
         Args:
             switch: The switch.
-            requests: The flow-mods of a change.
-            added: The rules that it adds.
-            rules: All rules after it.
+            requests: The flow-mods.
+            added: The rules that the change adds.
+            rules: All rules after the change.
         """
         missing = self.missing_groups(switch, added)
         return [*missing, *requests, *self._unneeded_groups(switch, rules)]
 
     def missing_groups(self, switch: str, rules: Iterable[Rule]) -> list[Request]:
-        """Return the group-mods that add the groups of rules on a switch."""
-        missing = self._groups.add_missing(switch, self._buckets(switch, rules))
+        """Return the group-mods that add the groups of rules which a switch doesn't have."""
+        present = self._present.setdefault(switch, set())
+        missing = sorted(self._buckets(switch, rules) - present)
+        present.update(missing)
         return [
-            (messages.group_addition(self._groups.number(buckets), buckets), f"{switch}: a group")
+            (messages.group_addition(self._number(buckets), buckets), f"{switch}: a group")
             for buckets in missing
         ]
 
     def _unneeded_groups(self, switch: str, rules: Iterable[Rule]) -> list[Request]:
         """Return the group-mods that delete the groups which no rule of a switch needs any more."""
-        if not self._groups.has_any(switch):
+        present = self._present.get(switch)
+        if not present:
             return []
-        unneeded = self._groups.remove_unneeded(switch, self._buckets(switch, rules))
+        unneeded = sorted(present - self._buckets(switch, rules))
+        present.difference_update(unneeded)
         return [
-            (messages.group_deletion(self._groups.number(buckets)), f"{switch}: end of a group")
+            (messages.group_deletion(self._number(buckets)), f"{switch}: end of a group")
             for buckets in unneeded
         ]
 

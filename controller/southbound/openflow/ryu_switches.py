@@ -15,7 +15,6 @@ from random import SystemRandom
 from typing import Any, Final
 
 from moefabric.controller.southbound.openflow import (
-    arp,
     framework,
     green,
     light_probe,
@@ -25,10 +24,12 @@ from moefabric.controller.southbound.openflow import (
 from moefabric.controller.southbound.openflow.flow_entries import RuleCounter, flow_entry
 from moefabric.controller.southbound.openflow.rule_messages import Request, RuleMessages
 from moefabric.core.errors import ControlError, UnconfirmedError
+from moefabric.core.openflow import constants as ofp
+from moefabric.core.openflow.constants import MessageType
+from moefabric.core.openflow.messages import Message, decode_packet_in
 from moefabric.core.rules import Rule, RuleChange
 from moefabric.core.topology import Fabric
 
-of = messages.of
 ofp_event = framework.module("controller.ofp_event")
 handler = framework.module("controller.handler")
 app_manager = framework.module("base.app_manager")
@@ -46,9 +47,9 @@ class _Batch:
     Attributes:
         switch: The switch.
         barrier: Transaction number of the barrier.
-        subjects: What each message is about, by transaction number.
+        subjects: The rule of each message, or its description, by transaction number.
         ended: Set when the barrier is confirmed or the switch disconnects.
-        errors: What went wrong.
+        errors: Descriptions of errors.
         counts: Statistics of entries that the switch has sent in reply.
     """
 
@@ -63,7 +64,7 @@ class _Batch:
 class RyuEventHandler(Application):
     """Hands Ryu's events to the switches' controller."""
 
-    OFP_VERSIONS = [of.OFP_VERSION]  # noqa: RUF012 - Ryu looks for a list
+    OFP_VERSIONS = [ofp.VERSION]  # noqa: RUF012 - Ryu looks for a list
 
     def __init__(self, switches: "RyuSwitches") -> None:
         super().__init__()
@@ -84,7 +85,7 @@ class RyuEventHandler(Application):
 
 
 class RyuSwitches:
-    """Some switches of a fabric and the rules they should have.
+    """The switches of a controller, and the rules that they should have.
 
     Args:
         fabric: The fabric.
@@ -112,10 +113,10 @@ class RyuSwitches:
         self.fabric, self.switches, self.deadline_s = fabric, tuple(switches), deadline_s
         random_bits = SystemRandom().getrandbits(messages.COOKIE_BITS)
         self.cookie = random_bits & ~1  # all ones is reserved by OpenFlow
-        self._by_dpid = {fabric.dpid(switch): switch for switch in switches}
+        self._by_dpid = {fabric.openflow.dpid(switch): switch for switch in switches}
         self._rules = {rule.match: rule for rule in base}
         self._peers = {
-            switch: {number: name for name, number in fabric.ports(switch).items()}
+            switch: {number: name for name, number in fabric.openflow.ports(switch).items()}
             for switch in switches
         }
         self._datapaths: dict[str, Any] = {}
@@ -144,7 +145,7 @@ class RyuSwitches:
         for app in (manager.instantiate(RyuEventHandler, self), manager.instantiate(ofp_handler)):
             Application.start(app)  # OFPHandler.start would listen by itself and hide its errors
         known = None if tls else {*hosts, _LOOPBACK}
-        server = switch_connection.SwitchServer(known, self.bytes_received, self._token)
+        server = switch_connection.SwitchServer(known, self.message_received, self._token)
         green.serve_connections(address, "switches", server.serve, tls)
 
     @property
@@ -189,7 +190,7 @@ class RyuSwitches:
 
     def counters(self) -> dict[str, list[RuleCounter]]:
         """Return each rule's counters, by switch; raise ControlError if one doesn't answer."""
-        request: list[Request] = [(messages.statistics_request(), "flow statistics")]
+        request: list[Request] = [(messages.STATISTICS_REQUEST, "flow statistics")]
         batches = [
             self._send(switch, datapath, request) for switch, datapath in self._datapaths.items()
         ]
@@ -224,10 +225,10 @@ class RyuSwitches:
     # --- Ryu's events ----------------------------------------------------------------------------
 
     def connected(self, datapath: Any) -> None:
-        """Give a switch all its rules, then delete what earlier controllers left.
+        """Give a switch all its rules, then delete the entries of earlier controllers.
 
         A switch that has proved its identity replaces its earlier connection, which may have been
-        lost unnoticed. Without proofs, whoever is connected stays: a switch closes its connection
+        lost unnoticed. Without proofs, the connected switch stays: a switch closes its connection
         before it opens another one, and echoes find a connection that is lost.
         """
         switch = self._by_dpid.get(datapath.id)
@@ -286,23 +287,28 @@ class RyuSwitches:
                 batch.errors.append(f"{switch}: disconnected")
                 batch.ended.set()
 
-    def bytes_received(self, datapath: Any, kind: int, xid: int, message: bytes) -> None:
-        """Handle a message that Ryu doesn't decode; raise FrameError if a length in it is wrong."""
+    def message_received(self, datapath: Any, message: Message) -> None:
+        """Handle a message that Ryu doesn't decode.
+
+        Raises:
+            OpenFlowError: If a length in it is wrong.
+        """
         switch = self._by_dpid.get(datapath.id, "")
         if self._datapaths.get(switch) is not datapath:
             return
-        if kind == of.OFPT_BARRIER_REPLY:
-            if batch := self._batches.get((switch, xid)):
-                batch.ended.set()
-        elif kind == of.OFPT_PACKET_IN:
-            self._packet_received(switch, datapath, *messages.packet_in(message))
-        elif kind == of.OFPT_ERROR:
-            failed, why = messages.error(message)
-            for batch in self._batches_with(switch, failed):
-                batch.errors.append(f"{switch} refuses {batch.subjects[failed]}: {why}")
-        elif kind == of.OFPT_MULTIPART_REPLY:  # statistics may come in parts
-            for batch in self._batches_with(switch, xid):
-                batch.counts.extend(messages.flow_counts(message))
+        match message.type:
+            case MessageType.BARRIER_REPLY:
+                if batch := self._batches.get((switch, message.xid)):
+                    batch.ended.set()
+            case MessageType.PACKET_IN:
+                self._packet_received(switch, datapath, *decode_packet_in(message))
+            case MessageType.ERROR:
+                failed, why = messages.error(message)
+                for batch in self._batches_with(switch, failed):
+                    batch.errors.append(f"{switch} refuses {batch.subjects[failed]}: {why}")
+            case MessageType.MULTIPART_REPLY:  # statistics may come in parts
+                for batch in self._batches_with(switch, message.xid):
+                    batch.counts.extend(messages.flow_counts(message))
 
     def _batches_with(self, switch: str, xid: int) -> Iterator[_Batch]:
         """Yield the batch that waits for a switch's reply to a request, if one does."""
@@ -320,7 +326,7 @@ class RyuSwitches:
         """Hand a frame to the light probe, or answer an ARP request by the port it came from."""
         if self.probe.frame_received(switch, port, frame):
             return
-        if reply := arp.reply_to(self.fabric, switch, frame):
+        if reply := messages.arp_reply(self.fabric, switch, frame):
             datapath.send(messages.packet_out(port, reply))
 
     def _report_ports(self, switch: str, ports: Iterable[Any]) -> None:
@@ -328,7 +334,7 @@ class RyuSwitches:
         peers = self._peers.get(switch, {})
         for port in ports:
             if port.port_no in peers:
-                up = not (port.state & of.OFPPS_LINK_DOWN or port.config & of.OFPPC_PORT_DOWN)
+                up = not (port.state & ofp.LINK_DOWN or port.config & ofp.PORT_DOWN)
                 self.on_port(switch, peers[port.port_no], up)
 
     # --- messages --------------------------------------------------------------------------------
@@ -345,7 +351,7 @@ class RyuSwitches:
         """Send messages and a barrier by one system call, so that no other change interleaves."""
         subjects, data, xid = dict[int, Rule | str](), bytearray(), datapath.xid
         for message, subject in (*requests, (messages.BARRIER, "barrier")):
-            xid = (xid + 1) & of.MAX_XID
+            xid = (xid + 1) & ofp.MAX_XID
             subjects[xid] = subject
             data += messages.with_xid(message, xid)
         datapath.xid = xid

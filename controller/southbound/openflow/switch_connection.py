@@ -1,4 +1,4 @@
-"""A switch's connection to its controller: Ryu's, with short ways for what reconfigurations need.
+"""A switch's connection to its controller: Ryu's, with fast paths for reconfigurations.
 
 Ryu decodes a message into objects and hands them and each output from one green thread to another.
 A reconfiguration waits for dozens of packet-ins and barrier replies. These are passed on as bytes,
@@ -15,8 +15,9 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from moefabric.controller.southbound.openflow import frame_check, framework, green, messages
-from moefabric.controller.southbound.openflow.frame_check import FrameError
 from moefabric.core import switch_proof
+from moefabric.core.openflow.constants import MessageType, OpenFlowError
+from moefabric.core.openflow.messages import Message, split_messages
 
 app_manager = framework.module("base.app_manager")  # first, because Ryu imports in circles
 ofp_event = framework.module("controller.ofp_event")
@@ -33,9 +34,8 @@ MOST_HANDSHAKES: Final = 256
 """Connections whose handshake may be unfinished at once; more than a region has switches."""
 _READ_BYTES: Final = 1 << 16
 
-MessageHandler = Callable[[Any, int, int, bytes], None]
-"""Is given a connection, and type, transaction number and bytes of a message that Ryu leaves to the
-controller."""
+MessageHandler = Callable[[Any, Message], None]
+"""Is given a connection, and a message that Ryu leaves to the controller."""
 
 
 class SwitchConnection(Datapath):
@@ -99,7 +99,7 @@ class SwitchConnection(Datapath):
                 self.send(messages.challenge(self._challenge))
             try:
                 self._read_messages()
-            except FrameError as error:
+            except OpenFlowError as error:
                 self.refuse(error)
 
     def _end_handshake(self) -> None:
@@ -125,38 +125,36 @@ class SwitchConnection(Datapath):
 
     def _process(self, received: bytes) -> bytes:
         """Process the complete messages among the received bytes; return the rest."""
-        at = 0
-        while self.state != DEAD and (length := frame_check.length_of(received, at)):
-            if len(received) - at < length:
-                break
-            self._process_message(received[at : at + length])
-            at += length
-        return received[at:]
+        complete, rest = split_messages(received)
+        for message in complete:
+            if self.state != DEAD:
+                self._process_message(message)
+        return rest
 
-    def _process_message(self, message: bytes) -> None:
+    def _process_message(self, message: Message) -> None:
         for_framework = frame_check.check(message)
-        version, kind, _, xid = frame_check.HEADER.unpack_from(for_framework or message)
-        if kind == frame_check.FEATURES_REPLY and self._token and self.proved_id is None:
-            raise FrameError("the switch doesn't prove that it belongs to the fabric")
-        if for_framework is not None:
-            self._process_by_framework(version, kind, xid, for_framework)
+        kind = message.type
+        if kind == MessageType.FEATURES_REPLY and self._token and self.proved_id is None:
+            self.refuse("the switch doesn't prove that it belongs to the fabric")
+        elif for_framework is not None:
+            self._process_by_framework(for_framework)
         elif self.state == IN_USE:
-            self._handle(self, kind, xid, message)
-        elif kind == frame_check.EXPERIMENTER and self._token:
+            self._handle(self, message)
+        elif kind == MessageType.EXPERIMENTER and self._token:
             self.proved_id = messages.proved_id(self._token, self._challenge, message)
-        elif kind == frame_check.MULTIPART_REPLY:
-            raise FrameError("statistics that nobody has requested")
-        elif kind == frame_check.ERROR:
-            raise FrameError(
-                f"error during the handshake: {message[frame_check.HEADER.size :].hex()}"
-            )
+        elif kind == MessageType.MULTIPART_REPLY:
+            self.refuse("statistics that nobody has requested")
+        elif kind == MessageType.ERROR:
+            self.refuse(f"error during the handshake: {message.body.hex()}")
 
-    def _process_by_framework(self, version: int, kind: int, xid: int, wire: bytes) -> None:
+    def _process_by_framework(self, message: Message) -> None:
         """Decode a message and call its handlers, as Ryu's own loop does."""
-        message = ofproto_parser.msg(self, version, kind, len(wire), xid, bytearray(wire))
-        if not message:
-            raise FrameError(f"type {kind}, which {framework.NAME} can't decode")
-        event = ofp_event.ofp_msg_to_ev(message)
+        version, kind, xid, wire = message
+        decoded = ofproto_parser.msg(self, version, kind, len(wire), xid, bytearray(wire))
+        if not decoded:
+            self.refuse(f"type {kind}, which {framework.NAME} can't decode")
+            return
+        event = ofp_event.ofp_msg_to_ev(decoded)
         self.ofp_brick.send_event_to_observers(event, self.state)
         for handle in self.ofp_brick.get_handlers(event):
             if self.state in handle.callers[type(event)].dispatchers:
@@ -169,7 +167,7 @@ class SwitchServer:
     def __init__(
         self, hosts: Collection[str] | None, handle: MessageHandler, token: str | None = None
     ) -> None:
-        """Serve nobody yet.
+        """Start without connections.
 
         Args:
             hosts: Addresses that switches may have; None for any.
@@ -182,8 +180,8 @@ class SwitchServer:
     def serve(self, connection: socket.socket, address: tuple[str, int]) -> None:
         """Serve a switch that has connected, until it disconnects.
 
-        Too many unfinished handshakes end the oldest of them, so that connections that say nothing
-        don't keep a switch out.
+        Too many unfinished handshakes end the oldest of them, so that silent connections don't
+        keep a switch out.
         """
         if self._hosts is not None and address[0] not in self._hosts:
             log.warning("%s:%d: refused: no switch of this fabric has this address", *address[:2])

@@ -4,16 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from moefabric.core.ocs import UserAccount
-from moefabric.emulator.linux.event_loop import Timer
 from moefabric.emulator.ocs.cross_connects import Busy, CrossConnects, Pair, RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.port_settings import Admin
+from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
 from moefabric.emulator.ocs.restconf.edit import Tree
 from moefabric.emulator.ocs.restconf.errors import RestconfError, from_refusal
 from moefabric.emulator.ocs.restconf.notification_log import NotificationLog, format_date
-from moefabric.emulator.ocs.restconf.port_tables import TABLES, PortTable, shutter_changes
+from moefabric.emulator.ocs.restconf.port_tables import TABLES, PortList, shutter_changes
 from moefabric.emulator.ocs.restconf.schema import TOP
 from moefabric.emulator.ocs.users import UserError, UserRefusal
+from moefabric.runtime.event_loop import Timer
 
 STARTUP_MODES = {"volatile": "MODE_VOLATILE", "preserve": "MODE_PRESERVE"}
 ADDRESS_LEAVES = {
@@ -31,8 +32,8 @@ MAX_GROUPS = 256
 class Datastore:
     """A switch as YANG data, with state of RESTCONF alone: groups of ports and a log."""
 
-    def __init__(self, device: OcsDevice) -> None:
-        self.device = device
+    def __init__(self, device: OcsDevice, options: RestconfOptions) -> None:
+        self.device, self.options = device, options
         self.log = NotificationLog()
         self.groups: dict[str, Tree] = {}
         self.booted_s = device.wall_s()
@@ -150,7 +151,10 @@ class Datastore:
     # ---- changing
 
     def change_pairs(self, before: Tree, after: Tree) -> bool:
-        """Apply an edit of `cross-connects`; others change only if they use the same ports."""
+        """Apply an edit of `cross-connects`.
+
+        Cross-connects that the edit doesn't name are removed only if it uses their ports.
+        """
         old, new = _pairs(before), _pairs(after)
         busy = Busy(self.device.profile.busy)
 
@@ -254,7 +258,7 @@ class Container:
     apply: Callable[[Datastore, Tree, Tree], bool] | None = None
 
 
-def _table(table: PortTable) -> Container:
+def _table(table: PortList) -> Container:
     def apply(datastore: Datastore, before: Tree, after: Tree) -> bool:
         table.apply(datastore.device, before, after)
         return False

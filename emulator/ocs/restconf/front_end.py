@@ -8,14 +8,15 @@ from email.utils import formatdate
 
 import h11
 
-from moefabric.emulator.linux.event_loop import Timer
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.events import OcsEvent
 from moefabric.emulator.ocs.front_end import Client, ReplySlot
 from moefabric.emulator.ocs.restconf.datastore import Datastore
+from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
 from moefabric.emulator.ocs.restconf.errors import ProtocolError
 from moefabric.emulator.ocs.restconf.messages import Request, Response
 from moefabric.emulator.ocs.restconf.service import Service
+from moefabric.runtime.event_loop import Timer
 
 HEAD_BYTES = 16 * 1024
 BODY_BYTES = 1 << 20
@@ -26,9 +27,9 @@ PIPELINED_BYTES = 256 * 1024
 class RestconfFrontEnd:
     """RESTCONF front end of one switch."""
 
-    def __init__(self, device: OcsDevice) -> None:
+    def __init__(self, device: OcsDevice, options: RestconfOptions) -> None:
         self.device = device
-        self.datastore = Datastore(device)
+        self.datastore = Datastore(device, options)
         self.service = Service(self.datastore)
         device.events.subscribe(self._on_event)
 
@@ -55,7 +56,7 @@ class RestconfSession:
         self._body = bytearray()
         self._user, self._number = "", 0
         self._closed = self._waiting = self._is_head_request = False
-        self._idle_limit_ns = round(self._service.dialect.idle_s * 1e9)
+        self._idle_limit_ns = round(self._service.options.idle_s * 1e9)
         self._active_ns = self._device.now_ns()
         self._idle_timer: Timer | None = None
         self._start_idle_timer()

@@ -1,4 +1,4 @@
-"""Requests and responses, independent of the HTTP transport."""
+"""Requests and responses without the HTTP transport, and request bodies as trees."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,8 +8,20 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from moefabric.core.ocs import Group
-from moefabric.emulator.ocs.restconf.encoding import JSON, XML, to_json, to_xml
-from moefabric.emulator.ocs.restconf.errors import ProtocolError
+from moefabric.emulator.ocs.restconf.edit import Op, Tree
+from moefabric.emulator.ocs.restconf.encoding import (
+    JSON,
+    XML,
+    from_json,
+    from_xml,
+    to_json,
+    to_xml,
+    validate,
+    validate_container,
+)
+from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError
+from moefabric.emulator.ocs.restconf.schema import OPTICAL, Leaf, Node, is_named
+from moefabric.emulator.ocs.restconf.target import Target
 
 JSON_TYPES = (JSON, "application/json", "text/json")
 XML_TYPES = (XML, "application/xml", "text/xml")
@@ -75,3 +87,52 @@ class Response:
 def encode(document: Any, media: str) -> bytes:
     """Return a body in JSON or XML."""
     return to_xml(document) if media == XML else to_json(document)
+
+
+def edit_value(request: Request, target: Target, op: Op) -> Any:
+    """Return the new content of a target, or for CREATE the content of its new child.
+
+    Raises:
+        RestconfError: if the body is invalid.
+    """
+    part, module = target.last.part, target.last.module
+    if op is Op.CREATE:
+        if isinstance(part, Leaf) or target.is_whole_list:
+            raise RestconfError("operation-not-supported", f"nothing can be made in {target}")
+        name, value = _member(request, part.children)
+        return validate_container(part, {name: value}, module)
+    name, value = _member(request, (part,))
+    prefix, _, plain = name.rpartition(":")
+    if not is_named(part, plain) or prefix not in ("", module):
+        raise RestconfError("unknown-element", f"{name[:64]} is not {part.name}")
+    content = validate(part, value, module)
+    if not target.is_entry or isinstance(part, Leaf):
+        return content
+    key = validate(part.leaves[part.key], target.last.key)
+    if len(content) != 1 or content[0][part.key] != key:
+        raise RestconfError("invalid-value", f"the {part.key} of the path was to be sent")
+    return content[0]
+
+
+def operation_inputs(request: Request, node: Node) -> Tree:
+    """Return the inputs of an operation, whether or not a member `input` wraps them."""
+    if not request.body.strip():
+        return {}
+    module = node.module or OPTICAL
+    name, value = _member(request, (Node("input", node.children), *node.children))
+    if name.rpartition(":")[2] == "input":
+        return validate_container(node, value or {}, module)
+    # Names are lowered because a public client sends `{"session-Id": 3}`.
+    return validate_container(node, {name.lower(): value}, module)
+
+
+def _member(request: Request, parts: tuple[Node | Leaf, ...]) -> tuple[str, Any]:
+    """Return name and value of the only member of a body, in the form that JSON data has."""
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not media:
+        media = XML if request.body.lstrip().startswith(b"<") else JSON
+    if media in JSON_TYPES:
+        return from_json(request.body)
+    if media in XML_TYPES:
+        return from_xml(request.body, parts)
+    raise ProtocolError("invalid-value", f"{JSON} and {XML} are understood", 415)

@@ -14,7 +14,7 @@ OLD_MODE = "VOA_ATTEN_MODE_"
 STATUS = {Admin.ENABLED: "ENABLED", Admin.DISABLED: "DISABLED", Admin.FAILED: "FAILED"}
 
 HasPort = Callable[[OcsDevice, int], bool]
-"""Tells whether a table or a column includes a port."""
+"""Returns whether a table or a column includes a port."""
 State = Mapping[int, Mapping[str, Any]]
 """Leaves by port."""
 
@@ -73,7 +73,7 @@ def _no_state(_device: OcsDevice, ports: Collection[int]) -> State:
 
 
 @dataclass(frozen=True)
-class PortTable:
+class PortList:
     """A list of ports: its columns, its ports, and its read-only leaves."""
 
     columns: tuple[Column, ...]
@@ -197,12 +197,12 @@ def _has_attenuator(device: OcsDevice, port: int) -> bool:
     return _is_output(device, port) and _has_monitor(device, port)
 
 
-TABLES: Mapping[str, PortTable] = {
-    "port-config": PortTable(
+TABLES: Mapping[str, PortList] = {
+    "port-config": PortList(
         (Column("label", "label"), Column("peer-port", "peer_port")), state=_status
     ),
-    "opm-power": PortTable((), _has_monitor, _power),
-    "opm-config": PortTable(
+    "opm-power": PortList((), _has_monitor, _power),
+    "opm-config": PortList(
         (
             Column("wavelength", "wavelength_nm", DECIMAL),
             Column("offset", "offset_db", DECIMAL),
@@ -210,7 +210,7 @@ TABLES: Mapping[str, PortTable] = {
         ),
         _has_monitor,
     ),
-    "opm-alarm-config": PortTable(
+    "opm-alarm-config": PortList(
         (
             Column("signal-low-threshold", "low_alarm_dbm", DECIMAL),
             Column("signal-degrade-threshold", "degrade_alarm_dbm", DECIMAL),
@@ -218,7 +218,7 @@ TABLES: Mapping[str, PortTable] = {
         ),
         _has_monitor,
     ),
-    "voa": PortTable(
+    "voa": PortList(
         (
             Column("atten-mode", "attenuation", MODE),
             Column("atten-level", "attenuation_db", DECIMAL),
@@ -226,7 +226,7 @@ TABLES: Mapping[str, PortTable] = {
         ),
         _is_output,
     ),
-    "ports": PortTable(
+    "ports": PortList(
         (
             Column("port-label", "label"),
             Column("peer-port", "peer_port"),

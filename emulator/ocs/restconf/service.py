@@ -13,13 +13,24 @@ from moefabric.emulator.ocs.restconf.datastore import Datastore
 from moefabric.emulator.ocs.restconf.edit import Edit, Op, Tree, apply_edit, find
 from moefabric.emulator.ocs.restconf.encoding import JSON, XML
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError, absent
-from moefabric.emulator.ocs.restconf.messages import Request, Response, encode
+from moefabric.emulator.ocs.restconf.messages import (
+    Request,
+    Response,
+    edit_value,
+    encode,
+    operation_inputs,
+)
 from moefabric.emulator.ocs.restconf.operations import OPERATIONS, run
-from moefabric.emulator.ocs.restconf.representation import location, read, represent
-from moefabric.emulator.ocs.restconf.request_body import edit_value, operation_inputs
+from moefabric.emulator.ocs.restconf.representation import (
+    check_preconditions,
+    is_unchanged,
+    location,
+    read,
+    represent,
+    validators,
+)
 from moefabric.emulator.ocs.restconf.schema import OPERATION_INPUTS, PAIR
 from moefabric.emulator.ocs.restconf.target import Target, parse_target
-from moefabric.emulator.ocs.restconf.validators import check_preconditions, is_unchanged, validators
 
 READABLE = "GET, HEAD, OPTIONS"
 WRITABLE = "GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE"
@@ -37,7 +48,7 @@ class Service:
 
     def __init__(self, datastore: Datastore) -> None:
         self.datastore, self.device = datastore, datastore.device
-        self.dialect = self.device.profile.restconf
+        self.options = datastore.options
 
     def user(self, request: Request) -> str | None:
         """Return the user of a request, if the credentials are valid (Basic, RFC 7617)."""
@@ -61,7 +72,7 @@ class Service:
             challenge = ("WWW-Authenticate", 'Basic realm="optical-switch"')
             return self.error_response(error, request, [challenge])
         request = replace(request, user=user, group=self.device.users.group(user))
-        path, root = request.path, self.dialect.root
+        path, root = request.path, self.options.root
         inside = path.removeprefix(root) if path.startswith(root) else "/nowhere"
         try:
             return self._route(request, inside)
@@ -99,12 +110,12 @@ class Service:
 
     def _host_meta(self) -> Response:
         xrd = "http://docs.oasis-open.org/ns/xri/xrd-1.0"
-        body = f"<XRD xmlns='{xrd}'><Link rel='restconf' href='{self.dialect.root}'/></XRD>\n"
+        body = f"<XRD xmlns='{xrd}'><Link rel='restconf' href='{self.options.root}'/></XRD>\n"
         return Response(200, (("Content-Type", "application/xrd+xml"),), body.encode())
 
     def _operations(self) -> Tree:
         names = {name: f"{OPERATION_INPUTS[name].module}:{name}" for name in OPERATIONS}
-        return {name: f"{self.dialect.root}/operations/{name}" for name in names.values()}
+        return {name: f"{self.options.root}/operations/{name}" for name in names.values()}
 
     def _constant(self, request: Request, document: Tree) -> Response:
         """Answer a request for a resource that never changes."""
@@ -156,7 +167,7 @@ class Service:
         self._check_group(request, "change", admin_only=is_system)
         if request.query:
             raise ProtocolError("invalid-value", f"no {next(iter(request.query))[:64]} here")
-        if target.is_whole_list and not self.dialect.whole_lists:
+        if target.is_whole_list and not self.options.whole_lists:
             raise RestconfError("operation-not-supported", f"{target} needs a key")
         value: Any = None if op is Op.DELETE else edit_value(request, target, op)
         before = read(self.datastore, target)
@@ -171,14 +182,14 @@ class Service:
         if op is Op.CREATE:
             if target.top.name == "cross-connects":
                 self._expire(value)
-            headers = (*headers, ("Location", location(self.dialect.root, target, value)))
+            headers = (*headers, ("Location", location(self.options.root, target, value)))
         is_new = op is Op.CREATE or (op is Op.REPLACE and not exists)
         return Response(201 if is_new else 204, headers, settles=settles and self._waits)
 
     @property
     def _waits(self) -> bool:
         """Whether a change is answered when its light has settled."""
-        return self.dialect.completes == "settled"
+        return self.options.completes == "settled"
 
     def _check_group(self, request: Request, verb: str, *, admin_only: bool) -> None:
         if request.group == "view" or (request.group == "user" and admin_only):
@@ -186,7 +197,7 @@ class Service:
 
     def _expire(self, created: Tree) -> None:
         """Schedule the removal of POSTed cross-connects, as some devices remove them."""
-        kept_s = self.dialect.post_kept_s
+        kept_s = self.options.post_kept_s
         if kept_s is not None:
             pairs = {(entry["ingress"], entry["egress"]) for entry in created.get(PAIR.name, ())}
             due_ns = self.device.now_ns() + round(kept_s * 1e9)

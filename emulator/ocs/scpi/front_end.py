@@ -8,6 +8,7 @@ has been received.
 
 from collections import deque
 
+from moefabric.core.ocs_dialect import NoOptions
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.front_end import Client, ReplySlot
 from moefabric.emulator.ocs.scpi.commands import Wait, execute, find_command
@@ -22,7 +23,7 @@ MAX_LINES = 1024
 class ScpiFrontEnd:
     """SCPI front end of one switch. The profile decides whether clients share an error queue."""
 
-    def __init__(self, device: OcsDevice) -> None:
+    def __init__(self, device: OcsDevice, _options: NoOptions) -> None:
         self._device = device
         self._status = Status()
 

@@ -7,6 +7,7 @@ from typing import Protocol
 from moefabric.core.ocs import Group
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.tl1.alarms import StandingAlarms
+from moefabric.emulator.ocs.tl1.dialect import Tl1Options
 from moefabric.emulator.ocs.tl1.syntax import Command
 
 
@@ -29,6 +30,10 @@ class CommandSession(Protocol):
     @property
     def device(self) -> OcsDevice:
         """The switch."""
+
+    @property
+    def options(self) -> Tl1Options:
+        """Options of the dialect."""
 
     @property
     def alarms(self) -> StandingAlarms:

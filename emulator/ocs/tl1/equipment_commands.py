@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import Callable, Mapping
 
-from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.tl1.command import CommandSession, Result
 from moefabric.emulator.ocs.tl1.frames import quote
 from moefabric.emulator.ocs.tl1.parameters import choice, invalid_aid, named, positional, whole
@@ -57,7 +56,7 @@ def retrieve(session: CommandSession, command: Command) -> Result:
     parameter = named(command, 2, ["PARAMETER"])["PARAMETER"].value.upper()
     if parameter not in known:
         raise DeniedError("IPNV", "Parameter not valid")
-    return Result(tuple(map(quote, known[parameter](session.device))))
+    return Result(tuple(map(quote, known[parameter](session))))
 
 
 def edit(session: CommandSession, command: Command) -> Result:
@@ -65,7 +64,7 @@ def edit(session: CommandSession, command: Command) -> Result:
     device = session.device
     match command.aid.value.upper():
         case "TIMEOUT":
-            unit_s = device.profile.tl1.timeout_unit_s
+            unit_s = session.options.timeout_unit_s
             times = {
                 TIMEOUTS[name]: whole(field.value, 0, MAX_TIMEOUT) * unit_s
                 for name, field in named(command, 2, list(TIMEOUTS)).items()
@@ -156,7 +155,8 @@ def _check_aid(command: Command, *known: str) -> None:
         raise invalid_aid(command)
 
 
-def _monitors(device: OcsDevice) -> list[str]:
+def _monitors(session: CommandSession) -> list[str]:
+    device = session.device
     return [
         f"PMON::PORT={port},MODE={'INPUT' if device.ports.is_input(port) else 'OUTPUT'}"
         for port in device.ports.all
@@ -164,23 +164,24 @@ def _monitors(device: OcsDevice) -> list[str]:
     ]
 
 
-def _startup_mode(device: OcsDevice) -> list[str]:
-    mode = next(word for word, mode in STARTUP_MODES.items() if mode == device.system.startup)
+def _startup_mode(session: CommandSession) -> list[str]:
+    startup = session.device.system.startup
+    mode = next(word for word, mode in STARTUP_MODES.items() if mode == startup)
     return [f"BOOT:MODE={mode}"]
 
 
-def _timeout(name: str) -> Callable[[OcsDevice], list[str]]:
-    def read(device: OcsDevice) -> list[str]:
-        time_s: int = getattr(device.system, TIMEOUTS[name])
-        return [f"TIMEOUT:{name}={time_s // device.profile.tl1.timeout_unit_s}"]
+def _timeout(name: str) -> Callable[[CommandSession], list[str]]:
+    def read(session: CommandSession) -> list[str]:
+        time_s: int = getattr(session.device.system, TIMEOUTS[name])
+        return [f"TIMEOUT:{name}={time_s // session.options.timeout_unit_s}"]
 
     return read
 
 
-EQUIPMENT: Mapping[str, Mapping[str, Callable[[OcsDevice], list[str]]]] = {
-    "SYSTEM": {"SIZE": lambda device: [f"SYSTEM:SIZE={device.ports.size}"]},
+EQUIPMENT: Mapping[str, Mapping[str, Callable[[CommandSession], list[str]]]] = {
+    "SYSTEM": {"SIZE": lambda session: [f"SYSTEM:SIZE={session.device.ports.size}"]},
     "PMON": {"CONFIG": _monitors},
-    "ATTEN": {"CONFIG": lambda _device: ["ATTEN:CONFIG=NONE&ABSOLUTE&RELATIVE&CONVERGED"]},
+    "ATTEN": {"CONFIG": lambda _session: ["ATTEN:CONFIG=NONE&ABSOLUTE&RELATIVE&CONVERGED"]},
     "BOOT": {"MODE": _startup_mode},
     "TIMEOUT": {name: _timeout(name) for name in TIMEOUTS},
 }

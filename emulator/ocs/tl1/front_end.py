@@ -5,15 +5,22 @@ commands. The `COMPLD` of a command that changes light is sent when the light ha
 that takes long is acknowledged first.
 """
 
-from moefabric.emulator.linux.event_loop import Timer
+from collections.abc import Mapping
+from typing import Final
+
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.events import OcsEvent, OcsEventKind
 from moefabric.emulator.ocs.front_end import Client, ReplySlot
+from moefabric.emulator.ocs.tl1 import equipment_commands as equipment
 from moefabric.emulator.ocs.tl1 import frames
+from moefabric.emulator.ocs.tl1 import port_commands as ports
+from moefabric.emulator.ocs.tl1 import user_commands as users
 from moefabric.emulator.ocs.tl1.alarms import StandingAlarms
-from moefabric.emulator.ocs.tl1.command import RANKS, Result
+from moefabric.emulator.ocs.tl1.command import RANKS, Result, Verb
+from moefabric.emulator.ocs.tl1.dialect import Tl1Options
 from moefabric.emulator.ocs.tl1.frames import Header, Message
+from moefabric.emulator.ocs.tl1.port_commands import change_ports, list_ports
 from moefabric.emulator.ocs.tl1.syntax import (
     NO_TAG,
     Command,
@@ -22,14 +29,60 @@ from moefabric.emulator.ocs.tl1.syntax import (
     PartialError,
     parse_command,
 )
-from moefabric.emulator.ocs.tl1.verbs import VERBS
+from moefabric.runtime.event_loop import Timer
+
+VERBS: Final[Mapping[str, Verb]] = {
+    "ACT-USER": Verb(users.activate, needs_login=False),
+    "CANC-USER": Verb(users.cancel),
+    "ENT-PATCH": Verb(ports.enter_patch, "user"),
+    "DLT-PATCH": Verb(ports.delete_patch, "user"),
+    "RTRV-PATCH": Verb(ports.retrieve_patch),
+    "OPR-PORT-SHUTTER": Verb(change_ports(OcsDevice.disable, settles=True), "user"),
+    "RLS-PORT-SHUTTER": Verb(change_ports(OcsDevice.enable, settles=True), "user"),
+    "RTRV-PORT-SHUTTER": Verb(list_ports(ports.shutter)),
+    "RTRV-PORT-POWER": Verb(ports.powers),
+    "ED-PORT-LABEL": Verb(ports.edit_label, "user"),
+    "DLT-PORT-LABEL": Verb(change_ports(ports.delete_labels), "user"),
+    "RTRV-PORT-LABEL": Verb(list_ports(ports.label)),
+    "SET-PORT-PMON": Verb(ports.set_monitors, "user"),
+    "RTRV-PORT-PMON": Verb(list_ports(ports.monitor, unique=True)),
+    "SET-PORT-ATTEN": Verb(ports.set_attenuation, "user"),
+    "RTRV-PORT-ATTEN": Verb(list_ports(ports.attenuation, unique=True)),
+    "ENT-PORT-FLAP": Verb(ports.enter_flap, "user"),
+    "RTRV-PORT-FLAP": Verb(list_ports(ports.flap, unique=True)),
+    "OPR-PORT-FLAP": Verb(change_ports(ports.start_flapping), "user"),
+    "RLS-PORT-FLAP": Verb(change_ports(ports.stop_flapping), "user"),
+    "RTRV-HDR": Verb(equipment.header),
+    "RTRV-NETYPE": Verb(equipment.network_element),
+    "RTRV-INV": Verb(equipment.inventory),
+    "RTRV-EQPT": Verb(equipment.retrieve),
+    "ED-EQPT": Verb(equipment.edit, "admin"),
+    "RTRV-IP": Verb(equipment.address),
+    "RTRV-TOD": Verb(equipment.time_of_day),
+    "SET-SID": Verb(equipment.set_name, "admin"),
+    "INIT-SYS": Verb(equipment.initialize, "admin"),
+    "RTRV-ALM-EQPT": Verb(equipment.alarms),
+    "RTRV-ALM-ENV": Verb(equipment.environment_alarms),
+    "RTRV-ALM-ALL": Verb(equipment.alarms),
+    "OPR-ARC-EQPT": Verb(equipment.inhibit_messages),
+    "RLS-ARC-EQPT": Verb(equipment.allow_messages),
+    "RTRV-ARC-EQPT": Verb(equipment.message_state),
+    "INH-MSG-ALL": Verb(equipment.inhibit_messages),
+    "ALW-MSG-ALL": Verb(equipment.allow_messages),
+    "ENT-USER-SECU": Verb(users.enter, "admin"),
+    "ED-USER-SECU": Verb(users.edit, "admin"),
+    "DLT-USER-SECU": Verb(users.delete),
+    "RTRV-USER-SECU": Verb(users.retrieve_all),
+    "RTRV-USER": Verb(users.retrieve_own),
+    "ED-SECU-PID": Verb(users.change_password),
+}
 
 
 class Tl1FrontEnd:
     """TL1 front end of one switch: sessions, alarms, numbers of autonomous messages."""
 
-    def __init__(self, device: OcsDevice) -> None:
-        self.device = device
+    def __init__(self, device: OcsDevice, options: Tl1Options) -> None:
+        self.device, self.options = device, options
         self.alarms = StandingAlarms()
         self.sessions: set[Tl1Session] = set()
         self._last_atag = 0
@@ -72,9 +125,9 @@ class Tl1Session:
     def __init__(self, front_end: Tl1FrontEnd, client: Client) -> None:
         self._front_end, self._client = front_end, client
         self.device, self.alarms = front_end.device, front_end.alarms
-        self._dialect = self.device.profile.tl1
+        self.options = front_end.options
         self._reader = CommandReader()
-        self.wants_messages = self._dialect.messages
+        self.wants_messages = self.options.messages
         self._number = 0
         self._active_ns = self.device.now_ns()
         self._idle_timer: Timer | None = None
@@ -119,8 +172,8 @@ class Tl1Session:
 
     def send_message(self, frame: bytes) -> None:
         """Send an autonomous message if the session receives them."""
-        if self.wants_messages and (self.user is not None or not self._dialect.login):
-            self._client.send(frame + self._dialect.prompt.encode())
+        if self.wants_messages and (self.user is not None or not self.options.login):
+            self._client.send(frame + self.options.prompt.encode())
 
     # ---- commands
 
@@ -135,7 +188,7 @@ class Tl1Session:
             return
         if command is None:
             return
-        if len(self._waiting) >= self._dialect.outstanding:
+        if len(self._waiting) >= self.options.outstanding:
             self._client.send(frames.acknowledgement("RL", command.ctag))
             return
         self._answer(command, self._client.reserve_reply())
@@ -154,21 +207,21 @@ class Tl1Session:
         except DeniedError as error:
             self._deny(slot, command.ctag, error.code, error.text)
         except RefusedError as refused:
-            code = self._dialect.codes[refused.reason.value]
+            code = self.options.code(refused.reason.value)
             self._deny(slot, command.ctag, code, str(refused))
         else:
-            if result.settles and self._dialect.completes == "settled":
+            if result.settles and self.options.completes == "settled":
                 self._wait(slot, command, result)
             else:
                 self._complete(slot, command, result)
 
     def _execute(self, command: Command) -> Result:
         """Execute a command. Raises DeniedError or RefusedError."""
-        codes, verb, user = self._dialect.codes, VERBS.get(command.verb), self.user
-        if user is None and self._dialect.login and (verb is None or verb.needs_login):
-            raise DeniedError(codes["not logged in"], "Not logged in")
+        code, verb, user = self.options.code, VERBS.get(command.verb), self.user
+        if user is None and self.options.login and (verb is None or verb.needs_login):
+            raise DeniedError(code("not logged in"), "Not logged in")
         if verb is None:
-            raise DeniedError(codes["no such command"], f"Unknown command {command.verb}")
+            raise DeniedError(code("no such command"), f"Unknown command {command.verb}")
         if command.tid not in ("", self.device.system.name):
             raise DeniedError("IITA", "Mismatched TID")
         if command.fields(0):
@@ -192,8 +245,8 @@ class Tl1Session:
 
         device.when_settled(complete)
         if slot in self._waiting:
-            frame = frames.acknowledgement(self._dialect.slow_ack, command.ctag)
-            due_ns = device.now_ns() + round(self._dialect.slow_s * 1e9)
+            frame = frames.acknowledgement(self.options.slow_ack, command.ctag)
+            due_ns = device.now_ns() + round(self.options.slow_s * 1e9)
             self._waiting[slot] = device.timers.call_at(due_ns, lambda: self._client.send(frame))
 
     def _complete(self, slot: ReplySlot, command: Command, result: Result) -> None:
@@ -204,7 +257,7 @@ class Tl1Session:
         self._fill(slot, frames.denial(self._front_end.header, ctag, code, remark))
 
     def _fill(self, slot: ReplySlot, frame: bytes) -> None:
-        slot.fill(frame + self._dialect.prompt.encode())
+        slot.fill(frame + self.options.prompt.encode())
 
     # ---- idle timeout
 
@@ -232,7 +285,7 @@ class Tl1Session:
             self.restart_idle_timer()
             return
         message = Message("A ", "CANC", (f'"{self.user}"',))
-        self._client.send(self._front_end.numbered(message) + self._dialect.prompt.encode())
+        self._client.send(self._front_end.numbered(message) + self.options.prompt.encode())
         self.log_out()
-        if self._dialect.timed_out == "hang up":
+        if self.options.timed_out == "hang up":
             self._client.close()

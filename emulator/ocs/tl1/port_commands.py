@@ -77,7 +77,7 @@ def enter_patch(session: CommandSession, command: Command) -> Result:
         entered = tuple(
             quote(f"{p},{q}") for p, q in pairs if device.connects.output_of.get(p) == q
         )
-        code = device.profile.tl1.codes[refused.reason.value]
+        code = session.options.code(refused.reason.value)
         raise PartialError(code, str(refused), entered) from refused
     return Result(settles=True)
 
@@ -123,7 +123,7 @@ def edit_label(session: CommandSession, command: Command) -> Result:
     numbers = required_ports(command.aid, device.ports.all)
     fields = named(command, 2, ["LABEL"])["LABEL"].split("&")
     labels = [field.value for field in fields]
-    most = device.profile.tl1.label_chars
+    most = session.options.label_chars
     bad = any(not field.is_quoted and not BARE_LABEL.fullmatch(field.value) for field in fields)
     if bad or any(len(x) > most or not x.isprintable() or not x.isascii() for x in labels):
         raise DeniedError("IPNV", "Parameter not valid")

@@ -127,7 +127,7 @@ class OpenFlowAgent:
                 self._tick(self._switches[name], now_ns)
 
     def _due(self, ready: list[selectors.SelectorKey]) -> list[selectors.SelectorKey]:
-        """Return what to process now: messages first, since they make more packets arrive."""
+        """Return the keys to process now: messages first, since they make more packets arrive."""
         messages = [key for key in ready if key.fd not in self._packet_descriptors]
         if messages and self._postponed < _MOST_POSTPONED:
             self._postponed += len(messages) < len(ready)
@@ -219,7 +219,7 @@ class OpenFlowAgent:
         self._update(connections)
 
     def _update(self, connections: SwitchConnections) -> None:
-        """Send output, and select what to wait for next."""
+        """Send output, and select the events to wait for."""
         now_ns = self._clock_ns()
         for connection in connections.connections:
             if reason := connection.update(now_ns):

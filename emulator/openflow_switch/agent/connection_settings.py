@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Final
 
+from moefabric.core.openflow import constants as ofp
+from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
+from moefabric.core.openflow.messages import Message, encode_reply
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
-from moefabric.emulator.openflow_switch.protocol import constants as ofp
-from moefabric.emulator.openflow_switch.protocol import encoder
-from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
-from moefabric.emulator.openflow_switch.protocol.decoder import Message
 from moefabric.emulator.openflow_switch.tables.flow_tables import TABLE_COUNT
 
 _CAPABILITIES: Final = 1 | 2 | 4 | 8  # flow, table, port and group statistics
@@ -71,11 +70,11 @@ class ConnectionSettings:
     def _features(self, message: Message) -> bytes:
         message.require_empty_body()
         fields = self._switch.datapath_id, 0, TABLE_COUNT, 0, _CAPABILITIES, 0
-        return encoder.reply(message, ofp.MessageType.FEATURES_REPLY, "QIBB2xII", *fields)
+        return encode_reply(message, ofp.MessageType.FEATURES_REPLY, "QIBB2xII", *fields)
 
     def _get_config(self, message: Message) -> bytes:
         message.require_empty_body()
-        return encoder.reply(message, ofp.MessageType.GET_CONFIG_REPLY, "HH", *self._config)
+        return encode_reply(message, ofp.MessageType.GET_CONFIG_REPLY, "HH", *self._config)
 
     def _set_config(self, message: Message) -> bytes:
         """Set the length of packet-ins; refuse special treatment of fragments (7.3.2)."""
@@ -101,11 +100,11 @@ class ConnectionSettings:
         if role:
             self.role = ofp.ControllerRole(role)
         generation = self._switch.generation_id & 0xFFFFFFFFFFFFFFFF
-        return encoder.reply(message, ofp.MessageType.ROLE_REPLY, "I4xQ", self.role, generation)
+        return encode_reply(message, ofp.MessageType.ROLE_REPLY, "I4xQ", self.role, generation)
 
     def _get_async(self, message: Message) -> bytes:
         message.require_empty_body()
-        return encoder.reply(message, ofp.MessageType.GET_ASYNC_REPLY, "6I", *self._masks)
+        return encode_reply(message, ofp.MessageType.GET_ASYNC_REPLY, "6I", *self._masks)
 
     def _set_async(self, message: Message) -> bytes:
         self._masks = message.fields("6I")
@@ -144,4 +143,4 @@ class ConnectionSettings:
         (port,) = message.fields("I4x")
         if port not in self._switch.ports and port != ofp.PortNumber.ANY:
             raise OpenFlowError(ErrorCode.QUEUE_BAD_PORT, f"port {port:#x}")
-        return encoder.reply(message, ofp.MessageType.QUEUE_GET_CONFIG_REPLY, "I4x", port)
+        return encode_reply(message, ofp.MessageType.QUEUE_GET_CONFIG_REPLY, "I4x", port)

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moefabric.config.control_tls import ControlTls
 from moefabric.core.errors import ControlError, FabricError
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
 from moefabric.emulator.openflow_switch.agent.interfaces import Interfaces
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Datapath
+from moefabric.runtime.control_tls import ControlTls
 
 
 @dataclass(frozen=True)

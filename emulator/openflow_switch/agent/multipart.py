@@ -7,14 +7,13 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from moefabric.core.openflow import constants as ofp
+from moefabric.core.openflow.actions import REWRITABLE, group_ids
+from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
+from moefabric.core.openflow.messages import FLOW_STATS, decode_flow_stats_request
+from moefabric.core.openflow.oxm import FIELDS, encode_match
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Port
-from moefabric.emulator.openflow_switch.flows.flow import REWRITABLE, group_ids
-from moefabric.emulator.openflow_switch.protocol import constants as ofp
-from moefabric.emulator.openflow_switch.protocol.actions import encode_actions
-from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
-from moefabric.emulator.openflow_switch.protocol.decoder import flow_stats_request
-from moefabric.emulator.openflow_switch.protocol.oxm import FIELDS, encode_match
 from moefabric.emulator.openflow_switch.tables.counters import (
     SwitchCounters,
     TrafficCount,
@@ -27,16 +26,11 @@ from moefabric.emulator.openflow_switch.tables.flow_tables import (
     TABLE_COUNT,
     RemovedEntry,
 )
-from moefabric.emulator.openflow_switch.tables.group_entry import (
-    GROUP_TYPES,
-    MAX_GROUPS,
-    GroupEntry,
-)
+from moefabric.emulator.openflow_switch.tables.group_entry import MAX_GROUPS, GroupEntry
 
 Bodies = Iterable[bytes]
 
 _ALL_METERS = _ALL_QUEUES = 0xFFFFFFFF
-_LINK_DOWN: Final = 1  # OFPPS_LINK_DOWN
 _UNCOUNTED: Final = struct.pack("!QQ", *(0xFFFFFFFFFFFFFFFF,) * 2)
 """Packets and bytes that are not counted: all ones (7.3.5.9)."""
 _ACTIONS: Final = (ofp.ActionType.OUTPUT, ofp.ActionType.GROUP, ofp.ActionType.SET_FIELD)
@@ -50,12 +44,6 @@ _INSTRUCTIONS: Final = (
 
 def multipart_bodies(switch: OpenFlowSwitch, kind: int, body: bytes, now_ns: int) -> Bodies:
     """Execute a multipart request.
-
-    Args:
-        switch: The switch.
-        kind: Type of the request, a `MultipartType`.
-        body: Body of the request.
-        now_ns: The current time.
 
     Returns:
         Bodies that may be divided among several replies.
@@ -136,16 +124,15 @@ def table_features(number: int) -> bytes:
 
 
 def _flow_stats(switch: OpenFlowSwitch, body: bytes, now_ns: int) -> Bodies:
-    selected = switch.selected_entries(flow_stats_request(body), now_ns)
+    selected = switch.selected_entries(decode_flow_stats_request(body), now_ns)
     return [_flow_entry(entry, count, now_ns) for entry, count in selected]
 
 
 def _flow_entry(entry: FlowEntry, count: TrafficCount, now_ns: int) -> bytes:
     """Return the statistics of an entry (ofp_flow_stats, 7.3.5.2)."""
     tail = encode_match(entry.match) + entry.instructions.wire
-    head = struct.pack(
-        "!HBxIIHHHH4xQQQ",
-        48 + len(tail),
+    head = FLOW_STATS.pack(
+        FLOW_STATS.size + len(tail),
         entry.table,
         *_age(entry.created_ns, now_ns),
         *(entry.priority, entry.idle_s, entry.hard_s, entry.flags),
@@ -167,7 +154,7 @@ def flow_removed(removal: RemovedEntry, now_ns: int) -> bytes:
 
 
 def _aggregate_stats(switch: OpenFlowSwitch, body: bytes, now_ns: int) -> Bodies:
-    selected = switch.selected_entries(flow_stats_request(body), now_ns)
+    selected = switch.selected_entries(decode_flow_stats_request(body), now_ns)
     packets = sum(count.packets for _, count in selected)
     octets = sum(count.bytes for _, count in selected)
     return [struct.pack("!QQI4x", packets, octets, len(selected))]
@@ -206,7 +193,7 @@ def _port_descriptions(switch: OpenFlowSwitch, _body: bytes, _now_ns: int) -> Bo
 def port_description(switch: OpenFlowSwitch, port: Port) -> bytes:
     """Return an ofp_port (7.2.1) with its speed but no features: no feature bit fits a veth."""
     interface, name = switch.interface(port), port.name.encode()[:15]
-    state, rate = 0 if port.up else _LINK_DOWN, interface.rate_kbps
+    state, rate = 0 if port.up else ofp.LINK_DOWN, interface.rate_kbps
     head = struct.pack("!I4x6s2x16s", port.number, interface.address, name)
     return head + struct.pack("!II4I2I", 0, state, 0, 0, 0, 0, rate, rate)
 
@@ -263,13 +250,8 @@ def _references(switch: OpenFlowSwitch, number: int) -> int:
 
 def _group_descriptions(switch: OpenFlowSwitch, _body: bytes, _now_ns: int) -> Bodies:
     for number, entry in sorted(switch.tables.groups.items()):
-        buckets = b""
-        for bucket in entry.buckets:
-            actions = bucket.wire or encode_actions(bucket.actions)
-            watched = bucket.watch_port, bucket.watch_group
-            buckets += struct.pack("!HHII4x", 16 + len(actions), bucket.weight, *watched) + actions
-        kind = GROUP_TYPES.index(entry.group.kind)
-        yield struct.pack("!HBxI", 8 + len(buckets), kind, number) + buckets
+        buckets = b"".join(bucket.encode() for bucket in entry.buckets)
+        yield struct.pack("!HBxI", 8 + len(buckets), entry.group.kind, number) + buckets
 
 
 def _group_features(_switch: OpenFlowSwitch, _body: bytes, _now_ns: int) -> Bodies:

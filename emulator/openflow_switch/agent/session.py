@@ -14,10 +14,17 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from moefabric.core import switch_proof
 from moefabric.core.errors import FabricError
+from moefabric.core.openflow import constants as ofp
+from moefabric.core.openflow import messages
+from moefabric.core.openflow.actions import TO_TABLE, ToGroup
+from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
+from moefabric.core.openflow.match import FlowError
+from moefabric.core.openflow.messages import Message
 from moefabric.emulator.openflow_switch.agent.connection_settings import (
     AsyncKind,
     ConnectionSettings,
@@ -29,13 +36,6 @@ from moefabric.emulator.openflow_switch.agent.multipart import (
 )
 from moefabric.emulator.openflow_switch.agent.switch import ControllerPacket, Mod, OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Port
-from moefabric.emulator.openflow_switch.flows.flow import ToGroup
-from moefabric.emulator.openflow_switch.flows.match import FlowError
-from moefabric.emulator.openflow_switch.protocol import constants as ofp
-from moefabric.emulator.openflow_switch.protocol import decoder, encoder
-from moefabric.emulator.openflow_switch.protocol.actions import ToTable
-from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
-from moefabric.emulator.openflow_switch.protocol.decoder import Message
 from moefabric.emulator.openflow_switch.tables.flow_tables import RemovedEntry
 
 log = logging.getLogger(__name__)
@@ -52,9 +52,10 @@ MAX_UNSENT_BYTES: Final = 1 << 20
 """Limit of unread output beyond which packet-ins are lost; replies never are."""
 _MODIFIED: Final = 2  # OFPPR_MODIFY
 _NO_COOKIE: Final = (1 << 64) - 1
-_EXPERIMENTER: Final = struct.Struct("!II")  # experimenter and type (7.5.5)
-_CHALLENGE: Final = _EXPERIMENTER.pack(switch_proof.EXPERIMENTER, switch_proof.CHALLENGE)
-_PROOF: Final = _EXPERIMENTER.pack(switch_proof.EXPERIMENTER, switch_proof.PROOF)
+_DECODERS: Final[Mapping[int, Callable[[Message], Mod]]] = {
+    ofp.MessageType.FLOW_MOD: messages.decode_flow_mod,
+    ofp.MessageType.GROUP_MOD: messages.decode_group_mod,
+}
 
 
 class ControllerSession:
@@ -68,7 +69,7 @@ class ControllerSession:
         self.switch, self.is_over = switch, False
         self._passive = passive
         self._settings = ConnectionSettings(switch, passive=passive)
-        self._partial, self._output = b"", bytearray(encoder.hello(1))
+        self._partial, self._output = b"", bytearray(messages.encode_hello(1))
         self._pending = deque[Message]()
         self._greeted, self._echo_pending, self._output_blocked = False, False, False
         self._now_ns = self._heard_ns = now_ns
@@ -84,8 +85,7 @@ class ControllerSession:
             ofp.MessageType.ECHO_REQUEST: self._echo,
             ofp.MessageType.EXPERIMENTER: self._experimenter,
             ofp.MessageType.PACKET_OUT: self._packet_out,
-            ofp.MessageType.FLOW_MOD: self._mod,
-            ofp.MessageType.GROUP_MOD: self._mod,
+            **dict.fromkeys(_DECODERS, self._mod),
             ofp.MessageType.MULTIPART_REQUEST: self._multipart,
             ofp.MessageType.BARRIER_REQUEST: self._barrier,
         }
@@ -108,12 +108,12 @@ class ControllerSession:
         self._now_ns = self._heard_ns = now_ns
         self._echo_pending = False
         try:
-            messages, self._partial = decoder.split_messages(self._partial + received)
+            received_messages, self._partial = messages.split_messages(self._partial + received)
         except OpenFlowError as error:
             log.warning("not OpenFlow", extra={"why": str(error)})
             self.is_over = True
             return
-        self._pending.extend(messages)
+        self._pending.extend(received_messages)
         self._process_pending(now_ns)
 
     def _process_pending(self, now_ns: int) -> None:
@@ -154,7 +154,7 @@ class ControllerSession:
         return output
 
     def _send(self, kind: ofp.MessageType, xid: int, body: bytes = b"") -> None:
-        self._output += encoder.message(kind, xid, body)
+        self._output += messages.encode_message(kind, xid, body)
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -214,14 +214,16 @@ class ControllerSession:
     def _refuse(self, message: Message, error: OpenFlowError) -> None:
         datapath = f"{self.switch.datapath_id:016x}"
         log.info("refused", extra={"datapath": datapath, "why": str(error)})
-        self._output += encoder.error(error.code, message)
+        self._output += messages.encode_error(error.code, message)
 
     def _greet(self, message: Message) -> None:
         """Process the first message, a hello; end the session without a common version (6.3.1)."""
-        if message.type == ofp.MessageType.HELLO and decoder.supports_version(message):
-            self._greeted = True
-            return
-        self._output += encoder.hello_failed(message.xid)
+        with suppress(OpenFlowError):
+            if message.type == ofp.MessageType.HELLO and messages.supports_version(message):
+                self._greeted = True
+                return
+        why = b"this switch speaks OpenFlow 1.3 alone"
+        self._send(ofp.MessageType.ERROR, message.xid, ErrorCode.HELLO_INCOMPATIBLE.wire + why)
         self.is_over = True
 
     def _ignore(self, message: Message) -> None:
@@ -232,12 +234,12 @@ class ControllerSession:
 
     def _experimenter(self, message: Message) -> None:
         """Answer a challenge of the fabric's controller; refuse all other experimenters."""
-        head, challenge = message.body[: _EXPERIMENTER.size], message.body[_EXPERIMENTER.size :]
-        token = self.switch.token
-        if head != _CHALLENGE or len(challenge) != switch_proof.CHALLENGE_BYTES or not token:
+        challenge, token = message.body.removeprefix(switch_proof.CHALLENGE_HEAD), self.switch.token
+        is_challenge = message.body.startswith(switch_proof.CHALLENGE_HEAD)
+        if not (is_challenge and token and len(challenge) == switch_proof.CHALLENGE_BYTES):
             raise OpenFlowError(ErrorCode.BAD_EXPERIMENTER, f"message {message.xid}")
         proof = switch_proof.proof(token, challenge, self.switch.datapath_id)
-        self._send(ofp.MessageType.EXPERIMENTER, message.xid, _PROOF + proof)
+        self._send(ofp.MessageType.EXPERIMENTER, message.xid, switch_proof.PROOF_HEAD + proof)
 
     def _reply_from_settings(self, message: Message) -> None:
         self._output += self._settings.replies[message.type](message)
@@ -250,8 +252,7 @@ class ControllerSession:
     def _mod(self, message: Message) -> None:
         """Add a change to the batch."""
         self._settings.check_write_access()
-        is_flow_mod = message.type == ofp.MessageType.FLOW_MOD
-        mod = decoder.flow_mod(message) if is_flow_mod else decoder.group_mod(message)
+        mod = _DECODERS[message.type](message)
         if not self._batch:
             self._batch_first_ns = self._now_ns
         self._batch_last_ns = self._now_ns
@@ -275,21 +276,21 @@ class ControllerSession:
 
     def _packet_out(self, message: Message) -> None:
         self._settings.check_write_access()
-        out = decoder.packet_out(message)
-        if any(isinstance(action, ToGroup | ToTable) for action in out.actions):
+        out = messages.decode_packet_out(message)
+        if any(isinstance(action, ToGroup) or action == TO_TABLE for action in out.actions):
             self._commit()
         self.switch.publish_packets(self.switch.send(out))
 
     def _multipart(self, message: Message) -> None:
-        kind, flags = message.fields(decoder.MULTIPART)
-        if flags & decoder.MORE:
+        kind, flags = message.fields(messages.MULTIPART)
+        if flags & messages.MORE:
             raise OpenFlowError(ErrorCode.MULTIPART_BUFFER_OVERFLOW, "a request of several parts")
         for listener in self.switch.listeners:
             listener.flush(self._now_ns)
-        body = message.tail(decoder.MULTIPART)
+        body = message.tail(messages.MULTIPART)
         bodies = multipart_bodies(self.switch, kind, body, self._now_ns)
-        for reply in encoder.multipart_replies(ofp.MultipartType(kind), message.xid, bodies):
-            self._output += reply
+        replies = messages.encode_multipart_replies(ofp.MultipartType(kind), message.xid, bodies)
+        self._output += b"".join(replies)
 
     # --- asynchronous messages (7.4) --------------------------------------------------------------
 
@@ -309,7 +310,7 @@ class ControllerSession:
             ):
                 entry = packet.entry
                 table, cookie = (entry.table, entry.cookie) if entry else (0, _NO_COOKIE)
-                self._output += encoder.packet_in(
+                self._output += messages.encode_packet_in(
                     packet.reason, table, cookie, packet.in_port, packet.frame, packet.length
                 )
 

@@ -9,28 +9,16 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from moefabric.core.errors import FabricError
+from moefabric.core.openflow import constants as ofp
+from moefabric.core.openflow.actions import CONTROLLER, TO_TABLE, Output, SetField
+from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
+from moefabric.core.openflow.match import Match
+from moefabric.core.openflow.messages import FlowMod, FlowStatsRequest, GroupMod, PacketOut
 from moefabric.emulator.openflow_switch.agent.interfaces import Interface, Interfaces
 from moefabric.emulator.openflow_switch.datapath.emissions import emissions, select_slot
 from moefabric.emulator.openflow_switch.datapath.interface import Datapath, Port
-from moefabric.emulator.openflow_switch.flows.flow import (
-    CONTROLLER,
-    Flow,
-    FlowKey,
-    Group,
-    Output,
-    SetField,
-)
-from moefabric.emulator.openflow_switch.flows.match import Match
+from moefabric.emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
-from moefabric.emulator.openflow_switch.protocol import constants as ofp
-from moefabric.emulator.openflow_switch.protocol.actions import ToTable
-from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
-from moefabric.emulator.openflow_switch.protocol.decoder import (
-    FlowMod,
-    FlowStatsRequest,
-    GroupMod,
-    PacketOut,
-)
 from moefabric.emulator.openflow_switch.tables.counters import (
     FlowPath,
     SwitchCounters,
@@ -242,12 +230,12 @@ class OpenFlowSwitch:
         if (port := _only_port(out.actions)) in self.ports and port != out.in_port:
             self._send(port, out.frame)
             return []
-        actions = tuple(action for action in out.actions if not isinstance(action, ToTable))
+        actions = tuple(action for action in out.actions if action != TO_TABLE)
         check_ports(actions, self.ports.keys())
         check_groups(actions, self.tables.groups)
         packets = self._emit(Flow(_ANY, 0, actions), None, out.in_port, out.frame)
         for place, action in enumerate(out.actions):
-            if isinstance(action, ToTable):
+            if action == TO_TABLE:
                 fields = (before for before in out.actions[:place] if isinstance(before, SetField))
                 frame = rewritten_frame(out.frame, ((field.name, field.value) for field in fields))
                 packets += self._process(out.in_port, frame)
@@ -269,7 +257,7 @@ class OpenFlowSwitch:
             slot = select_slot(packet_fields(frame, in_port))
         for emission in emissions(flow, groups, slot, self.ports):
             emitted = rewritten_frame(frame, emission.rewrites)
-            if emission.port is CONTROLLER:
+            if emission.port == CONTROLLER:
                 head = emitted[: emission.max_len]
                 packets.append(ControllerPacket(entry, in_port, head, len(emitted)))
             for port in emission.output_ports(in_port, self.ports):
@@ -321,9 +309,7 @@ class OpenFlowSwitch:
 
 def _only_port(actions: Sequence[object]) -> int:
     """Return the port of a packet-out that only sends its frame out of one port; else 0."""
-    if len(actions) == 1 and isinstance(only := actions[0], Output) and isinstance(only.port, int):
-        return only.port
-    return 0
+    return only.port if len(actions) == 1 and isinstance(only := actions[0], Output) else 0
 
 
 def _refusal(mod: Mod, fault: FabricError | OpenFlowError) -> OpenFlowError:

@@ -1,5 +1,6 @@
 """Second half of the switch's program: executes the steps of the flow that a frame matches."""
 
+from moefabric.core.openflow.match import IPV4
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux.bpf_assembler import Jump, Label, Reg, Size
 from moefabric.emulator.openflow_switch.datapath import map_layout
@@ -21,7 +22,6 @@ from moefabric.emulator.openflow_switch.datapath.program_context import (
     set_address,
     switch_map,
 )
-from moefabric.emulator.openflow_switch.flows.packet import IPV4
 
 _STEP, _INDEX, _SLOT = Reg.R7, Reg.R8, Reg.R9
 _ARGUMENT = Address(_STEP, 8)  # of a step

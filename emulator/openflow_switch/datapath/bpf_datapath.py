@@ -16,6 +16,9 @@ from functools import partial
 from typing import Final
 
 from moefabric.core.errors import FabricError
+from moefabric.core.openflow.actions import Action
+from moefabric.core.openflow.constants import GroupType
+from moefabric.core.openflow.match import FlowError
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.linux import namespaces, netlink
 from moefabric.emulator.linux.bpf_assembler import BpfError
@@ -32,8 +35,7 @@ from moefabric.emulator.openflow_switch.datapath.map_layout import MemoryLayout
 from moefabric.emulator.openflow_switch.datapath.program_context import TAG_BYTES
 from moefabric.emulator.openflow_switch.datapath.ring_buffer import RingReader
 from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
-from moefabric.emulator.openflow_switch.flows.flow import Action, Flow, FlowKey, Group, GroupType
-from moefabric.emulator.openflow_switch.flows.match import FlowError
+from moefabric.emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
 from moefabric.emulator.openflow_switch.flows.packet import complete_checksum
 
 _ETH_P_ALL: Final = 0x0003

@@ -5,23 +5,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from moefabric.emulator.openflow_switch.datapath.interface import Groups, Ports
-from moefabric.emulator.openflow_switch.flows.flow import (
+from moefabric.core.openflow.actions import (
     ALL,
     IN_PORT,
-    WHOLE_FRAME,
     Action,
-    Bucket,
-    Flow,
-    Group,
-    GroupType,
     Output,
-    ReservedPort,
     SetField,
     ToGroup,
     group_ids,
 )
-from moefabric.emulator.openflow_switch.flows.match import FlowError
+from moefabric.core.openflow.constants import WHOLE_FRAME, GroupType, PortNumber
+from moefabric.core.openflow.match import FlowError
+from moefabric.core.openflow.messages import Bucket
+from moefabric.emulator.openflow_switch.datapath.interface import Groups, Ports
+from moefabric.emulator.openflow_switch.flows.flow import Flow, Group
 
 SLOTS: Final = 32
 """Number of slots: equal parts into which a select group divides its packets by a hash of fields.
@@ -84,17 +81,17 @@ class Emission:
     bytes sent to the controller.
     """
 
-    port: int | ReservedPort
+    port: int
     rewrites: tuple[tuple[str, int], ...] = ()
     max_len: int = WHOLE_FRAME
 
     def output_ports(self, in_port: int, ports: Collection[int]) -> list[int]:
         """Return the ports where a packet from `in_port` leaves; none for a controller copy."""
-        if self.port is ALL:
+        if self.port == ALL:
             return [number for number in sorted(ports) if number != in_port]
-        if self.port is IN_PORT:
+        if self.port == IN_PORT:
             return [in_port] if in_port in ports else []
-        if isinstance(self.port, int) and self.port in ports and self.port != in_port:
+        if self.port in ports and self.port != in_port:
             return [self.port]
         return []
 
@@ -157,7 +154,7 @@ def _chosen_buckets(group: Group, slot: int, ports: Ports) -> Sequence[Bucket]:
             by_slot = slot_buckets([bucket.weight for bucket in group.buckets])
             return (group.buckets[by_slot[slot]],) if by_slot else ()
         case GroupType.FAST_FAILOVER:
-            up = {None, *(number for number, port in ports.items() if port.up)}
+            up = {PortNumber.ANY, *(number for number, port in ports.items() if port.up)}
             return [bucket for bucket in group.buckets if bucket.watch_port in up][:1]
         case _:
             return group.buckets

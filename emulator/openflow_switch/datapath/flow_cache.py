@@ -1,6 +1,6 @@
-"""The flow cache: by which mask the program found the flow of an earlier packet with the same key.
+"""The flow cache: it holds the mask by which the program found the flow of an earlier packet.
 
-What a search finds depends on the packet's key and on the table alone, and `select` numbers the
+The result of a search depends on the packet's key and on the table alone, and `select` numbers the
 changes of the table. A slot holds a key, the switch's number and `select` at the time, and the mask
 of the flow that was found. Until the table changes, a packet with this key is looked up under that
 mask only, however many masks and priorities the table has.
@@ -64,7 +64,7 @@ def load_cached_mask(index: Reg, otherwise: str) -> Code:
 
 
 def remember_mask() -> Code:
-    """Put the mask in Stack.FOUND_BY, and what it depends on, into the packet's slot."""
+    """Put the mask in Stack.FOUND_BY, with its key, switch and `select`, into the packet's slot."""
     yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R10, Stack.SLOT)
     for part in range(0, map_layout.KEY_BYTES, 8):
         yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.KEY + part)

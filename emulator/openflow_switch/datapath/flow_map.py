@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from moefabric.core.openflow.match import FlowError
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.openflow_switch.datapath import map_layout
 from moefabric.emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
-from moefabric.emulator.openflow_switch.flows.match import FlowError
 
 Mask = tuple[int, ...]
 MapPlace = tuple[bytes, int]

@@ -15,6 +15,9 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Final
 
+from moefabric.core.openflow.actions import ALL
+from moefabric.core.openflow.constants import PortNumber
+from moefabric.core.openflow.match import FIELD_BITS, FlowError, Match
 from moefabric.emulator.openflow_switch.datapath.emissions import (
     SLOTS,
     Emission,
@@ -22,9 +25,7 @@ from moefabric.emulator.openflow_switch.datapath.emissions import (
     uses_select,
 )
 from moefabric.emulator.openflow_switch.datapath.interface import Groups, Ports
-from moefabric.emulator.openflow_switch.flows.flow import ALL, CONTROLLER, IN_PORT, Flow
-from moefabric.emulator.openflow_switch.flows.match import FlowError, Match
-from moefabric.emulator.openflow_switch.flows.packet import FIELD_BITS
+from moefabric.emulator.openflow_switch.flows.flow import Flow
 
 KEY_BYTES: Final = 40
 _PREFIX_BYTES: Final = 36  # of a key without its last word
@@ -185,7 +186,7 @@ def flow_steps(flow: Flow, groups: Groups, ports: Ports) -> tuple[Step, ...]:
 
 def _with_one_flood(emitted: Sequence[Emission], ports: Ports) -> Sequence[Emission]:
     """Move the last flood to the end, where the program can loop; expand others to ports."""
-    floods = [i for i, emission in enumerate(emitted) if emission.port is ALL]
+    floods = [i for i, emission in enumerate(emitted) if emission.port == ALL]
     if not floods:
         return emitted
     listed: list[Emission] = []
@@ -217,11 +218,14 @@ def _argument(name: str, value: int) -> int:
 
 
 def _output_step(emission: Emission, slots: int, *, is_last: bool) -> Step:
-    if isinstance(emission.port, int):
-        return StepKind.LAST if is_last else StepKind.OUTPUT, slots, emission.port
-    if emission.port is CONTROLLER:
-        return StepKind.PUNT, slots, emission.max_len
-    return StepKind.BACK if emission.port is IN_PORT else StepKind.FLOOD, slots, 0
+    match emission.port:
+        case PortNumber.CONTROLLER:
+            return StepKind.PUNT, slots, emission.max_len
+        case PortNumber.IN_PORT:
+            return StepKind.BACK, slots, 0
+        case PortNumber.ALL:
+            return StepKind.FLOOD, slots, 0
+    return StepKind.LAST if is_last else StepKind.OUTPUT, slots, emission.port
 
 
 def packed_steps(steps: Sequence[Step]) -> tuple[int, bytes]:

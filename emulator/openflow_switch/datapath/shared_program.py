@@ -38,7 +38,7 @@ class SharedProgram:
 
         Raises:
             BpfError: If the kernel refuses the program, with the verifier's last words.
-            FabricError: If one program can't serve so many switches and ports.
+            FabricError: If one program can't serve these numbers of switches and ports.
         """
         self.layout = map_layout.MemoryLayout(ports, flows)
         if (most := 1 << map_layout.CLASS_BITS - self.layout.port_bits) < switches:

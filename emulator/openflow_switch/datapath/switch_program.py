@@ -13,6 +13,7 @@ mask an earlier packet with the same key was found (`flow_cache`).
 
 from collections.abc import Iterator
 
+from moefabric.core.openflow.match import ARP, IPV4, IPV6, WITH_PORTS
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux.bpf_assembler import Jump, Label, Reg, Size
 from moefabric.emulator.openflow_switch.datapath import emissions, flow_cache, map_layout
@@ -35,7 +36,6 @@ from moefabric.emulator.openflow_switch.datapath.program_context import (
     on_stack,
     switch_map,
 )
-from moefabric.emulator.openflow_switch.flows.packet import ARP, IPV4, IPV6, WITH_PORTS
 
 ATTEMPTS = 4
 """Number of searches, each interrupted by a change of the table, before a packet is dropped."""

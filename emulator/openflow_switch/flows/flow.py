@@ -1,79 +1,13 @@
 """Flows and groups as values: which actions a switch applies to which packets."""
 
 import zlib
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import lru_cache
-from typing import Final
 
-from moefabric.emulator.openflow_switch.flows.match import FlowError, Match
-from moefabric.emulator.openflow_switch.flows.packet import FIELD_BITS
-
-
-class ReservedPort(Enum):
-    """Outputs that are not ports of the switch (OpenFlow 1.3.5, 4.5)."""
-
-    IN_PORT = "in_port"
-    ALL = "all"
-    CONTROLLER = "controller"
-
-
-IN_PORT, ALL, CONTROLLER = ReservedPort.IN_PORT, ReservedPort.ALL, ReservedPort.CONTROLLER
-WHOLE_FRAME: Final = 0xFFFF
-"""`max_len` that sends a whole frame to the controller (OFPCML_NO_BUFFER)."""
-
-
-@dataclass(frozen=True)
-class Output:
-    """Sends the packet to a port number or a reserved port, or `max_len` bytes to the controller.
-
-    A packet leaves by the port where it arrived only with IN_PORT, not with that port's number.
-    """
-
-    port: int | ReservedPort
-    max_len: int = WHOLE_FRAME
-
-    def __str__(self) -> str:
-        return f"output:{self.port if isinstance(self.port, int) else self.port.value}"
-
-
-REWRITABLE: Final = ("eth_dst", "eth_src", "ip_dscp")
-
-
-@dataclass(frozen=True)
-class SetField:
-    """Sets a field of the packet for all following actions."""
-
-    name: str
-    value: int
-
-    def __post_init__(self) -> None:
-        if self.name not in REWRITABLE:
-            raise FlowError(f"set_field {self.name}: only {', '.join(REWRITABLE)} can be set")
-        if not 0 <= self.value < 1 << (bits := FIELD_BITS[self.name]):
-            raise FlowError(f"set_field {self.name}={self.value:#x}: the field has {bits} bits")
-
-    def __str__(self) -> str:
-        return f"set_field:{self.name}={self.value:#x}"
-
-
-@dataclass(frozen=True)
-class ToGroup:
-    """Processes the packet by the group with this number."""
-
-    id: int
-
-    def __str__(self) -> str:
-        return f"group:{self.id}"
-
-
-Action = Output | SetField | ToGroup
-
-
-def group_ids(actions: Iterable[object]) -> Iterator[int]:
-    """Yield the numbers of the groups that the actions send packets to."""
-    return (action.id for action in actions if isinstance(action, ToGroup))
+from moefabric.core.openflow.actions import Action, ToGroup
+from moefabric.core.openflow.constants import GroupType
+from moefabric.core.openflow.match import FlowError, Match
+from moefabric.core.openflow.messages import Bucket
 
 
 @lru_cache(maxsize=1024)
@@ -119,31 +53,6 @@ class Flow:
 FlowKey = tuple[Match, int]
 
 
-class GroupType(Enum):
-    """How a group uses its buckets (OpenFlow 1.3.5, 5.6.1)."""
-
-    INDIRECT = "indirect"
-    """Executes its only bucket."""
-    ALL = "all"
-    """Executes every bucket, each on a copy of the packet."""
-    SELECT = "select"
-    """Executes one bucket, chosen by the packet's five-tuple and the buckets' weights."""
-    FAST_FAILOVER = "fast-failover"
-    """Executes the first bucket whose watched port is up."""
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """Actions of a group.
-
-    `weight` applies to select groups, `watch_port` to fast-failover groups (None: always live).
-    """
-
-    actions: tuple[Action, ...]
-    weight: int = 1
-    watch_port: int | None = None
-
-
 @dataclass(frozen=True)
 class Group:
     """A group: alternative or parallel lists of actions."""
@@ -153,4 +62,4 @@ class Group:
     buckets: tuple[Bucket, ...]
 
     def __str__(self) -> str:
-        return f"group {self.id} ({self.kind.value}, {len(self.buckets)} buckets)"
+        return f"group {self.id} ({self.kind!s}, {len(self.buckets)} buckets)"

@@ -8,27 +8,9 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-ARP, IPV4, IPV6, VLAN_TAGS = 0x0806, 0x0800, 0x86DD, (0x8100, 0x88A8)
-TCP, UDP, SCTP = 6, 17, 132
-WITH_PORTS: Final = (TCP, UDP, SCTP)
+from moefabric.core.openflow.match import ARP, FIELD_BITS, IPV4, IPV6, TCP, UDP, WITH_PORTS
 
-FIELD_BITS: Final[Mapping[str, int]] = {
-    "in_port": 32,
-    "eth_dst": 48,
-    "eth_src": 48,
-    "eth_type": 16,
-    "ipv4_src": 32,
-    "ipv4_dst": 32,
-    "ip_dscp": 6,
-    "ip_proto": 8,
-    "tp_src": 16,
-    "tp_dst": 16,
-    "arp_op": 16,
-    "arp_spa": 32,
-    "arp_tpa": 32,
-}
-"""The fields of a packet and their widths in bits."""
-
+VLAN_TAGS: Final = (0x8100, 0x88A8)
 _ETHERNET: Final = {"eth_dst": slice(0, 6), "eth_src": slice(6, 12), "eth_type": slice(12, 14)}
 _ARP: Final = {"arp_op": slice(20, 22), "arp_spa": slice(28, 32), "arp_tpa": slice(38, 42)}
 _IPV4: Final = {"ip_proto": slice(23, 24), "ipv4_src": slice(26, 30), "ipv4_dst": slice(30, 34)}

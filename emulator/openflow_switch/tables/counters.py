@@ -7,8 +7,10 @@ when these flows change.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from moefabric.core.openflow.actions import Action, ToGroup
+from moefabric.core.openflow.constants import GroupType
 from moefabric.emulator.openflow_switch.datapath.interface import FlowCount
-from moefabric.emulator.openflow_switch.flows.flow import Action, FlowKey, GroupType, ToGroup
+from moefabric.emulator.openflow_switch.flows.flow import FlowKey
 from moefabric.emulator.openflow_switch.tables.flow_entry import FlowEntry
 from moefabric.emulator.openflow_switch.tables.group_entry import GroupEntry
 
@@ -138,7 +140,7 @@ def group_parts(actions: Iterable[Action], groups: Mapping[int, GroupEntry]) -> 
 
 
 def executes_all_buckets(kind: GroupType) -> bool:
-    """Whether every packet of such a group visits every bucket."""
+    """Whether every packet of a group of this type visits every bucket."""
     return kind in {GroupType.ALL, GroupType.INDIRECT}
 
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
 
-from moefabric.emulator.openflow_switch.flows.flow import Flow, Output, group_ids
-from moefabric.emulator.openflow_switch.flows.match import Match
-from moefabric.emulator.openflow_switch.protocol import constants as ofp
-from moefabric.emulator.openflow_switch.protocol.actions import Instructions, port_number
-from moefabric.emulator.openflow_switch.protocol.constants import RemovedReason
+from moefabric.core.openflow import constants as ofp
+from moefabric.core.openflow.actions import Instructions, Output, group_ids
+from moefabric.core.openflow.constants import RemovedReason
+from moefabric.core.openflow.match import Match
+from moefabric.emulator.openflow_switch.flows.flow import Flow
 from moefabric.emulator.openflow_switch.tables.group_entry import ordered_actions
 
 _SECOND_NS: Final = 1_000_000_000
@@ -61,7 +61,7 @@ class FlowEntry:
     def outputs_to(self, port: int, group: int) -> bool:
         """Whether the entry outputs to the port and the group, each of which may be ANY (6.4)."""
         actions = self.instructions.actions
-        ports = (port_number(action) for action in actions if isinstance(action, Output))
+        ports = (action.port for action in actions if isinstance(action, Output))
         return (port == ofp.PortNumber.ANY or port in ports) and (
             group == ofp.ANY_GROUP or group in group_ids(actions)
         )

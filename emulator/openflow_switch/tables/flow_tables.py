@@ -9,11 +9,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from moefabric.emulator.openflow_switch.flows.flow import SetField, ToGroup, group_ids
-from moefabric.emulator.openflow_switch.flows.packet import IPV4
-from moefabric.emulator.openflow_switch.protocol import constants as ofp
-from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
-from moefabric.emulator.openflow_switch.protocol.decoder import FlowMod, FlowStatsRequest, GroupMod
+from moefabric.core.openflow import constants as ofp
+from moefabric.core.openflow.actions import SetField, ToGroup, group_ids
+from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
+from moefabric.core.openflow.match import IPV4
+from moefabric.core.openflow.messages import FlowMod, FlowStatsRequest, GroupMod
 from moefabric.emulator.openflow_switch.tables.counters import TrafficCount
 from moefabric.emulator.openflow_switch.tables.flow_entry import EntryKey, FlowEntry
 from moefabric.emulator.openflow_switch.tables.group_entry import (
@@ -103,11 +103,7 @@ def updated_tables(
 ) -> TableUpdate:
     """Apply flow-mods and group-mods in order; each one succeeds or is refused separately.
 
-    Args:
-        tables: The tables before the messages.
-        mods: The messages.
-        ports: The ports of the switch, the only ones that outputs may name.
-        now_ns: The current time.
+    Outputs may name the `ports` of the switch only.
     """
     draft = _Draft(tables, ports, now_ns)
     refused = []
@@ -165,7 +161,7 @@ class _Draft:
             among = [entry for key in keys if (entry := self.entries.get(key))]
             if not mod.cookie_mask and outputs == _ANY_OUTPUT:
                 return list(among)
-        request = FlowStatsRequest(mod.table, *outputs, mod.cookie, mod.cookie_mask, mod.match)
+        request = FlowStatsRequest(mod.match, mod.table, *outputs, mod.cookie, mod.cookie_mask)
         return list(_selected(among, request))
 
     def _add(self, mod: FlowMod) -> None:

@@ -2,28 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from moefabric.emulator.openflow_switch.flows.flow import (
-    Action,
-    Bucket,
-    Group,
-    GroupType,
-    Output,
-    SetField,
-    ToGroup,
-    group_ids,
-)
-from moefabric.emulator.openflow_switch.protocol import constants as ofp
-from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
-from moefabric.emulator.openflow_switch.protocol.decoder import GroupMod, OfpBucket
+from moefabric.core.openflow import constants as ofp
+from moefabric.core.openflow.actions import Action, Output, SetField, ToGroup, group_ids
+from moefabric.core.openflow.constants import ErrorCode, GroupType, OpenFlowError
+from moefabric.core.openflow.messages import Bucket, GroupMod
+from moefabric.emulator.openflow_switch.flows.flow import Group
 
-GROUP_TYPES: Final = (
-    *(GroupType.ALL, GroupType.SELECT),
-    *(GroupType.INDIRECT, GroupType.FAST_FAILOVER),
-)
-"""Group types by their OpenFlow number (7.3.4.2)."""
 MAX_BUCKETS: Final = 256
 MAX_GROUPS: Final = 4096
 
@@ -32,7 +19,7 @@ MAX_GROUPS: Final = 4096
 class GroupEntry:
     """A group: the buckets that the controller sent, and the datapath's group."""
 
-    buckets: tuple[OfpBucket, ...]
+    buckets: tuple[Bucket, ...]
     group: Group
     created_ns: int = 0
 
@@ -42,7 +29,7 @@ class GroupEntry:
         return frozenset(_next_groups(self.buckets))
 
 
-def _next_groups(buckets: Iterable[OfpBucket]) -> Iterator[int]:
+def _next_groups(buckets: Iterable[Bucket]) -> Iterator[int]:
     return (number for bucket in buckets for number in group_ids(bucket.actions))
 
 
@@ -62,14 +49,14 @@ def ordered_actions(actions: Iterable[Action]) -> tuple[Action, ...]:
     return (*fields.values(), *((last,) if last else ()))
 
 
-def check_ports(actions: Iterable[object], ports: AbstractSet[int]) -> None:
+def check_ports(actions: Iterable[Action], ports: AbstractSet[int]) -> None:
     """Raise OpenFlowError for an output to a port that the switch doesn't have."""
     for action in actions:
-        if isinstance(action, Output) and isinstance(action.port, int) and action.port not in ports:
+        if isinstance(action, Output) and ofp.PortNumber.MAX >= action.port not in ports:
             raise OpenFlowError(ErrorCode.ACTION_BAD_OUT_PORT, f"port {action.port}")
 
 
-def check_groups(actions: Iterable[object], groups: Mapping[int, GroupEntry]) -> None:
+def check_groups(actions: Iterable[Action], groups: Mapping[int, GroupEntry]) -> None:
     """Raise OpenFlowError for a group that the switch doesn't have."""
     for number in group_ids(actions):
         if number not in groups:
@@ -90,7 +77,7 @@ def group_entry(
     Raises:
         OpenFlowError: With an error code of a failed group-mod (7.4.4).
     """
-    if mod.type >= len(GROUP_TYPES):
+    if mod.type >= len(GroupType):
         raise OpenFlowError(ErrorCode.GROUP_BAD_TYPE, f"type {mod.type}")
     if mod.group > ofp.MAX_GROUP:
         raise OpenFlowError(ErrorCode.GROUP_INVALID, f"group {mod.group:#x}")
@@ -98,7 +85,7 @@ def group_entry(
         raise OpenFlowError(ErrorCode.GROUP_OUT_OF_GROUPS, f"{MAX_GROUPS} groups")
     if (count := len(mod.buckets)) > MAX_BUCKETS:
         raise OpenFlowError(ErrorCode.GROUP_OUT_OF_BUCKETS, f"{count} buckets")
-    kind = GROUP_TYPES[mod.type]
+    kind = GroupType(mod.type)
     if kind is GroupType.INDIRECT and count != 1:
         raise OpenFlowError(ErrorCode.GROUP_INVALID, f"an indirect group of {count} buckets")
     for bucket in mod.buckets:
@@ -106,19 +93,14 @@ def group_entry(
         check_groups(bucket.actions, groups)
     _check_loops(mod, groups)
     buckets = tuple(
-        Bucket(
-            ordered_actions(bucket.actions),
-            bucket.weight if kind is GroupType.SELECT else 1,
-            bucket.watch_port if kind is GroupType.FAST_FAILOVER else None,
-        )
-        for bucket in mod.buckets
+        replace(bucket, actions=ordered_actions(bucket.actions)) for bucket in mod.buckets
     )
     return GroupEntry(mod.buckets, Group(mod.group, kind, buckets), created_ns)
 
 
-def _check_bucket(bucket: OfpBucket, kind: GroupType, ports: AbstractSet[int]) -> None:
+def _check_bucket(bucket: Bucket, kind: GroupType, ports: AbstractSet[int]) -> None:
     if bucket.weight and kind is not GroupType.SELECT:
-        raise OpenFlowError(ErrorCode.GROUP_INVALID, f"a weight in a group of type {kind.value}")
+        raise OpenFlowError(ErrorCode.GROUP_INVALID, f"a weight in a group of type {kind!s}")
     # Ryu's older examples write 0 for no port and no group.
     watches_port = bucket.watch_port not in {0, ofp.PortNumber.ANY}
     watches_group = bucket.watch_group not in {0, ofp.ANY_GROUP}

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from moefabric.emulator.openflow_switch.flows.flow import Action, Flow, FlowKey, Group, SetField
-from moefabric.emulator.openflow_switch.flows.match import Match
-from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode, OpenFlowError
+from moefabric.core.openflow.actions import Action, SetField
+from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
+from moefabric.core.openflow.match import Match
+from moefabric.emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
 from moefabric.emulator.openflow_switch.tables.counters import FlowPath, group_parts
 from moefabric.emulator.openflow_switch.tables.flow_entry import FlowEntry
 from moefabric.emulator.openflow_switch.tables.flow_tables import FlowTables

@@ -10,7 +10,7 @@ from typing import Final
 from moefabric.core.errors import SpecError
 from moefabric.workload.collectives.schedule import Call, Schedule
 from moefabric.workload.collectives.steps import Numbers, RankSteps, schedule_of
-from moefabric.workload.execution_graph import CollectiveKind
+from moefabric.workload.graphs.execution_graph import CollectiveKind
 
 
 class WindowedAllToAll:

@@ -11,7 +11,7 @@ from moefabric.workload.collectives.ring import CHAIN, MULTI_RING, RING
 from moefabric.workload.collectives.schedule import CollectiveSchedule
 from moefabric.workload.collectives.server_all_to_all import HIERARCHICAL, MIXNET
 from moefabric.workload.collectives.tree import TREE
-from moefabric.workload.execution_graph import CollectiveKind
+from moefabric.workload.graphs.execution_graph import CollectiveKind
 
 _ALL: Final[tuple[CollectiveSchedule, ...]] = (
     DIRECT,

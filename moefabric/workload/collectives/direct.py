@@ -6,7 +6,7 @@ from typing import Final
 from moefabric.workload.collectives.all_to_all import WindowedAllToAll
 from moefabric.workload.collectives.schedule import Call, Extent, Schedule
 from moefabric.workload.collectives.steps import RankSteps, schedule_of
-from moefabric.workload.execution_graph import CollectiveKind
+from moefabric.workload.graphs.execution_graph import CollectiveKind
 
 
 class Direct:

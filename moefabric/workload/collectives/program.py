@@ -29,7 +29,7 @@ from moefabric.workload.collectives.schedule import (
     schedule_call,
 )
 from moefabric.workload.collectives.steps import RankSteps, schedule_of
-from moefabric.workload.execution_graph import CollectiveKind, ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
 
 NO_CALL: Final = -1
 NO_TRANSFER: Final = -1
@@ -38,7 +38,7 @@ _ELEMENT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ProgramOperation:
     """A rank computes, or takes part in a call.
 
     Attributes:
@@ -118,7 +118,7 @@ class Program:
         notes: What was assumed, a sentence each.
     """
 
-    operations: tuple[tuple[Operation, ...], ...]
+    operations: tuple[tuple[ProgramOperation, ...], ...]
     calls: tuple[ProgramCall, ...]
     notes: tuple[str, ...] = ()
 
@@ -126,7 +126,7 @@ class Program:
     def of_call(cls, call: Call, schedule: Schedule) -> Self:
         """Return the program of one collective of all ranks."""
         ranks = tuple(range(call.ranks))
-        operation = Operation(call=0, name=call.kind)
+        operation = ProgramOperation(call=0, name=call.kind)
         return cls(((operation,),) * call.ranks, (ProgramCall(ranks, call, schedule),))
 
     @property
@@ -370,7 +370,7 @@ class _Lowering:
             self._by_node[rank, node.number] = len(self._calls)
         self._calls.append(call)
 
-    def _operations(self, rank: int, nodes: tuple[Node, ...]) -> tuple[Operation, ...]:
+    def _operations(self, rank: int, nodes: tuple[Node, ...]) -> tuple[ProgramOperation, ...]:
         """Return a rank's operations, each after those that it waits for."""
         waits = {node.number: dict.fromkeys(node.after) for node in nodes}
         last: dict[int, int] = {}
@@ -380,12 +380,14 @@ class _Lowering:
                     waits[node.number][last[node.stream]] = None
                 last[node.stream] = node.number
         positions: dict[int, int] = {}
-        operations: list[Operation] = []
+        operations: list[ProgramOperation] = []
         for node in _in_order(nodes, waits):
             positions[node.number] = len(operations)
             after = tuple(sorted(positions[other] for other in waits[node.number]))
             call = self._by_node.get((rank, node.number), NO_CALL)
-            operations.append(Operation(after, node.duration_s, call, node.name, node.number))
+            operations.append(
+                ProgramOperation(after, node.duration_s, call, node.name, node.number)
+            )
         return tuple(operations)
 
 

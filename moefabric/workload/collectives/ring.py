@@ -20,7 +20,7 @@ from typing import Final
 from moefabric.core.errors import SpecError
 from moefabric.workload.collectives.schedule import Call, Extent, Schedule, cut
 from moefabric.workload.collectives.steps import Numbers, RankSteps, schedule_of
-from moefabric.workload.execution_graph import CollectiveKind
+from moefabric.workload.graphs.execution_graph import CollectiveKind
 
 CHUNKS: Final = 32
 """Parts in which a chain or a tree passes a buffer on, so that its links work at the same time."""
@@ -125,7 +125,7 @@ class Chain:
     def schedule(self, call: Call) -> Schedule:
         """Return the steps of a broadcast or a reduce."""
         ranks = [RankSteps() for _ in range(call.ranks)]
-        pipeline = Pipeline(ranks)
+        pipeline = RingPipeline(ranks)
         order = [(call.root + place) % call.ranks for place in range(call.ranks)]
         links = list(pairwise(order))
         for chunk in chunks_of(call, Extent("output", 0, call.size), self.chunks):
@@ -138,7 +138,7 @@ class Chain:
         return schedule_of(self.name, call, ranks)
 
 
-class Pipeline:
+class RingPipeline:
     """Chunks that ranks pass on one after another: a rank sends one at a time to each peer.
 
     If all were in flight at once, they would share the link, and all would arrive in the end.

@@ -26,7 +26,7 @@ from itertools import accumulate
 from typing import Final, Literal, Protocol
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.execution_graph import CollectiveKind
+from moefabric.workload.graphs.execution_graph import CollectiveKind
 
 StepKind = Literal["send", "receive", "receive_add", "copy"]
 """`receive_add` adds what arrives to what is there, number by number, so that several of them may

@@ -12,7 +12,7 @@ from typing import Final
 from moefabric.core.errors import SpecError
 from moefabric.workload.collectives.schedule import Call, Extent, Schedule, Via, cut
 from moefabric.workload.collectives.steps import RankSteps, schedule_of
-from moefabric.workload.execution_graph import CollectiveKind
+from moefabric.workload.graphs.execution_graph import CollectiveKind
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ DEFAULT_NVSWITCH_BPS = 3.6e12
 """900 GB/s both ways together, as in the paper's simulation (section 7.1)."""
 
 
-class Network(Protocol):
+class ProgramNetwork(Protocol):
     """What carries messages between ranks."""
 
     @property
@@ -177,7 +177,7 @@ class FabricNetwork:
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeSpan:
     """A stretch of time, in seconds from the start of the program."""
 
     start_s: float
@@ -190,7 +190,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class ProgramTimes:
+class ModelledTimes:
     """When each step of a program starts and ends.
 
     Attributes:
@@ -199,7 +199,7 @@ class ProgramTimes:
     """
 
     program: Program
-    steps: tuple[tuple[Span, ...], ...]
+    steps: tuple[tuple[TimeSpan, ...], ...]
 
     @property
     def seconds(self) -> float:
@@ -207,24 +207,24 @@ class ProgramTimes:
         return max((span.end_s for own in self.steps for span in own), default=0.0)
 
     @cached_property
-    def calls(self) -> tuple[Span, ...]:
+    def calls(self) -> tuple[TimeSpan, ...]:
         """The span of each call, from its first rank's start to its last rank's end."""
-        groups: dict[int, list[Span]] = {n: [] for n in range(len(self.program.calls))}
+        groups: dict[int, list[TimeSpan]] = {n: [] for n in range(len(self.program.calls))}
         for step, span in self._all():
             if step.call != NO_CALL:
                 groups[step.call].append(span)
         return tuple(_union(groups[number]) for number in range(len(groups)))
 
     @cached_property
-    def phases(self) -> dict[tuple[int, str], Span]:
+    def phases(self) -> dict[tuple[int, str], TimeSpan]:
         """Start and end of each phase over all ranks, by position of its call and its name."""
-        groups: defaultdict[tuple[int, str], list[Span]] = defaultdict(list)
+        groups: defaultdict[tuple[int, str], list[TimeSpan]] = defaultdict(list)
         for step, span in self._all():
             if step.call != NO_CALL:
                 groups[step.call, step.phase].append(span)
         return {key: _union(spans) for key, spans in groups.items()}
 
-    def _all(self) -> list[tuple[ProgramStep, Span]]:
+    def _all(self) -> list[tuple[ProgramStep, TimeSpan]]:
         return [
             pair
             for rank, spans in enumerate(self.steps)
@@ -232,15 +232,15 @@ class ProgramTimes:
         ]
 
 
-def _union(spans: Sequence[Span]) -> Span:
+def _union(spans: Sequence[TimeSpan]) -> TimeSpan:
     if not spans:
-        return Span(0.0, 0.0)
-    return Span(min(span.start_s for span in spans), max(span.end_s for span in spans))
+        return TimeSpan(0.0, 0.0)
+    return TimeSpan(min(span.start_s for span in spans), max(span.end_s for span in spans))
 
 
 def predict(
-    program: Program, network: Network, *, copy_bps: float = inf, add_bps: float = inf
-) -> ProgramTimes:
+    program: Program, network: ProgramNetwork, *, copy_bps: float = inf, add_bps: float = inf
+) -> ModelledTimes:
     """Return the times of a program on a network.
 
     Args:
@@ -252,24 +252,26 @@ def predict(
     Raises:
         SpecError: If steps wait for each other, so that the program never ends.
     """
-    lowered = _Simulation(program, network, copy_bps, add_bps)
+    lowered = _SimulatedSteps(program, network, copy_bps, add_bps)
     links = {link for step in lowered.steps for s in step.streams for link in s.links}
     times = event_simulation.simulate(
         lowered.steps, {link: network.goodput_bps(link) for link in links}
     )
-    return ProgramTimes(
+    return ModelledTimes(
         program,
         tuple(
-            tuple(Span(times[first].start_s, times[last].end_s) for first, last in own)
+            tuple(TimeSpan(times[first].start_s, times[last].end_s) for first, last in own)
             for own in lowered.positions
         ),
     )
 
 
-class _Simulation:
+class _SimulatedSteps:
     """The steps of the event simulation, and where the steps of each rank are among them."""
 
-    def __init__(self, program: Program, network: Network, copy_bps: float, add_bps: float) -> None:
+    def __init__(
+        self, program: Program, network: ProgramNetwork, copy_bps: float, add_bps: float
+    ) -> None:
         self._network, self._copy_bps, self._add_bps = network, copy_bps, add_bps
         self._ranks = [list(program.steps(rank)) for rank in range(program.ranks)]
         self.steps: list[event_simulation.Step] = []

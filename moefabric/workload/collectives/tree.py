@@ -8,10 +8,10 @@ broadcast, reduction and scan", 2009; NCCL's double binary trees).
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from moefabric.workload.collectives.ring import CHUNKS, Pipeline, chunks_of
+from moefabric.workload.collectives.ring import CHUNKS, RingPipeline, chunks_of
 from moefabric.workload.collectives.schedule import Call, Extent, Schedule, cut
 from moefabric.workload.collectives.steps import RankSteps, schedule_of
-from moefabric.workload.execution_graph import CollectiveKind
+from moefabric.workload.graphs.execution_graph import CollectiveKind
 
 Parent = Callable[[int], int | None]
 """Returns the parent of a rank; None for the root."""
@@ -30,7 +30,7 @@ class Tree:
     def schedule(self, call: Call) -> Schedule:
         """Return the steps of an all-reduce, a broadcast or a reduce."""
         ranks = [RankSteps() for _ in range(call.ranks)]
-        pipeline = Pipeline(ranks)
+        pipeline = RingPipeline(ranks)
         whole = Extent("output", 0, call.size)
         if call.kind == "all_reduce":
             halves = cut(whole, 2, call.element)

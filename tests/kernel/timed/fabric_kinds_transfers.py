@@ -12,18 +12,19 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from moefabric.config.run_directory import RunDirectory
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.eps import Eps, EpsKind
 from moefabric.core.flows import Flow, FlowRecord, PacedFlow, Share, flows
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, EpsKind, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.transport import PACED, TCP
 from moefabric.emulator.fabric.daemon_protocol import process_id
 from moefabric.planner.policy import Policy
 from moefabric.planner.static import STATIC
-from moefabric.runner.testbed import Controllers, running_testbed
+from moefabric.runtime.run_directory import RunDirectory
 from moefabric.simulator.fluid import Link, predict, route
+from moefabric.testbed.testbed import Controllers, running_testbed
 
 RATE_BPS: Final = 60e6
 BYTES: Final = 2_000_000
@@ -150,8 +151,8 @@ def _uplink_bytes(fabric: Fabric) -> Counter[Link]:
     sent = {link["ifname"]: link["stats64"]["tx"]["bytes"] for link in json.loads(shown)}
     return Counter(
         {
-            (leaf, spine): sent[f"{leaf}-p{fabric.ports(leaf)[spine]}"]
-            for leaf, spine in fabric.uplinks
+            (leaf, spine): sent[f"{leaf}-p{fabric.openflow.ports(leaf)[spine]}"]
+            for leaf, spine in fabric.eps_wiring.uplinks
         }
     )
 

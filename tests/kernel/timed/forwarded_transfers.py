@@ -20,16 +20,17 @@ from moefabric.agents.fleet.channel import Channel
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.eps import Eps
 from moefabric.core.errors import ServerLossError
 from moefabric.core.flows import Flow, PacedFlow
 from moefabric.core.ocs import Ocs
 from moefabric.core.port_counts import Counts, PortReading
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
+from moefabric.planner.sending.flow_pacing import pace_flows
 from moefabric.planner.static import STATIC
-from moefabric.runner.flow_pacing import pace_flows
-from moefabric.runner.memory_testbed import MemoryPortCounters
-from moefabric.runner.testbed import Controllers, port_counters, running_testbed
 from moefabric.simulator.fluid import predict
+from moefabric.testbed.testbed import Controllers, port_counters, running_testbed
+from tests.support.memory_testbed import MemoryPortCounters
 
 RATE_BPS: Final = 200e6
 """Rate of a NIC, as emulated."""

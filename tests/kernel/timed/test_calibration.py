@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from moefabric.cli.main import main
-from moefabric.config.run_directory import RunDirectory
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnectChange
 from moefabric.controller.southbound.ocs.drivers import device_address, make_driver
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.linux.processes import ProcessRole
-from moefabric.runner.fabric_processes import fabric_processes
-from moefabric.runner.ocs_calibration import CALIBRATION_FABRIC, calibrate, calibration_fabric
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.testbed.fabric_processes import fabric_processes
+from moefabric.testbed.ocs_calibration import CALIBRATION_FABRIC, calibrate, calibration_fabric
+from moefabric.ui.cli.main import main
 from tests.kernel.optical_bench import missing_for_kernel_tests
 
 _LACKS = missing_for_kernel_tests() or ("" if shutil.which("mnexec") else "lacks mininet")

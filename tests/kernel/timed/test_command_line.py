@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from moefabric.runner.fidelity import CPU_STEAL_LIMIT
+from moefabric.results.model import CPU_STEAL_LIMIT
 from tests.support.attempts import measurements
 from tests.support.command_home import EXPERIMENT, NEEDS, Home
 from tests.support.paths import REPOSITORY

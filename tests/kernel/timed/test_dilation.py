@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from moefabric.runner.result_model import FabricResult, Verdict
+from moefabric.results.model import FabricResult, Verdict
 from tests.kernel.fabric_lab import NEEDS
 from tests.support.attempts import measurements
 from tests.support.dilation import (

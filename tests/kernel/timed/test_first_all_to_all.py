@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from moefabric.workload.iteration import DISPATCH_LIGHT_MODES
+from moefabric.workload.iterations.iteration import DISPATCH_LIGHT_MODES
 from tests.support.namespaces import Island
 from tests.support.paths import REPOSITORY
 

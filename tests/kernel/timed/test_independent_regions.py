@@ -10,23 +10,26 @@ from statistics import median
 
 import pytest
 
-from moefabric.config.run_directory import RunDirectory
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.eps import Eps
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
+from moefabric.execution.executor import Executor, Instruments, RunSettings
+from moefabric.execution.reconfiguration import ControlSettings
 from moefabric.planner.mixnet import MIXNET
-from moefabric.runner.executor import Executor
-from moefabric.runner.run_records import CollectiveRun, IterationRun
-from moefabric.runner.testbed import running_testbed
-from moefabric.workload.iteration import Collective, Compute, Operation, Reconfigure
-from moefabric.workload.job import Job, JobShape, jobs
-from moefabric.workload.pipeline import PipelineTraffic, iteration_tasks
-from moefabric.workload.substitution import Substitutions
-from moefabric.workload.tasks import Task
+from moefabric.results.records.records import CollectiveRun, IterationRun
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.testbed.testbed import running_testbed
+from moefabric.workload.iterations.iteration import Collective, Compute, Operation, Reconfigure
+from moefabric.workload.iterations.job import Job, JobShape, jobs
+from moefabric.workload.iterations.pipeline import PipelineTraffic, iteration_tasks
+from moefabric.workload.iterations.substitution import Substitutions
+from moefabric.workload.iterations.tasks import Task
 from tests.kernel.fabric_lab import NEEDS
 from tests.support.attempts import measurements
+from tests.support.observers import observer
 
 pytestmark = NEEDS
 
@@ -122,8 +125,8 @@ def runs() -> Iterator[dict[int, list[IterationRun]]]:
             fleet,
             controllers.under_policy("mixnet"),
             CircuitSet(),
-            timeout_s=0.3,
-            progress=faults.progress,
+            settings=RunSettings(control=ControlSettings(timeout_s=0.3)),
+            observer=observer(collective_ended=faults.progress),
         )
         try:
             both = jobs(JobShape(), fabric.regions)
@@ -207,7 +210,15 @@ def offloaded_runs() -> OffloadedRuns:
         finally:
             answering.close()
         lit, under = answering.circuits, controllers.under_policy("mixnet")
-        silent = Executor(fabric, MIXNET, fleet, under, lit, background=background, timeout_s=0.3)
+        silent = Executor(
+            fabric,
+            MIXNET,
+            fleet,
+            under,
+            lit,
+            settings=RunSettings(control=ControlSettings(timeout_s=0.3)),
+            instruments=Instruments(background=background),
+        )
         signalled(fabric, signal.SIGSTOP)
         try:
             runs = {run.job: run for run in silent.run(both, 1)}

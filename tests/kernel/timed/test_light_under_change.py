@@ -19,7 +19,7 @@ from moefabric.core.ocs import DeviceProfile, SettleTime
 from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar, crossbar_refusal
 from moefabric.emulator.linux.frame_stream import FrameReceiver, FrameStream
 from moefabric.emulator.ocs.device_spec import DeviceSpec
-from moefabric.emulator.ocs.server import FRONT_ENDS, OcsServer
+from moefabric.emulator.ocs.server import OcsServer
 from tests.kernel.optical_bench import HostNetwork, missing_for_kernel_tests
 
 _LACKS = missing_for_kernel_tests() or crossbar_refusal()
@@ -48,7 +48,7 @@ def switch(crossbar: BpfCrossbar) -> Iterator[ScpiDriver]:
     listener = socket.create_server(("127.0.0.1", 0))
     server = OcsServer(crossbar, DeviceSpec(DeviceProfile(settle=SettleTime(fixed_ns=SETTLE_NS))))
     address: tuple[str, int] = listener.getsockname()[:2]
-    server.open(listener, FRONT_ENDS["scpi"])
+    server.open(listener, "scpi")
     hear, say = socket.socketpair()
     serving = threading.Thread(target=server.serve, args=(hear,))
     serving.start()

@@ -14,8 +14,8 @@ import pytest
 
 from moefabric.agents.fleet.channel import Channel, connect_local, request_all
 from moefabric.agents.fleet.messages import Message
-from moefabric.config.run_directory import RunDirectory
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.runtime.waiting import Deadline
 from tests.support.attempts import measurements
 from tests.support.namespaces import Island, island
 from tests.support.paths import REPOSITORY

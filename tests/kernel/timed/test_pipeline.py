@@ -11,17 +11,18 @@ import pytest
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.eps import Eps
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
+from moefabric.execution.executor import Executor
 from moefabric.planner.policy import EpsOnly
-from moefabric.runner.executor import Executor
-from moefabric.runner.run_records import CollectiveRun, IterationRun
-from moefabric.runner.testbed import running_testbed
-from moefabric.workload.iteration import Collective, Compute, Operation
-from moefabric.workload.job import Job, JobShape, jobs
-from moefabric.workload.pipeline import PipelineTraffic, counterparts, iteration_tasks
-from moefabric.workload.substitution import Substitutions
-from moefabric.workload.tasks import Task
+from moefabric.results.records.records import CollectiveRun, IterationRun
+from moefabric.testbed.testbed import running_testbed
+from moefabric.workload.iterations.iteration import Collective, Compute, Operation
+from moefabric.workload.iterations.job import Job, JobShape, jobs
+from moefabric.workload.iterations.pipeline import PipelineTraffic, counterparts, iteration_tasks
+from moefabric.workload.iterations.substitution import Substitutions
+from moefabric.workload.iterations.tasks import Task
 from tests.kernel.fabric_lab import NEEDS
 from tests.support.attempts import measurements
 

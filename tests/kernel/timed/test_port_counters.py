@@ -12,18 +12,18 @@ import pytest
 
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.policies import policy_named
-from moefabric.config.run_directory import RunDirectory
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.paths import dscp
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric.plan import bridge_name
-from moefabric.runner.executor import Executor
-from moefabric.runner.result_model import FabricResult, Verdict
-from moefabric.runner.results import fabric_result
-from moefabric.runner.testbed import Controllers, port_counters, running_testbed
-from moefabric.workload.iteration import Collective, Operation, Reconfigure
+from moefabric.execution.executor import Executor, Instruments
+from moefabric.results.model import FabricResult, Verdict
+from moefabric.results.verdict.fabric_result import fabric_result
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.testbed.testbed import Controllers, port_counters, running_testbed
+from moefabric.workload.iterations.iteration import Collective, Operation, Reconfigure
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.support.fabrics import fabric
 from tests.support.openflow_lab import Peer, flow_mod, flows_request, output
@@ -62,7 +62,7 @@ class Lab:
                 self.fleet,
                 controllers,
                 CircuitSet(),
-                counters=counters,
+                instruments=Instruments(counters=counters),
             )
             try:
                 runs = [executor.iteration(0, operations)]
@@ -89,7 +89,7 @@ class Lab:
         return len(chosen)
 
     def port(self, nic: str) -> int:
-        return self.fabric.ports("s0")[nic]
+        return self.fabric.openflow.ports("s0")[nic]
 
 
 def _rules(peer: Peer) -> Iterator[Rule]:

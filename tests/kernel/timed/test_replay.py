@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from moefabric.cli.main import main
-from moefabric.runner.replay import ReplayOptions, ReplayResult
-from moefabric.testing import FabricUnderTest
+from moefabric.execution.programs.replay import ReplayOptions, ReplayResult
 from moefabric.traces.formats import read_trace
-from moefabric.workload.execution_graph import ExecutionGraph
+from moefabric.ui.cli.main import main
+from moefabric.ui.testing import FabricUnderTest
+from moefabric.workload.graphs.execution_graph import ExecutionGraph
 from tests.support.attempts import measurements
 from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES, REPOSITORY

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from moefabric.agents.engine import wire
-from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.connections import DataPath
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.emulator.fabric.shaping import Shape
 from moefabric.simulator.fluid import goodput_share, packets_bytes
 from tests.support.agents_lab import fleet_on, paced_flow

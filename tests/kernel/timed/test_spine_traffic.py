@@ -3,12 +3,13 @@
 from itertools import permutations
 
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.eps import Eps
 from moefabric.core.flows import Flow, PacedFlow, Share, flows
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric import lifecycle
-from moefabric.runner.spine_traffic import spine_bytes, uplink_payload
-from moefabric.runner.testbed import running_testbed
+from moefabric.results.records.spine_traffic import spine_bytes, uplink_payload
+from moefabric.testbed.testbed import running_testbed
 from tests.kernel.fabric_lab import NEEDS
 
 pytestmark = NEEDS

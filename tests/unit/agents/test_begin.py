@@ -7,18 +7,18 @@ import pytest
 
 from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
-from moefabric.agents.engine.loop import IN, OUT, Loop
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.requests import Fields
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.tcp import Destination
 from moefabric.agents.engine.transfers import Send, TransferKey
+from moefabric.runtime.event_loop import IN, OUT, EventLoop
 
 MEGABYTE = 1_000_000
 
 
 def test_due_timer_is_called_between_ready_descriptors() -> None:
-    loop, calls = Loop(), list[str]()
+    loop, calls = EventLoop(), list[str]()
     pairs = [socket.socketpair() for _ in range(2)]
 
     def called(_mask: int) -> None:

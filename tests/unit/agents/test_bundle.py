@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from moefabric.agents.remote import ssh
-from moefabric.agents.remote.bundle import PACKAGE, bundle
+from moefabric.agents.remote.bundle import PACKAGE, SHARED_MODULES, bundle
 from tests.support.agents_lab import bundled
 
 MODULES = sorted(PACKAGE.glob("*.py"))
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.name)
+@pytest.mark.parametrize("module", [*MODULES, *SHARED_MODULES], ids=lambda path: path.name)
 def test_engine_compiles_for_python_3_8(module: Path) -> None:
     ast.parse(module.read_text(), feature_version=(3, 8))
 
@@ -38,8 +38,9 @@ def test_bundle_is_reproducible() -> None:
         assert attributes == {((1980, 1, 1, 0, 0, 0), zipfile.ZIP_STORED, 3)}
         packages = ["moefabric/__init__.py", "moefabric/agents/__init__.py"]
         names = [f"moefabric/agents/engine/{module.name}" for module in MODULES]
-        log = ["moefabric/config/__init__.py", "moefabric/config/structured_log.py"]
-        assert sorted(archive.namelist()) == sorted(["__main__.py", *packages, *names, *log])
+        packages += ["moefabric/runtime/__init__.py"]
+        names += [f"moefabric/runtime/{module.name}" for module in SHARED_MODULES]
+        assert sorted(archive.namelist()) == sorted(["__main__.py", *packages, *names])
 
 
 def test_bundle_runs_as_one_file(tmp_path: Path) -> None:

@@ -19,11 +19,12 @@ from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.connections import Connections
 from moefabric.agents.engine.greeting import Greeting
 from moefabric.agents.engine.listener import raise_descriptor_limit
-from moefabric.agents.engine.loop import IN, SHOWN_FAULTS, CallbackOwner, Loop
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.fleet.channel import Channel, connect_local, request_all
-from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.connections import DataPath
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.remote.bundle import AGENT
+from moefabric.runtime.event_loop import IN, MAX_LOGGED, CallbackOwner, EventLoop
 from tests.support.agents_lab import agent, paced_flow
 
 PATH = DataPath("s0", "s1", "o0", "127.0.0.1")
@@ -191,7 +192,7 @@ def listening_descriptor(port: DataPort) -> int:
 class Faulty(CallbackOwner):
     """An owner whose callback and whose handling of faults have faults."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: EventLoop) -> None:
         self.loop, self.calls = loop, 0
 
     def ready(self, _mask: int) -> None:
@@ -207,18 +208,18 @@ class Faulty(CallbackOwner):
 def test_fault_in_the_handling_of_a_fault_does_not_end_the_loop(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    loop = Loop()
+    loop = EventLoop()
     near, far = socket.socketpair()
     with near, far:
         loop.watch(near.fileno(), IN, Faulty(loop).ready)
         far.send(b"!")
         loop.run()
     assert loop.faults == 2 * 30
-    assert len(caplog.records) == SHOWN_FAULTS, "the log fills"
+    assert len(caplog.records) == MAX_LOGGED, "the log fills"
 
 
 def test_cancelled_timers_are_not_kept() -> None:
-    loop = Loop()
+    loop = EventLoop()
     for _ in range(10_000):
         loop.call_at(NOW() + 3_600_000_000_000, lambda: None).cancel()
     assert len(loop.timers) < 2_000
@@ -258,7 +259,7 @@ def sends(fleet: Fleet, number: int) -> bool:
 
 def dial(fleet: Fleet, address: str = "127.0.0.1") -> socket.socket:
     """Return a stranger's connection to s1."""
-    return socket.create_connection((address, fleet.destination(PATH)["port"]), 5)
+    return socket.create_connection((address, fleet.connections.destination(PATH)["port"]), 5)
 
 
 def test_data_port_is_at_the_addresses_of_paths_only(tmp_path: Path) -> None:

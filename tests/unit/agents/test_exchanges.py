@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from moefabric.agents.fleet.channel import request_all
-from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.connections import DataPath
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.remote.bundle import AGENT
 from moefabric.core.errors import AgentError
 from moefabric.core.exchange import Exchange
@@ -178,7 +179,7 @@ def test_early_bytes_wait_until_they_are_expected(lab: Lab) -> None:
 
 @pytest.mark.parametrize("place", [64, 64 + 5000, 64 + 79_999])
 def test_changed_byte_is_noticed(lab: Lab, place: int) -> None:
-    path = lab.fleet.destination(DIRECT[0])
+    path = lab.fleet.connections.destination(DIRECT[0])
     relay = EditingRelay(path["port"], place, lambda raw: bytes([raw[0] ^ 1]) + raw[1:])
     lab.undo.callback(relay.close)
     path["port"] = relay.port

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moefabric.agents.engine.host_addresses import interface_addresses, ssh_address
+from moefabric.agents.engine.agent import interface_addresses, ssh_address
 
 
 def test_interfaces_have_their_addresses() -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from moefabric.agents.fleet.channel import connect_local, request_all
-from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.connections import DataPath
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.fleet.liveness import LivenessMonitor
 from moefabric.core.errors import AgentError, ServerLossError
 from moefabric.core.flows import PacedFlow

@@ -17,7 +17,6 @@ import pytest
 
 from moefabric.agents.engine import relays, wire
 from moefabric.agents.engine.greeting import Greeting
-from moefabric.agents.engine.loop import IN, OUT
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.relays import Relay
 from moefabric.agents.engine.requests import Fields
@@ -25,12 +24,14 @@ from moefabric.agents.engine.resources import READ, Resources
 from moefabric.agents.engine.tcp import Destination
 from moefabric.agents.engine.transfers import Send, TransferKey
 from moefabric.agents.fleet.channel import Channel, request_all
-from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.connections import DataPath
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.fleet.liveness import LivenessMonitor
 from moefabric.agents.fleet.messages import Message
 from moefabric.agents.remote.bundle import AGENT
 from moefabric.core.errors import AgentError, ServerLossError
 from moefabric.core.flows import PacedFlow
+from moefabric.runtime.event_loop import IN, OUT
 from tests.support.agents_lab import agent, paced_flow
 from tests.support.paths import REPOSITORY
 
@@ -266,7 +267,7 @@ def test_server_that_returns_relays_again(lab: Lab) -> None:
 
 
 def test_relay_refuses_servers_to_whom_it_has_no_connection(lab: Lab) -> None:
-    path = {**lab.fleet.destination(RELAYED[0]), "peer": "s9"}
+    path = {**lab.fleet.connections.destination(RELAYED[0]), "peer": "s9"}
     with pytest.raises(AgentError, match=r"over s1 .*: s1 has no connection to s9"):
         request_all({lab.fleet.channels["s0"]: ("connect", {"paths": [path]})}, 5.0)
 

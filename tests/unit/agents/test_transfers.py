@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from moefabric.agents.fleet.channel import Channel, request_all
-from moefabric.agents.fleet.fleet import DataPath, Fleet
+from moefabric.agents.fleet.connections import DataPath
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.fleet.messages import Message
 from moefabric.agents.remote.bundle import AGENT
 from moefabric.core.errors import AgentError
@@ -50,7 +51,7 @@ class Pair:
 
     def path(self) -> Message:
         """Return the path from s0 to s1 as requests name it."""
-        return self.fleet.destination(DataPath("s0", "s1", "o0", "127.0.0.1"))
+        return self.fleet.connections.destination(DataPath("s0", "s1", "o0", "127.0.0.1"))
 
     def run(
         self, *flows: PacedFlow, start_ns: int | None = None, deadline_s: float = 10.0

@@ -9,13 +9,15 @@ from scapy.layers.l2 import ARP, Ether
 
 from moefabric.api.capture_summary import control_messages, summarize
 from moefabric.api.light_history import LightHistory
-from moefabric.cli.capture import Until, parse_until
-from moefabric.config.run_directory import FabricWiring, ManagementNetwork
+from moefabric.core.eps import Eps
 from moefabric.core.errors import FabricError
+from moefabric.core.nic import Nic
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Nic, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric.node_commands import capture_points
 from moefabric.emulator.linux import pcapng
+from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork
+from moefabric.ui.cli.capture import Until, parse_until
 
 REGION = Region("r0", 0, ("s0", "s1", "s2"), Ocs("ocs0", 6, 0))
 FABRIC = Fabric("f", (REGION,), 2, 2, 1, 1e9, Eps(4))
@@ -69,7 +71,7 @@ def frame(layer: Any, second: int, comment: str = "") -> bytes:
 
 def test_summary_counts_pairs_light_and_commands(tmp_path: Path) -> None:
     openflow = bytes([4, 14, 0, 8]) + bytes(4) + bytes([4, 20, 0, 8]) + bytes(4)
-    names = {server: FABRIC.addresses(server)[0] for server in FABRIC.servers}
+    names = {server: FABRIC.addressing.addresses(server)[0] for server in FABRIC.servers}
     data = UDP(sport=1, dport=2) / bytes(958)
     management = WIRING.management
     to_ocs = IP(src=management.host_address, dst=management.ocs_address(REGION))

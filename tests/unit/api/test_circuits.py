@@ -3,9 +3,10 @@
 import pytest
 
 from moefabric.api.circuits import named_circuits, region_of_circuits
+from moefabric.core.eps import Eps
 from moefabric.core.errors import SpecError
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 
 REGIONS = tuple(
     Region(f"r{n}", n, tuple(f"s{3 * n + i}" for i in range(3)), Ocs(f"ocs{n}", ports=6))

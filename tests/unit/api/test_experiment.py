@@ -8,7 +8,7 @@ import pytest
 from moefabric.api.experiment import Experiment
 from moefabric.config.input_file import read_yaml
 from moefabric.core.errors import SpecError
-from moefabric.runner.prediction import predict_experiment
+from moefabric.prediction.experiment import predict_experiment
 from tests.support.paths import EXAMPLES
 
 PROTOTYPE = EXAMPLES / "prototype.yaml"
@@ -74,8 +74,8 @@ def test_wrong_values_are_named_as_in_a_file(tmp_path: Path) -> None:
     file.write_text("\n".join(line for line in text.splitlines() if "former:" not in line))
     with pytest.raises(SpecError) as loaded:
         Experiment.load(file)
-    places = {place.removeprefix(f"{file}: "): fault for place, fault in loaded.value.faults}
-    assert places == dict(built.value.faults)
+    places = {place.removeprefix(f"{file}: "): fault for place, fault in loaded.value.errors}
+    assert places == dict(built.value.errors)
 
 
 def test_prediction_is_typed_and_equals_the_json() -> None:
@@ -84,7 +84,7 @@ def test_prediction_is_typed_and_equals_the_json() -> None:
     assert prediction.to_json() == predict_experiment(experiment.spec, experiment.folder)
     eps, mixnet = prediction["eps"], prediction["mixnet"]
     assert mixnet.iteration_s > eps.iteration_s > eps.compute_s > 0
-    assert "<td>mixnet</td>" in prediction._repr_html_()
+    assert '<th scope="row">mixnet</th>' in prediction._repr_html_()
     with pytest.raises(SpecError, match="'other' is not one of the fabrics eps, mixnet"):
         prediction["other"]
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from moefabric.api.ocs_faults import ocs_request, region_of_ocs
-from moefabric.config.run_directory import FabricWiring, ManagementNetwork
+from moefabric.api.ocs_failures import ocs_request, region_of_ocs
 from moefabric.core.errors import SpecError
+from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork
 from tests.support.controller_lab import fabric
 
 WIRING = FabricWiring(fabric(servers=3, optical=2), ManagementNetwork("198.18.0.0/24"))

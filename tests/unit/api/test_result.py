@@ -12,8 +12,8 @@ from moefabric.api.frames import FRAMES
 from moefabric.api.result import Result
 from moefabric.core.errors import SpecError, UnsupportedError
 from moefabric.report.summary import summaries
-from moefabric.runner.result_model import RunResult, read_run
-from moefabric.runner.result_parts import FlowResult
+from moefabric.results.model import RunResult, read_run
+from moefabric.results.parts import FlowResult
 from tests.support.paths import GOLDEN
 
 SAMPLE = GOLDEN / "report" / "sample.json"
@@ -46,15 +46,15 @@ def test_frames_have_a_row_for_each_part(result: Result) -> None:
     collectives = result.to_frame("collectives")
     medians = collectives.groupby("fabric").measured_s.median()
     for fabric in summaries(result):
-        assert medians[fabric.name] == pytest.approx(fabric.measured_s)
+        assert medians[fabric.name] == pytest.approx(fabric["all_to_all_s"])
 
 
 def test_frame_of_fabrics_has_the_figures_of_the_table(result: Result) -> None:
     frame = result.to_frame().set_index("fabric")
     assert list(frame.index) == ["eps", "mixnet", "mixnet-spill", "static"]
     for fabric in summaries(result):
-        assert frame.loc[fabric.name, "iteration_s"] == fabric.iteration_s
-        assert frame.loc[fabric.name, "optical_share"] == fabric.optical_share
+        assert frame.loc[fabric.name, "iteration_s"] == fabric["iteration_s"]
+        assert frame.loc[fabric.name, "optical_share"] == fabric["optical_share"]
 
 
 def test_frame_of_flows_needs_a_run_that_kept_them(result: Result) -> None:

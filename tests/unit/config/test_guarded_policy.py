@@ -10,11 +10,11 @@ import pytest
 from moefabric.config.guarded_policy import GuardedPolicy, guarded_policy, policy_faults
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import SpecError
-from moefabric.core.topology import Nic
+from moefabric.core.nic import Nic
+from moefabric.planner.horizon import Horizon
 from moefabric.planner.laws import Situation, situations
 from moefabric.planner.mixnet import SPILL
-from moefabric.planner.outlook import Outlook
-from moefabric.planner.plan import foresighted, plan
+from moefabric.planner.plan import plan, with_horizon
 from moefabric.planner.policy import EpsOnly, Policy
 from tests.support import faulty_policies
 from tests.support.policies import POLICIES
@@ -125,8 +125,8 @@ def test_only_policies_of_others_are_guarded() -> None:
 
 
 def test_guarded_policy_still_weighs_what_is_to_come() -> None:
-    known = foresighted(GuardedPolicy(POLICIES["joint"], "pkg:Joint"), Outlook(3, 4))
-    assert known.policy == replace(POLICIES["joint"], outlook=Outlook(3, 4))  # type: ignore[type-var]
+    known = with_horizon(GuardedPolicy(POLICIES["joint"], "pkg:Joint"), Horizon(3, 4))
+    assert known.policy == replace(POLICIES["joint"], horizon=Horizon(3, 4))  # type: ignore[type-var]
 
 
 def test_policy_whose_module_never_loads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from moefabric.cli.main import main
 from moefabric.config.hosts import login_of
 from moefabric.config.loader import load_experiment, load_fabric
 from moefabric.core.errors import SpecError
 from moefabric.core.server_host import HostLogin, Plug
+from moefabric.ui.cli.main import main
 from tests.support.paths import EXAMPLES
 
 EXPERIMENT = f"""
@@ -42,11 +42,11 @@ def write(folder: Path, name: str, text: str) -> Path:
 def test_hosts_of_a_file_take_its_defaults_and_paths(tmp_path: Path) -> None:
     write(tmp_path, "lab/hosts.yaml", HOSTS)
     experiment = write(tmp_path, "experiment.yaml", f"{EXPERIMENT}hosts: lab/hosts.yaml\n")
-    first, second, _spare = load_experiment(experiment).hosts
-    assert (first.user, first.jump) == ("lab", ["gate"])
-    assert (login_of(first).client, login_of(second).client) == ("paramiko", "auto")
+    first, second, _spare = map(login_of, load_experiment(experiment).hosts)
+    assert (first.user, first.jump) == ("lab", ("gate",))
+    assert (first.client, second.client) == ("paramiko", "auto")
     assert first.identity_file == str(tmp_path / "lab/keys/lab")
-    assert (second.user, second.jump, second.identity_file) == ("root", [], "/keys/gpu2")
+    assert (second.user, second.jump, second.identity_file) == ("root", (), "/keys/gpu2")
 
 
 def test_all_fabrics_run_on_the_hosts_of_an_option(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_all_fabrics_run_on_the_hosts_of_an_option(tmp_path: Path) -> None:
     assert spec.fabrics[0].hosts
 
 
-def test_faults_of_a_hosts_file_name_that_file(tmp_path: Path) -> None:
+def test_errors_of_a_hosts_file_name_that_file(tmp_path: Path) -> None:
     hosts = write(tmp_path, "hosts.yaml", "defaults: {usr: lab}\nhosts: [{address: 192.0.2.1}]\n")
     experiment = write(tmp_path, "experiment.yaml", EXPERIMENT)
     with pytest.raises(SpecError) as error:
@@ -109,7 +109,7 @@ def test_examples_are_valid() -> None:
     folder = EXAMPLES / "real-hosts"
     assert [*load_fabric(folder / "mixed.yaml").real_hosts] == ["s2", "s3"]
     spec = load_experiment(EXAMPLES / "prototype.yaml", (), EPS, folder / "hosts.yaml")
-    assert spec.hosts[1].identity_file == str(folder / "keys/lab")
+    assert login_of(spec.hosts[1]).identity_file == str(folder / "keys/lab")
     assert spec.fabrics[0].hosts
 
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from moefabric.config.fabric import FabricSpec
-from moefabric.config.run_directory import ManagementNetwork
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
 from moefabric.core.link import LinkBehaviour, Scheduling
 from moefabric.emulator.fabric.plan import plan_fabric
+from moefabric.runtime.run_directory import ManagementNetwork
 
 MANAGEMENT = ManagementNetwork("198.18.7.0/24")
 

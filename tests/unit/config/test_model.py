@@ -18,12 +18,12 @@ from moefabric.config.model import (
 )
 from moefabric.core.errors import SpecError
 from moefabric.core.units import Scale
-from moefabric.runner.prediction import predict_experiment
-from moefabric.runner.workload_loader import workload_on
+from moefabric.prediction.experiment import predict_experiment
+from moefabric.prediction.workload_loader import workload_on
 from moefabric.simulator.fluid import goodput_share
-from moefabric.workload.attention import GroupedAttention, LatentAttention
-from moefabric.workload.hugging_face import model_from_configuration
-from moefabric.workload.model import WIRE_FORMATS, Model
+from moefabric.workload.models.attention import GroupedAttention, LatentAttention
+from moefabric.workload.models.hugging_face import model_from_configuration
+from moefabric.workload.models.model import WIRE_FORMATS, Model
 from tests.support.paths import EXAMPLES, REPOSITORY
 
 CONFIGURATIONS: dict[str, dict[str, Any]] = json.loads(
@@ -118,7 +118,7 @@ def test_configuration_that_cannot_be_read_is_named(
         file.write_text(text)
     with pytest.raises(SpecError) as error:
         build(config=str(file))
-    assert all(place == "config" for place, _ in error.value.faults)
+    assert all(place == "config" for place, _ in error.value.errors)
     assert fault in str(error.value)
     with pytest.raises(SpecError, match=r"No such file|not JSON|needed|missing"):
         load_model(str(file))

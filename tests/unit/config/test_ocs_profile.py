@@ -7,21 +7,17 @@ import pytest
 
 from moefabric.config.loader import load_fabric
 from moefabric.config.ocs_profile import load_profile, shipped_profiles
-from moefabric.config.run_directory import ManagementNetwork
 from moefabric.core.errors import SpecError
-from moefabric.core.ocs import (
-    ACCOUNTS,
-    CODES,
-    DeviceProfile,
-    RestconfDialect,
-    Tl1Dialect,
-    UserAccount,
-)
-from moefabric.emulator.crossbar.crossbar import MemoryCrossbar, Ports
+from moefabric.core.ocs import DARK_NS, DeviceProfile, UserAccount
+from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.fabric.plan import plan_fabric
-from moefabric.emulator.linux.event_loop import VirtualTimers
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.device_spec import DeviceSpec
+from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
+from moefabric.emulator.ocs.tl1.dialect import Tl1Options
+from moefabric.runtime.run_directory import ManagementNetwork
+from tests.support.memory_crossbar import MemoryCrossbar
+from tests.support.virtual_timers import VirtualTimers
 
 FABRIC = """
 fabric: lab
@@ -94,7 +90,7 @@ def test_profile_file_is_named_by_its_path(tmp_path: Path) -> None:
         "volatile",
         "refuse",
     )
-    assert ocs.profile.settle.serial_ns == 2_000_000
+    assert ocs.profile.settle.per_connection_ns == 2_000_000
 
 
 def test_keys_beside_profile_override_it(tmp_path: Path) -> None:
@@ -104,14 +100,14 @@ def test_keys_beside_profile_override_it(tmp_path: Path) -> None:
     assert (ocs.ports, ocs.settle_ns, ocs.profile.settle.jitter_ns) == (12, 2_000_000, 10_000_000)
 
 
-def test_load_profile_reports_all_faults(tmp_path: Path) -> None:
+def test_load_profile_reports_all_errors(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(
         "vendor: a,b\nports: 1\nsettle: {fixed: -3ms, colour: red}\nloss: {monitors: some}\n"
     )
     with pytest.raises(SpecError) as error:
         load_profile(str(path))
-    assert [place for place, _ in error.value.faults] == [
+    assert [place for place, _ in error.value.errors] == [
         *("vendor", "ports", "settle.fixed", "settle.colour", "loss.monitors")
     ]
 
@@ -132,14 +128,17 @@ def write_profile(folder: Path, text: str) -> str:
 def test_profile_file_sets_users_and_dialects(tmp_path: Path) -> None:
     profile = load_profile(write_profile(tmp_path, DIALECTS))
     assert profile.users == (UserAccount("boss", "secret"), UserAccount("guest", "", "view"))
-    assert profile.tl1 == Tl1Dialect(login=False, slow_s=0, codes={**CODES, "denied": "SARB"})
-    assert profile.restconf == RestconfDialect("/restconf", "2016-04-22", post_kept_s=5)
+    tl1 = Tl1Options(login=False, slow_s=0, codes={"denied": "SARB"})
+    restconf = RestconfOptions("/restconf", "2016-04-22", post_kept_s=5)
+    assert Tl1Options(**profile.dialects["tl1"]) == tl1
+    assert RestconfOptions(**profile.dialects["restconf"]) == restconf
+    assert (tl1.code("denied"), tl1.code("conflict")) == ("SARB", "SNVS")
 
 
 def test_users_and_dialects_have_defaults(tmp_path: Path) -> None:
     profile = load_profile(write_profile(tmp_path, "vendor: Acme\n"))
-    assert profile.users == ACCOUNTS
-    assert (profile.tl1, profile.restconf) == (Tl1Dialect(), RestconfDialect())
+    assert (profile.users, profile.dialects) == (None, {})
+    assert profile.settle.fixed_ns == DARK_NS == 25_000_000
 
 
 @pytest.mark.parametrize(
@@ -153,7 +152,7 @@ def test_users_and_dialects_have_defaults(tmp_path: Path) -> None:
         pytest.param("users: [{name: a, group: king}]", r"users\[0\]\.group", id="group"),
     ],
 )
-def test_load_profile_names_place_of_fault(tmp_path: Path, text: str, place: str) -> None:
+def test_load_profile_names_place_of_error(tmp_path: Path, text: str, place: str) -> None:
     with pytest.raises(SpecError, match=place):
         load_profile(write_profile(tmp_path, text))
 
@@ -162,8 +161,7 @@ def test_device_spec_survives_json() -> None:
     spec = DeviceSpec(
         DeviceProfile(
             users=(UserAccount("a", "b", "user"),),
-            tl1=Tl1Dialect(prompt="<"),
-            restconf=RestconfDialect("/x"),
+            dialects={"tl1": {"prompt": "<"}, "restconf": {"root": "/x"}},
         )
     )
     assert DeviceSpec.from_json(json.loads(json.dumps(spec.as_json()))) == spec

@@ -7,8 +7,8 @@ import yaml
 
 from moefabric.config.fabric import FabricSpec
 from moefabric.config.loader import fabric_of, load_fabric
-from moefabric.config.run_directory import FabricWiring, ManagementNetwork
 from moefabric.core.server_container import ExistingContainer, NewContainer
+from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork
 
 KEYS = {
     "fabric": "lab",
@@ -35,7 +35,7 @@ BUILT = NewContainer(
     2_000_000_000,
     256 * 1024**2,
     ("/data:/data:ro",),
-    (("OMP_NUM_THREADS", "1"),),
+    {"OMP_NUM_THREADS": "1"},
     "1000:1000",
 )
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import ControlError
+from moefabric.runtime.run_directory import RunDirectory
 
 
 def test_token_is_random_and_only_its_owner_reads_it(tmp_path: Path) -> None:

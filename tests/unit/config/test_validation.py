@@ -10,7 +10,7 @@ from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.loader import load_experiment, load_fabric
 from moefabric.config.model import load_model
 from moefabric.core.errors import SpecError
-from moefabric.runner.workload_loader import workload
+from moefabric.prediction.workload_loader import workload
 from tests.support.paths import EXAMPLES, GOLDEN
 
 ERRORS = GOLDEN / "errors"

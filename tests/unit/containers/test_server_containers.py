@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from requests.exceptions import ReadTimeout
 
-from moefabric.config.run_directory import IDENTITY_VARIABLE, RunDirectory, ServerInterfaces
 from moefabric.core.errors import FabricError
 from moefabric.core.server_container import ExistingContainer, NewContainer
 from moefabric.emulator.containers import container
 from moefabric.emulator.containers.container import FabricIdentity, RunningContainer
 from moefabric.emulator.fabric.server_containers import JoinedServer, ServerContainers
+from moefabric.runtime.run_directory import IDENTITY_VARIABLE, RunDirectory, ServerInterfaces
 from tests.support.fabrics import fabric
 
 

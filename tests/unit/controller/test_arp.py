@@ -4,9 +4,10 @@ import struct
 
 import pytest
 
-from moefabric.controller.southbound.openflow.arp import reply_to
+from moefabric.controller.southbound.openflow.messages import arp_reply
+from moefabric.core.eps import Eps
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 
 FABRIC = Fabric(
     "f",
@@ -51,7 +52,7 @@ def request(
 )
 def test_reply_to_names_the_owner_of_an_address(frame: bytes, mac: str) -> None:
     owner, target = bytes.fromhex(mac), frame[38:42]
-    assert reply_to(FABRIC, "s0", frame) == (
+    assert arp_reply(FABRIC, "s0", frame) == (
         MAC_S0
         + owner
         + bytes.fromhex("0806 0001 0800 06 04 0002")
@@ -79,4 +80,4 @@ def test_reply_to_names_the_owner_of_an_address(frame: bytes, mac: str) -> None:
     ],
 )
 def test_reply_to_ignores_other_frames(frame: bytes) -> None:
-    assert reply_to(FABRIC, "s0", frame) is None
+    assert arp_reply(FABRIC, "s0", frame) is None

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.config import failure_log
-from moefabric.config.failure_log import read_failure_log
-from moefabric.config.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.controller.service import controller_processes, liveness
 from moefabric.controller.service.controller_processes import Beat, ControllerProcesses
-from moefabric.core.restarts import Restarts
 from moefabric.core.topology import Region
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime import failure_log
+from moefabric.runtime.failure_log import read_failure_log
+from moefabric.runtime.processes import Restarts
+from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.runtime.waiting import Deadline
 from tests.support.fabrics import fabric
 
 WIRING = FabricWiring(fabric(2, 2), ManagementNetwork("127.9.9.0/24"))
@@ -115,12 +115,15 @@ def test_watched_folder_goes_on_after_a_failed_start(supervisor: Supervisor) -> 
 
 
 def test_restarts_slow_down_and_become_immediate_again() -> None:
-    restarts = Restarts()
-    delays = [restarts.note_end(now, now + 1.0) for now in range(12)]
+    restarts, delays = Restarts(), []
+    for now_s in range(12):
+        restarts.started_s = now_s
+        delays.append(restarts.note_end(now_s + 1.0))
     assert delays[:4] == [0.0, 0.2, 0.4, 0.8]
     assert delays[-1] == 30.0
     assert restarts.not_before_s == 12 + 30
-    assert restarts.note_end(100.0, 160.0) == 0.0
+    restarts.started_s = 100.0
+    assert restarts.note_end(160.0) == 0.0
 
 
 def test_full_file_system_ends_no_controller(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from moefabric.controller.clock import VirtualClock
-from moefabric.controller.recovery.dilated_work import DilatedWork
+from moefabric.controller.recovery.failure_events import DilatedWork
+from tests.support.virtual_clock import VirtualClock
 
 
 class Bench:

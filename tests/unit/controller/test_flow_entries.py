@@ -5,14 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry, flow_entry
-from moefabric.controller.southbound.openflow.memory import MemorySwitches
 from moefabric.core.circuits import Circuit, CircuitSet
+from moefabric.core.eps import Eps
 from moefabric.core.errors import ControlError
 from moefabric.core.flows import Flow
+from moefabric.core.nic import Nic
 from moefabric.core.ocs import Ocs
 from moefabric.core.rules import Rule, RuleChange, direct_rules
-from moefabric.core.topology import Eps, Fabric, Nic, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.simulator.fluid import route
+from tests.support.memory_switches import MemorySwitches
 
 NET = 10 << 24
 

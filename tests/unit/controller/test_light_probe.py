@@ -13,8 +13,9 @@ from moefabric.controller.southbound.openflow.light_probe import (
     parse_frame,
 )
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.eps import Eps
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 
 FABRIC = Fabric("f", (Region("r0", 0, ("s0", "s1", "s2"), Ocs("ocs0", 6)),), 8, 2, 1, 1e9, Eps(3))
 BOTH = CircuitSet.of(["s0/o0~s1/o1", "s1/o0~s2/o0"])

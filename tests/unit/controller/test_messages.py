@@ -1,4 +1,4 @@
-"""Messages packed here are those that Ryu would serialise, and Ryu's parser reads them alike."""
+"""Messages of a controller are those that Ryu serialises, and Ryu's parser reads them alike."""
 
 import struct
 from ipaddress import IPv4Address
@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from moefabric.controller.southbound.openflow import messages
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry
-from moefabric.controller.southbound.openflow.frame_check import HEADER, FrameError
+from moefabric.core.openflow.constants import OpenFlowError
+from moefabric.core.openflow.messages import HEADER, Message, decode_packet_in, split_messages
 from tests.support.openflow_lab import DATAPATH as SWITCH
 from tests.support.openflow_lab import of, ofproto_parser, parser
 
@@ -37,11 +38,15 @@ def serialised(message: Any) -> bytes:
     return bytes(message.buf)
 
 
-def flow_mod(entry: FlowEntry, **fields: Any) -> bytes:
-    """Return the flow-mod of an entry as Ryu makes it."""
+def entry_match(entry: FlowEntry) -> Any:
     mask = (0xFFFFFFFF << (32 - entry.length)) & 0xFFFFFFFF
     marked = {} if entry.dscp is None else {"ip_dscp": entry.dscp}
-    match = parser.OFPMatch(eth_type=0x0800, ipv4_dst=(entry.network, mask), **marked)
+    return parser.OFPMatch(eth_type=0x0800, ipv4_dst=(entry.network, mask), **marked)
+
+
+def flow_mod(entry: FlowEntry, **fields: Any) -> bytes:
+    """Return the flow-mod of an entry as Ryu makes it."""
+    match = entry_match(entry)
     wide = {"out_port": of.OFPP_ANY, "out_group": of.OFPG_ANY, "priority": entry.priority}
     return serialised(parser.OFPFlowMod(SWITCH, match=match, **wide, **fields))
 
@@ -78,11 +83,74 @@ def test_deletion_is_the_flow_mod_of_ryu(entry: FlowEntry) -> None:
     )
 
 
+def test_entries_for_the_controller_are_those_of_ryu() -> None:
+    to_controller = [parser.OFPActionOutput(of.OFPP_CONTROLLER, of.OFPCML_NO_BUFFER)]
+    apply = [parser.OFPInstructionActions(of.OFPIT_APPLY_ACTIONS, to_controller)]
+    expected = [
+        parser.OFPFlowMod(
+            SWITCH,
+            cookie=COOKIE,
+            priority=priority,
+            out_port=of.OFPP_ANY,
+            out_group=of.OFPG_ANY,
+            match=match,
+            instructions=apply,
+        )
+        for priority, match in (
+            (0xFFFF, parser.OFPMatch(in_port=1, eth_type=0x0806)),
+            (0xFFFE, parser.OFPMatch(eth_type=0x88B5)),
+        )
+    ]
+    assert [messages.arp_to_controller(COOKIE), messages.probes_to_controller(COOKIE, 0x88B5)] == [
+        serialised(message) for message in expected
+    ]
+
+
+def test_group_mods_are_those_of_ryu() -> None:
+    buckets = [
+        parser.OFPBucket(weight, of.OFPP_ANY, of.OFPG_ANY, [parser.OFPActionOutput(port, 0xFFFF)])
+        for port, weight in ((1, 3), (4, 1))
+    ]
+    add = parser.OFPGroupMod(SWITCH, of.OFPGC_ADD, of.OFPGT_SELECT, 7, buckets)
+    delete = parser.OFPGroupMod(SWITCH, of.OFPGC_DELETE, of.OFPGT_SELECT, 7, [])
+    clear = parser.OFPGroupMod(SWITCH, of.OFPGC_DELETE, of.OFPGT_SELECT, of.OFPG_ALL, [])
+    assert messages.group_addition(7, ((1, 3), (4, 1))) == serialised(add)
+    assert messages.group_deletion(7) == serialised(delete)
+    assert messages.group_deletion() == serialised(clear)
+
+
+def test_deletions_of_others_barrier_and_statistics_request_are_those_of_ryu() -> None:
+    deletions = messages.deletions_of_others(COOKIE)
+    assert len(deletions) == 64
+    for bit, deletion in enumerate(deletions):
+        expected = parser.OFPFlowMod(
+            SWITCH,
+            cookie=~COOKIE & 1 << bit,
+            cookie_mask=1 << bit,
+            table_id=of.OFPTT_ALL,
+            command=of.OFPFC_DELETE,
+            priority=0,
+            out_port=of.OFPP_ANY,
+            out_group=of.OFPG_ANY,
+            match=parser.OFPMatch(),
+        )
+        assert deletion == serialised(expected)
+    assert serialised(parser.OFPBarrierRequest(SWITCH)) == messages.BARRIER
+    every = of.OFPTT_ALL, of.OFPP_ANY, of.OFPG_ANY, 0, 0, parser.OFPMatch()
+    assert serialised(parser.OFPFlowStatsRequest(SWITCH, 0, *every)) == messages.STATISTICS_REQUEST
+
+
 @given(st.integers(1, 0xFFFF), st.binary(max_size=100))
 def test_packet_out_is_that_of_ryu(port: int, frame: bytes) -> None:
-    out = [parser.OFPActionOutput(port)]
+    out = [parser.OFPActionOutput(port, of.OFPCML_NO_BUFFER)]
     expected = parser.OFPPacketOut(SWITCH, of.OFP_NO_BUFFER, of.OFPP_CONTROLLER, out, frame)
     assert messages.packet_out(port, frame) == serialised(expected)
+
+
+def read(wire: bytes) -> Message:
+    (message,), rest = split_messages(wire)
+    assert rest == b""
+    return message
 
 
 def packet_in(match: Any, frame: bytes) -> bytes:
@@ -98,13 +166,14 @@ def packet_in(match: Any, frame: bytes) -> bytes:
 @given(st.integers(1, 0xFFFF), st.binary(max_size=100))
 def test_packet_in_reads_as_by_ryu(port: int, frame: bytes) -> None:
     wire = packet_in(parser.OFPMatch(in_port=port), frame)
-    read = ofproto_parser.msg(SWITCH, of.OFP_VERSION, of.OFPT_PACKET_IN, len(wire), 7, wire)
-    assert messages.packet_in(wire) == (port, frame) == (read.match["in_port"], bytes(read.data))
+    by_ryu = ofproto_parser.msg(SWITCH, of.OFP_VERSION, of.OFPT_PACKET_IN, len(wire), 7, wire)
+    expected = by_ryu.match["in_port"], bytes(by_ryu.data)
+    assert decode_packet_in(read(wire)) == (port, frame) == expected
 
 
 def test_packet_in_may_match_more_than_the_port() -> None:
     match = parser.OFPMatch(in_port=7, in_phy_port=9, tunnel_id=5)
-    assert messages.packet_in(packet_in(match, b"frame")) == (7, b"frame")
+    assert decode_packet_in(read(packet_in(match, b"frame"))) == (7, b"frame")
 
 
 @pytest.mark.parametrize(
@@ -116,8 +185,8 @@ def test_packet_in_may_match_more_than_the_port() -> None:
     ],
 )
 def test_packet_in_without_a_port_is_refused(wire: bytes) -> None:
-    with pytest.raises(FrameError):
-        messages.packet_in(wire)
+    with pytest.raises(OpenFlowError):
+        decode_packet_in(Message(of.OFP_VERSION, of.OFPT_PACKET_IN, 7, wire))
 
 
 def statistics_reply(*entries: Any) -> bytes:
@@ -136,27 +205,22 @@ def statistics_reply(*entries: Any) -> bytes:
 @given(st.lists(entries(), max_size=3), st.integers(0, 2**64 - 1))
 def test_flow_statistics_read_as_by_ryu(flows: list[FlowEntry], count: int) -> None:
     apply = [parser.OFPInstructionActions(of.OFPIT_APPLY_ACTIONS, [parser.OFPActionOutput(1)])]
-    reply = []
-    for entry in flows:
-        marked = {} if entry.dscp is None else {"ip_dscp": entry.dscp}
-        mask = (0xFFFFFFFF << (32 - entry.length)) & 0xFFFFFFFF
-        match = parser.OFPMatch(eth_type=0x0800, ipv4_dst=(entry.network, mask), **marked)
-        reply.append((entry.priority, match, (count, count), apply))
+    counts = count, count
+    reply = [(entry.priority, entry_match(entry), counts, apply) for entry in flows]
     wire = statistics_reply(*reply)
-    read = ofproto_parser.msg(SWITCH, of.OFP_VERSION, of.OFPT_MULTIPART_REPLY, len(wire), 7, wire)
-    assert [(flow.priority, flow.packet_count, flow.byte_count) for flow in read.body] == [
-        (counted.match[0], counted.packets, counted.bytes) for counted in messages.flow_counts(wire)
+    by_ryu = ofproto_parser.msg(SWITCH, of.OFP_VERSION, of.OFPT_MULTIPART_REPLY, len(wire), 7, wire)
+    counted = list(messages.flow_counts(read(wire)))
+    assert [(flow.priority, flow.packet_count, flow.byte_count) for flow in by_ryu.body] == [
+        (one.match[0], one.packets, one.bytes) for one in counted
     ]
-    assert [counted.match for counted in messages.flow_counts(wire)] == [
-        entry.match for entry in flows
-    ]
+    assert [one.match for one in counted] == [entry.match for entry in flows]
 
 
 def test_flow_statistics_of_exact_and_absent_destinations() -> None:
     exact = parser.OFPMatch(eth_type=0x0800, ipv4_dst="10.0.1.3")
     wire = statistics_reply((5, exact, (1, 2), []), (0, parser.OFPMatch(), (3, 4), []))
     address = int(IPv4Address("10.0.1.3"))
-    assert list(messages.flow_counts(wire)) == [
+    assert list(messages.flow_counts(read(wire))) == [
         ((5, address, 32, None), 1, 2),
         ((0, 0, 0, None), 3, 4),
     ]

@@ -9,21 +9,22 @@ from typing import Any
 
 import pytest
 
-from moefabric.config.structured_log import JsonFormatter
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.http_client import HttpClient
 from moefabric.controller.reconfiguration import Reconciler
 from moefabric.controller.service.controller import Controller
 from moefabric.controller.service.northbound import respond
-from moefabric.controller.southbound.ocs.memory import MemoryOcs
 from moefabric.controller.southbound.openflow import green
-from moefabric.controller.southbound.openflow.memory import MemorySwitches
 from moefabric.core.circuits import Transition
+from moefabric.core.eps import Eps
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs import CrossConnectMode, Ocs
 from moefabric.core.rules import Rule
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
+from moefabric.runtime.structured_log import JsonFormatter
 from tests.support import faulty_policies
+from tests.support.memory_ocs import MemoryOcs
+from tests.support.memory_switches import MemorySwitches
 from tests.support.northbound import TOKEN, served
 
 REGION = Region("r0", 0, ("s0", "s1", "s2"), Ocs("ocs0", 6, 0))

@@ -16,9 +16,9 @@ from moefabric.controller.southbound.ocs.port_alarms import (
     parse_alarms,
 )
 from moefabric.core.errors import ControlError
+from moefabric.core.nic import Nic
 from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl
-from moefabric.core.topology import Nic
-from moefabric.emulator.ocs.device_faults import OcsFault, OcsFaultKind
+from moefabric.emulator.ocs.device_failures import OcsFailure, OcsFailureKind
 from tests.support.fabrics import fabric
 from tests.support.ocs_device import ocs_device
 
@@ -65,15 +65,15 @@ def _hang_up(listener: socket.socket) -> None:
 def test_session_yields_all_ports_first_and_then_changes() -> None:
     with ExitStack() as stack:
         device = stack.enter_context(ocs_device("tl1", 8, DeviceProfile()))
-        device.inject(OcsFault(OcsFaultKind.PORT, (1, 9)))
+        device.inject(OcsFailure(OcsFailureKind.PORT, (1, 9)))
         alarms = AlarmSession(FABRIC, REGION, device.address, socket.create_connection)
         states = stack.enter_context(closing(alarms.port_states()))
         first = dict(next(states))
         assert [str(nic) for nic, works in first.items() if not works] == ["s0/o0"]
         assert len(first) == 8
-        device.inject(OcsFault(OcsFaultKind.PORT, (4, 12)))
+        device.inject(OcsFailure(OcsFailureKind.PORT, (4, 12)))
         assert next(states) == [(Nic.parse("s1/o1"), False)]
-        device.run(lambda: device.device.clear_fault(1))
+        device.run(lambda: device.device.clear_failures(1))
         assert next(states) == [(Nic.parse("s0/o0"), True)]
 
 

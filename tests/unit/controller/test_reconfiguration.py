@@ -8,17 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.controller.clock import VirtualClock
-from moefabric.controller.reconfiguration import Reconciler, Reconfiguration
+from moefabric.controller.reconfiguration import DeviceBehaviour, Reconciler, Reconfiguration
 from moefabric.controller.rule_changes import apply_changes
-from moefabric.controller.southbound.ocs.memory import MemoryOcs
-from moefabric.controller.southbound.openflow.memory import MemorySwitches
 from moefabric.core.circuits import Circuit, CircuitSet, Transition
+from moefabric.core.eps import Eps
 from moefabric.core.errors import ControlError
+from moefabric.core.nic import Nic
 from moefabric.core.ocs import CrossConnectMode, Ocs
+from moefabric.core.ocs_ports import ocs_port
 from moefabric.core.rules import Rule, RuleChange, direct_rules
-from moefabric.core.topology import Eps, Fabric, Nic, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
+from tests.support.memory_ocs import MemoryOcs
+from tests.support.memory_switches import MemorySwitches
+from tests.support.virtual_clock import VirtualClock
 
 SETTLE_S = 0.025
 NAMES = ("s0", "s1", "s2", "s3")
@@ -123,7 +126,7 @@ def test_prepared_admission_is_dropped_for_circuits_without_light(bench: Bench) 
     bench.reconciler = Reconciler(bench.ocs, bench.switches, bench.clock.now_s, probe=bench.ocs)
     bench.reconciler.adopt()
     new = next(iter(B.circuits - A.circuits))
-    bench.ocs.opaque = frozenset({bench.fabric.ocs_port(new.a)})
+    bench.ocs.opaque = frozenset({ocs_port(bench.fabric, new.a)})
     bench.reconciler.reconcile(B)
     assert bench.switches.prepared[-1] not in bench.switches.applied
     assert bench.switches.circuit_rules == direct_rules(CircuitSet(A.circuits & B.circuits))
@@ -272,7 +275,7 @@ def test_first_rules_of_an_excluded_nic_go() -> None:
 
 def test_first_rules_of_dark_circuits_go() -> None:
     bench, left = restarted(), CircuitSet.of(["s2/o0~s3/o0"])
-    bench.ocs.opaque = frozenset({FABRIC.ocs_port(Nic.parse("s0/o0"))})
+    bench.ocs.opaque = frozenset({ocs_port(FABRIC, Nic.parse("s0/o0"))})
     assert bench.reconciler.adopt() == left
     assert bench.switches.circuit_rules == direct_rules(left)
 
@@ -289,7 +292,7 @@ def test_refusal_leaves_traffic_on_earlier_circuits(bench: Bench) -> None:
 
 
 def test_stuck_mirror_leaves_its_pair_on_the_eps(bench: Bench) -> None:
-    bench.ocs.stuck = frozenset({FABRIC.ocs_port(Circuit.parse("s0/o0~s2/o1").b)})
+    bench.ocs.stuck = frozenset({ocs_port(FABRIC, Circuit.parse("s0/o0~s2/o1").b)})
     with pytest.raises(
         ControlError,
         match="the OCS lacks s0/o0~s2/o1; traffic is on s2/o0~s3/o0, all else on the EPS",
@@ -305,8 +308,8 @@ def test_stuck_mirror_leaves_its_pair_on_the_eps(bench: Bench) -> None:
 def test_circuit_that_stays_lit_is_an_error(bench: Bench) -> None:
     bench.ocs.stuck = frozenset(
         {
-            FABRIC.ocs_port(Circuit.parse("s0/o0~s1/o0").a),
-            FABRIC.ocs_port(Circuit.parse("s0/o0~s1/o0").b),
+            ocs_port(FABRIC, Circuit.parse("s0/o0~s1/o0").a),
+            ocs_port(FABRIC, Circuit.parse("s0/o0~s1/o0").b),
         }
     )
     with pytest.raises(
@@ -328,7 +331,9 @@ def test_unsettled_circuits_carry_no_traffic(settle_s: float, relied_on: Circuit
     bench = Bench(settle_s)
     bench.ocs.reconfigure(NOTHING.transition_to(A))
     bench.clock.wait_until(100)
-    reconciler = Reconciler(bench.ocs, bench.switches, bench.clock.now_s, settle_deadline_s=0.1)
+    reconciler = Reconciler(
+        bench.ocs, bench.switches, bench.clock.now_s, device=DeviceBehaviour(0.1)
+    )
     reconciler.adopt()
     with pytest.raises(
         ControlError,
@@ -440,7 +445,7 @@ NEW = Circuit.parse("s0/o0~s2/o1")
 
 def test_dark_circuit_is_torn_down_and_its_pair_stays_on_the_eps(bench: Bench) -> None:
     reconciler = proving(bench)
-    bench.ocs.opaque = frozenset({FABRIC.ocs_port(NEW.b)})
+    bench.ocs.opaque = frozenset({ocs_port(FABRIC, NEW.b)})
     change = reconciler.reconcile(B)
     kept = CircuitSet.of(["s2/o0~s3/o0"])
     assert (change.before, change.after, change.dark) == (A, kept, CircuitSet.of([NEW]))
@@ -452,7 +457,7 @@ def test_dark_circuit_is_torn_down_and_its_pair_stays_on_the_eps(bench: Bench) -
 
 def test_circuit_that_was_dark_is_probed_briefly_and_used_once_lit(bench: Bench) -> None:
     reconciler = proving(bench)
-    bench.ocs.opaque = frozenset({FABRIC.ocs_port(NEW.b)})
+    bench.ocs.opaque = frozenset({ocs_port(FABRIC, NEW.b)})
     first = reconciler.reconcile(B).phases.verify_s
     again = reconciler.reconcile(B).phases.verify_s
     assert first > 1
@@ -464,7 +469,7 @@ def test_circuit_that_was_dark_is_probed_briefly_and_used_once_lit(bench: Bench)
 
 def test_successive_dark_circuits_may_share_a_nic(bench: Bench) -> None:
     reconciler = proving(bench)
-    bench.ocs.opaque = frozenset({FABRIC.ocs_port(NEW.b)})
+    bench.ocs.opaque = frozenset({ocs_port(FABRIC, NEW.b)})
     assert reconciler.reconcile(B).dark == CircuitSet.of([NEW])
     other = CircuitSet.of(["s1/o0~s2/o1"])
     assert reconciler.reconcile(other).dark == reconciler.dark == other
@@ -473,7 +478,7 @@ def test_successive_dark_circuits_may_share_a_nic(bench: Bench) -> None:
 def test_adopt_ignores_dark_circuits() -> None:
     bench = Bench()
     bench.ocs.reconfigure(NOTHING.transition_to(A))
-    bench.ocs.opaque = frozenset({FABRIC.ocs_port(Circuit.parse("s0/o0~s1/o0").a)})
+    bench.ocs.opaque = frozenset({ocs_port(FABRIC, Circuit.parse("s0/o0~s1/o0").a)})
     assert proving(bench).lit == CircuitSet.of(["s2/o0~s3/o0"])
     assert bench.switches.circuit_rules == direct_rules(CircuitSet.of(["s2/o0~s3/o0"]))
 
@@ -481,8 +486,8 @@ def test_adopt_ignores_dark_circuits() -> None:
 def test_dark_circuits_carry_no_traffic_after_a_fault(bench: Bench) -> None:
     reconciler = proving(bench)
     dim = Circuit.parse("s0/o1~s1/o1")
-    bench.ocs.opaque = frozenset({FABRIC.ocs_port(dim.a)})
-    bench.ocs.stuck = frozenset({FABRIC.ocs_port(NEW.a), FABRIC.ocs_port(NEW.b)})
+    bench.ocs.opaque = frozenset({ocs_port(FABRIC, dim.a)})
+    bench.ocs.stuck = frozenset({ocs_port(FABRIC, NEW.a), ocs_port(FABRIC, NEW.b)})
     with pytest.raises(
         ControlError, match=r"lacks .*traffic is on s2/o0~s3/o0, all else on the EPS"
     ):
@@ -515,7 +520,7 @@ def test_reconciler_restores_circuits_that_the_device_lost(bench: Bench) -> None
 def test_mode_decides_about_circuits_of_others(
     bench: Bench, mode: CrossConnectMode, lit: list[str]
 ) -> None:
-    reconciler = proving(bench, mode=mode)
+    reconciler = proving(bench, device=DeviceBehaviour(mode=mode))
     bench.ocs.reconfigure(NOTHING.transition_to(CircuitSet.of(["s0/o1~s1/o1"])))
     assert reconciler.reconcile(A).after == A
     assert bench.ocs.circuits() == CircuitSet.of(lit)
@@ -523,7 +528,7 @@ def test_mode_decides_about_circuits_of_others(
 
 
 def test_safe_mode_refuses_ports_in_use(bench: Bench) -> None:
-    reconciler = proving(bench, mode=CrossConnectMode.SAFE)
+    reconciler = proving(bench, device=DeviceBehaviour(mode=CrossConnectMode.SAFE))
     bench.ocs.reconfigure(NOTHING.transition_to(CircuitSet.of(["s0/o1~s1/o1"])))
     target = CircuitSet.of(["s2/o0~s3/o0", "s0/o1~s3/o1"])
     with pytest.raises(ControlError, match=r"2-16, 8-10 busy.*nothing has changed; traffic is on"):

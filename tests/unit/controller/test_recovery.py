@@ -18,12 +18,14 @@ from moefabric.controller.recovery.failure_state import (
 from moefabric.controller.recovery.relays import select_relays
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.eps import Eps, EpsKind
 from moefabric.core.errors import ControlError
-from moefabric.core.failures import FailureKind
+from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.forwarding import tree_route
+from moefabric.core.nic import Nic
 from moefabric.core.paths import relay_paths, relay_root
 from moefabric.core.rules import DROP, RuleChange, eps_rules, server_rules
-from moefabric.core.topology import Eps, EpsKind, Fabric, Nic
+from moefabric.core.topology import Fabric
 from moefabric.planner.plan import plan
 from moefabric.planner.waterfill import EpsLinks
 from moefabric.simulator.fluid import Link
@@ -77,7 +79,7 @@ def all_ways(bench: Bench) -> dict[tuple[str, str, str | None], tuple[Link, ...]
 
 def meet(wired: Fabric, a: str, b: str) -> bool:
     """Whether packets of two servers can meet: without spines, only a region chooses its rail."""
-    if wired.spines or not wired.rail_optimised:
+    if wired.spines or not wired.eps_wiring.rail_optimised:
         return True
     both = {nic.index for nic in wired.usable_electrical(a)} & {
         nic.index for nic in wired.usable_electrical(b)
@@ -175,11 +177,11 @@ def test_spread_flows_leave_failed_nics_and_return() -> None:
         (spread,) = [entry.buckets for entry in entries if entry.buckets]
         return {port for port, _ in spread}
 
-    whole = {wired.ports("s0")[name] for name in ("s0/o0", "s0/o1", "s0/e0")}
+    whole = {wired.openflow.ports("s0")[name] for name in ("s0/o0", "s0/o1", "s0/e0")}
     assert ports() == whole
     for nic in ("s0/e0", "s0/o1"):
         bench.deliver([nic], up=False)
-        assert ports() == whole - {wired.ports("s0")[nic]}
+        assert ports() == whole - {wired.openflow.ports("s0")[nic]}
         bench.deliver([nic], up=True)
         assert ports() == whole
 

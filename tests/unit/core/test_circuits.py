@@ -13,7 +13,8 @@ from moefabric.core.circuits import (
     circuits_from_cross_connects,
     cross_connects,
 )
-from moefabric.core.topology import Fabric, Nic, NicKind
+from moefabric.core.nic import Nic, NicKind
+from moefabric.core.topology import Fabric
 from tests.support.fabrics import MESH, circuit_sets, fabric, fabrics, lit_fabrics
 
 ends = st.builds(

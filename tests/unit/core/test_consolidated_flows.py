@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.eps import Eps
 from moefabric.core.flows import Flow, Share, consolidated_flows, flows
-from moefabric.core.topology import Eps
 from moefabric.simulator.fluid import predict
 from tests.support.fabrics import fabric
 

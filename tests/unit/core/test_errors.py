@@ -6,7 +6,7 @@ from moefabric.core.errors import CommandFailedError, MoefabricError, SpecError
 def test_spec_error_has_a_line_for_each_fault() -> None:
     fault = SpecError([("regions[0].servers", "is missing"), ("", "is empty")])
     assert str(fault) == "regions[0].servers: is missing\nis empty"
-    assert fault.faults == (("regions[0].servers", "is missing"), ("", "is empty"))
+    assert fault.errors == (("regions[0].servers", "is missing"), ("", "is empty"))
 
 
 def test_command_failed_error_has_command_status_and_output() -> None:

@@ -9,21 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moefabric.controller.southbound.openflow.memory import MemorySwitches
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.eps import Eps, EpsKind
+from moefabric.core.fabric_description import fabric_description
 from moefabric.core.flows import Flow, Share, flows
 from moefabric.core.forwarding import circuit_rules, next_hops
 from moefabric.core.ocs import Ocs
 from moefabric.core.paths import eps_paths, relay_path, relay_paths, spine_paths
 from moefabric.core.rules import RuleChange
-from moefabric.core.topology import Eps, EpsKind, Fabric, Region, fabric_description
+from moefabric.core.topology import Fabric, Region
 from moefabric.planner.policy import Policy
 from moefabric.planner.static import STATIC
 from moefabric.planner.topoopt import TopoOpt
 from moefabric.planner.waterfill import EpsLinks, completion_s
 from moefabric.simulator.fluid import predict, route
 from tests.support.fabrics import circuit_sets, fabric, fabrics
+from tests.support.memory_switches import MemorySwitches
 
 SECOND = 100e9 / 8 * 1448 / 1514
 """Bytes that a NIC of 100 Gb/s carries in a second."""
@@ -184,7 +186,12 @@ def test_rails_of_one_pod_equal_a_non_blocking_leaf() -> None:
     times = [predict(f, CircuitSet(), flows(f, CircuitSet(), shares)).seconds for f in (leaf, rail)]
     assert times == pytest.approx([2, 2])
     assert rail.spines == ()
-    assert [str(nic) for nic in rail.nics_under("leaf3")] == ["s0/e3", "s1/e3", "s2/e3", "s3/e3"]
+    assert [str(nic) for nic in rail.eps_wiring.nics_under("leaf3")] == [
+        "s0/e3",
+        "s1/e3",
+        "s2/e3",
+        "s3/e3",
+    ]
 
 
 def test_share_may_choose_the_rails_of_its_bytes() -> None:

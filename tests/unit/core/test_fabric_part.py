@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.eps import Eps, EpsKind
 from moefabric.core.fabric_part import fabric_part
 from moefabric.core.flows import Flow
 from moefabric.core.paths import eps_paths
 from moefabric.core.rules import eps_rules
-from moefabric.core.topology import Eps, EpsKind, Fabric
+from moefabric.core.topology import Fabric
 from moefabric.simulator.fluid import link_rate_bps, route
 from tests.support.fabrics import fabric
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from moefabric.core.eps import Eps
 from moefabric.core.errors import SpecError
 from moefabric.core.machines import Machine, MachinePlacement
-from moefabric.core.topology import Eps
 from tests.support.fabrics import fabric
 
 HEAD, OTHER = Machine("head", "192.0.2.1"), Machine("m1", "192.0.2.2", 7000, "a secret")

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.cli.cost import cost
+from moefabric.core.eps import Eps
 from moefabric.core.errors import SpecError
 from moefabric.core.network_cost import (
     PRICES,
@@ -18,7 +18,8 @@ from moefabric.core.network_cost import (
     paper_network_usd,
     performance_per_dollar_ratio,
 )
-from moefabric.core.topology import Eps, Fabric
+from moefabric.core.topology import Fabric
+from moefabric.ui.cli.cost import cost
 from tests.support.fabrics import fabric as _fabric
 
 RATES = st.sampled_from(sorted(PRICES))

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moefabric.core.eps import Eps, EpsKind
 from moefabric.core.paths import MARKS, dscp, eps_paths, marks_needed, spine_paths
-from moefabric.core.topology import Eps, EpsKind, Fabric
+from moefabric.core.topology import Fabric
 from tests.support.fabrics import fabric, fabrics
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from moefabric.core.eps import Eps
 from moefabric.core.resource_needs import CARRIED_BPS, eps_needs, fabric_needs, region_needs
-from moefabric.core.topology import Eps
 from moefabric.core.units import QueueLimit, Scale
 from tests.support.fabrics import fabric
 

@@ -15,9 +15,10 @@ from moefabric.controller.southbound.openflow.flow_entries import (
 )
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.forwarding import circuit_rules, relay_trees, rule_changes
+from moefabric.core.nic import Nic, NicKind
 from moefabric.core.paths import dscp, relay_path
 from moefabric.core.rules import Rule, RuleChange, server_rules
-from moefabric.core.topology import Fabric, Nic, NicKind
+from moefabric.core.topology import Fabric
 from tests.support.fabrics import MESH, fabric
 
 Table = Mapping[tuple[int, int, int, int | None], FlowEntry]
@@ -85,10 +86,10 @@ class Region:
                 yield from follow(server, "host", ())
 
     def _port(self, table: Table, switch: str, dst: str, mark: str) -> str | None:
-        address = int(self.fabric.prefix(dst).network_address) + 1
+        address = int(self.fabric.addressing.prefix(dst).network_address) + 1
         matching = [e for e in table.values() if e.matches(address, dscp(self.fabric, mark))]
         number = max(matching, key=lambda e: e.priority).port if matching else None
-        ports = self.fabric.ports(switch).items()
+        ports = self.fabric.openflow.ports(switch).items()
         return next((name for name, port in ports if port == number), None)
 
     def _hop(self, port: str, dst: str) -> tuple[str, str] | None:

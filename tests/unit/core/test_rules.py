@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.eps import Eps
 from moefabric.core.rules import Rule, RuleChange, direct_rules, eps_rules, server_rules
-from moefabric.core.topology import Eps, Fabric
+from moefabric.core.topology import Fabric
 from tests.support.fabrics import fabric, fabrics, lit_fabrics
 
 rules = st.builds(
@@ -143,7 +144,7 @@ def test_every_rule_points_at_a_port_of_its_switch(wired: Fabric) -> None:
     for region in wired.regions:
         every |= server_rules(wired, region)
     for rule in every:
-        assert rule.out in wired.ports(rule.switch)
+        assert rule.out in wired.openflow.ports(rule.switch)
 
 
 @given(lit_fabrics())

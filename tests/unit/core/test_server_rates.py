@@ -6,19 +6,21 @@ import numpy as np
 import pytest
 
 from moefabric.config.fabric import FabricSpec
-from moefabric.config.run_directory import ManagementNetwork
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.eps import Eps
 from moefabric.core.flows import Flow
-from moefabric.core.topology import Eps, Fabric
+from moefabric.core.rates import capacity_bps, circuit_rate_bps, uplink_rate_bps
+from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.planner.multihop import least_s
 from moefabric.planner.plan import plan
 from moefabric.planner.waterfill import EpsLinks, circuit_rates, completion_s, off_diagonal
-from moefabric.runner.comparison import network_cost
-from moefabric.runner.results import wiring_summary
-from moefabric.runner.scaling import propose_scale
+from moefabric.prediction.scaling import propose_scale
+from moefabric.results.comparison import network_cost
+from moefabric.results.verdict.fabric_result import wiring_summary
+from moefabric.runtime.run_directory import ManagementNetwork
 from moefabric.simulator.fluid import bound_s, goodput_share, link_rate_bps, predict
 from tests.support.fabrics import fabric
 from tests.support.policies import POLICIES
@@ -31,10 +33,10 @@ SECOND = 100e9 / 8 * goodput_share(1500)
 
 def test_every_server_has_its_own_rate() -> None:
     assert SLOW.rates_bps == (100e9, 25e9, 100e9, 100e9)
-    assert SLOW.capacity_bps == 4 * 325e9
-    assert fabric().capacity_bps == 16 * 100e9
-    assert SLOW.circuit_rate_bps("s0", "s1") == SLOW.circuit_rate_bps("s1", "s0") == 25e9
-    assert SLOW.circuit_rate_bps("s0", "s2") == 100e9
+    assert capacity_bps(SLOW) == 4 * 325e9
+    assert capacity_bps(fabric()) == 16 * 100e9
+    assert circuit_rate_bps(SLOW, "s0", "s1") == circuit_rate_bps(SLOW, "s1", "s0") == 25e9
+    assert circuit_rate_bps(SLOW, "s0", "s2") == 100e9
 
 
 @pytest.mark.parametrize("link", [("s1/e0", "leaf0"), ("leaf0", "s1/e0"), ("s1/o2", "ocs")])
@@ -46,7 +48,7 @@ def test_links_of_a_slow_server_are_slow(link: tuple[str, str]) -> None:
 @pytest.mark.parametrize("rate", [25e9, 400e9])
 def test_uplinks_suit_the_fastest_nics(rate: float) -> None:
     wired = replace(fabric(0, 2, eps=Eps(2, 2)), own_rates_bps=(("s1", rate),))
-    assert wired.uplink_rate_bps == 2 * max(rate, 100e9)
+    assert uplink_rate_bps(wired) == 2 * max(rate, 100e9)
 
 
 def test_flow_over_a_circuit_takes_the_time_of_its_slower_nic() -> None:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from moefabric.core.units import (
     QueueLimit,
+    Scale,
     duration_ns,
     duration_text,
     queue_limit,
@@ -114,3 +115,9 @@ def test_queue_refuses_other_text(text: str) -> None:
 def test_queue_without_room_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="has no room for a packet"):
         queue_limit(text)
+
+
+@pytest.mark.parametrize(("size", "dilation"), [(0, 1), (1, 0), (-1, 1), (1, float("nan"))])
+def test_scale_refuses_factors_that_are_not_positive(size: float, dilation: float) -> None:
+    with pytest.raises(ValueError, match="a scale of"):
+        Scale(size, dilation)

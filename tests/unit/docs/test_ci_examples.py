@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from moefabric.cli.main import main
+from moefabric.ui.cli.main import main
 from tests.support.ci_examples import FILES, ci_commands
 from tests.support.paths import EXAMPLES, REPOSITORY
 

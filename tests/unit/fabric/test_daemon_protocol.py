@@ -1,9 +1,9 @@
 """Messages between `up` and the fabric process."""
 
-from moefabric.config.run_directory import FabricWiring, ManagementNetwork
 from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric.daemon_protocol import UpRequest
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
+from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork
 
 WIRING = FabricWiring(
     Fabric("f", (Region("r0", 0, ("s0", "s1"), None),), 1, 0, 1, 1e9, None),

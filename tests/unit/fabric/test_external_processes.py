@@ -7,7 +7,7 @@ import pytest
 
 from moefabric.emulator.fabric.hardware import Hardware
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.waiting import Deadline
 
 
 @pytest.mark.parametrize(

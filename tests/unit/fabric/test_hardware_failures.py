@@ -5,16 +5,17 @@ from typing import Any
 
 import pytest
 
-from moefabric.config.run_directory import ManagementNetwork
 from moefabric.core.errors import FabricError
-from moefabric.core.failures import FailureKind
+from moefabric.core.failure_kinds import INJECTABLE, FailureKind
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric.hardware_failures import (
+    INTERFACES,
     HardwareFailure,
     HardwareFailures,
     failed_interfaces,
 )
 from moefabric.emulator.fabric.plan import plan_fabric
+from moefabric.runtime.run_directory import ManagementNetwork
 from tests.support.fabrics import fabric
 
 PLAN = plan_fabric(
@@ -81,3 +82,8 @@ def test_failure_on_a_lost_machine_is_refused_and_not_present() -> None:
         failures.inject(FailureKind.NIC, ["s0/e0"])
     assert failures.handle({})["faults"] == []
     assert failures.clear() == []
+
+
+def test_every_kind_that_the_fabric_injects_has_its_injection() -> None:
+    injected = {kind for kind in INJECTABLE if kind.traits.injection == "fabric"}
+    assert injected == {*INTERFACES, FailureKind.OCS_PORT}

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from moefabric.config.run_directory import ManagementNetwork
+from moefabric.core.eps import Eps
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric.host_names import hosts_text
+from moefabric.runtime.run_directory import ManagementNetwork
 
 FABRIC = Fabric(
     "f",

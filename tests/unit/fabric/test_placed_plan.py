@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
-from moefabric.config.run_directory import FabricWiring, ManagementNetwork
+from moefabric.core.eps import Eps
 from moefabric.core.errors import FabricError
 from moefabric.core.machines import Machine, MachinePlacement
-from moefabric.core.topology import Eps, Fabric
+from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric.other_machines import merged_description, merged_lateness
 from moefabric.emulator.fabric.placed_plan import plans_of, processes_on
 from moefabric.emulator.fabric.plan import FABRIC, FabricPlan
 from moefabric.emulator.linux.processes import OUTER, ProcessSpec
+from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork
 from tests.support.fabrics import fabric
 
 MACHINES = Machine("head", "192.0.2.1"), Machine("m1", "192.0.2.2"), Machine("m2", "192.0.2.3")

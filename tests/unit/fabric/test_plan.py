@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.config.run_directory import ManagementNetwork
+from moefabric.core.eps import Eps
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric.links import min_tso_segments
 from moefabric.emulator.fabric.plan import (
@@ -24,6 +24,7 @@ from moefabric.emulator.fabric.plan import (
     Link,
     plan_fabric,
 )
+from moefabric.runtime.run_directory import ManagementNetwork
 
 MANAGEMENT = ManagementNetwork("198.18.7.0/24")
 
@@ -217,7 +218,7 @@ def test_interface_names_are_unique_and_short(any_fabric: Fabric) -> None:
 def test_switch_port_numbers_match_topology(any_fabric: Fabric) -> None:
     for switch in plan_fabric(any_fabric, MANAGEMENT).switches:
         assert [port.port for port in switch.ports] == sorted(
-            any_fabric.ports(switch.name).values()
+            any_fabric.openflow.ports(switch.name).values()
         )
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.config.run_directory import RunDirectory
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux.marked_processes import kill_marked, mark_environment, marked_pids
 from moefabric.emulator.linux.processes import ChildProcesses, nsenter_argv
-from moefabric.emulator.linux.waiting import Deadline
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.runtime.waiting import Deadline
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.ocs import DeviceProfile, SettleTime
-from moefabric.emulator.crossbar.crossbar import CrossConnect, MemoryCrossbar, Ports
-from moefabric.emulator.linux.event_loop import VirtualTimers
+from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
 from moefabric.emulator.ocs.cross_connects import (
     Busy,
     CrossConnects,
@@ -18,6 +17,8 @@ from moefabric.emulator.ocs.cross_connects import (
 )
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.device_spec import DeviceSpec
+from tests.support.memory_crossbar import MemoryCrossbar
+from tests.support.virtual_timers import VirtualTimers
 
 PORTS = Ports(4, 4)  # inputs 1..4, outputs 5..8
 SETTLE_NS = 25_000_000

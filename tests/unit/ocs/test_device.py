@@ -8,15 +8,16 @@ import pytest
 
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import DeviceProfile, OpticalLoss, SettleTime
-from moefabric.emulator.crossbar.crossbar import CrossConnect, MemoryCrossbar, Ports
-from moefabric.emulator.linux.event_loop import VirtualTimers
+from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
-from moefabric.emulator.ocs.device_faults import OcsFault, OcsFaultKind
+from moefabric.emulator.ocs.device_failures import OcsFailure, OcsFailureKind
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec, LinkTimes
 from moefabric.emulator.ocs.events import OcsEventKind
 from moefabric.emulator.ocs.physics import Settling, conflicting, loss_db
 from moefabric.emulator.ocs.port_settings import Admin, Tuning
+from tests.support.memory_crossbar import MemoryCrossbar
+from tests.support.virtual_timers import VirtualTimers
 
 MS = 1_000_000
 POLATIS = DeviceProfile()
@@ -69,11 +70,12 @@ class Switch:
     [
         pytest.param(SettleTime(25 * MS), [[(1, 5)]], {(1, 5): 25}, id="fixed"),
         pytest.param(
-            SettleTime(10 * MS, serial_ns=2 * MS), [[(1, 5), (2, 6), (3, 7)]],
+            SettleTime(10 * MS, per_connection_ns=2 * MS), [[(1, 5), (2, 6), (3, 7)]],
             {(1, 5): 10, (2, 6): 12, (3, 7): 14}, id="serial",
         ),
         pytest.param(
-            SettleTime(10 * MS, serial_ns=2 * MS, bulk="together"), [[(1, 5), (2, 6), (3, 7)]],
+            SettleTime(10 * MS, per_connection_ns=2 * MS, lit="together"),
+            [[(1, 5), (2, 6), (3, 7)]],
             {(1, 5): 14, (2, 6): 14, (3, 7): 14}, id="together",
         ),
         pytest.param(
@@ -102,7 +104,10 @@ def test_settle_time_follows_profile(
 @pytest.mark.parametrize("kind", ["uniform", "normal", "exponential"])
 def test_jitter_depends_on_seed_and_is_never_negative(kind: str) -> None:
     settle = DeviceSpec.from_json(
-        {"serial": "1", "profile": {"settle": {"fixed_ns": 5, "jitter_ns": 9, "jitter": kind}}}
+        {
+            "serial": "1",
+            "profile": {"settle": {"fixed_ns": 5, "jitter_ns": 9, "distribution": kind}},
+        }
     )
     pairs = [(p, q) for p in range(1, 40) for q in (p + 100,)]
     times = Settling(settle.profile.settle, "a").times_ns(pairs, conflicts=False)
@@ -113,7 +118,7 @@ def test_jitter_depends_on_seed_and_is_never_negative(kind: str) -> None:
 
 
 def test_cross_connects_of_a_command_share_its_jitter() -> None:
-    settle = SettleTime(fixed_ns=5, jitter_ns=90, serial_ns=2, jitter_per="command")
+    settle = SettleTime(fixed_ns=5, jitter_ns=90, per_connection_ns=2, jitter_per="command")
     settling = Settling(settle, "a")
     first, second = (settling.times_ns([(1, 9), (2, 8), (3, 7)], conflicts=False) for _ in "ab")
     assert [time - first[0] for time in first] == [0, 2, 4]
@@ -137,7 +142,7 @@ def test_port_state_goes_from_blocked_over_tuning_to_tuned() -> None:
     states.append(switch.device.tuning(5))
     switch.device.disable([1])
     states.append(switch.device.tuning(1))
-    switch.device.inject(OcsFault(OcsFaultKind.PORT, (5,)))
+    switch.device.inject(OcsFailure(OcsFailureKind.PORT, (5,)))
     states.append(switch.device.tuning(5))
     assert states == [Tuning.BLOCKED, Tuning.TUNING, Tuning.TUNED, Tuning.BLOCKED, Tuning.FAILED]
     assert switch.device.ports.admin(5) is Admin.FAILED
@@ -168,14 +173,14 @@ def test_links_follow_received_light() -> None:
 def test_stuck_mirror_keeps_its_output() -> None:
     switch = Switch()
     switch.device.add([(1, 5)])
-    switch.device.inject(OcsFault(OcsFaultKind.STUCK, (1,)))
+    switch.device.inject(OcsFailure(OcsFailureKind.STUCK, (1,)))
     switch.device.only([(1, 6), (2, 5), (3, 7)])
     assert dict(switch.device.connects) == {1: 6, 2: 5, 3: 7}
     assert {p: light.out_port for p, light in switch.crossbar.cross_connects().items()} == {
         1: 5,
         3: 7,
     }
-    switch.device.clear_fault()
+    switch.device.clear_failures()
     assert {p: light.out_port for p, light in switch.crossbar.cross_connects().items()} == {
         1: 6,
         2: 5,
@@ -189,12 +194,12 @@ def test_path_below_sensitivity_carries_nothing() -> None:
     )
     switch.device.add([(1, 5), (2, 6)])
     switch.timers.advance_all()
-    switch.device.inject(OcsFault(OcsFaultKind.LOSS, (1, 5), 12.9))
+    switch.device.inject(OcsFailure(OcsFailureKind.LOSS, (1, 5), 12.9))
     assert (
         switch.device.monitors.read_dbm([5])[5],
         switch.crossbar.forward(1, 60, switch.timers.now_ns()),
     ) == (-13.9, 5)
-    switch.device.inject(OcsFault(OcsFaultKind.LOSS, (1, 5), 0.2))
+    switch.device.inject(OcsFailure(OcsFailureKind.LOSS, (1, 5), 0.2))
     assert switch.device.monitors.read_dbm([5])[5] == pytest.approx(-14.1)
     assert switch.crossbar.forward(1, 60, switch.timers.now_ns()) is None
     assert switch.crossbar.forward(2, 60, switch.timers.now_ns()) == 6
@@ -206,22 +211,22 @@ def test_failed_port_is_dark_refuses_commands_and_raises_alarms() -> None:
     switch.device.events.subscribe(lambda event: kinds.append(event.kind))
     switch.device.add([(1, 5)])
     switch.timers.advance_all()
-    switch.device.inject(OcsFault(OcsFaultKind.PORT, (5,)))
+    switch.device.inject(OcsFailure(OcsFailureKind.PORT, (5,)))
     assert switch.crossbar.cross_connects() == {}
     with pytest.raises(RefusedError, match="out of order: port 5"):
         switch.device.add([(2, 5)])
-    switch.device.clear_fault()
+    switch.device.clear_failures()
     assert switch.crossbar.cross_connects() == {1: CrossConnect(5, 50 * MS)}
     assert kinds == [
         *(
             OcsEventKind.CHANGED,
             OcsEventKind.SETTLED,
-            OcsEventKind.FAULT,
+            OcsEventKind.FAILURE,
             OcsEventKind.PORT_FAILED,
             OcsEventKind.POWER_LOW,
             OcsEventKind.REFUSED,
         ),
-        *(OcsEventKind.FAULT_CLEARED, OcsEventKind.PORT_RECOVERED, OcsEventKind.POWER_CLEAR),
+        *(OcsEventKind.FAILURE_CLEARED, OcsEventKind.PORT_RECOVERED, OcsEventKind.POWER_CLEAR),
     ]
 
 
@@ -257,15 +262,26 @@ def test_next_process_restores_saved_state() -> None:
     switch.device.add([(1, 5), (2, 6)])
     switch.device.configure(1, label="s0/o0")
     switch.device.disable([2])
-    switch.device.inject(OcsFault(OcsFaultKind.REJECT))
+    switch.device.inject(OcsFailure(OcsFailureKind.REJECT))
     switch.timers.advance_all()
     after = switch.restarted()
     assert dict(after.connects) == {1: 5, 2: 6}
     assert after.ports.settings(1).label == "s0/o0"
     assert after.ports.admin(2) is Admin.DISABLED
-    assert [fault.kind for fault in after.faults] == [OcsFaultKind.REJECT]
+    assert [fault.kind for fault in after.failures] == [OcsFailureKind.REJECT]
     assert after.version > switch.device.version
     assert {p: light.out_port for p, light in switch.crossbar.cross_connects().items()} == {1: 5}
+
+
+def test_reboot_forgets_who_waits_for_light() -> None:
+    switch = Switch()
+    switch.device.add([(1, 5)])
+    completions: list[str] = []
+    switch.device.when_settled(lambda: completions.append("before"))
+    switch.device.reboot()
+    switch.device.when_settled(lambda: completions.append("after"))
+    switch.timers.advance_all()
+    assert completions == ["after"]
 
 
 @pytest.mark.parametrize(("startup", "joined"), [("preserve", {1: 5}), ("volatile", {})])
@@ -292,19 +308,19 @@ def test_cross_connects_survive_restart_in_preserve_mode_only(
 )
 def test_invalid_fault_is_refused(document: dict[str, object]) -> None:
     with pytest.raises(FabricError, match="fault"):
-        OcsFault.from_json(document)
+        OcsFailure.from_json(document)
 
 
 def test_device_spec_survives_json() -> None:
     spec = DeviceSpec(
-        DeviceProfile(name="x", settle=SettleTime(1, 2, "normal", 3, 4, "together", 5)),
+        DeviceProfile(name="x", settle=SettleTime(1, 2, "normal", "command", 3, 4, "together", 5)),
         "7",
         8,
         True,
         "10.0.0.1",
     )
     assert DeviceSpec.from_json(json.loads(json.dumps(spec.as_json()))) == spec
-    assert asdict(spec.profile)["settle"]["jitter"] == "normal"
+    assert asdict(spec.profile)["settle"]["distribution"] == "normal"
 
 
 class SlowCrossbar(MemoryCrossbar):
@@ -366,7 +382,6 @@ def test_virtual_timers_fire_in_order_and_skip_cancelled() -> None:
     timers.call_at(1, lambda: fired.append("first"))
     cancelled = timers.call_at(1, lambda: fired.append("cancelled"))
     cancelled.cancel()
-    cancelled.fire()
     timers.advance_ns(1)
     assert (fired, timers.now_ns()) == (["first"], 1)
     timers.advance_all()

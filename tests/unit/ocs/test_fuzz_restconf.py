@@ -5,7 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moefabric.emulator.ocs.restconf.front_end import BODY_BYTES, HEAD_BYTES, RestconfFrontEnd
+from moefabric.emulator.ocs.restconf.front_end import BODY_BYTES, HEAD_BYTES
 from tests.support.ocs_fuzz import AUTHORIZATION, REQUESTS, mangle, request, restconf_inputs
 from tests.support.ocs_lab import OcsBench, check_unharmed, connected_bench
 
@@ -40,7 +40,7 @@ def check_alive(bench: OcsBench) -> None:
 @settings(max_examples=200)
 @given(st.lists(INVALID, max_size=6))
 def test_invalid_input_changes_nothing_and_breaks_nothing(inputs: list[bytes]) -> None:
-    bench = connected_bench("restconf", RestconfFrontEnd)
+    bench = connected_bench("restconf")
     client = bench.client("restconf")
     for data in inputs:
         if client.connection.closed:
@@ -58,7 +58,7 @@ def test_invalid_input_changes_nothing_and_breaks_nothing(inputs: list[bytes]) -
     st.sampled_from(["port-config/port=5", "voa/port=15", "groups", "opm-config"]),
 )
 def test_any_body_is_answered(body: object, method: str, path: str) -> None:
-    bench = connected_bench("restconf", RestconfFrontEnd)
+    bench = connected_bench("restconf")
     sent = request(method.encode(), b"/api/data/" + path.encode(), b"", json.dumps(body).encode())
     reply = bench.client("restconf").send(sent)
     assert reply.startswith(b"HTTP/1.1 ")
@@ -67,7 +67,7 @@ def test_any_body_is_answered(body: object, method: str, path: str) -> None:
 
 
 def test_thousands_of_invalid_inputs_change_nothing() -> None:
-    bench = connected_bench("restconf", RestconfFrontEnd)
+    bench = connected_bench("restconf")
     client = bench.client("restconf")
     for data in restconf_inputs(seed=1, number=3000):
         if client.connection.closed:
@@ -79,7 +79,7 @@ def test_thousands_of_invalid_inputs_change_nothing() -> None:
 
 
 def test_oversized_head_and_body_are_refused() -> None:
-    bench = connected_bench("restconf", RestconfFrontEnd)
+    bench = connected_bench("restconf")
     head = bench.client("restconf")
     reply = head.send(b"GET /api HTTP/1.1\r\nX: " + b"y" * (HEAD_BYTES + 1))
     assert reply.startswith(b"HTTP/1.1 431 ")
@@ -97,7 +97,7 @@ def test_oversized_head_and_body_are_refused() -> None:
 
 
 def test_excessive_pipelining_is_disconnected() -> None:
-    bench = connected_bench("restconf", RestconfFrontEnd)
+    bench = connected_bench("restconf")
     client = bench.client("restconf")
     put = request(
         b"PUT", b"/api/data/cross-connects/pair=3", b"", b'{"pair":[{"ingress":3,"egress":15}]}'

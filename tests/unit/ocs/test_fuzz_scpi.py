@@ -3,7 +3,6 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moefabric.emulator.ocs.scpi.front_end import ScpiFrontEnd
 from moefabric.emulator.ocs.scpi.status import QUEUE_LENGTH
 from tests.support.ocs_fuzz import scpi_inputs, scpi_strategy
 from tests.support.ocs_lab import OcsBench, check_unharmed, connected_bench
@@ -21,7 +20,7 @@ def check_alive(bench: OcsBench) -> None:
 @settings(max_examples=300)
 @given(st.lists(scpi_strategy(), max_size=6))
 def test_invalid_input_changes_nothing_and_breaks_nothing(inputs: list[bytes]) -> None:
-    bench = connected_bench("scpi", ScpiFrontEnd)
+    bench = connected_bench("scpi")
     client = bench.client("scpi")
     for data in inputs:
         client.session.receive(data)
@@ -30,7 +29,7 @@ def test_invalid_input_changes_nothing_and_breaks_nothing(inputs: list[bytes]) -
 
 
 def test_thousands_of_invalid_inputs_change_nothing() -> None:
-    bench = connected_bench("scpi", ScpiFrontEnd)
+    bench = connected_bench("scpi")
     client = bench.client("scpi")
     for data in scpi_inputs(seed=1, number=5000):
         client.session.receive(data)

@@ -3,7 +3,6 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moefabric.emulator.ocs.tl1.front_end import Tl1FrontEnd
 from tests.support.ocs_fuzz import TL1_COMMANDS, TL1_LOG_IN, mangle, tl1_inputs
 from tests.support.ocs_lab import OcsBench, check_unharmed, connected_bench
 
@@ -29,7 +28,7 @@ def check_alive(bench: OcsBench) -> None:
 @settings(max_examples=200)
 @given(st.lists(INVALID, max_size=6))
 def test_invalid_input_changes_nothing_and_breaks_nothing(inputs: list[bytes]) -> None:
-    bench = connected_bench("tl1", Tl1FrontEnd)
+    bench = connected_bench("tl1")
     client = bench.client("tl1")
     client.send(TL1_LOG_IN)
     for data in inputs:
@@ -39,7 +38,7 @@ def test_invalid_input_changes_nothing_and_breaks_nothing(inputs: list[bytes]) -
 
 
 def test_thousands_of_invalid_inputs_change_nothing() -> None:
-    bench = connected_bench("tl1", Tl1FrontEnd)
+    bench = connected_bench("tl1")
     client = bench.client("tl1")
     for data in tl1_inputs(seed=1, number=5000):
         client.send(data)

@@ -4,8 +4,8 @@ import fcntl
 import socket
 from pathlib import Path
 
-from moefabric.config.run_directory import RunDirectory
 from moefabric.emulator.ocs.__main__ import handoff_sockets
+from moefabric.runtime.run_directory import RunDirectory
 
 
 def test_socket_of_a_fabric_whose_process_was_killed_is_not_served(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from moefabric.core.ocs import DeviceProfile
 from moefabric.emulator.ocs.device_spec import DeviceSpec
-from moefabric.emulator.ocs.scpi.front_end import MAX_LINES, ScpiFrontEnd
+from moefabric.emulator.ocs.scpi.front_end import MAX_LINES
 from moefabric.emulator.ocs.scpi.status import QUEUE_LENGTH, CommandError
 from moefabric.emulator.ocs.scpi.syntax import port_lists
 from tests.support.ocs_lab import BenchClient, OcsBench
@@ -17,7 +17,7 @@ POLATIS = DeviceProfile()
 
 
 def bench(profile: DeviceProfile = POLATIS) -> OcsBench:
-    return OcsBench(12, DeviceSpec(profile), {"scpi": ScpiFrontEnd})
+    return OcsBench(12, DeviceSpec(profile), ["scpi"])
 
 
 def send(client: BenchClient, line: str) -> str | None:

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from moefabric.core.ocs import DeviceProfile, RestconfDialect, SettleTime, Tl1Dialect
+from moefabric.core.ocs import DeviceProfile, SettleTime
 from moefabric.emulator.ocs.device_spec import DeviceSpec
-from moefabric.emulator.ocs.restconf.front_end import RestconfFrontEnd
 from moefabric.emulator.ocs.tl1.front_end import Tl1FrontEnd
 from tests.support.ocs_fuzz import TL1_LOG_IN, request
 from tests.support.ocs_lab import BenchClient, OcsBench
@@ -19,11 +18,7 @@ GET = request(b"GET", b"/api/data/cross-connects")
 
 
 def bench(profile: DeviceProfile | None = None) -> OcsBench:
-    return OcsBench(
-        12,
-        DeviceSpec(profile or DeviceProfile()),
-        {"tl1": Tl1FrontEnd, "restconf": RestconfFrontEnd},
-    )
+    return OcsBench(12, DeviceSpec(profile or DeviceProfile()), ["tl1", "restconf"])
 
 
 def is_closed(client: BenchClient) -> bool:
@@ -55,7 +50,7 @@ def test_closed_session_leaves_no_state(front_end: str, sent: bytes) -> None:
 def test_idle_http_connection_is_closed_but_not_while_light_settles() -> None:
     switch = bench(
         DeviceProfile(
-            settle=SettleTime(fixed_ns=100 * SECOND_NS), restconf=RestconfDialect(idle_s=60)
+            settle=SettleTime(fixed_ns=100 * SECOND_NS), dialects={"restconf": {"idle_s": 60}}
         )
     )
     idle, busy = switch.client("restconf"), switch.client("restconf")
@@ -81,7 +76,7 @@ def test_slow_request_is_closed_after_idle_timeout() -> None:
 
 
 def test_idle_tl1_session_is_disconnected_if_dialect_says_so() -> None:
-    switch = bench(DeviceProfile(tl1=Tl1Dialect(timed_out="hang up")))
+    switch = bench(DeviceProfile(dialects={"tl1": {"timed_out": "hang up"}}))
     client = switch.client("tl1")
     client.send(TL1_LOG_IN + b"ED-EQPT::TIMEOUT:2:::ADMIN=1;")
     switch.timers.advance_ns(59 * SECOND_NS)
@@ -131,6 +126,6 @@ def test_accounts_survive_restart_of_process() -> None:
         TL1_LOG_IN + b"ENT-USER-SECU::guest:2::guest,,view;DLT-USER-SECU::admin:3:;"
     )
     memory = json.loads(json.dumps(before.device.memory()))
-    after = OcsBench(12, DeviceSpec(memory=memory), {"tl1": Tl1FrontEnd})
+    after = OcsBench(12, DeviceSpec(memory=memory), ["tl1"])
     assert [account.name for account in after.device.users] == ["guest", "root"]
     assert b"COMPLD" in after.client("tl1").send(b"ACT-USER::guest:1::guest;")

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from moefabric.core import switch_proof
-from moefabric.emulator.openflow_switch.agent.interfaces import MemoryInterfaces
+from moefabric.core.openflow.constants import ErrorCode
 from moefabric.emulator.openflow_switch.agent.session import ControllerSession
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Port
-from moefabric.emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
-from moefabric.emulator.openflow_switch.protocol.constants import ErrorCode
+from tests.support.memory_datapath import MemoryDatapath, MemoryInterfaces
 from tests.support.openflow_frames import ERROR, EXPERIMENTER, HELLO, frame
 
 RANDOM = bytes(range(32))

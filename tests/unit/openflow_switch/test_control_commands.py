@@ -11,9 +11,8 @@ import pytest
 from moefabric.core.errors import FabricError
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
 from moefabric.emulator.openflow_switch.agent.control_commands import ControlCommands, SwitchSpec
-from moefabric.emulator.openflow_switch.agent.interfaces import MemoryInterfaces
 from moefabric.emulator.openflow_switch.datapath.interface import Port
-from moefabric.emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
+from tests.support.memory_datapath import MemoryDatapath, MemoryInterfaces
 
 S0 = {"name": "s0", "datapath_id": 1, "ports": {"1": "a", "2": "b"}}
 

@@ -4,6 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moefabric.core.openflow.actions import ALL, CONTROLLER, IN_PORT, Output, SetField, ToGroup
+from moefabric.core.openflow.constants import GroupType
+from moefabric.core.openflow.match import FlowError, Match
+from moefabric.core.openflow.messages import Bucket
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux.bpf_assembler import Reg, Size
 from moefabric.emulator.openflow_switch.datapath.flow_map import FlowIndex, FlowMap, StoredFlow
@@ -25,19 +29,7 @@ from moefabric.emulator.openflow_switch.datapath.map_layout import (
 )
 from moefabric.emulator.openflow_switch.datapath.program_context import MapDescriptors, Stack
 from moefabric.emulator.openflow_switch.datapath.switch_program import switch_program
-from moefabric.emulator.openflow_switch.flows.flow import (
-    ALL,
-    CONTROLLER,
-    IN_PORT,
-    Bucket,
-    Flow,
-    Group,
-    GroupType,
-    Output,
-    SetField,
-    ToGroup,
-)
-from moefabric.emulator.openflow_switch.flows.match import FlowError, Match
+from moefabric.emulator.openflow_switch.flows.flow import Flow, Group
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields
 from tests.support.switch_frames import MACS, frames, ipv4, matches
 

@@ -7,33 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moefabric.core.openflow.actions import ALL, CONTROLLER, IN_PORT, Output, SetField, ToGroup
+from moefabric.core.openflow.constants import GroupType
+from moefabric.core.openflow.match import FIELD_BITS, FlowError, Match
+from moefabric.core.openflow.messages import Bucket
 from moefabric.emulator.openflow_switch.datapath.emissions import (
     select_slot,
     slot_buckets,
     uses_select,
 )
 from moefabric.emulator.openflow_switch.datapath.interface import FlowCount, Port, PuntedPacket
-from moefabric.emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
-from moefabric.emulator.openflow_switch.flows.flow import (
-    ALL,
-    CONTROLLER,
-    IN_PORT,
-    Bucket,
-    Flow,
-    Group,
-    GroupType,
-    Output,
-    SetField,
-    ToGroup,
-)
-from moefabric.emulator.openflow_switch.flows.match import FlowError, Match
+from moefabric.emulator.openflow_switch.flows.flow import Flow, Group
 from moefabric.emulator.openflow_switch.flows.packet import (
-    FIELD_BITS,
     complete_checksum,
     internet_checksum,
     packet_fields,
     rewritten_frame,
 )
+from tests.support.memory_datapath import MemoryDatapath
 from tests.support.switch_frames import ADDRESSES, MACS, arp, frames, ipv4, lldp, matches
 
 IP = {"eth_type": 0x0800}
@@ -216,7 +207,8 @@ def test_connections_use_all_slots() -> None:
 
 
 def test_select_group_executes_one_bucket_and_all_group_every_bucket() -> None:
-    buckets = Bucket((SetField("ip_dscp", 7), Output(2))), Bucket((Output(3),))
+    ends = (SetField("ip_dscp", 7), Output(2)), (Output(3),)
+    buckets = tuple(Bucket(actions, weight=1) for actions in ends)
     to_group = Flow(Match(), 0, (ToGroup(1), Output(2)))
     with closing(switch(to_group, groups=(Group(1, GroupType.ALL, buckets),))) as every:
         assert every.forward(1, ipv4()) == [(2, ipv4(dscp=7)), (3, ipv4()), (2, ipv4())]

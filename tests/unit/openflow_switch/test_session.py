@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.emulator.openflow_switch.agent.interfaces import MemoryInterfaces
+from moefabric.core.openflow import messages
+from moefabric.core.openflow.constants import MessageType
+from moefabric.emulator.openflow_switch.agent import multipart
 from moefabric.emulator.openflow_switch.agent.session import (
     BATCH_MAX_NS,
     BATCH_QUIET_NS,
@@ -19,9 +21,7 @@ from moefabric.emulator.openflow_switch.agent.session import (
 )
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Port
-from moefabric.emulator.openflow_switch.datapath.memory_datapath import MemoryDatapath
-from moefabric.emulator.openflow_switch.protocol import decoder, encoder
-from moefabric.emulator.openflow_switch.protocol.constants import MessageType
+from tests.support.memory_datapath import MemoryDatapath, MemoryInterfaces
 from tests.support.openflow_lab import DATAPATH, flow_mod, flows_request, output
 
 # isort: split
@@ -30,7 +30,7 @@ from ryu.ofproto import ofproto_v1_3 as of
 from ryu.ofproto import ofproto_v1_3_parser as parser
 
 HELLO = struct.pack("!BBHI", 4, 0, 8, 1)
-BARRIER = encoder.message(MessageType.BARRIER_REQUEST, 77)
+BARRIER = messages.encode_message(MessageType.BARRIER_REQUEST, 77)
 
 
 class RecordingDatapath(MemoryDatapath):
@@ -62,11 +62,11 @@ class SessionBench:
         return self.replies()
 
     def replies(self) -> list[Any]:
-        messages, rest = decoder.split_messages(self.session.take_output())
+        replies, rest = messages.split_messages(self.session.take_output())
         assert rest == b""
         return [
             ofproto_parser.msg(DATAPATH, m.version, m.type, len(m.wire), m.xid, m.wire)
-            for m in messages
+            for m in replies
         ]
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ def test_quiet_time_commits_changes(bench: SessionBench) -> None:
 
 def test_other_requests_do_not_delay_changes(bench: SessionBench) -> None:
     """A learning switch follows every change by a packet-out, and sends no barrier."""
-    echo, step = encoder.message(MessageType.ECHO_REQUEST, 3), BATCH_QUIET_NS // 4
+    echo, step = messages.encode_message(MessageType.ECHO_REQUEST, 3), BATCH_QUIET_NS // 4
     bench.request(ADD)
     for number in range(1, 4):
         bench.request(echo, number * step)
@@ -186,7 +186,7 @@ def test_silent_controller_gets_echo_and_then_session_is_over(bench: SessionBenc
 def test_echo_reply_keeps_session(bench: SessionBench) -> None:
     bench.session.tick(ECHO_INTERVAL_NS)
     (echo,) = bench.replies()
-    bench.request(encoder.message(MessageType.ECHO_REPLY, echo.xid), ECHO_INTERVAL_NS + 1)
+    bench.request(messages.encode_message(MessageType.ECHO_REPLY, echo.xid), ECHO_INTERVAL_NS + 1)
     bench.session.tick(2 * ECHO_INTERVAL_NS)
     assert not bench.session.is_over
 
@@ -200,7 +200,7 @@ def test_passive_session_may_be_silent() -> None:
 def test_unread_replies_stop_input_until_they_are_sent(bench: SessionBench) -> None:
     count, body = 3000, bytes(1000)
     echoes = b"".join(
-        encoder.message(MessageType.ECHO_REQUEST, number, body) for number in range(count)
+        messages.encode_message(MessageType.ECHO_REQUEST, number, body) for number in range(count)
     )
     bench.session.receive(echoes, 0)
     assert bench.session.unsent_bytes < MAX_UNSENT_BYTES + 2 * len(body)
@@ -213,12 +213,14 @@ def test_unread_replies_stop_input_until_they_are_sent(bench: SessionBench) -> N
 
     while bench.session.unsent_bytes:
         bench.session.transmit(send, 0)
-    assert [message.xid for message in decoder.split_messages(bytes(sent))[0]] == list(range(count))
+    assert [message.xid for message in messages.split_messages(bytes(sent))[0]] == list(
+        range(count)
+    )
     assert bench.session.wants_input
 
 
 def test_slow_reader_is_not_silent(bench: SessionBench) -> None:
-    bench.session.receive(encoder.message(MessageType.ECHO_REQUEST, 1, bytes(1000)), 0)
+    bench.session.receive(messages.encode_message(MessageType.ECHO_REQUEST, 1, bytes(1000)), 0)
     bench.session.transmit(lambda _: 1, ECHO_INTERVAL_NS - 2)
     bench.session.transmit(lambda _: 1, ECHO_INTERVAL_NS - 1)
     assert bench.session.due_ns == 2 * ECHO_INTERVAL_NS - 1
@@ -340,7 +342,7 @@ MALFORMED: dict[str, tuple[Callable[[dict[str, bytes]], bytes], int, int]] = {
         of.OFPBRC_BAD_TYPE,
     ),
     "an unexpected body": (
-        lambda _: encoder.message(MessageType.FEATURES_REQUEST, 9, bytes(8)),
+        lambda _: messages.encode_message(MessageType.FEATURES_REQUEST, 9, bytes(8)),
         of.OFPET_BAD_REQUEST,
         of.OFPBRC_BAD_LEN,
     ),
@@ -421,9 +423,9 @@ def _survives(wires: list[bytes]) -> None:
         replies += bench.replies()
         if not bench.session.is_over:
             replies += bench.request(
-                encoder.message(MessageType.BARRIER_REQUEST, 4242), BATCH_MAX_NS
+                messages.encode_message(MessageType.BARRIER_REQUEST, 4242), BATCH_MAX_NS
             )
-            is_whole = decoder.split_messages(b"".join(wires))[1] == b""
+            is_whole = messages.split_messages(b"".join(wires))[1] == b""
             assert not is_whole or replies[-1].xid == 4242
     finally:
         bench.close()
@@ -460,3 +462,11 @@ def test_session_survives_random_bytes(octets: bytes) -> None:
 def test_impossible_length_ends_session(bench: SessionBench) -> None:
     bench.request(struct.pack("!BBHI", 4, 2, 3, 9))
     assert bench.session.is_over
+
+
+def test_table_features_are_decoded_by_ryu() -> None:
+    body = multipart.table_features(6)
+    features = parser.OFPTableFeaturesStats.parser(body, 0)
+    assert (features.length, features.table_id, features.name) == (len(body), 6, b"table 6")
+    goto = next(p for p in features.properties if p.type == of.OFPTFPT_NEXT_TABLES)
+    assert list(goto.table_ids) == [7]

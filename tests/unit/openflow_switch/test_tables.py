@@ -7,20 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.emulator.openflow_switch.datapath.emissions import emissions
-from moefabric.emulator.openflow_switch.datapath.interface import FlowCount
-from moefabric.emulator.openflow_switch.flows.flow import (
+from moefabric.core.openflow.actions import (
     CONTROLLER,
     Action,
-    Flow,
+    Instructions,
     Output,
     SetField,
     ToGroup,
 )
-from moefabric.emulator.openflow_switch.flows.match import Match
-from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
-from moefabric.emulator.openflow_switch.protocol.actions import Instructions
-from moefabric.emulator.openflow_switch.protocol.constants import (
+from moefabric.core.openflow.constants import (
     ALL_GROUPS,
     ALL_TABLES,
     ANY_GROUP,
@@ -31,12 +26,12 @@ from moefabric.emulator.openflow_switch.protocol.constants import (
     PortNumber,
     RemovedReason,
 )
-from moefabric.emulator.openflow_switch.protocol.decoder import (
-    FlowMod,
-    FlowStatsRequest,
-    GroupMod,
-    OfpBucket,
-)
+from moefabric.core.openflow.match import Match
+from moefabric.core.openflow.messages import Bucket, FlowMod, FlowStatsRequest, GroupMod
+from moefabric.emulator.openflow_switch.datapath.emissions import emissions
+from moefabric.emulator.openflow_switch.datapath.interface import FlowCount
+from moefabric.emulator.openflow_switch.flows.flow import Flow
+from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
 from moefabric.emulator.openflow_switch.tables.counters import SwitchCounters, TrafficCount
 from moefabric.emulator.openflow_switch.tables.flow_tables import (
     FlowTables,
@@ -79,9 +74,7 @@ def mod(
 def group(
     command: GroupCommand, number: int, *lists: tuple[Action, ...], kind: int = 0
 ) -> GroupMod:
-    buckets = tuple(
-        OfpBucket(1 if kind == 1 else 0, PortNumber.ANY, ANY_GROUP, actions) for actions in lists
-    )
+    buckets = tuple(Bucket(actions, 1 if kind == 1 else 0) for actions in lists)
     return GroupMod(command, kind, number, buckets)
 
 
@@ -280,11 +273,7 @@ ONE = group(GroupCommand.ADD, 1, (Output(1),))
         pytest.param(
             [group(GroupCommand.ADD, 1, (Output(1),), kind=3)], "GROUP_BAD_WATCH", id="unwatched"
         ),
-        pytest.param(
-            [replace(ONE, buckets=(OfpBucket(5, PortNumber.ANY, ANY_GROUP, ()),))],
-            "GROUP_INVALID",
-            id="weight",
-        ),
+        pytest.param([replace(ONE, buckets=(Bucket((), 5),))], "GROUP_INVALID", id="weight"),
         pytest.param(
             [
                 ONE,
@@ -458,7 +447,7 @@ def test_one_update_equals_several(mods: list[FlowMod], cut: int) -> None:
 @given(st.lists(mods_, max_size=12), st.sampled_from([Match(), IP, WIDE, NARROW, MARKED]))
 def test_delete_leaves_no_selected_entry(mods: list[FlowMod], match: Match) -> None:
     tables = update(*mods, mod(FlowCommand.DELETE, match)).tables
-    request = FlowStatsRequest(ALL_TABLES, PortNumber.ANY, ANY_GROUP, 0, 0, match)
+    request = FlowStatsRequest(match, ALL_TABLES, PortNumber.ANY, ANY_GROUP, 0, 0)
     assert list(tables.selected(request)) == []
 
 

@@ -40,17 +40,17 @@ def test_versions_are_those_that_the_tests_pass_with() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tier", "sections"),
+    ("file", "sections"),
     [
-        ("", ["run"]),
-        ("-fabric", ["run"]),
-        ("-watch", ["run"]),
-        ("-systems", ["run"]),
-        ("-test", ["run", "training", "cluster", "test"]),
+        ("packaging/requirements", ["run"]),
+        ("packaging/requirements-fabric", ["run"]),
+        ("packaging/requirements-watch", ["run"]),
+        ("studies/requirements-systems", ["run"]),
+        ("packaging/requirements-test", ["run", "training", "cluster", "test"]),
     ],
 )
-def test_every_requirement_is_locked(tier: str, sections: list[str]) -> None:
-    lines = (PACKAGING / f"requirements{tier}.txt").read_text().splitlines()
+def test_every_requirement_is_locked(file: str, sections: list[str]) -> None:
+    lines = (REPOSITORY / f"{file}.txt").read_text().splitlines()
     wanted = {_key(re.split(r"[\[<>=]", line)[0]) for line in lines if line and line[0] != "#"}
     locked = {name for section in sections for name in _section(section)}
     assert wanted - locked <= {"os-ken"}, "run `make lock`"

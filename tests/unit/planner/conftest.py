@@ -11,5 +11,5 @@ def empty_caches() -> None:
 
     Mutation testing starts a session for each change in a copy of such a process.
     """
-    for cached in (even_circuits._best_graph, multihop.relay_program, robust_split._paths):
+    for cached in (even_circuits._best_graph, multihop.relay_linear_program, robust_split._paths):
         cached.cache_clear()

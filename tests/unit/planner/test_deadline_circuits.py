@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moefabric.planner.arrays import Array, Ints
 from moefabric.planner.deadline_circuits import deadline_bound_s, deadline_circuits
 from moefabric.planner.joint import best_circuits
-from moefabric.planner.policy import Array, Ints
 from moefabric.planner.waterfill import EpsLinks, Rates, completion_s, pair_rates
 from tests.support.planner_cases import demand_matrix
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.planner.arrays import Ints, circuit_matrix
 from moefabric.planner.even_circuits import (
     EVEN,
     EXPANDER,
@@ -22,7 +23,6 @@ from moefabric.planner.even_circuits import (
 )
 from moefabric.planner.nic_assignment import assign_nics
 from moefabric.planner.pair_order import Pair, circuit_counts
-from moefabric.planner.policy import Ints, circuit_matrix
 from moefabric.planner.static import uniform_order as ring_order
 from tests.support.fabrics import fabric
 

@@ -8,11 +8,11 @@ import pytest
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Fabric
+from moefabric.planner.arrays import Array, Ints
 from moefabric.planner.even_circuits import EVEN, even_order
+from moefabric.planner.horizon import Horizon
 from moefabric.planner.joint_multihop import JointMultihop, _Candidates
 from moefabric.planner.multihop import least_s
-from moefabric.planner.outlook import Outlook
-from moefabric.planner.policy import Array, Ints
 from tests.support.fabrics import fabric
 from tests.support.planner_cases import demand_matrix
 from tests.support.policies import POLICIES
@@ -68,7 +68,7 @@ def test_first_circuits_are_lit_however_little_is_owed(policy: str) -> None:
 @pytest.mark.parametrize("seed", [1, 4, 7])
 def test_circuits_move_if_the_best_save_more_than_moving_takes(seed: int) -> None:
     demand = DemandMatrix(forwarding(6, 2, 1).servers, demand_matrix(6, seed, "pareto"))
-    policy = JointMultihop(outlook=Outlook(1, 1))
+    policy = JointMultihop(horizon=Horizon(1, 1))
 
     def moved(settle_s: float) -> CircuitSet:
         wired = forwarding(6, 2, 1, settle_ns=round(settle_s * 1e9))

@@ -8,11 +8,14 @@ from math import inf
 import numpy as np
 import pytest
 
+from moefabric.api.policy_check import check_policy
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.eps import Eps
 from moefabric.core.flows import Share, Split
+from moefabric.core.nic import Nic
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Nic, Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.planner.laws import (
     LAWS,
     Situation,
@@ -23,8 +26,8 @@ from moefabric.planner.laws import (
     situations,
 )
 from moefabric.planner.plan import Plan
-from moefabric.planner.policy import EpsOnly, Policy, PolicyTraits, circuit_first_split
-from moefabric.runner.policy_check import check_policy
+from moefabric.planner.policy import EpsOnly, Policy, PolicyTraits
+from moefabric.planner.waterfill import circuit_first_split
 from tests.support.policies import POLICIES
 
 Choose = Callable[[Fabric, DemandMatrix, CircuitSet], CircuitSet]

@@ -9,10 +9,12 @@ from scipy.optimize import linprog
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.eps import Eps, EpsKind
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, EpsKind, Fabric, Region
+from moefabric.core.rates import uplink_rate_bps
+from moefabric.core.topology import Fabric, Region
+from moefabric.planner.arrays import Array
 from moefabric.planner.plan import Plan, plan
-from moefabric.planner.policy import Array
 from moefabric.simulator.fluid import bound_s, goodput_share
 from tests.support.policies import POLICIES
 
@@ -51,13 +53,13 @@ def least_seconds(planned: Plan) -> float:
     no spine below a leaf), its bytes by light, and the time. Units are 1 GB and a NIC's rate.
     """
     wired = planned.fabric
-    rails = range(wired.electrical if wired.rail_optimised else 1)
-    nics, uplink = wired.electrical / len(rails), wired.uplink_rate_bps / wired.nic_rate_bps
+    rails = range(wired.electrical if wired.eps_wiring.rail_optimised else 1)
+    nics, uplink = wired.electrical / len(rails), uplink_rate_bps(wired) / wired.nic_rate_bps
     rows: defaultdict[tuple[object, ...], dict[int, float]] = defaultdict(dict)
     owed: list[tuple[dict[int, float], float]] = []
     variables = 1  # the first one is the time
     for a, b, size in planned.demand.pairs():
-        across = wired.leaf_of(a) != wired.leaf_of(b)
+        across = wired.eps_wiring.leaf_of(a) != wired.eps_wiring.leaf_of(b)
         pair = {variables: 1.0}
         rows["light", a, b] |= {0: -len(planned.circuits.between(a, b)), variables: 1.0}
         for rail, spine in product(rails, wired.spines if across else (None,)):
@@ -65,8 +67,8 @@ def least_seconds(planned: Plan) -> float:
             pair[variables] = 1.0
             ends: list[tuple[str | int, ...]] = [("from", a, rail), ("to", b, rail)]
             if spine:
-                ends += [("up", wired.leaf_of(a), rail, spine)]
-                ends += [("down", wired.leaf_of(b), rail, spine)]
+                ends += [("up", wired.eps_wiring.leaf_of(a), rail, spine)]
+                ends += [("down", wired.eps_wiring.leaf_of(b), rail, spine)]
             for link in ends:
                 rows[link] |= {0: -uplink if len(link) == 4 else -nics, variables: 1.0}
         variables += 1

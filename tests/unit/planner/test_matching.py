@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.planner.arrays import Array
 from moefabric.planner.matching import helios_order, max_weight_matching
 from moefabric.planner.pair_order import Pair
-from moefabric.planner.policy import Array
 from moefabric.planner.topoopt import TopoOpt, matching_order
 from tests.support.planner_cases import fabric
 

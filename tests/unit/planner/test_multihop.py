@@ -13,17 +13,18 @@ from scipy.sparse import coo_array
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.eps import Eps
 from moefabric.core.flows import flows
 from moefabric.core.forwarding import tree_route
 from moefabric.core.ocs import Ocs
 from moefabric.core.paths import relay_root
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.topology import Fabric, Region
+from moefabric.planner.arrays import Array, Ints, circuit_matrix
 from moefabric.planner.even_circuits import EVEN, UNIFORM
-from moefabric.planner.multihop import multihop_split, relay_program, shares
+from moefabric.planner.multihop import multihop_split, relay_linear_program, shares
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.pair_order import affordable_pairs, circuit_counts
 from moefabric.planner.plan import Plan, plan
-from moefabric.planner.policy import Array, Ints, circuit_matrix
 from moefabric.planner.waterfill import EpsLinks, off_diagonal
 from moefabric.simulator.fluid import Link, Route, goodput_bps, is_forwarding, predict, route
 from tests.support.paths import EXAMPLES
@@ -250,10 +251,10 @@ def test_routes_end_at_their_destination_without_loops(situation: Situation) -> 
 
 @given(situations(), st.booleans())
 def test_no_link_carries_more_than_it_can_until_the_end(situation: Situation, exact: bool) -> None:
-    """The links and routes are those of the simulator, not of the program."""
+    """The links and routes are those of the simulator, not of the linear program."""
     wired, demand, lit = situation
-    program = relay_program(wired, demand.servers, lit)
-    split = program.split(off_diagonal(demand), exact=exact)
+    lp = relay_linear_program(wired, demand.servers, lit)
+    split = lp.split(off_diagonal(demand), exact=exact)
     predicted = predict(wired, lit, flows(wired, lit, shares(demand, split)))
     assert predicted.seconds == pytest.approx(split.seconds, rel=1e-6)
 
@@ -271,7 +272,7 @@ def test_forwarding_is_never_later_than_spilling_over_the_same_circuits(
 def test_splits_end_within_a_hundredth_of_the_optimum(situation: Situation) -> None:
     wired, demand, lit = situation
     optimum_s, _ = least(wired, lit, demand)
-    split = relay_program(wired, demand.servers, lit).split(off_diagonal(demand), exact=True)
+    split = relay_linear_program(wired, demand.servers, lit).split(off_diagonal(demand), exact=True)
     assert split.seconds == pytest.approx(optimum_s, rel=1e-5)
     assert predicted_s(wired, lit, demand) <= optimum_s * WITHIN_A_HUNDREDTH
 
@@ -280,7 +281,7 @@ def test_splits_end_within_a_hundredth_of_the_optimum(situation: Situation) -> N
 def test_equal_arguments_give_an_equal_split(situation: Situation) -> None:
     wired, demand, lit = situation
     first = multihop_split(wired, demand, lit)
-    relay_program.cache_clear()
+    relay_linear_program.cache_clear()
     assert multihop_split(wired, DemandMatrix(demand.servers, demand.array), lit) == first
 
 
@@ -290,8 +291,8 @@ def test_splits_of_large_regions_end_within_a_hundredth_of_the_optimum(
     servers: int, optical: int, electrical: int, seed: int, shape: str
 ) -> None:
     wired, owed = fabric(servers, optical, electrical), demand_matrix(servers, seed, shape)
-    program = relay_program(wired, wired.servers, lit_evenly(wired))
-    exact, fast = program.split(owed, exact=True), program.split(owed)
+    lp = relay_linear_program(wired, wired.servers, lit_evenly(wired))
+    exact, fast = lp.split(owed, exact=True), lp.split(owed)
     assert exact.seconds * (1 - 1e-6) <= fast.seconds <= exact.seconds * WITHIN_A_HUNDREDTH
 
 
@@ -300,8 +301,8 @@ def test_paths_are_added_until_a_large_region_ends_within_a_hundredth_of_the_opt
     wired, draw = fabric(20, 4, 2), np.random.default_rng(2)
     owed = np.eye(20)[draw.permutation(20)] + 0.02 * draw.random((20, 20))
     np.fill_diagonal(owed, 0.0)
-    program = relay_program(wired, wired.servers, lit_evenly(wired))
-    exact, fast = program.split(owed, exact=True), program.split(owed)
+    lp = relay_linear_program(wired, wired.servers, lit_evenly(wired))
+    exact, fast = lp.split(owed, exact=True), lp.split(owed)
     assert fast.seconds <= exact.seconds * 1.005
 
 
@@ -325,7 +326,7 @@ def test_trees_over_even_circuits_are_as_good_as_any_paths(
     lit = lit_evenly(wired)
     counts = circuit_matrix(wired.servers, lit)
     best_s = unrestricted_least_s(owed, counts, electrical, circuit_rate(wired))
-    split = relay_program(wired, wired.servers, lit).split(owed, exact=True)
+    split = relay_linear_program(wired, wired.servers, lit).split(owed, exact=True)
     assert split.seconds == pytest.approx(best_s, rel=1e-3)
 
 
@@ -343,14 +344,30 @@ def test_trees_over_a_full_mesh_are_as_good_as_any_paths(
     assert predicted_s(wired, lit, demand) == pytest.approx(best_s, rel=5e-3)
 
 
+def test_trees_over_parallel_circuits_end_later_than_any_paths() -> None:
+    """The figures are those of docs/architecture.md and docs/forwarding.md."""
+    wired, late = fabric(4, 7, 1), []
+    lit = lit_evenly(wired)
+    counts = circuit_matrix(wired.servers, lit)
+    lp = relay_linear_program(wired, wired.servers, lit)
+    for shape, seed in product(("skewed", "pareto", "sparse"), range(40)):
+        owed = demand_matrix(4, seed, shape)
+        if owed.any():
+            best_s = unrestricted_least_s(owed, counts, wired.electrical, circuit_rate(wired))
+            late.append(lp.split(owed, exact=True).seconds / best_s - 1)
+    assert min(late) >= -1e-6
+    assert np.median(late) == pytest.approx(0.25, abs=0.01)
+    assert max(late) == pytest.approx(0.60, abs=0.01)
+
+
 @pytest.mark.parametrize(("optical", "electrical"), [(7, 1), (6, 2), (3, 1), (7, 0)])
 def test_no_split_that_ends_as_soon_forwards_less(optical: int, electrical: int) -> None:
     wired = fabric(8, optical, electrical)
     demand, lit = DemandMatrix(wired.servers, training_tokens(700, 2)), lit_evenly(wired)
     optimum_s, fewest = least(wired, lit, demand)
-    program = relay_program(wired, wired.servers, lit)
+    lp = relay_linear_program(wired, wired.servers, lit)
     for exact, tolerance in ((True, 1e-5), (False, 2e-3)):
-        split = program.split(demand.array, exact=exact)
+        split = lp.split(demand.array, exact=exact)
         planned = flows(wired, lit, shares(demand, split))
         forwarded = sum(
             flow.bytes * (len(route(wired, lit, flow)) / 2 - 1)
@@ -405,7 +422,7 @@ def test_servers_that_nothing_joins_are_never_served() -> None:
     wired = fabric(4, 1, 0)
     lit = CircuitSet.of(["s0/o0~s1/o0", "s2/o0~s3/o0"])
     demand = DemandMatrix(wired.servers, np.ones((4, 4)) * 1e9)
-    split = relay_program(wired, wired.servers, lit).split(off_diagonal(demand))
+    split = relay_linear_program(wired, wired.servers, lit).split(off_diagonal(demand))
     assert split.seconds == inf
     assert split.eps[0, 2] == 1e9
     assert split.light[0, 1] == 1e9

@@ -14,10 +14,12 @@ from scipy.optimize import linprog
 from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.eps import Eps
 from moefabric.core.errors import SpecError
 from moefabric.core.flows import Share, Split, flows
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
+from moefabric.core.rates import uplink_rate_bps
+from moefabric.core.topology import Fabric, Region
 from moefabric.planner import laws
 from moefabric.planner.plan import Plan, plan
 from moefabric.simulator.fluid import goodput_share, predict
@@ -148,7 +150,7 @@ def least_seconds(planned: Plan) -> float:
             load.setdefault(link, np.zeros(len(pairs) + 1))[number] += part
     for link, row in load.items():
         is_uplink = all(end.startswith(("leaf", "spine")) for end in link)
-        row[-1] = -wired.uplink_rate_bps / wired.nic_rate_bps if is_uplink else -1.0
+        row[-1] = -uplink_rate_bps(wired) / wired.nic_rate_bps if is_uplink else -1.0
         rows.append(row)
         limits.append(0.0)
     for number, (a, b, owed) in enumerate(pairs):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.sparse import csc_array
 
-from moefabric.planner.policy import Array
+from moefabric.planner.arrays import Array
 from moefabric.planner.relay_paths import Indices
 from moefabric.planner.relay_prices import Game
 

@@ -15,7 +15,7 @@ from moefabric.planner.assumed_split import assumed_split
 from moefabric.planner.robust_split import robust_split
 from moefabric.planner.waterfill import optimal_split
 from moefabric.simulator.fluid import bound_s, predict
-from moefabric.workload.gating import read_gating
+from moefabric.workload.gating.traces import read_gating
 from tests.support import planner_cases
 from tests.support.fabrics import MESH, fabric
 from tests.support.paths import EXAMPLES

@@ -8,8 +8,9 @@ import pytest
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.eps import Eps
 from moefabric.core.flows import Share
-from moefabric.core.topology import Eps, Nic
+from moefabric.core.nic import Nic
 from moefabric.planner.waterfill import (
     EpsLinks,
     completion_s,

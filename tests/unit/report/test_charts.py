@@ -10,15 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from moefabric.report import svg
-from moefabric.report.circuit_chords import circuit_chords
-from moefabric.report.comparison_bars import comparison_bars
-from moefabric.report.completion_cdf import completion_cdf
-from moefabric.report.demand_heatmap import demand_heatmap
-from moefabric.report.error_cdf import error_cdf
-from moefabric.report.reconfiguration_phases import reconfiguration_phases
-from moefabric.report.server_timeline import iteration_timeline, layer_timeline
+from moefabric.report import marks, svg
+from moefabric.report.bars import comparison_bars, reconfiguration_phases
+from moefabric.report.curves import completion_cdf, error_cdf
+from moefabric.report.diagrams import circuit_chords
+from moefabric.report.heat_maps import demand_heatmap
 from moefabric.report.summary import FabricSummary
+from moefabric.report.timelines import iteration_timeline, layer_timeline
 from tests.support.paths import GOLDEN
 from tests.support.report_sample import fabrics_of, sample
 
@@ -46,6 +44,13 @@ def pictures(shown: list[FabricSummary]) -> Iterator[Markup]:
     yield error_cdf(with_errors(-0.021, -0.004, 0.0, 0.001, 0.3))
     for fabric in shown:
         yield from (demand_heatmap(fabric, 3e8), circuit_chords(fabric))
+
+
+def levels(picture: ET.Element) -> tuple[float, float]:
+    """Return the lowest and the highest horizontal line of the grid."""
+    lines = [e for e in picture.iter() if e.tag.endswith("line") and e.get("class") == "grid"]
+    heights = [float(e.get("y1") or 0) for e in lines if e.get("y1") == e.get("y2")]
+    return max(heights), min(heights)
 
 
 def boxes(picture: ET.Element) -> Iterator[tuple[float, float, float, float]]:
@@ -182,7 +187,7 @@ def test_cdf_rises_from_zero_to_one() -> None:
         points = [
             tuple(map(float, point.split())) for point in (line.get("d") or "")[1:].split("L")
         ]
-        assert (points[0][1], points[-1][1]) == (220.0, 50.0)
+        assert (points[0][1], points[-1][1]) == levels(panel)
         assert points == sorted(points, key=lambda p: (p[0], -p[1]))
 
 
@@ -206,7 +211,7 @@ def test_error_curve_rises_through_zero_and_is_cut_at_the_edge_of_the_axis() -> 
     height = points[0][1] - points[2][1]
     middle = (points[0][0] + points[3][0]) / 2
     assert points[2][0] == pytest.approx(middle, abs=0.1)
-    assert points[2][1] == pytest.approx(64 + 170 / 2, abs=0.1)
+    assert points[2][1] == pytest.approx(sum(levels(drawn)) / 2, abs=0.1)
     assert points[-1][1] == pytest.approx(points[2][1] - height * (1 + 0.25) / 2, abs=0.1)
     texts = {e.text for e in drawn.iter() if e.tag.endswith("text")}
     assert {"-2 %", "-1 %", "0", "+1 %", "+2 %", "collective"} <= texts
@@ -222,6 +227,17 @@ def test_control_plane_panel_omits_settling() -> None:
     assert len(marked(drawn, "p-divert")) == 4
 
 
+def test_phases_of_a_bar_follow_each_other_and_end_at_the_figure() -> None:
+    drawn = read(reconfiguration_phases(fabrics()[1:2]))
+    parts = [e for e in drawn.iter() if (e.get("class") or "").startswith("p-") and len(e)]
+    places = [(float(e.get("x") or 0), float(e.get("width") or 0)) for e in parts]
+    figures = [float(e.get("x") or 0) for e in drawn.iter() if e.get("class") == "figure"]
+    for bar, figure in zip((places[:7], places[7:]), figures, strict=True):
+        ends = [x + width for x, width in bar]
+        assert [x for x, _ in bar[1:]] == pytest.approx(ends[:-1], abs=0.02)
+        assert figure == pytest.approx(ends[-1] + 8, abs=0.02)
+
+
 def test_every_reconfiguration_has_a_dot_in_both_panels() -> None:
     shown = fabrics()
     count = sum(len(fabric.result.reconfigurations) for fabric in shown)
@@ -231,15 +247,15 @@ def test_every_reconfiguration_has_a_dot_in_both_panels() -> None:
 @given(st.floats(0, 1e6), st.floats(1e-6, 1e6), st.integers(2, 12))
 def test_ticks_are_few_and_within_the_axis(low: float, span: float, most: int) -> None:
     high = low + span
-    marks = svg.ticks(low, high, most)
-    assert len(marks) <= most + 1
+    values = marks.ticks(low, high, most)
+    assert len(values) <= most + 1
     slack = (high - low) * 1e-6 + abs(high) * 1e-12
-    assert all(low - slack <= mark <= high + slack for mark in marks)
+    assert all(low - slack <= mark <= high + slack for mark in values)
 
 
 def test_ticks_are_round() -> None:
-    assert svg.ticks(0, 3.48, 8) == [0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
-    assert svg.ticks(12.5, 52.9, 5) == [20, 30, 40, 50]
+    assert marks.ticks(0, 3.48, 8) == [0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
+    assert marks.ticks(12.5, 52.9, 5) == [20, 30, 40, 50]
 
 
 def test_svg_escapes_text_and_attributes() -> None:

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from moefabric.cli.run import predict
 from moefabric.report.page import page
 from moefabric.report.table import text
-from moefabric.runner.comparison import network_cost, with_cost_ratios
-from moefabric.runner.result_model import FabricResult, NetworkCost, RunResult
-from moefabric.runner.result_parts import IterationResult
+from moefabric.results.comparison import network_cost, with_cost_ratios
+from moefabric.results.model import FabricResult, NetworkCost, RunResult
+from moefabric.results.parts import IterationResult
+from moefabric.ui.cli.run import predict
 from tests.support.fabrics import fabric
 from tests.support.paths import EXAMPLES
 

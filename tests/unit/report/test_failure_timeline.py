@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from moefabric.report.failure_timeline import failure_timeline
 from moefabric.report.page import page
 from moefabric.report.table import text
-from moefabric.runner.result_model import RunResult
+from moefabric.report.timelines import failure_timeline
+from moefabric.results.model import RunResult
 
 FAILED: dict[str, Any] = {
     "kind": "nic",

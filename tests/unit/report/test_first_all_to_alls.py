@@ -6,12 +6,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from moefabric.core.errors import SpecError
-from moefabric.report.first_all_to_alls import first_all_to_alls_picture
+from moefabric.report.bars import first_all_to_alls_picture
 from moefabric.report.formatting import MISSING
 from moefabric.report.page import page
 from moefabric.report.summary import with_first_all_to_alls
 from moefabric.report.table import text
-from moefabric.runner.result_model import RunResult
+from moefabric.results.model import RunResult
 from tests.support.report_sample import fabrics_of
 
 
@@ -133,10 +133,10 @@ def test_picture_shows_waiting_sending_and_prediction_relative_to_eps() -> None:
             for bar in root.iter(f"{SVG}rect")
             if bar.get("class") == kind
         ]
-        for kind in ("waiting", "sending")
+        for kind in ("k-reconfiguration", "k-dispatch")
     }
-    _, *waiting = widths["waiting"]
-    _, *sending = widths["sending"]
+    _, *waiting = widths["k-reconfiguration"]
+    _, *sending = widths["k-dispatch"]
     unit = sending[2]
     assert waiting == pytest.approx([0.52 * unit, 0.52 * unit, 0.0, 0.52 * unit], abs=0.01)
     cut = (3 - 0.52) * unit

@@ -9,7 +9,7 @@ import pytest
 
 from moefabric.report import page as report_page
 from moefabric.report.formatting import MISSING
-from moefabric.runner.result_model import RunResult
+from moefabric.results.model import RunResult
 from tests.support.report_sample import sample
 
 VOID = {"meta", "br"}

@@ -7,10 +7,9 @@ import pytest
 
 from moefabric.report import page as report_page
 from moefabric.report import regions
-from moefabric.report.pipeline_timeline import pipeline_timeline
-from moefabric.report.server_timeline import layer_timeline
 from moefabric.report.summary import FabricSummary
-from moefabric.runner.result_model import RunResult
+from moefabric.report.timelines import layer_timeline, pipeline_timeline
+from moefabric.results.model import RunResult
 from tests.support.report_sample import fabrics_of
 
 REGIONS = {"r0": ["s0", "s1"], "r1": ["s2", "s3"]}

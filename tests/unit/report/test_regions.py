@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from moefabric.report import regions
+from moefabric.report import diagrams, heat_maps, regions
 from moefabric.report.page import page
 from moefabric.report.summary import FabricSummary
-from moefabric.runner.result_model import RunResult
+from moefabric.results.model import RunResult
 from tests.support.report_sample import fabrics_of
 
 REGIONS = {"r0": ["s0", "s1"], "r1": ["s2", "s3"]}
@@ -87,14 +87,14 @@ def test_first_region_has_its_own_circuits(fabric: FabricSummary) -> None:
 
 
 def test_dark_time_is_the_mean_of_the_regions(fabric: FabricSummary) -> None:
-    assert fabric.dark_s == pytest.approx(3 * 0.025)
+    assert fabric["dark_s"] == pytest.approx(3 * 0.025)
 
 
 def test_error_map_has_a_cell_per_region_and_all_to_all(fabric: FabricSummary) -> None:
-    drawn = str(regions.region_errors([fabric]))
+    drawn = str(heat_maps.region_errors([fabric]))
     assert drawn.count("<title>") == 6
     assert "r1 · layer 0 backward · combine: 120 ms, +20.0 % of 100 ms" in drawn
-    assert str(regions.region_circuits(fabric)).count("circle") >= 4
+    assert str(diagrams.region_circuits(fabric)).count("circle") >= 4
 
 
 def test_page_has_a_section_for_several_regions() -> None:

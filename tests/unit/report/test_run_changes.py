@@ -8,7 +8,7 @@ import pytest
 
 from moefabric.core.errors import SpecError
 from moefabric.report.run_changes import FabricChange, FigureChange, run_changes
-from moefabric.runner.result_model import RunResult, read_run
+from moefabric.results.model import RunResult, read_run
 from tests.support.paths import GOLDEN
 
 SAMPLE = read_run(GOLDEN / "report" / "sample.json")

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from moefabric.report import table
-from moefabric.runner.result_model import RunResult
+from moefabric.results.model import RunResult
 from tests.support.paths import GOLDEN
 from tests.support.report_sample import sample
 

@@ -3,16 +3,19 @@
 import re
 from itertools import pairwise
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 from markupsafe import Markup
 
 from moefabric.core.errors import SpecError
+from moefabric.report import svg
 from moefabric.report.page import page
 from moefabric.report.pictures import picture
+from moefabric.report.run_tables import changes_a_layer
 from moefabric.report.training_section import TrainingSection
-from moefabric.runner.result_model import RunResult
+from moefabric.results.model import RunResult
 from tests.support.report_sample import fabrics_of, sample
 from tests.support.training_sample import EXPERTS, ITERATION_S, tokens, training_sample
 from tests.unit.report.test_charts import boxes, marked, read, title
@@ -29,6 +32,12 @@ def section(run: dict[str, Any]) -> TrainingSection:
     return found
 
 
+def legend(drawn: ET.Element) -> list[tuple[str, float]]:
+    """Return the texts of a legend's entries with their places from left to right."""
+    texts = [e for e in drawn.iter() if e.get("class") == "small" and ":" in (e.text or "")]
+    return [(e.text or "", float(e.get("x") or 0)) for e in texts]
+
+
 def points(path: str) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in re.findall(r"([\d.]+) ([\d.]+)", path)]
 
@@ -43,22 +52,22 @@ def test_losses_of_fabrics_end_at_equal_heights_after_their_times(run: dict[str,
     widths = [(end[0] - start[0]) / 5 for start, end in zip(starts, ends, strict=True)]
     per_second = widths[0] / ITERATION_S["eps"]
     assert widths == [pytest.approx(s * per_second, abs=0.01) for s in ITERATION_S.values()]
-    names = [e.text for e in drawn.iter() if "strong" in (e.get("class") or "")]
-    assert sorted(map(str, names)) == sorted(ITERATION_S)
+    names = [entry.partition(":")[0] for entry, _ in legend(drawn)]
+    assert sorted(names) == sorted(ITERATION_S)
 
 
-def test_labels_of_curves_are_apart(run: dict[str, Any]) -> None:
-    for result in run["results"]:  # all curves end together
-        for one in result["training"]["losses"]:
-            one["model_s"] = one["iteration"] + 1.0
-        for one in result["iterations"]:
-            one["exposed_comm_s"] = 0.1
+def test_entries_of_legends_are_apart_and_name_the_colours_of_their_curves(
+    run: dict[str, Any],
+) -> None:
     shown = section(run)
-    for drawn in (shown.loss, shown.exposed):
-        labels = [e for e in read(drawn).iter() if e.tag.endswith("text") and len(e)]
-        heights = sorted(float(e.get("y") or 0) for e in labels)
-        assert len(heights) == 4
-        assert min(b - a for a, b in pairwise(heights)) >= 16
+    for drawn in map(read, (shown.loss, shown.exposed)):
+        entries = legend(drawn)
+        assert len(entries) == 4
+        for (name, left), (_, right) in pairwise(entries):
+            assert right - left >= svg.text_width(name, 12) + 14
+        swatches = [e.get("class") for e in drawn.iter() if e.tag.endswith("rect")]
+        curves = [(e.get("class") or "").split() for e in drawn.iter() if e.tag.endswith("path")]
+        assert swatches == [f"t{classes[1][1:]}" for classes in curves]
 
 
 def test_cells_are_loads_of_experts(run: dict[str, Any]) -> None:
@@ -90,7 +99,7 @@ def test_light_is_drawn_for_fabrics_whose_circuits_move(run: dict[str, Any]) -> 
     ]
     moved = {title(bar).partition(": ")[2] for bar in marked(drawn, "moved")}
     assert moved == {"1.3 circuits moved for a request"}
-    assert [section(run).changes_a_layer(f) for f in fabrics_of(run)] == [None, 2 / 3, 2 / 3, None]
+    assert [changes_a_layer(f) for f in fabrics_of(run)] == [None, 2 / 3, 2 / 3, None]
     assert "12 of 18 requests moved circuits, 2.0 each" in "".join(drawn.itertext())
 
 

@@ -4,12 +4,13 @@ import re
 
 import pytest
 
-from moefabric.core.topology import Eps, EpsKind, Fabric
+from moefabric.core.eps import Eps, EpsKind
+from moefabric.core.topology import Fabric
+from moefabric.report.diagrams import WiringDiagram, wiring_diagrams
 from moefabric.report.summary import summaries
 from moefabric.report.table import text
-from moefabric.report.wiring_diagram import WiringDiagram, wiring_diagrams
-from moefabric.runner.result_model import FabricResult, RunResult
-from moefabric.runner.results import wiring_summary
+from moefabric.results.model import FabricResult, RunResult
+from moefabric.results.verdict.fabric_result import wiring_summary
 from tests.support.fabrics import fabric
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from moefabric.simulator.event_simulation import Step, StepTimes, simulate
 from moefabric.simulator.fair_sharing import Stream, max_min_rates
-from moefabric.workload.pipeline import (
+from moefabric.workload.iterations.pipeline import (
     BACKWARD,
     FORWARD,
-    Pass,
+    StagePass,
     bubble_share,
     one_forward_one_backward,
 )
@@ -23,7 +23,7 @@ depths = st.integers(1, 8).flatmap(
 )
 
 
-def words(order: tuple[Pass, ...]) -> str:
+def words(order: tuple[StagePass, ...]) -> str:
     return " ".join(f"{one.direction[0]}{one.micro_batch}" for one in order)
 
 
@@ -50,7 +50,7 @@ def test_each_micro_batch_passes_forward_then_backward_once(
     order = one_forward_one_backward(stages, stage, micro_batches)
     assert len(order) == len(set(order)) == 2 * micro_batches
     for number in range(micro_batches):
-        assert order.index(Pass(FORWARD, number)) < order.index(Pass(BACKWARD, number))
+        assert order.index(StagePass(FORWARD, number)) < order.index(StagePass(BACKWARD, number))
 
 
 @given(depths, st.integers(1, 12))

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix, Placement
+from moefabric.core.eps import Eps
 from moefabric.core.flows import Flow, Share, Split, flows
 from moefabric.core.forwarding import circuit_rules
+from moefabric.core.nic import Nic
 from moefabric.core.paths import relay_path
 from moefabric.core.rules import Rule, direct_rules, eps_rules, server_rules
-from moefabric.core.topology import Eps, Fabric, Nic
-from moefabric.oracle.scenario import physical_route
+from moefabric.core.topology import Fabric
 from moefabric.simulator.fluid import bound_s, goodput_share, is_forwarding, predict, route
 from tests.support.fabrics import MESH, fabric, lit_fabrics
 from tests.support.paths import EXAMPLES
@@ -172,14 +173,6 @@ def test_route_crosses_forwarding_at_each_server_between_its_ends() -> None:
         assert not any(map(is_forwarding, route(wired, line, Flow("s0", "s1", path, 1))))
 
 
-def test_forwarding_is_no_cable() -> None:
-    wired = replace(fabric(3, 1), forwarding=True)
-    limited, lit = replace(wired, forwarding_rate_bps=50e9), CircuitSet.of(MESH)
-    assert physical_route(route(limited, lit, RELAYED[0])) == physical_route(
-        route(wired, lit, RELAYED[0])
-    )
-
-
 @given(demands())
 def test_prediction_is_never_below_the_bound(
     case: tuple[Fabric, CircuitSet, DemandMatrix, Split],
@@ -260,5 +253,5 @@ def _far_end(wired: Fabric, lit: CircuitSet, switch: str, out: str, hops: list[s
         return far.server
     if "/e" in out:
         nic = Nic.parse(out)
-        return wired.leaf_of_nic(nic) if switch == nic.server else nic.server
+        return wired.eps_wiring.leaf_of_nic(nic) if switch == nic.server else nic.server
     return out

@@ -4,11 +4,11 @@ import gzip
 import json
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,49 +18,54 @@ from moefabric.traces.chakra_schema import (
     COLLECTIVE,
     COMPUTE,
     METADATA,
-    Attribute,
-    ChakraFile,
-    ChakraNode,
-    Tensors,
-    decode_file,
+    GlobalMetadata,
+    Scalar,
+    attribute,
+    attribute_values,
+    decoded,
+    encoded,
 )
+from moefabric.traces.chakra_schema import Node as ChakraNode
 from moefabric.traces.files import read_bytes
 from moefabric.traces.formats import read_trace, trace_reader
 from moefabric.workload.collectives.program import lower
 from moefabric.workload.collectives.ring import RING
 from moefabric.workload.collectives.timing import NonBlockingNetwork, predict
-from moefabric.workload.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
 from tests.support.execution_graphs import execution_graphs
 
 DATA = Path(__file__).parents[2] / "data" / "traces" / "chakra"
 FILES = sorted(file.relative_to(DATA) for file in DATA.rglob("*.et*"))
-NODE = ChakraNode(3, "a", COMPUTE)
+NODE = ChakraNode(id=3, name="a", type=COMPUTE)
 
 
-def write(folder: Path, *nodes: ChakraNode) -> Path:
+def file_of(*nodes: Message) -> bytes:
+    return encoded([GlobalMetadata(version="0.0.4"), *nodes])
+
+
+def write(folder: Path, *nodes: Message) -> Path:
     file = folder / "t.0.et"
-    file.write_bytes(ChakraFile(nodes=nodes).encode())
+    file.write_bytes(file_of(*nodes))
     return file
 
 
-def collective(number: int = 1, **attributes: int | str) -> ChakraNode:
-    values = tuple(
-        Attribute(name, "int64" if isinstance(value, int) else "string", value)
-        for name, value in attributes.items()
-    )
-    return ChakraNode(number, "c", COLLECTIVE, attributes=values)
+def collective(number: int = 1, **attributes: float | str) -> Message:
+    kinds = {bool: "bool", int: "int64", str: "string", float: "double"}
+    values = [attribute(name, kinds[type(value)], value) for name, value in attributes.items()]
+    message: Message = ChakraNode(id=number, name="c", type=COLLECTIVE, attr=values)
+    return message
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)
 def test_real_files_come_back_byte_for_byte(file: Path) -> None:
     data = read_bytes(DATA / file)
-    assert decode_file(data).encode() == data
+    assert encoded(decoded(data)) == data
 
 
 def test_the_feeder_trace_has_its_published_counts() -> None:
-    nodes = decode_file(read_bytes(DATA / "resnet.0.et.gz")).nodes
+    nodes = decoded(read_bytes(DATA / "resnet.0.et.gz"))[1:]
     collectives = [node for node in nodes if node.type == COLLECTIVE]
-    typed = [node for node in collectives if "comm_type" in {a.name for a in node.attributes}]
+    typed = [node for node in collectives if "comm_type" in attribute_values(node)]
     assert (len(nodes), len(collectives), len(typed)) == (3664, 21, 7)
 
 
@@ -153,7 +158,7 @@ def test_a_graph_comes_back_from_its_files(
 
 def test_gzip_is_accepted(tmp_path: Path) -> None:
     file = tmp_path / "t.0.et.gz"
-    file.write_bytes(gzip.compress(ChakraFile(nodes=(NODE,)).encode()))
+    file.write_bytes(gzip.compress(file_of(NODE)))
     graph = read_trace(file)
     assert isinstance(graph, ExecutionGraph)
     assert graph.ranks[0][0].number == 3
@@ -162,7 +167,7 @@ def test_gzip_is_accepted(tmp_path: Path) -> None:
 def test_groups_of_a_metadata_node_are_read(tmp_path: Path) -> None:
     groups = '[{"pg_name": "3", "pg_desc": "ep", "ranks": [0], "group_size": 1}]'
     for text in (groups, repr([groups])):
-        pg = ChakraNode(1, "pg", METADATA, inputs=Tensors(values=text))
+        pg = ChakraNode(id=1, name="pg", type=METADATA, inputs={"values": text})
         file = write(tmp_path, pg, collective(2, comm_type=0, comm_size=4, pg_name="3"))
         graph = ChakraReader().read(file)
         assert graph.ranks[0][1].group == "3"
@@ -170,14 +175,16 @@ def test_groups_of_a_metadata_node_are_read(tmp_path: Path) -> None:
 
 
 def test_control_dependencies_order_graphs_that_are_no_pytorch_traces(tmp_path: Path) -> None:
-    file = write(tmp_path, ChakraNode(0, type=COMPUTE), ChakraNode(1, "", COMPUTE, (0,), ()))
+    file = write(
+        tmp_path, ChakraNode(id=0, type=COMPUTE), ChakraNode(id=1, type=COMPUTE, ctrl_deps=[0])
+    )
     assert ChakraReader().read(file).ranks[0][1].after == (0,)
 
 
 def test_collectives_of_the_host_are_computation(tmp_path: Path) -> None:
-    copy = collective(comm_type=0, comm_size=8)
-    host = replace(copy, attributes=(*copy.attributes, Attribute("is_cpu_op", "bool", True)))
-    graph = ChakraReader().read(write(tmp_path, replace(host, duration_us=7)))
+    copy = ChakraNode(duration_micros=7)
+    copy.MergeFrom(collective(comm_type=0, comm_size=8, is_cpu_op=True))
+    graph = ChakraReader().read(write(tmp_path, copy))
     assert graph.ranks[0] == (Node(1, "compute", "c", duration_s=7e-6),)
 
 
@@ -191,28 +198,29 @@ def test_groups_get_numbers_that_no_other_group_has(tmp_path: Path) -> None:
 
 
 def test_streams_that_contradict_dependencies_are_left_out(tmp_path: Path) -> None:
-    stream = (Attribute("stream", "int64", 7),)
-    first = ChakraNode(0, "", COMPUTE, (), (1,), attributes=stream)
-    graph = ChakraReader().read(
-        write(tmp_path, first, ChakraNode(1, "", COMPUTE, attributes=stream))
-    )
+    stream = [attribute("stream", "int64", 7)]
+    first = ChakraNode(id=0, type=COMPUTE, data_deps=[1], attr=stream)
+    second = ChakraNode(id=1, type=COMPUTE, attr=stream)
+    graph = ChakraReader().read(write(tmp_path, first, second))
     assert [node.stream for node in graph.ranks[0]] == [-1, -1]
     assert not list(graph.faults())
 
 
 def test_unknown_fields_are_kept() -> None:
-    node = ChakraNode(1, "x", COMPUTE, unknown=bytes.fromhex("a2060161"))
-    data = ChakraFile(nodes=(node,)).encode()
-    assert decode_file(data).encode() == data
-    assert decode_file(data).nodes[0].unknown == node.unknown
+    unknown = bytes.fromhex("a2060161")
+    node = ChakraNode(id=1, name="x", type=COMPUTE)
+    node.MergeFromString(unknown)
+    data = file_of(node)
+    assert data.endswith(unknown)
+    assert encoded(decoded(data)) == data
 
 
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ((NODE, NODE), r"byte 17 \(node 3\): another node has this number"),
-        ((ChakraNode(1, "", COMPUTE, (), (9,)),), "depends on node 9, which is not there"),
-        ((ChakraNode(1, "", 8),), "nodes have no type 8"),
+        ((NODE, NODE), r"nodes\[1\] \(node 3\): another node has this number"),
+        ((ChakraNode(id=1, type=COMPUTE, data_deps=[9]),), "depends on node 9, which is not there"),
+        ((ChakraNode(id=1, type=8),), "nodes have no type 8"),
         ((collective(comm_type=10, comm_size=1),), "no collective has comm_type 10"),
         ((collective(comm_type=0),), "has no attribute comm_size"),
         ((collective(comm_type=0, comm_size=-1),), "comm_size is -1"),
@@ -220,26 +228,26 @@ def test_unknown_fields_are_kept() -> None:
         ((collective(comm_type=6, comm_size=9, send_splits=8),), "do not add up to comm_size 9"),
     ],
 )
-def test_faults_of_nodes_have_the_offset(
-    tmp_path: Path, nodes: tuple[ChakraNode, ...], message: str
+def test_faults_of_nodes_have_the_place(
+    tmp_path: Path, nodes: tuple[Message, ...], message: str
 ) -> None:
     with pytest.raises(TraceError, match=message) as caught:
         ChakraReader().read(write(tmp_path, *nodes))
-    assert "t.0.et: byte " in str(caught.value)
+    assert "t.0.et: nodes[" in str(caught.value)
 
 
-def test_a_cut_file_is_a_fault_with_the_offset(tmp_path: Path) -> None:
+def test_a_cut_file_is_a_fault_with_the_node(tmp_path: Path) -> None:
     data = read_bytes(DATA / "mini_moe_ep4_dp2" / "m.0.et")
     file = tmp_path / "m.0.et"
     file.write_bytes(data[:-1])
-    with pytest.raises(TraceError, match=r"m.0.et: byte 191: 78 bytes are announced, but 77"):
+    with pytest.raises(TraceError, match=r"m.0.et: nodes\[3\]: is cut off or no Node: "):
         ChakraReader().read(file)
 
 
 def test_an_announcement_of_ten_gigabytes_is_refused_without_memory(tmp_path: Path) -> None:
     file = tmp_path / "m.0.et"
     file.write_bytes(bytes.fromhex("070a05302e302e34") + bytes.fromhex("80c8afa025") + b"abc")
-    with pytest.raises(TraceError, match="byte 8: 10000000000 bytes are announced, but 3 follow"):
+    with pytest.raises(TraceError, match=r"m.0.et: nodes\[0\]: is cut off or no Node: "):
         read_trace(file)
 
 
@@ -248,7 +256,10 @@ def test_an_announcement_of_ten_gigabytes_is_refused_without_memory(tmp_path: Pa
     [
         (3, r"workload_graph\[0\]: an object is needed"),
         ({}, r"workload_graph\[0\].Id: None is not a whole number"),
+        ({"Id": True, "NodeType": 4}, r"workload_graph\[0\].Id: True is not a whole number"),
         ({"Id": 1, "NodeType": 4, "data_deps": ["a"]}, r"\[0\].data_deps: a list of the numbers"),
+        ({"Id": 1, "NodeType": 4, "data_deps": [-1]}, r"\[0\].data_deps: a list of the numbers"),
+        ({"Id": 1, "NodeType": 4, "Name": "\ud800"}, r"workload_graph\[0\]: .*utf-8"),
         ({"Id": 1, "NodeType": 4, "runtime": 1.5}, r"\[0\].runtime: 1.5 is not a whole number"),
         ({"Id": 1, "NodeType": 4, "data_deps": [2]}, r"\[0\] \(node 1\): it depends on node 2"),
     ],
@@ -276,6 +287,47 @@ def test_damaged_files_are_read_or_are_faults(tmp_path: Path, source: str) -> No
         except TraceError:
             faults += 1
     assert faults > 100
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "GlobalMetadata: is missing"),
+        (b"\x80", "GlobalMetadata: is cut off"),
+        (b"\xff" * 12, "GlobalMetadata: .*Too many bytes"),
+        (b"\x9d" * 9 + b"\x1b", "GlobalMetadata: is cut off"),
+        (b"\x04\x0a\x02a\xff", "GlobalMetadata: .*bad UTF-8"),
+        (b"\x00\x02\x08\x80", r"nodes\[0\]: .*corrupt"),
+    ],
+)
+def test_damaged_messages_are_faults_with_the_place(
+    tmp_path: Path, data: bytes, message: str
+) -> None:
+    file = tmp_path / "t.0.et"
+    file.write_bytes(data)
+    with pytest.raises(TraceError, match=rf"t.0.et: {message}"):
+        ChakraReader().read(file)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "code"),
+    [
+        ("int32", -2, "38feffffffffffffffff01"),
+        ("uint64", 150, "689601"),
+        ("sint64", -(1 << 63), "8801ffffffffffffffffff01"),
+        ("fixed32", 1, "9d0101000000"),
+        ("sfixed64", -1, "c901ffffffffffffffff"),
+        ("double", 1.0, "19000000000000f03f"),
+        ("bool", False, "d80100"),
+        ("string", "testing", "ea010774657374696e67"),
+        ("bytes", b"\x00", "fa010100"),
+    ],
+)
+def test_each_kind_of_attribute_has_its_encoding(kind: str, value: Scalar, code: str) -> None:
+    message = attribute("", kind, value)
+    assert message.SerializeToString().hex() == code
+    assert attribute_values(ChakraNode(attr=[message])) == {"": value}
+    assert attribute_values(ChakraNode(attr=[attribute("", kind, [value])])) == {"": (value,)}
 
 
 @given(st.binary(max_size=60))

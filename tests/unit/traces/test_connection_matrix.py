@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError, TraceError
-from moefabric.oracle.golden_results import golden_matrix
 from moefabric.traces.connection_graph import (
     ConnectionMatrixReader,
     ConnectionMatrixWriter,
@@ -30,11 +29,8 @@ from moefabric.traces.connection_matrix import (
 )
 from moefabric.traces.formats import trace_reader
 from moefabric.traces.messages import message_bytes, pair_bytes
-from moefabric.workload.execution_graph import CollectiveKind, ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
 from tests.support.graphs import message_graphs
-from tests.support.paths import GOLDEN
-
-CASES = ("uniform8", "pairskew8")
 
 
 @st.composite
@@ -98,16 +94,6 @@ def test_every_word_of_a_file_comes_back() -> None:
     assert parse_matrix(f"# a comment\n\n{text}") == parse_matrix(text)
     notes = matrix_graph(parse_matrix(text)).notes
     assert notes == ("failed links are left out",)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_matrix_of_a_demand_is_what_htsim_was_given(case: str) -> None:
-    given = (GOLDEN / "simulators" / f"{case}.cm").read_text()
-    demand = DemandMatrix([f"s{n}" for n in range(8)], golden_matrix(case))
-    assert matrix_text(demand_matrix(demand, nodes=16)) == given
-    graph = matrix_graph(parse_matrix(given))
-    assert matrix_text(graph_matrix(graph)[0]) == given
-    assert np.array_equal(message_bytes(graph)[:8, :8], demand.array)
 
 
 def test_flow_above_htsims_largest_is_divided() -> None:

@@ -14,9 +14,10 @@ from moefabric.core.errors import TraceError
 from moefabric.traces.connection_graph import ConnectionMatrixReader
 from moefabric.traces.deepseek_kernels import DeepseekKernelsReader
 from moefabric.traces.formats import TraceReader
-from moefabric.traces.gating_files import CountsCsvReader, RoutesReader
+from moefabric.traces.gating_files import CountsCsvReader
 from moefabric.traces.goal import GoalReader
 from moefabric.traces.nccl_log import NcclLogReader
+from moefabric.traces.route_files import RoutesReader
 from moefabric.traces.simai import SimaiReader
 from tests.support.paths import GOLDEN
 

@@ -10,8 +10,8 @@ import pytest
 from moefabric.core.errors import TraceError
 from moefabric.traces.deepseek_kernels import DeepseekKernelsReader
 from moefabric.traces.formats import trace_reader
-from moefabric.workload.execution_graph import ExecutionGraph, Node
-from moefabric.workload.graph_timeline import length_s
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
+from moefabric.workload.graphs.timeline import length_s
 
 HEAD = "kernel,start_us,dur_us,stream\n"
 FILE = f"""{HEAD}get_dispatch_layout,100,50,7

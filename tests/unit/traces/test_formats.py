@@ -7,7 +7,7 @@ import pytest
 from moefabric.config.plugins import TRACE_READERS, TRACE_WRITERS, plugin_names
 from moefabric.core.errors import TraceError
 from moefabric.traces.formats import named_reader, named_writer, read_trace
-from moefabric.workload.execution_graph import ExecutionGraph
+from moefabric.workload.graphs.execution_graph import ExecutionGraph
 
 
 class Magic:

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from moefabric.cli.main import main
 from moefabric.core.errors import SpecError, TraceError, UnsupportedError
-from moefabric.traces import route_tables
+from moefabric.traces import route_files
 from moefabric.traces.formats import read_trace, trace_reader
 from moefabric.traces.gating_files import CountsCsvReader, counts_csv, load_gating, write_gating
-from moefabric.workload.gating import GatingTrace
+from moefabric.ui.cli.main import main
+from moefabric.workload.gating.traces import GatingTrace
 from tests.conftest import OPTIONAL
 from tests.support.paths import EXAMPLES
 
@@ -198,7 +198,7 @@ def test_parquet_in_flame_moes_layout_is_counted(
         )
         parquet.write_table(table, file)
     assert trace_reader(tmp_path).name == "routes-parquet"
-    monkeypatch.setattr(route_tables, "PARQUET_ROWS", 1)
+    monkeypatch.setattr(route_files, "PARQUET_ROWS", 1)
     read = load_gating(tmp_path / "actives")
     assert read.tokens.shape == (2, 2, 1, 6)
     assert read.tokens[0].tolist() == [[[1, 1, 0, 0, 0, 2]], [[0, 0, 1, 1, 0, 0]]]

@@ -8,31 +8,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError, TraceError
-from moefabric.oracle.golden_results import golden_matrix
 from moefabric.traces.formats import trace_reader
 from moefabric.traces.goal import GoalReader, GoalWriter, goal_graph, goal_text
-from moefabric.traces.messages import demand_graph, graph_demand
-from moefabric.workload.execution_graph import ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
 from tests.support.graphs import message_graphs
-from tests.support.paths import GOLDEN
-
-CASES = ("uniform8", "pairskew8")
 
 
 @given(message_graphs())
 def test_graph_comes_back_from_its_program(graph: ExecutionGraph) -> None:
     assert goal_graph(goal_text(graph)).ranks == graph.ranks
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_program_of_a_demand_is_what_loggopsim_was_given(case: str) -> None:
-    given = (GOLDEN / "simulators" / f"{case}.goal").read_text()
-    demand = DemandMatrix([f"s{n}" for n in range(8)], golden_matrix(case))
-    assert goal_text(demand_graph(demand)) == given
-    assert goal_text(goal_graph(given)) == given
-    assert graph_demand(goal_graph(given)) == demand
 
 
 def test_file_is_recognised_written_and_read(tmp_path: Path) -> None:

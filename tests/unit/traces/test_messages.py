@@ -12,7 +12,12 @@ from moefabric.core.errors import SpecError
 from moefabric.traces import messages
 from moefabric.traces.goal import GoalReader, GoalWriter
 from moefabric.traces.messages import FlowsCsvWriter, lowered, message_bytes, pair_bytes
-from moefabric.workload.execution_graph import COLLECTIVES, CollectiveKind, ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import (
+    COLLECTIVES,
+    CollectiveKind,
+    ExecutionGraph,
+    Node,
+)
 
 
 def job(kind: CollectiveKind) -> ExecutionGraph:

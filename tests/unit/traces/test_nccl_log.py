@@ -9,7 +9,7 @@ import pytest
 from moefabric.core.errors import TraceError
 from moefabric.traces.formats import trace_reader
 from moefabric.traces.nccl_log import NcclLogReader
-from moefabric.workload.execution_graph import ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
 
 
 def prefix(rank: int) -> str:

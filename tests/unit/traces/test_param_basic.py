@@ -8,7 +8,7 @@ import pytest
 
 from moefabric.core.errors import TraceError
 from moefabric.traces.formats import read_trace
-from moefabric.workload.execution_graph import WORLD, ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
 
 
 def call(comms: str, elements: int = 0, **more: object) -> dict[str, Any]:

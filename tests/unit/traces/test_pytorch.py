@@ -20,7 +20,7 @@ from moefabric.traces.formats import read_trace, trace_reader
 from moefabric.traces.pytorch_execution import PytorchExecutionReader
 from moefabric.traces.pytorch_profile import PytorchProfileReader, read_profile
 from moefabric.traces.pytorch_writer import PytorchExecutionWriter
-from moefabric.workload.execution_graph import WORLD, ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
 from tests.support.execution_graphs import execution_graphs
 
 DATA = Path(__file__).parents[2] / "data" / "traces" / "pytorch"

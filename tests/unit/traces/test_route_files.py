@@ -9,12 +9,12 @@ import pytest
 
 from moefabric.config.loader import load_experiment
 from moefabric.core.errors import SpecError
-from moefabric.runner.prediction import predict_experiment
+from moefabric.prediction.experiment import predict_experiment
 from moefabric.traces.gating_files import load_gating
 from moefabric.traces.route_files import load_routes
-from moefabric.workload.token_routes import TokenRoutes
-from moefabric.workload.topic_routes import topic_routes
+from moefabric.workload.gating.token_routes import TokenRoutes
 from tests.support.paths import EXAMPLES
+from tests.support.routes import topic_routes
 
 ROUTES = topic_routes(8, 2, (3, 2, 8, 40), strength=3.0)
 SETTINGS = ("gating.matrix=null", "gating.repeat=false", "gating.noise=0")
@@ -108,7 +108,7 @@ def test_fabric_has_copies_and_a_placement_of_its_own(tmp_path: Path) -> None:
         for copies in ("expert", "server")
     }
     assert times["server"] < times["expert"]
-    place = "fabrics[0].place=occult(refine=swap, group=server)"
+    place = "fabrics[0].place=tests.support.routes:NextToTheFirst"
     assert predicted(path, "fabrics[0].copies=server", place)["all_to_all_s"] != times["server"]
     pruned = predicted(path, "fabrics[0].copies=server", "fabrics[0].copy_limit=1")
     assert pruned["all_to_all_s"] < times["server"]
@@ -118,7 +118,10 @@ def test_fabric_has_copies_and_a_placement_of_its_own(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         (["fabrics[0].copies=server"], r"copies: server needs routes of single tokens"),
-        (["fabrics[0].place=occult"], r"place: occult needs routes of single tokens"),
+        (
+            ["fabrics[0].place=tests.support.routes:NextToTheFirst"],
+            r"place: next-to-the-first needs routes of single tokens",
+        ),
     ],
 )
 def test_gating_of_counts_names_the_remedy(settings: list[str], message: str) -> None:

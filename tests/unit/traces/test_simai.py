@@ -10,8 +10,8 @@ import pytest
 from moefabric.core.errors import TraceError
 from moefabric.traces.formats import trace_reader
 from moefabric.traces.simai import SimaiReader, parse_simai, simai_graph
-from moefabric.workload.execution_graph import ExecutionGraph, Node
-from moefabric.workload.graph_timeline import sent_bytes
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
+from moefabric.workload.graphs.timeline import sent_bytes
 from tests.support.paths import EXAMPLES
 
 FILE = EXAMPLES / "data" / "simai-moe-9216.txt.gz"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moefabric.traces.summary import Traffic, summarise, summary_document
-from moefabric.workload.execution_graph import ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
 
 
 def pairs() -> ExecutionGraph:

@@ -17,7 +17,7 @@ from moefabric.traces.param_basic import ParamBasicReader
 from moefabric.traces.pytorch_execution import PytorchExecutionReader
 from moefabric.traces.pytorch_profile import PytorchProfileReader
 from moefabric.traces.pytorch_writer import PytorchExecutionWriter
-from moefabric.workload.execution_graph import WORLD, ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
 
 WRONG: tuple[Any, ...] = (
     None, True, -1, 1 << 40, 1 << 70, -(1 << 70), 1.5, -1e300, float("nan"), float("inf"), "", "x",

@@ -13,7 +13,7 @@ from moefabric.workload.collectives.costs import (
 from moefabric.workload.collectives.program import Program
 from moefabric.workload.collectives.schedule import Call, schedule_call
 from moefabric.workload.collectives.timing import NonBlockingNetwork, predict
-from moefabric.workload.execution_graph import COLLECTIVES, CollectiveKind
+from moefabric.workload.graphs.execution_graph import COLLECTIVES, CollectiveKind
 
 SIZE: Final = 8 * 1024
 # nccl-tests: what is S for 8 ranks with SIZE bytes in the call, and busbw / algbw.

@@ -4,7 +4,6 @@ import pytest
 
 from moefabric.core.errors import SpecError
 from moefabric.workload.collectives.built_in import BUILT_IN, DEFAULTS
-from moefabric.workload.collectives.interpreter import Buffers, added, execute, expected, first
 from moefabric.workload.collectives.program import (
     NO_CALL,
     NO_TRANSFER,
@@ -14,8 +13,9 @@ from moefabric.workload.collectives.program import (
     transfers,
 )
 from moefabric.workload.collectives.schedule import Extent, Schedule, Step
-from moefabric.workload.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
 from tests.support import schedule_laws as laws
+from tests.support.collective_interpreter import Buffers, added, execute, expected, first
 
 
 def collective(

@@ -24,7 +24,7 @@ from moefabric.workload.collectives.schedule import (
 )
 from moefabric.workload.collectives.server_all_to_all import HIERARCHICAL, MIXNET
 from moefabric.workload.collectives.tree import TREE, double_tree
-from moefabric.workload.execution_graph import COLLECTIVES, CollectiveKind
+from moefabric.workload.graphs.execution_graph import COLLECTIVES, CollectiveKind
 from tests.support import schedule_laws as laws
 
 RANKS = (*range(1, 9), 11, 16, 17)

@@ -13,7 +13,7 @@ from moefabric.workload.collectives.built_in import BUILT_IN
 from moefabric.workload.collectives.program import NO_CALL, Program, ProgramCall, lower
 from moefabric.workload.collectives.schedule import Call, Extent, Schedule, Step, Via, schedule_call
 from moefabric.workload.collectives.timing import FabricNetwork, NonBlockingNetwork, predict
-from moefabric.workload.execution_graph import CollectiveKind, ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
 from tests.support.fabrics import MESH, fabric
 
 DATA = Path(__file__).parents[2] / "data/collectives"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from moefabric.workload.copilot import (
+from moefabric.workload.gating.copilot import (
     Array,
     Copilot,
     FitWindow,

@@ -9,13 +9,17 @@ from hypothesis import strategies as st
 
 from moefabric.config.model import preset
 from moefabric.core.demand import Placement
-from moefabric.workload.coactivation import copies_of_token
-from moefabric.workload.copy_rule import CopyRule, RoutedTokens, routed_layer, routed_tokens
-from moefabric.workload.iteration import moe_layer
-from moefabric.workload.model import Training
-from moefabric.workload.token_routes import LayerRoutes, TokenRoutes
-from moefabric.workload.topic_routes import topic_routes
+from moefabric.workload.gating.token_routes import LayerRoutes, TokenRoutes
+from moefabric.workload.iterations.iteration import moe_layer
+from moefabric.workload.models.model import Training
+from moefabric.workload.placement.copy_rule import (
+    CopyRule,
+    RoutedTokens,
+    routed_layer,
+    routed_tokens,
+)
 from moefabric.workload.workload import Workload
+from tests.support.routes import topic_routes
 
 MODEL = replace(preset("mixtral-8x7b"), experts=16, top_k=4)
 TRAINING = Training(8, 1, 50, 2, 312e12, 0.4)
@@ -44,7 +48,8 @@ def test_copies_for_each_expert_are_those_of_counts() -> None:
 def test_a_token_goes_to_each_rank_or_server_once(unit: str, size: int) -> None:
     routes = layer_routes()
     found = routed(CopyRule(unit), routes)  # type: ignore[arg-type]
-    assert found.copies.sum() / 800 == copies_of_token(routes.experts, SLOTS // size)
+    places = [len(set(token // size)) for token in routes.experts.reshape(800, 4)]
+    assert found.copies.sum() == sum(places)
     assert np.array_equal(found.computed, routed(CopyRule()).computed), "experts compute as before"
 
 

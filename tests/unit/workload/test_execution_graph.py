@@ -1,6 +1,6 @@
 import pytest
 
-from moefabric.workload.execution_graph import WORLD, ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
 
 SEND = Node(1, "send", peer=1, size=8)
 RECEIVE = Node(1, "receive", peer=0, size=8)

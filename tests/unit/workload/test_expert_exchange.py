@@ -9,10 +9,16 @@ from moefabric.config.loader import load_experiment
 from moefabric.config.model import preset
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
-from moefabric.runner.prediction import predict_experiment
-from moefabric.workload.expert_exchange import HybridEp, with_expert_exchange
-from moefabric.workload.iteration import Collective, Compute, Operation, Reconfigure, Transfer
-from moefabric.workload.pipeline import lockstep_tasks
+from moefabric.prediction.experiment import predict_experiment
+from moefabric.workload.iterations.iteration import (
+    Collective,
+    Compute,
+    Operation,
+    Reconfigure,
+    Transfer,
+)
+from moefabric.workload.iterations.pipeline import lockstep_tasks
+from moefabric.workload.placement.expert_exchange import HybridEp, with_expert_exchange
 from tests.support.paths import EXAMPLES
 
 SERVERS = tuple(f"s{n}" for n in range(8))

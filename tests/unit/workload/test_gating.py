@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from moefabric.core.errors import SpecError
-from moefabric.workload import gating
-from moefabric.workload.gating import (
+from moefabric.workload.gating import traces as gating
+from moefabric.workload.gating.traces import (
     GatingTrace,
     read_gating,
     repeat_for_servers,
@@ -161,14 +161,14 @@ def test_read_gating_refuses_a_bad_trace(
     path = written(tmp_path, name, content)
     with pytest.raises(SpecError) as refused:
         read_gating(path)
-    assert refused.value.faults == tuple((f"{path}{place}", what) for place, what in faults)
+    assert refused.value.errors == tuple((f"{path}{place}", what) for place, what in faults)
 
 
 def test_read_gating_names_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as refused:
         read_gating(tmp_path / "none.json")
     remedy = "there is no such file; paths in a spec are relative to the spec's folder"
-    assert refused.value.faults == ((f"{tmp_path}/none.json", remedy),)
+    assert refused.value.errors == ((f"{tmp_path}/none.json", remedy),)
 
 
 def test_repeat_tokens_repeats_ranks_in_order() -> None:

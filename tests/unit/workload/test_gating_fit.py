@@ -11,11 +11,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from moefabric.workload import gating_statistics as statistics
-from moefabric.workload.gating import GatingTrace, read_gating, server_skew
-from moefabric.workload.gating_fit import fit
-from moefabric.workload.gating_generator import GatingParameters, generate
-from moefabric.workload.gating_presets import PRESETS, preset
+from moefabric.workload.gating import statistics
+from moefabric.workload.gating.fit import fit
+from moefabric.workload.gating.generator import GatingParameters, generate
+from moefabric.workload.gating.presets import PRESETS, preset
+from moefabric.workload.gating.traces import GatingTrace, read_gating, server_skew
 from tests.support.paths import EXAMPLES
 
 REPLICAS = 99

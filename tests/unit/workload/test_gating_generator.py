@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from moefabric.workload.gating_generator import (
+from moefabric.workload.gating.generator import (
     GatingGenerator,
     GatingParameters,
     draw_tokens,
@@ -15,7 +15,7 @@ from moefabric.workload.gating_generator import (
     popularity,
     systematic_counts,
 )
-from moefabric.workload.gating_presets import PRESETS, preset
+from moefabric.workload.gating.presets import PRESETS, preset
 
 PLAIN = GatingParameters(16, 4, 500, skew=1.0)
 RICH = replace(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from moefabric.workload.gating import add_noise
+from moefabric.workload.gating.traces import add_noise
 from tests.support.paths import EXAMPLES
 
 GATING = np.array(

@@ -9,9 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.execution_graph import COLLECTIVES, CollectiveKind, ExecutionGraph, Node
-from moefabric.workload.graph_folding import fold, folded_size
-from moefabric.workload.graph_timeline import sent_bytes
+from moefabric.workload.graphs.execution_graph import (
+    COLLECTIVES,
+    CollectiveKind,
+    ExecutionGraph,
+    Node,
+)
+from moefabric.workload.graphs.folding import fold, folded_size
+from moefabric.workload.graphs.timeline import sent_bytes
 
 
 @given(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.execution_graph import CollectiveKind, ExecutionGraph, Node
-from moefabric.workload.graph_timeline import (
+from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
+from moefabric.workload.graphs.timeline import (
     collective_bytes,
     dependencies,
     length_s,

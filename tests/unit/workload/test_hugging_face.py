@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.attention import GroupedAttention, LatentAttention
-from moefabric.workload.hugging_face import ARCHITECTURES, model_from_configuration
-from moefabric.workload.model import Model
+from moefabric.workload.models.attention import GroupedAttention, LatentAttention
+from moefabric.workload.models.hugging_face import ARCHITECTURES, model_from_configuration
+from moefabric.workload.models.model import Model
 from tests.support.paths import REPOSITORY
 
 CONFIGURATIONS: dict[str, dict[str, Any]] = json.loads(
@@ -251,7 +251,7 @@ def test_any_value_of_any_key_gives_a_model_or_its_faults(name: str, value: obje
         document = whole | {"text_config": changed} if "text_config" in whole else changed
         outcome = read_or_fault(document, name)
         if isinstance(outcome, SpecError):
-            assert all(place and message for place, message in outcome.faults)
+            assert all(place and message for place, message in outcome.errors)
         else:
             assert outcome.parameters >= outcome.active_parameters > 0
             assert outcome.token_flops(4096) > 0

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from moefabric.config.model import preset
 from moefabric.core.demand import Placement
-from moefabric.workload.attention import GroupedAttention
-from moefabric.workload.iteration import (
+from moefabric.workload.iterations.iteration import (
     DISPATCH_LIGHT_MODES,
     Collective,
     Compute,
@@ -24,7 +23,8 @@ from moefabric.workload.iteration import (
     iteration_operations,
     moe_layer,
 )
-from moefabric.workload.model import Model, Training
+from moefabric.workload.models.attention import GroupedAttention
+from moefabric.workload.models.model import Model, Training
 
 MODEL = Model(
     "small", layers=2, hidden=4, ffn=8, experts=4, top_k=2, attention=GroupedAttention(2, 2, 2)

@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from moefabric.config.model import preset, presets
-from moefabric.workload.model import DIRECTIONS, Model, Training
+from moefabric.workload.models.model import DIRECTIONS, Model, Training
 
 MIXTRAL = preset("mixtral-8x7b")
 QWEN = preset("qwen1.5-moe-a2.7b")

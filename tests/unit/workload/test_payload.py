@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from moefabric.config.model import preset
-from moefabric.config.plugins import PAYLOAD_TRANSFORMS, load_plugin
 from moefabric.core.demand import Placement
-from moefabric.core.errors import SpecError
-from moefabric.workload.block_codecs import BLOCK_CODECS
-from moefabric.workload.coded_payload import ErrorBoundedTokens
-from moefabric.workload.iteration import Collective, Compute, Layer, iteration_operations, moe_layer
-from moefabric.workload.model import Direction, Training
-from moefabric.workload.payload import BigMac, Fp8, Payloads, PayloadTransform, Plain
+from moefabric.workload.iterations.iteration import (
+    Collective,
+    Compute,
+    Layer,
+    iteration_operations,
+    moe_layer,
+)
+from moefabric.workload.models.model import Direction, Training
+from moefabric.workload.models.payload import BigMac, Fp8, Payloads, Plain
 
 MIXTRAL, DEEPSEEK = replace(preset("mixtral-8x7b"), layers=2), preset("deepseek-r1")
 TRAINING = Training(8, 4, 4096, 8, 312e12, 0.4)
@@ -140,26 +142,3 @@ def test_projections_cost_what_the_paper_says() -> None:
     """BigMac, table 4: 3490.67 and 3649.00 TFLOP for 2^19 tokens, 24 layers of width 2048."""
     forward = 2**19 * 24 * Payloads(BigMac(0.25), BigMac(0.25)).source_flops(2048)
     assert 3 * forward / 1e12 == pytest.approx(3649.00 - 3490.67, abs=0.01)
-
-
-@pytest.mark.parametrize("codec", BLOCK_CODECS)
-def test_error_bounded_tokens_are_shorter_and_cost_time(codec: str) -> None:
-    transform = load_plugin(
-        PAYLOAD_TRANSFORMS, f"error-bounded(eb=0.03, codec={codec}, scale=100)", PayloadTransform
-    )
-    assert transform.token_bytes(256, 512) <= 512
-    assert 0 <= transform.encode_s_per_byte < 1e-7
-    assert 0 <= transform.decode_s_per_byte < 1e-7
-    assert transform.name == f"error-bounded(eb=0.03, codec={codec}, scale=100)"
-
-
-def test_larger_errors_give_fewer_bytes() -> None:
-    sizes = [ErrorBoundedTokens(eb, "ans").token_bytes(1024, 2048) for eb in (0.1, 0.03, 0.01)]
-    assert sizes == sorted(sizes)
-    assert 1024 * 0.125 < sizes[0] < sizes[2] < 1024
-
-
-@pytest.mark.parametrize("arguments", ["eb=0", "codec=best", "scale=0"])
-def test_error_bounded_tokens_refuse_wrong_arguments(arguments: str) -> None:
-    with pytest.raises(SpecError, match=arguments.partition("=")[0]):
-        load_plugin(PAYLOAD_TRANSFORMS, f"error-bounded({arguments})", PayloadTransform)

@@ -9,9 +9,13 @@ from numpy.typing import NDArray
 
 from moefabric.config.plugins import COLLECTIVE_ORDERS, built_in_names, load_plugin
 from moefabric.core.demand import DemandMatrix
-from moefabric.workload.collective_order import CollectiveOrder, ordered_operations, phase_demands
-from moefabric.workload.iteration import PAUSE, Collective, Compute, Operation
-from moefabric.workload.phase_schedules import (
+from moefabric.workload.iterations.iteration import PAUSE, Collective, Compute, Operation
+from moefabric.workload.placement.collective_order import (
+    CollectiveOrder,
+    ordered_operations,
+    phase_demands,
+)
+from moefabric.workload.placement.phase_schedules import (
     Aurora,
     AuroraGreedy,
     RandomOrder,

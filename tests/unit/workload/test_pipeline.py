@@ -8,8 +8,14 @@ from moefabric.config.model import preset
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Region
 from moefabric.simulator.event_simulation import Step, simulate, simulate_iterations
-from moefabric.workload.iteration import Collective, Compute, Operation, Reconfigure, Transfer
-from moefabric.workload.job import (
+from moefabric.workload.iterations.iteration import (
+    Collective,
+    Compute,
+    Operation,
+    Reconfigure,
+    Transfer,
+)
+from moefabric.workload.iterations.job import (
     Job,
     JobShape,
     StageContents,
@@ -20,10 +26,10 @@ from moefabric.workload.job import (
     stage_contents,
     stage_layers,
 )
-from moefabric.workload.model import Training
-from moefabric.workload.payload import BigMac, Payloads
-from moefabric.workload.pipeline import PipelineTraffic, bubble_share, iteration_tasks
-from moefabric.workload.tasks import AllReduce, Task, runs_during
+from moefabric.workload.iterations.pipeline import PipelineTraffic, bubble_share, iteration_tasks
+from moefabric.workload.iterations.tasks import AllReduce, Task, runs_during
+from moefabric.workload.models.model import Training
+from moefabric.workload.models.payload import BigMac, Payloads
 from tests.support.fabrics import fabric
 
 shapes = st.builds(JobShape, st.integers(1, 4), st.integers(1, 3), st.integers(1, 6))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from moefabric.config.model import preset
 from moefabric.core.demand import Placement
-from moefabric.workload.model import Training
-from moefabric.workload.placements import (
+from moefabric.workload.models.model import Training
+from moefabric.workload.placement.placements import (
     Balanced,
     ByRate,
     Contiguous,

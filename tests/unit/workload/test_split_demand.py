@@ -7,15 +7,15 @@ import pytest
 
 from moefabric.config.model import preset
 from moefabric.core.demand import DemandMatrix, Placement
-from moefabric.workload.iteration import Collective, Layer, merge_layers
-from moefabric.workload.model import Training
-from moefabric.workload.split_demand import (
+from moefabric.workload.iterations.iteration import Collective, Layer, merge_layers
+from moefabric.workload.iterations.split_demand import (
     KNOWN,
     RECENT_ITERATIONS,
     SplitDemand,
     SplitDemandSource,
     with_error,
 )
+from moefabric.workload.models.model import Training
 from moefabric.workload.workload import Workload
 
 TRAINING = Training(ep=4, tp=1, sequence=1000, micro_batch=1, gpu_flops=1e15, utilisation=0.5)

@@ -6,12 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.demand import DemandMatrix, Placement
+from moefabric.core.eps import Eps
 from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Eps, Fabric, Region
-from moefabric.workload.attention import GroupedAttention
-from moefabric.workload.iteration import Collective, Compute, moe_layer
-from moefabric.workload.model import Model, Training
-from moefabric.workload.substitution import (
+from moefabric.core.topology import Fabric, Region
+from moefabric.workload.iterations.iteration import Collective, Compute, moe_layer
+from moefabric.workload.iterations.substitution import (
     Gpu,
     Losses,
     NoBackupError,
@@ -23,6 +22,8 @@ from moefabric.workload.substitution import (
     with_tensor_exchange,
     working_groups,
 )
+from moefabric.workload.models.attention import GroupedAttention
+from moefabric.workload.models.model import Model, Training
 
 MODEL = Model(
     "tiny", layers=1, hidden=4, ffn=8, experts=4, top_k=1, attention=GroupedAttention(2, 1, 2)

@@ -1,0 +1,169 @@
+"""Hardware of a running fabric: failures, restarts of processes, state and counters."""
+
+import json
+import signal
+import socket
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from moefabric.core.errors import FabricError
+from moefabric.core.failure_kinds import FailureKind
+from moefabric.emulator.fabric import links
+from moefabric.emulator.fabric.hardware_description import counter_facts, describe_plan
+from moefabric.emulator.fabric.hardware_failures import HardwareFailures, set_links
+from moefabric.emulator.fabric.plan import FABRIC
+from moefabric.emulator.fabric.queues import QueueCounts, read_queues
+from moefabric.emulator.linux import netlink
+from moefabric.emulator.linux.command import run
+from moefabric.emulator.linux.processes import ChildProcess, ProcessRole
+from moefabric.emulator.ocs.fd_handoff import send_handoff
+from moefabric.runtime.failure_log import append_failure_event
+from moefabric.runtime.waiting import Deadline
+
+if TYPE_CHECKING:
+    from moefabric.emulator.fabric.hardware import Hardware
+
+_RESTART_S: Final = 10.0
+
+
+class RunningHardware:
+    """Hardware of one fabric after it has been made.
+
+    Attributes:
+        failures: the injected failures.
+    """
+
+    def __init__(self, hardware: "Hardware") -> None:
+        """Take hardware that may not be made yet."""
+        self._made = hardware
+        self._suspended = set[str]()
+        self.failures = HardwareFailures(
+            hardware.whole_plan, self._signal_agent, set_links=self.set_links
+        )
+
+    def set_links(self, names: Iterable[str], *, up: bool) -> None:
+        """Switch interfaces of the fabric's namespaces on or off, on all machines.
+
+        Raises:
+            FabricError: names the machine that didn't switch an interface off; then none is off.
+                An interface of a lost machine isn't there to be switched on.
+        """
+        local = self.local_links(names)
+        if remote := set(names) - local:
+            replies = self._made.others.ask({"do": "set-links", "names": sorted(remote), "up": up})
+            parts = replies.parts.values()
+            switched = {name for reply in parts for name in reply.get("switched", ())}
+            if not up and remote - switched:
+                if switched:
+                    self._made.others.ask(
+                        {"do": "set-links", "names": sorted(switched), "up": True}
+                    )
+                raise FabricError("; ".join(replies.faults))
+        set_links(local, up=up)
+
+    def local_links(self, names: Iterable[str]) -> set[str]:
+        """Return those of these interfaces that are in the fabric's namespace of this machine."""
+        local = {
+            end.name for link in self._made.plan.links for end in link.ends if end.node == FABRIC
+        }
+        return local.intersection(names)
+
+    def _signal_agent(self, server: str, number: signal.Signals) -> None:
+        """Send a signal to a server's agent, if a fabric process has started it."""
+        if server not in self._made.plan.servers:
+            self._made.others.ask({"do": "signal", "server": server, "number": int(number)})
+        self.signal_agent(server, number)
+
+    def signal_agent(self, server: str, number: signal.Signals) -> None:
+        """Send a signal to a server's agent, if it runs on this machine."""
+        stops = number is signal.SIGSTOP
+        (self._suspended.add if stops else self._suspended.discard)(server)
+        for agent in self._made.request.with_role(ProcessRole.AGENT):
+            if agent.node == server and agent.name in self._made.processes.running:
+                self._made.processes.running[agent.name].signal(number)
+
+    def ocs_processes(self) -> list[ChildProcess]:
+        """Return the processes of OCSes that the fabric process has started."""
+        own = {spec.name for spec in self._made.own_specs if spec.role is ProcessRole.OCS}
+        return [process for name, process in self._made.processes.running.items() if name in own]
+
+    def restart(self, name: str) -> ChildProcess:
+        """Start a process that has ended again; raise FabricError if that fails."""
+        spec = next(spec for spec in self._made.own_specs if spec.name == name)
+        deadline = Deadline.after(_RESTART_S)
+        return self._made.processes.restart(spec, self._made.namespaces(spec), deadline)
+
+    def lose_container(self, server: str) -> None:
+        """Lose a server whose container has ended: its NICs go down, and its agent ends.
+
+        The agent ends at once because the engine waits until nothing has the container's limits.
+        """
+        self._signal_agent(server, signal.SIGKILL)
+        at_ns = self.failures.inject(FailureKind.SERVER, [server])
+        why = "its container has ended"
+        append_failure_event(self._made.run_dir, "inject", FailureKind.SERVER, [server], why, at_ns)
+
+    def faults(self) -> list[str]:
+        """Describe containers, processes, OCSes' sockets and parts that have ended too early."""
+        unanswered = [name for name, ocs in self._made.ocses.items() if not ocs.handoff.is_alive]
+        return [
+            *self._made.containers.faults(),
+            *(f"{name}: nothing answers at its sockets" for name in unanswered),
+            *self._made.processes.ends(),
+            *self._made.others.faults(),
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the hardware for `inspect --json`."""
+        shown = json.loads(run(["ip", "-j", "link", "show"]))
+        carrier = {link["ifname"]: "LOWER_UP" in link["flags"] for link in shown}
+        described = describe_plan(self._made.wiring, self._made.plan, carrier)
+        for server in described["servers"]:
+            server.update(self._made.containers.describe(server["name"]))
+            if host := self._made.wiring.hosts.get(server["name"]):
+                server["host"] = host.login.host
+        own = described | {
+            "processes": [
+                {"name": one.name, "pid": one.pid} for one in self._made.processes.alive()
+            ],
+            "crossbar": self._made.crossbar,
+            "remarks": self._made.remarks,
+            "faults": self.faults(),
+        }
+        return self._made.others.with_descriptions(own, self._made.wiring.fabric.servers)
+
+    def hand_counters(self, client: socket.socket) -> None:
+        """Hand a client the descriptors from which it reads the counters of NICs and OCS ports."""
+        memories = {name: ocs.memory_fd for name, ocs in self._made.ocses.items()}
+        counted = {name: fd for name, fd in memories.items() if fd is not None}
+        facts = counter_facts(
+            self._made.plan, {name: index for index, name in socket.if_nameindex()}, list(counted)
+        )
+        with netlink.route_socket() as kernel:
+            send_handoff(client, facts, [kernel.fileno(), *counted.values()])
+
+    def deviations(self) -> list[str]:
+        """Return links without their rates, and processes that ended or that a signal stopped.
+
+        Agents that an injected failure stops are no deviation.
+        """
+        stopped = self._made.processes.stops({f"agent-{server}" for server in self._suspended})
+        parts = self._made.others.ask({"do": "verify"}).faults
+        faults = [*dict.fromkeys([*self.faults(), *parts]), *stopped]
+        try:
+            links.verify_all(self._made.plan, self._made.pids)
+        except FabricError as fault:
+            return [*faults, *str(fault).split("; ")]
+        return faults
+
+    def queues(self) -> QueueCounts:
+        """Return the counters of all queues by port."""
+        return (
+            read_queues(self._made.plan, self._made.pids)
+            | self._made.links.queues()
+            | self._made.others.queues()
+        )
+
+    def link_lateness(self) -> dict[str, Any]:
+        """Return how late programmed links have been since the last call; empty without any."""
+        return self._made.others.with_lateness(self._made.links.lateness())

@@ -1,0 +1,1 @@
+"""A management protocol of one line for each command."""

@@ -1,0 +1,160 @@
+"""Parts of commands: files, exit status, progress on the console, and output as text or JSON.
+
+Commands of other packages, entry points of `moefabric.commands`, use them as moefabric's do.
+
+Example:
+    A command that reports its progress and writes a file::
+
+        @click.command(short_help="Count the servers of fabrics.")
+        @click.argument("files", type=FILE, nargs=-1)
+        @click.option("--output", type=FILE, default=STANDARD_OUTPUT)
+        def count(files: tuple[Path, ...], output: Path) -> None:
+            check_writable(output)
+            with progress_reporter(len(files)) as reporter:
+                ...
+            write_output(output, text)
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from errno import EISDIR
+from os import strerror
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from moefabric.core.errors import MoefabricError
+from moefabric.results.progress import PlainProgressReporter, ProgressReporter
+from moefabric.runtime.atomic_file import write_whole
+
+if TYPE_CHECKING:
+    from moefabric.api.result import Result
+    from moefabric.results.model import RunResult
+
+FILE: Final = click.Path(path_type=Path)
+"""Type of arguments and options that name files."""
+STANDARD_OUTPUT: Final = Path("-")
+INVALID: Final = 3
+"""Exit status of measurements that can't be trusted."""
+
+
+def print_result(result: object, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print a result as JSON or as lines of text."""
+    click.echo(json.dumps(result) if as_json else "\n".join(lines))
+
+
+class _BarReporter:
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._task = progress, progress.add_task("", total=total)
+
+    def show_message(self, text: str) -> None:
+        self._progress.console.print(text, highlight=False)
+
+    def advance(self, text: str) -> None:
+        self._progress.update(self._task, advance=1, description=text)
+
+
+@contextmanager
+def progress_reporter(total: int) -> Iterator[ProgressReporter]:
+    """Report progress of `total` steps: a bar on a terminal, plain lines elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield PlainProgressReporter()
+        return
+    columns = (BarColumn(bar_width=30), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield _BarReporter(progress, total)
+
+
+def check_writable(*files: Path | None) -> None:
+    """Check before long work that its results can be written, and create the folders.
+
+    Raises:
+        click.UsageError: if a file can't be written.
+    """
+    for file in files:
+        if file is None or file == STANDARD_OUTPUT:
+            continue
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if file.is_dir():
+                raise IsADirectoryError(EISDIR, strerror(EISDIR))
+            if not file.exists() or file.is_file():
+                with TemporaryFile(dir=file.resolve().parent):
+                    pass
+        except OSError as error:
+            raise click.UsageError(f"{file}: {error.strerror}") from error
+
+
+def write_output(file: Path | None, text: str) -> None:
+    """Write text to a file or to standard output; None discards it."""
+    if file == STANDARD_OUTPUT:
+        click.echo(text, nl=False)
+    elif file is not None:
+        write_whole(file, text)
+
+
+def write_result(result: "Result", json_file: Path | None, report: Path | None) -> None:
+    """Write the result of an experiment as JSON and as a page, and print its tables."""
+    write_output(json_file, result.json_text())
+    if report is not None:
+        write_output(report, result.page())
+    if json_file != STANDARD_OUTPUT:
+        print_tables(result)
+
+
+@contextmanager
+def journalled(json_file: Path | None, report: Path | None) -> Iterator[Path | None]:
+    """Yield the path of a run's journal; write what it holds if the run is interrupted.
+
+    Args:
+        json_file: File of the run's JSON, next to which the journal is; None for no journal.
+        report: File of the run's page.
+    """
+    from moefabric.results.journal import JOURNAL_SUFFIX
+
+    journal = None
+    if json_file is not None and json_file != STANDARD_OUTPUT:
+        name = json_file.name if json_file.suffix == JOURNAL_SUFFIX else json_file.stem
+        journal = json_file.with_name(name + JOURNAL_SUFFIX)
+    try:
+        yield journal
+    except (KeyboardInterrupt, MoefabricError):
+        if journal is not None and journal.is_file():
+            _write_interrupted(journal, json_file, report)
+        raise
+
+
+def _write_interrupted(journal: Path, json_file: Path | None, report: Path | None) -> None:
+    from moefabric.api.result import Result
+
+    try:
+        result = Result.load(journal)
+        if not any(one.iterations for one in result.results):
+            journal.unlink()  # nothing was measured
+            return
+        write_output(json_file, result.json_text())
+        if report is not None:
+            write_output(report, result.page())
+    except MoefabricError as error:
+        click.echo(f"moefabric: {error}", err=True)
+    else:
+        click.echo(f"moefabric: incomplete: {result.incomplete}", err=True)
+    click.echo(f"moefabric: {journal} has what was measured; `run --resume` goes on", err=True)
+
+
+def print_tables(run: "RunResult") -> None:
+    """Print the tables of a run."""
+    from moefabric.report.table import table
+
+    print_renderable(table(run))
+
+
+def print_renderable(renderable: RenderableType) -> None:
+    """Print a table in the width of the terminal."""
+    Console().print(renderable)

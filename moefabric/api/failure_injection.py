@@ -1,0 +1,178 @@
+"""Failures of a running fabric, the faults of its optical switches, and their events."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from moefabric.api.fabric_view import FabricView
+from moefabric.api.ocs_failures import LOSS_DB, ocs_request, region_of_ocs
+from moefabric.core.errors import SpecError
+from moefabric.core.failure_kinds import INJECTABLE, FailureKind
+from moefabric.core.failures import ControllerFailureMode, Failure
+from moefabric.emulator.fabric import hardware_injection
+from moefabric.emulator.ocs import client as ocs_client
+from moefabric.results.parts import Json
+from moefabric.testbed import failure_injection
+
+
+class FailureInjection(FabricView):
+    """Makes components of a fabric fail, and work again."""
+
+    def fault(self, kind: str, *what: str, mode: str = "kill") -> "InjectedFailure":
+        """Make components fail. In a `with`, the failure is cleared at the end.
+
+        Args:
+            kind: `nic`, `ocs-port`, `ocs`, `gpu`, `server` or `controller`.
+            *what: NICs (`s0/e0`), optical NICs (`s0/o0`), OCSes, GPUs (`s1/3`), servers, or
+                controllers (`r0`, `eps`).
+            mode: With `controller`: `kill` its process, which is started again, or `stop` it.
+
+        Raises:
+            SpecError: If the kind is unknown, or the fabric lacks the components.
+            FabricError: If they can't be made to fail.
+        """
+        failure = Failure(_failure_kind(kind), what, _failure_mode(mode))
+        if not what:
+            raise SpecError([("fault", f"which {kind}?")])
+        if failure.kind in failure_injection.LOGGED_KINDS:
+            failure_injection.inject(self.run_directory, failure)
+        else:
+            hardware_injection.inject(self.run_directory, str(failure.kind), what)
+        return InjectedFailure(self, failure)
+
+    def clear(self, kind: str | None = None, *what: str) -> list[Json]:
+        """Clear failures of some components, of a kind, or all; return the remaining ones.
+
+        Args:
+            kind: As in `fault`. Default: all kinds, with the faults of OCSes.
+            *what: The components. Default: all of the kind.
+
+        Raises:
+            SpecError: If the kind is unknown.
+            FabricError: If one of the components has not failed.
+        """
+        chosen = _failure_kind(kind) if kind else None
+        if chosen in (None, *failure_injection.LOGGED_KINDS):
+            for failure in failure_injection.logged_failures(self.run_directory):
+                if chosen in (None, failure.kind) and not what:
+                    failure_injection.clear(self.run_directory, failure)
+        if chosen in failure_injection.LOGGED_KINDS:
+            if what:
+                failure_injection.clear(self.run_directory, Failure(FailureKind(chosen), what))
+        else:
+            hardware_injection.clear(self.run_directory, chosen, what)
+        return self.faults()
+
+    def faults(self) -> list[Json]:
+        """Return the present failures, each with `kind` and `what`."""
+        processes = [
+            {"kind": str(failure.kind), "what": list(failure.what)}
+            for failure in failure_injection.logged_failures(self.run_directory)
+        ]
+        return [*hardware_injection.injected_failures(self.run_directory), *processes]
+
+    # --- optical switches ------------------------------------------------------------------------
+
+    def ocs(self, name: str = "ocs0") -> Json:
+        """Return identity, start-up mode and ports of an OCS."""
+        return self._ask_ocs(name, {"do": "show"})
+
+    def ocs_fault(
+        self,
+        kind: str | None,
+        *arguments: str,
+        ocs: str = "ocs0",
+        times: int | None = None,
+        db: float = LOSS_DB,
+        after: bool = False,
+    ) -> Json:
+        """Inject a fault into an OCS, and return its faults and whether it has power.
+
+        Args:
+            kind: `port`, `stuck`, `loss`, `reject`, `delay`, `drop-completion`, `reset`,
+                `partial-apply`, `reboot` or `down`; `list` or None lists the faults.
+            *arguments: Ports (numbers or NICs), a path (`1-17` or `s0/o0~s1/o0`), a time or a
+                number, as the kind needs.
+            ocs: Name of the OCS.
+            times: Number of commands that are affected. Default: all.
+            db: With `loss`: additional loss in dB.
+            after: With `reset`: once the command is done, before the reply.
+
+        Raises:
+            SpecError: If the kind or its arguments are wrong.
+            FabricError: If the OCS refuses.
+        """
+        region = region_of_ocs(self.wiring, ocs)
+        request = ocs_request(kind, arguments, self.wiring, region, times=times, db=db, after=after)
+        if kind == "down":
+            hardware_injection.inject(self.run_directory, "ocs", [ocs])
+        elif kind == "port" and times is None and not any(map(str.isdecimal, arguments)):
+            hardware_injection.inject(self.run_directory, hardware_injection.PORT, arguments)
+            request = {"do": "list"}
+        return self._ocs_faults(ocs, request)
+
+    def ocs_clear(self, number: int | None = None, ocs: str = "ocs0") -> Json:
+        """Clear the fault of an OCS with this number, or all; return as `ocs_fault`."""
+        region_of_ocs(self.wiring, ocs)
+        if number is None:
+            for entry in hardware_injection.injected_failures(self.run_directory):
+                affected = (entry.get("ocs"), *entry["what"])
+                if entry["kind"] in ("ocs", hardware_injection.PORT) and ocs in affected:
+                    hardware_injection.clear(self.run_directory, entry["kind"], entry["what"])
+        return self._ocs_faults(ocs, {"do": "clear", "number": number})
+
+    def events(self, *, follow: bool = False) -> Iterator[Json]:
+        """Yield the events of the OCSes: changes, light, faults, alarms.
+
+        Args:
+            follow: Whether to wait for new events after the stored ones, until the fabric ends.
+        """
+        sockets = {
+            region.ocs.name: self.run_directory.ocs_socket(region)
+            for region in self.fabric.regions
+            if region.ocs is not None
+        }
+        for ocs, event in ocs_client.events(sockets, follow=follow):
+            yield {"ocs": ocs, **event}
+
+    def _ask_ocs(self, name: str, request: Mapping[str, Any]) -> Json:
+        region = region_of_ocs(self.wiring, name)
+        return ocs_client.request(self.run_directory.ocs_socket(region), request)
+
+    def _ocs_faults(self, name: str, request: Mapping[str, Any]) -> Json:
+        reply = self._ask_ocs(name, request)
+        return reply | {"power": not hardware_injection.lacks_power(self.run_directory, name)}
+
+
+class InjectedFailure:
+    """A failure that was injected; in a `with`, it is cleared at the end."""
+
+    def __init__(self, fabric: FailureInjection, failure: Failure) -> None:
+        self.failure = failure
+        self._fabric = fabric
+
+    def __repr__(self) -> str:
+        return f"InjectedFailure({self.failure})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Make the components work again; a killed controller starts by itself."""
+        if self.failure.restarts:
+            return
+        self._fabric.clear(str(self.failure.kind), *self.failure.what)
+
+
+def _failure_kind(kind: str) -> FailureKind:
+    if kind not in INJECTABLE:
+        raise SpecError([("", f"{kind!r} is not one of {', '.join(INJECTABLE)}")])
+    return FailureKind(kind)
+
+
+def _failure_mode(mode: str) -> ControllerFailureMode:
+    if mode not in set(ControllerFailureMode):
+        raise SpecError([("", f"{mode!r} is not one of {', '.join(ControllerFailureMode)}")])
+    return ControllerFailureMode(mode)

@@ -1,0 +1,29 @@
+"""Hosts joined by programmable links, congestion controls, and an event loop for their sockets.
+
+Links need root.
+
+Example:
+    Two hosts, and a link of 10 Mb/s with a delay of 5 ms::
+
+        with link_between(LinkBehaviour(10e6, 5_000_000)) as net:
+            near, far = net.hosts
+            subprocess.run(near.argv("ping", "-c", "3", far.address), check=True)
+            print(net.counters().lateness.p99_ns)
+"""
+
+from moefabric.agents.engine.clock import NOW
+from moefabric.core.link import LinkBehaviour, PathChoice, Scheduling
+from moefabric.emulator.congestion import astraea
+from moefabric.emulator.congestion.dctcp import dctcp
+from moefabric.emulator.congestion.window_policy import DecisionTimes, governed
+from moefabric.emulator.link.hosts import NIC, Host, LinkedHosts, link_between, star
+from moefabric.emulator.link.lateness import Lateness
+from moefabric.emulator.link.relay_process import RelayCounters
+from moefabric.emulator.linux.command import run
+from moefabric.runtime.event_loop import IN, OUT, EventLoop, Timer
+
+__all__ = [
+    "IN", "NIC", "NOW", "OUT", "DecisionTimes", "EventLoop", "Host", "Lateness", "LinkBehaviour",
+    "LinkedHosts", "PathChoice", "RelayCounters", "Scheduling", "Timer", "astraea",
+    "dctcp", "governed", "link_between", "run", "star",
+]  # fmt: skip

@@ -1,0 +1,72 @@
+"""Measurements on a running fabric: collectives, replays of traces, machines and OCSes."""
+
+import os
+
+from moefabric.api.lab import Lab
+from moefabric.core.errors import SpecError
+from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric.machine_probe import probe_machine
+from moefabric.emulator.fabric.run_directories import hold
+from moefabric.emulator.linux.processes import ProcessRole
+from moefabric.execution.programs.perf import Perf, PerfOptions, PerfResult, PerfRow, sizes_between
+from moefabric.execution.programs.replay import ReplayOptions, ReplayResult
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.testbed.dark_time import Calibration, calibration_table
+from moefabric.testbed.fabric_processes import UP_TIMEOUT_S, fabric_processes
+from moefabric.testbed.ocs_calibration import CALIBRATION_FABRIC, calibrate, calibration_fabric
+
+__all__ = [
+    "Calibration", "Perf", "PerfOptions", "PerfResult", "PerfRow", "ReplayOptions", "ReplayResult",
+    "calibrate_new_ocses", "calibrate_ocses", "calibration_table", "probe_machine", "sizes_between",
+]  # fmt: skip
+
+
+def calibrate_ocses(name: str, moves: int, spacing_ns: int) -> list[Calibration]:
+    """Measure the dark time of each OCS of a running fabric.
+
+    Args:
+        name: The fabric, whose circuits change meanwhile.
+        moves: Number of changes of each OCS.
+        spacing_ns: Time between two frames.
+
+    Raises:
+        SpecError: If the fabric has no OCS.
+    """
+    lab = Lab(name)
+    regions = [region for region in lab.fabric.regions if region.ocs]
+    if not regions:
+        raise SpecError([("--name", f"{name} has no OCS")])
+    return [
+        calibrate(lab.wiring, lab.run_directory, region, moves, spacing_ns) for region in regions
+    ]
+
+
+def calibrate_new_ocses(settle_ns: list[int], moves: int, spacing_ns: int) -> list[Calibration]:
+    """Start an OCS for each settle time, measure its dark time, and end them.
+
+    Args:
+        settle_ns: Settle times.
+        moves: Number of changes of each OCS.
+        spacing_ns: Time between two frames.
+
+    Raises:
+        SpecError: If the fabric of another calibration is up.
+    """
+    if CALIBRATION_FABRIC in lifecycle.running_fabrics():
+        remedy = f"`moefabric down {CALIBRATION_FABRIC}` first, or measure it with --name"
+        raise SpecError([("", f"{CALIBRATION_FABRIC} is up already: {remedy}")])
+    lifecycle.up(
+        calibration_fabric(settle_ns),
+        lambda wiring, run_dir: [
+            process
+            for process in fabric_processes(wiring, run_dir)
+            if process.role is ProcessRole.OCS
+        ],
+        UP_TIMEOUT_S,
+        owner=os.getpid(),
+    )
+    try:
+        with hold(RunDirectory.of_fabric(CALIBRATION_FABRIC)):
+            return calibrate_ocses(CALIBRATION_FABRIC, moves, spacing_ns)
+    finally:
+        lifecycle.down(CALIBRATION_FABRIC, force=True)

@@ -1,0 +1,27 @@
+"""Networks: routes, circuits, splits of bytes and prices, as pure functions of fabrics."""
+
+from moefabric.core import network_cost
+from moefabric.core.forwarding import relay_trees, tree_route
+from moefabric.core.network_cost import PRICES, NetworkInventory, paper_network_usd
+from moefabric.core.nic import NicKind
+from moefabric.core.paths import relay_root
+from moefabric.core.resource_needs import CARRIED_BPS
+from moefabric.core.transport import PACED
+from moefabric.planner import joint, mixnet, static, topoopt, waterfill
+from moefabric.planner.arrays import circuit_matrix
+from moefabric.planner.delayed_split import best_split
+from moefabric.planner.even_circuits import even_order
+from moefabric.planner.pair_order import circuit_counts
+from moefabric.planner.relay_linear_program import RelayLinearProgram
+from moefabric.planner.sending.flow_pacing import BURST_SEGMENTS, planned_flows
+from moefabric.planner.sending.flow_pacing import Policy as PacingPolicy
+from moefabric.simulator.fluid import Link, Route, goodput_share, is_forwarding, link_rate_bps
+from moefabric.simulator.latency import route_latency_s
+
+__all__ = [
+    "BURST_SEGMENTS", "CARRIED_BPS", "PACED", "PRICES", "Link", "NetworkInventory", "NicKind",
+    "PacingPolicy", "RelayLinearProgram", "Route", "best_split", "circuit_counts", "circuit_matrix",
+    "even_order", "goodput_share", "is_forwarding", "joint", "link_rate_bps", "mixnet",
+    "network_cost", "paper_network_usd", "planned_flows", "relay_root", "relay_trees",
+    "route_latency_s", "static", "topoopt", "tree_route", "waterfill",
+]  # fmt: skip

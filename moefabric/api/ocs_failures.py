@@ -1,0 +1,146 @@
+"""Faults of an OCS as requests to its process, with ports named by numbers or NICs."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from moefabric.core.errors import SpecError
+from moefabric.core.ocs_ports import ocs_port
+from moefabric.core.topology import Region
+from moefabric.core.units import duration_ns
+from moefabric.runtime.run_directory import FabricWiring
+
+OCS_FAULTS: Final = {
+    "port": ("PORT...", "no light passes these ports, and commands for them are rejected"),
+    "stuck": ("PORT...", "the mirrors of these inputs do not move"),
+    "loss": ("PATH", "a path (1-17, or s0/o0~s1/o0 one way) loses --db more"),
+    "reject": ("", "rejects commands that change cross-connects or ports"),
+    "delay": ("TIME", "reports completion this much later"),
+    "drop-completion": ("", "never reports completion"),
+    "reset": ("", "resets the connection before a command is done"),
+    "partial-apply": ("N", "makes only N of a command's cross-connects"),
+    "reboot": ("", "boots and closes all connections; circuits go if `startup: volatile`"),
+    "down": ("", "has no power: no light, and no management interface"),
+    "list": ("", "lists the faults"),
+}
+"""Arguments and meaning of each kind of OCS fault."""
+LOSS_DB: Final = 30.0
+"""Additional loss of a path, in dB, unless another one is given."""
+
+
+def usage_fault(kind: str | None, arguments: Sequence[str]) -> str:
+    """Return how the arguments differ from those of a kind of fault; empty if they fit."""
+    parameters = OCS_FAULTS[kind][0] if kind else ""
+    if arguments and not parameters:
+        return f"{kind} takes no arguments"
+    if parameters and (not arguments or (len(arguments) > 1 and not parameters.endswith("..."))):
+        return f"{kind} {parameters}"
+    return ""
+
+
+def ocs_request(
+    kind: str | None,
+    arguments: Sequence[str],
+    wiring: FabricWiring,
+    region: Region,
+    *,
+    times: int | None = None,
+    db: float = LOSS_DB,
+    after: bool = False,
+) -> dict[str, Any]:
+    """Return the request to the process of a region's OCS that injects a fault.
+
+    Args:
+        kind: A kind of OCS_FAULTS; None, `list` and `down` list the faults.
+        arguments: Ports (numbers or NICs), a path, a time or a number, as the kind needs.
+        wiring: The wiring of the fabric.
+        region: The region of the OCS.
+        times: Number of commands that are affected; None for all.
+        db: With `loss`: additional loss in dB.
+        after: With `reset`: once the command is done, before the reply.
+
+    Raises:
+        SpecError: If the kind is unknown, or an argument doesn't fit it.
+    """
+    if kind is not None and kind not in OCS_FAULTS:
+        raise SpecError([("", f"{kind!r} is not one of {', '.join(OCS_FAULTS)}")])
+    if fault := usage_fault(kind, arguments):
+        raise SpecError([("", fault)])
+    if kind in (None, "list", "reboot", "down"):
+        return {"do": "reboot" if kind == "reboot" else "list"}
+    ports: list[int] = []
+    value = 0.0
+    match kind:
+        case "port" | "stuck":
+            both = kind == "port"
+            ports = [port for word in arguments for port in _ports(word, wiring, region, both=both)]
+        case "loss":
+            ports, value = _path(arguments[0], wiring, region), db
+        case "delay":
+            value = _seconds(arguments[0])
+        case "partial-apply":
+            value = number(arguments[0], kind)
+        case "reset":
+            value = float(after)
+    return {"do": "inject", "fault": {"kind": kind, "ports": ports, "value": value, "times": times}}
+
+
+def number(word: str, place: str) -> int:
+    """Return the number in a word.
+
+    Raises:
+        SpecError: If it isn't one; `place` says where.
+    """
+    try:
+        return int(word)
+    except ValueError as error:
+        raise SpecError([(place, f"{word!r} is not a number")]) from error
+
+
+def region_of_ocs(wiring: FabricWiring, ocs: str) -> Region:
+    """Return the region whose OCS has this name.
+
+    Raises:
+        SpecError: If there is no such OCS.
+    """
+    regions = {region.ocs.name: region for region in wiring.fabric.regions if region.ocs}
+    if ocs in regions:
+        return regions[ocs]
+    reason = f" is not one of {', '.join(regions)}" if regions else ": the fabric has no OCS"
+    raise SpecError([("", f"{ocs}{reason}")])
+
+
+def _seconds(word: str) -> float:
+    try:
+        return duration_ns(word) / 1e9
+    except ValueError as error:
+        raise SpecError([("delay", str(error))]) from error
+
+
+def _ports(word: str, wiring: FabricWiring, region: Region, *, both: bool) -> list[int]:
+    """Return a port by its number, or the input of a NIC and, with `both`, its output."""
+    if word.isdecimal():
+        return [int(word)]
+    port = _port_of_nic(word, wiring, region)
+    assert region.ocs is not None
+    return [port, region.ocs.ports + port] if both else [port]
+
+
+def _port_of_nic(name: str, wiring: FabricWiring, region: Region) -> int:
+    nics = {
+        str(nic): nic for server in region.servers for nic in wiring.fabric.optical_nics(server)
+    }
+    if name not in nics:
+        message = f"{name!r} is neither the number of a port nor one of {', '.join(nics)}"
+        raise SpecError([("", message)])
+    return ocs_port(wiring.fabric, nics[name])
+
+
+def _path(word: str, wiring: FabricWiring, region: Region) -> list[int]:
+    """Return the input and the output of a path: `1-17`, or `s0/o0~s1/o0`."""
+    assert region.ocs is not None
+    source, tilde, destination = word.partition("~")
+    if tilde:
+        output = region.ocs.ports + _port_of_nic(destination, wiring, region)
+        return [_port_of_nic(source, wiring, region), output]
+    source, _, destination = word.partition("-")
+    return [number(source, "loss"), number(destination, "loss")]

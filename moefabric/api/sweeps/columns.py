@@ -1,0 +1,109 @@
+"""Figures of a sweep's runs: values of each fabric by the names of columns."""
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any, Final
+
+from moefabric.config.input_file import path_steps
+from moefabric.report import formatting
+from moefabric.report.summary import COLUMNS, Column, summaries
+from moefabric.results.model import ExperimentPrediction, FabricPrediction, FabricResult, RunResult
+from moefabric.results.parts import ResultPart
+
+DEFAULT_FIGURES: Final = ("iteration_s", "all_to_all_s", "exposed_comm_s", "optical_share")
+"""Figures of a sweep that names none."""
+PREDICTED: Final = "predicted"
+"""Verdict of a prediction, which measures nothing."""
+
+
+class FabricFigures(ResultPart):
+    """Figures of one fabric of a run."""
+
+    fabric: str
+    """Name of the fabric."""
+    policy: str
+    """Its policy."""
+    verdict: str
+    """Verdict on its measurements; `predicted` if nothing was measured."""
+    figures: dict[str, float | None]
+    """Values by the names of figures; null where the run has none."""
+
+
+def column(name: str) -> Column:
+    """Return the column of a figure's name, or of a place in a fabric's result."""
+    place = Column(name, name, formatting.number, lambda f: _finite(_value_at(f.result, name)))
+    return COLUMNS.get(name, place)
+
+
+def figure_fault(name: str, *, predicted: bool) -> str:
+    """Return the fault of a figure's name; empty if it is valid.
+
+    Args:
+        name: Name of a figure, or a place in a fabric's result.
+        predicted: Whether predictions must have the figure.
+    """
+    if figure := COLUMNS.get(name):
+        if predicted and figure.predicted is None:
+            return f"a prediction has no {name}: leave it out, or give mode: run"
+        return ""
+    steps = path_steps(name)
+    kind = FabricPrediction if predicted else FabricResult
+    if len(steps) > 1 and steps[0] in kind.model_fields:
+        return ""
+    return f"{name} is no figure and no place in a fabric's result; figures: {', '.join(COLUMNS)}"
+
+
+def run_figures(run: RunResult, names: Sequence[str]) -> list[FabricFigures]:
+    """Return the figures of each fabric of a run."""
+    return [
+        FabricFigures(
+            fabric=summary.result.fabric,
+            policy=summary.result.policy,
+            verdict=str(summary.verdict),
+            figures={name: _finite(column(name).measured(summary)) for name in names},
+        )
+        for summary in summaries(run)
+    ]
+
+
+def predicted_figures(
+    prediction: ExperimentPrediction, names: Sequence[str]
+) -> list[FabricFigures]:
+    """Return the figures of each fabric of a prediction."""
+    return [
+        FabricFigures(
+            fabric=fabric.fabric,
+            policy=fabric.policy,
+            verdict=PREDICTED,
+            figures={
+                name: _finite(
+                    of(fabric) if (of := column(name).predicted) else _value_at(fabric, name)
+                )
+                for name in names
+            },
+        )
+        for fabric in prediction.fabrics
+    ]
+
+
+def _predicted(fabric: FabricPrediction, name: str) -> object:
+    value = column(name).predicted
+    return value(fabric) if value else _value_at(fabric, name)
+
+
+def _value_at(result: FabricResult | FabricPrediction, place: str) -> object:
+    """Return the value at a place of a fabric's JSON; None if there is none."""
+    value: Any = result.to_json()
+    try:
+        for step in path_steps(place):
+            value = value[step]
+    except (IndexError, KeyError, TypeError):
+        return None
+    return value
+
+
+def _finite(value: object) -> float | None:
+    """Return a finite number; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if isfinite(value) else None

@@ -1,0 +1,111 @@
+"""Carries a run of a sweep out on this machine."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, Final
+
+from moefabric.api.sweeps.cores import reserved_cores
+from moefabric.api.sweeps.inputs import unpack
+from moefabric.api.sweeps.task import RunEnded, RunTask
+from moefabric.config.loader import load_experiment
+from moefabric.core.errors import MoefabricError, UnsupportedError
+from moefabric.prediction.experiment import predict_fabrics
+from moefabric.runtime.scratch_folder import scratch_folder
+
+_ENDED: Final = (0, 3)
+"""Exit statuses of `moefabric run` with a result."""
+_GRACE_S: Final = 60.0
+"""Time in which a run that is stopped removes its fabric."""
+_POLL_S: Final = 0.5
+
+
+def execute(task: RunTask, archives: Mapping[str, bytes]) -> RunEnded:
+    """Carry a run out and return how it has ended.
+
+    Args:
+        task: The run.
+        archives: Its input files, by digest.
+    """
+    started = time.monotonic()
+    result, error = "", ""
+    try:
+        _check_version(task)
+        with scratch_folder("moefabric-sweep-") as folder:
+            unpack(archives, folder)
+            file = folder / "experiment.yaml"
+            file.write_text(json.dumps(task.document, ensure_ascii=False))
+            result = _prediction(file) if task.mode == "predict" else _run(task, file)
+    except MoefabricError as fault:
+        error = str(fault)
+    return RunEnded(task.id, result, error, time.monotonic() - started)
+
+
+def _check_version(task: RunTask) -> None:
+    if (installed := version("moefabric")) != task.version:
+        raise UnsupportedError(
+            f"moefabric {installed} is installed here, and the sweep was started by "
+            f"{task.version}: install the same version on all machines"
+        )
+
+
+def _prediction(file: Path) -> str:
+    prediction = predict_fabrics(load_experiment(file), file.parent)
+    return json.dumps(prediction.to_json(), indent=1) + "\n"
+
+
+def _run(task: RunTask, file: Path) -> str:
+    """Return the result of `moefabric run` or `train`, a process on reserved cores.
+
+    The kernel ends the process if this one is killed, and its fabric ends with it.
+
+    Raises:
+        MoefabricError: If the run has no result.
+    """
+    result, log = file.with_name("result.json"), file.with_name("log")
+    command = [sys.executable, "-m", "moefabric", task.mode, str(file)]
+    command += ["--json", str(result)]
+    with log.open("wb") as errors, reserved_cores(task.cores) as (cores, descriptors):
+        status = _status(["setpriv", "--pdeathsig", "TERM", *command], cores, descriptors, errors)
+    if status not in _ENDED or not result.exists():
+        lines = log.read_text(errors="replace").splitlines()
+        faults = [line for line in lines if line.startswith("moefabric: ")] or lines[-3:]
+        raise MoefabricError(
+            f"the {task.mode} exited {status}: {'; '.join(faults) or 'without a message'}"
+        )
+    return result.read_text()
+
+
+def _status(
+    command: Sequence[str], cores: Sequence[int], descriptors: Sequence[int], errors: IO[bytes]
+) -> int:
+    """Run a command on some of the cores and return its exit status; stop it on an exception."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            pass_fds=descriptors,
+            start_new_session=True,
+        )
+    finally:
+        os.sched_setaffinity(0, before)
+    try:
+        while True:  # Ray interrupts the main thread between system calls only
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(_POLL_S)
+    except BaseException:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+        process.kill()  # its fabric ends by itself
+        raise

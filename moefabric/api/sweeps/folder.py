@@ -1,0 +1,173 @@
+"""Folder of a sweep's results. Each result is written when its run ends.
+
+| file | content |
+|---|---|
+| `runs/ID.json` | result of a run, as of `moefabric run --json` or `predict --json` |
+| `runs.jsonl` | a line for each run that has ended: its values, attempts and figures |
+| `table.jsonl`, `table.parquet` | a row for each fabric of each run |
+| `sweep.json` | the sweep, its runs and hosts, and means with confidence intervals |
+| `report.html` | page with pictures |
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from moefabric.api.sweeps.plan import PlannedRun, SweepPlan
+from moefabric.api.sweeps.results import RunRecord, result_figures
+from moefabric.core.errors import OutputError, SpecError, UnsupportedError
+from moefabric.runtime.atomic_file import output_error, write_whole
+
+_RECORDS: Final = "runs.jsonl"
+_TABLE: Final = "table.jsonl"
+
+
+class SweepFolder:
+    """The folder of a sweep.
+
+    Attributes:
+        path: The folder.
+        records: Records of the runs of the plan that have ended, by id.
+
+    Args:
+        path: The folder, which exists.
+        plan: The sweep.
+        resume: Whether the folder may have results. Those of the plan's runs are kept; runs that
+            have failed are forgotten.
+
+    Raises:
+        SpecError: If the folder has results and `resume` isn't given, or they are broken.
+        OutputError: If it can't be written.
+    """
+
+    def __init__(self, path: Path, plan: SweepPlan, *, resume: bool = False) -> None:
+        self.path, self._plan = path, plan
+        earlier = path / _RECORDS
+        if earlier.is_file() and not resume:
+            message = "has results of a sweep: go on with --resume, or give another folder"
+            raise SpecError([(str(path), message)])
+        self.records = dict(self._earlier(earlier)) if earlier.is_file() else {}
+        records = self.ordered()
+        write_whole(path / _TABLE, _lines(row for record in records for row in record.rows()))
+        write_whole(earlier, _lines(record.to_json() for record in records))
+
+    def result_file(self, run: str) -> Path:
+        """Return the file of a run's result."""
+        return self.path / "runs" / f"{run}.json"
+
+    def add(self, record: RunRecord, result: str) -> None:
+        """Write the result of a run, and its record after it.
+
+        Raises:
+            OutputError: If there is no room.
+        """
+        if result:
+            write_whole(self.result_file(record.run), result)
+        self.records[record.run] = record
+        _append(self.path / _TABLE, _lines(record.rows()))
+        _append(self.path / _RECORDS, _lines([record.to_json()]))
+
+    def ordered(self) -> list[RunRecord]:
+        """Return the records in the order of the plan."""
+        return [self.records[id_] for id_ in self._plan.runs if id_ in self.records]
+
+    def write_parquet(self) -> None:
+        """Write `table.parquet`.
+
+        Raises:
+            UnsupportedError: If pyarrow is missing.
+        """
+        try:
+            arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+        except ImportError as error:
+            raise UnsupportedError(
+                "Parquet needs pyarrow: run `packaging/setup cluster`, or "
+                "`pip install 'moefabric[cluster]'`"
+            ) from error
+        rows = uniform_rows([row for record in self.ordered() for row in record.rows()])
+        sink = arrow.BufferOutputStream()
+        parquet.write_table(arrow.Table.from_pylist(rows), sink)
+        write_whole(self.path / "table.parquet", sink.getvalue().to_pybytes())
+
+    def _earlier(self, file: Path) -> Iterator[tuple[str, RunRecord]]:
+        """Yield the records of an earlier sweep whose runs are in the plan and have a result.
+
+        The last line may be cut off; it is left out.
+        """
+        for number, line in enumerate(file.read_bytes().splitlines(keepends=True), 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                record = RunRecord.model_validate_json(line)
+            except ValidationError as error:
+                raise SpecError([(f"{file}: line {number}", error.errors()[0]["msg"])]) from error
+            planned, result = self._plan.runs.get(record.run), self.result_file(record.run)
+            if planned is not None and not record.failed and result.is_file():
+                yield record.run, self._current(record, planned, result)
+
+    def _current(self, record: RunRecord, planned: PlannedRun, result: Path) -> RunRecord:
+        """Return a record with the axes and the figures of the plan."""
+        names, fabrics = self._plan.spec.figures, record.fabrics
+        if any(list(fabric.figures) != names for fabric in fabrics):
+            fabrics = result_figures(planned.task.mode, result.read_text(), names)
+        point = planned.point
+        current = {"point": point.number, "values": dict(point.values), "fabrics": fabrics}
+        return record.model_copy(update=current)
+
+
+@contextmanager
+def sweep_folder(path: Path, plan: SweepPlan, *, resume: bool = False) -> Iterator[SweepFolder]:
+    """Make the folder of a sweep if there is none, and lock it against other sweeps.
+
+    Raises:
+        SpecError: If the folder has results and `resume` isn't given, or they are broken.
+        OutputError: If it can't be written, or another sweep writes to it.
+    """
+    try:
+        (path / "runs").mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise output_error(path, error) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield SweepFolder(path, plan, resume=resume)
+    except BlockingIOError as error:
+        raise OutputError(f"{path}: another sweep writes to it; give another folder") from error
+    finally:
+        os.close(descriptor)
+
+
+def uniform_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows whose columns have one type each: text where numbers and text are mixed."""
+    kinds: dict[str, set[type]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if value is not None:
+                kinds.setdefault(name, set()).add(type(value))
+    mixed = {name for name, types in kinds.items() if len(types) > 1 and types != {int, float}}
+    return [{n: str(v) if n in mixed else v for n, v in row.items()} for row in rows]
+
+
+def _lines(documents: Iterable[Mapping[str, Any]]) -> str:
+    """Return documents as lines of JSON."""
+    return "".join(f"{json.dumps(document, ensure_ascii=False)}\n" for document in documents)
+
+
+def _append(path: Path, lines: str) -> None:
+    """Append lines with one system call.
+
+    Raises:
+        OutputError: If there is no room.
+    """
+    try:
+        with path.open("ab", buffering=0) as file:
+            file.write(lines.encode())
+    except OSError as error:
+        raise output_error(path, error) from error

@@ -1,0 +1,215 @@
+"""Plan of a sweep: its runs, whose experiments have all been checked."""
+
+import json
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.metadata import version
+from math import ceil
+from pathlib import Path
+from typing import Any, Final
+
+from moefabric.api.sweeps.inputs import InputFiles, input_paths
+from moefabric.api.sweeps.point import Point
+from moefabric.api.sweeps.spec import SweepSpec
+from moefabric.api.sweeps.task import RunTask
+from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.input_file import change_keys
+from moefabric.config.loader import read_experiment, resolve_paths
+from moefabric.config.validation import validate
+from moefabric.core.errors import SpecError
+from moefabric.core.resource_needs import ResourceNeeds, fabric_needs, region_needs, total_needs
+from moefabric.core.units import Scale
+
+_PROGRAM: Final = "train.program"
+_RANK_BYTES: Final = 400_000_000
+"""Memory of a rank with PyTorch and a small model."""
+_PREDICTION: Final = ResourceNeeds(1, 500_000_000)
+"""Needs of a prediction."""
+_AUTO_CORES: Final = 2
+"""Cores of a run whose scale is chosen for its cores."""
+_ID_DIGITS: Final = 12
+_SHOWN_FAULTS: Final = 20
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a sweep.
+
+    Attributes:
+        point: The combination of values with which it runs.
+        seed: Its seed.
+        repetition: Its number among runs with the same point and seed, from 0.
+        task: The work to carry out.
+    """
+
+    point: Point
+    seed: int
+    repetition: int
+    task: RunTask
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """All runs of a sweep.
+
+    Attributes:
+        spec: The sweep.
+        runs: The runs by id, in order.
+        archives: Archives of input files by digest.
+    """
+
+    spec: SweepSpec
+    runs: Mapping[str, PlannedRun]
+    archives: Mapping[str, bytes]
+
+
+def plan_sweep(spec: SweepSpec, folder: Path) -> SweepPlan:
+    """Return the runs of a sweep, after each of its experiments has been checked.
+
+    Args:
+        spec: The sweep.
+        folder: Folder of its file; relative paths start there.
+
+    Raises:
+        SpecError: With the faults of all experiments, each with the values that it comes from.
+    """
+    planner, faults = _Planner(spec, folder.resolve()), _Faults()
+    runs: dict[str, PlannedRun] = {}
+    seeds: list[int | None] = [*spec.seeds] or [None]
+    for point in spec.points():
+        for seed in seeds:
+            try:
+                planned = list(planner.runs(point, seed))
+            except SpecError as error:
+                faults.add(point, error)
+                continue
+            for run in planned:
+                if (other := runs.get(run.task.id)) is not None:
+                    faults.add(point, SpecError([("", f"is the same as {other.point}")]))
+                runs[run.task.id] = run
+    faults.check()
+    return SweepPlan(spec, runs, planner.files.archives)
+
+
+class _Planner:
+    """Plans the runs of points.
+
+    Attributes:
+        files: The input files of all runs.
+    """
+
+    def __init__(self, spec: SweepSpec, folder: Path) -> None:
+        self._spec, self._folder, self.files = spec, folder, InputFiles()
+        self._version = version("moefabric")
+        if isinstance(spec.experiment, Path):
+            path = folder / spec.experiment
+            self._folder, self._document = path.parent, read_experiment(path)
+        else:
+            self._document = spec.experiment
+
+    def runs(self, point: Point, seed: int | None) -> Iterator[PlannedRun]:
+        """Yield the repetitions of a point with a seed; None is the seed of the experiment.
+
+        Raises:
+            SpecError: With the faults of the experiment.
+        """
+        document = deepcopy(self._document)
+        change_keys(document, {**point.changes, **({} if seed is None else {"seed": seed})})
+        resolve_paths(document, self._folder)
+        experiment = validate(ExperimentSpec, document)
+        program = self._program(experiment) if self._spec.mode == "train" else None
+        inputs = []
+        for place, path in input_paths(experiment):
+            if program is not None and place == _PROGRAM:
+                # The program stays among the files that it imports and reads.
+                change_keys(document, {place: str(self._folder / path)})
+                continue
+            digest, archived = self.files.add(self._folder / path)
+            change_keys(document, {place: archived})
+            inputs.append(digest)
+        needs = run_needs(self._spec, experiment)
+        for repetition in range(self._spec.repetitions):
+            title = f"{point}, seed {experiment.seed}"
+            if self._spec.repetitions > 1:
+                title += f", repetition {repetition}"
+            id_ = self._digest(document, repetition, program)
+            task = RunTask(
+                id_,
+                title,
+                self._spec.mode,
+                document,
+                tuple(dict.fromkeys(inputs)),
+                needs,
+                self._version,
+            )
+            yield PlannedRun(point, experiment.seed, repetition, task)
+
+    def _program(self, experiment: ExperimentSpec) -> bytes:
+        """Return the text of the program that trains.
+
+        Raises:
+            SpecError: If the experiment has none, or it can't be read.
+        """
+        if experiment.train is None:
+            raise SpecError([("train", "is missing: it names the program that trains")])
+        try:
+            return (self._folder / experiment.train.program).read_bytes()
+        except OSError as error:
+            raise SpecError([(_PROGRAM, f"{error.filename}: {error.strerror}")]) from error
+
+    def _digest(self, document: Mapping[str, Any], repetition: int, program: bytes | None) -> str:
+        content = [self._spec.mode, self._version, repetition, document]
+        if program is not None:
+            content.append(sha256(program).hexdigest())
+        return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_ID_DIGITS]
+
+
+class _Faults:
+    """Faults of experiments, each once, with the first point that has it."""
+
+    def __init__(self) -> None:
+        self._points: dict[tuple[str, str], list[Point]] = {}
+
+    def add(self, point: Point, error: SpecError) -> None:
+        """Collect the faults of a point's experiment."""
+        for fault in error.errors:
+            self._points.setdefault(fault, []).append(point)
+
+    def check(self) -> None:
+        """Raise SpecError if there are any faults."""
+        faults = []
+        for (place, message), points in self._points.items():
+            further = len({point.number for point in points}) - 1
+            where = f"{points[0]}" + (f" and {further} more" if further else "")
+            faults.append((f"{where}: {place}" if place else where, message))
+        if len(faults) > _SHOWN_FAULTS:
+            more = len(faults) - _SHOWN_FAULTS
+            faults[_SHOWN_FAULTS:] = [("", f"and {more} more faults")]
+        if faults:
+            raise SpecError(faults)
+
+
+def run_needs(spec: SweepSpec, experiment: ExperimentSpec) -> ResourceNeeds:
+    """Return the whole cores and the memory that are reserved for a run.
+
+    Without `cores` or `memory` in the sweep, these are the needs of the largest fabric at the
+    experiment's scale.
+    """
+    if spec.mode == "predict":
+        needs = _PREDICTION
+    else:
+        scale = experiment.given_scale()
+        fabrics = [
+            experiment.build_fabric(c, "needs", scale or Scale()) for c in experiment.fabrics
+        ]
+        totals = [total_needs(fabric_needs(fabric).values()) for fabric in fabrics]
+        # Cores that carry the bytes of all NICs of a region carry them through the EPS too.
+        carried = [total_needs(region_needs(f, region) for region in f.regions) for f in fabrics]
+        cores = _AUTO_CORES if scale is None else max(ceil(needs.cores) for needs in carried)
+        memory = max(total.memory_bytes for total in totals)
+        if spec.mode == "train":
+            memory += experiment.training.ep * _RANK_BYTES
+        needs = ResourceNeeds(cores, memory)
+    return ResourceNeeds(spec.cores or needs.cores, spec.memory or needs.memory_bytes)

@@ -1,0 +1,150 @@
+"""The kinds of failures, with everything that depends on the kind alone.
+
+A new kind of the hardware needs a member of `FailureKind` and its traits here, and its interfaces
+in `moefabric.emulator.fabric.hardware_failures`. Experiments, `moefabric fault`, the Python API and
+the failure log then know it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, Literal
+
+from moefabric.core.topology import Fabric
+
+
+class FailureKind(StrEnum):
+    """Kinds of failures.
+
+    Users inject NIC failures as `nic`; controllers distinguish electrical and optical NICs.
+
+    Example:
+        >>> FailureKind("gpu").traits.loses_ranks
+        True
+    """
+
+    NIC = "nic"
+    """A NIC's link is down: neither the NIC nor its far end has carrier, and frames are dropped."""
+    ELECTRICAL_NIC = "electrical-nic"
+    OPTICAL_NIC = "optical-nic"
+    OCS_PORT = "ocs-port"
+    """No light passes a NIC's port of the optical switch, which refuses commands for it."""
+    OCS = "ocs"
+    """An optical switch has lost its power."""
+    GPU = "gpu"
+    """The rank of a GPU ends."""
+    SERVER = "server"
+    """A server is suspended and all of its NICs are down."""
+    CONTROLLER = "controller"
+    """The process of a controller is killed or suspended."""
+
+    @property
+    def traits(self) -> "FailureTraits":
+        """The properties of this kind."""
+        return _TRAITS[self]
+
+
+@dataclass(frozen=True)
+class FailureTraits:
+    """The properties of a kind of failure.
+
+    Attributes:
+        has: Returns whether a fabric has a component of this name that can fail in this way.
+        injection: The process that makes components fail: the fabric's, the server's agent or the
+            controller itself; None for kinds that are only detected.
+        detected_as: Further kinds as which a failure of this kind may be detected.
+        plan_avoids: Whether the next plan after a recovery avoids the components.
+        plan_returns: Whether the next plan after a clearing uses the components again.
+        loses_ranks: Whether ranks end, so that something must replace them.
+        restarts: Whether a component that is killed starts again by itself.
+        summary: Short help of `moefabric fault KIND`; empty if the kind has a command of its own.
+        description: Full help of that command.
+        components: Name of that command's arguments.
+    """
+
+    has: Callable[[Fabric, str], bool]
+    injection: Literal["fabric", "agent", "controller"] | None = None
+    detected_as: tuple[FailureKind, ...] = ()
+    plan_avoids: bool = False
+    plan_returns: bool = False
+    loses_ranks: bool = False
+    restarts: bool = False
+    summary: str = ""
+    description: str = ""
+    components: str = ""
+
+
+def _is_nic(fabric: Fabric, name: str) -> bool:
+    return any(name == str(nic) for server in fabric.servers for nic in fabric.nics(server))
+
+
+def _is_electrical_nic(fabric: Fabric, name: str) -> bool:
+    return _is_nic(fabric, name) and not _is_optical_nic(fabric, name)
+
+
+def _is_optical_nic(fabric: Fabric, name: str) -> bool:
+    return any(name == str(nic) for server in fabric.servers for nic in fabric.optical_nics(server))
+
+
+def _is_ocs(fabric: Fabric, name: str) -> bool:
+    return any(region.ocs is not None and region.ocs.name == name for region in fabric.regions)
+
+
+def _is_gpu(fabric: Fabric, name: str) -> bool:
+    server, _, index = name.partition("/")
+    return server in fabric.server_index and index.isdecimal() and int(index) < fabric.gpus
+
+
+def _is_server(fabric: Fabric, name: str) -> bool:
+    return name in fabric.server_index
+
+
+def _is_controller(fabric: Fabric, name: str) -> bool:
+    return name in {"eps", *(region.name for region in fabric.regions)}
+
+
+_TRAITS: Final[Mapping[FailureKind, FailureTraits]] = MappingProxyType(
+    {
+        FailureKind.NIC: FailureTraits(
+            _is_nic,
+            injection="fabric",
+            detected_as=(FailureKind.ELECTRICAL_NIC, FailureKind.OPTICAL_NIC, FailureKind.SERVER),
+            plan_avoids=True,
+            plan_returns=True,
+            summary="Take the links of NICs down.",
+            description="Take the links of NICs such as s0/e0 and s0/o1 down.\n\n"
+            "Neither end of the link has carrier, and frames are dropped.",
+            components="nics",
+        ),
+        FailureKind.ELECTRICAL_NIC: FailureTraits(_is_electrical_nic),
+        FailureKind.OPTICAL_NIC: FailureTraits(_is_optical_nic),
+        FailureKind.OCS_PORT: FailureTraits(
+            _is_optical_nic,
+            injection="fabric",
+            detected_as=(FailureKind.OPTICAL_NIC,),
+            plan_avoids=True,
+            plan_returns=True,
+        ),
+        FailureKind.OCS: FailureTraits(
+            _is_ocs, injection="fabric", plan_avoids=True, plan_returns=True
+        ),
+        FailureKind.GPU: FailureTraits(_is_gpu, injection="agent", loses_ranks=True),
+        FailureKind.SERVER: FailureTraits(
+            _is_server,
+            injection="fabric",
+            plan_returns=True,
+            loses_ranks=True,
+            summary="Suspend servers.",
+            description="Suspend servers such as s3: stop their agents' processes and take all"
+            " their NICs down.",
+            components="servers",
+        ),
+        FailureKind.CONTROLLER: FailureTraits(
+            _is_controller, injection="controller", restarts=True
+        ),
+    }
+)
+
+INJECTABLE: Final = tuple(kind for kind in FailureKind if kind.traits.injection is not None)
+"""Kinds that users inject."""

@@ -1,0 +1,231 @@
+"""Actions (OpenFlow 1.3.5, 7.2.5) and instructions (7.2.4): values, decoding and encoding."""
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+from moefabric.core.openflow import constants as ofp
+from moefabric.core.openflow import oxm
+from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, PortNumber
+from moefabric.core.openflow.match import FIELD_BITS, FlowError
+
+_EXPERIMENTER: Final = 0xFFFF
+_LENGTHS: Final[Mapping[int, int]] = {ofp.ActionType.OUTPUT: 12, ofp.ActionType.GROUP: 4}
+"""Lengths of action bodies in bytes."""
+_HEADER: Final = struct.Struct("!HH4x")
+_OUTPUT: Final = struct.Struct("!HHIH6x")
+
+IN_PORT, ALL, CONTROLLER = PortNumber.IN_PORT, PortNumber.ALL, PortNumber.CONTROLLER
+_RESERVED: Final[Mapping[int, PortNumber]] = {
+    IN_PORT: IN_PORT,
+    PortNumber.FLOOD: ALL,  # no spanning tree excludes ports from flooding
+    ALL: ALL,
+    CONTROLLER: CONTROLLER,
+}
+
+
+@dataclass(frozen=True)
+class Output:
+    """Sends the packet to a port or a reserved port, or `max_len` bytes to the controller.
+
+    A packet leaves by the port where it arrived only with IN_PORT, not with that port's number.
+    """
+
+    port: int
+    max_len: int = ofp.WHOLE_FRAME
+
+    def __str__(self) -> str:
+        return (
+            f"output:{_RESERVED[self.port].name.lower() if self.port in _RESERVED else self.port}"
+        )
+
+
+TO_TABLE: Final = Output(PortNumber.TABLE)
+"""Processes the packet by the flow tables; valid in packet-outs only."""
+REWRITABLE: Final = ("eth_dst", "eth_src", "ip_dscp")
+
+
+@dataclass(frozen=True)
+class SetField:
+    """Sets a field of the packet for all following actions."""
+
+    name: str
+    value: int
+
+    def __post_init__(self) -> None:
+        if self.name not in REWRITABLE:
+            raise FlowError(f"set_field {self.name}: only {', '.join(REWRITABLE)} can be set")
+        if not 0 <= self.value < 1 << (bits := FIELD_BITS[self.name]):
+            raise FlowError(f"set_field {self.name}={self.value:#x}: the field has {bits} bits")
+
+    def __str__(self) -> str:
+        return f"set_field:{self.name}={self.value:#x}"
+
+
+@dataclass(frozen=True)
+class ToGroup:
+    """Processes the packet by the group with this number."""
+
+    id: int
+
+    def __str__(self) -> str:
+        return f"group:{self.id}"
+
+
+Action = Output | SetField | ToGroup
+Actions = tuple[Action, ...]
+
+
+def group_ids(actions: Iterable[Action]) -> Iterator[int]:
+    """Yield the numbers of the groups that the actions send packets to."""
+    return (action.id for action in actions if isinstance(action, ToGroup))
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """Instructions of a flow entry (5.9).
+
+    `apply` is executed at once. `write` is added to the action set, which `clear` empties first.
+    `goto` is the next table.
+    """
+
+    apply: Actions = ()
+    write: Actions = ()
+    clear: bool = False
+    goto: int | None = None
+    wire: bytes = field(default=b"", compare=False, repr=False)
+    """The encoding that the controller sent, which flow statistics return."""
+
+    @property
+    def actions(self) -> Actions:
+        """All actions, applied and written."""
+        return (*self.apply, *self.write)
+
+
+@lru_cache(maxsize=4096)
+def decode_instructions(wire: bytes) -> Instructions:
+    """Decode the instructions of a flow-mod.
+
+    Raises:
+        OpenFlowError: With an error code of a bad instruction or action (7.4.4).
+    """
+    bodies = dict[int, bytes]()
+    for kind, body in _elements(wire, ErrorCode.INSTRUCTION_BAD_LEN):
+        if kind in bodies:
+            raise OpenFlowError(ErrorCode.INSTRUCTION_UNKNOWN, f"instruction {kind} twice")
+        bodies[kind] = body
+    _check_supported(bodies)
+    goto = bodies.get(ofp.InstructionType.GOTO_TABLE)
+    return Instructions(
+        decode_actions(bodies.get(ofp.InstructionType.APPLY_ACTIONS, b"")[4:]),
+        decode_actions(bodies.get(ofp.InstructionType.WRITE_ACTIONS, b"")[4:]),
+        ofp.InstructionType.CLEAR_ACTIONS in bodies,
+        None if goto is None else _next_table(goto),
+        wire,
+    )
+
+
+def _elements(wire: bytes, bad_length: ErrorCode) -> Iterator[tuple[int, bytes]]:
+    """Yield types and bodies of instructions or actions, whose lengths are multiples of 8."""
+    at = 0
+    while at < len(wire):
+        if len(wire) - at < 8:
+            raise OpenFlowError(bad_length, "truncated header")
+        kind, length = struct.unpack_from("!HH", wire, at)
+        if length < 8 or length % 8 or at + length > len(wire):
+            raise OpenFlowError(bad_length, f"type {kind} of {length} bytes")
+        yield kind, wire[at + 4 : at + length]
+        at += length
+
+
+def _check_supported(kinds: dict[int, bytes]) -> None:
+    for kind in kinds:
+        if kind == _EXPERIMENTER:
+            raise OpenFlowError(ErrorCode.INSTRUCTION_BAD_EXPERIMENTER)
+        if kind not in set(ofp.InstructionType):
+            raise OpenFlowError(ErrorCode.INSTRUCTION_UNKNOWN, f"instruction {kind}")
+        if kind in {ofp.InstructionType.WRITE_METADATA, ofp.InstructionType.METER}:
+            raise OpenFlowError(ErrorCode.INSTRUCTION_UNSUPPORTED, ofp.InstructionType(kind).name)
+
+
+def _next_table(body: bytes) -> int:
+    if len(body) != 4:
+        raise OpenFlowError(ErrorCode.INSTRUCTION_BAD_LEN, "goto-table")
+    if body[0] > ofp.MAX_TABLE:
+        raise OpenFlowError(ErrorCode.INSTRUCTION_BAD_TABLE, f"table {body[0]}")
+    return body[0]
+
+
+@lru_cache(maxsize=4096)
+def decode_actions(wire: bytes) -> Actions:
+    """Decode the actions of an instruction or a bucket.
+
+    Raises:
+        OpenFlowError: With an error code of type OFPET_BAD_ACTION (7.4.4).
+    """
+    actions = decode_packet_out_actions(wire)
+    if TO_TABLE in actions:
+        raise OpenFlowError(ErrorCode.ACTION_BAD_OUT_PORT, "OFPP_TABLE outside a packet-out")
+    return actions
+
+
+@lru_cache(maxsize=4096)
+def decode_packet_out_actions(wire: bytes) -> Actions:
+    """Decode the actions of a packet-out, which may include an output to the tables.
+
+    Raises:
+        OpenFlowError: With an error code of type OFPET_BAD_ACTION (7.4.4).
+    """
+    return tuple(_action(*element) for element in _elements(wire, ErrorCode.ACTION_BAD_LEN))
+
+
+def _action(kind: int, body: bytes) -> Action:
+    if len(body) != _LENGTHS.get(kind, len(body)):
+        raise OpenFlowError(ErrorCode.ACTION_BAD_LEN, f"action {kind}")
+    match kind:
+        case ofp.ActionType.OUTPUT:
+            return _output(*struct.unpack_from("!IH", body))
+        case ofp.ActionType.GROUP:
+            if (number := int.from_bytes(body)) > ofp.MAX_GROUP:
+                raise OpenFlowError(ErrorCode.ACTION_BAD_OUT_GROUP, f"group {number:#x}")
+            return ToGroup(number)
+        case ofp.ActionType.SET_FIELD:
+            name, value = oxm.decode_set_field(body)
+            if name not in REWRITABLE:
+                raise OpenFlowError(ErrorCode.ACTION_BAD_SET_TYPE, name)
+            return SetField(name, value)
+        case ofp.ActionType.EXPERIMENTER:
+            raise OpenFlowError(ErrorCode.ACTION_BAD_EXPERIMENTER)
+    raise OpenFlowError(ErrorCode.ACTION_BAD_TYPE, f"action {kind}")
+
+
+def _output(port: int, max_length: int) -> Output:
+    if port == PortNumber.TABLE:
+        return TO_TABLE
+    if port not in _RESERVED and not 0 < port <= PortNumber.MAX:
+        raise OpenFlowError(ErrorCode.ACTION_BAD_OUT_PORT, f"port {port:#x}")
+    return Output(_RESERVED.get(port, port), max_length)
+
+
+def encode_actions(actions: Iterable[Action]) -> bytes:
+    """Encode a list of actions."""
+    return b"".join(map(_encode_action, actions))
+
+
+def _encode_action(action: Action) -> bytes:
+    if isinstance(action, Output):
+        return _OUTPUT.pack(ofp.ActionType.OUTPUT, _OUTPUT.size, action.port, action.max_len)
+    if isinstance(action, ToGroup):
+        return struct.pack("!HHI", ofp.ActionType.GROUP, 8, action.id)
+    oxm_field = oxm.encode_set_field(action.name, action.value)
+    length = (4 + len(oxm_field) + 7) // 8 * 8
+    return struct.pack("!HH", ofp.ActionType.SET_FIELD, length) + oxm_field.ljust(length - 4, b"\0")
+
+
+@lru_cache(maxsize=4096)
+def encode_apply(actions: Actions) -> bytes:
+    """Encode the instruction to apply actions at once; no bytes if there are none."""
+    body = encode_actions(actions)
+    return _HEADER.pack(ofp.InstructionType.APPLY_ACTIONS, 8 + len(body)) + body if body else b""

@@ -1,0 +1,145 @@
+"""Match of a flow: the packets that the flow applies to.
+
+A field that a packet lacks reads as zero, so a match on a field must also require the header that
+holds the field (OpenFlow 1.3.5, 7.2.3.8).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from moefabric.core.errors import FabricError
+
+ARP, IPV4, IPV6 = 0x0806, 0x0800, 0x86DD
+TCP, UDP, SCTP = 6, 17, 132
+WITH_PORTS: Final = (TCP, UDP, SCTP)
+
+FIELD_BITS: Final[Mapping[str, int]] = {
+    "in_port": 32,
+    "eth_dst": 48,
+    "eth_src": 48,
+    "eth_type": 16,
+    "ipv4_src": 32,
+    "ipv4_dst": 32,
+    "ip_dscp": 6,
+    "ip_proto": 8,
+    "tp_src": 16,
+    "tp_dst": 16,
+    "arp_op": 16,
+    "arp_spa": 32,
+    "arp_tpa": 32,
+}
+"""The fields of a packet and their widths in bits."""
+
+Masked = tuple[int, int]
+"""A value, and a mask of the bits that must agree."""
+_EXACT_WITH_PORTS: Final = frozenset((protocol, 0xFF) for protocol in WITH_PORTS)
+
+
+class FlowError(FabricError):
+    """A flow, group or action is invalid or does not fit; `str()` names it."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """The packets of a flow: each field is None (any value) or a value and a mask.
+
+    The constructor clears the bits of a value outside its mask.
+    """
+
+    in_port: Masked | None = None
+    eth_dst: Masked | None = None
+    eth_src: Masked | None = None
+    eth_type: Masked | None = None
+    ipv4_src: Masked | None = None
+    ipv4_dst: Masked | None = None
+    ip_dscp: Masked | None = None
+    ip_proto: Masked | None = None
+    tp_src: Masked | None = None
+    tp_dst: Masked | None = None
+    arp_op: Masked | None = None
+    arp_spa: Masked | None = None
+    arp_tpa: Masked | None = None
+
+    masked: Mapping[str, Masked] = field(init=False, repr=False, compare=False)
+    """The fields that the match restricts."""
+    mask: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """The mask of every field in the order of FIELD_BITS; 0 for any value."""
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        own = vars(self)  # the dataclass is frozen
+        masked: dict[str, Masked] = {}
+        masks = [0] * len(FIELD_BITS)
+        for place, (name, bits) in enumerate(FIELD_BITS.items()):
+            if (restriction := own[name]) is None:
+                continue
+            value, mask = restriction
+            if not (0 <= mask < 1 << bits and 0 <= value < 1 << bits):
+                raise FlowError(f"match {name}={value:#x}/{mask:#x}: the field has {bits} bits")
+            if mask:
+                own[name] = masked[name] = value & mask, mask
+                masks[place] = mask
+            else:
+                own[name] = None
+        for name in masked:
+            self._check_prerequisite(name)
+        own.update(masked=masked, mask=tuple(masks), _hash=hash(tuple(masked.items())))
+
+    def __hash__(self) -> int:
+        return self._hash  # computed once: flow tables are dictionaries of matches
+
+    def _check_prerequisite(self, name: str) -> None:
+        if name.startswith("arp") and self.eth_type != (ARP, 0xFFFF):
+            raise FlowError(f"match {name} without eth_type={ARP:#06x}")
+        if name.startswith("ip") and self.eth_type != (IPV4, 0xFFFF):
+            raise FlowError(f"match {name} without eth_type={IPV4:#06x}")
+        if name.startswith("tp") and (not self.ip_proto or self.ip_proto not in _EXACT_WITH_PORTS):
+            raise FlowError(f"match {name} without ip_proto {', '.join(map(str, WITH_PORTS))}")
+
+    @classmethod
+    def of(cls, **restrictions: int | Masked) -> "Match":
+        """Build a match from numbers, which are exact, or (value, mask) pairs."""
+        return cls(
+            **{
+                name: (value, (1 << FIELD_BITS[name]) - 1) if isinstance(value, int) else value
+                for name, value in restrictions.items()
+            }
+        )
+
+    def fits(self, packet: Mapping[str, int]) -> bool:
+        """Whether the match includes a packet with these fields (see `packet_fields`)."""
+        return all(packet[name] & mask == value for name, (value, mask) in self.masked.items())
+
+    def covers(self, other: "Match") -> bool:
+        """Whether the match includes all packets of `other` (non-strict modify and delete, 6.4)."""
+        return all(
+            (theirs := getattr(other, name)) is not None
+            and theirs[1] & mask == mask
+            and theirs[0] & mask == value
+            for name, (value, mask) in self.masked.items()
+        )
+
+    def overlaps(self, other: "Match") -> bool:
+        """Whether a packet may fit both matches (OFPFF_CHECK_OVERLAP, 6.4)."""
+        return all(
+            (theirs := getattr(other, name)) is None or (theirs[0] ^ value) & theirs[1] & mask == 0
+            for name, (value, mask) in self.masked.items()
+        )
+
+    def intersection(self, other: "Match") -> "Match | None":
+        """Return the match of the packets that fit both matches; None if there are none."""
+        if not self.overlaps(other):
+            return None
+        both = dict(self.masked)
+        for name, (value, mask) in other.masked.items():
+            own_value, own_mask = both.get(name, (0, 0))
+            both[name] = (own_value | value, own_mask | mask)
+        return Match(**both)
+
+    def __str__(self) -> str:
+        restrictions = (
+            f"{name}={value:#x}" + ("" if mask == (1 << FIELD_BITS[name]) - 1 else f"/{mask:#x}")
+            for name, (value, mask) in self.masked.items()
+        )
+        return ",".join(restrictions) or "any"

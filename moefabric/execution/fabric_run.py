@@ -1,0 +1,447 @@
+"""One fabric of an experiment: its replay or training, and the result of it."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from moefabric.agents.fleet.fleet import Fleet
+from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.experiment_keys import FabricChoice
+from moefabric.config.guarded_policy import guarded_policy, policy_faults
+from moefabric.config.policies import policy_named
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.packet_drops import drops_packets, queue_room
+from moefabric.core.port_counts import QueueCounts
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S
+from moefabric.emulator.fabric import lifecycle
+from moefabric.execution.executor import Executor, Instruments, RunSettings
+from moefabric.execution.fabric_recorder import FabricRecorder
+from moefabric.execution.failure_monitor import (
+    CircuitReports,
+    FailureMonitor,
+    scheduled_failures,
+    watched_circuits,
+)
+from moefabric.execution.hybrid_result import with_hybrid
+from moefabric.execution.observer import Observers, RunObserver
+from moefabric.execution.programs.rank_places import RankPlace
+from moefabric.execution.programs.training import TrainingRun
+from moefabric.execution.real_hosts import RealHosts
+from moefabric.execution.reconfiguration import ControlSettings
+from moefabric.execution.status_writer import RunStatusWriter
+from moefabric.planner.policy import Policy
+from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
+from moefabric.prediction.jobs import Jobs
+from moefabric.prediction.workload_loader import training_workload, workload_of
+from moefabric.results import model as result_model
+from moefabric.results.journal import Journal, JournalReader
+from moefabric.results.parts import LinkLateness
+from moefabric.results.progress import ProgressReporter
+from moefabric.results.records.records import IterationRun, RunFailures
+from moefabric.results.records.spine_traffic import spine_traffic, uplink_payload
+from moefabric.results.verdict import reasons
+from moefabric.results.verdict.fabric_result import (
+    control_time_findings,
+    summed_outcomes,
+    summed_result,
+    wiring_summary,
+    with_findings,
+)
+from moefabric.results.verdict.first_all_to_all import measured_first_all_to_alls
+from moefabric.results.verdict.iteration_outcome import IterationOutcome
+from moefabric.runtime.cpu_monitor import CpuSampler
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.testbed.controller_retry import RegionController
+from moefabric.testbed.link_readings import (
+    lateness_findings,
+    link_lateness,
+    queue_drops,
+    queue_readings,
+)
+from moefabric.testbed.placed_fabric import other_cpu_ticks
+from moefabric.testbed.testbed import Controllers, port_counters
+from moefabric.workload.gating.recorded_gating import RecordedGating
+from moefabric.workload.workload import Workload
+
+_LEARNT_ITERATIONS = 10
+"""Iterations from whose control times a run that goes on knows what to expect."""
+_MOST_DEVIATIONS = 3
+"""Links and processes that a verdict names."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """A fabric of an experiment, up and connected; `controllers` is None on real servers.
+
+    `earlier` is the journal of a run that goes on; None for a new run. `training` is the program
+    whose all-to-alls run; None if gating is replayed. `hybrid` is the job of a hybrid run.
+    """
+
+    spec: ExperimentSpec
+    choice: FabricChoice
+    fabric: Fabric
+    work: Workload
+    fleet: Fleet
+    controllers: Controllers | None
+    remarks: tuple[str, ...]
+    reporter: ProgressReporter
+    hosts: RealHosts
+    journal: Journal
+    run_id: str
+    flows: bool = False
+    earlier: JournalReader | None = None
+    training: TrainingRun | None = None
+    hybrid: HybridJobs | None = None
+
+    @property
+    def run_dir(self) -> RunDirectory | None:
+        """The fabric's run directory; None on real servers."""
+        emulated = self.controllers is not None
+        return RunDirectory.of_fabric(self.fabric.name) if emulated else None
+
+    @property
+    def jobs(self) -> AnyJobs:
+        """The jobs on the fabric."""
+        return self.hybrid or Jobs.of(self.spec, self.fabric, self.work)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The policy, guarded if it is another package's."""
+        return guarded_policy(self.choice.policy)
+
+    def executor(
+        self,
+        ended: Sequence[IterationOutcome] = (),
+        *,
+        observer: RunObserver,
+        instruments: Instruments | None = None,
+        measured: bool = True,
+    ) -> Executor:
+        """Return an executor that starts without circuits, or with those of the whole job.
+
+        Args:
+            ended: The iterations after which it goes on, with their circuits.
+            observer: Receives the events of the run.
+            instruments: The counters of the run.
+            measured: Whether the iterations are part of the result: they have the job's calls and
+                its times, and observers keep their records.
+        """
+        spec = self.spec
+        controllers, circuits = self._control()
+        earlier: list[tuple[str, bool, float]] = []
+        if ended and self.controllers is not None and controllers:
+            circuits = self.controllers.restore(
+                self.fabric, CircuitSet.of(map("~".join, ended[-1].circuits))
+            )
+            earlier = [
+                (change.region, change.circuits_before != change.circuits_after, change.control_s)
+                for outcome in ended[-_LEARNT_ITERATIONS:]
+                for change in outcome.reconfigurations
+                if not change.error and change.control_s is not None
+            ]
+        return Executor(
+            self.fabric,
+            self.policy,
+            self.fleet,
+            controllers,
+            circuits,
+            settings=RunSettings(
+                paced=self.paced,
+                restore_s=spec.training.checkpoint_load / NS_PER_S if measured else 0.0,
+                keep_records=not measured,
+                control=ControlSettings(
+                    spec.controller_timeout / NS_PER_S, spec.control_s, earlier
+                ),
+            ),
+            instruments=instruments,
+            observer=observer,
+            calls=self.training.calls if measured and self.training is not None else None,
+        )
+
+    def _control(self) -> tuple[Mapping[str, RegionController], CircuitSet]:
+        """Return the controllers of the circuits that change, and the circuits lit at first."""
+        policy, controllers = self.choice.policy, self.controllers
+        if controllers is None or policy == "eps":
+            return {}, CircuitSet()
+        if not self.fabric.patch_panel:
+            controllers.clear_circuits()
+            if policy_named(policy).reconfigures:
+                return controllers.under_policy(policy), CircuitSet()
+        return {}, light_for_job(policy, self.work, self.fabric, controllers)
+
+    @property
+    def paced(self) -> bool:
+        """Whether flows are paced."""
+        return self.spec.transport_of(self.choice).paced
+
+    def recorder(self, status: RunStatusWriter | None) -> FabricRecorder:
+        """Return what records the replay."""
+        choice = self.choice
+        predicts = choice.dispatch_light == "predict"
+        recorder = FabricRecorder(
+            self.fabric,
+            choice.name,
+            choice.policy,
+            self.journal,
+            status,
+            self.flows,
+            self.paced,
+            self.work.predictions if predicts else None,
+        )
+        recorder.resume(self.ended)
+        return recorder
+
+    @property
+    def ended(self) -> list[IterationOutcome]:
+        """The iterations that a stopped run has left, which aren't run again.
+
+        Failures and programs have a state that no journal holds: such a fabric begins anew.
+        """
+        if self.earlier is None or self.training is not None or self.spec.failures:
+            return []
+        jobs = len(self.jobs.all)
+        outcomes = list(self.earlier.outcomes(self.choice.name))
+        by_number = Counter(outcome.result.iteration for outcome in outcomes)
+        numbers = range(self.work.iterations)
+        first = next((n for n in numbers if by_number[n] < jobs), len(numbers))
+        return [outcome for outcome in outcomes if outcome.result.iteration < first]
+
+    def status_writer(self) -> AbstractContextManager[RunStatusWriter | None]:
+        """Return the context in which the state of the run is written; None on real servers."""
+        if self.run_dir is None:
+            return nullcontext()
+        return RunStatusWriter(
+            self.run_dir.run_status_file,
+            self.run_id,
+            self.spec.experiment,
+            self.choice.name,
+            self.choice.policy,
+            self.work.iterations,
+            self.journal.path,
+        )
+
+    def result(self, replay: "Replay") -> result_model.FabricResult:
+        """Return the fabric's result, from the outcomes in the journal."""
+        fabric, choice, work = self.fabric, self.choice, self.work
+        outcomes = list(self.journal.read().outcomes(choice.name))
+        collectives = [one for outcome in outcomes for one in outcome.collectives]
+        changes = [one for outcome in outcomes for one in outcome.reconfigurations]
+        dispatches = [one for outcome in outcomes for one in outcome.first_dispatches]
+        dilated_ns = NS_PER_S * fabric.scale.dilation
+        result = summed_result(
+            fabric,
+            choice.name,
+            choice.policy,
+            outcomes,
+            cpu_idle=replay.idle,
+            remarks=(
+                *self.remarks,
+                *policy_faults(self.policy),
+                *(self.controllers.faults.get(choice.policy, ()) if self.controllers else ()),
+            ),
+            findings=(
+                *(lateness_findings(fabric, replay.links) if replay.links else ()),
+                *control_time_findings(
+                    [one.control_s or 0.0 for one in changes], self.spec.control_s
+                ),
+                *self.hosts.findings(
+                    [one.measured_s * dilated_ns for one in collectives], len(outcomes)
+                ),
+            ),
+            failures=replay.failures,
+            failed=replay.failed,
+            paced=self.paced,
+        )
+        first = measured_first_all_to_alls(choice.dispatch_light, dispatches)
+        # The circuits at the end are those of layer 0, where the backward pass ends. One region
+        # stands for all.
+        region = next(region for region in fabric.regions if not region.modelled)
+        place = f" in {region.name}" if len(fabric.regions) > 1 else ""
+        demand = work.layers(work.iterations - 1)[0].demand.submatrix(region.servers)
+        label = f"dispatch of layer 0{place}, bytes from row's server to column's ({work.label})"
+        shape = result_model.PipelineShape(**asdict(self.spec.training.shape))
+        training = None if self.training is None else self.training.result(result)
+        update: dict[str, Any] = {}
+        if self.flows:
+            update["flows"] = [flow for outcome in outcomes for flow in outcome.flows]
+        return result.model_copy(
+            update={
+                **update,
+                **result.choices(choice),
+                "first_all_to_all": first,
+                "demand": demand.array.tolist(),
+                "demand_label": label,
+                "circuits": [(str(c.a), str(c.b)) for c in replay.circuits],
+                **({"shape": shape} if self.spec.training.independent else {}),
+                **({"training": training} if training is not None else {}),
+            }
+        )
+
+
+def training_context(context: RunContext, folder: Path, wiring: FabricWiring | None) -> RunContext:
+    """Return the context of a program that trains; `wiring` is None on real servers."""
+    spec, work = context.spec, context.work
+    gating = RecordedGating(work.training.ep, work.model.experts)
+    work = workload_of(context.choice, training_workload(work, gating))
+    jobs = Jobs.of(spec, context.fabric, work)
+    show = context.reporter.show_message
+    place = context.hosts.place
+    if wiring is not None:
+        servers = work.placements[0].servers
+        place = RankPlace.on_fabric(wiring, servers, by_agents=True, over_management=True)
+    assert place is not None
+    training = TrainingRun(spec, folder, jobs, gating, place, context.fleet, show)
+    return replace(context, work=work, training=training)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Records of a replay on one fabric.
+
+    Attributes:
+        iterations: Number of iterations that ended.
+        lost: The flow whose bytes did not arrive, which ended the replay; empty if none.
+        idle: Idle shares of the machine while packets were under way.
+        circuits: The circuits that are lit at the end.
+        queues: Counters of the queues before and after, if they were read.
+        failed: Records of the iterations since the first failure.
+        links: How late programmed links were; None without any.
+    """
+
+    iterations: int
+    lost: str
+    idle: Sequence[float]
+    failures: RunFailures
+    circuits: CircuitSet
+    queues: Sequence[QueueCounts]
+    failed: Sequence[IterationRun] = ()
+    links: LinkLateness | None = None
+
+
+def replay_on(context: RunContext) -> Replay:
+    """Replay all iterations on one fabric, after one that isn't measured."""
+    spec, choice, fabric, jobs = context.spec, context.choice, context.fabric, context.jobs
+    lost, failures = "", RunFailures()
+    hosts = context.hosts
+    try:
+        with closing(context.executor(observer=hosts, measured=False)) as warm_up:
+            warm_up.run(jobs.warm_up, 1)
+    except hosts.fatal_errors as error:
+        return Replay(0, hosts.cause(error), (), failures, CircuitSet(), ())
+    reports = CircuitReports(context.fleet.wake)
+    with ExitStack() as undo:
+        status = undo.enter_context(context.status_writer())
+        recorder = context.recorder(status)
+        observers: list[RunObserver] = [hosts, recorder, _ProgressLine(context)]
+        if status is not None:
+            observers.append(status)
+        monitor, counters = None, None
+        if context.run_dir is not None:
+            schedule = scheduled_failures(spec, choice, fabric, context.run_dir, context.fleet)
+            monitor = undo.enter_context(FailureMonitor(context.run_dir))
+            counters = undo.enter_context(port_counters(fabric))
+            observers += [monitor, undo.enter_context(schedule)]
+        ended = context.ended
+        executor = undo.enter_context(
+            closing(
+                context.executor(
+                    ended,
+                    observer=Observers(*observers),
+                    instruments=Instruments(counters=counters, reported_circuits=reports.take),
+                )
+            )
+        )
+        keeps_circuits = choice.policy != "eps" and not policy_named(choice.policy).reconfigures
+        if context.run_dir is not None and keeps_circuits:
+            undo.enter_context(watched_circuits(fabric, context.run_dir, reports))
+        emulated = context.run_dir is not None
+        enabled = emulated and bool(drops_packets(fabric) or fabric.spines)
+        lateness = undo.enter_context(link_lateness(fabric, enabled=emulated))
+        readings = undo.enter_context(queue_readings(fabric.name, enabled=enabled))
+        with CpuSampler(other_ticks=partial(other_cpu_ticks, context.run_dir)) as cpu:
+            recorder.connect(executor, cpu, monitor)
+            try:
+                runs = _run_iterations(context, executor, ended)
+            except hosts.fatal_errors as error:
+                lost, runs = hosts.cause(error), executor.finished_runs()
+        if monitor is not None:
+            failures = monitor.failures_during(executor.iteration_windows, executor.clock)
+            replanned_ns = map(failures.wall_ns, executor.replanned_ns)
+            failures = replace(failures, planned_ns=tuple(replanned_ns))
+        idle = recorder.finish(failures)
+    circuits = executor.circuits
+    if ended:  # the counters of queues were not read before
+        readings = []
+    iterations = len(ended) + len(runs)
+    return Replay(
+        iterations,
+        lost,
+        idle,
+        failures,
+        circuits,
+        readings,
+        [*recorder.shown, *recorder.failed],
+        lateness[0] if lateness else None,
+    )
+
+
+def _run_iterations(
+    context: RunContext, executor: Executor, ended: Sequence[IterationOutcome]
+) -> list[IterationRun]:
+    """Run the iterations after those that have ended, or all of a program that trains."""
+    if context.training is not None:
+        return context.training.run(executor)
+    first = ended[-1].result.iteration + 1 if ended else 0
+    return executor.run(context.jobs.programmes, context.work.iterations - first, first=first)
+
+
+def judged(context: RunContext, replay: Replay) -> result_model.FabricResult:
+    """Return the result of a replay, with what its counters and the testbed's state show."""
+    fabric, choice = context.fabric, context.choice
+    if replay.iterations:
+        result = context.result(replay)
+        seconds = fmean(iteration.measured_s or 0.0 for iteration in result.iterations)
+        outcome = f"{seconds:.3f} s an iteration"
+    else:
+        result = summed_outcomes(wiring_summary(fabric), choice.name, choice.policy, ())
+        outcome = "no iteration"
+    emulated = context.run_dir is not None
+    deviations = lifecycle.deviations(fabric.name) if emulated else []
+    lost = [replay.lost] if replay.lost else []
+    wrong = [*lost, *deviations[:_MOST_DEVIATIONS]]
+    result = with_findings(result, reasons.WRONG_TESTBED.judge_each(wrong))
+    counted = uplink_payload(*replay.queues) if replay.queues else None
+    sent = [*result.collectives, *result.transfers]
+    update: dict[str, Any] = {"spines": spine_traffic(fabric, sent, counted)}
+    if replay.queues and drops_packets(fabric):
+        update["queues"] = queue_drops(queue_room(fabric), *replay.queues)
+    update["links"] = replay.links
+    result = result.model_copy(update=update)
+    if context.hybrid is not None:
+        result = with_hybrid(result, context.spec, context.hybrid)
+    verdict = result.fidelity.verdict
+    context.reporter.show_message(f"{choice.name}: {outcome}, verdict {verdict}")
+    return result
+
+
+class _ProgressLine(RunObserver):
+    """Shows each collective that has ended."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+
+    def collective_ended(self, description: str) -> None:
+        self._context.reporter.advance(f"{self._context.choice.name}: {description}")
+
+
+def light_for_job(
+    policy: str, work: Workload, fabric: Fabric, controllers: Controllers
+) -> CircuitSet:
+    """Light the circuits for the whole job, and return them; lit circuits stay."""
+    return controllers.light_for(policy, work.total_demand(), fabric)

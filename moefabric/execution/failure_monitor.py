@@ -1,0 +1,316 @@
+"""Failures during a run: their injection, observation and collection."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Final, Protocol, Self
+
+from moefabric.agents.fleet.fleet import Fleet
+from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.experiment_keys import FabricChoice
+from moefabric.controller.client import ControllerClient
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.errors import ControlError
+from moefabric.core.failure_kinds import FailureKind
+from moefabric.core.failures import (
+    FailureEvent,
+    FailurePhase,
+    IterationWindow,
+    PlannedFailure,
+    failure_records,
+)
+from moefabric.core.topology import Fabric
+from moefabric.execution.failure_injector import FailureInjector
+from moefabric.execution.observer import RunObserver
+from moefabric.results.records.records import RunFailures
+from moefabric.runtime.failure_log import append_failure_event, read_failure_log
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.testbed import failure_injection
+from moefabric.testbed.clock import MonotonicClock, SkippingClock
+
+LONG_POLL_S: Final = 10.0
+"""Longest time for which a controller without new failures may delay its reply."""
+_RETRY_S: Final = 0.2
+_THREADS: Final = 8
+"""Number of scheduled failures whose instants can be awaited at once."""
+_REPLY_S: Final = 0.5
+_RETURN_S: Final = 5.0
+_RETURN_POLL_S: Final = 0.05
+
+
+class FailureReporter(Protocol):
+    """A controller's client, as far as failures are concerned."""
+
+    def failures(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
+        """Return `version`, all `failures` and the `circuits` that carry traffic.
+
+        With `after`, the reply comes once the version is later, or after `wait_s`.
+        """
+
+    def hang_up(self) -> None:
+        """Make a waiting call of `failures` raise ControlError. Any thread may hang up."""
+
+
+class CircuitReports:
+    """The circuits that controllers report, handed from their threads to that of a run.
+
+    Args:
+        wake: Interrupts the run's wait for events. Any thread may call it.
+    """
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        self._wake, self._queue = wake, SimpleQueue[tuple[str, CircuitSet]]()
+
+    def put(self, region: str, circuits: CircuitSet) -> None:
+        """Report the circuits that carry a region's traffic."""
+        self._queue.put((region, circuits))
+        self._wake()
+
+    def take(self) -> dict[str, CircuitSet]:
+        """Return the last report of each region since the last call."""
+        latest = dict[str, CircuitSet]()
+        while not self._queue.empty():
+            region, circuits = self._queue.get()
+            latest[region] = circuits
+        return latest
+
+
+class FailureWatch:
+    """Learns the consequences of failures from the controllers by long polls.
+
+    These are the servers that have lost all of their NICs, and the circuits that are left. While a
+    controller is away, its last reply stays valid.
+
+    Args:
+        controllers: Connects to the controller of each region.
+        on_circuits: Called with a region and the circuits that its controller uses.
+    """
+
+    def __init__(
+        self,
+        controllers: Mapping[str, Callable[[], FailureReporter]],
+        on_circuits: Callable[[str, CircuitSet], object] = lambda _region, _circuits: None,
+    ) -> None:
+        self._on_circuits = on_circuits
+        self._cut_off: dict[str, frozenset[str]] = dict.fromkeys(controllers, frozenset())
+        self._clients = {region: connect() for region, connect in controllers.items()}
+        self._closing = threading.Event()
+        self._threads = [
+            threading.Thread(
+                target=self._watch, args=(region,), name=f"failures-{region}", daemon=True
+            )
+            for region in controllers
+        ]
+
+    def unreachable(self, server: str) -> bool:
+        """Return whether a server is cut off."""
+        return any(server in servers for servers in self._cut_off.values())
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        for client, thread in zip(self._clients.values(), self._threads, strict=True):
+            while thread.is_alive():  # the thread may start another call after a hang-up
+                client.hang_up()
+                thread.join(_RETRY_S)
+
+    def _watch(self, region: str) -> None:
+        version: int | None = None
+        while not self._closing.is_set():
+            try:
+                reply = self._clients[region].failures(version, LONG_POLL_S)
+            except ControlError:
+                version = None  # a restarted controller has versions of its own
+                self._closing.wait(_RETRY_S)
+                continue
+            version = int(reply["version"])
+            if (circuits := reply.get("circuits")) is not None:
+                self._on_circuits(region, CircuitSet.of(circuits))
+            self._cut_off[region] = cut_off_servers(reply)
+
+
+def cut_off_servers(reply: Mapping[str, Any]) -> frozenset[str]:
+    """Return the servers that have lost all NICs, given a controller's reply to `failures`."""
+    present = (failure for failure in reply["failures"] if failure["cleared_ns"] is None)
+    return frozenset(
+        failure["what"] for failure in present if failure["kind"] == FailureKind.SERVER
+    )
+
+
+class FailureMonitor(RunObserver):
+    """Collects the failures of a running fabric from its failure log and its controllers.
+
+    A controller forgets its failures when it dies. They are therefore collected in the background
+    after each iteration.
+    """
+
+    def __init__(self, run_dir: RunDirectory) -> None:
+        self._run_dir = run_dir
+        self._wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
+        self._reported: dict[FailureEvent, None] = {}
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="failures")
+        self._collections: list[Future[None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._background.shutdown()
+
+    def failure_logged(
+        self, phase: FailurePhase, kind: str, components: Sequence[str], reason: str
+    ) -> None:
+        """Append an event to the failure log."""
+        append_failure_event(self._run_dir, phase, kind, components, reason)
+
+    def injected(self) -> bool:
+        """Return whether failures were injected."""
+        return any(event.phase == "inject" for event in read_failure_log(self._run_dir))
+
+    def iteration_ended(self) -> None:
+        """Collect what the controllers know now, in the background."""
+        for collection in self._collections:
+            if collection.done():
+                collection.result()
+        under_way = [collection for collection in self._collections if not collection.done()]
+        self._collections = [*under_way, self._background.submit(self._collect)]
+
+    def _collect(self) -> None:
+        """Ask the controllers for failures, if any were injected.
+
+        A controller that doesn't reply at once is left out.
+        """
+        if not self.injected():
+            return
+        fabric = self._wiring.fabric
+        for region in (*fabric.regions, *([None] if fabric.leaves else [])):
+            try:
+                with ControllerClient.of_region(
+                    self._wiring, region, _REPLY_S, run_dir=self._run_dir
+                ) as client:
+                    failures = client.failures()["failures"]
+            except ControlError:
+                continue
+            self._reported |= dict.fromkeys(
+                event for failure in failures for event in _events(failure)
+            )
+
+    def failures_during(
+        self, windows: Sequence[IterationWindow], clock: SkippingClock
+    ) -> RunFailures:
+        """Return the failures during these iterations."""
+        self.iteration_ended()
+        for collection in self._collections:
+            collection.result()
+        self._collections = []
+        if not windows:
+            return RunFailures()
+        events = sorted([*read_failure_log(self._run_dir), *self._reported], key=lambda e: e.at_ns)
+        start_ns, end_ns = windows[0].start_ns, windows[-1].end_ns
+        during = (record for record in failure_records(events) if record.overlaps(start_ns, end_ns))
+        return RunFailures(tuple(during), tuple(windows), clock.past_wall_ns, clock.past_run_ns)
+
+
+def _events(failure: Mapping[str, Any]) -> list[FailureEvent]:
+    """Return a controller's failure as events.
+
+    The job, not the controller, recovers from the loss of a server.
+    """
+    names, kind = failure["what"], FailureKind(failure["kind"])
+    what = (names,) if isinstance(names, str) else tuple(names)
+    phases: list[tuple[FailurePhase, Any, str]] = [
+        ("detected", failure.get("detected_ns"), "its region's controller"),
+        ("recovered", failure.get("recovered_ns"), str(failure.get("action") or "")),
+    ]
+    if kind is FailureKind.SERVER:
+        del phases[1]
+    return [FailureEvent(int(at), phase, kind, what, why) for phase, at, why in phases if at]
+
+
+@contextmanager
+def scheduled_failures(
+    spec: ExperimentSpec, choice: FabricChoice, fabric: Fabric, run_dir: RunDirectory, fleet: Fleet
+) -> Iterator[FailureInjector]:
+    """Inject the failures that an experiment schedules for a fabric, and clear them at the end.
+
+    Where there are backup servers, the fleet learns from the controllers which servers are cut off.
+    """
+    with _watched_reachability(fabric, fleet, run_dir):
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="failures") as background:
+            schedule = FailureInjector(
+                planned_failures(spec, choice, fabric),
+                partial(failure_injection.inject, run_dir),
+                partial(failure_injection.clear, run_dir),
+                MonotonicClock(),
+                fabric.scale,
+                background,
+            )
+            try:
+                yield schedule
+            finally:
+                schedule.close()
+        _await_servers(fleet)
+
+
+def planned_failures(
+    spec: ExperimentSpec, choice: FabricChoice, fabric: Fabric
+) -> list[PlannedFailure]:
+    """Return the scheduled failures of components that the fabric has."""
+    return [
+        planned
+        for failure in spec.failures
+        for planned in [failure.build()]
+        if choice.name in (failure.fabrics or [choice.name])
+        and all(planned.failure.kind.traits.has(fabric, name) for name in planned.failure.what)
+    ]
+
+
+@contextmanager
+def _watched_reachability(fabric: Fabric, fleet: Fleet, run_dir: RunDirectory) -> Iterator[None]:
+    if not fabric.backup_servers:
+        yield
+        return
+    with FailureWatch(_reporters(fabric, run_dir)) as watch:
+        fleet.watch_reachability(watch.unreachable)
+        try:
+            yield
+        finally:
+            fleet.watch_reachability(lambda _: False)
+
+
+@contextmanager
+def watched_circuits(
+    fabric: Fabric, run_dir: RunDirectory, reports: CircuitReports
+) -> Iterator[None]:
+    """Report the circuits of all regions, now and after each failure."""
+    with FailureWatch(_reporters(fabric, run_dir), reports.put):
+        yield
+
+
+def _reporters(fabric: Fabric, run_dir: RunDirectory) -> dict[str, Callable[[], ControllerClient]]:
+    """Return how to connect to the controller of each region, for long polls."""
+    wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
+    return {
+        region.name: partial(
+            ControllerClient.of_region, wiring, region, LONG_POLL_S + _REPLY_S, run_dir=run_dir
+        )
+        for region in fabric.regions
+        if not (region.backup or region.modelled)
+    }
+
+
+def _await_servers(fleet: Fleet) -> None:
+    """Wait for all servers to be back, so that the next run has them; give up after a while."""
+    ends = time.monotonic() + _RETURN_S
+    fleet.readmit()
+    while fleet.losses()[0] and time.monotonic() < ends:
+        threading.Event().wait(_RETURN_POLL_S)  # an agent that resumes sends no event
+        fleet.readmit()

@@ -1,0 +1,197 @@
+"""All-to-alls of any program on a fabric that is up, carried as its ranks ask for them."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from moefabric.agents.fleet.fleet import Fleet
+from moefabric.config.guarded_policy import guarded_policy
+from moefabric.config.policies import policy_named
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.errors import LostBytesError, RanksLostError
+from moefabric.core.exchange import Exchange
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S
+from moefabric.execution.executor import Executor
+from moefabric.execution.iteration_state import IterationState
+from moefabric.execution.programs.program_fabric import running_programs
+from moefabric.execution.rank_calls import CallKey
+from moefabric.planner.sending.flow_pacing import merge_circuits
+from moefabric.results.records.records import IterationRun
+from moefabric.testbed.testbed import (
+    CONNECT_S,
+    CONNECT_SERVER_S,
+    Controllers,
+    data_paths,
+    open_congestion_windows,
+    region_controllers,
+)
+from moefabric.workload.iterations.iteration import Collective, Compute, Operation, Reconfigure
+
+
+@dataclass(frozen=True)
+class CarriedExchange:
+    """An exchange that has ended.
+
+    Attributes:
+        exchange: The exchange.
+        seconds: Wall seconds from the first byte sent to the last one received.
+        waited_s: Wall seconds that it waited for circuits.
+        optical_bytes: Bytes that were planned to go by light.
+        error: Why it failed; empty if all bytes arrived.
+    """
+
+    exchange: Exchange
+    seconds: float = 0.0
+    waited_s: float = 0.0
+    optical_bytes: float = 0.0
+    error: str = ""
+
+
+class _QueuedCalls:
+    """Exchanges wait in a queue; the first one is that of the collective under way."""
+
+    pending = False
+
+    def __init__(self) -> None:
+        self.queue: deque[Exchange] = deque()
+
+    def check(self) -> None:
+        """Leave failed processes to the program's own supervision."""
+
+    def awaited(self, _state: IterationState, _number: int) -> CallKey | None:
+        return None
+
+    def when_made(self, _key: CallKey, _action: Callable[[], None]) -> None:
+        raise AssertionError("exchanges run after they were asked for")
+
+    def measured(self, _state: IterationState, _number: int) -> Compute:
+        raise AssertionError("an exchange has no computation")
+
+    def receive(self, exchange: Exchange) -> None:
+        self.queue.append(exchange)
+
+    def exchange(self, _state: IterationState, _work: Collective) -> Exchange:
+        return self.queue[0]
+
+    def released(self, _instant_ns: int) -> None:
+        """Do nothing: the time of computation isn't modelled."""
+
+
+class ExchangeLoop:
+    """Carries exchanges one after the other: demand, circuits, flows.
+
+    Args:
+        fabric: The fabric.
+        fleet: Its agents, connected with each other.
+        controllers: Its controllers.
+        policy: Chooses circuits for each exchange, and splits its bytes.
+        lit: Circuits that a policy without reconfigurations uses.
+    """
+
+    def __init__(
+        self, fabric: Fabric, fleet: Fleet, controllers: Controllers, policy: str, lit: CircuitSet
+    ) -> None:
+        self.fabric, self._fleet, self._calls = fabric, fleet, _QueuedCalls()
+        self._reconfigures = policy_named(policy).reconfigures
+        self._executor = Executor(
+            fabric,
+            guarded_policy(policy),
+            fleet,
+            controllers.under_policy(policy) if self._reconfigures else {},
+            lit,
+            calls=self._calls,
+        )
+        self._count = 0
+
+    def close(self) -> None:
+        """End the background threads."""
+        self._executor.close()
+
+    def run(
+        self, ended: Callable[[], bool], on_exchange: Callable[[CarriedExchange], object]
+    ) -> None:
+        """Carry exchanges until the program has ended.
+
+        Args:
+            ended: Returns whether the program has ended; `Fleet.wake` makes this method ask again.
+            on_exchange: Receives each exchange that has ended.
+        """
+        while not ended():
+            self._fleet.wait_ended(None)
+            for exchange in self._fleet.take_exchanges():
+                self._calls.receive(exchange)
+            while self._calls.queue and not ended():
+                on_exchange(self._carry(self._calls.queue[0]))
+                self._calls.queue.popleft()
+
+    def _carry(self, exchange: Exchange) -> CarriedExchange:
+        try:
+            demand = self._demand(exchange)
+        except ValueError as error:
+            self._fleet.finish(exchange, str(error))
+            return CarriedExchange(exchange, error=str(error))
+        if not demand.total_bytes:
+            self._fleet.finish(exchange)
+            return CarriedExchange(exchange)
+        operations: list[Operation] = [Collective("all-to-all", "forward", 0, demand)]
+        if self._reconfigures:
+            operations.insert(0, Reconfigure("forward", 0, demand))
+        self._count += 1
+        try:
+            run = self._executor.iteration(self._count, operations)
+        except (LostBytesError, RanksLostError) as error:
+            self._executor.give_up()
+            return CarriedExchange(exchange, error=str(error))
+        return self._carried(exchange, run)
+
+    def _demand(self, exchange: Exchange) -> DemandMatrix:
+        """Return the bytes of the model between all servers; raises ValueError between regions."""
+        index = self.fabric.server_index
+        owed = np.zeros((len(index), len(index)))
+        for (src, dst), size in exchange.owed.items():
+            if self.fabric.region_of[src] != self.fabric.region_of[dst]:
+                raise ValueError(f"{src} and {dst} are in different regions: give regions groups")
+            owed[index[src], index[dst]] = size * self.fabric.scale.bytes
+        return DemandMatrix(self.fabric.servers, owed)
+
+    def _carried(self, exchange: Exchange, run: IterationRun) -> CarriedExchange:
+        factor = self.fabric.scale.bytes
+        return CarriedExchange(
+            exchange,
+            max(part.end_ns - part.start_ns for part in run.collectives) / NS_PER_S,
+            max(part.waited_ns for part in run.collectives) / NS_PER_S,
+            sum(f.bytes for part in run.collectives for f in part.planned if f.is_optical) / factor,
+        )
+
+
+@contextmanager
+def exchange_loop(name: str, policy: str) -> Iterator[tuple[ExchangeLoop, Callable[[], None]]]:
+    """Prepare the agents of a fabric that is up for the exchanges of a program.
+
+    Args:
+        name: The fabric.
+        policy: The policy.
+
+    Yields:
+        The loop, and a function that makes it ask whether the program has ended.
+
+    Raises:
+        FabricError: If the fabric isn't up, or another process uses it.
+    """
+    with ExitStack() as undo:
+        programs = undo.enter_context(running_programs(name))
+        fabric, fleet = programs.fabric, programs.fleet
+        connections = data_paths(fabric)
+        fleet.connect(connections, CONNECT_S + CONNECT_SERVER_S * len(fabric.servers))
+        open_congestion_windows(fabric, fleet, connections)
+        controllers = undo.enter_context(closing(region_controllers(programs.wiring)))
+        lit = merge_circuits([programs.circuits()])
+        loop = undo.enter_context(closing(ExchangeLoop(fabric, fleet, controllers, policy, lit)))
+        fleet.prepare_job()
+        undo.callback(fleet.end_job)
+        yield loop, fleet.wake

@@ -1,0 +1,329 @@
+"""Programs on servers: where ranks are, which paths messages take, and how fast connections send.
+
+A program's sizes are those that agents really send; `ProgramScale` says what they stand for.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from math import ceil
+from typing import Any, Final, Self
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.errors import SpecError
+from moefabric.core.flows import Flow
+from moefabric.core.paths import eps_paths
+from moefabric.core.topology import Fabric
+from moefabric.core.units import Scale
+from moefabric.planner.sending.flow_pacing import BURST_SEGMENTS, pace_bps
+from moefabric.simulator.fluid import Link, Route, goodput_bps, route
+from moefabric.workload.collectives.program import Program, ProgramStep, RankPlaces
+from moefabric.workload.collectives.schedule import BufferName, Extent, Via
+from moefabric.workload.collectives.timing import DEFAULT_NVSWITCH_BPS, FabricNetwork
+
+Json = dict[str, Any]
+Connection = tuple[str, str, str]
+"""Sender, receiver and path."""
+
+MOST_MEMORY: Final = 2_000_000_000
+"""Bytes of all buffers together above which the byte scale is increased."""
+LEAST_PART: Final = 16 * 1024
+"""Emulated bytes below which a message isn't divided among more paths."""
+_LEAST_BURSTS: Final = 50
+"""Bursts of a connection from which on it is paced."""
+
+
+@dataclass(frozen=True)
+class RankPlacement:
+    """Where ranks are.
+
+    Attributes:
+        servers: Server of each rank.
+        gpus: GPU of each rank on its server.
+    """
+
+    servers: tuple[str, ...]
+    gpus: tuple[int, ...]
+
+    @classmethod
+    def spread(cls, fabric: Fabric, ranks: int | None = None) -> Self:
+        """Return ranks on a fabric's servers: as few on each as possible, neighbours together.
+
+        Args:
+            fabric: The fabric.
+            ranks: Number of ranks; None for one on each GPU.
+
+        Raises:
+            SpecError: If the ranks can't be spread evenly.
+        """
+        servers = fabric.primary_servers
+        ranks = len(servers) * fabric.gpus if ranks is None else ranks
+        each = max(1, ceil(ranks / len(servers)))
+        if ranks < 1 or ranks % each or each > fabric.gpus:
+            most = len(servers) * fabric.gpus
+            more = f", or a multiple of that up to {most}" if fabric.gpus > 1 else ""
+            fault = (
+                f"{ranks} ranks can't be spread evenly over {len(servers)} servers of "
+                f"{fabric.gpus} GPUs: use up to {len(servers)}{more}"
+            )
+            raise SpecError([("ranks", fault)])
+        return cls(
+            tuple(servers[rank // each] for rank in range(ranks)),
+            tuple(rank % each for rank in range(ranks)),
+        )
+
+    @cached_property
+    def server_numbers(self) -> tuple[int, ...]:
+        """Index of each rank's server among the servers that have ranks."""
+        numbers = {server: n for n, server in enumerate(dict.fromkeys(self.servers))}
+        return tuple(numbers[server] for server in self.servers)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a message that takes one path, or a message between GPUs of one server.
+
+    Attributes:
+        number: Number of the part, unique in the program.
+        offset: Its first byte within the message.
+        size: Its bytes.
+        path: Its path; empty within a server.
+    """
+
+    number: int
+    offset: int
+    size: int
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class MessagePaths:
+    """Chooses the paths of messages between servers.
+
+    Attributes:
+        fabric: The fabric.
+        placement: Where ranks are.
+        circuits: Circuits that may be used.
+        optical_share: Part of a pair's bytes that its circuits carry, by pair; 1 for other pairs
+            that have a circuit.
+    """
+
+    fabric: Fabric
+    placement: RankPlacement
+    circuits: CircuitSet = field(default_factory=CircuitSet)
+    optical_share: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    @property
+    def rank_places(self) -> RankPlaces:
+        """What schedules may know: servers, circuits, and which rank each NIC belongs to."""
+        places = tuple(zip(self.placement.servers, self.placement.gpus, strict=True))
+        return FabricNetwork(self.fabric, self.circuits, places).rank_places
+
+    def shares(self, source: int, target: int, via: Via) -> list[tuple[str, float]]:
+        """Return the paths of a message between two ranks, and the part of its bytes on each.
+
+        Raises:
+            SpecError: If there is no path.
+        """
+        src, dst = self.placement.servers[source], self.placement.servers[target]
+        ends = [circuit.end_at(src) for circuit in self.circuits.between(src, dst)]
+        electrical = [(path.name, path.share) for path in eps_paths(self.fabric, src, dst)]
+        light = self.optical_share.get((src, dst), 1.0) if ends and via != "eps" else 0.0
+        if via == "light" or not electrical:
+            light = 1.0
+        if (light and not ends) or (light < 1 and not electrical):
+            lack = "circuit" if light else "electrical NIC"
+            raise SpecError([(f"rank {source} to rank {target}", f"{src} has no {lack} to {dst}")])
+        gpu = self.placement.gpus[source]
+        shares = [(path, share * (1 - light)) for path, share in self._own(electrical, gpu)]
+        shares += [(nic.path, light / len(ends)) for nic in ends]
+        return [(path, share) for path, share in shares if share > 0]
+
+    def _own(self, paths: list[tuple[str, float]], gpu: int) -> list[tuple[str, float]]:
+        """Return the one path of a GPU if each path has as many GPUs, and else all paths."""
+        ranks = max(self.placement.gpus) + 1
+        even = len({round(share, 9) for _, share in paths}) == 1
+        return [(paths[gpu % len(paths)][0], 1.0)] if even and ranks % len(paths) == 0 else paths
+
+
+@dataclass(frozen=True)
+class ProgramScale:
+    """What a program's bytes and its time on the wall clock stand for.
+
+    The product of both factors is that of the fabric's scale, which its links have.
+
+    Attributes:
+        bytes: Bytes of the model for each byte of the program.
+        dilation: Wall seconds for each second of the model.
+    """
+
+    bytes: float
+    dilation: float
+
+    @classmethod
+    def on(cls, scale: Scale, byte_factor: float) -> Self:
+        """Return the scale of a program on a fabric with a scale."""
+        return cls(byte_factor, scale.bytes * scale.dilation / byte_factor)
+
+
+class PlacedProgram:
+    """A program whose ranks have servers and whose messages have paths.
+
+    Args:
+        program: The program, with emulated sizes.
+        paths: Chooses paths.
+        scale: What sizes and times stand for.
+        nvswitch_bps: Rate of a GPU's port of the NVSwitch, in the model.
+
+    Attributes:
+        steps: The steps of each rank.
+        parts: The parts of each transfer.
+        early: Transfers that may arrive before their receiver's step could start.
+        ends: Source and target rank of each transfer.
+        call_of_transfer: Position of the call of each transfer.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        paths: MessagePaths,
+        scale: ProgramScale,
+        nvswitch_bps: float = DEFAULT_NVSWITCH_BPS,
+    ) -> None:
+        self.program, self.paths, self.scale = program, paths, scale
+        self.fabric, self.placement = paths.fabric, paths.placement
+        self.nvswitch_bps = nvswitch_bps
+        self.steps = [tuple(program.steps(rank)) for rank in range(program.ranks)]
+        self.parts: dict[int, tuple[Part, ...]] = {}
+        self.early = {t for steps in self.steps for t in _into_untouched_places(steps)}
+        self.ends: dict[int, tuple[int, int]] = {}
+        self.call_of_transfer: dict[int, int] = {}
+        chosen: dict[tuple[int, int, Via], list[tuple[str, float]]] = {}
+        count = 0
+        for rank, steps in enumerate(self.steps):
+            for step in steps:
+                if step.kind != "send":
+                    continue
+                assert step.extent is not None
+                self.ends[step.transfer] = rank, step.peer
+                self.call_of_transfer[step.transfer] = step.call
+                if self.server(rank) == self.server(step.peer):
+                    parts = [Part(count, 0, step.extent.size)]
+                else:
+                    key = rank, step.peer, step.via
+                    if key not in chosen:
+                        chosen[key] = paths.shares(*key)
+                    element = program.calls[step.call].call.element
+                    turn = self.placement.gpus[rank] + step.transfer
+                    cut = _cut(step.extent.size, chosen[key], element, turn)
+                    parts = [Part(count + n, *part) for n, part in enumerate(cut)]
+                self.parts[step.transfer] = tuple(parts)
+                count += len(parts)
+
+    @cached_property
+    def connections(self) -> dict[Connection, int]:
+        """The connections that messages between servers take, and the bytes on each."""
+        sizes: defaultdict[Connection, int] = defaultdict(int)
+        for transfer, (source, target) in self.ends.items():
+            for part in self.parts[transfer]:
+                if part.path:
+                    sizes[self.server(source), self.server(target), part.path] += part.size
+        return dict(sizes)
+
+    @cached_property
+    def fluid_s(self) -> float | None:
+        """Model seconds in which the fullest link carries all bytes; None if steps wait."""
+        if any(step.after and step.kind != "compute" for own in self.steps for step in own):
+            return None
+        load: defaultdict[Link, float] = defaultdict(float)
+        for connection, size in self.connections.items():
+            for link in self.route(connection):
+                load[link] += 8 * size * self.scale.bytes / goodput_bps(self.fabric, link)
+        return max(load.values(), default=0.0)
+
+    def route(self, connection: Connection) -> Route:
+        """Return the links of a connection."""
+        src, dst, path = connection
+        return route(self.fabric, self.paths.circuits, Flow(src, dst, path, 1.0))
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the buffers of all ranks."""
+        return sum(sum(b.values()) for call in self.program.calls for b in call.schedule.buffers)
+
+    def paces(self, *, greedy: bool = False) -> dict[Connection, float | None]:
+        """Return the pace of each connection in wall bits per second; None for unlimited.
+
+        If no step waits for another, all connections end together when the fullest link has
+        carried its bytes. Otherwise nothing is paced, nor are connections of a few bursts, which
+        would end up to a burst late.
+        """
+        paces: dict[Connection, float | None] = dict.fromkeys(self.connections)
+        if greedy or not self.fluid_s:
+            return paces
+        wall_s = self.fluid_s * self.scale.dilation
+        least = _LEAST_BURSTS * BURST_SEGMENTS * self.fabric.mtu
+        return {
+            connection: pace_bps(self.fabric, size, wall_s) if size >= least else None
+            for connection, size in self.connections.items()
+        }
+
+    def server(self, rank: int) -> str:
+        """Return the server of a rank."""
+        return self.placement.servers[rank]
+
+
+def _cut(
+    size: int, shares: Sequence[tuple[str, float]], element: int, turn: int
+) -> list[tuple[int, int, str]]:
+    """Divide a message among paths, between numbers; small ones take fewer paths in turn.
+
+    Returns:
+        Offset, size and path of each part.
+    """
+    count = min(len(shares), max(1, size // LEAST_PART))
+    if count < len(shares):
+        shares = [shares[(turn + n) % len(shares)] for n in range(count)]
+    whole = sum(share for _, share in shares)
+    ends = [
+        round(size * share / whole / element) * element
+        for share in accumulate(share for _, share in shares)
+    ]
+    ends[-1] = size
+    starts = [0, *ends[:-1]]
+    return [
+        (start, end - start, path)
+        for start, end, (path, _) in zip(starts, ends, shares, strict=True)
+        if end > start
+    ]
+
+
+def _into_untouched_places(steps: Sequence[ProgramStep]) -> Iterator[int]:
+    """Yield the transfers that a rank receives into bytes that no earlier step reads or writes."""
+    touched: defaultdict[tuple[int, BufferName], list[tuple[int, int]]] = defaultdict(list)
+    for step in steps:
+        for extent in (step.extent, step.source):
+            if extent is None:
+                continue
+            spans = touched[step.call, extent.buffer]
+            place = bisect_left(spans, (extent.offset, -1))
+            before = place > 0 and spans[place - 1][1] > extent.offset
+            if before or (place < len(spans) and spans[place][0] < extent.end):
+                _merge(spans, extent)
+            else:
+                spans.insert(place, (extent.offset, extent.end))
+                if step.kind in {"receive", "receive_add"}:
+                    yield step.transfer
+
+
+def _merge(spans: list[tuple[int, int]], extent: Extent) -> None:
+    """Add a range to sorted spans that it overlaps."""
+    first = max(0, bisect_left(spans, (extent.offset, -1)) - 1)
+    if spans[first][1] <= extent.offset:
+        first += 1
+    last = bisect_left(spans, (extent.end, -1))
+    start, end = min(spans[first][0], extent.offset), max(spans[last - 1][1], extent.end)
+    spans[first:last] = [(start, end)]

@@ -1,0 +1,329 @@
+"""Programs on a running fabric: connections, circuits, runs, counted bytes and the model."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from statistics import fmean
+from typing import Final, Literal
+
+import numpy as np
+
+from moefabric.agents.fleet.channel import connect_local
+from moefabric.agents.fleet.connections import DataPath
+from moefabric.agents.fleet.fleet import Fleet
+from moefabric.agents.fleet.programs import LoadedProgram, ProgramTimes
+from moefabric.controller.client import ControllerClient
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.errors import AgentError, ControlError, FabricError
+from moefabric.core.paths import dscp
+from moefabric.core.port_counts import SENT, PortReading, counted_nics
+from moefabric.core.protocols import PortCounters
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S
+from moefabric.emulator.fabric import lifecycle, run_directories
+from moefabric.execution.programs.placed_programs import (
+    Connection,
+    MessagePaths,
+    PlacedProgram,
+    RankPlacement,
+)
+from moefabric.execution.programs.program_model import ProgramModel
+from moefabric.execution.programs.program_requests import program_requests
+from moefabric.planner.sending.flow_pacing import merge_circuits
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.testbed.fabric_processes import UP_TIMEOUT_S, fabric_processes
+from moefabric.testbed.testbed import (
+    CONNECT_S,
+    CONNECT_SERVER_S,
+    CONTROLLER_TIMEOUT_S,
+    HttpRegionController,
+    open_congestion_windows,
+    port_counters,
+)
+
+RUN_SLACK_S: Final = 20.0
+"""Timeout of a run in addition to ten times its predicted duration."""
+
+
+@dataclass(frozen=True)
+class ProgramResult:
+    """Some runs of a program, with times in model seconds and bytes of the model.
+
+    Attributes:
+        rank_s: For each run, when each rank ended.
+        predicted_s: The model's duration.
+        predicted_rank_s: When each rank ends in the model.
+        wrong: Wrong numbers of each rank after the last run; None if not verified.
+        planned_bytes: Bytes of one run between servers, by light and by EPS.
+        counted_bytes: Payload that optical and electrical NICs sent in all runs together.
+        start_delay_s: Wall seconds by which the slowest server began late, in the worst run.
+        step_ends_s: When each step ended in the last run, by rank; empty unless asked for.
+        predicted_step_ends_s: When each step ends in the model, by rank.
+    """
+
+    rank_s: tuple[tuple[float, ...], ...]
+    predicted_s: float
+    predicted_rank_s: tuple[float, ...]
+    wrong: tuple[int, ...] | None
+    planned_bytes: tuple[float, float]
+    counted_bytes: tuple[float, float]
+    start_delay_s: float
+    step_ends_s: Sequence[Sequence[float]] = ()
+    predicted_step_ends_s: Sequence[Sequence[float]] = ()
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """Duration of each run: from the common start to the end of the last rank."""
+        return tuple(max(ranks) for ranks in self.rank_s)
+
+    @property
+    def mean_s(self) -> float:
+        """Mean duration of the runs."""
+        return fmean(self.seconds)
+
+
+@dataclass
+class ProgramFabric:
+    """A running fabric whose agents run programs.
+
+    Attributes:
+        wiring: The fabric as it runs.
+        fleet: Its agents.
+        counters: Counters of its ports.
+    """
+
+    wiring: FabricWiring
+    fleet: Fleet
+    counters: PortCounters
+    _connected: set[Connection] = field(default_factory=set)
+
+    @property
+    def fabric(self) -> Fabric:
+        """The fabric."""
+        return self.wiring.fabric
+
+    def circuits(self) -> CircuitSet:
+        """Return the circuits that have rules."""
+        return merge_circuits(
+            CircuitSet.of(client.circuits()) for _, client in self._region_clients()
+        )
+
+    def light_for(
+        self, policy: str, demand: DemandMatrix
+    ) -> tuple[CircuitSet, dict[tuple[str, str], float]]:
+        """Light the circuits that a demand deserves under a policy.
+
+        Raises:
+            ControlError: If the policy or the controller fails.
+
+        Returns:
+            The lit circuits, and for each pair of servers the part of its bytes that they carry
+            according to the policy's split.
+        """
+        lit, shares = [], dict[tuple[str, str], float]()
+        for servers, client in self._region_clients():
+            change = HttpRegionController(client, policy).reconfigure(demand.submatrix(servers))
+            if change.error:
+                raise ControlError(change.error)
+            lit.append(change.after)
+            for share in change.split or ():
+                total = share.light_bytes + share.eps_bytes
+                if total:
+                    shares[share.src, share.dst] = share.light_bytes / total
+        return merge_circuits(lit), shares
+
+    def path_choice(
+        self,
+        placement: RankPlacement,
+        via: Literal["eps", "light", "policy"],
+        policy: str = "mixnet-spill",
+        demand: DemandMatrix | None = None,
+    ) -> MessagePaths:
+        """Return the paths that messages take.
+
+        Args:
+            placement: Where ranks are.
+            via: `eps`, `light` (circuits that are lit, and the EPS for other pairs) or `policy`
+                (circuits and split that the policy chooses for the demand).
+            policy: The policy.
+            demand: Bytes between servers.
+        """
+        if via == "eps":
+            return MessagePaths(self.fabric, placement)
+        if via == "light" or demand is None:
+            return MessagePaths(self.fabric, placement, self.circuits())
+        circuits, shares = self.light_for(policy, demand)
+        return MessagePaths(self.fabric, placement, circuits, shares)
+
+    def run(
+        self,
+        placed: PlacedProgram,
+        runs: int = 1,
+        *,
+        warm_up: int = 0,
+        verify: bool = True,
+        greedy: bool = False,
+        times: bool = False,
+    ) -> ProgramResult:
+        """Run a program some times, each from a common start of all ranks.
+
+        Args:
+            placed: The program.
+            runs: Number of runs that are measured.
+            warm_up: Number of runs before them.
+            verify: Whether to verify the results of the last run.
+            greedy: Whether congestion control alone sets the rates of connections.
+            times: Whether to report when each step of the last run ended.
+
+        Raises:
+            AgentError: If a step fails, or the program needs more memory than is free.
+        """
+        self.connect(placed.connections)
+        model, dilation = ProgramModel(placed, greedy=greedy), placed.scale.dilation
+        deadline_s = 10 * model.seconds * dilation + RUN_SLACK_S
+        measured: list[ProgramTimes] = []
+        delay_ns = 0
+        requests = program_requests(placed, placed.paces(greedy=greedy))
+        with LoadedProgram(self.fleet, requests) as loaded:
+            for _ in range(warm_up):
+                loaded.run(deadline_s, fill=False)
+            before = self.counters.read()
+            for number in range(runs):
+                last = number == runs - 1
+                measured.append(loaded.run(deadline_s, fill=verify and last, times=times and last))
+                delay_ns = max(delay_ns, *self.fleet.start_delay_ns.values())
+            after = self.counters.read()
+            found = loaded.verify() if verify else None
+        ranks = range(placed.program.ranks)
+        return ProgramResult(
+            tuple(
+                tuple((t.ended_ns[r] - t.began_ns) / NS_PER_S / dilation for r in ranks)
+                for t in measured
+            ),
+            model.seconds,
+            tuple(model.rank_ends_s),
+            None if found is None else tuple(found[rank] for rank in ranks),
+            _planned_bytes(placed),
+            self._counted_bytes(before, after, placed.scale.bytes),
+            delay_ns / NS_PER_S,
+            _step_ends_s(placed, measured[-1]) if times else (),
+            model.step_ends_s,
+        )
+
+    def connect(self, connections: Mapping[Connection, int] | Sequence[Connection]) -> None:
+        """Open the connections that are not open yet, and their congestion windows."""
+        missing = sorted(set(connections) - self._connected)
+        if not missing:
+            return
+        fabric = self.fabric
+        paths = [
+            DataPath(src, dst, path, fabric.addressing.addresses(dst)[0], dscp(fabric, path))
+            for src, dst, path in missing
+        ]
+        self.fleet.connect(paths, CONNECT_S + CONNECT_SERVER_S * len(fabric.servers))
+        self._connected |= set(missing)
+        open_congestion_windows(fabric, self.fleet, paths)
+
+    def _counted_bytes(
+        self, before: PortReading, after: PortReading, factor: float
+    ) -> tuple[float, float]:
+        sent = after.payload_since(before)[:, SENT]
+        optical = np.array([nic.path[0] == "o" for nic in counted_nics(self.fabric)])
+        return float(sent[optical].sum() * factor), float(sent[~optical].sum() * factor)
+
+    def _region_clients(self) -> Iterator[tuple[tuple[str, ...], ControllerClient]]:
+        """Yield the servers of each region that has circuits, and a client of its controller."""
+        for region in self.fabric.regions:
+            if region.ocs is not None and not region.backup:
+                settle_s = 2 * (region.ocs.settle_ns + region.ocs.link_up_ns) / NS_PER_S
+                timeout_s = CONTROLLER_TIMEOUT_S + settle_s
+                with ControllerClient.of_region(self.wiring, region, timeout_s) as client:
+                    yield region.servers, client
+
+
+def server_demand(placed: PlacedProgram) -> DemandMatrix:
+    """Return the bytes that a program moves between servers, in the model."""
+    servers = placed.fabric.servers
+    index = placed.fabric.server_index
+    demand = np.zeros((len(servers), len(servers)))
+    for transfer, (source, target) in placed.ends.items():
+        src, dst = placed.placement.servers[source], placed.placement.servers[target]
+        if src != dst:
+            size = sum(part.size for part in placed.parts[transfer])
+            demand[index[src], index[dst]] += size * placed.scale.bytes
+    return DemandMatrix(servers, demand)
+
+
+def _step_ends_s(placed: PlacedProgram, times: ProgramTimes) -> list[list[float]]:
+    """Return when each step of a run ended, by rank, in model seconds from the start.
+
+    Agents have a step for each part of a message.
+    """
+    reported = {server: iter(own) for server, own in times.steps_ns.items()}
+    ends_s: list[list[float]] = []
+    for rank, steps in enumerate(placed.steps):
+        own = reported[placed.server(rank)]
+        ends_s.append([])
+        for step in steps:
+            count = len(placed.parts[step.transfer]) if step.transfer >= 0 else 1
+            last_ns = max((end for _, end in islice(own, count)), default=times.began_ns)
+            ends_s[-1].append((last_ns - times.began_ns) / NS_PER_S / placed.scale.dilation)
+    return ends_s
+
+
+def _planned_bytes(placed: PlacedProgram) -> tuple[float, float]:
+    light = sum(size for (_, _, path), size in placed.connections.items() if path[0] == "o")
+    total = sum(placed.connections.values())
+    return light * placed.scale.bytes, (total - light) * placed.scale.bytes
+
+
+@contextmanager
+def running_programs(name: str) -> Iterator[ProgramFabric]:
+    """Use a fabric that is up; it stays up, and keeps none of the connections.
+
+    Raises:
+        FabricError: if the fabric isn't up, or another process uses it.
+    """
+    run_dir = RunDirectory.of_fabric(name)
+    if name not in lifecycle.running_fabrics():
+        raise FabricError(f"{name} is not up: start it with `moefabric up FABRIC.yaml`")
+    holder = run_directories.holder_pid(run_dir)
+    if holder not in {None, os.getpid()}:
+        raise FabricError(f"{name}: process {holder} uses it; wait for it, or use another fabric")
+    held = run_directories.hold(run_dir) if holder is None else nullcontext()
+    with held, _attached(run_dir) as programs:
+        yield programs
+
+
+@contextmanager
+def emulated_programs(fabric: Fabric) -> Iterator[ProgramFabric]:
+    """Bring a fabric up, run programs on it, and take it down.
+
+    Raises:
+        FabricError: if the fabric can't be made, or another one has its name.
+    """
+    with ExitStack() as undo:
+        undo.callback(lifecycle.down, fabric.name, force=True)
+        lifecycle.up(fabric, fabric_processes, UP_TIMEOUT_S, owner=os.getpid())
+        yield undo.enter_context(running_programs(fabric.name))
+
+
+@contextmanager
+def _attached(run_dir: RunDirectory) -> Iterator[ProgramFabric]:
+    wiring = FabricWiring.from_json(run_dir.wiring_file.read_text())
+    servers = wiring.fabric.servers
+    with ExitStack() as undo:
+        counters = undo.enter_context(port_counters(wiring.fabric))
+        channels = [connect_local(server, run_dir.agent_socket(server)) for server in servers]
+        fleet = undo.enter_context(Fleet(channels))
+        undo.callback(_close, fleet)
+        yield ProgramFabric(wiring, fleet, counters)
+
+
+def _close(fleet: Fleet) -> None:
+    """Close the connections of the agents that are left."""
+    with suppress(AgentError):
+        fleet.request("close")

@@ -1,0 +1,112 @@
+"""The event simulation of a program on servers."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Final
+
+from moefabric.core.errors import SpecError
+from moefabric.execution.programs.placed_programs import Part, PlacedProgram
+from moefabric.simulator.event_simulation import Step, simulate
+from moefabric.simulator.fair_sharing import Stream
+from moefabric.simulator.fluid import Route, goodput_bps
+
+_NVSWITCH: Final = "nvswitch"
+_Key = tuple[str, int, int]
+"""Something that is simulated: a `step` of a rank, or a `part` of a transfer."""
+
+
+class ProgramModel:
+    """The event simulation of a program: max-min fair links, dependencies, NVSwitch ports.
+
+    Messages of a connection follow one another. Connections that are paced keep to their pace.
+
+    Args:
+        placed: The program.
+        greedy: Whether no connection is paced.
+
+    Attributes:
+        seconds: Model seconds until the last step has ended.
+        rank_ends_s: When the last step of each rank ends.
+        step_ends_s: When each step ends, by rank.
+    """
+
+    def __init__(self, placed: PlacedProgram, *, greedy: bool = False) -> None:
+        self._placed = placed
+        self._fluid_s = None if greedy else placed.fluid_s
+        receives = {
+            step.transfer: [("step", rank, other) for other in step.after]
+            for rank, steps in enumerate(placed.steps)
+            for step in steps
+            if step.kind in {"receive", "receive_add"} and step.transfer not in placed.early
+        }
+        waits: dict[_Key, list[_Key]] = {}
+        steps_of: dict[_Key, Step] = {}
+        for rank, steps in enumerate(placed.steps):
+            for step in steps:
+                key = ("step", rank, step.number)
+                waits[key] = [("step", rank, other) for other in step.after]
+                steps_of[key] = Step(seconds=step.duration_s)
+                if step.transfer < 0:
+                    continue
+                parts = placed.parts[step.transfer]
+                keys: list[_Key] = [("part", step.transfer, part.number) for part in parts]
+                if step.kind == "send":
+                    for part, part_key in zip(parts, keys, strict=True):
+                        waits[part_key] = waits[key] + receives.get(step.transfer, [])
+                        steps_of[part_key] = self._part_step(step.transfer, part)
+                waits[key] = waits[key] + keys
+        positions: dict[_Key, int] = {}
+        simulated: list[Step] = []
+        for key in _in_order(waits):
+            positions[key] = len(simulated)
+            after = tuple(sorted({positions[other] for other in waits[key]}))
+            simulated.append(replace(steps_of[key], after=after))
+        links = {
+            link: placed.nvswitch_bps if _NVSWITCH in link else goodput_bps(placed.fabric, link)
+            for step in simulated
+            for stream in step.streams
+            for link in stream.links
+        }
+        times = simulate(simulated, links)
+        self.step_ends_s = [
+            [times[positions["step", rank, step.number]].end_s for step in steps]
+            for rank, steps in enumerate(placed.steps)
+        ]
+        self.rank_ends_s = [max(ends, default=0.0) for ends in self.step_ends_s]
+        self.seconds = max(self.rank_ends_s)
+
+    def _part_step(self, transfer: int, part: Part) -> Step:
+        placed = self._placed
+        source, target = placed.ends[transfer]
+        size = part.size * placed.scale.bytes
+        if not part.path:
+            links: Route = ((f"gpu{source}", _NVSWITCH), (_NVSWITCH, f"gpu{target}"))
+            return Step(streams=(Stream(size, links),), lane=("gpu", source))
+        servers = placed.placement.servers
+        connection = servers[source], servers[target], part.path
+        pace_bps = inf
+        if self._fluid_s:
+            pace_bps = 8 * placed.connections[connection] * placed.scale.bytes / self._fluid_s
+        streams = (Stream(size, placed.route(connection), pace_bps),)
+        return Step(streams=streams, lane=connection)
+
+
+def _in_order(waits: Mapping[_Key, Sequence[_Key]]) -> Iterator[_Key]:
+    """Yield keys so that each follows those that it waits for."""
+    followers: defaultdict[_Key, list[_Key]] = defaultdict(list)
+    left = {key: len(before) for key, before in waits.items()}
+    for key, before in waits.items():
+        for other in before:
+            followers[other].append(key)
+    ready = [key for key, count in left.items() if not count]
+    for key in ready:
+        yield key
+        for follower in followers[key]:
+            left[follower] -= 1
+            if not left[follower]:
+                ready.append(follower)
+    if len(ready) < len(waits):
+        fault = f"{len(waits) - len(ready)} steps wait for each other and never start"
+        raise SpecError([("program", fault)])

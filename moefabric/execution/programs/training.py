@@ -1,0 +1,298 @@
+"""A program that trains on a fabric: its ranks, their all-to-alls, and what it learns."""
+
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from moefabric.agents.fleet.fleet import Fleet
+from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.training_program import TrainSpec
+from moefabric.core.errors import RanksLostError, TrainingProgramError
+from moefabric.core.failure_kinds import FailureKind
+from moefabric.core.failures import Failure
+from moefabric.core.units import NS_PER_S
+from moefabric.execution.executor import Executor
+from moefabric.execution.programs.rank_environment import Rank
+from moefabric.execution.programs.rank_places import RankPlace
+from moefabric.execution.programs.rank_processes import RankProcesses
+from moefabric.execution.rank_calls import RankCalls
+from moefabric.execution.recovery import Recovery
+from moefabric.execution.training_tasks import TrainingTasks
+from moefabric.prediction.jobs import Jobs
+from moefabric.results.model import FabricResult
+from moefabric.results.parts import RankComputation, TrainingLoss, TrainingRestart, TrainingResult
+from moefabric.results.records.records import IterationRun
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.testbed import failure_injection
+from moefabric.workload.gating.recorded_gating import RecordedGating
+from moefabric.workload.iterations.substitution import Gpu, Losses
+
+_END_S: Final = 120.0
+"""How long ranks may take to end after their last all-to-all."""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """All ranks started again after some had ended.
+
+    Attributes:
+        iteration: The iteration that was under way.
+        resumed: The iteration that ran next, from the last checkpoint.
+        reason: Which ranks ended, and why.
+        lost_ns: Time of the iterations that are run again, and of the one under way.
+    """
+
+    iteration: int
+    resumed: int
+    reason: str
+    lost_ns: int
+
+
+class LossLines:
+    """The losses that rank 0 prints.
+
+    Attributes:
+        texts: The loss of each iteration, as it was printed.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = re.compile(pattern)
+        self.texts: dict[int, str] = {}
+        self.first: int | None = None
+        """The first iteration that was reported since the last start of the ranks."""
+
+    def take(self, rank: Rank, line: str) -> bool:
+        """Keep the loss that a line reports; return whether it reports one."""
+        match = self._pattern.search(line) if rank.number == 0 else None
+        if match is None:
+            return False
+        step = int(match["step"])
+        self.texts[step] = match["loss"]
+        self.first = step if self.first is None else self.first
+        return True
+
+
+class TrainingRun:
+    """A program that trains on one fabric of an experiment.
+
+    Args:
+        spec: The experiment.
+        folder: Folder of its file.
+        jobs: The job, whose gating is `gating`.
+        gating: What the gates of the program choose.
+        place: The servers.
+        fleet: Their agents.
+        show: Shows a line that the program printed.
+    """
+
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        folder: Path,
+        jobs: Jobs,
+        gating: RecordedGating,
+        place: RankPlace,
+        fleet: Fleet,
+        show: Callable[[str], object],
+    ) -> None:
+        assert spec.train is not None
+        self.program: TrainSpec = spec.train
+        self._spec, self._folder, self._place, self._show = spec, folder, place, show
+        self._fleet = fleet
+        self.gating = gating
+        self._tasks = TrainingTasks(jobs, gating, wall=self.program.compute == "wall")
+        rows = self.program.rank_tokens * jobs.work.model.top_k
+        self.calls = RankCalls(self._tasks, self.program.token_bytes, rows, check=self.check)
+        self._losses = LossLines(self.program.loss)
+        self._restarts: list[Restart] = []
+        self._processes: RankProcesses | None = None
+        self._first = 0
+        """The iteration from which the ranks went on when they were started last."""
+
+    def run(self, executor: Executor) -> list[IterationRun]:
+        """Start the ranks, and run all iterations; start them again after a loss.
+
+        Raises:
+            RankFailedError: If a rank ends early for good.
+            TrainingProgramError: If the program doesn't train as the experiment says.
+        """
+        iterations, runs, first = self._spec.training.iterations, list[IterationRun](), 0
+        with tempfile.TemporaryDirectory(prefix="moefabric-train-") as folder:
+            while True:
+                self._fleet.prepare_job()
+                try:
+                    with self._start(Path(folder)) as self._processes:
+                        left = iterations - first
+                        programmes = {self._tasks.job: self._tasks.programme}
+                        runs += executor.run(programmes, left, first=first)
+                        self._wait(self._processes)
+                except RanksLostError as loss:
+                    self._processes = None
+                    finished, lost_ns = executor.give_up()
+                    first, runs = self._resume(loss, [*runs, *finished], lost_ns)
+                    self._revive(loss, executor.recovery, first)
+                else:
+                    return runs
+                finally:
+                    self._fleet.end_job()
+
+    def check(self) -> None:
+        """Check that the ranks still run.
+
+        Raises:
+            RanksLostError: If a process has failed.
+            TrainingProgramError: If all have ended before the last iteration.
+        """
+        processes, resumed = self._processes, self._losses.first
+        if processes is None:
+            return
+        if resumed is not None and resumed != self._first:
+            raise RanksLostError(f"the last checkpoint of all ranks is that of iteration {resumed}")
+        if processes.failure is not None:
+            failure = processes.failure
+            raise RanksLostError(str(failure), [failure.rank]) from failure
+        if processes.ended and self.calls.pending:
+            raise TrainingProgramError(
+                f"the program ended after {len(self._losses.texts)} iterations of "
+                f"{self._spec.training.iterations}: let its arguments contain {{iterations}}"
+            )
+
+    def result(self, result: FabricResult) -> TrainingResult:
+        """Return losses over model time, loads of experts, and the ranks' computation.
+
+        Args:
+            result: The fabric's result, with the model time of iterations.
+        """
+        work, dilation = self._tasks.jobs.work, self._tasks.jobs.fabric.scale.dilation
+        losses, elapsed_s = list[TrainingLoss](), 0.0
+        restarts = {restart.resumed: restart for restart in self._restarts}
+        for iteration in result.iterations:
+            restart = restarts.get(iteration.iteration)
+            if restart is not None:
+                elapsed_s += restart.lost_ns / NS_PER_S / dilation
+                elapsed_s += self._spec.training.checkpoint_load / NS_PER_S
+            elapsed_s += iteration.measured_s or 0.0
+            text = self._losses.texts.get(iteration.iteration)
+            if text is not None:
+                losses.append(
+                    TrainingLoss(
+                        iteration=iteration.iteration,
+                        model_s=elapsed_s,
+                        loss=float(text),
+                        text=text,
+                    )
+                )
+        return TrainingResult(
+            program=self.program.program.name,
+            compute=self.program.compute,
+            byte_scale=self._tasks.jobs.fabric.scale.bytes,
+            losses=losses,
+            tokens=self.gating.array(len(result.iterations), work.model.layers).tolist(),
+            computation=self._computation(dilation),
+            restarts=[
+                TrainingRestart(
+                    iteration=restart.iteration,
+                    resumed=restart.resumed,
+                    reason=restart.reason,
+                    lost_s=restart.lost_ns / NS_PER_S / dilation,
+                )
+                for restart in self._restarts
+            ],
+        )
+
+    def _computation(self, dilation: float) -> RankComputation:
+        """Return how the processes' computation compares with the one that it stands for."""
+        work = [one for one in self.calls.work if one.modelled_s]
+        late = [one for one in work if one.took_s > one.modelled_s * dilation]
+        if self.program.compute == "wall":
+            late = []
+        worst = max(late, key=lambda one: one.took_s - one.modelled_s * dilation, default=None)
+        return RankComputation(
+            count=len(work),
+            late=len(late),
+            worst_rank=None if worst is None else worst.rank,
+            worst_wall_s=None if worst is None else worst.took_s,
+            worst_modelled_wall_s=None if worst is None else worst.modelled_s * dilation,
+        )
+
+    # --- ranks -----------------------------------------------------------------------------------
+
+    def _start(self, checkpoints: Path) -> RankProcesses:
+        work = self._tasks.jobs.work
+        values = {
+            "iterations": self._spec.training.iterations,
+            "layers": work.model.layers,
+            "experts": work.model.experts,
+            "ranks": work.training.ep,
+            "seed": self._spec.seed,
+            "checkpoint": checkpoints / "rank",
+        }
+        program = str((self._folder / self.program.program).resolve())
+        job = self._place.job(
+            [sys.executable, program, *self.program.command(values)],
+            self._ranks_per_server,
+            self.program.environment,
+            self._spec.experiment,
+        )
+        return RankProcesses(job, self._place.launcher, self._take_line, on_end=self._fleet.wake)
+
+    def _take_line(self, rank: Rank, stream: str, line: str) -> None:
+        if not self._losses.take(rank, line) or stream == "stderr":
+            self._show(f"{rank}: {line}")
+
+    def _wait(self, processes: RankProcesses) -> None:
+        """Wait for the ranks' end.
+
+        Raises:
+            TrainingProgramError: If they go on.
+        """
+        if not processes.wait(_END_S):
+            raise TrainingProgramError(
+                f"the program runs on {_END_S:g} s after {self._spec.training.iterations} "
+                "iterations: let its arguments contain {iterations}"
+            )
+
+    def _resume(
+        self, loss: RanksLostError, runs: list[IterationRun], lost_ns: int
+    ) -> tuple[int, list[IterationRun]]:
+        """Return the iteration from which to go on after a loss, and the iterations before it.
+
+        Raises:
+            RanksLostError: If there is no checkpoint, or no restart is left.
+        """
+        every = self.program.checkpoint_every
+        if not every or len(self._restarts) == self.program.restarts:
+            raise loss
+        reached = runs[-1].number + 1 if runs else self._first
+        first, resumed = reached // every * every, self._losses.first
+        if resumed is not None and resumed != self._first:
+            first = resumed  # a rank had ended between its last all-to-all and its checkpoint
+        lost_ns += sum(run.end_ns - run.start_ns for run in runs if run.number >= first)
+        self._restarts.append(Restart(reached, first, str(loss), lost_ns))
+        self._show(f"{loss}; all ranks start again from iteration {first}")
+        self.calls.restart(first)
+        self._first, self._losses.first = first, None
+        return first, [run for run in runs if run.number < first]
+
+    def _revive(self, loss: RanksLostError, recovery: Recovery, first: int) -> None:
+        """Let lost GPUs have processes again, and log the loss and the restart."""
+        per_server, tp = self._ranks_per_server, self._tasks.jobs.work.training.tp
+        servers = self._tasks.jobs.work.placements[0].servers
+        gpus = {Gpu.parse(name) for name in loss.gpus}
+        gpus |= {Gpu(servers[r // per_server], r % per_server * tp) for r in loss.ranks}
+        lost = Losses(frozenset(gpus), frozenset())
+        recovery.log("detected", lost, str(loss))
+        recovery.log("recovered", lost, f"all ranks start again from iteration {first}")
+        if loss.gpus:
+            failure = Failure(FailureKind.GPU, tuple(sorted(loss.gpus)))
+            failure_injection.clear(RunDirectory.of_fabric(self._tasks.jobs.fabric.name), failure)
+            self._fleet.losses()  # takes the returned GPUs in
+
+    @property
+    def _ranks_per_server(self) -> int:
+        work = self._tasks.jobs.work
+        return work.training.ep // len(work.placements[0].servers)

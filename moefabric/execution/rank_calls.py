@@ -1,0 +1,251 @@
+"""All-to-alls that the ranks of a training program ask for, as tasks of its iterations.
+
+A program makes its calls in a fixed order. The call of a forward dispatch says what the gate has
+chosen: from then on, the demand of all tasks of the layer is known.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from moefabric.core.errors import TrainingProgramError
+from moefabric.core.exchange import Exchange
+from moefabric.core.units import NS_PER_S
+from moefabric.execution.iteration_state import IterationState
+from moefabric.execution.training_tasks import Call, TrainingTasks, gate_tokens
+from moefabric.workload.iterations.iteration import Collective, Compute, Reconfigure
+from moefabric.workload.iterations.pipeline import FORWARD
+
+CallKey = tuple[int, int]
+"""An iteration and the position of a call in it."""
+
+
+@dataclass(frozen=True)
+class RankWork:
+    """Real computation of a rank between two calls.
+
+    Attributes:
+        iteration: Number of the iteration.
+        call: Position of the call that ended it.
+        rank: The slowest rank.
+        took_s: Its wall seconds.
+        modelled_s: Model seconds of the computation that it stands for.
+    """
+
+    iteration: int
+    call: int
+    rank: int
+    took_s: float
+    modelled_s: float = 0.0
+
+
+class Calls(Protocol):
+    """Calls of ranks whose bytes the collectives of iterations carry."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether tasks wait for calls."""
+
+    def check(self) -> None:
+        """Raise RanksLostError if a process of the ranks has failed."""
+
+    def awaited(self, state: IterationState, number: int) -> CallKey | None:
+        """Return the call for which a task has to wait; None if it was made, or none is needed."""
+
+    def when_made(self, key: CallKey, action: Callable[[], None]) -> None:
+        """Take an action when a call is made."""
+
+    def measured(self, state: IterationState, number: int) -> Compute:
+        """Return a task's computation, with the time that ranks needed if that is what counts."""
+
+    def receive(self, exchange: Exchange) -> None:
+        """Take the next exchange that all of its ranks have asked for."""
+
+    def exchange(self, state: IterationState, work: Collective) -> Exchange:
+        """Return the exchange of a collective."""
+
+    def released(self, instant_ns: int) -> None:
+        """Note when ranks went on, on the wall clock."""
+
+
+class RankCalls:
+    """Connects the calls of a training program with the tasks of an iteration.
+
+    Args:
+        tasks: The tasks of iterations, which depend on what gates choose.
+        token_bytes: Bytes of a token in the program.
+        row_tokens: Tokens that a rank sends in a dispatch, a token once for each of its experts.
+        first: Number of the iteration in which the program begins.
+        check: Raises RanksLostError if a process of the ranks has failed.
+    """
+
+    def __init__(
+        self,
+        tasks: TrainingTasks,
+        token_bytes: int,
+        row_tokens: int,
+        first: int = 0,
+        *,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._check_ranks = check
+        self._tasks, self._token_bytes, self._row_tokens = tasks, token_bytes, row_tokens
+        self._calls = tasks.calls
+        self._position = {call: index for index, call in enumerate(self._calls)}
+        self._next = first * len(self._calls)
+        self._exchanges: dict[CallKey, Exchange] = {}
+        self._actions: defaultdict[CallKey, list[Callable[[], None]]] = defaultdict(list)
+        self._released_ns = 0
+        self._states: dict[int, IterationState] = {}
+        self._work: list[RankWork] = []
+        self._took_s: dict[CallKey, float] = {}
+        self._modelled_s: dict[CallKey, float] = {}
+
+    @property
+    def work(self) -> list[RankWork]:
+        """The slowest rank's computation before each call, except those that began a program."""
+        return [
+            replace(one, modelled_s=self._modelled_s.get((one.iteration, one.call), 0.0))
+            for one in self._work
+        ]
+
+    @property
+    def pending(self) -> bool:
+        """Whether tasks wait for calls."""
+        return any(self._actions.values())
+
+    def check(self) -> None:
+        """Raise RanksLostError if a process of the ranks has failed."""
+        self._check_ranks()
+
+    def restart(self, iteration: int) -> None:
+        """Expect the calls of an iteration next; forget those that were not answered."""
+        self._next = iteration * len(self._calls)
+        self._exchanges.clear()
+        self._actions.clear()
+        self._released_ns = 0
+
+    def awaited(self, state: IterationState, number: int) -> CallKey | None:
+        """Return the call for which a task has to wait; None if it was made, or none is needed."""
+        self._states[state.run.number] = state
+        work = state.tasks[number].work
+        match work:
+            case Collective():
+                key = self.key(state, work)
+                before = (state.tasks[n].work for n in state.tasks[number].after)
+                self._modelled_s[key] = sum(w.slowest_s for w in before if isinstance(w, Compute))
+            case Compute() if self._tasks.wall:
+                following = self._following(state, number)
+                if following is None:
+                    return None
+                key = following
+            case Reconfigure(layer=layer) if not work.demand.total_bytes:
+                key = state.run.number, self._dispatch(layer)
+            case _:
+                return None
+        return None if key in self._exchanges else key
+
+    def key(self, state: IterationState, work: Collective) -> CallKey:
+        """Return the call of a collective."""
+        return state.run.number, self._position[Call(work.layer, work.kind, work.direction)]
+
+    def measured(self, state: IterationState, number: int) -> Compute:
+        """Return a task's computation, with the time that ranks needed if that is what counts."""
+        work = state.tasks[number].work
+        assert isinstance(work, Compute)
+        if not self._tasks.wall:
+            return work
+        key = self._following(state, number)
+        dilation = self._tasks.jobs.fabric.scale.dilation
+        seconds = 0.0 if key is None else self._took_s.get(key, 0.0) / dilation
+        return replace(work, seconds=(seconds,) * len(work.seconds))
+
+    def _following(self, state: IterationState, number: int) -> CallKey | None:
+        """Return the call after a computation; None at the end of an iteration."""
+        later = (task.work for task in state.tasks[number:])
+        following = next((work for work in later if isinstance(work, Collective)), None)
+        return None if following is None else self.key(state, following)
+
+    def when_made(self, key: CallKey, action: Callable[[], None]) -> None:
+        """Take an action when a call is made."""
+        self._actions[key].append(action)
+
+    def receive(self, exchange: Exchange) -> None:
+        """Take the next call of the program.
+
+        Raises:
+            TrainingProgramError: If the program doesn't call as a program of this model does.
+        """
+        iteration, position = divmod(self._next, len(self._calls))
+        self._next += 1
+        if not position:
+            self._forget_before(iteration)
+        self._note_work(iteration, position, exchange)
+        self._check(iteration, position, exchange)
+        self._exchanges[iteration, position] = exchange
+        call, state = self._calls[position], self._states.get(iteration)
+        if call.kind == "dispatch" and call.direction == FORWARD:
+            self._record_gate(iteration, position, exchange)
+            if state is not None and not state.cancelled:
+                state.replace_tasks(self._tasks.tasks(iteration), keep_computation=self._tasks.wall)
+        for action in self._actions.pop((iteration, position), []):
+            action()
+
+    def exchange(self, state: IterationState, work: Collective) -> Exchange:
+        """Return the exchange of a collective."""
+        return self._exchanges[self.key(state, work)]
+
+    def released(self, instant_ns: int) -> None:
+        """Note when ranks went on, on the wall clock."""
+        self._released_ns = instant_ns
+
+    def _forget_before(self, iteration: int) -> None:
+        """Forget the calls of earlier iterations, all of which have been answered."""
+        self._exchanges = {key: one for key, one in self._exchanges.items() if key[0] >= iteration}
+        self._states = {number: one for number, one in self._states.items() if number >= iteration}
+
+    def _dispatch(self, layer: int | None) -> int:
+        return 2 * (layer or 0)
+
+    def _record_gate(self, iteration: int, position: int, exchange: Exchange) -> None:
+        try:
+            tokens = gate_tokens(
+                exchange, self._tasks.jobs.work.model.experts, self._token_bytes, self._row_tokens
+            )
+        except ValueError as error:
+            message = f"{self._place(iteration, position)}: {error}: check train.hidden, "
+            raise TrainingProgramError(
+                f"{message}train.sequence, train.batch and train.dtype"
+            ) from error
+        self._tasks.gating.record(iteration, self._calls[position].layer, tokens)
+
+    def _check(self, iteration: int, position: int, exchange: Exchange) -> None:
+        """Raise TrainingProgramError unless a layer's calls carry the bytes of its dispatch."""
+        call = self._calls[position]
+        dispatch = self._exchanges.get((iteration, self._dispatch(call.layer)))
+        if dispatch is None:
+            return
+        expected, found = np.array(dispatch.sends), np.array(exchange.sends)
+        if not call.goes_to_experts:
+            expected = expected.T
+        if expected.shape != found.shape or (expected != found).any():
+            raise TrainingProgramError(
+                f"{self._place(iteration, position)}: its bytes are not those of the layer's "
+                "dispatch. A training iteration has four all-to-alls of tokens for each layer: "
+                "dispatch and combine, and their gradients; check train.layers"
+            )
+
+    def _note_work(self, iteration: int, position: int, exchange: Exchange) -> None:
+        if not self._released_ns or not exchange.asked_ns:
+            return
+        last_ns = max(exchange.asked_ns)
+        rank = exchange.group[exchange.asked_ns.index(last_ns)]
+        seconds = max(0, last_ns - self._released_ns) / NS_PER_S
+        self._work.append(RankWork(iteration, position, rank, seconds))
+        self._took_s[iteration, position] = seconds
+
+    def _place(self, iteration: int, position: int) -> str:
+        return f"iteration {iteration}, {self._calls[position]}"

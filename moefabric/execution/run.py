@@ -1,0 +1,367 @@
+"""A run: every fabric of an experiment is brought up, executed, judged and taken down."""
+
+import os
+import platform
+import secrets
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+
+from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.experiment_keys import FabricChoice
+from moefabric.config.plugins import transport_named
+from moefabric.core.errors import SpecError
+from moefabric.core.units import NS_PER_S, Scale
+from moefabric.emulator.fabric import datapath
+from moefabric.execution.fabric_run import (
+    RunContext,
+    judged,
+    light_for_job,
+    replay_on,
+    training_context,
+)
+from moefabric.execution.real_hosts import RealHosts, host_fleet
+from moefabric.prediction.experiment import proposed_scale
+from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
+from moefabric.prediction.jobs import Jobs
+from moefabric.prediction.workload_loader import workload_of, workload_on
+from moefabric.results import model as result_model
+from moefabric.results.comparison import with_cost_ratios, with_ratios
+from moefabric.results.journal import (
+    FabricLine,
+    HeaderLine,
+    Journal,
+    JournalReader,
+    ResultLine,
+    SegmentLine,
+    without_rows,
+)
+from moefabric.results.progress import ProgressReporter
+from moefabric.results.resumption import resumable
+from moefabric.results.verdict import reasons
+from moefabric.results.verdict.fabric_result import summed_outcomes, wiring_summary, with_findings
+from moefabric.results.verdict.reasons import RunFinding
+from moefabric.results.verdict.verdict import worst_verdict
+from moefabric.runtime.cpu_monitor import usable_cores
+from moefabric.runtime.run_directory import FabricWiring
+from moefabric.runtime.structured_log import log_context
+from moefabric.testbed.placed_fabric import Placer, fitted_fabric, placed_elsewhere
+from moefabric.testbed.testbed import FabricSetup, running_testbed
+
+
+def run(
+    spec: ExperimentSpec,
+    folder: Path,
+    reporter: ProgressReporter,
+    external: frozenset[str] = frozenset(),
+    *,
+    flows: bool = False,
+    trains: bool = False,
+    journal: Path | None = None,
+    resume: bool = False,
+    place: Placer | None = None,
+) -> result_model.RunResult:
+    """Run an experiment.
+
+    Args:
+        spec: The experiment.
+        folder: Folder of the experiment's file; relative paths start there.
+        reporter: Shows progress.
+        external: The roles, `ocs` and `controller`, whose processes are started by others.
+        flows: Whether the result keeps the record of every flow.
+        trains: Whether all-to-alls are those of the experiment's program instead of its gating.
+        journal: File to which results are appended while they arise; None for a temporary one.
+        resume: Whether to go on where the run of this journal was stopped.
+        place: Returns the machines that carry an emulated fabric together, and keeps them in its
+            context. Default: this machine alone.
+
+    Raises:
+        MoefabricError: The experiment can't run.
+    """
+    _check_workload(spec, trains=trains)
+    if spec.hybrid is None:  # what is emulated of a cluster is known once it is simulated
+        spec.check_emulated_size()
+    started = datetime.now(UTC)
+    switches = datapath.choose_datapath(spec.wiring.switch).datapath.name
+    scale, scale_faults = proposed_scale(spec, folder, switches)
+    for fault in scale_faults:
+        reporter.show_message(f"warning: {fault}")
+    header = HeaderLine(
+        run_id=secrets.token_hex(8),
+        experiment=spec.experiment,
+        version=version("moefabric"),
+        manifest=_manifest(spec, scale, None, started, []),
+        spec=spec.model_dump(mode="json"),
+        fabrics=[choice.name for choice in spec.fabrics],
+        flows=flows,
+        trains=trains,
+    )
+    with ExitStack() as undo:
+        undo.enter_context(log_context(run=header.run_id))
+        earlier = resumable(journal, header) if resume and journal is not None else None
+        lines = undo.enter_context(_journal(journal, earlier))
+        if earlier is None:
+            lines.append(header)
+        else:
+            lines.append(SegmentLine(started=header.manifest.started or "", host=platform.node()))
+        setup = _GroupSetup(
+            spec,
+            folder,
+            scale,
+            tuple(scale_faults),
+            reporter,
+            external,
+            lines,
+            header,
+            earlier,
+            place,
+        )
+        results, wiring, hosts = _run_groups(setup)
+    manifest = _manifest(spec, scale, wiring, started, hosts)
+    if earlier is not None:
+        manifest = earlier.resumed_manifest(manifest)
+    order = [choice.name for choice in spec.fabrics]
+    results.sort(key=lambda result: order.index(result.fabric))
+    return result_model.RunResult(
+        experiment=spec.experiment,
+        version=version("moefabric"),
+        manifest=manifest,
+        results=with_cost_ratios(with_ratios(results)),
+        verdict=worst_verdict(result.fidelity.verdict for result in results),
+    )
+
+
+@contextmanager
+def _journal(path: Path | None, earlier: JournalReader | None) -> Iterator[Journal]:
+    """Open a new journal, one without a name, or that of a run that goes on.
+
+    A file without a name is gone with the process, also if the process is killed.
+    """
+    with ExitStack() as undo:
+        shown = path
+        if path is None:
+            file = undo.enter_context(tempfile.TemporaryFile())
+            path, shown = Path(f"/proc/self/fd/{file.fileno()}"), Path(tempfile.gettempdir())
+        size = earlier.size if earlier is not None else 0
+        yield undo.enter_context(Journal(path, size, shown))
+
+
+@dataclass(frozen=True)
+class _GroupSetup:
+    """What all fabrics of an experiment have in common."""
+
+    spec: ExperimentSpec
+    folder: Path
+    scale: Scale
+    scale_faults: tuple[str, ...]
+    reporter: ProgressReporter
+    external: frozenset[str]
+    journal: Journal
+    header: HeaderLine
+    earlier: JournalReader | None
+    place: Placer | None
+
+
+def _check_workload(spec: ExperimentSpec, *, trains: bool) -> None:
+    """Raise SpecError unless the experiment has a program to train, or gating to replay."""
+    if trains and spec.train is None:
+        raise SpecError([("train", "is missing: it names the program that trains")])
+    if not trains and not spec.gating.is_given:
+        message = "is missing; `moefabric train` runs the program of this experiment"
+        raise SpecError([("gating", message)])
+
+
+_Finished = tuple[
+    list[result_model.FabricResult], FabricWiring | None, list[result_model.HostRecord]
+]
+"""Results of fabrics, the wiring of an emulated testbed, and the real servers."""
+
+
+def _run_groups(setup: _GroupSetup) -> _Finished:
+    """Run all fabrics of an experiment that no earlier segment of the run has finished."""
+    earlier, wiring = setup.earlier, None
+    results: list[result_model.FabricResult] = []
+    hosts: list[result_model.HostRecord] = []
+    for choices in _groups(setup.spec):
+        finished = [r for c in choices if earlier and (r := earlier.result(c.name))]
+        results += finished
+        done = {result.fabric for result in finished}
+        remaining = [choice for choice in choices if choice.name not in done]
+        while remaining:  # after a loss of bytes the others get a testbed of their own
+            lost = [f"{one.server} ({one.host}) was lost before" for one in hosts if one.lost]
+            if findings := list(reasons.WRONG_TESTBED.judge_each(lost)):
+                results += [_result_without_hosts(setup, choice, findings) for choice in remaining]
+                break
+            finished, group_wiring, group_hosts = _run_group(setup, remaining)
+            results += finished
+            hosts += group_hosts
+            wiring = group_wiring or wiring
+            remaining = remaining[len(finished) :]
+    return results, wiring, hosts
+
+
+def _run_group(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> _Finished:
+    """Run fabrics of the same wiring on one testbed, until bytes are lost on one of them.
+
+    Returns:
+        The results so far, of one fabric at least; the wiring; and the real servers.
+    """
+    spec, reporter = setup.spec, setup.reporter
+    name, hybrid = _name(spec, choices[0]), None
+    if spec.hybrid is not None:
+        reporter.show_message(f"{choices[0].name}: simulating the whole cluster")
+        hybrid = HybridJobs.of(spec, choices[0], name, setup.scale, setup.folder)
+    fabric = hybrid.fabric if hybrid else spec.build_fabric(choices[0], name, setup.scale)
+    transport = spec.transport_of(choices[0])
+    results: list[result_model.FabricResult] = []
+    with ExitStack() as undo:
+        placement = None
+        if setup.place is not None and not choices[0].hosts:
+            placement = undo.enter_context(setup.place(fabric))
+            fabric = fitted_fabric(fabric, placement, reporter)
+        work = hybrid.whole.work if hybrid else workload_on(spec, fabric, setup.folder)
+        jobs: AnyJobs = hybrid or Jobs.of(spec, fabric, work)
+        pairs = jobs.server_pairs_between_regions
+        wiring, controllers, remarks = None, None, tuple[str, ...]()
+        if choices[0].hosts:
+            fleet, hosts = undo.enter_context(host_fleet(spec, fabric, transport, pairs))
+        else:
+            names = "/".join(choice.name for choice in choices)
+            reporter.show_message(f"{names}: bringing {fabric.name} up")
+            prepare = partial(light_for_job, choices[0].policy, work, fabric)
+            testbed = running_testbed(
+                fabric,
+                FabricSetup(
+                    spec.wiring.switch,
+                    setup.external,
+                    spec.wiring.containers,
+                    spec.wiring.real_hosts,
+                    spec.wiring.certificates,
+                    placement,
+                ),
+                transport=transport,
+                prepare=prepare if fabric.patch_panel else None,
+                timeout_s=spec.controller_timeout / NS_PER_S,
+                pairs_between_regions=pairs,
+            )
+            wiring, fleet, controllers = undo.enter_context(testbed)
+            plugged = spec.wiring.real_hosts
+            real = {server: one.login.host for server, one in plugged.items()}
+            hosts = RealHosts(fleet, real, machines=placed_elsewhere(fabric, placement))
+            remarks = (*wiring.remarks, *setup.scale_faults)
+        for choice in choices:
+            context = RunContext(
+                spec,
+                choice,
+                fabric,
+                work,
+                fleet,
+                controllers,
+                remarks,
+                reporter,
+                hosts,
+                setup.journal,
+                setup.header.run_id,
+                setup.header.flows,
+                setup.earlier,
+                hybrid=hybrid,
+            )
+            if setup.header.trains:
+                context = training_context(context, setup.folder, wiring)
+            elif hybrid is None:
+                context = replace(context, work=workload_of(choice, work))
+            setup.journal.append(
+                FabricLine(
+                    fabric=choice.name,
+                    policy=choice.policy,
+                    iterations=context.work.iterations,
+                    wiring=wiring_summary(fabric),
+                    paced=context.paced,
+                )
+            )
+            replay = replay_on(context)
+            result = judged(context, replay)
+            setup.journal.append(ResultLine(result=without_rows(result)))
+            results.append(result)
+            if replay.lost:
+                break
+        hosts.iteration_ended()
+        host_records = hosts.records("/".join(choice.name for choice in choices[: len(results)]))
+    return results, wiring, host_records
+
+
+def _result_without_hosts(
+    setup: _GroupSetup, choice: FabricChoice, findings: Sequence[RunFinding]
+) -> result_model.FabricResult:
+    """Return the invalid result of a fabric that can't be tried, as its hosts are lost."""
+    fabric = setup.spec.build_fabric(choice, _name(setup.spec, choice), setup.scale)
+    empty = summed_outcomes(wiring_summary(fabric), choice.name, choice.policy, ())
+    return with_findings(empty, findings)
+
+
+def _groups(spec: ExperimentSpec) -> Iterator[list[FabricChoice]]:
+    """Group fabrics of the same wiring; a patch panel is wired anew for each policy.
+
+    In a hybrid run, the part that is emulated depends on what the model says about each fabric.
+    """
+    if spec.hybrid is not None:
+        yield from ([choice] for choice in spec.fabrics)
+        return
+
+    def key(choice: FabricChoice) -> tuple[bool, int, int, int, str, float, str, str, str]:
+        eps = (choice.eps or spec.wiring.eps).model_dump_json()
+        policy = choice.policy if choice.patch_panel_nics else ""
+        nics = choice.optical, choice.electrical, choice.patch_panel_nics
+        who = choice.forwarding if choice.forwarding == "host" else str(choice.forwards)
+        transport = choice.transport or spec.transport
+        return choice.hosts, *nics, who, choice.forwarding_rate or 0.0, eps, policy, transport
+
+    for _, group in groupby(sorted(spec.fabrics, key=key), key=key):
+        yield list(group)
+
+
+def _name(spec: ExperimentSpec, choice: FabricChoice) -> str:
+    """Return a name that no other run of the experiment has."""
+    circuits = f"{choice.patch_panel_nics}p" if choice.patch_panel_nics else f"{choice.optical}o"
+    nics = f"{circuits}{choice.electrical}e"
+    return f"{spec.experiment[:14]}-{nics}-{os.getpid()}"
+
+
+def _manifest(
+    spec: ExperimentSpec,
+    scale: Scale,
+    wiring: FabricWiring | None,
+    started: datetime,
+    hosts: list[result_model.HostRecord],
+) -> result_model.Manifest:
+    return result_model.Manifest(
+        kernel=platform.release(),
+        datapath=wiring.switch if wiring else "none",
+        crossbar=wiring.crossbar if wiring else "none",
+        scale=result_model.ScaleFactors(bytes=scale.bytes, dilation=scale.dilation),
+        seed=spec.seed,
+        noise=spec.gating.noise,
+        transport=spec.transport,
+        congestion_control=transport_named(spec.transport).congestion_control,
+        cores=usable_cores(),
+        started=started.isoformat(timespec="seconds"),
+        host=platform.node(),
+        hosts=hosts or None,
+        emulated_regions=list(spec.hybrid.emulated) if spec.hybrid is not None else None,
+    )
+
+
+def operations_total(spec: ExperimentSpec) -> int:
+    """Return the number of steps whose progress a run shows: its collectives."""
+    training = spec.training
+    steps = len(spec.fabrics) * training.iterations * spec.model.build().layers * 4
+    if not training.independent:
+        return steps
+    regions = len(spec.hybrid.emulated if spec.hybrid else spec.wiring.expanded_regions)
+    return steps * training.micro_batches * regions // training.pp

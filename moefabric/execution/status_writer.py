@@ -1,0 +1,200 @@
+"""Writes the state of a run for whoever watches it, a few times a second at most."""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Self
+
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.errors import OutputError
+from moefabric.execution.observer import RunObserver
+from moefabric.results.model import FidelityResult
+from moefabric.results.verdict.iteration_outcome import IterationOutcome
+from moefabric.runtime.run_status import (
+    LAST_ITERATIONS,
+    DemandStatus,
+    IntervalStatus,
+    IterationStatus,
+    OperationStatus,
+    RunStatus,
+    RunTotals,
+    write_run_status,
+)
+from moefabric.workload.iterations.iteration import Collective
+from moefabric.workload.iterations.tasks import Sent, Task
+
+_EVERY_S: Final = 0.2
+"""Least time between two writes."""
+_BUSIEST_SHARE: Final = 0.004
+"""Share of a core that writes may take; more costly ones come less often."""
+
+
+class RunStatusWriter(RunObserver):
+    """Context in which a thread writes the state of a run to a file, and removes it at the end.
+
+    The run only takes note of what changed. A state that can't be written is lost: the run goes on.
+
+    Args:
+        file: The file.
+        run_id: Random name of the run.
+        experiment: Name of the experiment.
+        fabric: Name of the fabric in the experiment.
+        policy: Policy that chooses the circuits.
+        iterations: Number of iterations of the fabric.
+        journal: File to which results are appended.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        run_id: str,
+        experiment: str,
+        fabric: str,
+        policy: str,
+        iterations: int,
+        journal: Path | None,
+    ) -> None:
+        self._file = file
+        self._status = RunStatus(
+            run_id=run_id,
+            experiment=experiment,
+            fabric=fabric,
+            policy=policy,
+            pid=os.getpid(),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            journal=None if journal is None else str(journal),
+            iterations=iterations,
+        )
+        self._task: Task | None = None
+        self._demand: DemandMatrix | None = None
+        self._iteration = 0
+        self._done = deque[IterationStatus](maxlen=LAST_ITERATIONS)
+        self._totals = RunTotals()
+        self._timeline: Sequence[IntervalStatus] = ()
+        self._nic_bytes: dict[str, int] | None = None
+        self._fidelity: FidelityResult | None = None
+        self._changed, self._closing = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._write, name="run-status", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._changed.set()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        self._changed.set()
+        self._thread.join()
+        with suppress(OSError):
+            self._file.unlink()
+
+    def transfer_ordered(self, task: Task) -> None:
+        """Take note of a collective or transfer whose flows were ordered."""
+        self._task = task
+        if isinstance(task.work, Collective):
+            self._demand = task.work.demand
+        self._changed.set()
+
+    def iteration_began(self, number: int) -> None:
+        """Take note of an iteration."""
+        self._iteration = number
+        self._changed.set()
+
+    def add_outcome(
+        self,
+        outcome: IterationOutcome,
+        fidelity: FidelityResult | None,
+        nic_bytes: dict[str, int] | None,
+    ) -> None:
+        """Take note of an iteration's outcome.
+
+        Args:
+            outcome: The outcome.
+            fidelity: The verdict on all iterations so far; None for the last known one.
+            nic_bytes: Bytes that each NIC has sent; None if nobody counts.
+        """
+        own, totals, sent = outcome.result, self._totals, outcome.collectives
+        done = IterationStatus(
+            iteration=own.iteration,
+            measured_s=own.measured_s or 0.0,
+            predicted_s=own.predicted_s or 0.0,
+            exposed_comm_s=own.exposed_comm_s or 0.0,
+            bytes=sum(one.bytes for one in sent),
+            bytes_by_light=sum(one.bytes_by_light or 0 for one in sent),
+            bytes_by_eps=sum(one.bytes_by_eps or 0 for one in sent),
+        )
+        self._done.append(done)
+        self._totals = RunTotals(
+            iterations=totals.iterations + 1,
+            collectives=totals.collectives + len(sent),
+            reconfigurations=totals.reconfigurations + len(outcome.reconfigurations),
+            bytes=totals.bytes + done.bytes,
+            bytes_by_light=totals.bytes_by_light + done.bytes_by_light,
+            bytes_by_eps=totals.bytes_by_eps + done.bytes_by_eps,
+            lost_transfers=totals.lost_transfers + (outcome.measured.integrity.lost_transfers or 0),
+            corrupt=totals.corrupt + (outcome.measured.integrity.corrupt or 0),
+        )
+        self._timeline = [
+            IntervalStatus(
+                server=one.server,
+                kind=one.kind,
+                direction=one.direction,
+                layer=one.layer,
+                start_s=one.start_s,
+                end_s=one.end_s,
+                micro_batch=one.micro_batch,
+            )
+            for one in outcome.timeline
+        ]
+        self._nic_bytes, self._fidelity = nic_bytes, fidelity or self._fidelity
+        self._changed.set()
+
+    def _write(self) -> None:
+        pause_s = _EVERY_S
+        while not self._closing.is_set():
+            self._changed.wait()
+            self._changed.clear()
+            began_s = time.thread_time()
+            with suppress(OutputError):
+                write_run_status(self._file, self._present())
+            pause_s = max(_EVERY_S, (time.thread_time() - began_s) / _BUSIEST_SHARE)
+            self._closing.wait(pause_s)
+
+    def _present(self) -> RunStatus:
+        fidelity, demand = self._fidelity, self._demand
+        return self._status.model_copy(
+            update={
+                "iteration": self._iteration,
+                "operation": None if self._task is None else _operation(self._task),
+                "verdict": "pass" if fidelity is None else str(fidelity.verdict),
+                "reasons": [] if fidelity is None else fidelity.reasons,
+                "done": list(self._done),
+                "totals": self._totals,
+                "timeline": list(self._timeline),
+                "demand": None if demand is None else _demand(demand),
+                "nic_bytes": self._nic_bytes,
+            }
+        )
+
+
+def _operation(task: Task) -> OperationStatus:
+    work = task.work
+    assert isinstance(work, Sent)
+    return OperationStatus(
+        kind=work.kind,
+        direction=work.direction,
+        layer=work.layer,
+        region=task.regions[0] if len(task.regions) == 1 else "all",
+        micro_batch=task.micro_batch,
+    )
+
+
+def _demand(demand: DemandMatrix) -> DemandStatus:
+    return DemandStatus(
+        servers=list(demand.servers), bytes=demand.array.round().astype(int).tolist()
+    )

@@ -1,0 +1,290 @@
+"""Runs the tasks of iterations on agents and controllers as their dependencies allow."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from moefabric.core.errors import ServerLossError
+from moefabric.core.flows import FlowRecord
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S
+from moefabric.execution.controller_splits import ControllerSplits
+from moefabric.execution.iteration_state import IterationState
+from moefabric.execution.observer import RunObserver
+from moefabric.execution.rank_calls import Calls
+from moefabric.execution.reconfiguration import Reconfigurator, Reply
+from moefabric.execution.transfers import StartTimes, TaskTransfer, Transfers, description
+from moefabric.planner.plan import with_horizon
+from moefabric.planner.sending.flow_pacing import Policy
+from moefabric.planner.sending.partial_offload import PartialOffload, plan_partial_offload
+from moefabric.planner.sending.task_flows import task_flows
+from moefabric.results.records import records as run_records
+from moefabric.testbed.clock import RunTimers, SkippingClock
+from moefabric.workload.iterations.iteration import Collective, Compute, Reconfigure
+from moefabric.workload.iterations.tasks import Elsewhere, Task
+
+
+class TaskRunner:
+    """Starts tasks when those before them have ended, or end at a known instant.
+
+    Attributes:
+        losses: Losses of servers during orders, to be handled by the caller.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        policy: Policy,
+        transfers: Transfers,
+        reconfigurator: Reconfigurator,
+        clock: SkippingClock,
+        timers: RunTimers,
+        *,
+        observer: RunObserver,
+        calls: Calls | None = None,
+    ) -> None:
+        """Connect the runner to the agents, controllers and clock of a run.
+
+        Args:
+            fabric: The fabric on which the tasks run.
+            policy: Chooses circuits and splits demands.
+            transfers: Orders transfers from the agents.
+            reconfigurator: Requests circuits from the controllers.
+            clock: The clock of the run.
+            timers: The actions that are due on `clock`.
+            observer: Receives the transfers that were ordered, and the collectives.
+            calls: The calls of the ranks whose bytes collectives carry; None if they carry bytes of
+                the agents' own.
+        """
+        self.fabric, self.policy, self.clock = fabric, policy, clock
+        self.transfers, self._reconfigurator, self._timers = transfers, reconfigurator, timers
+        self._observer, self._calls = observer, calls
+        self.losses: list[ServerLossError] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether packets or changes of circuits may be under way."""
+        return bool(self.transfers.orders) or self._reconfigurator.pending
+
+    def start(self, state: IterationState) -> None:
+        """Start an iteration."""
+        for task in state.first:
+            self._ready(state, task)
+
+    def receive(self, number: int, records: Sequence[FlowRecord]) -> None:
+        """Process the agents' report of an order."""
+        self._complete_if_done(self.transfers.receive(number, records))
+
+    def at(self, instant_ns: int, state: IterationState, action: Callable[[], None]) -> None:
+        """Take an action at an instant, unless a loss has ended the iteration by then."""
+        self._timers.add(instant_ns, lambda: None if state.cancelled else action())
+
+    def _ready(self, state: IterationState, number: int) -> None:
+        """Schedule a task once all tasks that it waits for have ended, or have a known end."""
+        if self._calls is not None and (call := self._calls.awaited(state, number)) is not None:
+            self._calls.when_made(call, lambda: self._called(state, number))
+            return
+        at, task = state.ready_ns(number), state.tasks[number]
+        match task.work:
+            case Compute():
+                if self._calls is not None:
+                    state.replace_work(number, self._calls.measured(state, number))
+                self._compute(state, number, at)
+            case Elsewhere(seconds=seconds):
+                state.set_step(number, seconds)
+                self._end(state, number, at + self.fabric.scale.wall_ns(seconds * NS_PER_S))
+            case Reconfigure():
+                regions = self._reconfigurator.controlled(state.unlit_regions(number))
+                if regions:
+                    self.at(at, state, lambda: self._reconfigure(state, number, regions, at))
+                else:
+                    self._end(state, number, at)
+            case _:
+                # A barrier is planned while GPUs compute: nothing else can change until it starts.
+                launch_ns = 0 if task.barrier else at - self.transfers.arming_ns(task)
+                self.at(launch_ns, state, lambda: self._launch(state, number, at))
+
+    def _called(self, state: IterationState, number: int) -> None:
+        """Schedule a task whose call was made; processes that were late cost no time.
+
+        If computation takes as long as the processes, it waits for the call itself.
+        """
+        if not self.busy and not isinstance(state.tasks[number].work, Compute):
+            self.clock.go_back(state.ready_ns(number))
+        self._ready(state, number)
+
+    def _end(self, state: IterationState, number: int, instant_ns: int) -> None:
+        for follower in state.end(number, instant_ns):
+            self._ready(state, follower)
+        if None not in state.ends and not state.run.end_ns:
+            state.run.end_ns = max(end for end in state.ends if end is not None)
+            state.on_end()
+
+    def _compute(self, state: IterationState, number: int, start_ns: int) -> None:
+        wall_ns, work = self.fabric.scale.wall_ns, state.tasks[number].work
+        assert isinstance(work, Compute)
+        ends = [start_ns + wall_ns(seconds * NS_PER_S) for seconds in work.seconds]
+        place, micro_batch = (work.direction, work.layer), state.tasks[number].micro_batch
+        state.run.spans += [
+            run_records.Span(server, work.kind, *place, start_ns, end, micro_batch)
+            for server, end in zip(state.servers(number), ends, strict=True)
+        ]
+        state.set_step(number, work.slowest_s)
+        self._end(state, number, max(ends))
+
+    def _launch(self, state: IterationState, number: int, ready_ns: int) -> None:
+        """Plan a task's flows over the lit circuits, and order them from the agents."""
+        task, dilation = state.tasks[number], self.fabric.scale.dilation
+        offload = None
+        if isinstance(task.work, Collective) and self._offloads(task):
+            offload = self._plan_offload(state, number, task.work, ready_ns)
+            flows = offload.early if offload is not None else None
+        else:
+            circuits = self._reconfigurator.circuits(task.regions, ready_ns)
+            flows = task_flows(
+                self.fabric, self.policy, task, circuits, state.groups, greedy=self.transfers.greedy
+            )
+            if isinstance(task.work, Collective):
+                self._reconfigurator.note_plan(task.regions, ready_ns)
+        if flows is None:
+            self._end(state, number, ready_ns)
+            return
+        times = StartTimes(
+            ready_ns, state.unlit_ns(number), state.predicted_wait_s(number, dilation)
+        )
+        if not self.busy:
+            self.clock.skip_towards(ready_ns - self.transfers.arming_ns(task, len(flows.flows)))
+        exchange = None
+        if self._calls is not None and isinstance(task.work, Collective):
+            exchange = self._calls.exchange(state, task.work)
+        try:
+            transfer = self.transfers.start(state, number, flows, times, offload, exchange)
+        except ServerLossError as loss:
+            self.losses.append(loss)
+            return
+        self._observer.transfer_ordered(task)
+        state.set_step(number, streams=transfer.streams)
+        if isinstance(task.work, Collective) and state.observed:
+            self._observer.collective_began(self.clock.wall_ns(transfer.start_ns))
+        if offload is not None and offload.reconfigured_regions:
+            transfer.orders += len(offload.reconfigured_regions)
+            self.at(transfer.start_ns, state, lambda: self._reconfigure_meanwhile(transfer))
+
+    def _offloads(self, task: Task) -> bool:
+        """Return whether a collective starts before its circuits are lit."""
+        work = task.work
+        meanwhile = isinstance(work, Collective) and work.concurrent is not None
+        return meanwhile and bool(self._reconfigurator.controlled(task.regions))
+
+    def _plan_offload(
+        self, state: IterationState, number: int, work: Collective, ready_ns: int
+    ) -> PartialOffload | None:
+        task = state.tasks[number]
+        arming_ns = self.transfers.arming_ns(task)
+        expected = {
+            region: self._reconfigurator.expected_s(region, ready_ns, arming_ns)
+            for region in task.regions
+        }
+        policy = self.policy.policy if isinstance(self.policy, ControllerSplits) else self.policy
+        return plan_partial_offload(
+            self.fabric,
+            with_horizon(policy, state.horizon(number)),
+            work.demand,
+            self._reconfigurator.circuits(task.regions, ready_ns),
+            {region: seconds for region, seconds in expected.items() if seconds is not None},
+            {region: state.groups[region] for region in task.regions},
+            greedy=self.transfers.greedy,
+        )
+
+    def _complete_if_done(self, transfer: TaskTransfer) -> None:
+        if transfer.orders:
+            return
+        state, number = transfer.state, transfer.number
+        runs = self.transfers.finish(transfer, self._reconfigurator.take_dark_ns)
+        if self._calls is not None and transfer.exchange is not None:
+            self._calls.released(self.clock.wall_ns(self.clock.now_ns()))
+        for run in runs:
+            state.run.spans += run_records.sending_spans(self.fabric, run)
+        if isinstance(transfer.task.work, Collective):
+            state.run.collectives += runs
+            self._observer.collective_ended(description(transfer.task))
+        else:
+            state.run.transfers += runs
+        self._end(state, number, max(run.end_ns for run in runs))
+
+    # --- circuits --------------------------------------------------------------------------------
+
+    def _reconfigure(
+        self, state: IterationState, number: int, regions: Sequence[str], ready_ns: int
+    ) -> None:
+        """Request the circuits of these regions.
+
+        The task ends when the outcome of every region's request holds.
+        """
+        work = state.tasks[number].work
+        assert isinstance(work, Reconfigure)
+        replies: dict[str, Reply] = {}
+
+        def take(region: str, reply: Reply) -> None:
+            replies[region] = reply
+            if state.cancelled or len(replies) < len(regions):
+                return
+            for name in regions:
+                self._record_change(state, number, work, name, replies[name])
+            # A prediction from the measured time would hide any delay of the reconfiguration.
+            state.set_step(number, max(reply.expected_s for reply in replies.values()))
+            self._end(state, number, max(reply.end_ns for reply in replies.values()))
+
+        for region in regions:
+            self._reconfigurator.request(
+                region, work.demand, partial(take, region), ready_ns, state.horizon(number)
+            )
+
+    def _reconfigure_meanwhile(self, transfer: TaskTransfer) -> None:
+        """Request circuits when a partially offloaded collective starts.
+
+        Each region's late flows start when its controller has replied.
+        """
+        state, number = transfer.state, transfer.number
+        offload, work = transfer.offload, transfer.task.work
+        assert isinstance(work, Collective)
+        assert offload is not None
+        assert work.concurrent is not None
+        meanwhile = work.concurrent
+
+        def take(region: str, reply: Reply) -> None:
+            if state.cancelled:
+                return
+            if not reply.change.error:
+                state.reconfigured[number].append(region)
+            self._record_change(state, number, meanwhile, region, reply)
+            late = offload.late_flows(region, reply.change.after)
+            if late is None:
+                transfer.orders -= 1
+                self._complete_if_done(transfer)
+                return
+            try:
+                self.transfers.start_late(transfer, region, late, reply.end_ns)
+            except ServerLossError as loss:
+                self.losses.append(loss)
+                return
+            state.set_step(number, streams=transfer.streams)
+
+        for region in offload.reconfigured_regions:
+            self._reconfigurator.request(
+                region,
+                meanwhile.demand,
+                partial(take, region),
+                transfer.start_ns,
+                state.horizon(number),
+            )
+
+    def _record_change(
+        self, state: IterationState, number: int, work: Reconfigure, region: str, reply: Reply
+    ) -> None:
+        run, micro_batch = state.run, state.tasks[number].micro_batch
+        record = run_records.ReconfigurationRun(
+            run.number, work, reply.change, reply.start_ns, reply.end_ns, region, micro_batch
+        )
+        run.reconfigurations.append(record)
+        if not reply.change.error:
+            run.spans += run_records.reconfiguration_spans(self.fabric, record)

@@ -1,0 +1,171 @@
+"""The process group: gloo for all collectives but all-to-alls, which agents carry out."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+from moefabric.execution.torch.agent_link import AgentLink, ExchangeRequest
+from moefabric.execution.torch.exchange_work import ExchangeWork
+from moefabric.execution.torch.open_links import close_link, open_link
+from moefabric.execution.torch.token_counts import TokenCounts
+
+CPU: Final = torch.device("cpu")
+
+
+def _of_gloo(name: str) -> Callable[..., Any]:
+    """Return the method of a process group that calls gloo's method of this name.
+
+    The base class would call gloo, too. But for the methods that a subclass may override, it holds
+    the interpreter's lock meanwhile (PyTorch 2.13, PyProcessGroup.hpp, `WORK_OVERRIDE`). A thread
+    of gloo that frees the tensors of an earlier collective then waits for this lock, and the caller
+    for that thread.
+    """
+
+    def collective(self: "AgentProcessGroup", *arguments: Any, **options: Any) -> Any:
+        return getattr(self._gloo, name)(*arguments, **options)
+
+    return collective
+
+
+class AgentProcessGroup(dist.ProcessGroup):
+    """A group of ranks.
+
+    Gloo has all collectives but all-to-alls. It is registered as the backend of the base class.
+
+    Args:
+        options: What PyTorch hands over: store, rank, size, time-out, name and global ranks.
+
+    Raises:
+        RuntimeError: if the agent that the environment names doesn't answer.
+    """
+
+    def __init__(self, options: Any) -> None:
+        rank, size = options.group_rank, options.group_size
+        super().__init__(rank, size)  # type: ignore[call-arg] # the constructor of subclasses
+        self._gloo = dist.ProcessGroupGloo(options.store, rank, size, timeout=options.timeout)
+        self._gloo._set_sequence_number_for_group()  # noqa: SLF001 - as PyTorch does for gloo
+        self._register_backend(CPU, dist.ProcessGroup.BackendType.GLOO, self._gloo)
+        self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        self._ranks = tuple(options.global_ranks_in_group) or tuple(range(size))
+        self._name = str(options.group_id)
+        self._exchanges = 0
+        self._counts = TokenCounts(size)
+        self._link: AgentLink | None = open_link(self._ranks[rank]) if size > 1 else None
+
+    _gloo_all_to_all = _of_gloo("alltoall")
+    _gloo_all_to_all_single = _of_gloo("alltoall_base")
+    allgather = _of_gloo("allgather")
+    allreduce = _of_gloo("allreduce")
+    allreduce_coalesced = _of_gloo("allreduce_coalesced")
+    barrier = _of_gloo("barrier")
+    broadcast = _of_gloo("broadcast")
+    recv = _of_gloo("recv")
+    reduce_scatter = _of_gloo("reduce_scatter")
+    send = _of_gloo("send")
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,  # noqa: A002 - PyTorch's name
+        output_split_sizes: Sequence[int],
+        input_split_sizes: Sequence[int],
+        opts: Any = None,
+    ) -> Any:
+        """Exchange blocks of a tensor's first dimension; empty split sizes mean equal ones."""
+        opts = dist.AllToAllOptions() if opts is None else opts
+        if self._link is None or not input.is_floating_point():
+            if not input.is_floating_point():
+                self._counts.announce(input, input_split_sizes)
+            return self._gloo_all_to_all_single(
+                output, input, list(output_split_sizes), list(input_split_sizes), opts
+            )
+        sends = _blocks(input, input_split_sizes, self.size())
+        receives = _blocks(output, output_split_sizes, self.size())
+        return self._exchange(self._link, [output], receives, sends, opts)
+
+    def alltoall(
+        self,
+        output_tensors: list[torch.Tensor],
+        input_tensors: list[torch.Tensor],
+        opts: Any = None,
+    ) -> Any:
+        """Exchange a tensor with every rank."""
+        opts = dist.AllToAllOptions() if opts is None else opts
+        counts = {len(output_tensors), len(input_tensors)}
+        if self._link is None or counts != {self.size()} or not _are_floating(input_tensors):
+            return self._gloo_all_to_all(output_tensors, input_tensors, opts)
+        for tensor in (*output_tensors, *input_tensors):
+            _check_contiguous(tensor)
+        return self._exchange(self._link, output_tensors, output_tensors, input_tensors, opts)
+
+    def shutdown(self) -> None:
+        """Leave the agent, if this is the last group that uses it."""
+        super().shutdown()
+        if self._link is not None:
+            self._link = None
+            close_link()
+
+    def getBackendName(self) -> str:  # noqa: N802 - PyTorch's name
+        """Return the name by which PyTorch shows this backend."""
+        return "moefabric"
+
+    def _exchange(
+        self,
+        link: AgentLink,
+        outputs: list[torch.Tensor],
+        receives: Sequence[torch.Tensor],
+        sends: Sequence[torch.Tensor],
+        opts: Any,
+    ) -> ExchangeWork:
+        dtypes = {tensor.dtype for tensor in (*receives, *sends)}
+        if len(dtypes) > 1:
+            raise ValueError(f"Invalid usage of tensors with different dtypes: {dtypes}")
+        send_bytes, receive_bytes = ([_bytes_of(t) for t in blocks] for blocks in (sends, receives))
+        sizes = [len(block) for block in send_bytes]
+        request = ExchangeRequest(
+            self._name,
+            self._ranks,
+            self._exchanges,
+            sizes,
+            [len(block) for block in receive_bytes],
+            str(sends[0].dtype).removeprefix("torch."),
+            self._counts.take(sizes),
+        )
+        timeout = opts.timeout.total_seconds()
+        if timeout <= 0:  # unset
+            timeout = self._gloo.options._timeout.total_seconds()  # noqa: SLF001 - no other getter
+        work = ExchangeWork(link, request, self.rank(), timeout, outputs)
+        work.start(send_bytes, receive_bytes)
+        self._exchanges += 1
+        return work
+
+
+def _are_floating(tensors: Sequence[torch.Tensor]) -> bool:
+    return all(tensor.is_floating_point() for tensor in tensors)
+
+
+def _check_contiguous(tensor: torch.Tensor) -> None:
+    if not tensor.is_contiguous():
+        raise ValueError("Tensors must be contiguous")
+
+
+def _blocks(tensor: torch.Tensor, sizes: Sequence[int], count: int) -> list[torch.Tensor]:
+    """Return the blocks of a tensor's first dimension; the errors are those of gloo."""
+    _check_contiguous(tensor)
+    rows = tensor.size(0) if tensor.dim() else 1
+    if not sizes:
+        if rows % count:
+            raise RuntimeError("Tensor's dim 0 does not divide equally across group size")
+        sizes = [rows // count] * count
+    elif len(sizes) != count:
+        raise RuntimeError("Number of tensor splits not equal to group size")
+    elif sum(sizes) != rows or min(sizes) < 0:
+        raise RuntimeError("Split sizes doesn't match total dim 0 size")
+    return list(tensor.detach().split_with_sizes(list(sizes)))
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of a contiguous tensor, in its own memory."""
+    return tensor.detach().reshape(-1).view(torch.uint8)

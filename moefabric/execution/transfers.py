@@ -1,0 +1,382 @@
+"""The transfers of tasks, from the order to the agents until the last byte has arrived.
+
+Many transfers go on at once.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from moefabric.core.errors import LostBytesError, ServerLossError
+from moefabric.core.exchange import Exchange, Pair, assigned_parts
+from moefabric.core.flows import Flow, FlowRecord, PacedFlow
+from moefabric.core.protocols import Agents, PortCounters
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S
+from moefabric.execution.iteration_state import IterationState
+from moefabric.execution.run_prediction import SentTask, ordered_streams
+from moefabric.planner.sending.flow_pacing import paced_flows
+from moefabric.planner.sending.partial_offload import PartialOffload, pace_late_flows
+from moefabric.planner.sending.task_flows import TaskFlows
+from moefabric.results.records.port_windows import PortGroup, PortWindows, TransferCount
+from moefabric.results.records.records import CollectiveRun
+from moefabric.runtime.cpu_monitor import cpu_steal_and_total
+from moefabric.simulator.fair_sharing import Stream
+from moefabric.testbed.clock import SkippingClock
+from moefabric.workload.iterations.iteration import Collective, Reconfigure, Transfer
+from moefabric.workload.iterations.tasks import Elsewhere, Sent, Task
+
+log = logging.getLogger(__name__)
+
+ARMING_NS: Final = 20_000_000
+"""Least time between a collective's order and its start, so that all agents start together."""
+ARMING_FLOW_NS: Final = 100_000
+ARMING_SERVER_NS: Final = 1_000_000
+"""Time for each flow and for each server, if their sum exceeds `ARMING_NS`."""
+_PLANNED_SHARE: Final = 1e-6
+"""Part of a pair's bytes that planned flows may miss by rounding."""
+_SLACK_S: Final = 20.0
+"""Timeout of a transfer in addition to ten times its predicted duration."""
+
+
+@dataclass(frozen=True)
+class StartTimes:
+    """When a task may start, and when it could have started without waiting for circuits.
+
+    `expected_s` is the expected wait for circuits in model seconds.
+    """
+
+    ready_ns: int
+    unlit_ns: int = 0
+    expected_s: float = 0.0
+
+
+@dataclass(eq=False)
+class TaskTransfer:
+    """The transfers of a task under way: one order, and one for the late flows of each region.
+
+    Attributes:
+        number: The task's position among the tasks of its iteration.
+        orders: How many orders are under way or still to come.
+        exchange: The exchange whose bytes are sent; None if they are the agents' own.
+        taken: Bytes of the exchange that were ordered, by pair of servers.
+    """
+
+    state: IterationState
+    number: int
+    flows: TaskFlows
+    times: StartTimes
+    start_ns: int
+    cpu_steal: tuple[int, int]
+    skipped_ns: int
+    streams: tuple[Stream, ...] = ()
+    offload: PartialOffload | None = None
+    count: TransferCount | None = None
+    orders: int = 1
+    exchange: Exchange | None = None
+    taken: dict[Pair, int] = field(default_factory=dict)
+    planned: list[Flow] = field(default_factory=list)
+    records: list[FlowRecord] = field(default_factory=list)
+
+    @property
+    def task(self) -> Task:
+        """The task that sends."""
+        return self.state.tasks[self.number]
+
+
+class Transfers:
+    """Orders transfers from the agents of one fabric, and turns their reports into records."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        agents: Agents,
+        clock: SkippingClock,
+        *,
+        paced: bool = True,
+        arming_ns: int = ARMING_NS,
+        cpu_steal: Callable[[], tuple[int, int]] = cpu_steal_and_total,
+        counters: PortCounters | None = None,
+    ) -> None:
+        self._windows = None if counters is None else PortWindows(counters)
+        self._counted: list[TaskTransfer] = []
+        """Transfers under way whose bytes are counted."""
+        self.fabric, self.agents, self.clock = fabric, agents, clock
+        self._arming_ns, self._cpu_steal = arming_ns, cpu_steal
+        self.greedy = not paced
+        """Whether congestion control alone sets the rates of flows."""
+        self.orders: dict[int, tuple[TaskTransfer, int]] = {}
+        """Orders under way by the agents' number, each with its number of flows."""
+        self.sent: list[SentTask] = []
+        """Tasks whose transfers are done, in the order of their ends."""
+        self.windows: list[tuple[int, int]] = []
+        """When packets were under way, on the wall clock."""
+
+    def arming_ns(self, task: Task, flows: int = 0) -> int:
+        """Return the time that agents need between the order of a task and its start.
+
+        Only a barrier's `flows` are used; for other tasks, their number is estimated.
+        """
+        if task.barrier:
+            servers = len(self.fabric.servers)
+        else:
+            servers = sum(len(self.fabric.ep_groups[region]) for region in task.regions)
+            collective = isinstance(task.work, Collective)
+            flows = servers * (servers - 1) if collective else servers
+        return max(self._arming_ns, ARMING_FLOW_NS * flows + ARMING_SERVER_NS * servers)
+
+    def start(
+        self,
+        state: IterationState,
+        number: int,
+        flows: TaskFlows,
+        times: StartTimes,
+        offload: PartialOffload | None = None,
+        exchange: Exchange | None = None,
+    ) -> TaskTransfer:
+        """Order a task's flows for `times.ready_ns`, or for as soon as the agents can.
+
+        A collective starts on all servers at one instant. Transfers between pairs of servers need
+        no common instant: each sender may start when it receives its order. The flows carry the
+        bytes of `exchange`, if there is one.
+        """
+        task, greedy = state.tasks[number], self.greedy
+        paced = paced_flows(
+            self.fabric, flows.flows, flows.predictions, state.groups, greedy=greedy
+        )
+        now = self.clock.now_ns()
+        start: int | None = max(times.ready_ns, now + self.arming_ns(task, len(paced)))
+        if times.ready_ns <= now and not isinstance(task.work, Collective):
+            start = None
+        transfer = TaskTransfer(
+            state,
+            number,
+            flows,
+            times,
+            now if start is None else start,
+            self._cpu_steal(),
+            self.clock.skipped_ns,
+            ordered_streams(self.fabric, flows.circuits, paced),
+            offload,
+            exchange=exchange,
+        )
+        if self._windows is not None:
+            transfer.count = self._windows.begin(self._port_groups(transfer))
+            self._counted.append(transfer)
+        try:
+            self._order(transfer, flows, paced, start, flows.seconds)
+        except ServerLossError:
+            self._end_count(transfer, complete=False)
+            raise
+        return transfer
+
+    def _end_count(self, transfer: TaskTransfer, *, complete: bool) -> None:
+        if self._windows is not None and transfer.count is not None:
+            self._counted.remove(transfer)
+            self._windows.end(transfer.count, transfer.records, complete=complete)
+
+    def _port_groups(self, transfer: TaskTransfer) -> list[PortGroup]:
+        """Return the ports that a transfer's bytes may cross."""
+        collective = isinstance(transfer.task.work, Collective)
+        servers = dict.fromkeys(end for f in transfer.flows.flows for end in (f.src, f.dst))
+        if collective:
+            servers |= dict.fromkeys(transfer.state.servers(transfer.number))
+        return [(server, optical) for server in servers for optical in {False, collective}]
+
+    def start_late(
+        self, transfer: TaskTransfer, region: str, late: TaskFlows, ready_ns: int
+    ) -> None:
+        """Order the flows that a region left for new circuits, to end with all others."""
+        assert transfer.offload is not None
+        paths = len(late.flows)
+        start = max(ready_ns, self.clock.now_ns() + self.arming_ns(transfer.task, paths))
+        elapsed_s = (start - transfer.start_ns) / NS_PER_S / self.fabric.scale.dilation
+        seconds = transfer.flows.predictions[region].seconds
+        paced = pace_late_flows(self.fabric, late, seconds - elapsed_s, greedy=self.greedy)
+        after_s = transfer.offload.parts[region].after_s
+        expected = pace_late_flows(self.fabric, late, seconds - after_s, greedy=self.greedy)
+        transfer.streams += ordered_streams(self.fabric, late.circuits, expected, after_s)
+        self._order(transfer, late, paced, start, max(seconds, late.seconds))
+
+    def _order(
+        self,
+        transfer: TaskTransfer,
+        flows: TaskFlows,
+        paced: Sequence[PacedFlow],
+        start_ns: int | None,
+        seconds: float,
+    ) -> None:
+        deadline_s = 10 * seconds * self.fabric.scale.dilation + _SLACK_S
+        wall_ns = None if start_ns is None else self.clock.wall_ns(start_ns)
+        if transfer.exchange is not None:
+            complete = _complete_pairs(transfer, flows.flows)
+            paced = assigned_parts(paced, transfer.exchange, transfer.taken, complete)
+        # An agent starts the largest first, so that the fullest link isn't idle meanwhile.
+        largest_first = sorted(paced, key=lambda flow: -flow.bytes)
+        number = self.agents.launch(largest_first, wall_ns, deadline_s, transfer.exchange)
+        self.orders[number] = transfer, len(paced)
+        ids = {"collective": number, "iteration": transfer.state.run.number}
+        log.debug("%s ordered: %d flows", description(transfer.task), len(paced), extra=ids)
+        transfer.planned += flows.flows
+        if transfer.count is not None:
+            transfer.count.orders.append(flows)
+
+    def receive(self, number: int, records: Sequence[FlowRecord]) -> TaskTransfer:
+        """Process the report of an order.
+
+        Returns the order's transfer, which is done when it has no more `orders`.
+        """
+        transfer, _ = self.orders.pop(number)
+        transfer.records += records
+        transfer.orders -= 1
+        return transfer
+
+    def take_sent(self, states: Sequence[IterationState]) -> list[SentTask]:
+        """Return the tasks of these iterations whose transfers are done, and forget them."""
+        taken = set(states)
+        own = [task for task in self.sent if task.state in taken]
+        self.sent = [task for task in self.sent if task.state not in taken]
+        return own
+
+    def take_windows(self) -> list[tuple[int, int]]:
+        """Return when packets were under way since the last call, and forget it."""
+        taken, self.windows = self.windows, []
+        return taken
+
+    def abandon(self, state: IterationState) -> int:
+        """End the transfers of an iteration, and return how many flows were under way."""
+        numbers = [n for n, (transfer, _) in self.orders.items() if transfer.state is state]
+        cut_off = 0
+        for number in numbers:
+            cut_off += self.orders.pop(number)[1]
+            self.agents.abandon(number)
+        for transfer in [transfer for transfer in self._counted if transfer.state is state]:
+            self._end_count(transfer, complete=False)
+        return cut_off
+
+    def _give_up(self, transfer: TaskTransfer, why: str) -> str:
+        """End the exchange of a transfer with an error, if it has one; return the error."""
+        if transfer.exchange is not None:
+            self.agents.finish(transfer.exchange, why)
+        return why
+
+    def _release_ranks(self, transfer: TaskTransfer) -> None:
+        """Let the ranks of an exchange go on; raises LostBytesError unless they have its bytes."""
+        exchange = transfer.exchange
+        assert exchange is not None
+        where = description(transfer.task)
+        if corrupt := [record for record in transfer.records if record.corrupt]:
+            raise LostBytesError(self._give_up(transfer, _loss_message(where, corrupt)))
+        unsent = sum(exchange.owed.values()) - sum(transfer.taken.values())
+        if unsent:
+            why = f"{where}: the policy sends {unsent:,} bytes of the ranks too few"
+            raise LostBytesError(self._give_up(transfer, why))
+        self.agents.finish(exchange)
+
+    def finish(self, transfer: TaskTransfer, dark_ns: Callable[[str], int]) -> list[CollectiveRun]:
+        """Return the runs of a done transfer, by region for a collective.
+
+        Args:
+            transfer: A transfer of which all orders were received.
+            dark_ns: Returns for how long a region's circuits were dark before the transfer.
+        """
+        self._end_count(transfer, complete=True)
+        task, work = transfer.task, transfer.task.work
+        assert isinstance(work, Sent)
+        if lost := [record for record in transfer.records if not (record.ok or record.corrupt)]:
+            raise LostBytesError(self._give_up(transfer, _loss_message(description(task), lost)))
+        if transfer.exchange is not None:
+            self._release_ranks(transfer)
+        steal, total = (
+            now - before for now, before in zip(self._cpu_steal(), transfer.cpu_steal, strict=True)
+        )
+        reconfigured = transfer.offload.reconfigured_regions if transfer.offload else ()
+        collective, region_of = isinstance(work, Collective), transfer.flows.region_of
+        planned, records = (
+            defaultdict[str, list[int]](list),
+            defaultdict[str, list[FlowRecord]](list),
+        )
+        for position, flow in enumerate(transfer.planned):
+            planned[region_of[flow.src] if collective else task.region].append(position)
+        first_ns = min(record.first_sent_ns for record in transfer.records)
+        harness_ns = first_ns + transfer.skipped_ns - transfer.times.ready_ns
+        for record in transfer.records:
+            shifted = _shifted(record, transfer.skipped_ns - harness_ns)
+            records[region_of[record.src] if collective else task.region].append(shifted)
+        runs = [
+            CollectiveRun(
+                transfer.state.run.number,
+                work,
+                transfer.flows.predictions[region],
+                tuple(transfer.planned[position] for position in planned[region]),
+                tuple(records[region]),
+                dark_ns(region) if collective else 0,
+                steal / total if total else 0.0,
+                region,
+                task.micro_batch,
+                transfer.times.unlit_ns or transfer.times.ready_ns,
+                transfer.times.expected_s,
+                region in reconfigured,
+                harness_ns,
+                count=transfer.count,
+                circuits=transfer.flows.circuits,
+            )
+            for region in planned
+        ]
+        positions = map(tuple, planned.values())
+        runs_of = tuple(zip(runs, positions, strict=True))
+        self.sent.append(SentTask(transfer.state, transfer.number, runs_of))
+        end_ns = max(run.end_ns for run in runs) + harness_ns
+        self.windows.append((transfer.start_ns - transfer.skipped_ns, end_ns - transfer.skipped_ns))
+        return runs
+
+
+def _complete_pairs(transfer: TaskTransfer, flows: Sequence[Flow]) -> set[Pair]:
+    """Return the pairs of an exchange of which no flow is planned after these."""
+    work = transfer.task.work
+    assert isinstance(work, Collective)
+    sizes: defaultdict[Pair, float] = defaultdict(float)
+    for flow in (*transfer.planned, *flows):
+        sizes[flow.src, flow.dst] += flow.bytes
+    index = {server: number for number, server in enumerate(work.demand.servers)}
+    return {
+        (src, dst)
+        for (src, dst), size in sizes.items()
+        if size >= work.demand.array[index[src], index[dst]] * (1 - _PLANNED_SHARE)
+    }
+
+
+def description(task: Task) -> str:
+    """Return a task in words: `r0: forward dispatch of layer 0, micro-batch 1`.
+
+    A barrier has no region.
+    """
+    match task.work:
+        case Transfer(kind=kind, direction=direction):
+            words = f"{direction} {kind} transfer"
+        case Elsewhere():
+            words = "work of modelled regions"
+        case work:
+            kind = "light" if isinstance(work, Reconfigure) else work.kind
+            words = f"{work.direction} {kind} of layer {work.layer}"
+    return words if task.barrier else f"{task.region}: {words}, micro-batch {task.micro_batch}"
+
+
+def _shifted(record: FlowRecord, skipped_ns: int) -> FlowRecord:
+    """Return the record in the modelled cluster, given how far that is ahead of the wall clock."""
+    return replace(
+        record,
+        first_sent_ns=record.first_sent_ns + skipped_ns,
+        last_sent_ns=record.last_sent_ns + skipped_ns,
+        first_received_ns=record.first_received_ns + skipped_ns,
+        last_received_ns=record.last_received_ns + skipped_ns,
+    )
+
+
+def _loss_message(where: str, lost: Sequence[FlowRecord]) -> str:
+    """Return the first of the lost flows, and how many more there are."""
+    first = lost[0]
+    more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+    return f"{where}: {first.src} to {first.dst} by {first.path}: {first.why}{more}"

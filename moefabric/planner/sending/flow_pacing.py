@@ -1,0 +1,117 @@
+"""Flows of a demand, and the rates at which agents pace them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.flows import Flow, PacedFlow, Split, consolidated_flows, flows
+from moefabric.core.packet_drops import drops_packets
+from moefabric.core.topology import Fabric, Region
+from moefabric.planner.assumed_split import assumed_split
+from moefabric.simulator.fluid import Prediction, region_by_server
+
+PACING_HEADROOM: Final = 1.03
+"""Ratio of pace to planned rate, which makes up for what a flow loses at its start."""
+
+LIMITED_HEADROOM: Final = 0.975
+"""The same with queues of limited room, which a pace above the link's rate would overflow.
+
+Acknowledgements of 66 bytes for every two packets of 1,514 bytes take 2.2 % of a link.
+"""
+
+BURST_SEGMENTS: Final = 8
+"""Segments that a connection sends at once, however slow its pace (`emulator.fabric.links`)."""
+
+
+class Policy(Protocol):
+    """The circuits that a demand deserves, and its split over circuits and EPS."""
+
+    def circuits(
+        self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet
+    ) -> CircuitSet:
+        """Return the circuits that a region's demand deserves while `now` is lit."""
+
+    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
+        """Return the split of a demand over circuits and EPS."""
+
+
+def planned_flows(
+    fabric: Fabric,
+    policy: Policy,
+    demand: DemandMatrix,
+    circuits: CircuitSet,
+    groups: Mapping[str, Sequence[str]] | None = None,
+    *,
+    greedy: bool = False,
+    split_demands: Sequence[DemandMatrix] = (),
+) -> tuple[Flow, ...]:
+    """Return the flows of a demand; the demand of each region is split by itself.
+
+    Flows over the EPS are consolidated, unless they are greedy.
+
+    Args:
+        fabric: The fabric that carries the flows.
+        policy: Splits each region's demand.
+        demand: Bytes between servers, of one region or of several.
+        circuits: The lit circuits of these regions.
+        groups: The servers that work for each region; by default the region's own.
+        greedy: Whether congestion control alone sets the rates of flows. It gives the flows of a
+            NIC equal rates, whatever their sizes: a few large flows end later than many small ones.
+        split_demands: The demands for which the split is computed; empty for `demand`.
+    """
+    planned: list[Flow] = []
+    for servers in (fabric.ep_groups if groups is None else groups).values():
+        own = demand.submatrix(servers)
+        assumed = [other.submatrix(servers) for other in split_demands]
+        split = assumed_split(fabric, policy.split, own, circuits, assumed)
+        spread = flows(fabric, circuits, split)
+        by_nic = any(share.eps_bytes_by_nic for share in split)
+        planned += spread if by_nic or greedy else consolidated_flows(fabric, spread)
+    return tuple(planned)
+
+
+def merge_circuits(regions: Iterable[CircuitSet]) -> CircuitSet:
+    """Return the circuits of several regions as one set; no circuit leaves a region."""
+    return CircuitSet(frozenset(circuit for region in regions for circuit in region.circuits))
+
+
+def pace_bps(fabric: Fabric, size: int, wall_s: float) -> float | None:
+    """Return the rate at which `size` bytes take `wall_s`; None if they leave in one burst.
+
+    A connection pauses after each burst to keep its rate. At a few bytes a second, this pause would
+    delay the bytes of the next collective, too. A burst is one packet if queues have limited room.
+    """
+    unlimited = not drops_packets(fabric)
+    if size <= (BURST_SEGMENTS if unlimited else 1) * fabric.mtu:
+        return None
+    return (PACING_HEADROOM if unlimited else LIMITED_HEADROOM) * 8 * size / wall_s
+
+
+def paced_flows(
+    fabric: Fabric,
+    planned: Sequence[Flow],
+    predictions: Mapping[str, Prediction],
+    groups: Mapping[str, Sequence[str]] | None = None,
+    *,
+    greedy: bool = False,
+) -> list[PacedFlow]:
+    """Return the transfers of the agents, paced so that each region's flows end together.
+
+    `greedy` transfers are not paced.
+    """
+    region_of = region_by_server(fabric, groups)
+    seconds = [predictions[region_of[flow.src]].seconds for flow in planned]
+    return pace_flows(fabric, planned, seconds, greedy=greedy)
+
+
+def pace_flows(
+    fabric: Fabric, planned: Sequence[Flow], seconds: Sequence[float], *, greedy: bool = False
+) -> list[PacedFlow]:
+    """Return transfers that take the given model seconds each, in the order of the flows."""
+    paced = []
+    for flow, model_s in zip(planned, seconds, strict=True):
+        size = fabric.scale.size_bytes(flow.bytes)
+        rate = None if greedy else pace_bps(fabric, size, model_s * fabric.scale.dilation)
+        paced.append(PacedFlow(flow.src, flow.dst, flow.path, size, rate))
+    return paced

@@ -1,0 +1,149 @@
+"""Partial offload: a collective starts at once; its new circuits carry the rest when lit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.flows import Flow, PacedFlow, consolidated_flows, flows
+from moefabric.core.rates import circuit_rate_bps
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S
+from moefabric.planner import delayed_split
+from moefabric.planner.delayed_split import DelayedSplit
+from moefabric.planner.sending.flow_pacing import Policy, pace_flows
+from moefabric.planner.sending.task_flows import Groups, TaskFlows
+from moefabric.simulator.fluid import goodput_share, predict, predict_regions, region_by_server
+from moefabric.workload.iterations.substitution import region_demand
+
+
+@dataclass(frozen=True)
+class PartialOffload:
+    """The flows that start at once, and the part of each region that waits for new circuits.
+
+    The predictions of `early` include the late bytes of a region.
+    """
+
+    parts: Mapping[str, DelayedSplit]
+    early: TaskFlows
+
+    @property
+    def reconfigured_regions(self) -> tuple[str, ...]:
+        """The regions whose circuits change when the collective starts.
+
+        The circuits of other regions change afterwards, if they have to.
+        """
+        return tuple(region for region, part in self.parts.items() if part.moves)
+
+    def target(self, region: str) -> CircuitSet:
+        """Return the circuits of a region once the change is done."""
+        part = self.parts[region]
+        return CircuitSet(part.kept.circuits | part.new.circuits)
+
+    def late_flows(self, region: str, circuits: CircuitSet) -> TaskFlows | None:
+        """Return the flows that a region left for new circuits; None if there are none.
+
+        Pairs without a new circuit use the EPS. The late flows end with all others, or later
+        if they need longer.
+        """
+        fabric, part = self.early.fabric, self.parts[region]
+        new = CircuitSet(circuits.circuits - part.kept.circuits)
+        shares = [
+            share
+            if new.between(share.src, share.dst)
+            else replace(share, light_bytes=0.0, eps_bytes=share.light_bytes)
+            for share in part.later
+        ]
+        late = flows(fabric, new, shares)
+        if not late:
+            return None
+        alone = predict(fabric, circuits, late)
+        left_s = self.early.predictions[region].seconds - part.after_s
+        prediction = replace(alone, seconds=max(alone.seconds, left_s))
+        return TaskFlows(fabric, late, circuits, {region: prediction}, self.early.region_of)
+
+
+def circuits_after_s(fabric: Fabric, control_s: float) -> dict[str, float]:
+    """Return the model seconds of a reconfiguration by region, given those of the control plane."""
+    return {
+        region.name: control_s
+        + (region.ocs.settle_ns + region.ocs.link_up_ns) / NS_PER_S / fabric.scale.dilation
+        for region in fabric.regions
+        if region.ocs is not None
+    }
+
+
+def plan_partial_offload(
+    fabric: Fabric,
+    policy: Policy,
+    demand: DemandMatrix,
+    circuits: CircuitSet,
+    after_s: Mapping[str, float],
+    groups: Groups,
+    *,
+    greedy: bool = False,
+) -> PartialOffload | None:
+    """Return the split that ends soonest while circuits change; None if nothing is owed.
+
+    Args:
+        fabric: The fabric that carries the bytes.
+        policy: Chooses the new circuits.
+        demand: Bytes between the servers of all `groups`.
+        circuits: The lit circuits of these regions.
+        after_s: Model seconds until new circuits carry traffic; regions without an entry keep
+            their lit circuits.
+        groups: The servers that work for each region.
+        greedy: Whether congestion control alone sets the rates of flows; they are not consolidated.
+    """
+    parts: dict[str, DelayedSplit] = {}
+    early: list[Flow] = []
+    for name, servers in groups.items():
+        part = _part(fabric, policy, name, demand.submatrix(servers), circuits, after_s)
+        lit = part.kept if part.moves else circuits
+        if own := flows(fabric, lit, part.now):
+            parts[name] = part
+            early += own if greedy else consolidated_flows(fabric, own)
+    if not early:
+        return None
+    predictions = {
+        name: replace(prediction, seconds=max(prediction.seconds, parts[name].seconds))
+        for name, prediction in predict_regions(fabric, circuits, early, groups).items()
+    }
+    region_of = region_by_server(fabric, groups)
+    return PartialOffload(parts, TaskFlows(fabric, tuple(early), circuits, predictions, region_of))
+
+
+def _part(
+    fabric: Fabric,
+    policy: Policy,
+    name: str,
+    demand: DemandMatrix,
+    circuits: CircuitSet,
+    after_s: Mapping[str, float],
+) -> DelayedSplit:
+    region = next(region for region in fabric.regions if region.name == name)
+    own = CircuitSet(frozenset(c for c in circuits if c.a.server in region.servers))
+    if name not in after_s:
+        return delayed_split.split_without_move(fabric, demand, own)
+    target = policy.circuits(fabric, region, region_demand(region.servers, demand), own)
+    return delayed_split.best_split(fabric, demand, own, target, after_s[name])
+
+
+def pace_late_flows(
+    fabric: Fabric, late: TaskFlows, left_s: float, *, greedy: bool = False
+) -> list[PacedFlow]:
+    """Return the late transfers of a region.
+
+    Optical flows end in `left_s` model seconds, or run at their circuit's rate if that takes
+    longer. Flows over the EPS are paced as if no other flows used it.
+    """
+    share = goodput_share(fabric.mtu)
+    eps = [flow for flow in late.flows if not flow.is_optical]
+    eps_s = predict(fabric, CircuitSet(), eps).seconds
+    seconds = [
+        max(8 * flow.bytes / (circuit_rate_bps(fabric, flow.src, flow.dst) * share), left_s)
+        if flow.is_optical
+        else eps_s
+        for flow in late.flows
+    ]
+    return pace_flows(fabric, late.flows, seconds, greedy=greedy)

@@ -1,0 +1,103 @@
+"""The flows of a task, their routes, and their durations in the fluid model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.flows import Flow, Share, flows
+from moefabric.core.topology import Fabric
+from moefabric.planner.sending.flow_pacing import Policy, planned_flows
+from moefabric.simulator.fair_sharing import Stream
+from moefabric.simulator.fluid import Prediction, predict, predict_regions, region_by_server, route
+from moefabric.workload.iterations.iteration import Collective, Transfer
+from moefabric.workload.iterations.tasks import AllReduce, BackgroundTransfer, Task
+
+Groups = Mapping[str, Sequence[str]]
+"""The servers that work for each region: its own, or backup servers in their places."""
+
+
+@dataclass(frozen=True)
+class TaskFlows:
+    """Flows that start together while `circuits` are lit.
+
+    The flows of a region end together, at the time of the region's prediction.
+    """
+
+    fabric: Fabric
+    flows: tuple[Flow, ...]
+    circuits: CircuitSet
+    predictions: Mapping[str, Prediction]
+    region_of: Mapping[str, str]
+
+    @property
+    def seconds(self) -> float:
+        """When the last flow ends, in model seconds from the start."""
+        return max((prediction.seconds for prediction in self.predictions.values()), default=0.0)
+
+    @cached_property
+    def streams(self) -> tuple[Stream, ...]:
+        """The flows at their pace, for the event simulation."""
+        return self.streams_from(0.0)
+
+    def streams_from(self, after_s: float) -> tuple[Stream, ...]:
+        """Return the flows at their pace, `after_s` model seconds after the task's start."""
+        return tuple(
+            Stream(
+                flow.bytes,
+                route(self.fabric, self.circuits, flow),
+                8 * flow.bytes / self._seconds(flow),
+                after_s,
+            )
+            for flow in self.flows
+        )
+
+    def _seconds(self, flow: Flow) -> float:
+        return self.predictions[self.region_of[flow.src]].seconds
+
+
+def task_flows(
+    fabric: Fabric,
+    policy: Policy,
+    task: Task,
+    circuits: CircuitSet,
+    groups: Groups,
+    *,
+    greedy: bool = False,
+) -> TaskFlows | None:
+    """Return the flows of a task over `circuits` of its regions; None if it sends nothing.
+
+    Traffic between servers of different regions crosses the EPS, and ends at one time for all of
+    these regions. Servers that don't work forward nothing. `greedy` flows are not consolidated.
+    """
+    match task.work:
+        case Collective(demand=demand, split_demands=assumed):
+            working = {region: groups[region] for region in task.regions}
+            names = {server for servers in working.values() for server in servers}
+            circuits = CircuitSet(frozenset(c for c in circuits if names.issuperset(c.pair)))
+            planned = planned_flows(
+                fabric, policy, demand, circuits, working, greedy=greedy, split_demands=assumed
+            )
+            predictions = predict_regions(fabric, circuits, planned, working)
+        case Transfer(pairs=pairs, bytes=size) | AllReduce(pairs=pairs, bytes=size) as work:
+            circuits = CircuitSet()
+            planned = flows(fabric, circuits, [Share(src, dst, 0.0, size) for src, dst in pairs])
+            least_s = work.least_s if isinstance(work, AllReduce) else 0.0
+            predictions = _common_prediction(fabric, task, planned, least_s)
+        case BackgroundTransfer(flows=planned, seconds=seconds):
+            circuits = CircuitSet()
+            predictions = _common_prediction(fabric, task, planned, seconds)
+        case _:
+            return None
+    if not planned:
+        return None
+    return TaskFlows(fabric, planned, circuits, predictions, region_by_server(fabric, groups))
+
+
+def _common_prediction(
+    fabric: Fabric, task: Task, planned: Sequence[Flow], least_s: float
+) -> dict[str, Prediction]:
+    """Return the prediction of all regions of a task whose flows end together over the EPS."""
+    prediction = predict(fabric, CircuitSet(), planned)
+    prediction = replace(prediction, seconds=max(prediction.seconds, least_s))
+    return dict.fromkeys(task.regions, prediction)

@@ -1,0 +1,165 @@
+"""Predictions of an experiment by fluid model and event simulation, without a fabric."""
+
+from collections.abc import Sequence
+from itertools import chain
+from math import ceil
+from pathlib import Path
+from statistics import fmean, median
+
+from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.experiment_keys import FabricChoice
+from moefabric.config.guarded_policy import guarded_policy, policy_faults
+from moefabric.core.topology import Fabric
+from moefabric.core.units import Scale
+from moefabric.planner.policy import Policy
+from moefabric.prediction.first_all_to_all import predicted_first_all_to_alls
+from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
+from moefabric.prediction.job_prediction import JobPrediction, TaskPlanner, predict_jobs
+from moefabric.prediction.jobs import Jobs
+from moefabric.prediction.scaling import propose_scale, scale_remarks
+from moefabric.prediction.simulated_regions import simulated_regions
+from moefabric.prediction.workload_loader import workload_of, workload_on
+from moefabric.results.comparison import baseline, network_cost, with_cost_ratios
+from moefabric.results.model import ExperimentPrediction, FabricPrediction, SimulatedRegionCount
+from moefabric.results.parts import Json
+from moefabric.results.verdict.fabric_result import wiring_summary
+from moefabric.workload.iterations.substitution import Substitutions
+
+
+def predict_experiment(spec: ExperimentSpec, folder: Path) -> Json:
+    """Return the JSON of `predict_fabrics`."""
+    return predict_fabrics(spec, folder).to_json()
+
+
+def predict_fabrics(spec: ExperimentSpec, folder: Path) -> ExperimentPrediction:
+    """Return iteration, exposed communication and all-to-all seconds of each fabric.
+
+    Args:
+        spec: The experiment.
+        folder: Folder of the experiment's file; relative paths start there.
+    """
+    fabrics = [_fabric_prediction(spec, choice, folder) for choice in spec.fabrics]
+    base = baseline(fabrics)
+    entries = [
+        entry.model_copy(
+            update={"all_to_all_vs_eps": entry.all_to_all_s / base.all_to_all_s if base else None}
+        )
+        for entry in with_cost_ratios(fabrics)
+    ]
+    return ExperimentPrediction(experiment=spec.experiment, fabrics=entries)
+
+
+def _fabric_prediction(
+    spec: ExperimentSpec, choice: FabricChoice, folder: Path
+) -> FabricPrediction:
+    fabric, some = spec.build_fabric(choice, "predict", Scale()), simulated_regions(spec, choice)
+    simulated = some.part.build_fabric(choice, "predict", Scale())
+    work = workload_of(choice, workload_on(some.part, simulated, folder))
+    policy = guarded_policy(choice.policy)
+    jobs = Jobs.of(some.part, simulated, work, spec.training.dp)
+    predictions = _predictions(spec, policy, jobs, work.iterations)
+    gating = (
+        {number: work.predictions(number) for number in range(work.iterations)}
+        if choice.dispatch_light == "predict"
+        else None
+    )
+    estimate = some.estimate(predictions)
+    optical_bytes = sum(prediction.optical_bytes for prediction in predictions)
+    first = predicted_first_all_to_alls(
+        [prediction.dispatches for prediction in predictions], gating
+    )
+    return FabricPrediction(
+        fabric=choice.name,
+        policy=choice.policy,
+        wiring=wiring_summary(fabric),
+        iteration_s=estimate.iteration_s,
+        compute_s=estimate.compute_s,
+        exposed_comm_s=estimate.iteration_s - estimate.compute_s,
+        all_to_all_s=_all_to_all_s(predictions),
+        light_share=optical_bytes / max(1.0, sum(prediction.bytes for prediction in predictions)),
+        spine_share=_spine_share(predictions) if fabric.spines else None,
+        reconfigurations=some.count_in_all(
+            sum(prediction.reconfigurations for prediction in predictions)
+        ),
+        cost=network_cost(fabric, estimate.iteration_s),
+        first=choice.dispatch_light,
+        first_all_to_all=first,
+        **FabricPrediction.choices(choice),
+        policy_faults=list(policy_faults(policy)),
+        simulated=SimulatedRegionCount(
+            regions=some.regions,
+            all_regions=some.all_regions,
+            is_sample=some.is_sample,
+            iteration_error_s=estimate.error_s,
+        ),
+    )
+
+
+def _spine_share(predictions: Sequence[JobPrediction]) -> float:
+    sent_bytes = sum(prediction.sent_bytes for prediction in predictions)
+    return sum(prediction.spine_bytes for prediction in predictions) / max(1.0, sent_bytes)
+
+
+def _all_to_all_s(predictions: Sequence[JobPrediction]) -> float:
+    """Return the seconds of an all-to-all: the mean over kinds of the median of each kind.
+
+    Kinds differ: if a dispatch is in FP8, its combine has about twice its bytes.
+    """
+    kinds = dict.fromkeys(kind for prediction in predictions for kind in prediction.collectives_s)
+    return fmean(
+        median(seconds for prediction in predictions for seconds in prediction.collectives_s[kind])
+        for kind in kinds
+    )
+
+
+def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> tuple[Scale, list[str]]:
+    """Return the experiment's scale, and why measurements at this scale mean little here.
+
+    A scale of `auto` becomes one at which this machine is faithful.
+    """
+    predictions = {choice: _first_prediction(spec, choice, folder) for choice in spec.fabrics}
+    shortest = min(
+        seconds
+        for _, prediction in predictions.values()
+        for seconds in chain(*prediction.collectives_s.values(), prediction.transfers_s)
+    )
+    together = spec.servers_per_region if spec.training.independent else None
+    emulated = [fabric for choice, (fabric, _) in predictions.items() if not choice.hosts]
+    scale = spec.given_scale()
+    if scale is None:
+        scale = propose_scale(emulated, shortest, datapath, together=together)
+        if spec.train is not None:
+            factor = spec.train.byte_scale(spec.model.build(), spec.training.build())
+            needed = ceil(scale.bytes * scale.dilation / factor)
+            scale = Scale(factor, max(scale.dilation, needed))
+    return scale, scale_remarks(emulated, scale, shortest, datapath, together=together)
+
+
+def _first_prediction(
+    spec: ExperimentSpec, choice: FabricChoice, folder: Path
+) -> tuple[Fabric, JobPrediction]:
+    """Return a fabric's emulated part, and the prediction of the first job's first iteration."""
+    policy = guarded_policy(choice.policy)
+    if spec.hybrid is not None:
+        hybrid = HybridJobs.of(spec, choice, "scale", Scale(), folder)
+        planner = hybrid.whole.planner(policy, spec.control_s)
+        return hybrid.fabric, predict_all(hybrid.whole, planner, 1)[0]
+    fabric = spec.build_fabric(choice, "scale", Scale())
+    work = workload_of(choice, workload_on(spec, fabric, folder))
+    return fabric, _predictions(spec, policy, Jobs.of(spec, fabric, work), 1)[0]
+
+
+def _predictions(
+    spec: ExperimentSpec, policy: Policy, jobs: Jobs, iterations: int
+) -> list[JobPrediction]:
+    """Return the prediction of each iteration of each job."""
+    return predict_all(jobs, jobs.planner(policy, spec.control_s), iterations)
+
+
+def predict_all(jobs: AnyJobs, planner: TaskPlanner, iterations: int) -> list[JobPrediction]:
+    """Return the prediction of each iteration of each job, with no component lost."""
+    planned = [
+        planner.plan(jobs.tasks(job, number, Substitutions()) for number in range(iterations))
+        for job in jobs.all
+    ]
+    return predict_jobs(jobs.fabric, planned)

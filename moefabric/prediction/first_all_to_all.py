@@ -1,0 +1,105 @@
+"""First all-to-all of each layer: exposed time of forward dispatches, measured and predicted.
+
+The demand of a forward dispatch is known only when the dispatch could start.
+"""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from moefabric.config.guarded_policy import guarded_policy
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S
+from moefabric.prediction.job_prediction import DispatchPrediction, ideal_seconds
+from moefabric.results.parts import FirstAllToAll
+from moefabric.results.records.records import CollectiveRun, IterationRun
+from moefabric.results.verdict.first_all_to_all import (
+    FirstDispatch,
+    GatingPredictionQuality,
+    demand_prediction,
+)
+from moefabric.workload.gating.demand_prediction import GatingPrediction
+from moefabric.workload.iterations.iteration import Collective
+
+GatingPredictions = Mapping[int, Sequence[GatingPrediction | None]]
+"""The predictions by iteration and layer."""
+
+
+def predicted_first_all_to_alls(
+    iterations: Sequence[Sequence[DispatchPrediction]], gating: GatingPredictions | None = None
+) -> FirstAllToAll:
+    """Return medians over all iterations in the fluid model; empty without first all-to-alls."""
+    dispatches = [dispatch for iteration in iterations for dispatch in iteration]
+    if not dispatches:
+        return FirstAllToAll()
+    result = FirstAllToAll(
+        predicted_exposed_s=median(dispatch.wait_s + dispatch.seconds for dispatch in dispatches),
+        predicted_wait_s=median(dispatch.wait_s for dispatch in dispatches),
+        ideal_s=median(dispatch.ideal_s for dispatch in dispatches),
+    )
+    if gating is None:
+        return result
+    costs = [
+        (_prediction(gating, number, dispatch.layer), dispatch.seconds - dispatch.ideal_s)
+        for number, iteration in enumerate(iterations)
+        for dispatch in iteration
+    ]
+    return result.model_copy(update={"foresight": demand_prediction(costs)})
+
+
+def first_dispatches(
+    fabric: Fabric,
+    policy: str,
+    runs: Sequence[IterationRun],
+    gating: GatingPredictions | None = None,
+) -> list[FirstDispatch]:
+    """Return the first all-to-alls of iterations, with the predictions of their gating."""
+    parts = [part for run in runs for part in run.collectives if _is_first(part)]
+    wall_s = NS_PER_S * fabric.scale.dilation
+    return [
+        FirstDispatch(
+            iteration=part.iteration,
+            layer=part.operation.layer or 0,
+            exposed_s=(part.waited_ns + part.end_ns - part.start_ns) / wall_s,
+            predicted_exposed_s=part.predicted_wait_s + part.predicted_s,
+            waited_s=part.waited_ns / wall_s,
+            predicted_wait_s=part.predicted_wait_s,
+            ideal_s=ideal_s,
+            lost_s=part.plan.seconds - ideal_s,
+            moved_now=part.reconfigured_meanwhile,
+            prediction=_prediction(gating or {}, part.iteration, part.operation.layer or 0),
+        )
+        for part, ideal_s in zip(parts, _ideal_seconds(fabric, policy, parts), strict=True)
+    ]
+
+
+def _prediction(
+    gating: GatingPredictions, iteration: int, layer: int
+) -> GatingPredictionQuality | None:
+    prediction = dict(enumerate(gating.get(iteration, ()))).get(layer)
+    if prediction is None:
+        return None
+    return GatingPredictionQuality.model_validate(prediction, from_attributes=True)
+
+
+def _is_first(part: CollectiveRun) -> bool:
+    return isinstance(part.operation, Collective) and part.operation.is_forward_dispatch
+
+
+def _ideal_seconds(fabric: Fabric, policy: str, parts: Sequence[CollectiveRun]) -> list[float]:
+    """Return the model seconds of each dispatch on the circuits and split for its own demand."""
+    chosen = guarded_policy(policy)
+    known: dict[int, dict[str, float]] = {}
+    seconds = []
+    for part in parts:
+        operation = part.operation
+        assert isinstance(operation, Collective)
+        if not chosen.reconfigures and not operation.split_demands:
+            seconds.append(part.plan.seconds)
+            continue
+        if id(operation) not in known:
+            moves = chosen.reconfigures
+            lit = CircuitSet() if moves else part.circuits
+            known[id(operation)] = ideal_seconds(fabric, chosen, operation.demand, lit, moves=moves)
+        seconds.append(known[id(operation)].get(part.region, part.plan.seconds))
+    return seconds

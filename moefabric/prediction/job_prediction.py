@@ -1,0 +1,399 @@
+"""Predictions of jobs by the event simulation: the flows, start and end of each task."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.flows import Flow
+from moefabric.core.topology import Fabric
+from moefabric.planner.horizon import ENDLESS
+from moefabric.planner.iteration_horizons import IterationHorizons
+from moefabric.planner.plan import with_horizon
+from moefabric.planner.sending.flow_pacing import Policy, merge_circuits, planned_flows
+from moefabric.planner.sending.partial_offload import circuits_after_s, plan_partial_offload
+from moefabric.planner.sending.task_flows import TaskFlows, task_flows
+from moefabric.prediction.control_time import ControlPrediction
+from moefabric.simulator.event_simulation import Step, StepTimes, simulate_iterations
+from moefabric.simulator.fluid import Link, crosses_spine, goodput_bps, predict_regions
+from moefabric.workload.iterations.iteration import (
+    PAUSE,
+    Collective,
+    Compute,
+    Reconfigure,
+    Transfer,
+)
+from moefabric.workload.iterations.substitution import region_demand
+from moefabric.workload.iterations.tasks import (
+    AllReduce,
+    BackgroundTransfer,
+    Elsewhere,
+    Task,
+    runs_during,
+)
+
+
+@dataclass(frozen=True)
+class IterationPrediction:
+    """Prediction of a job's iteration in model seconds.
+
+    `compute_s` is its time without transfers, `computing` the times of its tasks without transfers.
+    """
+
+    seconds: float
+    compute_s: float
+    tasks: tuple[StepTimes, ...]
+    computing: tuple[StepTimes, ...]
+
+
+JobSteps = Sequence[Sequence[tuple[Task, Step]]]
+"""A job's iterations in order: the tasks of each, with their steps in the simulation."""
+
+
+def predict_iterations(fabric: Fabric, jobs: Sequence[JobSteps]) -> list[list[IterationPrediction]]:
+    """Return the prediction of each iteration of jobs that run side by side."""
+    steps = [[[step for _, step in iteration] for iteration in job] for job in jobs]
+    compute_steps = [
+        [[computing(task, step) for task, step in iteration] for iteration in job] for job in jobs
+    ]
+    links = links_goodput(
+        fabric, (step for job in steps for iteration in job for step in iteration)
+    )
+    return [
+        [
+            IterationPrediction(seconds, compute_s, tuple(tasks), tuple(computing))
+            for seconds, compute_s, tasks, computing in zip(
+                _durations(job), _durations(bare), job, bare, strict=True
+            )
+        ]
+        for job, bare in zip(
+            simulate_iterations(steps, links), simulate_iterations(compute_steps, {}), strict=True
+        )
+    ]
+
+
+def computing(task: Task, step: Step) -> Step:
+    """Return the step without transfers, circuits, and pauses between phases."""
+    match task.work:
+        case Compute(kind=kind, slowest_s=seconds) if kind != PAUSE:
+            return Step(step.after, seconds)
+        case Elsewhere(compute_s=seconds):
+            return Step(step.after, seconds)
+    return Step(step.after)
+
+
+def _durations(job: Sequence[Sequence[StepTimes]]) -> list[float]:
+    """Return each iteration's duration, from the end of the one before to its last task's end."""
+    ends = [0.0]
+    for iteration in job:
+        ends.append(max((task.end_s for task in iteration), default=ends[-1]))
+    return [end - start for start, end in pairwise(ends)]
+
+
+def links_goodput(fabric: Fabric, steps: Iterable[Step]) -> dict[Link, float]:
+    """Return the payload rate of each link that steps use, in bits per second."""
+    used = {link for step in steps for stream in step.streams for link in stream.links}
+    return {link: goodput_bps(fabric, link) for link in used}
+
+
+@dataclass(frozen=True)
+class DispatchPrediction:
+    """Prediction of a region's part of a forward dispatch, in model seconds.
+
+    `ideal_s` is the completion time on the circuits that the demand deserves.
+    """
+
+    region: str
+    layer: int
+    wait_s: float
+    seconds: float
+    ideal_s: float
+
+
+@dataclass
+class JobPrediction:
+    """Prediction of an iteration of a job under a policy, in model seconds and bytes.
+
+    `collectives_s` holds the seconds of all collectives by kind and direction, each with all of its
+    phases; `bytes` and `optical_bytes` are theirs. `transfers_s` holds those of transfers and
+    all-reduces, each without others. `sent_bytes` and `spine_bytes` are of all of them.
+    `region_ends_s` is when each region has ended all but all-reduces, from the iteration's start;
+    `region_compute_s` holds these ends without transfers.
+    """
+
+    seconds: float
+    compute_s: float
+    collectives_s: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    transfers_s: list[float] = field(default_factory=list)
+    dispatches: list[DispatchPrediction] = field(default_factory=list)
+    bytes: float = 0.0
+    optical_bytes: float = 0.0
+    sent_bytes: float = 0.0
+    spine_bytes: float = 0.0
+    reconfigurations: int = 0
+    region_ends_s: tuple[float, ...] = ()
+    region_compute_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlannedTask:
+    """A task with its step, its flows and the regions that it reconfigures.
+
+    `late` are flows that wait for new circuits. `ideal_s` holds, for a first all-to-all, the model
+    seconds of each region on the circuits that its demand deserves.
+    """
+
+    task: Task
+    step: Step
+    flows: TaskFlows | None = None
+    late: tuple[Flow, ...] = ()
+    reconfigured: tuple[str, ...] = ()
+    ideal_s: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def sent(self) -> tuple[Flow, ...]:
+        """All of its flows, in the order of the streams of its step."""
+        return (*(self.flows.flows if self.flows is not None else ()), *self.late)
+
+
+class TaskPlanner:
+    """Plans tasks in order under a policy, and keeps track of the lit circuits."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        policy: Policy,
+        circuits: CircuitSet,
+        *,
+        moves: bool,
+        control: ControlPrediction,
+    ) -> None:
+        """Start with `circuits` lit; without `moves`, they never change."""
+        self.fabric, self.policy, self._moves = fabric, policy, moves
+        self._regions = {region.name: region for region in fabric.regions}
+        self.circuits = {
+            name: CircuitSet(frozenset(c for c in circuits if c.a.server in region.servers))
+            for name, region in self._regions.items()
+        }
+        self._after_s = circuits_after_s(fabric, control.changed_s) if moves else {}
+        self._unchanged_s = control.unchanged_s
+        self._known: dict[Hashable, TaskFlows | None] = {}
+        self._horizons = IterationHorizons(())
+        self._place = 0, 0
+        """The task that is planned, and the iterations to come."""
+
+    def plan(self, iterations: Iterable[Sequence[Task]]) -> list[list[PlannedTask]]:
+        """Plan the tasks of a job's iterations, one iteration after the other."""
+        planned: list[list[PlannedTask]] = []
+        listed = list(iterations)
+        for number, tasks in enumerate(listed):
+            planned.append([])
+            self._horizons = IterationHorizons(tasks)
+            for position, task in enumerate(tasks):
+                self._place = position, len(listed) - number - 1
+                planned[-1].append(self._task(task, [planned[-1][n] for n in task.after]))
+        return planned
+
+    def _task(self, task: Task, before: Sequence[PlannedTask]) -> PlannedTask:
+        match task.work:
+            case Compute(slowest_s=seconds) | Elsewhere(seconds=seconds):
+                return PlannedTask(task, Step(task.after, seconds))
+            case Reconfigure(demand=demand):
+                reconfigured = {
+                    r for p in before if runs_during(task, p.task) for r in p.reconfigured
+                }
+                return self._reconfigure(
+                    task, demand, [r for r in task.regions if r not in reconfigured]
+                )
+            case Collective() as work:
+                ideal = (
+                    ideal_seconds(
+                        self.fabric, self.policy, work.demand, self.lit(task), moves=self._moves
+                    )
+                    if work.is_forward_dispatch
+                    else {}
+                )
+                if work.concurrent is not None and self._after_s:
+                    return self._offload(task, work, ideal)
+                return self._send(task, ideal)
+            case _:
+                return self._send(task, {})
+
+    @property
+    def _policy_with_horizon(self) -> Policy:
+        """The policy, with what follows the task that is planned."""
+        return with_horizon(self.policy, self._horizons.horizon(*self._place))
+
+    def lit(self, task: Task) -> CircuitSet:
+        """Return the circuits of a task's regions."""
+        return merge_circuits(self.circuits[region] for region in task.regions)
+
+    def _reconfigure(self, task: Task, demand: DemandMatrix, regions: Sequence[str]) -> PlannedTask:
+        changed, seconds = [], 0.0
+        for name in regions:
+            if name not in self._after_s:
+                continue
+            region, before = self._regions[name], self.circuits[name]
+            own = region_demand(region.servers, demand)
+            self.circuits[name] = self._policy_with_horizon.circuits(
+                self.fabric, region, own, before
+            )
+            if self.circuits[name] != before:
+                changed.append(name)
+            took_s = self._after_s[name] if name in changed else self._unchanged_s
+            seconds = max(seconds, took_s)
+        return PlannedTask(task, Step(task.after, seconds), reconfigured=tuple(changed))
+
+    def _offload(self, task: Task, work: Collective, ideal: Mapping[str, float]) -> PlannedTask:
+        groups = {region: self.fabric.ep_groups[region] for region in task.regions}
+        policy, lit = self._policy_with_horizon, self.lit(task)
+        offload = plan_partial_offload(self.fabric, policy, work.demand, lit, self._after_s, groups)
+        if offload is None:
+            return PlannedTask(task, Step(task.after))
+        late: list[Flow] = []
+        streams = () if task.barrier else offload.early.streams
+        for region in offload.reconfigured_regions:
+            self.circuits[region] = offload.target(region)
+            if (rest := offload.late_flows(region, self.circuits[region])) is not None:
+                late += rest.flows
+                if not task.barrier:
+                    streams += rest.streams_from(offload.parts[region].after_s)
+        step = Step(task.after, offload.early.seconds if task.barrier else 0.0, streams)
+        return PlannedTask(
+            task, step, offload.early, tuple(late), offload.reconfigured_regions, ideal
+        )
+
+    def _send(self, task: Task, ideal: Mapping[str, float]) -> PlannedTask:
+        flows = self._flows(task)
+        if flows is None:
+            return PlannedTask(task, Step(task.after))
+        if task.barrier:
+            return PlannedTask(task, Step(task.after, flows.seconds), flows, ideal_s=ideal)
+        return PlannedTask(task, Step(task.after, streams=flows.streams), flows, ideal_s=ideal)
+
+    def _flows(self, task: Task) -> TaskFlows | None:
+        """Return the flows of a task; tasks of equal demand on the same circuits share them."""
+        lit = self.lit(task) if isinstance(task.work, Collective) else CircuitSet()
+        match task.work:
+            case Collective(demand=demand, split_demands=assumed):
+                key: Hashable = task.regions, demand, lit, assumed
+            case Transfer(pairs=pairs, bytes=size):
+                key = pairs, size
+            case AllReduce(pairs=pairs, bytes=size, least_s=least_s):
+                key = pairs, size, least_s
+            case BackgroundTransfer() as work:
+                key = work
+            case _:
+                key = None
+        if key not in self._known:
+            groups = self.fabric.ep_groups
+            self._known[key] = task_flows(self.fabric, self.policy, task, lit, groups)
+        return self._known[key]
+
+
+def predict_jobs(
+    fabric: Fabric, planned: Sequence[Sequence[Sequence[PlannedTask]]]
+) -> list[JobPrediction]:
+    """Return the prediction of each iteration of each job, given its planned tasks."""
+    rows = [[[(p.task, p.step) for p in iteration] for iteration in job] for job in planned]
+    order = [region.name for region in fabric.regions]
+    return [
+        _job_prediction(iteration, prediction, order)
+        for job, predictions in zip(planned, predict_iterations(fabric, rows), strict=True)
+        for iteration, prediction in zip(job, predictions, strict=True)
+    ]
+
+
+def _job_prediction(
+    iteration: Sequence[PlannedTask], simulated: IterationPrediction, order: Sequence[str]
+) -> JobPrediction:
+    predicted = JobPrediction(
+        simulated.seconds,
+        simulated.compute_s,
+        region_ends_s=_region_ends_s(iteration, simulated.tasks, order),
+        region_compute_s=_region_ends_s(iteration, simulated.computing, order),
+    )
+    all_to_alls: defaultdict[tuple[str, str], list[defaultdict[str, float]]] = defaultdict(list)
+    for planned, times in zip(iteration, simulated.tasks, strict=True):
+        predicted.reconfigurations += len(planned.reconfigured)
+        for stream in planned.step.streams:
+            predicted.sent_bytes += stream.bytes
+            predicted.spine_bytes += stream.bytes if crosses_spine(stream.links) else 0.0
+        if planned.flows is None:
+            continue
+        if not isinstance(planned.task.work, Collective):
+            predicted.transfers_s.append(planned.flows.seconds)
+            continue
+        predictions = planned.flows.predictions
+        seconds = {
+            region: prediction.seconds if planned.task.barrier else times.seconds
+            for region, prediction in predictions.items()
+        }
+        work = planned.task.work
+        of_kind = all_to_alls[work.kind, work.direction]
+        if not work.phase:  # the phases of an all-to-all follow each other
+            of_kind.append(defaultdict(float))
+        for region, phase_s in seconds.items():
+            of_kind[-1][region] += work.pause_s + phase_s
+        predicted.bytes += sum(flow.bytes for flow in planned.sent)
+        predicted.optical_bytes += sum(flow.bytes for flow in planned.sent if flow.is_optical)
+        ready_s = max(
+            (
+                simulated.tasks[n].end_s
+                for n in planned.task.after
+                if not isinstance(iteration[n].task.work, Reconfigure)
+            ),
+            default=times.start_s,
+        )
+        wait_s = times.start_s - ready_s
+        predicted.dispatches += [
+            DispatchPrediction(region, work.layer, wait_s, seconds[region], ideal_s)
+            for region, ideal_s in planned.ideal_s.items()
+            if region in seconds
+        ]
+    for kind, listed in all_to_alls.items():
+        predicted.collectives_s[kind] = [s for regions in listed for s in regions.values()]
+    return predicted
+
+
+def _region_ends_s(
+    iteration: Sequence[PlannedTask], times: Sequence[StepTimes], order: Sequence[str]
+) -> tuple[float, ...]:
+    """Return when each region of a job has ended all but all-reduces, in the fabric's order."""
+    start_s = min((task_times.start_s for task_times in times), default=0.0)
+    ends: dict[str, float] = {}
+    for planned, task_times in zip(iteration, times, strict=True):
+        if not isinstance(planned.task.work, AllReduce):
+            for region in planned.task.regions:
+                ends[region] = max(ends.get(region, 0.0), task_times.end_s - start_s)
+    return tuple(ends[region] for region in order if region in ends)
+
+
+def deserved_circuits(
+    fabric: Fabric, policy: Policy, demand: DemandMatrix, circuits: CircuitSet
+) -> CircuitSet:
+    """Return the circuits that the policy chooses for a demand while `circuits` are lit."""
+    return merge_circuits(
+        policy.circuits(fabric, region, region_demand(region.servers, demand), circuits)
+        for region in fabric.regions
+        if region.ocs is not None and not set(region.servers).isdisjoint(demand.servers)
+    )
+
+
+def ideal_seconds(
+    fabric: Fabric, policy: Policy, demand: DemandMatrix, circuits: CircuitSet, *, moves: bool
+) -> dict[str, float]:
+    """Return the model seconds of each region on the circuits that its demand deserves."""
+    lit = circuits
+    if moves:
+        lit = deserved_circuits(fabric, with_horizon(policy, ENDLESS), demand, circuits)
+    groups = {
+        name: servers
+        for name, servers in fabric.ep_groups.items()
+        if not set(servers).isdisjoint(demand.servers)
+    }
+    planned = planned_flows(fabric, policy, demand, lit, groups)
+    predictions = predict_regions(fabric, lit, planned, groups)
+    return {name: prediction.seconds for name, prediction in predictions.items()}

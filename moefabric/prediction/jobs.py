@@ -1,0 +1,201 @@
+"""The tasks of an experiment's jobs, with backups in the places of lost servers and GPUs."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Self
+
+from moefabric.config.experiment import ExperimentSpec
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.topology import Fabric, Region
+from moefabric.planner.policy import Policy
+from moefabric.prediction.control_time import ControlPrediction
+from moefabric.prediction.job_prediction import TaskPlanner, deserved_circuits
+from moefabric.workload.iterations.iteration import Operation, Pair, backward_pass, forward_pass
+from moefabric.workload.iterations.job import Job, JobShape, activation_bytes, gradient_bytes, jobs
+from moefabric.workload.iterations.pipeline import (
+    FORWARD,
+    PipelineTraffic,
+    counterparts,
+    iteration_tasks,
+    lockstep_tasks,
+)
+from moefabric.workload.iterations.substitution import (
+    Substitutions,
+    job_placement,
+    tensor_exchange,
+    with_tensor_exchange,
+)
+from moefabric.workload.iterations.tasks import Task
+from moefabric.workload.placement.collective_order import ordered_operations
+from moefabric.workload.placement.expert_exchange import with_expert_exchange
+from moefabric.workload.workload import Workload
+
+Programme = Callable[[int, Substitutions], Sequence[Task]]
+"""Returns the tasks of a job's iteration, given its number and the backups at work."""
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The jobs of a fabric: one of all regions in lockstep, or several side by side.
+
+    The demand that `work` predicts for a layer is predicted for each of its micro-batches.
+    `replicas` is the number of replicas whose gradients are summed, if `shape` has fewer of them.
+    """
+
+    fabric: Fabric
+    work: Workload
+    shape: JobShape
+    lockstep: bool = False
+    replicas: int | None = None
+
+    @classmethod
+    def of(
+        cls, spec: ExperimentSpec, fabric: Fabric, work: Workload, replicas: int | None = None
+    ) -> Self:
+        """Return the jobs of an experiment on one of its fabrics."""
+        training = spec.training
+        return cls(fabric, work, training.shape, not training.independent, replicas)
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions that train: all but the region of the backup servers."""
+        return tuple(region for region in self.fabric.regions if not region.backup)
+
+    @property
+    def all(self) -> tuple[Job, ...]:
+        """Every job."""
+        if self.lockstep:
+            return (Job(0, self.shape, self.regions),)
+        return jobs(self.shape, self.regions)
+
+    def planner(self, policy: Policy, control_s: float | None) -> TaskPlanner:
+        """Return the planner of the jobs, with the circuits that are lit at first.
+
+        A policy that never reconfigures lights the circuits for the demand of the whole job.
+
+        Args:
+            policy: Chooses circuits and splits demands.
+            control_s: Fixed model seconds of the control plane for a request; None for the
+                defaults.
+        """
+        circuits = CircuitSet()
+        if not policy.reconfigures:
+            demand = self.work.total_demand()
+            circuits = deserved_circuits(self.fabric, policy, demand, circuits)
+        control = ControlPrediction.fixed(control_s)
+        return TaskPlanner(
+            self.fabric, policy, circuits, moves=policy.reconfigures, control=control
+        )
+
+    @property
+    def programmes(self) -> dict[Job, Programme]:
+        """The programme of each job."""
+        return {job: partial(self.tasks, job) for job in self.all}
+
+    @property
+    def warm_up(self) -> dict[Job, Programme]:
+        """A job of one dispatch and one combine in all regions, which opens connections."""
+        return {Job(0, JobShape(), self.regions): self._warm_up}
+
+    def _warm_up(self, _number: int, substitutions: Substitutions) -> Sequence[Task]:
+        work, _ = self._seated(substitutions)
+        return lockstep_tasks(work.warm_up(), [region.name for region in self.regions])
+
+    def tasks(self, job: Job, number: int, substitutions: Substitutions) -> Sequence[Task]:
+        """Return the tasks of an iteration of a job."""
+        work, partial_sums = self._seated(substitutions)
+        if self.lockstep:
+            exchanged = with_tensor_exchange(work.operations(number), partial_sums)
+            groups = [placement.servers for placement in work.placements]
+            operations = self._ordered(work, exchanged, groups)
+            return lockstep_tasks(operations, [region.name for region in job.regions])
+        regions = tuple(
+            replace(region, servers=tuple(substitutions.servers.get(s, s) for s in region.servers))
+            for region in job.regions
+        )
+        passes = partial(self._pass, work, partial_sums, number)
+        return iteration_tasks(replace(job, regions=regions), passes, self.volumes)
+
+    def _seated(self, substitutions: Substitutions) -> tuple[Workload, DemandMatrix | None]:
+        """Return the workload with backups in their places, and the demand of partial sums."""
+        work = self.work
+        seated = job_placement(self.fabric, work.placements, work.training.tp, substitutions)
+        partial_sums = tensor_exchange(seated, work.training.rank_tokens * work.model.token_bytes)
+        return replace(work, placements=seated.placements), partial_sums
+
+    @property
+    def volumes(self) -> PipelineTraffic:
+        """The bytes that a server sends besides those of the all-to-alls."""
+        model, training = self.work.model, self.work.training
+        servers = len(self.regions[0].servers)
+        return PipelineTraffic(
+            activation_bytes(model, training, servers),
+            gradient_bytes(model, servers, self.replicas or self.shape.dp, training.payloads),
+        )
+
+    @property
+    def server_pairs_between_regions(self) -> tuple[Pair, ...]:
+        """Pairs of servers of different regions that send each other something."""
+        pairs: dict[Pair, None] = {}
+        for job in self.all:
+            for replica in range(self.shape.dp):
+                for stage in range(self.shape.pp):
+                    here = job.at(replica, stage)
+                    there = [
+                        job.at(replica, other)
+                        for other in (stage - 1, stage + 1)
+                        if 0 <= other < self.shape.pp
+                    ]
+                    if self.shape.dp > 1:
+                        there.append(job.at((replica + 1) % self.shape.dp, stage))
+                    pairs |= dict.fromkeys(
+                        pair for region in there for pair in counterparts(here, region)
+                    )
+        return tuple(pairs)
+
+    def _pass(
+        self,
+        work: Workload,
+        partial_sums: DemandMatrix | None,
+        number: int,
+        region: Region,
+        micro_batch: int,
+        direction: str,
+    ) -> Sequence[Operation]:
+        """Return the operations of a region for a micro-batch, layer after layer of its stage."""
+        index = [working.name for working in self.regions].index(region.name)
+        servers, numbers = work.placements[index].servers, work.layers_of(index)
+        layers = {n: work.layer_of(number, n, index, micro_batch) for n in numbers}
+        if direction == FORWARD:
+            predicted = {
+                n: demand.submatrix(servers)
+                for n, demand in enumerate(work.predicted_demands(number))
+                if demand is not None
+            }
+            passed = [
+                forward_pass(
+                    work.model, work.training, n, layers[n], work.dispatch_light, predicted.get(n)
+                )
+                for n in numbers
+            ]
+        else:
+            passed = [
+                backward_pass(work.model, work.training, n, layers[n], layers.get(n - 1))
+                for n in reversed(numbers)
+            ]
+        own = None if partial_sums is None else partial_sums.submatrix(servers)
+        operations = (operation for layer in passed for operation in layer)
+        exchanged = with_tensor_exchange(
+            operations, own if own is not None and own.total_bytes else None
+        )
+        return self._ordered(work, exchanged, [servers])
+
+    @staticmethod
+    def _ordered(
+        work: Workload, operations: Iterable[Operation], groups: Sequence[Sequence[str]]
+    ) -> tuple[Operation, ...]:
+        """Return operations with the fabric's exchange of experts and order of all-to-alls."""
+        moved = with_expert_exchange(operations, work.expert_exchange, groups, work.model)
+        return tuple(ordered_operations(moved, work.order))

@@ -1,0 +1,226 @@
+"""Loads the workload that an experiment's specification describes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.experiment_keys import FabricChoice
+from moefabric.config.plugins import (
+    COLLECTIVE_ORDERS,
+    EXPERT_EXCHANGES,
+    PAYLOAD_TRANSFORMS,
+    PLACEMENTS,
+    load_plugin,
+)
+from moefabric.core.demand import Placement
+from moefabric.core.errors import SpecError
+from moefabric.core.topology import Fabric
+from moefabric.traces.gating_files import load_gating
+from moefabric.traces.route_files import load_routes
+from moefabric.workload.gating import traces
+from moefabric.workload.gating.fit import fit
+from moefabric.workload.gating.generator import GatingGenerator
+from moefabric.workload.gating.recorded_gating import RecordedGating
+from moefabric.workload.gating.token_routes import TokenRoutes
+from moefabric.workload.iterations.split_demand import SplitDemand
+from moefabric.workload.models.model import Model, Training
+from moefabric.workload.models.payload import Payloads, PayloadTransform
+from moefabric.workload.placement.collective_order import CollectiveOrder
+from moefabric.workload.placement.expert_exchange import ExpertExchange
+from moefabric.workload.placement.placements import CoactivationPlacement, ExpertPlacement
+from moefabric.workload.workload import Workload
+
+
+def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Path) -> Workload:
+    """Return the workload of an experiment.
+
+    Args:
+        spec: The experiment.
+        regions: The servers of each region.
+        folder: Folder of the experiment's file; relative paths start there.
+
+    Raises:
+        SpecError: The gating can't be read or doesn't fit.
+    """
+    model, training = spec.model.build(), spec.training.build()
+    routes = _routes(spec, folder, model, training) if _needs_routes(spec) else None
+    gating: NDArray[np.int64] | GatingGenerator | RecordedGating
+    history: NDArray[np.int64] | int | None
+    if spec.train is not None and not spec.gating.is_given:
+        gating = np.ones((1, 1, training.ep, model.experts), np.int64)
+        label, history = "even gating", None
+    elif spec.gating.is_generated:
+        gating, label = _generator(spec, folder, model, training)
+        history = spec.gating.history
+    else:
+        tokens, label = _recorded(spec, folder, len(regions[0]), routes)
+        ranks, experts = tokens.shape[2:]
+        if (ranks, experts) != (training.ep, model.experts):
+            message = f"is for {ranks} ranks and {experts} experts; the model has {training.ep} and"
+            raise SpecError([("gating", f"{label} {message} {model.experts}")])
+        gating = tokens[spec.gating.history :]
+        history = tokens[: spec.gating.history] if spec.gating.history else None
+    work = Workload(
+        model,
+        training,
+        tuple(Placement(tuple(servers), training.ep, model.experts) for servers in regions),
+        gating,
+        spec.training.iterations,
+        label,
+        spec.gating.noise,
+        spec.seed,
+        stages=spec.training.pp,
+        history=history,
+        routes=routes,
+        nic_rates_bps=_nic_rates(spec, regions),
+    )
+    return _placed(work, spec.gating.placement, "gating.placement")
+
+
+def _nic_rates(spec: ExperimentSpec, regions: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Return the rates of NICs by server; none if all are alike."""
+    own, others = spec.wiring.own_nic_rates, spec.wiring.nic_rate
+    servers = [server for region in regions for server in region] if own else []
+    return {server: own.get(server, others) for server in servers}
+
+
+def workload_on(spec: ExperimentSpec, fabric: Fabric, folder: Path) -> Workload:
+    """Return the workload of an experiment on one of its fabrics."""
+    return workload(spec, list(fabric.ep_groups.values()), folder)
+
+
+def training_workload(work: Workload, gating: RecordedGating) -> Workload:
+    """Return a workload whose gating comes from the gates of a program."""
+    return replace(
+        work, gating=gating, label="gates of the program", history=None, noise=0.0, routes=None
+    )
+
+
+def workload_of(choice: FabricChoice, work: Workload) -> Workload:
+    """Return a workload as a fabric's choice has it, with nothing learnt yet.
+
+    Raises:
+        SpecError: The choice's placement doesn't place each expert once, or the choice needs
+            routes of tokens that the gating hasn't.
+    """
+    if choice.place is not None:
+        work = _placed(work, choice.place, "place")
+    if choice.transform is not None:
+        transform: PayloadTransform = load_plugin(PAYLOAD_TRANSFORMS, choice.transform)
+        work = work.with_payloads(Payloads(transform, transform))
+    if choice.collective is not None:
+        order: CollectiveOrder = load_plugin(COLLECTIVE_ORDERS, choice.collective)
+        work = replace(work, order=order)
+    try:
+        work = work.with_copies(choice.copy_rule)
+    except ValueError as error:
+        raise SpecError([("copies", f"{choice.copies} {error}")]) from error
+    if choice.experts is not None:
+        exchange: ExpertExchange = load_plugin(EXPERT_EXCHANGES, choice.experts)
+        work = replace(work, expert_exchange=exchange)
+    split_demand = SplitDemand(choice.split_demand, choice.demand_error)
+    return work.with_dispatch_light(choice.dispatch_light).with_split_demand(split_demand)
+
+
+def _placed(work: Workload, reference: str, place: str) -> Workload:
+    """Return a workload with the placement of experts that a key of the experiment names."""
+    try:
+        return work.with_placement(_placement(reference))
+    except ValueError as error:
+        raise SpecError([(place, str(error))]) from error
+
+
+def _placement(reference: str) -> ExpertPlacement:
+    placement: ExpertPlacement = load_plugin(PLACEMENTS, reference, ExpertPlacement)
+    return placement
+
+
+def _generator(
+    spec: ExperimentSpec, folder: Path, model: Model, training: Training
+) -> tuple[GatingGenerator, str]:
+    """Return the generator of an experiment's gating, and its name."""
+    section, fitted = spec.gating, None
+    try:
+        if section.fit is not None:
+            recorded = load_gating(folder / section.fit).tokens
+            _check_first("step", section.first_step, len(recorded), section.fit)
+            fitted = fit(traces.GatingTrace(recorded[section.first_step :]), model.top_k)
+        sizes = (model.experts, model.top_k, training.rank_tokens)
+        parameters = section.parameters(fitted, *sizes)
+    except ValueError as error:
+        raise SpecError([("gating.fit" if section.fit else "gating", str(error))]) from error
+    label = f"fit of {section.fit.name}" if section.fit else f"generator {section.generator}"
+    return GatingGenerator(parameters, training.ep, spec.seed), label
+
+
+def _check_first(key: str, first: int, count: int, file: Path) -> None:
+    if first >= count:
+        message = f"there is no {key} {first} in the {count} of {file.name}"
+        raise SpecError([(f"gating.first_{key}", message)])
+
+
+def _needs_routes(spec: ExperimentSpec) -> bool:
+    """Return whether a fabric needs the routes of single tokens, and the gating is a trace."""
+    places = [spec.gating.placement, *(one.place for one in spec.fabrics if one.place)]
+    return spec.gating.trace is not None and (
+        any(not choice.copy_rule.is_default for choice in spec.fabrics)
+        or any(isinstance(_placement(place), CoactivationPlacement) for place in places)
+    )
+
+
+def _routes(spec: ExperimentSpec, folder: Path, model: Model, training: Training) -> TokenRoutes:
+    """Return the routes of the history and of the iterations after it, spread over the ranks."""
+    gating = spec.gating
+    assert gating.trace is not None
+    routes = load_routes(folder / gating.trace)
+    for key in ("noise", "repeat"):
+        if getattr(gating, key):
+            raise SpecError([(f"gating.{key}", "only counts have it: leave it out for routes")])
+    known = int(routes.experts.max()) + 1
+    if routes.top_k != model.top_k or known > model.experts:
+        sizes = f"{routes.top_k} of {known} or more experts; the model has {model.top_k} of"
+        raise SpecError([("gating.trace", f"tokens choose {sizes} {model.experts}")])
+    _check_first("step", gating.first_step, routes.experts.shape[0], gating.trace)
+    _check_first("layer", gating.first_layer, routes.experts.shape[1], gating.trace)
+    try:
+        spread = routes.of_ranks(training.ep)
+    except ValueError as error:
+        raise SpecError([("gating.trace", str(error))]) from error
+    return spread.steps(_first_known_step(spec), gating.step_stride, gating.first_layer)
+
+
+def _recorded(
+    spec: ExperimentSpec, folder: Path, servers: int, routes: TokenRoutes | None
+) -> tuple[NDArray[np.int64], str]:
+    """Return the tokens of the history and of the iterations after it, and the file's name."""
+    file = spec.gating.matrix or spec.gating.trace
+    assert file is not None
+    if routes is not None:
+        return routes.counts(spec.model.build().experts), file.name
+    tokens = load_gating(folder / file).tokens
+    _check_first("step", spec.gating.first_step, tokens.shape[0], file)
+    _check_first("layer", spec.gating.first_layer, tokens.shape[1], file)
+    tokens = tokens[_first_known_step(spec) :: spec.gating.step_stride]
+    tokens = np.roll(tokens, -spec.gating.first_layer, axis=1)
+    if spec.gating.repeat:
+        sizes = (spec.training.ep, spec.model.build().experts, servers)
+        try:
+            recorded = tokens[: spec.gating.history + spec.training.iterations]
+            tokens = traces.repeat_for_servers(recorded, *sizes, spec.seed)
+        except ValueError as error:
+            raise SpecError([("gating.repeat", str(error))]) from error
+    return tokens, file.name
+
+
+def _first_known_step(spec: ExperimentSpec) -> int:
+    """Return the step of the trace with which the history begins."""
+    gating, before = spec.gating, spec.gating.history * spec.gating.step_stride
+    if gating.first_step >= before:
+        return gating.first_step - before
+    steps = f"{gating.history} steps before it, {gating.step_stride} apart"
+    message = f"step {gating.first_step} has no {steps}: start at step {before} or later"
+    raise SpecError([("gating.history", message)])

@@ -1,0 +1,141 @@
+"""Curves: distributions of completion times and errors, losses, exposed communication."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from markupsafe import Markup
+
+from moefabric.report.chart import Panel, figure
+from moefabric.report.formatting import counted, seconds
+from moefabric.report.marks import COLOURS, Axis, Dot, Line, Mark, Rule
+from moefabric.report.summary import FabricSummary
+
+_COLUMNS: Final = 4
+"""Most panels side by side."""
+_LEAST_SPAN: Final = 0.005
+"""Error up to which an axis reaches at least, so that rounding noise isn't drawn large."""
+
+SHARES: Final = Axis(ticks={share: f"{share:.0%}".replace("%", " %") for share in (0.0, 0.5, 1.0)})
+"""Vertical axis of a cumulative distribution."""
+
+Points = Sequence[tuple[float, float]]
+
+
+def completion_cdf(fabrics: Sequence[FabricSummary]) -> Markup:
+    """Draw the distribution of the all-to-alls' times, a panel for each fabric.
+
+    All panels have one time scale. The other fabrics are drawn faintly behind each. Empty if no
+    all-to-all was measured.
+    """
+    shown = [fabric for fabric in fabrics if fabric.all_to_alls]
+    measured = {f.name: [a.measured_s for a in f.all_to_alls] for f in shown}
+    predicted = {
+        f.name: [a.predicted_s for a in f.all_to_alls if a.predicted_s is not None] for f in shown
+    }
+    times = [t for times in (*measured.values(), *predicted.values()) for t in times]
+    low, high = min(times, default=0.0), max(times, default=0.0)
+    margin = 0.06 * (high - low or high or 1.0)
+    panels = list[Panel]()
+    for fabric in shown:
+        note = f"median {fabric.text('all_to_all_s')}"
+        if fabric["error"] is not None:
+            note += f", error {fabric.text('error')}"
+        marks: list[Mark] = [
+            Line(_steps(times), "cdf others")
+            for name, times in measured.items()
+            if name != fabric.name
+        ]
+        marks.append(Line(_steps(measured[fabric.name]), "cdf measured"))
+        marks.append(Line(_steps(predicted[fabric.name]), "cdf predicted"))
+        axis = replace(Axis.seconds(max(0.0, low - margin), high + margin, 5), grid="")
+        panels.append(Panel(axis, _shares(panels), marks, heading=fabric.name, note=note))
+    columns = min(max(2, len(shown)), _COLUMNS)
+    return figure("Completion times, measured and predicted", panels, columns=columns)
+
+
+def _shares(panels: Sequence[Panel]) -> Axis:
+    """Return the vertical axis of the next panel: the first of a row has texts."""
+    return SHARES.untitled if len(panels) % _COLUMNS else SHARES
+
+
+def _steps(times: Sequence[float]) -> Points:
+    """Return the corners of a staircase that rises by one n-th at each of n times."""
+    return [
+        (time, (k + rise) / len(times)) for k, time in enumerate(sorted(times)) for rise in (0, 1)
+    ]
+
+
+def error_cdf(fabrics: Sequence[FabricSummary]) -> Markup:
+    """Draw the errors of each kind on one scale, around 0; empty if no error is known.
+
+    The axis ends at the largest of the curves' 5th and 95th percentiles, doubled.
+    """
+    shown = [fabric for fabric in fabrics if fabric.result.fidelity.completion_errors]
+    errors = [fabric.result.fidelity.completion_errors for fabric in shown]
+    ends = [abs(end) for kinds in errors for e in kinds.values() for end in (e.p5, e.p95)]
+    span = max(_LEAST_SPAN, *(2 * end for end in ends), 0.0)
+    axis = Axis.numbers(-span, span, lambda e: f"{e * 100:+g} %" if e else "0", 5)
+    panels = list[Panel]()
+    for fabric, kinds in zip(shown, errors, strict=True):
+        marks: list[Mark] = [Rule("axis", x=0.0)]
+        for kind, summary in kinds.items():
+            steps = max(1, len(summary.quantiles) - 1)
+            points = [(error, k / steps) for k, error in enumerate(summary.quantiles)]
+            marks.append(Line(points, f"cdf e-{kind}"))
+        panels.append(Panel(axis, _shares(panels), marks, heading=fabric.name))
+    legend = [(f"k-{kind}", kind) for kind in dict.fromkeys(k for kinds in errors for k in kinds)]
+    label, columns = "Signed errors of the predictions, by kind", min(max(2, len(shown)), _COLUMNS)
+    return figure(label, panels, columns=columns, legend=legend)
+
+
+def loss_picture(fabrics: Sequence[FabricSummary]) -> Markup:
+    """Draw the losses of fabrics over model time; empty if nothing trained."""
+    curves = {}
+    for fabric in fabrics:
+        if (result := fabric.result.training) is not None and result.losses:
+            points = [(one.model_s, one.loss) for one in result.losses]
+            count = counted(len(points), "iteration")
+            curves[fabric.name] = points, f"{count} in {seconds(points[-1][0])}"
+    ends_s = [points[-1][0] for points, _ in curves.values()]
+    losses = [loss for points, _ in curves.values() for _, loss in points] or [0.0]
+    margin = 0.05 * (max(losses) - min(losses))
+    y = Axis.numbers(min(losses) - margin, max(losses) + margin, title="nats")
+    x = Axis.seconds(0.0, max(ends_s, default=1.0), title="model time")
+    panel = Panel(x, y, list(_curves([points for points, _ in curves.values()])), 300)
+    return figure("Loss against model time", [panel] if curves else [], legend=_legend(curves))
+
+
+def exposed_picture(fabrics: Sequence[FabricSummary]) -> Markup:
+    """Draw the exposed communication of each iteration; empty if no iteration has any."""
+    curves = {
+        fabric.name: (
+            [
+                (float(one.iteration), one.exposed_comm_s)
+                for one in fabric.result.iterations
+                if one.exposed_comm_s is not None
+            ],
+            f"median {fabric.text('exposed_comm_s')}",
+        )
+        for fabric in fabrics
+    }
+    shown = {name: one for name, one in curves.items() if one[0]}
+    points = [point for own, _ in shown.values() for point in own]
+    last, longest_s = (max((point[axis] for point in points), default=0.0) for axis in (0, 1))
+    x = Axis.numbers(0.0, last or 1.0, lambda n: f"{n:g}" if n == int(n) else "", 10, "iteration")
+    y = Axis.seconds(0.0, 1.05 * longest_s or 1.0, 5)
+    panel = Panel(x, y, list(_curves([own for own, _ in shown.values()])), 190)
+    label = "exposed communication of an iteration"
+    return figure(label, [panel] if shown else [], legend=_legend(shown))
+
+
+def _curves(curves: Sequence[Points]) -> Iterator[Mark]:
+    """Yield a curve of each colour, with a dot at its end."""
+    for number, points in enumerate(curves):
+        yield Line(points, f"curve c{number % COLOURS}")
+        yield Dot(*points[-1], f"t{number % COLOURS}", radius=4)
+
+
+def _legend(curves: Mapping[str, tuple[Points, str]]) -> list[tuple[str, str]]:
+    names = enumerate(curves.items())
+    return [(f"t{number % COLOURS}", f"{name}: {text}") for number, (name, (_, text)) in names]

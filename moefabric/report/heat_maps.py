@@ -1,0 +1,173 @@
+"""Heat maps: demand between servers, loads of experts, errors of regions."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from moefabric.report import formatting
+from moefabric.report.chart import Panel, figure
+from moefabric.report.marks import Axis, Box, Dot, Mark, cell, ticks
+from moefabric.report.summary import FabricSummary
+from moefabric.results.parts import CollectiveResult
+
+_SIZE: Final = 270.0
+"""Width and height of a demand matrix."""
+_MOST_FIGURES: Final = 8
+"""Number of servers up to which every cell has room for its figure."""
+_MOST_ITERATIONS: Final = 80
+"""Columns of a map of loads; more iterations are drawn as means of several."""
+_MOST_COLUMNS: Final = 96
+"""All-to-alls of which errors are drawn."""
+_DARKEST: Final = 0.10
+"""Error of the darkest cell, the same in all runs so that their charts can be compared."""
+
+Column = tuple[int, bool, int, str]
+"""Sort key of an all-to-all in its iteration: iteration, backward, layer, kind.
+
+Layers of the backward pass are negative, because the last layer comes first.
+"""
+
+
+def demand_heatmap(fabric: FabricSummary, largest: float) -> Markup:
+    """Draw the demand of one fabric, with a dot for each circuit; empty if the run has none.
+
+    Args:
+        fabric: The fabric.
+        largest: Bytes of the darkest cell, which also decide the unit of the figures.
+    """
+    demand, circuits = fabric.demand, fabric.result.circuits
+    if not demand:
+        return Markup()
+    pairs = Counter(frozenset(end.split("/")[0] for end in circuit) for circuit in circuits)
+    names = [f"s{n}" for n in range(len(demand))]
+    factor, prefix = formatting.decimal_prefix(largest)
+    marks = [
+        mark
+        for i, row in enumerate(demand)
+        for j, owed in enumerate(row)
+        for mark in _owed(
+            len(demand), (i, j), owed, largest, pairs[frozenset((names[i], names[j]))]
+        )
+    ]
+    panel = Panel(Axis.names(names, "to"), Axis.rows(names, "from"), marks, _SIZE)
+    legend = [("heat", f"0 to {formatting.significant(largest / factor, 3)} {prefix}B")]
+    if circuits:
+        legend.append(("lit-dot", "circuit"))
+    return figure(f"Demand matrix of {fabric.name}", [panel], legend=legend, width=_SIZE + 56)
+
+
+def _owed(
+    n: int, place: tuple[int, int], owed: float, largest: float, circuits: int
+) -> Iterator[Mark]:
+    """Yield one cell with its figure, and a dot per circuit in its corner.
+
+    A small cell has one dot in its middle, larger for more circuits.
+    """
+    (i, j), size, side = place, formatting.data_size(owed), _SIZE / n
+    if i == j:
+        title = f"s{i} to itself: {size} stay on the server"
+        yield Box((j, j + 1), (i, i + 1), "cell-self", title, gap=1)
+        return
+    factor, _ = formatting.decimal_prefix(largest)
+    texts = [formatting.significant(owed / factor, 3)] if n <= _MOST_FIGURES else []
+    count = formatting.counted(circuits, "circuit") if circuits else "no circuit"
+    share = min(1.0, owed / largest) if largest else 0.0
+    yield cell(j, i, share, f"s{i} to s{j}: {size}, {count}", texts, gap=1)
+    if n > _MOST_FIGURES and circuits:
+        yield Dot(j + 0.5, i + 0.5, "lit-dot", radius=min(side / 2 - 2, 1.8 + 0.9 * circuits))
+    elif circuits:
+        radius = 3.0 if side > 50 else 2.2
+        for k in range(min(circuits, 4)):
+            left = -4 - radius * (1 + 2.5 * k)
+            yield Dot(j + 1, i, "lit-dot", radius=radius, dx=left, dy=4 + radius)
+
+
+def loads_picture(fabrics: Sequence[FabricSummary]) -> Markup:
+    """Draw the loads of experts on the first fabric that has any; empty if none has.
+
+    There is a map for each layer. Loads are relative to even ones.
+    """
+    trained = (fabric.result.training for fabric in fabrics)
+    tokens = next((one.tokens for one in trained if one is not None and one.tokens), [])
+    counts = np.array(tokens, np.float64)
+    if not counts.size:
+        return Markup()
+    counts = counts.sum(axis=2)  # of all ranks
+    loads = counts / np.maximum(counts.mean(axis=-1, keepdims=True), 1e-300)
+    largest = float(loads.max())
+    experts = Axis.rows([str(expert) for expert in range(loads.shape[2])], "expert")
+    panels = []
+    for layer in range(loads.shape[1]):
+        own = loads[:, layer]
+        iteration, expert = np.unravel_index(int(own.argmax()), own.shape)
+        note = f"busiest: expert {expert}, {own.max():.1f} x in iteration {iteration}"
+        texts = {mark + 0.5: f"{mark:g}" for mark in ticks(0, len(own) - 1) if mark == int(mark)}
+        axis = Axis(0, len(own), texts, "iteration", grid="")
+        marks = list(_loads(own, largest))
+        panels.append(
+            Panel(axis, experts if layer % 3 == 0 else replace(experts, ticks={}, title=""), marks,
+                  150, f"layer {layer}", note)
+        )  # fmt: skip
+    legend = [
+        ("heat", f"0 to {largest:.1f} x: tokens of an expert, relative to the mean of its layer")
+    ]
+    return figure("Loads of experts", panels, columns=min(3, len(panels)), legend=legend)
+
+
+def _loads(loads: NDArray[np.float64], largest: float) -> Iterator[Mark]:
+    """Yield the cells of a layer, given its loads [iteration, expert]."""
+    gap = 0.5 if loads.shape[1] < 30 else 0.0
+    for part in np.array_split(np.arange(len(loads)), min(len(loads), _MOST_ITERATIONS)):
+        first, last = int(part[0]), int(part[-1])
+        when = f"iteration {first}" if first == last else f"iterations {first} to {last}"
+        for expert, load in enumerate(loads[part].mean(axis=0)):
+            title = f"{when}, expert {expert}: {load:.2f} x"
+            own = cell(first, expert, load / largest, title, gap=gap)
+            yield replace(own, x=(first, last + 1))
+
+
+def region_errors(fabrics: Sequence[FabricSummary]) -> Markup:
+    """Draw a heat map per fabric of the all-to-alls' errors; empty without several regions.
+
+    A row is a region, a column an all-to-all in the order of the iteration.
+    """
+    shown = [fabric for fabric in fabrics if fabric.regions and fabric.all_to_alls]
+    columns = sorted({_column(c) for fabric in shown for c in fabric.all_to_alls})[:_MOST_COLUMNS]
+    top: dict[float, str] = {}
+    layers = [column[:3] for column in columns]
+    for number, (_, backward, layer) in enumerate(layers):
+        if not number or layers[number - 1] != layers[number]:
+            top[number] = f"L{abs(layer)}{' back' if backward else ''}"
+    panels = []
+    for fabric in shown:
+        rows = list(fabric.regions)
+        marks = [
+            _error(c, columns.index(_column(c)), rows.index(c.region), c.error)
+            for c in fabric.all_to_alls
+            if c.error is not None and _column(c) in columns and c.region in rows
+        ]
+        axis, height = Axis(0, max(12, len(columns))), 15.0 * len(rows)
+        panels.append(Panel(axis, Axis.rows(rows), marks, height, fabric.name, top=top))
+    legend = [("heat", f"0 to {_DARKEST:.0%} or more from the prediction, in either direction")]
+    label = "Error of every all-to-all, by region"
+    return figure(label, panels, columns=max(1, len(panels)), legend=legend)
+
+
+def _column(c: CollectiveResult) -> Column:
+    """Return the sort key; dispatch is before combine in a forward pass, after it in a backward."""
+    position = "0 " if (c.kind == "dispatch") != c.backward else "1 "
+    layer = c.layer or 0
+    return c.iteration, c.backward, -layer if c.backward else layer, position + c.kind
+
+
+def _error(c: CollectiveResult, column: int, row: int, error: float) -> Mark:
+    way = "backward" if c.backward else "forward"
+    measured, predicted = formatting.seconds(c.measured_s), formatting.seconds(c.predicted_s)
+    title = f"{c.region} · layer {c.layer} {way} · {c.kind}: {measured}, "
+    title += f"{formatting.deviation(error)} of {predicted}"
+    return cell(column, row, abs(error) / _DARKEST, title)

@@ -1,0 +1,74 @@
+"""Remarks on a fabric in sentences: what was modelled, spines, queues."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from moefabric.report.formatting import percentage, printable
+from moefabric.report.summary import FabricSummary
+from moefabric.results.model import FabricResult
+from moefabric.results.parts import HybridResult, QueueDrops
+
+_SHOWN_PORTS: Final = 3
+
+
+def remarks(fabric: FabricSummary) -> Iterator[str]:
+    """Yield lines about what was modelled, about spines and about queues, as far as there are."""
+    result = fabric.result
+    if result.hybrid is not None:
+        yield hybrid_text(result.hybrid)
+    if result.spines is not None:
+        yield spine_text(result)
+    if result.queues is not None:
+        yield queue_text(result.queues)
+
+
+def spine_text(result: FabricResult) -> str:
+    """Return a line such as `61% of all bytes cross spines (dispatch 44%, forward transfer 100%)`.
+
+    It names what was counted at the uplinks, too. The fabric has spines.
+    """
+    assert result.spines is not None
+    kinds: dict[str, list[int]] = {}
+    for sent in (*result.collectives, *result.transfers):
+        total = kinds.setdefault(sent.kind, [0, 0])
+        total[0] += sent.bytes_planned_by_spines
+        total[1] += sent.bytes
+    parts = ", ".join(f"{printable(k)} {percentage(c / max(1, b))}" for k, (c, b) in kinds.items())
+    line = f"{percentage(result.spines.share)} of all bytes cross spines"
+    if kinds:
+        line += f" ({parts})"
+    counted, planned = result.spines.counted_bytes, result.spines.bytes
+    if counted is not None and planned:
+        line += f"; the uplinks counted {counted / planned:.2%} of them"
+    return line
+
+
+def hybrid_text(hybrid: HybridResult) -> str:
+    """Return a line such as `r1 is emulated in a cluster of 8 regions and 256 GPUs`.
+
+    It says what was modelled, and whether background flows kept to the model's rates.
+    """
+    names = ", ".join(map(printable, hybrid.emulated))
+    verb = "is" if len(hybrid.emulated) == 1 else "are"
+    regions = f"{hybrid.regions:,} regions, {hybrid.servers:,} servers and {hybrid.gpus:,} GPUs"
+    line = f"{names} {verb} emulated in a modelled cluster of {regions}"
+    if hybrid.remark:
+        line += f"; {printable(hybrid.remark)}"
+    if hybrid.background == "none":
+        return f"{line}; no background flows"
+    flows = f"{hybrid.flows:,} background flows ({printable(hybrid.background)})"
+    line += f"; {flows} between {len(hybrid.peers)} servers that stand for the others"
+    if hybrid.rate_error_p50 is not None and hybrid.rate_error_p5 is not None:
+        p50, p5 = hybrid.rate_error_p50, hybrid.rate_error_p5
+        line += f", at the model's rates {p50:+.1%} (median) and {p5:+.1%} (5th percentile)"
+    return line
+
+
+def queue_text(queues: QueueDrops) -> str:
+    """Return a line such as `queues of 100 packets dropped 12 of 4,000 packets, 9 at s0/e0`."""
+    if not queues.drops:
+        return f"queues of {printable(queues.limit)} dropped no packet"
+    offered = queues.packets + queues.drops
+    share = f"{queues.drops:,} of {offered:,} packets ({queues.drops / offered:.2%})"
+    worst = "; ".join(f"{p.drops:,} at {printable(p.port)}" for p in queues.ports[:_SHOWN_PORTS])
+    return f"queues of {printable(queues.limit)} dropped {share}: {worst}"

@@ -1,0 +1,408 @@
+"""Timelines on one time axis: servers, micro-batches, iterations with failures, circuits."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, groupby
+from statistics import fmean, median_low
+from typing import Final
+
+from markupsafe import Markup
+
+from moefabric.report import regions
+from moefabric.report.chart import Legend, Panel, figure
+from moefabric.report.formatting import counted, deviation, printable, seconds
+from moefabric.report.marks import Axis, Box, Mark, Rule, Text, opacity
+from moefabric.report.summary import FabricSummary, changes_circuits
+from moefabric.results.parts import FailureResult, ReconfigurationResult, ServerInterval
+
+MOST_SERVERS: Final = 16
+"""Servers shown of a fabric of one region; more rows would be too thin to read."""
+_MOST_ROWS: Final = 48
+"""Rows shown of a fabric of several regions: servers of the first, and a row per other region."""
+_MOST_REGIONS: Final = 32
+"""Regions shown of a pipeline."""
+_MOST_PAIRS: Final = 28
+"""Pairs of servers up to which each has a row; more are left out."""
+_LANE: Final = 0.88
+"""Height of a lane in rows."""
+_ACTIVITIES: Final = {
+    "attention": "attention",
+    "expert": "expert computation",
+    "dispatch": "dispatch",
+    "combine": "combine",
+    "tensor": "partial sums",
+    "other": "other",
+    "reconfiguration": "reconfiguration",
+    "dark": "dark",
+    "void": "to be repeated",
+}
+"""Kinds of intervals, and their names in the legend."""
+_OPTICAL: Final = ("reconfiguration", "dark")
+"""Kinds of intervals that concern circuits rather than the server itself."""
+_TRANSFERS: Final = ("pipeline", "all-reduce")
+"""Kinds of transfers between regions."""
+_PASSES: Final = (
+    ("forward", "forward"),
+    ("backward", "backward"),
+    ("forward pale", "waiting for an all-to-all or light"),
+    ("k-pipeline", "to another stage"),
+    ("k-all-reduce", "all-reduce"),
+    ("k-reconfiguration", "reconfiguration"),
+)
+_FAILURE_MARKS: Final = ("injected", "detected", "recovered")
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A part of a timeline, which begins at 0.
+
+    Attributes:
+        rows: Names of its rows.
+        marks: What it shows; rows are 1 high.
+        height: Height of a row in pixels.
+        end: Text at its end.
+        top: Texts above it by their seconds.
+    """
+
+    heading: str
+    rows: Sequence[str]
+    length_s: float
+    marks: Sequence[Mark]
+    height: float
+    end: str = ""
+    note: str = ""
+    top: Mapping[float, str] = field(default_factory=dict)
+
+
+def timeline(strips: Sequence[Strip], legend: Legend, label: str) -> Markup:
+    """Draw strips beneath each other on one time axis; empty if there are none."""
+    axis = Axis.seconds(0.0, max((strip.length_s for strip in strips), default=0.0) or 1.0)
+    panels = [
+        Panel(
+            axis if strip is strips[-1] else axis.untitled,
+            Axis.rows(strip.rows),
+            [*_lanes(strip), *strip.marks, *_end(strip)],
+            strip.height * len(strip.rows),
+            strip.heading,
+            strip.note,
+            top=strip.top,
+            right=78,
+        )
+        for strip in strips
+    ]
+    return figure(label, panels, legend=legend, gap=16)
+
+
+def _lanes(strip: Strip) -> Iterator[Mark]:
+    for row in range(len(strip.rows)):
+        yield Box((0.0, strip.length_s), (row, row + _LANE), "lane")
+
+
+def _end(strip: Strip) -> Iterator[Mark]:
+    if strip.end:
+        yield Text(strip.length_s, 0.5, strip.end, "strong", dx=8)
+
+
+def _class(kind: str) -> str:
+    """Return the kind under which an interval is drawn."""
+    return kind if kind in _ACTIVITIES else "other"
+
+
+def _legend(kinds: Iterable[str]) -> list[tuple[str, str]]:
+    present = {_class(kind) for kind in kinds}
+    return [(f"k-{kind}", name) for kind, name in _ACTIVITIES.items() if kind in present]
+
+
+# --- servers -------------------------------------------------------------------------------------
+
+
+def iteration_timeline(fabrics: Sequence[FabricSummary]) -> Markup:
+    """Draw the whole iteration of every fabric that recorded one; empty if none did."""
+    parts = [(fabric, regions.timeline(fabric)) for fabric in fabrics if fabric.timeline]
+    return _servers(parts, "Iteration on every server, by fabric", named=False)
+
+
+def layer_timeline(fabrics: Sequence[FabricSummary]) -> tuple[Markup, int | None]:
+    """Draw one layer of the forward pass, and return its number.
+
+    It is the middle one of the layers before which circuits changed, or of all layers.
+    """
+    forward = [i for fabric in fabrics for i in fabric.timeline if not i.backward]
+    layers = [i.layer for i in forward if i.layer is not None]
+    changed = [i.layer for i in forward if i.kind in _OPTICAL and i.layer is not None]
+    if not layers:
+        return Markup(), None
+    layer = median_low(changed or layers)
+    parts = [
+        (fabric, [i for i in regions.timeline(fabric)
+                  if i.layer == layer and not i.backward and not i.micro_batch])
+        for fabric in fabrics
+    ]  # fmt: skip
+    shown = [(fabric, intervals) for fabric, intervals in parts if intervals]
+    return _servers(shown, f"Layer {layer} forward on every server, by fabric", named=True), layer
+
+
+def _servers(
+    parts: Sequence[tuple[FabricSummary, Sequence[ServerInterval]]], label: str, *, named: bool
+) -> Markup:
+    rows = [_row_names(fabric, intervals) for fabric, intervals in parts]
+    fours = -(-max(map(len, rows), default=1) // 4)
+    height = {1: 23.0, 2: 17.0, 3: 13.0}.get(fours, 11.0) * (1.3 if named else 1.0)
+    strips = []
+    for (fabric, intervals), names in zip(parts, rows, strict=True):
+        begin_s = min(i.start_s for i in intervals)
+        length_s = max(i.end_s for i in intervals) - begin_s
+        # Dark time is drawn last, over the reconfiguration that it is a part of.
+        ordered = sorted(intervals, key=lambda i: i.kind == "dark")
+        marks = [
+            _interval(i, names.index(i.server), begin_s, named=named and height >= 18)
+            for i in ordered
+            if i.server in names
+        ]
+        strips.append(
+            Strip(
+                fabric.name, names, length_s, marks, height, seconds(length_s),
+                top=_starts(intervals, begin_s),
+            )
+        )  # fmt: skip
+    return timeline(strips, _legend(i.kind for _, intervals in parts for i in intervals), label)
+
+
+def _row_names(fabric: FabricSummary, intervals: Sequence[ServerInterval]) -> list[str]:
+    """Return servers in natural order (s2 before s10), and then regions."""
+
+    def order(name: str) -> tuple[bool, list[tuple[int, str]]]:
+        parts = re.split(r"(\d+)", name)
+        return name in fabric.regions, [(int(p), "") if p.isdigit() else (0, p) for p in parts]
+
+    names = sorted({i.server for i in intervals}, key=order)
+    return names[: _MOST_ROWS if fabric.regions else MOST_SERVERS]
+
+
+def _starts(intervals: Sequence[ServerInterval], begin_s: float) -> dict[float, str]:
+    """Return the names of layers by their starts; nothing for a single layer."""
+    starts: dict[tuple[bool, int], float] = {}
+    for i in intervals:
+        if i.layer is not None:
+            key = (i.backward, i.layer)
+            starts[key] = min(starts.get(key, i.start_s), i.start_s)
+    first = min((start_s for (backward, _), start_s in starts.items() if backward), default=None)
+    texts = {
+        start_s - begin_s: f"L{layer}{' backward' if start_s == first else ''}"
+        for (_, layer), start_s in starts.items()
+    }
+    return texts if len(starts) > 1 else {}
+
+
+def _interval(interval: ServerInterval, row: int, begin_s: float, *, named: bool) -> Box:
+    """Return the thick lane of a server's activity, or the thin one of its circuits beneath."""
+    kind = _class(interval.kind)
+    upper, lower = (0.64, _LANE) if kind in _OPTICAL else (0.0, 0.58)
+    name = _ACTIVITIES.get(interval.kind, printable(interval.kind))
+    way = "backward" if interval.backward else "forward"
+    layer = "" if interval.layer is None else f" · layer {interval.layer} {way}"
+    duration = seconds(interval.end_s - interval.start_s)
+    title = f"{interval.server}{layer} · {interval.kind}: {duration}"
+    return Box(
+        (interval.start_s - begin_s, interval.end_s - begin_s),
+        (row + upper, row + lower),
+        f"k-{kind}",
+        printable(f"{title}, from {seconds(interval.start_s, 4)}"),
+        least=0.8 if kind in _OPTICAL else 0.5,
+        texts=[name] if named else (),
+        text_class=f"on-{kind}",
+    )
+
+
+# --- micro-batches -------------------------------------------------------------------------------
+
+
+def is_pipelined(fabric: FabricSummary) -> bool:
+    """Return whether regions work on several micro-batches or send each other bytes."""
+    return any(i.micro_batch or i.kind in _TRANSFERS for i in fabric.timeline)
+
+
+def pipeline_timeline(fabrics: Sequence[FabricSummary]) -> Markup:
+    """Draw the micro-batches in every region of each pipelined fabric; empty if there is none.
+
+    A region's row has two lanes, as pictures of 1F1B schedules have them. The upper lane has a
+    numbered box for each pass of a micro-batch: dark while servers compute, pale while they wait.
+    The lower lane has transfers between stages and replicas, and reconfigurations.
+    """
+    strips = []
+    for fabric in filter(is_pipelined, fabrics):
+        servers = fabric.regions or {"r0": list({i.server: None for i in fabric.timeline})}
+        shown, stages = dict(list(servers.items())[:_MOST_REGIONS]), fabric.result.shape.pp
+        length_s = max(interval.end_s for interval in fabric.timeline)
+        marks, names = list[Mark](), []
+        for row, (region, own) in enumerate(shown.items()):
+            intervals = [i for i in fabric.timeline if i.server in own]
+            marks += _passes(region, row, intervals)
+            marks += _transfers(region, row, intervals)
+            names.append(f"{region} stage {row % stages}" if stages > 1 else region)
+        strips.append(Strip(fabric.name, names, length_s, marks, 36.0, seconds(length_s)))
+    return timeline(strips, _PASSES, "Micro-batches in every region, by fabric")
+
+
+def _passes(region: str, row: int, intervals: Iterable[ServerInterval]) -> Iterator[Mark]:
+    """Yield a box for each pass of each micro-batch, dark where any server computes."""
+    passes: defaultdict[tuple[bool, int], list[ServerInterval]] = defaultdict(list)
+    for interval in intervals:
+        if interval.kind not in (*_TRANSFERS, *_OPTICAL):
+            passes[interval.backward, interval.micro_batch].append(interval)
+    y = (row + 0.03, row + 0.64)
+    for (backward, number), parts in sorted(passes.items()):
+        way = "backward" if backward else "forward"
+        start, end = min(part.start_s for part in parts), max(part.end_s for part in parts)
+        begin = f"{seconds(end - start)}, from {seconds(start, 4)}"
+        title = printable(f"{region} · micro-batch {number} {way}: {begin}")
+        yield Box((start, end), y, f"{way} pale", title, radius=2)
+        for busy in _union(
+            (p.start_s, p.end_s) for p in parts if p.kind in ("attention", "expert")
+        ):
+            yield Box(busy, y, way, title)
+        yield Box((start, end), y, "clear", texts=[str(number)], text_class="micro")
+
+
+def _transfers(region: str, row: int, intervals: Iterable[ServerInterval]) -> Iterator[Mark]:
+    """Yield transfers and reconfigurations, from the first server's start to the last's end."""
+    spans: dict[tuple[str, bool, int, int | None], tuple[float, float]] = {}
+    for i in intervals:
+        if i.kind in (*_TRANSFERS, "reconfiguration"):
+            key = (i.kind, i.backward, i.micro_batch, i.layer)
+            start, end = spans.get(key, (i.start_s, i.end_s))
+            spans[key] = min(start, i.start_s), max(end, i.end_s)
+    for (kind, backward, number, _), (start, end) in sorted(spans.items(), key=lambda s: s[1]):
+        way, duration = "backward" if backward else "forward", seconds(end - start)
+        title = printable(f"{region} · {kind} {way}, micro-batch {number}: {duration}")
+        yield Box((start, end), (row + 0.68, row + 0.86), f"k-{kind}", title, least=0.8)
+
+
+def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Merge overlapping spans."""
+    merged: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((start, end))
+    return merged
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+def failure_timeline(failures: Sequence[FailureResult]) -> Markup:
+    """Draw the iteration of each failure for the servers concerned; empty if there is none."""
+    shown = [failure for failure in failures if failure.lanes and failure.measured_s]
+    kinds = {lane.kind for failure in shown for lane in failure.lanes} - {*_OPTICAL}
+    legend = _legend(kinds) + [(f"m-{mark}", mark) for mark in _FAILURE_MARKS]
+    return timeline([_failure(failure) for failure in shown], legend, "Iterations with failures")
+
+
+def _failure(failure: FailureResult) -> Strip:
+    servers = list(dict.fromkeys(lane.server for lane in failure.lanes))
+    length_s, marks = failure.measured_s or 0.0, list[Mark]()
+    for lane in failure.lanes:
+        if lane.kind not in _OPTICAL:
+            row, class_ = servers.index(lane.server), f"k-{_class(lane.kind)}"
+            title = f"{lane.server}: {lane.kind}, {seconds(lane.end_s - lane.start_s)}"
+            span, y = (lane.start_s, lane.end_s), (row, row + _LANE)
+            marks.append(Box(span, y, class_, title, least=0.5))
+    for name, at_s in failure.marks.items():
+        if name in _FAILURE_MARKS and 0 <= at_s <= 1.02 * length_s:
+            marks.append(Rule(f"m-{name}", x=at_s, title=f"{name} at {seconds(at_s)}"))
+    heading = printable(f"{failure.name}, iteration {failure.iteration}")
+    note = f"{_recovery(failure)}\n{printable(failure.action)}"
+    end = deviation(failure.slow_down)
+    return Strip(heading, servers, length_s, marks, 19.0, end, note)
+
+
+def _recovery(failure: FailureResult) -> str:
+    if failure.detected_s is None:
+        return "no recovery needed" if failure.ok else "not detected"
+    detected = f"detected after {seconds(failure.detected_s)}"
+    if failure.recovered_s is None:
+        return f"{detected}, not recovered"
+    return f"{detected}, recovered after {seconds(failure.recovered_s)}"
+
+
+# --- circuits ------------------------------------------------------------------------------------
+
+
+def light_over_time(fabrics: Sequence[FabricSummary]) -> Markup:
+    """Draw the circuits of fabrics whose light moves; empty if none does.
+
+    A cell is the mean number of a pair's circuits over the requests of an iteration. The bars
+    beneath count the circuits that moved for a request, as a mean.
+    """
+    strips = [
+        _light(fabric, ends) for fabric in fabrics
+        if fabric.result.reconfigurations and (ends := _ends(fabric))
+    ]  # fmt: skip
+    legend = [("lit", "circuits of a pair of servers"), ("moved", "circuits moved for a request")]
+    return timeline(strips, legend, "Light over model time")
+
+
+def _ends(fabric: FabricSummary) -> list[float]:
+    """Return the end of each iteration in model seconds; empty if a duration is missing."""
+    durations = [iteration.measured_s for iteration in fabric.result.iterations]
+    known = [seconds for seconds in durations if seconds is not None]
+    return list(accumulate(known)) if len(known) == len(durations) else []
+
+
+def _light(fabric: FabricSummary, ends: Sequence[float]) -> Strip:
+    ordered = sorted(fabric.result.reconfigurations, key=lambda one: one.iteration)
+    by_iteration = {n: list(own) for n, own in groupby(ordered, key=lambda one: one.iteration)}
+    lit = _circuits_by_pair(by_iteration)
+    most = max((count for own in lit.values() for count in own.values()), default=1.0)
+    spans = dict(enumerate(zip([0.0, *ends], ends, strict=False)))
+    marks: list[Mark] = [
+        Box(
+            spans[iteration], (row, row + 0.93), "lit",
+            f"{pair}, iteration {iteration}: {count:.2g} circuits", opacity(count / most),
+        )
+        for row, (pair, own) in enumerate(lit.items())
+        for iteration, count in own.items()
+    ]  # fmt: skip
+    moved = {iteration: _moved(own) for iteration, own in by_iteration.items()}
+    largest, bottom = max(moved.values(), default=0.0) or 1.0, len(lit) + 1.9
+    marks += [
+        Box(
+            (start, end - 0.02 * (end - start)), (bottom - 1.7 * count / largest, bottom), "moved",
+            f"iteration {iteration}: {count:.2g} circuits moved for a request",
+        )
+        for iteration, count in moved.items()
+        for start, end in [spans[iteration]]
+    ]  # fmt: skip
+    changed = [one for one in ordered if changes_circuits(one)]
+    each = f", {_moved(changed):.1f} each" if changed else ""
+    note = f"{len(changed)} of {counted(len(ordered), 'request')} moved circuits{each}"
+    return Strip(fabric.name, [*lit, "", "moved"], ends[-1], marks, 15.0, note=note)
+
+
+def _circuits_by_pair(
+    by_iteration: Mapping[int, Sequence[ReconfigurationResult]],
+) -> dict[str, dict[int, float]]:
+    """Return the mean number of circuits of each pair of servers, by iteration."""
+    lit: dict[str, dict[int, float]] = {}
+    for iteration, requests in by_iteration.items():
+        known = [one.circuits_after for one in requests if one.circuits_after is not None]
+        total = Counter(_pair(circuit) for circuits in known for circuit in circuits)
+        for pair, count in total.items():
+            lit.setdefault(pair, {})[iteration] = count / len(known)
+    return dict(sorted(lit.items())[:_MOST_PAIRS])
+
+
+def _pair(circuit: str) -> str:
+    """Return the servers of `s0/o0~s1/o2`: `s0 - s1`."""
+    return printable(" - ".join(sorted(end.split("/")[0] for end in circuit.split("~"))))
+
+
+def _moved(requests: Iterable[ReconfigurationResult]) -> float:
+    """Return the mean number of circuits that requests lit anew."""
+    return fmean(
+        len(set(one.circuits_after or ()) - set(one.circuits_before or ())) for one in requests
+    )

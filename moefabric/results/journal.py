@@ -1,0 +1,328 @@
+"""Journal of a run: a file to which results are appended while they arise, one JSON object a line.
+
+A header comes first, then a line for each fabric that begins, each iteration that has ended and
+each fabric that is finished. The line of an iteration replaces earlier lines of this and of later
+iterations of its job. The last line may be cut off: readers ignore it, and `run --resume` goes on
+after the line before.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from pydantic import BaseModel, Field, ValidationError
+
+from moefabric.core.errors import OutputError, SpecError
+from moefabric.results.model import FabricResult, Manifest, WiringSummary
+from moefabric.results.parts import ResultPart
+from moefabric.results.verdict.iteration_outcome import IterationOutcome
+from moefabric.runtime.atomic_file import output_error
+
+JOURNAL_SUFFIX: Final = ".jsonl"
+"""Suffix of the names of journals."""
+ROW_LISTS: Final = (
+    "iterations", "collectives", "transfers", "flows", "reconfigurations",
+)  # fmt: skip
+"""Fields of a fabric's result whose rows are on the lines of its iterations."""
+
+
+class HeaderLine(ResultPart):
+    """First line: which experiment runs, and where."""
+
+    type: Literal["run"] = "run"
+    run_id: str
+    """Random name of the run."""
+    experiment: str
+    """Name of the experiment."""
+    version: str
+    """Version of moefabric."""
+    manifest: Manifest
+    """Circumstances of the run at its start."""
+    spec: dict[str, Any]
+    """The experiment."""
+    fabrics: list[str] = Field(default_factory=list)
+    """Names of all fabrics."""
+    flows: bool = False
+    """Whether iterations list every flow."""
+    trains: bool = False
+    """Whether a program trains."""
+
+
+class SegmentLine(ResultPart):
+    """A run that was stopped goes on."""
+
+    type: Literal["segment"] = "segment"
+    started: str
+    """When it went on (ISO 8601, UTC)."""
+    host: str
+    """Name of the machine."""
+
+
+class FabricLine(ResultPart):
+    """A fabric begins."""
+
+    type: Literal["fabric"] = "fabric"
+    fabric: str
+    """Name of the fabric in the experiment."""
+    policy: str
+    """Policy that chooses the circuits."""
+    iterations: int = 0
+    """Number of iterations that it will run."""
+    wiring: WiringSummary = WiringSummary()
+    """Servers, NICs and switches."""
+    paced: bool = True
+    """Whether flows are paced."""
+
+
+class IterationLine(IterationOutcome):
+    """An iteration has ended."""
+
+    type: Literal["iteration"] = "iteration"
+    fabric: str
+    """Name of the fabric in the experiment."""
+
+
+class ResultLine(ResultPart):
+    """A fabric is finished; rows of its result are on the lines of its iterations."""
+
+    type: Literal["result"] = "result"
+    result: FabricResult
+    """The result without its rows."""
+
+
+Line = HeaderLine | SegmentLine | FabricLine | IterationLine | ResultLine
+
+
+class _AnyLine(BaseModel):
+    line: Line = Field(discriminator="type")
+
+
+@dataclass
+class _FabricLines:
+    """Places of the lines about one fabric."""
+
+    begin: FabricLine
+    iterations: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    """Offset and length of each iteration's line, by job and number."""
+    result: FabricResult | None = None
+
+    def place(self, job: int, iteration: int, offset: int, length: int) -> None:
+        """Record the place of an iteration's line; it replaces those of later iterations."""
+        replaced = [(j, n) for j, n in self.iterations if j == job and n >= iteration]
+        for known in replaced:
+            del self.iterations[known]
+        self.iterations[job, iteration] = offset, length
+
+
+class JournalReader:
+    """The lines of a journal, which may end in the middle of one.
+
+    Attributes:
+        path: The file.
+        header: Its first line.
+        segments: When the run went on.
+        size: Bytes of the whole lines.
+        is_cut_off: Whether bytes of an unfinished line follow them.
+
+    Raises:
+        SpecError: If the file can't be read, isn't a journal, or has a wrong line before its end.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.size, self.is_cut_off = path, 0, False
+        self.segments: list[SegmentLine] = []
+        self._fabrics: dict[str, _FabricLines] = {}
+        header: HeaderLine | None = None
+        try:
+            with path.open("rb") as file:
+                for number, text in enumerate(file, 1):
+                    if not text.endswith(b"\n"):
+                        self.is_cut_off = True
+                        break
+                    line = self._parsed(text, number)
+                    if header is None:
+                        if not isinstance(line, HeaderLine):
+                            raise SpecError([(str(path), "is no journal: it has no header")])
+                        header = line
+                    else:
+                        self._take(line, number, len(text))
+                    self.size += len(text)
+        except OSError as error:
+            raise SpecError([(str(path), error.strerror or str(error))]) from error
+        if header is None:
+            raise SpecError([(str(path), "is no journal: it has no header")])
+        self.header = header
+
+    @property
+    def fabrics(self) -> list[FabricLine]:
+        """The fabrics that began, in order."""
+        return [lines.begin for lines in self._fabrics.values()]
+
+    @property
+    def manifest(self) -> Manifest:
+        """Circumstances of the run, with the instants at which it went on."""
+        if not self.segments:
+            return self.header.manifest
+        segments = [segment.started for segment in self.segments]
+        return self.header.manifest.model_copy(update={"resumed": segments})
+
+    def resumed_manifest(self, last: Manifest) -> Manifest:
+        """Return the manifest of the run, whose last segment has this one."""
+        resumed = [*(segment.started for segment in self.segments), last.started]
+        return last.model_copy(update={"started": self.header.manifest.started, "resumed": resumed})
+
+    def is_finished(self, fabric: str) -> bool:
+        """Return whether a fabric is finished."""
+        return fabric in self._fabrics and self._fabrics[fabric].result is not None
+
+    def result(self, fabric: str) -> FabricResult | None:
+        """Return the result of a finished fabric, with its rows; None if it isn't finished."""
+        lines = self._fabrics.get(fabric)
+        if lines is None or lines.result is None:
+            return None
+        rows = [list[Any]() for _ in ROW_LISTS]
+        for outcome in self.outcomes(fabric):
+            rows[0].append(outcome.result)
+            for place, name in enumerate(ROW_LISTS[1:], 1):
+                rows[place] += getattr(outcome, name)
+        present = {n: r for n, r in zip(ROW_LISTS, rows, strict=True) if r or n != "flows"}
+        return lines.result.model_copy(update=present)
+
+    def iterations(self, fabric: str) -> list[tuple[int, int]]:
+        """Return job and number of the iterations of a fabric that have ended, in order."""
+        lines = self._fabrics.get(fabric)
+        return list(lines.iterations) if lines is not None else []
+
+    def outcomes(self, fabric: str, last: int = 0) -> Iterator[IterationOutcome]:
+        """Yield the iterations of a fabric that have ended; one at a time is in memory.
+
+        Args:
+            fabric: Name of the fabric.
+            last: Number of the last iterations to yield; 0 for all.
+        """
+        lines = self._fabrics.get(fabric)
+        if lines is None:
+            return
+        try:
+            with self.path.open("rb") as file:
+                for offset, length in [*lines.iterations.values()][-last:]:
+                    file.seek(offset)
+                    line = self._parsed(file.read(length), 0)
+                    assert isinstance(line, IterationLine)
+                    yield line
+        except OSError as error:
+            raise SpecError([(str(self.path), error.strerror or str(error))]) from error
+
+    def _parsed(self, text: bytes, number: int) -> Line:
+        try:
+            return _AnyLine.model_validate_json(b'{"line":%b}' % text.strip()).line
+        except ValidationError as error:
+            first = error.errors()[0]
+            steps = ".".join(str(step) for step in first["loc"][2:])
+            place = f"{self.path}: line {number}" + (f": {steps}" if steps else "")
+            raise SpecError([(place, first["msg"])]) from error
+
+    def _take(self, line: Line, number: int, length: int) -> None:
+        match line:
+            case FabricLine():
+                self._fabrics.setdefault(line.fabric, _FabricLines(line))
+            case IterationLine():
+                self._of(line.fabric, number).place(*line.place, self.size, length)
+            case ResultLine():
+                self._of(line.result.fabric, number).result = line.result
+            case SegmentLine():
+                self.segments.append(line)
+            case HeaderLine():
+                raise SpecError([(f"{self.path}: line {number}", "a second header")])
+
+    def _of(self, fabric: str, number: int) -> _FabricLines:
+        if fabric not in self._fabrics:
+            raise SpecError([(f"{self.path}: line {number}", f"fabric {fabric!r} hasn't begun")])
+        return self._fabrics[fabric]
+
+
+class Journal:
+    """Appends lines to a journal.
+
+    Each line is in the kernel's hands when `append` returns, so that it survives the process. A
+    thread writes it to the disk (fdatasync(2)), so that it survives the machine soon after.
+
+    Args:
+        path: The file.
+        size: Bytes of the file that stay; later ones are removed. If none stay, `PATH.old` gets
+            the file of the earlier run.
+        shown: What errors call it. Default: its path.
+
+    Raises:
+        OutputError: If the file can't be written, or another run writes to it.
+    """
+
+    def __init__(self, path: Path, size: int = 0, shown: Path | None = None) -> None:
+        self.path, self._size, self._shown = path, size, shown or path
+        try:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._lock()
+            if size == 0 and os.fstat(self._descriptor).st_size:
+                shutil.copyfile(path, f"{path}.old")
+            os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            raise output_error(self._shown, error) from error
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        self._sync: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._disk.submit(os.fdatasync, self._descriptor)
+        self._disk.shutdown()
+        os.close(self._descriptor)
+
+    def _lock(self) -> None:
+        """Keep other runs from writing to the file."""
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._descriptor)
+            raise OutputError(
+                f"{self.path}: another run writes to it; give another --json"
+            ) from error
+
+    def append(self, *lines: Line) -> None:
+        """Append lines, whole or not at all.
+
+        Raises:
+            OutputError: If there is no room; the journal is what it was before.
+        """
+        text = b"".join(_json_line(line) for line in lines)
+        written = 0
+        try:
+            while written < len(text):
+                written += os.pwrite(self._descriptor, text[written:], self._size + written)
+        except OSError as error:
+            os.ftruncate(self._descriptor, self._size)
+            raise output_error(self._shown, error) from error
+        self._size += len(text)
+        if self._sync is None or self._sync.done():
+            self._sync = self._disk.submit(os.fdatasync, self._descriptor)
+
+    def read(self) -> JournalReader:
+        """Return a reader of all lines so far."""
+        return JournalReader(self.path)
+
+
+def _json_line(line: Line) -> bytes:
+    document = line.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return json.dumps({"type": line.type, **document}, separators=(",", ":")).encode() + b"\n"
+
+
+def without_rows(result: FabricResult) -> FabricResult:
+    """Return a fabric's result without the rows that the lines of its iterations hold."""
+    fields: Sequence[str] = [name for name in result.model_fields_set if name not in ROW_LISTS]
+    return FabricResult.model_construct(set(fields), **{n: getattr(result, n) for n in fields})

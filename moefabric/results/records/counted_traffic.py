@@ -1,0 +1,383 @@
+"""Bytes by light and by EPS as counted at ports, and flows that took another way than planned.
+
+The plan of a transfer says which bytes pass each port; the counters say which bytes did. All bytes
+here are those on connections: emulated bytes with the agents' frames around them. An undisturbed
+transfer differs by answers of its receivers and by the last frames of the transfer before it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moefabric.core.flows import Flow
+from moefabric.core.nic import NicKind
+from moefabric.core.port_counts import (
+    INTO_OCS,
+    OUT_OF_OCS,
+    RECEIVED,
+    SENT,
+    Counts,
+    counted_nics,
+    framed_bytes,
+)
+from moefabric.core.topology import Fabric
+from moefabric.core.units import size_text
+from moefabric.planner.sending.task_flows import TaskFlows
+from moefabric.results.records.port_windows import PortGroup, PortWindow, TransferCount
+from moefabric.results.records.records import CollectiveRun, RunFailures
+from moefabric.simulator.fluid import route
+from moefabric.workload.iterations.iteration import Collective
+
+FLOW_BYTES: Final = 192
+"""Payload besides a flow's own, by either direction of its port: answers and frames that follow."""
+PORT_BYTES: Final = 1024
+"""Payload of a port besides that of flows, such as the frames that prove light."""
+SHARE: Final = 1e-3
+"""Share of a port's bytes by which counters may differ from the plan besides."""
+_OPPOSITE: Final = [RECEIVED, SENT, OUT_OF_OCS, INTO_OCS]
+_MOST_NAMES: Final = 2
+
+Column = tuple[int, int]
+"""Row and column of a reading."""
+
+
+@dataclass(frozen=True)
+class PlannedUse:
+    """The planned use of ports by one transfer.
+
+    Attributes:
+        flows: The flows that pass each port.
+        bytes: Their bytes.
+        resent: Bytes that TCP may have sent again through each port.
+        owed: Bytes that each server receives.
+    """
+
+    flows: Mapping[Column, Sequence[Flow]]
+    bytes: Mapping[Column, int]
+    resent: Mapping[Column, int]
+    owed: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """Counted bytes, planned bytes and tolerance of each port between two readings."""
+
+    counted: Counts
+    planned: Counts
+    tolerance: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Misrouting:
+    """Bytes that did not pass the ports for which they were planned.
+
+    Attributes:
+        text: The flows or the port, with planned and counted bytes of the model.
+        server: The server whose port counted them.
+        transfers: The transfers that used the port meanwhile.
+        is_excess: Whether no planned byte is missing at any port.
+    """
+
+    text: str
+    server: str
+    transfers: tuple[TransferCount, ...]
+    is_excess: bool = False
+
+
+@dataclass(frozen=True)
+class CountedBytes:
+    """Bytes of the model that arrived by either network; None if nobody counted them."""
+
+    by_light: float | None = None
+    by_eps: float | None = None
+
+
+class CountedTraffic:
+    """The counted bytes of all transfers of a run, compared with their plans."""
+
+    def __init__(self, fabric: Fabric, runs: Iterable[CollectiveRun]) -> None:
+        self.fabric = fabric
+        self._runs_of = defaultdict[TransferCount, list[CollectiveRun]](list)
+        for run in runs:
+            if run.count is not None:
+                self._runs_of[run.count].append(run)
+        nics = counted_nics(fabric)
+        self._names = [str(nic) for nic in nics]
+        self._row = {name: row for row, name in enumerate(self._names)}
+        self._rows = defaultdict[PortGroup, list[int]](list)
+        for row, nic in enumerate(nics):
+            self._rows[nic.server, nic.kind is NicKind.OPTICAL].append(row)
+        self._uses: dict[TransferCount, PlannedUse] = {}
+        self._counted: dict[PortWindow, Counts] = {}
+        """Counted bytes of the ports of each complete window."""
+        self._misroutings = defaultdict[TransferCount, list[Misrouting]](list)
+        shared = (window for transfer in self._runs_of for window in transfer.windows)
+        transfers = dict.fromkeys(transfer for w in shared for transfer in w.transfers)
+        for windows in _alike(transfers).values():
+            comparison = self._compare(windows[0])
+            for window in windows:
+                self._counted[window] = comparison.counted[self._rows[window.group]]
+            for misrouting in self._misrouted_at(windows, comparison):
+                for transfer in misrouting.transfers:
+                    self._misroutings[transfer].append(misrouting)
+
+    # --- plan and counters -----------------------------------------------------------------------
+
+    def _use(self, transfer: TransferCount) -> PlannedUse:
+        """Return the use of ports that a transfer's plan says."""
+        if transfer not in self._uses:
+            self._uses[transfer] = self._planned_use(transfer)
+        return self._uses[transfer]
+
+    def _planned_use(self, transfer: TransferCount) -> PlannedUse:
+        flows = defaultdict[Column, list[Flow]](list)
+        size, resent = defaultdict[Column, int](int), defaultdict[Column, int](int)
+        owed, again = defaultdict[str, int](int), defaultdict[tuple[str, str, str], int](int)
+        for record in transfer.records:
+            again[record.src, record.dst, record.path] += record.retransmits * self.fabric.mtu
+        for order in transfer.orders:
+            for flow in order.flows:
+                payload = self._size(flow)
+                repeated = again.get((flow.src, flow.dst, flow.path), 0)
+                owed[flow.dst] += payload
+                for port in self._ports(order, flow):
+                    flows[port].append(flow)
+                    size[port] += payload
+                    resent[port] += repeated
+        return PlannedUse(flows, size, resent, owed)
+
+    def _size(self, flow: Flow) -> int:
+        """Return the bytes of a flow on its connection."""
+        return framed_bytes(self.fabric.scale.size_bytes(flow.bytes))
+
+    def _ports(self, order: TaskFlows, flow: Flow) -> Iterator[Column]:
+        """Yield the ports that a flow passes, each with its direction."""
+        for near, far in route(self.fabric, order.circuits, flow):
+            if near in self._row:
+                yield self._row[near], SENT
+            if far in self._row:
+                yield self._row[far], RECEIVED
+            if far == "ocs":
+                yield self._row[near], INTO_OCS
+            if near == "ocs":
+                yield self._row[far], OUT_OF_OCS
+
+    def _compare(self, window: PortWindow) -> _Comparison:
+        """Compare the counters of a complete window with the plans of its transfers."""
+        assert window.after is not None
+        planned, flows, resent = (np.zeros((len(self._names), 4), np.int64) for _ in range(3))
+        for transfer in window.transfers:
+            use = self._use(transfer)
+            for port, listed in use.flows.items():
+                planned[port] += use.bytes[port]
+                flows[port] += len(listed)
+                resent[port] += use.resent[port]
+        counted = window.after.payload_since(window.before)
+        if not window.after.counts_light:
+            uses_light = planned[:, [INTO_OCS, OUT_OF_OCS]] > 0
+            counted[:, [INTO_OCS, OUT_OF_OCS]] = counted[:, [SENT, RECEIVED]] * uses_light
+        tolerance = (
+            PORT_BYTES
+            + FLOW_BYTES * (flows + flows[:, _OPPOSITE])
+            + SHARE * (planned + planned[:, _OPPOSITE])
+            + resent
+            + resent[:, _OPPOSITE]  # selective acknowledgements: 36 bytes for each of some frames
+        )
+        return _Comparison(counted, planned, np.asarray(tolerance, np.float64))
+
+    # --- bytes of a run --------------------------------------------------------------------------
+
+    def bytes_of(self, run: CollectiveRun) -> CountedBytes:
+        """Return the bytes of a run that arrived by either network.
+
+        Transfers that share a window share its bytes: those by light as planned, those by EPS in
+        proportion to what each was owed and did not receive by light.
+        """
+        if run.count is None or not run.planned:
+            return CountedBytes()
+        own = [window for window in run.count.windows if _has_server(run, window.group[0])]
+        light = _total(self._light(run.count, window) for window in own if window.group[1])
+        eps = _total(self._eps(run.count, window) for window in own if not window.group[1])
+        if light is not None:
+            light *= self._model_bytes(run, optical=True) * self._share_once(run.count, light=True)
+        if eps is not None:
+            eps *= self._model_bytes(run, optical=False) * self._share_once(run.count, light=False)
+        return CountedBytes(light, eps)
+
+    def _model_bytes(self, run: CollectiveRun, *, optical: bool) -> float:
+        """Return the model's bytes for each counted byte of the flows by one network."""
+        flows = [flow for flow in run.planned if flow.is_optical is optical] or run.planned
+        return sum(flow.bytes for flow in flows) / sum(map(self._size, flows))
+
+    def _share_once(self, transfer: TransferCount, *, light: bool) -> float:
+        """Return the share of a network's received bytes that isn't forwarded on.
+
+        Bytes that servers forward are received several times: at each server on their way, and by
+        the EPS if a relay has lost its circuit.
+        """
+        if not (self.fabric.has_circuits_only or self.fabric.forwarding):
+            return 1.0
+        use, wanted = self._use(transfer), OUT_OF_OCS if light else RECEIVED
+        by_network = (rows for (_, optical), rows in self._rows.items() if optical is light)
+        rows = set(chain.from_iterable(by_network))
+        flows = [f for order in transfer.orders for f in order.flows if f.is_optical is light]
+        once = sum(self._size(flow) for flow in flows)
+        received = sum(
+            size for (row, column), size in use.bytes.items() if column == wanted and row in rows
+        )
+        return min(1.0, once / received) if received else 1.0
+
+    def _light(self, transfer: TransferCount, window: PortWindow) -> float | None:
+        """Return a transfer's bytes that a server received by light; None if not counted."""
+        if not window.is_complete:
+            return None
+        ports = [(row, OUT_OF_OCS) for row in self._rows[window.group]]
+        counted = float(self._counted[window][:, OUT_OF_OCS].sum())
+        weights = {
+            other: float(sum(self._use(other).bytes.get(port, 0) for port in ports))
+            for other in window.transfers
+        }
+        return counted * _share(weights, transfer)
+
+    def _eps(self, transfer: TransferCount, window: PortWindow) -> float | None:
+        """Return a transfer's bytes that a server received by EPS; None if not counted."""
+        if not window.is_complete:
+            return None
+        server, _ = window.group
+        counted = float(self._counted[window][:, RECEIVED].sum())
+        weights = {}
+        for other in window.transfers:
+            optical = [w for w in other.windows if w.group == (server, True)]
+            light = _total(self._light(other, w) for w in optical)
+            if light is None:
+                return None
+            weights[other] = max(0.0, self._use(other).owed.get(server, 0) - light)
+        return counted * _share(weights, transfer)
+
+    # --- misrouted bytes --------------------------------------------------------------------------
+
+    def misrouted(self, run: CollectiveRun, failures: RunFailures) -> list[Misrouting]:
+        """Return the misroutings of a run that no failure explains."""
+        return [
+            misrouting
+            for misrouting in self._misroutings_of(run)
+            if not self._moved(misrouting, failures)
+        ]
+
+    def moved_by_failure(self, run: CollectiveRun, failures: RunFailures) -> list[Misrouting]:
+        """Return the misroutings of a run while a failure was present that the plan didn't know."""
+        return [
+            misrouting
+            for misrouting in self._misroutings_of(run)
+            if self._moved(misrouting, failures)
+        ]
+
+    def _misroutings_of(self, run: CollectiveRun) -> list[Misrouting]:
+        return [
+            misrouting
+            for misrouting in (self._misroutings.get(run.count, ()) if run.count else ())
+            if _has_server(run, misrouting.server)
+        ]
+
+    def _moved(self, misrouting: Misrouting, failures: RunFailures) -> bool:
+        """Return whether a failure explains a misrouting.
+
+        After a loss, the kernel may still send what cut-off transfers had left in its queues.
+        """
+        runs = [run for count in misrouting.transfers for run in self._runs_of[count]]
+        return any(
+            failures.disturbing(run) or (misrouting.is_excess and failures.had_cut_off(run))
+            for run in runs
+        )
+
+    def _misrouted_at(
+        self, windows: Sequence[PortWindow], result: _Comparison
+    ) -> Iterator[Misrouting]:
+        """Yield the misroutings of windows between the same readings and of the same transfers."""
+        rows = sorted(row for window in windows for row in self._rows[window.group])
+        excess = (result.counted - result.planned)[rows]
+        wrong = np.abs(excess) > result.tolerance[rows]
+        if not wrong.any():
+            return
+        transfers = tuple(windows[0].transfers)
+        named: set[Flow] = set()
+        for columns in ((SENT, INTO_OCS), (RECEIVED, OUT_OF_OCS)):
+            for row, lacks in zip(
+                rows, (wrong & (excess < 0))[:, columns].any(axis=1), strict=True
+            ):
+                flows = self._flows_at(transfers, row, columns[0])
+                if lacks and not named.issuperset(flows):
+                    named.update(flows)
+                    text = self._lack(result, row, columns, flows)
+                    yield Misrouting(text, self._server(row), transfers)
+        more = wrong & (excess > 0)
+        columns, verb = ((SENT, INTO_OCS), "sent")
+        if not more[:, columns].any():
+            columns, verb = ((RECEIVED, OUT_OF_OCS), "received")
+        for place, row in enumerate(rows):
+            if more[place, columns].any():
+                size = size_text(float(excess[place, columns].max()) * self.fabric.scale.bytes)
+                text = f"{self._names[row]} {verb} {size} more than planned"
+                is_excess = not (wrong & (excess < 0)).any()
+                yield Misrouting(text, self._server(row), transfers, is_excess)
+
+    def _flows_at(self, transfers: Iterable[TransferCount], row: int, column: int) -> list[Flow]:
+        uses = [self._use(transfer) for transfer in transfers]
+        return [flow for use in uses for flow in use.flows.get((row, column), ())]
+
+    def _lack(
+        self, result: _Comparison, row: int, columns: tuple[int, int], flows: Sequence[Flow]
+    ) -> str:
+        """Describe flows that a port should have carried, with planned and counted bytes."""
+        model_bytes = sum(flow.bytes for flow in flows)
+        optical = bool(result.planned[row, columns[1]])
+        counted = result.counted[row, columns].min() if optical else result.counted[row, columns[0]]
+        share = max(0, int(counted)) / int(result.planned[row, columns[0]])
+        nic, network = self._names[row], "light" if optical else "EPS"
+        server, path = nic.split("/")
+        ends = list(dict.fromkeys(f"{flow.src} to {flow.dst}" for flow in flows))
+        more = f" and {len(ends) - _MOST_NAMES} more" if len(ends) > _MOST_NAMES else ""
+        leaves = all((flow.src, flow.path) == (server, path) for flow in flows)
+        return (
+            f"{', '.join(ends[:_MOST_NAMES])}{more} {f'by {path}' if leaves else f'at {nic}'}: "
+            f"planned {size_text(model_bytes)} by {network}, counted "
+            f"{size_text(share * model_bytes)}"
+        )
+
+    def _server(self, row: int) -> str:
+        return self._names[row].partition("/")[0]
+
+
+def _has_server(run: CollectiveRun, server: str) -> bool:
+    """Return whether a server of a run's transfer is of the run's own region."""
+    if not isinstance(run.operation, Collective) or run.count is None:
+        return True
+    return run.count.orders[0].region_of.get(server) == run.region
+
+
+def _alike(transfers: Iterable[TransferCount]) -> dict[tuple[int, ...], list[PortWindow]]:
+    """Return the complete windows in groups of equal readings and equal transfers."""
+    alike = defaultdict[tuple[int, ...], dict[PortWindow, None]](dict)
+    for transfer in transfers:
+        for window in transfer.windows:
+            if window.is_complete:
+                key = window.before, window.after, *window.transfers
+                alike[tuple(map(id, key))][window] = None
+    return {key: list(windows) for key, windows in alike.items()}
+
+
+def _total(parts: Iterable[float | None]) -> float | None:
+    listed = list(parts)
+    known = [part for part in listed if part is not None]
+    return sum(known) if len(known) == len(listed) else None
+
+
+def _share(weights: dict[TransferCount, float], transfer: TransferCount) -> float:
+    """Return a transfer's share of the weights; equal shares if all weights are zero."""
+    total = sum(weights.values())
+    return weights[transfer] / total if total else 1 / len(weights)

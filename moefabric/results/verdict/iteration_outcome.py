@@ -1,0 +1,270 @@
+"""Outcome of an iteration, in model seconds and bytes: its rows of the JSON and measurements."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from math import inf
+
+from pydantic import Field
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S
+from moefabric.results.model import CPU_STEAL_LIMIT, CircuitEnds
+from moefabric.results.parts import (
+    CollectiveResult,
+    FlowResult,
+    IterationResult,
+    Json,
+    ReconfigurationResult,
+    ResultPart,
+    ServerInterval,
+)
+from moefabric.results.records.counted_traffic import CountedTraffic, Misrouting
+from moefabric.results.records.records import (
+    CollectiveRun,
+    IterationRun,
+    ReconfigurationRun,
+    RunFailures,
+    Span,
+)
+from moefabric.results.records.spine_traffic import spine_bytes
+from moefabric.results.verdict.first_all_to_all import FirstDispatch, FirstDispatches
+from moefabric.results.verdict.measurements import FabricMeasurements
+from moefabric.workload.iterations.iteration import Collective
+from moefabric.workload.iterations.tasks import Sent
+
+
+class IterationOutcome(ResultPart):
+    """Rows and measurements of one iteration of one job."""
+
+    result: IterationResult
+    """Its times."""
+    collectives: list[CollectiveResult] = Field(default_factory=list)
+    """Every region's part of its all-to-alls."""
+    transfers: list[CollectiveResult] = Field(default_factory=list)
+    """Its transfers between regions."""
+    flows: list[FlowResult] = Field(default_factory=list)
+    """Its flows, if the run was asked for them."""
+    reconfigurations: list[ReconfigurationResult] = Field(default_factory=list)
+    """Its reconfigurations."""
+    timeline: list[ServerInterval] = Field(default_factory=list)
+    """Activities of its servers, by time from its start."""
+    first_dispatches: list[FirstDispatch] = Field(default_factory=list)
+    """Its first all-to-alls."""
+    measured: FabricMeasurements
+    """Measurements of all of its collectives."""
+    quiet: FabricMeasurements | None = None
+    """The same without collectives under CPU steal; null if there were none."""
+    circuits: list[CircuitEnds] = Field(default_factory=list)
+    """Circuits at its end."""
+
+    def without_measurements(self) -> "IterationOutcome":
+        """Return the outcome without measurements and timeline, as results list it."""
+        update: dict[str, object] = {
+            "measured": FabricMeasurements(),
+            "quiet": None,
+            "timeline": [],
+        }
+        return self.model_copy(update=update)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Numbers of the job and of the iteration."""
+        return self.result.job, self.result.iteration
+
+    @property
+    def changed_circuits(self) -> bool:
+        """Whether a reconfiguration changed circuits."""
+        return any(one.circuits_before != one.circuits_after for one in self.reconfigurations)
+
+
+def outcomes_of(
+    fabric: Fabric,
+    runs: Sequence[IterationRun],
+    failures: RunFailures | None = None,
+    *,
+    flows: bool = False,
+    circuits: CircuitSet | None = None,
+    cpu_idle: Sequence[float] = (),
+    first_dispatches: FirstDispatches | None = None,
+) -> list[IterationOutcome]:
+    """Convert the records of iterations, with which no other iteration shared its time.
+
+    Args:
+        fabric: The fabric on which the workload was replayed.
+        runs: Records of the iterations.
+        failures: Failures so far.
+        flows: Whether the outcomes hold every flow.
+        circuits: The circuits at the end of the last iteration.
+        cpu_idle: Idle shares of the machine during these iterations; the first one has them.
+        first_dispatches: Returns the first all-to-alls of iterations; None if they don't matter.
+    """
+    failures = (failures or RunFailures()).with_plans_of(runs)
+    sent = [run for iteration in runs for run in (*iteration.collectives, *iteration.transfers)]
+    traffic = CountedTraffic(fabric, sent)
+    named, quiet_named = set[Misrouting](), set[Misrouting]()
+
+    def measured(
+        run: IterationRun, named: set[Misrouting], most_steal: float
+    ) -> FabricMeasurements:
+        own = FabricMeasurements.of(fabric, run, failures, traffic, named, most_steal)
+        if run is runs[0]:
+            own.cpu_idle.extend(cpu_idle)
+        return own
+
+    outcomes = []
+    for run in runs:
+        steal = any(c.cpu_steal > CPU_STEAL_LIMIT for c in (*run.collectives, *run.transfers))
+        outcomes.append(
+            IterationOutcome(
+                result=_iteration(model_seconds(fabric), run),
+                collectives=[_collective(fabric, c, traffic, failures) for c in run.collectives],
+                transfers=[_collective(fabric, c, traffic, failures) for c in run.transfers],
+                flows=list(iteration_flows(fabric, run)) if flows else [],
+                reconfigurations=[_reconfiguration(change) for change in run.reconfigurations],
+                timeline=_timeline(fabric, run),
+                first_dispatches=first_dispatches([run])
+                if first_dispatches and not run.substituted
+                else [],
+                measured=measured(run, named, inf),
+                quiet=measured(run, quiet_named, CPU_STEAL_LIMIT) if steal else None,
+                circuits=[(str(c.a), str(c.b)) for c in circuits or ()],
+            )
+        )
+    return outcomes
+
+
+def iteration_flows(fabric: Fabric, run: IterationRun) -> Iterator[FlowResult]:
+    """Yield all flows of an iteration: of its collectives, then of its transfers."""
+    for sent in (*run.collectives, *run.transfers):
+        yield from _flows(fabric, sent)
+
+
+def model_seconds(fabric: Fabric) -> Callable[[float], float]:
+    """Return a function from wall nanoseconds to model seconds."""
+    return lambda wall_ns: wall_ns / NS_PER_S / fabric.scale.dilation
+
+
+def _iteration(model_s: Callable[[float], float], run: IterationRun) -> IterationResult:
+    measured_s, compute_s = model_s(run.end_ns - run.start_ns), model_s(run.compute_ns)
+    return IterationResult(
+        job=run.job,
+        iteration=run.number,
+        measured_s=measured_s,
+        predicted_s=run.predicted_s,
+        compute_s=compute_s,
+        exposed_comm_s=measured_s - compute_s,
+        skipped_s=model_s(run.skipped_ns),
+        lost_s=model_s(run.lost_ns),
+        harness_s=run.harness_ns / NS_PER_S,
+    )
+
+
+def _collective(
+    fabric: Fabric, run: CollectiveRun, traffic: CountedTraffic, failures: RunFailures
+) -> CollectiveResult:
+    model_s, counted = model_seconds(fabric), traffic.bytes_of(run)
+    optical_bytes = sum(flow.bytes for flow in run.planned if flow.is_optical)
+    total_bytes = sum(flow.bytes for flow in run.planned)
+    return CollectiveResult(
+        **_place(run),
+        kind=run.operation.kind,
+        **_phase(run.operation),
+        measured_s=model_s(run.end_ns - run.start_ns),
+        predicted_s=run.predicted_s,
+        planned_s=run.plan.seconds,
+        reported_error=run.error(fabric.scale.dilation),
+        waited_s=model_s(run.waited_ns),
+        predicted_wait_s=run.predicted_wait_s,
+        moved_now=run.reconfigured_meanwhile,
+        bytes=round(total_bytes),
+        bytes_by_light=None if counted.by_light is None else round(counted.by_light),
+        bytes_by_eps=None if counted.by_eps is None else round(counted.by_eps),
+        bytes_planned_by_light=round(optical_bytes),
+        bytes_planned_by_eps=round(total_bytes - optical_bytes),
+        bytes_planned_by_spines=round(spine_bytes(fabric, run.planned)),
+        misrouted=[one.text for one in traffic.misrouted(run, failures)],
+        moved_by_failure=[one.text for one in traffic.moved_by_failure(run, failures)],
+        dark_s=model_s(run.dark_ns),
+        retransmits=sum(record.retransmits for record in run.records),
+        cpu_steal=run.cpu_steal,
+        harness_s=run.harness_ns / NS_PER_S,
+        failures=failures.disturbing(run),
+    )
+
+
+def _place(run: CollectiveRun | ReconfigurationRun) -> Json:
+    """Return where in an iteration something happened."""
+    return {
+        "region": run.region,
+        "iteration": run.iteration,
+        "layer": run.operation.layer,
+        "direction": run.operation.direction,
+        "micro_batch": run.micro_batch,
+    }
+
+
+def _phase(work: Sent) -> Json:
+    """Return the place of a phase in its all-to-all; empty for a whole one."""
+    if not isinstance(work, Collective) or (work.phases == 1 and not work.pause_s):
+        return {}
+    return {"phase": work.phase, "phases": work.phases, "pause_s": work.pause_s}
+
+
+def _flows(fabric: Fabric, run: CollectiveRun) -> Iterator[FlowResult]:
+    model_s = model_seconds(fabric)
+    for flow, record, predicted_s in run.arrivals():
+        yield FlowResult(
+            **_place(run),
+            kind=run.operation.kind,
+            phase=_phase(run.operation).get("phase", 0),
+            src=flow.src,
+            dst=flow.dst,
+            path=flow.path,
+            bytes=round(flow.bytes),
+            start_s=model_s(record.first_sent_ns - run.start_ns),
+            end_s=model_s(record.last_received_ns - run.start_ns),
+            predicted_end_s=predicted_s,
+            retransmits=record.retransmits,
+        )
+
+
+def _reconfiguration(run: ReconfigurationRun) -> ReconfigurationResult:
+    phases = run.change.phases
+    return ReconfigurationResult(
+        **_place(run),
+        reason="demand",
+        circuits_before=[str(c) for c in run.change.before],
+        circuits_after=[str(c) for c in run.change.after],
+        circuits_dark=[str(c) for c in run.change.dark],
+        error=run.change.error,
+        **asdict(phases),
+        control_s=phases.control_s,
+    )
+
+
+def _timeline(fabric: Fabric, run: IterationRun) -> list[ServerInterval]:
+    """Return the activities of an iteration from its own start, sorted by time."""
+    order = fabric.server_index
+    return [
+        server_interval(fabric, span, run.start_ns).model_copy(
+            update={
+                "iteration": run.number,
+                "direction": span.direction,
+                "layer": span.layer,
+                "micro_batch": span.micro_batch,
+            }
+        )
+        for span in sorted(run.spans, key=lambda span: (span.start_ns, order[span.server]))
+    ]
+
+
+def server_interval(fabric: Fabric, span: Span, start_ns: int) -> ServerInterval:
+    """Return a span in model seconds from the start of its iteration."""
+    model_s = model_seconds(fabric)
+    return ServerInterval(
+        server=span.server,
+        kind=span.kind,
+        start_s=model_s(span.start_ns - start_ns),
+        end_s=model_s(span.end_ns - start_ns),
+    )

@@ -1,0 +1,432 @@
+"""Measurements on which a verdict rests: errors of times and rates, contradictions in records.
+
+Each iteration has measurements of its own, which its line in the journal holds. Those of a fabric
+are their sum. Every error is kept, eight bytes each, so that medians and percentiles are exact.
+Labels are kept only of the errors that a reason may name.
+
+Collectives during failures are reported, but not judged. Those during CPU steal can be left out.
+"""
+
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from copy import deepcopy
+from itertools import chain
+from typing import Annotated, Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.flows import Flow, FlowRecord
+from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S
+from moefabric.results.model import CPU_STEAL_LIMIT, Integrity
+from moefabric.results.parts import ResultPart
+from moefabric.results.records.counted_traffic import CountedTraffic, Misrouting
+from moefabric.results.records.records import (
+    CollectiveRun,
+    IterationRun,
+    ReconfigurationRun,
+    RunFailures,
+)
+from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER
+from moefabric.simulator.fluid import Link, goodput_share, is_forwarding, link_rate_bps, route
+from moefabric.workload.iterations.iteration import Collective
+from moefabric.workload.iterations.tasks import AllReduce, BackgroundTransfer
+
+_FULL_SHARE = 0.95
+"""Share of capacity at which a link counts as full during the whole predicted time."""
+
+
+def _floats(values: Iterable[float]) -> MutableSequence[float]:
+    try:
+        return array("d", values)
+    except TypeError as error:
+        raise ValueError("Input should be a list of numbers") from error
+
+
+Floats = Annotated[MutableSequence[float], PlainValidator(_floats), PlainSerializer(list)]
+"""Numbers of eight bytes each; a list in JSON."""
+
+
+class LabelledError(NamedTuple):
+    """Relative error of a measurement, with the name of what was measured."""
+
+    label: str
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.label} {self.error:+.1%}"
+
+
+class Errors(ResultPart):
+    """Relative errors of one kind."""
+
+    model_config = ConfigDict(frozen=False)
+
+    values: Floats = Field(default_factory=lambda: array("d"))
+    """All errors, in order of arrival."""
+    named: list[LabelledError] = Field(default_factory=list)
+    """The error of the greatest magnitude, and the greatest outliers, in order of arrival."""
+
+    @classmethod
+    def of(cls, errors: Iterable[LabelledError]) -> Self:
+        """Return labelled errors without the labels that no reason names."""
+        listed = list(errors)
+        return cls(values=[one.error for one in listed], named=_extremes(listed))
+
+    def __iadd__(self, other: Self) -> Self:
+        self.values.extend(other.values)
+        self.named = _extremes([*self.named, *other.named])
+        return self
+
+    @property
+    def signed(self) -> NDArray[np.float64]:
+        """All errors."""
+        return np.array(self.values, np.float64)
+
+    @property
+    def worst(self) -> LabelledError | None:
+        """The error of the greatest magnitude."""
+        return max(self.named, key=lambda one: abs(one.error), default=None)
+
+    @property
+    def outliers(self) -> list[LabelledError]:
+        """The greatest outliers, greatest first; reasons name no more."""
+        outliers = [one for one in self.named if one.error > OUTLIER]
+        return sorted(outliers, key=lambda one: -one.error)[:MOST_NAMES]
+
+
+def _extremes(errors: Sequence[LabelledError]) -> list[LabelledError]:
+    """Return the error of the greatest magnitude and the greatest outliers, in their order."""
+    if not errors:
+        return []
+    worst = max(range(len(errors)), key=lambda n: abs(errors[n].error))
+    outliers = [n for n, one in enumerate(errors) if one.error > OUTLIER]
+    outliers.sort(key=lambda n: -errors[n].error)
+    return [errors[n] for n in sorted({worst, *outliers[:MOST_NAMES]})]
+
+
+class FabricMeasurements(ResultPart):
+    """FabricMeasurements of one or of many iterations of a fabric."""
+
+    model_config = ConfigDict(frozen=False)
+
+    errors: dict[str, Errors] = Field(default_factory=dict)
+    """Measured / predicted - 1 by kind: `flow`, `collective`, `transfer`, `iteration`, ..."""
+    links: dict[str, Floats] = Field(default_factory=dict)
+    """Measured / planned goodput - 1 of full links."""
+    lateness: Errors = Field(default_factory=Errors)
+    """Lateness of each collective's last server, as a share of the collective."""
+    dark_time: Errors = Field(default_factory=Errors)
+    """Measured / specified dark time - 1."""
+    cpu_idle: Floats = Field(default_factory=lambda: array("d"))
+    """Idle shares of the machine while packets were under way."""
+    misrouted: list[str] = Field(default_factory=list)
+    """Flows that took another path than planned."""
+    contradictions: list[str] = Field(default_factory=list)
+    """Other contradictions between records, counters and demand."""
+    failed_changes: list[str] = Field(default_factory=list)
+    """Why reconfigurations failed."""
+    dark_changes: list[str] = Field(default_factory=list)
+    """Reconfigurations that left circuits dark."""
+    changes: int = 0
+    """Number of reconfigurations."""
+    repetitions: int = 0
+    """TCP segments that judged collectives sent again."""
+    most_repetitions: tuple[int, str] = (0, "")
+    """Segments that one flow sent again, at most, and that flow."""
+    judged_bytes: int = 0
+    """Emulated bytes of judged collectives."""
+    collectives: int = 0
+    """Number of collectives."""
+    judged: int = 0
+    """Number of collectives that are judged."""
+    integrity: Integrity = Field(default_factory=Integrity)
+    """Conservation of bytes."""
+
+    def add(self, other: "FabricMeasurements") -> None:
+        """Add the measurements of another iteration."""
+        for name in FabricMeasurements.model_fields:
+            setattr(self, name, _sum(getattr(self, name), getattr(other, name)))
+
+    @property
+    def disturbed(self) -> float:
+        """Share of collectives that aren't judged."""
+        return 1 - self.judged / self.collectives if self.collectives else 0.0
+
+    @classmethod
+    def of(
+        cls,
+        fabric: Fabric,
+        iteration: IterationRun,
+        failures: RunFailures,
+        traffic: CountedTraffic,
+        named: set[Misrouting],
+        most_steal: float = CPU_STEAL_LIMIT,
+    ) -> Self:
+        """Measure an iteration.
+
+        Args:
+            fabric: The fabric on which the workload was replayed.
+            iteration: Record of the iteration.
+            failures: Failures during the replay.
+            traffic: Bytes counted at ports.
+            named: Misroutings that other iterations have named; those of this one are added.
+            most_steal: CPU steal share above which a collective is left out.
+        """
+
+        def is_judged(run: CollectiveRun) -> bool:
+            return run.cpu_steal <= most_steal and not failures.disturbing(run)
+
+        collectives, changes = iteration.collectives, iteration.reconfigurations
+        sent = [*collectives, *iteration.transfers]
+        judged = [run for run in collectives if is_judged(run)]
+        links = defaultdict[str, MutableSequence[float]](list)
+        for link, error in chain.from_iterable(_link_rate_errors(fabric, run) for run in judged):
+            links[link].append(error)
+        records = [record for run in judged for record in run.records]
+        worst = max(records, key=lambda record: record.retransmits, default=None)
+        return cls(
+            errors={
+                kind: Errors.of(errors)
+                for kind, errors in _errors(fabric, iteration, is_judged).items()
+            },
+            links=dict(links),
+            lateness=Errors.of(map(_lateness, judged)),
+            dark_time=Errors.of(_dark_time_errors(fabric, changes)),
+            misrouted=list(_misrouted(sent, traffic, failures, named)),
+            contradictions=[
+                *chain.from_iterable(_contradictions(fabric, run) for run in collectives),
+                *_wrong_volumes(fabric, iteration),
+            ],
+            failed_changes=[
+                f"{run.region}: {run.change.error}" for run in changes if run.change.error
+            ],
+            dark_changes=[
+                f"{run.region}: no light on {run.change.dark}" for run in changes if run.change.dark
+            ],
+            changes=len(changes),
+            repetitions=sum(record.retransmits for record in records),
+            most_repetitions=(
+                (worst.retransmits, f"from {worst.src} to {worst.dst} by {worst.path}")
+                if worst
+                else (0, "")
+            ),
+            judged_bytes=sum(record.bytes for record in records),
+            collectives=len(collectives),
+            judged=len(judged),
+            integrity=_integrity(sent, iteration.retried),
+        )
+
+
+def _sum(mine: Any, other: Any) -> Any:
+    """Return two values of a field as one; the first one grows if it can."""
+    match other:
+        case dict():
+            for key, value in other.items():
+                mine[key] = _sum(mine[key], value) if key in mine else deepcopy(value)
+            return mine
+        case tuple():
+            return max(mine, other, key=lambda pair: pair[0])
+        case Integrity():
+            return Integrity(**{n: (getattr(mine, n) or 0) + (v or 0) for n, v in other})
+        case _:
+            mine += other
+            return mine
+
+
+def _integrity(sent: Sequence[CollectiveRun], retried: int) -> Integrity:
+    records = [record for run in sent for record in run.records]
+    corrupt = sum(record.corrupt for record in records)
+    return Integrity(
+        bytes_sent=sum(record.bytes for record in records),
+        bytes_received=sum(record.received_bytes for record in records),
+        corrupt=corrupt,
+        lost_transfers=sum(not record.ok for record in records) - corrupt,
+        retried_transfers=retried,
+    )
+
+
+def _errors(
+    fabric: Fabric, iteration: IterationRun, is_judged: Callable[[CollectiveRun], bool]
+) -> dict[str, list[LabelledError]]:
+    """Return the errors of judged collectives, transfers and iterations, by kind."""
+    errors: dict[str, list[LabelledError]] = {
+        kind: []
+        for kind in ("flow", "collective", "transfer", "all-reduce", "background", "iteration")
+    }
+    parts = [(run, "collective") for run in iteration.collectives] + [
+        (run, _kind(run)) for run in iteration.transfers
+    ]
+    for run, kind in parts:
+        if is_judged(run):
+            if kind != "background":  # pieces of a few frames, of which only the sum matters
+                errors["flow"] += _flow_errors(fabric, run)
+            errors[kind].append(_completion_error(fabric, run))
+    is_repeated = bool(iteration.lost_ns or iteration.retried)
+    if iteration.predicted_s and not is_repeated and all(is_judged(run) for run, _ in parts):
+        measured_s = (iteration.end_ns - iteration.start_ns) / NS_PER_S / fabric.scale.dilation
+        label = f"iteration {iteration.number} of job {iteration.job}"
+        errors["iteration"].append(LabelledError(label, measured_s / iteration.predicted_s - 1))
+    return errors
+
+
+def _kind(run: CollectiveRun) -> str:
+    """Return the kind of error that a transfer's completion time has."""
+    match run.operation:
+        case AllReduce() | BackgroundTransfer() as work:
+            return work.kind
+    return "transfer"
+
+
+def collective_label(run: CollectiveRun) -> str:
+    """Return the name of a collective or transfer in a verdict's reasons."""
+    layer = getattr(run.operation, "layer", None)
+    place = "" if layer is None else f" of layer {layer}"
+    batch = f", micro-batch {run.micro_batch}" if run.micro_batch else ""
+    kind = f"{run.operation.direction} {run.operation.kind}"
+    return f"{run.region}: {kind}{place}, iteration {run.iteration}{batch}"
+
+
+def _completion_error(fabric: Fabric, run: CollectiveRun) -> LabelledError:
+    return LabelledError(collective_label(run), run.error(fabric.scale.dilation))
+
+
+def _flow_errors(fabric: Fabric, run: CollectiveRun) -> Iterator[LabelledError]:
+    for flow, error in run.flow_errors(fabric.scale.dilation):
+        path = f"{flow.src} to {flow.dst} by {flow.path}"
+        yield LabelledError(f"{path}, {collective_label(run)}", error)
+
+
+def _lateness(run: CollectiveRun) -> LabelledError:
+    """Return how late the last of the senders with a common start began."""
+    firsts: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for record in run.records:
+        starts_ns = firsts[record.collective]
+        starts_ns[record.src] = min(
+            record.first_sent_ns, starts_ns.get(record.src, record.first_sent_ns)
+        )
+    late_ns, server = max(
+        (start_ns - min(starts.values()), server)
+        for starts in firsts.values()
+        for server, start_ns in starts.items()
+    )
+    return LabelledError(server, late_ns / max(1, run.end_ns - run.start_ns))
+
+
+def _dark_time_errors(
+    fabric: Fabric, changes: Sequence[ReconfigurationRun]
+) -> Iterator[LabelledError]:
+    """Yield each measured dark time against the one that the region's OCS should have."""
+    for run in changes:
+        ocs = next(region.ocs for region in fabric.regions if region.name == run.region)
+        transition = run.change.before.transition_to(run.change.after)
+        if ocs is None or run.change.error or not transition.setup:
+            continue
+        specified_s = (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S / fabric.scale.dilation
+        if specified_s:
+            label = f"{ocs.name}, reconfiguration in iteration {run.iteration}"
+            yield LabelledError(label, run.change.settled_s / specified_s - 1)
+
+
+def _misrouted(
+    runs: Sequence[CollectiveRun],
+    traffic: CountedTraffic,
+    failures: RunFailures,
+    named: set[Misrouting],
+) -> Iterator[str]:
+    """Yield the flows that took another path than planned, with the first run that they concern."""
+    for run in runs:
+        for one in traffic.misrouted(run, failures):
+            if one not in named:
+                named.add(one)
+                yield f"{collective_label(run)}: {one.text}"
+
+
+def _contradictions(fabric: Fabric, run: CollectiveRun) -> Iterator[str]:
+    """Yield the contradictions between the plan and the records of a collective."""
+    label = collective_label(run)
+    planned = Counter[tuple[str, str, str]]()
+    for flow in run.planned:
+        planned[flow.src, flow.dst, flow.path] += fabric.scale.size_bytes(flow.bytes)
+    measured, received = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
+    for record in run.records:
+        measured[record.src, record.dst, record.path] += record.bytes
+        received[record.src, record.dst, record.path] += record.received_bytes
+        if record.corrupt:
+            yield f"{label}: {record.src} to {record.dst} by {record.path}: {record.why}"
+        if not (
+            record.first_sent_ns <= record.last_sent_ns
+            and record.first_sent_ns <= record.first_received_ns <= record.last_received_ns
+        ):
+            yield (
+                f"{label}: the clocks of {record.src} and {record.dst} disagree: bytes arrived "
+                "before they were sent"
+            )
+    for src, dst, path in sorted(planned | measured):
+        ordered, sent = planned[src, dst, path], measured[src, dst, path]
+        if ordered != sent:
+            yield f"{label}: {src} sent {sent} bytes to {dst} by {path}, not the {ordered} ordered"
+        if received[src, dst, path] != sent:
+            arrived = received[src, dst, path]
+            yield f"{label}: {dst} received {arrived} bytes of the {sent} of {src} by {path}"
+
+
+def _wrong_volumes(fabric: Fabric, iteration: IterationRun) -> Iterator[str]:
+    """Yield the pairs of servers between which other bytes were sent than the demand owes.
+
+    The plan has no part in this: a policy that forgets bytes is caught, too.
+    """
+    parts = defaultdict[tuple[int, int], list[CollectiveRun]](list)
+    for run in iteration.collectives:
+        parts[id(run.operation), run.micro_batch].append(run)
+    for runs in parts.values():
+        operation = runs[0].operation
+        assert isinstance(operation, Collective)
+        sent, flows = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        for record in chain.from_iterable(run.records for run in runs):
+            sent[record.src, record.dst] += record.bytes
+            flows[record.src, record.dst] += 1
+        owed = {
+            (src, dst): size / fabric.scale.bytes for src, dst, size in operation.demand.pairs()
+        }
+        for src, dst in sorted({*owed, *sent}):
+            # Each flow is rounded to a byte, and has one at least.
+            if abs(sent[src, dst] - owed.get((src, dst), 0.0)) > max(1, flows[src, dst]):
+                yield (
+                    f"{collective_label(runs[0])}: {src} sent {sent[src, dst]} bytes to {dst}; "
+                    f"the demand is {owed.get((src, dst), 0.0):.0f}"
+                )
+
+
+def _link_rate_errors(fabric: Fabric, run: CollectiveRun) -> list[LabelledError]:
+    """Measured over expected goodput, minus 1, of each link that should be full all the time."""
+    by_link: defaultdict[Link, list[tuple[FlowRecord, float]]] = defaultdict(list)
+    for _, record, predicted_s in run.arrivals():
+        for link in _links(fabric, run.circuits, record):
+            by_link[link].append((record, predicted_s))
+    full_bytes_per_bps = (
+        _FULL_SHARE * run.plan.seconds * goodput_share(fabric.mtu) / 8 / fabric.scale.bytes
+    )
+    errors = []
+    for link, flows in by_link.items():
+        duration_ns = max(r.last_received_ns for r, _ in flows) - min(
+            r.first_sent_ns for r, _ in flows
+        )
+        carried = sum(record.bytes for record, _ in flows)
+        if duration_ns > 0 and carried >= full_bytes_per_bps * link_rate_bps(fabric, link):
+            predicted_ns = max(predicted_s for _, predicted_s in flows) * NS_PER_S
+            error = predicted_ns * fabric.scale.dilation / duration_ns - 1
+            errors.append(LabelledError(" to ".join(link), error))
+    return errors
+
+
+def _links(fabric: Fabric, circuits: CircuitSet, record: FlowRecord) -> tuple[Link, ...]:
+    """Return a flow's cables; of a circuit only the sender's, as the receiver's is equally full."""
+    if record.path[0] == "o":
+        return ((f"{record.src}/{record.path}", "ocs"),)
+    links = route(fabric, circuits, Flow(record.src, record.dst, record.path, record.bytes))
+    return tuple(link for link in links if link[0] != "ocs" and not is_forwarding(link))

@@ -1,0 +1,214 @@
+"""Reasons for a verdict: bounds and words of each.
+
+A new reason is an entry here, its measurement (`moefabric.results.verdict.measurements`, or where
+its value arises) and its use in `moefabric.results.verdict.verdict`.
+
+The bounds for `transport: tcp` and for idle CPU follow the literature on emulation (Mininet-HiFi,
+CoNEXT'12: completion times within 10 % in the median and 20 % in the 95th percentile; 35 % idle
+CPU).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from moefabric.results.model import Verdict
+
+MOST_NAMES: Final = 3
+"""Places of one kind that reasons name."""
+OUTLIER: Final = 2.0
+"""Error above which a sample counts by itself: it took three times its prediction."""
+OUTLIER_SHARE: Final = 0.01
+"""Share of outliers above which two or more invalidate a run."""
+
+Bounds = tuple[float | None, float | None]
+"""Values beyond which a run is degraded and invalid; None if no value is."""
+
+
+class RunFinding(NamedTuple):
+    """A verdict and its reason."""
+
+    verdict: Verdict
+    text: str
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A reason for a verdict other than a pass.
+
+    Attributes:
+        text: Its words, a format string. The fields `value` and `limit` are the measured value and
+            the bound that it exceeds; `place` and others come with the measurement.
+        bounds: The bounds of the value. By default, any value above 0 degrades a run.
+        tcp: Other bounds for runs without pacing.
+        is_least: Whether values below the bounds are wrong, rather than those above.
+
+    Example:
+        A reason with two bounds, and the finding on a value::
+
+            LOSS = Reason("{place} lost {value:.1%} of its frames, over {limit:.0%}", (0.01, 0.1))
+            findings = list(LOSS.judge(0.02, place="s0/e0"))
+    """
+
+    text: str
+    bounds: Bounds = (0.0, None)
+    tcp: Bounds | None = None
+    is_least: bool = False
+
+    def judge(
+        self, value: float = 1, *, paced: bool = True, **words: object
+    ) -> Iterator[RunFinding]:
+        """Yield the finding on a value, unless it passes.
+
+        Args:
+            value: The measured value. The default stands for a circumstance that is present.
+            paced: Whether flows were paced.
+            words: Further fields of the text.
+        """
+        bounds = self.bounds if paced or self.tcp is None else self.tcp
+        for verdict, limit in zip((Verdict.INVALID, Verdict.DEGRADED), bounds[::-1], strict=True):
+            if limit is not None and (value < limit if self.is_least else value > limit):
+                yield RunFinding(verdict, self.text.format(value=value, limit=limit, **words))
+                return
+
+    def judge_each(self, places: Iterable[str], most: int | None = None) -> Iterator[RunFinding]:
+        """Yield the findings on places where something is wrong: all, or the first and a count."""
+        listed = list(places)
+        for place in listed[:most]:
+            yield from self.judge(place=place)
+        if most is not None:
+            yield from MORE.judge(len(listed) - most)
+
+
+_ANY_INVALID: Final[Bounds] = (None, 0.0)
+_AGAINST: Final = "of {kind} times against their predictions"
+
+# --- times and rates of iterations ---------------------------------------------------------------
+
+MEDIAN_ERROR: Final = Reason(
+    f"median error {_AGAINST} {{value:.1%}} is over {{limit:.0%}} (worst: {{place}})",
+    (0.02, 0.10),
+    tcp=(0.10, 0.20),
+)
+P95_ERROR: Final = Reason(
+    f"95th percentile error {_AGAINST} {{value:.1%}} is over {{limit:.0%}} (worst: {{place}})",
+    (0.05, 0.20),
+    tcp=(0.20, 0.40),
+)
+BIAS: Final = Reason(
+    f"bias (signed median {{median:+.1%}}) {_AGAINST} {{value:.1%}} is over {{limit:.0%}}",
+    (0.01, 0.05),
+    tcp=(0.10, 0.20),
+)
+_OUTLIER_TEXT: Final = (
+    "{value} of {count} {kind} times are over three times their prediction ({place})"
+)
+FEW_OUTLIERS: Final = Reason(_OUTLIER_TEXT)
+MANY_OUTLIERS: Final = Reason(_OUTLIER_TEXT, _ANY_INVALID)
+LINK_GOODPUT: Final = Reason(
+    "goodput of a full link against the planned one: error {value:.1%} is over {limit:.0%} "
+    "({place})",
+    (0.02, 0.10),
+    tcp=(0.10, 0.25),
+)
+LATENESS: Final = Reason(
+    "95th percentile of how late agents start, as a share of the collective, {value:.1%} is over "
+    "{limit:.0%} (worst: {place})",
+    (0.05, 0.15),
+)
+DARK_TIME: Final = Reason(
+    "error of the dark time of reconfigurations {value:.1%} is over {limit:.0%} (worst: {place})",
+    (0.05, 0.50),
+)
+
+# --- samples -------------------------------------------------------------------------------------
+
+NO_ITERATION: Final = Reason("no iteration ended", _ANY_INVALID)
+STOPPED: Final = Reason("the fabric was stopped after {value} of {planned} iterations")
+NO_COLLECTIVE: Final = Reason("no collective was measured", _ANY_INVALID)
+FEW_COLLECTIVES: Final = Reason(
+    "{value} collectives were judged; a 95th percentile needs {limit}", (20, None), is_least=True
+)
+DISTURBED: Final = Reason(
+    "share of collectives not judged (failures, CPU steal) {value:.1%} is over {limit:.0%}",
+    (0.10, 0.50),
+)
+
+# --- machine -------------------------------------------------------------------------------------
+
+NO_CPU_SAMPLE: Final = Reason("no CPU sample was taken while packets were under way")
+BUSY: Final = Reason(
+    "least idle share of the CPU {value:.1%} is under {limit:.0%}", (0.35, None), is_least=True
+)
+STARVED: Final = Reason(
+    "least idle share of the CPU {value:.1%} is under {limit:.0%} and times are wrong: "
+    "the machine was too slow",
+    (None, 0.10),
+    is_least=True,
+)
+LATE_LINKS: Final = Reason(
+    "99th percentile of how late links pass packets on, {late}, is over {bound} (most: {most})"
+)
+LATE_RELAY: Final = Reason("{value} packets were lost because the relay of links was too late")
+LEAST_MBPS: Final = 20.0
+"""Emulated NIC rate below which a burst of 64 kB lasts 26 ms: longer than what is measured."""
+SLOW_NICS: Final = Reason(
+    "an emulated NIC runs at {value:.3g} Mb/s, less than {limit:g}: emulate up to {nics} NICs "
+    "on {cores} cores, or use more cores",
+    (LEAST_MBPS, None),
+    is_least=True,
+)
+FAST_NICS: Final = Reason(
+    "all NICs together run at {gbps:.3g} Gb/s, and {cores} cores carry {most_gbps:.3g}: increase "
+    "scale.bytes or scale.dilation",
+    (1.5, None),  # nothing of the machine is idle
+)
+LONG_FRAMES: Final = Reason(
+    "a frame takes {value:.1%} of the shortest transfer, more than {limit:.0%}: decrease "
+    "scale.bytes or increase scale.dilation",
+    (0.01, None),
+)
+SHORT_TRANSFERS: Final = Reason(
+    "the shortest transfer takes {shortest_ms:.3g} ms, and agents start within {spread_ms:.3g} ms: "
+    "increase scale.dilation to {dilation}",
+    (0.25, None),  # of the proposed duration: the start is most of what is measured
+    is_least=True,
+)
+UNCERTAIN_CLOCK: Final = Reason(
+    "the clock of {place} is known to {error_ms:.2f} ms only, {value:.1%} of a collective, over "
+    "{limit:.0%}: raise the dilation, or bring the host closer",
+    (0.02, None),  # completion times may be wrong by as much before a run is degraded
+)
+
+# --- control and testbed -------------------------------------------------------------------------
+
+FAILED_CHANGES: Final = Reason("{value} of {count} reconfigurations failed ({place})")
+DARK_CHANGES: Final = Reason("{value} of {count} reconfigurations left circuits dark ({place})")
+SLOW_CONTROL: Final = Reason(
+    "the control plane is slower than control_time {allowed_ms:g} ms: {value} of {count} needed up "
+    "to {most_ms:.1f} ms; raise the dilation"
+)
+LOST_HOST: Final = Reason("{place} was lost")
+CIRCUMSTANCE: Final = Reason("{place}")
+"""A circumstance of the run that its owner words: a policy's failure, a setting of the kernel."""
+WRONG_TESTBED: Final = Reason("{place}", _ANY_INVALID)
+"""A circumstance that contradicts the testbed: a link off its rate, a process that ended."""
+
+# --- bytes ---------------------------------------------------------------------------------------
+
+REPETITIONS: Final = Reason(
+    "{segments} TCP segments were sent again, most {place}: a queue or link dropped frames",
+    (1e-3, None),  # paced flows overload no queue: links lose no frame
+)
+MISROUTED: Final = Reason("{place}", _ANY_INVALID)
+CONTRADICTION: Final = Reason("{place}", _ANY_INVALID)
+MORE: Final = Reason("and {value} more such faults", _ANY_INVALID)
+UNEQUAL_BYTES: Final = Reason("{sent} bytes were sent and {received} received", _ANY_INVALID)
+CORRUPT: Final = Reason("{value} transfers arrived changed", _ANY_INVALID)
+LOST_TRANSFERS: Final = Reason("{value} transfers did not arrive", _ANY_INVALID)
+_BEHIND_TEXT: Final = (
+    "background flows fell behind the model: {figure} of their rates {error:+.1%}, "
+    "more than {limit:.0%}"
+)
+BACKGROUND_BEHIND: Final = Reason(_BEHIND_TEXT, (0.03, None))
+BACKGROUND_BEHIND_P5: Final = Reason(_BEHIND_TEXT, (0.15, None))

@@ -1,0 +1,179 @@
+"""Verdict on a fabric of a run: whether its measurements can be trusted.
+
+`pass` means that paced collectives took their predicted time within 2 % in the median and 5 % in
+the 95th percentile, that every byte arrived intact by its planned path, and that nothing else
+disturbed the run. Each reason names the culprit: a collective, a flow, a link or a server.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moefabric.results.model import ErrorSummary, FidelityResult, Verdict
+from moefabric.results.verdict import reasons
+from moefabric.results.verdict.measurements import Errors, FabricMeasurements, LabelledError
+from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER, OUTLIER_SHARE, Reason, RunFinding
+
+_QUANTILES: Final = 41
+"""Points of a distribution's curve, however many samples it has."""
+
+
+def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the worst of the verdicts; a pass if there are none."""
+    return max(verdicts, key=tuple(Verdict).index, default=Verdict.PASS)
+
+
+def judge(
+    measured: FabricMeasurements,
+    findings: Iterable[RunFinding] = (),
+    *,
+    mtu: int = 1500,
+    paced: bool = True,
+    failures: bool = False,
+) -> FidelityResult:
+    """Judge the measurements of a fabric.
+
+    Args:
+        measured: The measurements of all iterations.
+        findings: Findings besides, on the machine and the testbed.
+        mtu: MTU of the NICs in bytes.
+        paced: Whether flows were paced.
+        failures: Whether failures were injected. They explain failed reconfigurations.
+    """
+    summaries = {
+        kind: summarise(errors) for kind, errors in measured.errors.items() if errors.values
+    }
+    timing = [
+        *(
+            f
+            for kind, s in summaries.items()
+            for f in _timing(kind, measured.errors[kind], s, paced=paced)
+        ),
+        *_links(measured, paced=paced),
+    ]
+    found = [
+        *timing,
+        *_samples(measured),
+        *_tail(reasons.LATENESS, measured.lateness),
+        *_tail(reasons.DARK_TIME, measured.dark_time),
+        *_cpu(measured.cpu_idle, timing),
+        *findings,
+        *(() if failures else _changes(measured)),
+        *(_repetitions(measured, mtu) if paced else ()),
+        *_losses(measured),
+        *reasons.MISROUTED.judge_each(measured.misrouted, MOST_NAMES),
+        *reasons.CONTRADICTION.judge_each(measured.contradictions, MOST_NAMES),
+    ]
+    collectives = summaries.get("collective")
+    return FidelityResult(
+        verdict=worst_verdict(finding.verdict for finding in found),
+        reasons=[finding.text for finding in found],
+        link_rate_error_p95=_abs_p95(np.array([*chain.from_iterable(measured.links.values())])),
+        cpu_idle_min=min(measured.cpu_idle, default=None),
+        completion_error_p50=collectives.abs_p50 if collectives else None,
+        completion_error_p95=collectives.abs_p95 if collectives else None,
+        completion_errors=summaries,
+        start_lateness_p95=_abs_p95(measured.lateness.signed),
+        disturbed=measured.disturbed,
+    )
+
+
+def summarise(errors: Errors) -> ErrorSummary:
+    """Return the distribution of signed errors; there is at least one."""
+    signed = errors.signed
+    p5, p50, p95 = (float(value) for value in np.percentile(signed, (5, 50, 95)))
+    abs_p50, abs_p95 = (float(value) for value in np.percentile(np.abs(signed), (50, 95)))
+    return ErrorSummary(
+        n=len(signed),
+        min=float(signed.min()),
+        p5=p5,
+        p50=p50,
+        p95=p95,
+        max=float(signed.max()),
+        abs_p50=abs_p50,
+        abs_p95=abs_p95,
+        quantiles=np.percentile(signed, np.linspace(0, 100, _QUANTILES)).tolist(),
+    )
+
+
+def _timing(
+    kind: str, errors: Errors, summary: ErrorSummary, *, paced: bool
+) -> Iterator[RunFinding]:
+    """Yield the findings on times of one kind: median, tail, bias and outliers."""
+    place = errors.worst
+    for reason, value in (
+        (reasons.MEDIAN_ERROR, summary.abs_p50),
+        (reasons.P95_ERROR, summary.abs_p95),
+        (reasons.BIAS, abs(summary.p50)),
+    ):
+        yield from reason.judge(value, paced=paced, kind=kind, place=place, median=summary.p50)
+    count, outliers = summary.n, int(np.count_nonzero(errors.signed > OUTLIER))
+    many = outliers > 1 and outliers > OUTLIER_SHARE * count
+    reason = reasons.MANY_OUTLIERS if many else reasons.FEW_OUTLIERS
+    yield from reason.judge(
+        outliers, count=count, kind=kind, place="; ".join(map(str, errors.outliers))
+    )
+
+
+def _links(measured: FabricMeasurements, *, paced: bool) -> Iterator[RunFinding]:
+    """Yield the findings on links whose median goodput differs from the planned one."""
+    medians = [
+        LabelledError(link, float(np.median(rates))) for link, rates in measured.links.items()
+    ]
+    for worst in sorted(medians, key=lambda one: -abs(one.error))[:MOST_NAMES]:
+        yield from reasons.LINK_GOODPUT.judge(abs(worst.error), paced=paced, place=worst)
+
+
+def _samples(measured: FabricMeasurements) -> Iterator[RunFinding]:
+    """Yield the findings on the number of judged collectives."""
+    errors = measured.errors.get("collective")
+    if errors is None or not errors.values:
+        yield from reasons.NO_COLLECTIVE.judge()
+    else:
+        yield from reasons.FEW_COLLECTIVES.judge(len(errors.values))
+    yield from reasons.DISTURBED.judge(measured.disturbed)
+
+
+def _tail(reason: Reason, errors: Errors) -> Iterator[RunFinding]:
+    if (p95 := _abs_p95(errors.signed)) is not None:
+        yield from reason.judge(p95, place=errors.worst)
+
+
+def _cpu(idle: Sequence[float], timing: Sequence[RunFinding]) -> list[RunFinding]:
+    """Return the findings on the machine's idle time; starvation with errors is invalid."""
+    if not idle:
+        return list(reasons.NO_CPU_SAMPLE.judge())
+    starved = list(reasons.STARVED.judge(min(idle))) if timing else []
+    return starved or list(reasons.BUSY.judge(min(idle)))
+
+
+def _changes(measured: FabricMeasurements) -> Iterator[RunFinding]:
+    """Yield the findings on reconfigurations that failed, or left circuits dark."""
+    failed, dark, count = measured.failed_changes, measured.dark_changes, measured.changes
+    distinct = list(dict.fromkeys(failed))
+    more = len(distinct) - MOST_NAMES
+    place = "; ".join([*distinct[:MOST_NAMES], *([f"and {more} more"] if more > 0 else [])])
+    yield from reasons.FAILED_CHANGES.judge(len(failed), count=count, place=place)
+    yield from reasons.DARK_CHANGES.judge(len(dark), count=count, place="".join(dark[:1]))
+
+
+def _repetitions(measured: FabricMeasurements, mtu: int) -> Iterator[RunFinding]:
+    """Yield the finding on TCP segments that were sent again."""
+    segments, (most, flow) = measured.repetitions, measured.most_repetitions
+    share = segments * mtu / max(1, measured.judged_bytes)
+    yield from reasons.REPETITIONS.judge(share, segments=segments, place=f"{flow} ({most})")
+
+
+def _losses(measured: FabricMeasurements) -> Iterator[RunFinding]:
+    integrity = measured.integrity
+    sent, received = integrity.bytes_sent or 0, integrity.bytes_received or 0
+    yield from reasons.UNEQUAL_BYTES.judge(abs(sent - received), sent=sent, received=received)
+    yield from reasons.CORRUPT.judge(integrity.corrupt or 0)
+    yield from reasons.LOST_TRANSFERS.judge(integrity.lost_transfers or 0)
+
+
+def _abs_p95(values: NDArray[np.float64]) -> float | None:
+    return float(np.percentile(np.abs(values), 95)) if len(values) else None

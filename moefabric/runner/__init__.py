@@ -1,1 +1,0 @@
-"""Composition root: brings fabrics up and runs experiments on them."""

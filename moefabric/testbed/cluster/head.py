@@ -1,0 +1,160 @@
+"""Process of the head that holds a fabric's parts on other machines.
+
+It has the machine services make the parts, keeps their leases, measures their clocks, and answers
+two kinds of clients at Unix sockets of the head's run directory: the fabric process, whose requests
+go to all parts (`other_machines.ask_parts`), and clients of agents and OCS devices, whose
+connections lead to the sockets of the same names on the other machines.
+"""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from moefabric.core.errors import FabricError, MoefabricError
+from moefabric.emulator.fabric.other_machines import OtherMachine, read_machines
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.testbed.cluster.greeting import LONGEST_LINE, connect, read_message, write_message
+from moefabric.testbed.cluster.part_link import PartLink
+from moefabric.testbed.cluster.streams import join
+
+_STOP_S: Final = 8.0
+
+
+class Head:
+    """The parts of a fabric on other machines, and the sockets that lead to them.
+
+    Args:
+        run_dir: The head's run directory.
+        timeout_s: Limit until the parts are ready.
+    """
+
+    def __init__(self, run_dir: RunDirectory, timeout_s: float) -> None:
+        self._run_dir = run_dir
+        self._request = {"do": "part", "token": run_dir.read_token(), "timeout_s": timeout_s}
+        self._others = read_machines(run_dir)
+        self._links: dict[str, PartLink] = {}
+        self._ended = asyncio.Event()
+
+    async def run(self) -> None:
+        """Hold the parts until SIGTERM, a request to stop, or the removal of a part.
+
+        Raises:
+            FabricError: if a part can't be made; names its machine.
+        """
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._ended.set)
+        wiring = self._run_dir.wiring_file.read_text()
+        links = await asyncio.gather(*(self._make(other, wiring) for other in self._others))
+        self._links = {
+            other.machine.name: link for other, link in zip(self._others, links, strict=True)
+        }
+        async with AsyncExitStack() as undo:
+            for other in self._others:
+                for name in other.sockets:
+                    forward = partial(self._forward, other, name)
+                    await undo.enter_async_context(await _unix_server(forward, self._run_dir, name))
+            watches = [asyncio.create_task(link.watch()) for link in links]
+            socket = self._run_dir.machines_socket.name
+            await undo.enter_async_context(await _unix_server(self._answer, self._run_dir, socket))
+            removal = asyncio.create_task(self._await_removal())
+            await self._ended.wait()
+            for task in (*watches, removal):
+                task.cancel()
+
+    async def _make(self, other: OtherMachine, wiring: str) -> PartLink:
+        """Have a machine make its part."""
+        name = other.machine.name
+        reader, writer = await connect(other.machine)
+        write_message(writer, {**self._request, "wiring": wiring, "machine": name})
+        try:
+            reply = await read_message(reader)
+        except EOFError as error:
+            raise FabricError(f"machine {name}: {error}") from error
+        if "error" in reply:
+            raise FabricError(f"machine {name}: {reply['error']}")
+        return PartLink(reader, writer)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer a request with the replies of all parts."""
+        with suppress(OSError, EOFError, ValueError):
+            message = await read_message(reader)
+            if message.get("do") == "clocks":
+                parts = {name: vars(link.clock) for name, link in self._links.items() if link.clock}
+            else:
+                parts = await self._ask_all(message)
+            lost = {name: link.lost for name, link in self._links.items() if link.lost}
+            write_message(writer, {"parts": parts, "lost": lost})
+            await writer.drain()
+            if message.get("do") == "stop":
+                self._ended.set()
+        writer.close()
+
+    async def _ask_all(self, message: dict[str, Any]) -> dict[str, Any]:
+        links = {name: link for name, link in self._links.items() if not link.lost}
+        requests: list[Coroutine[Any, Any, dict[str, Any]]] = [
+            link.stop(_STOP_S) if message.get("do") == "stop" else link.ask(message)
+            for link in links.values()
+        ]
+        return dict(zip(links, await asyncio.gather(*requests), strict=True))
+
+    async def _forward(
+        self,
+        other: OtherMachine,
+        name: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        """Join a client with the socket of the same name on another machine."""
+        link = self._links[other.machine.name]
+        try:
+            remote = await connect(other.machine)
+            write_message(remote[1], {"do": "stream", "fabric": self._run_dir.name, "path": name})
+            if error := (await read_message(remote[0])).get("error"):
+                raise FabricError(error)
+        except (MoefabricError, OSError, EOFError) as error:
+            sys.stderr.write(f"{name}: {error}\n")
+            writer.close()
+            return
+        with link.stream(remote):
+            await join((reader, writer), remote)
+
+    async def _await_removal(self) -> None:
+        """End the fabric if a part is removed by `down` on its machine."""
+        removed = [asyncio.create_task(link.removed.wait()) for link in self._links.values()]
+        await asyncio.wait(removed, return_when=asyncio.FIRST_COMPLETED)
+        _, writer = await asyncio.open_unix_connection(str(self._run_dir.control_socket))
+        write_message(writer, {"do": "stop"})
+        await writer.drain()
+
+
+async def _unix_server(answer: Any, run_dir: RunDirectory, name: str) -> asyncio.AbstractServer:
+    """Listen at a Unix socket that only root may use."""
+    path = run_dir.path / name
+    server = await asyncio.start_unix_server(answer, str(path), limit=LONGEST_LINE)
+    path.chmod(0o600)
+    return server
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run `python -m moefabric.testbed.cluster.head --run-dir RUN_DIR`."""
+    parser = argparse.ArgumentParser(prog="head", description=__doc__)
+    parser.add_argument("--run-dir", required=True, type=Path)
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds")
+    options = parser.parse_args(arguments)
+    try:
+        run_dir = RunDirectory(options.run_dir)
+        asyncio.run(Head(run_dir, options.timeout).run())
+    except (MoefabricError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

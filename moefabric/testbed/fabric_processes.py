@@ -1,0 +1,146 @@
+"""Processes of a running fabric: controllers, OCS devices, agents and gateways of real hosts."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from moefabric.agents.engine.host_link import TUNNEL
+from moefabric.agents.fleet.channel import Channel, connect_local
+from moefabric.core.server_host import ServerHost
+from moefabric.emulator.fabric.links import tcp_sysctls
+from moefabric.emulator.fabric.other_machines import HEAD_PROCESS
+from moefabric.emulator.fabric.plan import plan_fabric
+from moefabric.emulator.fabric.plugged_hosts import (
+    FAR_ADDRESS,
+    MANAGEMENT_ID,
+    MANAGEMENT_PORT,
+    NEAR_ADDRESS,
+    NEAR_MAC,
+)
+from moefabric.emulator.fabric.tunnels import TUNNEL_HEADERS
+from moefabric.emulator.linux.processes import (
+    OUTER,
+    ProcessRole,
+    ProcessSpec,
+    last_line,
+    prefork_argv,
+)
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+
+UP_TIMEOUT_S: Final = 240.0
+"""Time in which the processes of a fabric must be ready; 512 servers on a busy machine take most of
+it."""
+_REASON_S: Final = 4.0
+"""Seconds in which a gateway prints why it ended."""
+
+
+def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[ProcessSpec]:
+    """Return the processes of a fabric.
+
+    One process forks a controller for each region and for the EPS. Each region has an OCS device,
+    each server an agent. If several machines carry the fabric, one process holds the other parts.
+    """
+    fabric = wiring.fabric
+    controllers = (sys.executable, "-m", "moefabric.controller", "--run-dir", str(run_dir.path))
+    device = prefork_argv("moefabric.emulator.ocs.__main__")
+    engine = prefork_argv("moefabric.agents.engine.main", bare=True)
+    passwords = {name: os.environ[name] for name in fabric.password_variables & os.environ.keys()}
+    processes = [
+        ProcessSpec("controllers", OUTER, controllers, passwords, role=ProcessRole.CONTROLLER)
+    ]
+    for region in fabric.regions:
+        if region.ocs is not None:
+            name, limit = region.ocs.name, str(UP_TIMEOUT_S)
+            handoff = ("--socket", str(run_dir.ocs_socket(region)), "--deadline", limit)
+            processes.append(ProcessSpec(name, name, handoff, role=ProcessRole.OCS, prefork=device))
+    if wiring.placement is not None and wiring.placement.others:
+        head = (
+            sys.executable,
+            "-m",
+            "moefabric.testbed.cluster.head",
+            "--run-dir",
+            str(run_dir.path),
+        )
+        processes.append(ProcessSpec(HEAD_PROCESS, OUTER, head))
+    processes += [_gateway(wiring, run_dir, server) for server in wiring.hosts]
+    for server in fabric.servers:
+        if server in wiring.hosts:
+            continue
+        control, ranks = run_dir.agent_socket(server), wiring.rank_address(server, run_dir)
+        argv = ("--name", server, "--control", str(control), "--ranks", ranks)
+        processes.append(
+            ProcessSpec(f"agent-{server}", server, argv, role=ProcessRole.AGENT, prefork=engine)
+        )
+    return processes
+
+
+def with_shells(fabric: str, hosts: Mapping[str, ServerHost]) -> dict[str, ServerHost]:
+    """Return the real hosts of a fabric with the argv that runs commands on them."""
+    return {server: replace(h, shell=_shell(fabric, server, h)) for server, h in hosts.items()}
+
+
+def _shell(fabric: str, server: str, host: ServerHost) -> tuple[str, ...]:
+    facts = RunDirectory.of_fabric(fabric).agent_socket(server).with_suffix(".facts")
+    words = ["--login", host.login.to_json(), "--facts", str(facts)]
+    interface = host.interface or (TUNNEL if host.plug.kind == "vxlan" else "")
+    words += ["--interface", interface] if interface else []
+    return (sys.executable, "-m", "moefabric.agents.remote.command", *words)
+
+
+def connect_agent(wiring: FabricWiring, run_dir: RunDirectory, server: str) -> Channel:
+    """Return the control channel of a server's agent, wherever it runs."""
+    end_reason = partial(_gateway_end, run_dir, server) if server in wiring.hosts else None
+    return connect_local(server, run_dir.agent_socket(server), end_reason=end_reason)
+
+
+def _gateway_end(run_dir: RunDirectory, server: str) -> str:
+    """Return why a gateway has ended; it prints that just after its connections end."""
+    log, deadline = run_dir.log_file(f"agent-{server}"), time.monotonic() + _REASON_S
+    while not (log.exists() and log.stat().st_size):
+        if time.monotonic() > deadline:
+            return "its control channel closed"
+        time.sleep(0.02)  # nothing announces a line of a log
+    return last_line(log)
+
+
+def _gateway(wiring: FabricWiring, run_dir: RunDirectory, server: str) -> ProcessSpec:
+    """Return the process that starts the agent of a real host and answers for it."""
+    host, control = wiring.hosts[server], run_dir.agent_socket(server)
+    argv = [sys.executable, "-m", "moefabric.agents.remote.gateway", "--server", server]
+    argv += ["--control", str(control), "--login", host.login.to_json()]
+    if host.interface or host.plug.kind == "vxlan":
+        argv += ["--link", json.dumps(_link_facts(wiring, server, host))]
+    return ProcessSpec(f"agent-{server}", OUTER, tuple(argv), role=ProcessRole.AGENT)
+
+
+def _link_facts(wiring: FabricWiring, server: str, host: ServerHost) -> dict[str, Any]:
+    """Return the settings of a real host's interface (`moefabric.agents.engine.host_link`)."""
+    fabric, management = wiring.fabric, wiring.management
+    plan = plan_fabric(fabric, management)
+    [link] = [link for link in plan.links if link.name == f"{server}/host"]
+    plug = host.plug
+    tunnel = {"host": plug.remote, "id": plug.vni, "port": plug.port} if plug.remote else None
+    return {
+        "interface": host.interface,
+        "tunnel": tunnel,
+        "mac": link.a.mac,
+        "mtu": fabric.mtu,
+        "addresses": list(fabric.addressing.addresses(server)),
+        "networks": [str(fabric.addressing.prefix(region.name)) for region in fabric.regions],
+        "neighbours": link.a.neighbours,
+        "management": {
+            "near": NEAR_ADDRESS,
+            "near_mac": NEAR_MAC,
+            "far": FAR_ADDRESS,
+            "id": MANAGEMENT_ID,
+            "port": MANAGEMENT_PORT,
+            "mtu": fabric.mtu - TUNNEL_HEADERS,
+            "address": management.interface_address(management.server_address(fabric, server)),
+        },
+        "sysctls": tcp_sysctls(plan),
+    }

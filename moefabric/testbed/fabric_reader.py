@@ -1,0 +1,107 @@
+"""Reads the state of a running fabric: controllers, counters, agents, processes and machines."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from moefabric.agents.fleet.agent_statistics import read_statistics
+from moefabric.controller.client import ControllerClient
+from moefabric.core.port_counts import PortReading, counted_nics
+from moefabric.core.topology import Region
+from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric.daemon_protocol import process_id
+from moefabric.emulator.fabric.other_machines import ask_parts
+from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
+from moefabric.results.parts import Json
+from moefabric.runtime.processes import ProcessUsage, usage_of
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.run_status import RunStatus, read_run_status
+
+__all__ = ["FabricReader", "ProcessUsage"]
+
+T = TypeVar("T")
+
+
+class FabricReader:
+    """The state of a running fabric, read anew by each call.
+
+    Args:
+        name: Name of the fabric.
+        wiring: Its wiring.
+        reply_s: Time that a controller, or all agents together, may take to answer.
+    """
+
+    def __init__(self, name: str, wiring: FabricWiring, reply_s: float = 3.0) -> None:
+        self._name, self._wiring, self._reply_s = name, wiring, reply_s
+        self._run_dir = RunDirectory.of_fabric(name)
+        self._counters: EmulatedPortCounters | None = None
+
+    @property
+    def controllers(self) -> list[Region | None]:
+        """The regions, each of which has a controller, and None for the EPS's controller."""
+        fabric = self._wiring.fabric
+        return [*fabric.regions, *([None] if fabric.leaves else [])]
+
+    def ask(self, region: Region | None, question: Callable[[ControllerClient], T]) -> T:
+        """Return a controller's answer.
+
+        Raises:
+            ControlError: If it doesn't answer in time.
+        """
+        with ControllerClient.of_region(self._wiring, region, self._reply_s) as client:
+            return question(client)
+
+    def hardware(self) -> Json:
+        """Return servers with NICs, OCSes, processes, and machines that were lost."""
+        return lifecycle.inspect(self._name)
+
+    def ports(self, *, lost_are_zero: bool = False) -> PortReading:
+        """Return the counters of all NICs, in the order of `counted_nics`.
+
+        Args:
+            lost_are_zero: Whether NICs of lost machines count as zero; else they are an error.
+        """
+        if self._counters is None:
+            nics = [str(nic) for nic in counted_nics(self._wiring.fabric)]
+            self._counters = EmulatedPortCounters(self._run_dir, nics, lost_are_zero=lost_are_zero)
+        return self._counters.read()
+
+    def queues(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the counters of the queues of all ports."""
+        return lifecycle.queues(self._name)
+
+    def agents(self) -> Mapping[str, Any]:
+        """Return the statistics of the agents that answer, by server."""
+        servers = self._wiring.fabric.servers
+        return read_statistics(
+            {server: self._run_dir.agent_socket(server) for server in servers}, self._reply_s
+        )
+
+    def run_status(self) -> RunStatus | None:
+        """Return the state of the run that uses the fabric; None without one."""
+        return read_run_status(self._run_dir.run_status_file)
+
+    def processes(self) -> dict[str, dict[str, ProcessUsage]]:
+        """Return what the processes use, by machine; the machine that asks is the empty name."""
+        listed = self.hardware()["processes"]
+        pids = {entry["name"]: entry["pid"] for entry in listed if "machine" not in entry}
+        usage = {"": usage_of({**pids, "fabric": process_id(self._run_dir)})}
+        if self._run_dir.machines_socket.exists():
+            for machine, reply in ask_parts(self._run_dir, {"do": "usage"}).parts.items():
+                used = reply["usage"].items()
+                usage[machine] = {name: ProcessUsage(**values) for name, values in used}
+        return usage
+
+    def machines(self) -> dict[str, Any]:
+        """Return the clock of each other machine of the fabric; None for one that was lost."""
+        if not self._run_dir.machines_socket.exists():
+            return {}
+        replies = ask_parts(self._run_dir, {"do": "clocks"})
+        return {
+            machine: None if machine in replies.lost else replies.parts[machine]
+            for machine in dict.fromkeys((*replies.lost, *replies.parts))
+        }
+
+    def close(self) -> None:
+        """Release the counters."""
+        if self._counters is not None:
+            self._counters.close()

@@ -1,0 +1,134 @@
+"""Failure injection in a running fabric, shared by the command line and runs."""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from moefabric.agents.fleet.channel import connect_local, request_all
+from moefabric.core.errors import FabricError, SpecError
+from moefabric.core.failure_kinds import INJECTABLE, FailureKind
+from moefabric.core.failures import ControllerFailureMode, Failure, FailurePhase
+from moefabric.core.topology import Fabric
+from moefabric.emulator.fabric import hardware_injection
+from moefabric.runtime.failure_log import append_failure_event, read_failure_log
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.workload.iterations.substitution import Gpu
+
+_REPLY_S: Final = 5.0
+_STOPPED: Final = "stopped"
+KILL, STOP = ControllerFailureMode.KILL, ControllerFailureMode.STOP
+_SIGNALS: Final = {KILL: signal.SIGKILL, STOP: signal.SIGSTOP}
+LOGGED_KINDS: Final = tuple(kind for kind in INJECTABLE if kind.traits.injection != "fabric")
+"""Kinds that agents and controllers know, not the hardware: only the failure log records them."""
+
+
+def inject(run_dir: RunDirectory, failure: Failure) -> None:
+    """Make components fail.
+
+    Raises:
+        SpecError: The fabric lacks the components.
+        FabricError: The components can't be made to fail.
+    """
+    fabric = _fabric_with(run_dir, failure)
+    match failure.kind.traits.injection:
+        case "agent":
+            _set_ranks(run_dir, failure.what, alive=False)
+        case "controller":
+            _signal_controllers(run_dir, fabric, failure.what, _SIGNALS[failure.how])
+        case _:
+            hardware_injection.inject(run_dir, str(failure.kind), failure.what)
+
+
+def clear(run_dir: RunDirectory, failure: Failure) -> None:
+    """Make components work again.
+
+    A killed controller restarts by itself. The errors are those of `inject`.
+    """
+    fabric = _fabric_with(run_dir, failure)
+    match failure.kind.traits.injection:
+        case "agent":
+            _set_ranks(run_dir, failure.what, alive=True)
+        case "controller":
+            _signal_controllers(run_dir, fabric, failure.what, signal.SIGCONT)
+        case _:
+            hardware_injection.clear(run_dir, str(failure.kind), failure.what)
+
+
+def logged_failures(run_dir: RunDirectory) -> list[Failure]:
+    """Return the lost GPUs and stopped controllers, which only the failure log records."""
+    active: dict[FailureKind, dict[str, None]] = {kind: {} for kind in LOGGED_KINDS}
+    for event in read_failure_log(run_dir):
+        names = active.get(event.kind)
+        if names is None:
+            continue
+        if event.phase == "clear":
+            for name in event.what:
+                names.pop(name, None)
+        elif event.phase == "inject" and (not event.kind.traits.restarts or event.why == _STOPPED):
+            names |= dict.fromkeys(event.what)
+    return [
+        Failure(kind, tuple(names), STOP if kind.traits.restarts else KILL)
+        for kind, names in active.items()
+        if names
+    ]
+
+
+def _fabric_with(run_dir: RunDirectory, failure: Failure) -> Fabric:
+    """Return the running fabric after checking that it has the components of the failure."""
+    try:
+        fabric = FabricWiring.from_json(run_dir.wiring_file.read_bytes()).fabric
+    except (OSError, ValueError) as absent:
+        raise FabricError(
+            f"{run_dir.name}: no fabric of this name runs; see `moefabric up`"
+        ) from absent
+    has = failure.kind.traits.has
+    if unknown := [name for name in failure.what if not has(fabric, name)]:
+        raise SpecError([("", f"{', '.join(unknown)}: {run_dir.name} has no such {failure.kind}")])
+    return fabric
+
+
+def _set_ranks(run_dir: RunDirectory, names: Sequence[str], *, alive: bool) -> None:
+    """Tell agents that ranks of their servers have died or run again."""
+    at_ns = time.monotonic_ns()
+    for gpu in map(Gpu.parse, names):
+        channel = connect_local(gpu.server, run_dir.agent_socket(gpu.server), _REPLY_S)
+        try:
+            request_all({channel: ("rank", {"gpu": gpu.index, "alive": alive})}, _REPLY_S)
+        finally:
+            channel.close()
+    phase: FailurePhase = "clear" if alive else "inject"
+    append_failure_event(run_dir, phase, FailureKind.GPU, names, at_ns=at_ns)
+
+
+def _signal_controllers(
+    run_dir: RunDirectory, fabric: Fabric, names: Sequence[str], number: signal.Signals
+) -> None:
+    regions = {region.name: region for region in fabric.regions}
+    for name in names:
+        file = run_dir.controller_pid_file(regions.get(name))
+        at_ns = time.monotonic_ns()
+        try:
+            os.kill(_controller_pid(int(file.read_text())), number)
+        except (OSError, ValueError) as absent:
+            raise FabricError(
+                f"controller {name}: no such process here ({absent});"
+                " where controllers run in another container, signal it there"
+            ) from absent
+        phase: FailurePhase = "clear" if number is signal.SIGCONT else "inject"
+        why = _STOPPED if number is signal.SIGSTOP else ""
+        append_failure_event(run_dir, phase, FailureKind.CONTROLLER, [name], why, at_ns)
+
+
+def _controller_pid(pid: int) -> int:
+    """Return the process id after checking that it belongs to a controller.
+
+    The id of a controller in another container may belong to another process here.
+    """
+    argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    if (b"-m", b"moefabric.controller") not in pairwise(argv):
+        raise ProcessLookupError(f"process {pid} is no controller")
+    return pid

@@ -1,0 +1,392 @@
+"""The testbed of a run: a running fabric with its controllers and its connected agents."""
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from itertools import permutations
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from moefabric.agents.fleet.connections import DataPath
+from moefabric.agents.fleet.fleet import Fleet
+from moefabric.agents.fleet.liveness import LivenessMonitor
+from moefabric.controller.client import ControllerClient, wait_for_controllers
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.errors import AgentError, ControlError, ServerLossError, UnsupportedError
+from moefabric.core.flows import PacedFlow, Share, Split
+from moefabric.core.machines import MachinePlacement
+from moefabric.core.paths import dscp, eps_paths, relay_paths, relay_root
+from moefabric.core.port_counts import counted_nics
+from moefabric.core.protocols import PortCounters
+from moefabric.core.server_container import ServerContainer
+from moefabric.core.server_host import ServerHost
+from moefabric.core.topology import Fabric, Region
+from moefabric.core.transition import ReconfigurationPhases
+from moefabric.core.transport import TCP, Transport
+from moefabric.core.units import NS_PER_S
+from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
+from moefabric.emulator.fabric.run_directories import hold
+from moefabric.planner.arrays import circuit_matrix
+from moefabric.planner.horizon import Horizon
+from moefabric.planner.sending.flow_pacing import merge_circuits
+from moefabric.results.records.records import CircuitChange
+from moefabric.runtime import structured_log
+from moefabric.runtime.control_tls import ControlTls
+from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.testbed.controller_retry import PROBE_S
+from moefabric.testbed.descriptor_limits import check_descriptor_limit
+from moefabric.testbed.fabric_processes import (
+    UP_TIMEOUT_S,
+    connect_agent,
+    fabric_processes,
+    with_shells,
+)
+
+T = TypeVar("T")
+
+CONNECT_S: Final = 10.0
+CONNECT_SERVER_S: Final = 0.3
+"""Seconds that connections may take to open, plus a time for each server."""
+_CONGESTION_CONTROLS: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+CONTROLLER_TIMEOUT_S: Final = 10.0
+SILENCE_S: Final = 2.0
+SILENCE_SERVER_S: Final = 0.05
+"""Seconds that a server with a backup may be silent, plus a time for each server."""
+WARM_UP_BYTES: Final = 128 * 1024
+WARM_UP_S: Final = 30.0
+"""First bytes of each connection, and their timeout in addition to ten times the wire time."""
+
+
+def data_paths(
+    fabric: Fabric,
+    pairs_between_regions: Iterable[tuple[str, str]] = (),
+    addresses: Mapping[str, str] | None = None,
+) -> list[DataPath]:
+    """Return the persistent connections of a fabric; replies take the same circuit.
+
+    Every pair of servers of a region has one connection for each optical NIC of the sender, each
+    path over the EPS and each relay tree of another server, or its agent. Pairs with a backup
+    server and `pairs_between_regions` have those over the EPS.
+
+    By default, each server has one address for all of its NICs: the kernel counts the neighbours of
+    all namespaces together, and has room for 1,024 (arp(7), gc_thresh3).
+    """
+    address = addresses or {
+        server: fabric.addressing.addresses(server)[0] for server in fabric.servers
+    }
+    backups = set(fabric.backup_servers)
+    groups = fabric.ep_groups.values()
+    electrical = [
+        *(pair for pair in permutations(fabric.servers, 2) if backups & set(pair)),
+        *pairs_between_regions,
+    ]
+    within = [pair for group in groups for pair in permutations(group, 2)]
+    paths = [(*pair, nic.path) for pair in within for nic in fabric.optical_nics(pair[0])]
+    paths += [(*pair, p.name) for pair in within + electrical for p in eps_paths(fabric, *pair)]
+    relayed = [(*pair, path) for pair in within for path in relay_paths(fabric, *pair)]
+    if not fabric.forwarding_by_hosts:
+        paths += relayed
+    return [
+        *(DataPath(a, b, path, address[b], dscp(fabric, path)) for a, b, path in paths),
+        *(
+            DataPath(a, b, path, address[relay], relay=relay)
+            for a, b, path in (relayed if fabric.forwarding_by_hosts else ())
+            if (relay := relay_root(fabric, a, path))
+        ),
+    ]
+
+
+def open_congestion_windows(fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]) -> None:
+    """Send some bytes over every connection; raises AgentError if one can't carry them.
+
+    TCP starts with ten segments in flight and doubles them every round trip. Behind a full NIC,
+    round trips are long: a flow paced at a NIC's whole rate would reach that rate only half-way
+    through its first collective. The window stays open: tcp_slow_start_after_idle is 0 on servers.
+    """
+    unpaced = [PacedFlow(p.src, p.dst, p.path, WARM_UP_BYTES, None) for p in connections]
+    wires = max(1, fabric.electrical) * fabric.scale.rate_bps(min(fabric.rates_bps))
+    expected_s = 8 * WARM_UP_BYTES * len(unpaced) / len(fabric.servers) / wires
+    records = fleet.run(0, unpaced, None, WARM_UP_S + 10 * expected_s)
+    if lost := [record for record in records if not record.ok]:
+        first = lost[0]
+        more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+        place = f"{first.src} to {first.dst} by {first.path}"
+        raise AgentError(f"first bytes from {place}: {first.why}{more}")
+
+
+def _warm_up(fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]) -> None:
+    """Open congestion windows; the job replaces servers that are lost meanwhile."""
+    try:
+        open_congestion_windows(fabric, fleet, connections)
+    except ServerLossError as loss:
+        fleet.drop(loss.servers)
+        fleet.abandon(0)
+        fleet.reconnect()
+
+
+def liveness_monitor(fabric: Fabric) -> LivenessMonitor:
+    """Return the monitor that detects lost servers, with a short timeout if there are backups.
+
+    Agents may also be silent because the machine is busy. Without backups, a silent server
+    therefore counts as lost only after a long time.
+    """
+    if not fabric.backup_servers:
+        return LivenessMonitor()
+    return LivenessMonitor(silence_s=SILENCE_S + SILENCE_SERVER_S * len(fabric.servers))
+
+
+class HttpRegionController:
+    """A region's controller under one policy, reached through its northbound interface."""
+
+    def __init__(self, client: ControllerClient, policy: str) -> None:
+        self._client, self._policy = client, policy
+        self._probe = client.with_timeout(PROBE_S)
+
+    def reconfigure(self, demand: DemandMatrix, horizon: Horizon | None = None) -> CircuitChange:
+        """Light the circuits that the demand deserves, given the all-to-alls to come.
+
+        Returns when the last rule is confirmed. Raises ControlError if that fails.
+        """
+        known = None if horizon is None else asdict(horizon)
+        reply = self._client.demand(demand.array.tolist(), self._policy, all_to_alls=known)
+        after = CircuitSet.of(reply["circuits_after"])
+        return CircuitChange(
+            CircuitSet.of(reply["circuits_before"]),
+            after,
+            ReconfigurationPhases(**reply["phases"]),
+            CircuitSet.of(reply.get("dark", [])),
+            split=_planned_split(reply.get("plan"), demand, after),
+            error=reply.get("policy_fault", ""),
+        )
+
+    def ready(self, deadline_s: float) -> bool:
+        """Return whether the controller answers and has all of its devices within that time."""
+        try:
+            self._probe.wait_ready(deadline_s)
+        except ControlError:
+            return False
+        finally:
+            self._probe.close()
+        return True
+
+    def relied_on(self) -> CircuitSet:
+        """Return the circuits that have rules; raises ControlError if there is no answer."""
+        try:
+            return CircuitSet.of(self._probe.circuits())
+        finally:
+            self._probe.close()
+
+
+def _planned_split(
+    plan: Mapping[str, Any] | None, demand: DemandMatrix, circuits: CircuitSet
+) -> Split | None:
+    """Return the split of a controller's plan, if its circuits are those that are lit."""
+    if plan is None or plan["circuits"] != circuit_matrix(demand.servers, circuits).tolist():
+        return None
+    return Split(
+        tuple(
+            Share(
+                share["from"],
+                share["to"],
+                share["light_bytes"],
+                share["eps_bytes"],
+                tuple(share.get("eps_bytes_by_nic", ())),
+                tuple((root, size) for root, size in share.get("forwarded", {}).items()),
+            )
+            for share in plan["split"]
+        )
+    )
+
+
+class Controllers:
+    """The controllers of all regions, each called by a thread of its own.
+
+    Attributes:
+        clients: Their clients, by region.
+        faults: Why `light_for` lit no circuits, by policy; each reason once.
+    """
+
+    def __init__(self, clients: Mapping[str, ControllerClient]) -> None:
+        self.clients, self.faults = clients, dict[str, list[str]]()
+        self._threads = ThreadPoolExecutor(max(1, len(clients)), thread_name_prefix="controllers")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._threads.shutdown()
+        for client in self.clients.values():
+            client.close()
+
+    def under_policy(self, policy: str) -> dict[str, HttpRegionController]:
+        """Return each region's controller under a policy."""
+        return {name: HttpRegionController(client, policy) for name, client in self.clients.items()}
+
+    def clear_circuits(self) -> None:
+        """Remove all circuits of all regions."""
+        self._call_all(lambda _region, client: client.light([]))
+
+    def restore(self, fabric: Fabric, circuits: CircuitSet) -> CircuitSet:
+        """Light the circuits of a run that goes on, and return them."""
+
+        def light(region: str, client: ControllerClient) -> None:
+            servers = fabric.ep_groups[region]
+            client.light([str(circuit) for circuit in circuits if circuit.a.server in servers])
+
+        self._call_all(light)
+        return circuits
+
+    def light_for(self, policy: str, demand: DemandMatrix, fabric: Fabric) -> CircuitSet:
+        """Light the circuits that a demand of all regions deserves, and return the lit circuits."""
+
+        def light(region: str, client: ControllerClient) -> CircuitSet:
+            own = demand.submatrix(fabric.ep_groups[region])
+            change = HttpRegionController(client, policy).reconfigure(own)
+            faults = self.faults.setdefault(policy, [])
+            if change.error and (fault := f"{region}: {change.error}") not in faults:
+                faults.append(fault)
+            return change.after
+
+        return merge_circuits(self._call_all(light))
+
+    def _call_all(self, call: Callable[[str, ControllerClient], T]) -> list[T]:
+        return list(self._threads.map(call, self.clients.keys(), self.clients.values()))
+
+
+def region_controllers(
+    wiring: FabricWiring, timeout_s: float = CONTROLLER_TIMEOUT_S
+) -> Controllers:
+    """Return the controllers of a running fabric's regions that are emulated and no backups."""
+    return Controllers(
+        {
+            region.name: ControllerClient.of_region(
+                wiring, region, _client_timeout_s(region, timeout_s)
+            )
+            for region in wiring.fabric.regions
+            if not (region.backup or region.modelled)
+        }
+    )
+
+
+def _client_timeout_s(region: Region, timeout_s: float) -> float:
+    """Return the reply timeout, which includes settling, since dilation stretches it."""
+    ocs = region.ocs
+    return timeout_s + (2 * (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S if ocs else 0.0)
+
+
+@contextmanager
+def port_counters(fabric: Fabric) -> Iterator[PortCounters]:
+    """Read the counters of a running fabric's NICs and OCS ports."""
+    nics = [str(nic) for nic in counted_nics(fabric)]
+    with closing(EmulatedPortCounters(RunDirectory.of_fabric(fabric.name), nics)) as counters:
+        yield counters
+
+
+@contextmanager
+def ready_transport(transport: Transport) -> Iterator[str]:
+    """Prepare a transport; yield the name of its congestion control until the end of the `with`.
+
+    Raises:
+        UnsupportedError: This kernel lacks the congestion control.
+    """
+    with transport.prepared() as name:
+        _check_congestion_control(transport, name)
+        yield name
+
+
+def _check_congestion_control(transport: Transport, name: str) -> None:
+    with socket.socket() as probe:
+        try:  # a privileged process loads the module by this
+            probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except OSError as error:
+            has = _CONGESTION_CONTROLS.read_text().split()
+            missing = f"this kernel has no congestion control {name!r}, but {', '.join(has)}"
+            raise UnsupportedError(
+                f"transport {transport.name}: {missing}: load its module (modprobe tcp_{name})"
+            ) from error
+
+
+@dataclass(frozen=True)
+class FabricSetup:
+    """Choices about the servers, switches and processes of a fabric.
+
+    Attributes:
+        switch: The datapath (`moefabric.emulator.fabric.datapath.choose_datapath`).
+        external: The roles, `ocs` and `controller`, whose processes are started by others.
+        containers: The servers that are containers.
+        hosts: The servers that are real hosts.
+        control_tls: Certificates of the control connections; None for plain TCP.
+        placement: The machines that carry the fabric together. Default: this one alone.
+    """
+
+    switch: str = "auto"
+    external: frozenset[str] = frozenset()
+    containers: Mapping[str, ServerContainer] = field(default_factory=dict)
+    hosts: Mapping[str, ServerHost] = field(default_factory=dict)
+    control_tls: ControlTls | None = None
+    placement: MachinePlacement | None = None
+
+
+@contextmanager
+def running_testbed(
+    fabric: Fabric,
+    setup: FabricSetup | None = None,
+    *,
+    transport: Transport = TCP,
+    prepare: Callable[[Controllers], object] | None = None,
+    timeout_s: float = CONTROLLER_TIMEOUT_S,
+    pairs_between_regions: Iterable[tuple[str, str]] = (),
+) -> Iterator[tuple[FabricWiring, Fleet, Controllers]]:
+    """Bring a fabric up, and take it down at the end of the `with`.
+
+    Args:
+        fabric: The fabric to bring up.
+        setup: Choices about its parts. Default: all of them emulated on this machine.
+        transport: Decides about the agents' connections.
+        prepare: Called before connections open, to light their circuits if there is no EPS.
+        timeout_s: Seconds that a controller may take to reply, plus the settling of its circuits.
+        pairs_between_regions: Servers of different regions that are connected too.
+
+    Yields:
+        The fabric's wiring, its agents, connected to each other, and its regions' controllers.
+    """
+    setup = setup or FabricSetup()
+    connections = data_paths(fabric, pairs_between_regions)
+    check_descriptor_limit(connections)
+    with ExitStack() as undo:
+        congestion_control = undo.enter_context(ready_transport(transport))
+        undo.callback(lifecycle.down, fabric.name, force=True)
+        run_dir = RunDirectory.of_fabric(fabric.name)
+        own = fabric_processes(FabricWiring(fabric, ManagementNetwork.example_for(fabric)), run_dir)
+        outside = frozenset(process.name for process in own if process.role in setup.external)
+        wiring = lifecycle.up(
+            fabric,
+            fabric_processes,
+            UP_TIMEOUT_S,
+            external=outside,
+            switch=setup.switch,
+            carriers=lifecycle.ServerCarriers(
+                setup.containers, with_shells(fabric.name, setup.hosts), setup.placement
+            ),
+            owner=os.getpid(),
+            control_tls=setup.control_tls,
+        )
+        undo.enter_context(structured_log.logged("run", run_dir.log_folder))
+        undo.enter_context(hold(run_dir))
+        channels = [connect_agent(wiring, run_dir, server) for server in fabric.servers]
+        fleet = undo.enter_context(Fleet(channels, liveness=liveness_monitor(fabric)))
+        controllers = undo.enter_context(closing(region_controllers(wiring, timeout_s)))
+        wait_for_controllers(wiring, UP_TIMEOUT_S)
+        if prepare is not None:
+            prepare(controllers)
+        fleet.connect(
+            connections,
+            deadline_s=CONNECT_S + CONNECT_SERVER_S * len(fabric.servers),
+            congestion=congestion_control,
+            sndbuf=transport.send_buffer_bytes,
+        )
+        _warm_up(fabric, fleet, connections)
+        yield wiring, fleet, controllers

@@ -1,0 +1,50 @@
+"""`moefabric calibrate`: measure the emulated hardware."""
+
+from typing import Final
+
+import click
+
+from moefabric.api.commands import print_result
+from moefabric.core.errors import SpecError
+from moefabric.core.units import duration_ns, duration_text
+from moefabric.ui.cli.options import json_option, parse_option
+
+_MIN_SPACING_NS: Final = 10_000
+
+
+@click.group(short_help="Measure the emulated hardware.")
+def calibrate() -> None:
+    """Measure the emulated hardware against its configuration."""
+
+
+@calibrate.command(short_help="Measure the dark time of OCSes.")
+@click.option(
+    "--settle",
+    default="1ms,10ms,25ms,100ms",
+    callback=parse_option(lambda text: [duration_ns(part) for part in text.split(",")]),
+    help="Settle times of the OCSes that are started for the measurement.",
+)
+@click.option(
+    "--moves", type=click.IntRange(2, 10_000), default=100, help="Number of changes of each OCS."
+)
+@click.option(
+    "--spacing", default="50us", callback=parse_option(duration_ns), help="Time between two frames."
+)
+@click.option(
+    "--name", help="Running fabric whose circuits change under traffic. Default: start OCSes."
+)
+@json_option
+def ocs(settle: list[int], moves: int, spacing: int, name: str | None, as_json: bool) -> None:
+    """Measure the dark time of OCSes with frames, and compare it with the configured one."""
+    from moefabric.api.measurements import calibrate_new_ocses, calibrate_ocses, calibration_table
+
+    if spacing < _MIN_SPACING_NS:
+        message = f"{duration_text(spacing)} is too short: frames are sent every 10 us at most"
+        raise SpecError([("--spacing", message)])
+    calibrations = (
+        calibrate_ocses(name, moves, spacing)
+        if name
+        else calibrate_new_ocses(settle, moves, spacing)
+    )
+    result = [calibration.to_json() for calibration in calibrations]
+    print_result(result, [calibration_table(calibrations)], as_json=as_json)

@@ -1,0 +1,125 @@
+"""`moefabric capture`: frames of a running fabric as a pcapng file."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from moefabric.api.commands import FILE
+from moefabric.core.errors import FabricError
+from moefabric.core.units import duration_ns
+from moefabric.ui.cli.options import name_option, parse_option, running_lab
+
+if TYPE_CHECKING:
+    from moefabric.api.lab import Lab
+
+RECONFIGURATION: Final = "reconfiguration"
+_SIZES: Final = {"frames": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+@dataclass(frozen=True)
+class Until:
+    """When a capture ends, if nothing interrupts it; None and False for no such limit."""
+
+    frames: int | None = None
+    bytes: int | None = None
+    seconds: float | None = None
+    reconfiguration: bool = False
+
+
+def parse_until(text: str | None) -> Until:
+    """Return the end of a capture: `100frames`, `10MB`, `5s` or `reconfiguration`.
+
+    Raises:
+        ValueError: If the text is none of these.
+    """
+    if text is None:
+        return Until()
+    if text == RECONFIGURATION:
+        return Until(reconfiguration=True)
+    for unit, factor in _SIZES.items():
+        number = text.removesuffix(unit)
+        if number != text and number.strip().isdecimal():
+            count = factor * int(number)
+            return Until(frames=count) if unit == "frames" else Until(bytes=count)
+    try:
+        return Until(seconds=duration_ns(text) / 1e9)
+    except ValueError:
+        known = "100frames, 10MB, 5s or reconfiguration"
+        raise ValueError(f"{text!r} is no end of a capture such as {known}") from None
+
+
+@click.command(short_help="Capture frames of a running fabric as pcapng.")
+@click.argument("place")
+@click.option("--write", "-w", "file", type=FILE, help="The file. Default: PLACE.pcap.")
+@click.option(
+    "--length", type=click.IntRange(1, 65_535), default=256, help="Bytes to keep of each frame."
+)
+@click.option("--seconds", type=click.FloatRange(min=0), help="Default: until interrupted.")
+@click.option(
+    "--until",
+    metavar="END",
+    callback=parse_option(parse_until),
+    help="End after 100frames, 10MB or 5s, or with the next reconfiguration.",
+)
+@click.option("--summary", is_flag=True, help="Print who sent how much to whom.")
+@name_option
+def capture(
+    place: str,
+    file: Path | None,
+    length: int,
+    seconds: float | None,
+    until: Until,
+    *,
+    summary: bool,
+    name: str | None,
+) -> None:
+    """Capture the frames at PLACE.
+
+    It is a NIC such as s0/o0, a server, for the frames of its programs, a circuit such as
+    s0/o0~s3/o0, for both its NICs, a link such as leaf0~spine0, a switch such as leaf0, for all its
+    ports, an OCS, for its management, or `management`, for controllers and switches. In the file,
+    frames of optical NICs have the circuit that was lit as their comment.
+    """
+    lab, done = running_lab(name), threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: done.set())
+    limits = {"most_frames": until.frames, "most_bytes": until.bytes}
+    with lab.capture(place, file, length, **limits) as captured:
+        begin_ns = time.monotonic_ns()  # the clock of events
+        click.echo(f"{place}: to {captured.path}", err=True)
+        _set_after(done, captured.wait_full)
+        if until.reconfiguration:
+            _set_after(done, lambda: _wait_reconfiguration(lab, begin_ns))
+        done.wait(until.seconds if seconds is None else seconds)
+    lost = f", {captured.dropped:,} more were missed" if captured.dropped else ""
+    click.echo(f"{place}: {captured.frames:,} frames in {captured.path}{lost}")
+    if summary:
+        from moefabric.api.capture_summary import summarize
+
+        click.echo("\n".join(summarize(captured.path, lab.wiring).lines()))
+
+
+def _set_after(done: threading.Event, wait: Callable[[], object]) -> None:
+    """Set the event once `wait` has returned."""
+
+    def run() -> None:
+        wait()
+        done.set()
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+def _wait_reconfiguration(lab: "Lab", begin_ns: int) -> None:
+    """Return when an OCS has changed cross-connects since an instant, and new ones have light."""
+    with suppress(FabricError):  # the fabric ends
+        for event in lab.events(follow=True):
+            only_removes = event["kind"] == "changed" and not event.get("made")
+            if event["at_ns"] > begin_ns and (event["kind"] == "settled" or only_removes):
+                return

@@ -1,0 +1,187 @@
+"""`moefabric up`, `down`, `inspect`, `check`, `exec` and `light`: a fabric that stays up."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from moefabric.api.commands import FILE, print_result
+from moefabric.core.errors import FabricError
+from moefabric.core.fabric_description import fabric_description
+from moefabric.runtime.run_directory import FabricWiring
+from moefabric.ui.cli.options import (
+    cluster_option,
+    json_option,
+    name_option,
+    running_lab,
+    settings_option,
+    spread_option,
+)
+
+if TYPE_CHECKING:
+    from moefabric.api.circuits import LightChange
+
+
+@click.command(short_help="Start a fabric and leave it running.")
+@click.argument("fabric", type=FILE)
+@cluster_option
+@spread_option
+@settings_option
+def up(fabric: Path, cluster: str | None, spread: str, settings: tuple[str, ...]) -> None:
+    """Start the fabric that the file FABRIC describes, and leave it running until `down`."""
+    from moefabric.api.fabric import EmulatedFabric
+
+    lab = EmulatedFabric.load(fabric, settings).up(cluster=cluster, spread=spread)
+    state = "was up already" if lab.was_up else "up"
+    click.echo(f"{lab.name}: {state}, {_summary(lab.wiring)}")
+
+
+def _summary(wiring: FabricWiring) -> str:
+    fabric = wiring.fabric
+    kind = "patch-panel" if fabric.patch_panel else "optical"
+    nics = f"{fabric.optical} {kind} + {fabric.electrical} electrical NICs"
+    reason = f" ({wiring.switch_why})" if wiring.switch_why else ""
+    parts = (
+        f"{len(fabric.servers)} servers of {nics}",
+        fabric_description(fabric),
+        f"{wiring.switch}{reason}",
+        wiring.crossbar,
+        f"management {wiring.management.subnet}",
+    )
+    return ", ".join(parts)
+
+
+@click.command(short_help="Remove a fabric.")
+@click.argument("name", required=False)
+@click.option("--force", is_flag=True, help="Kill the fabric's process if it doesn't answer.")
+@click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="Remove a fabric whose head is any node of this Ray cluster: HOST:PORT, or auto.",
+)
+def down(name: str | None, force: bool, cluster: str | None) -> None:
+    """Remove the fabric NAME and all that belongs to it.
+
+    Without NAME, remove the only fabric that `up` left running, and what is left of fabrics whose
+    process was killed. The fabric of a `run` is removed at the end of the run, however it ends, or
+    before by its NAME only.
+    """
+    from moefabric.api.running_fabrics import remove_fabric
+
+    if cluster is not None:
+        if name is None:
+            raise click.UsageError("--cluster: give the NAME of the fabric")
+        from moefabric.api.fabric import remove_fabric_of_cluster
+
+        click.echo(remove_fabric_of_cluster(cluster, name), nl=False)
+        return
+    removed = remove_fabric(name, force=force)
+    for chosen, was_up in removed.items():
+        click.echo(f"{chosen}: {'down' if was_up else 'was not up'}")
+    if not removed:
+        click.echo("no fabric is up")
+
+
+@click.command(short_help="Show a running fabric.")
+@json_option
+@name_option
+def inspect(as_json: bool, name: str | None) -> None:
+    """Show a running fabric: servers, NICs, switches, circuits, rules, counters, processes."""
+    from moefabric.api.fabric_view import inspection_lines
+
+    inspection = running_lab(name).inspect()
+    print_result(inspection, inspection_lines(inspection), as_json=as_json)
+
+
+@click.command(short_help="Check that a running fabric carries packets and moves light.")
+@json_option
+@name_option
+@click.pass_context
+def check(context: click.Context, as_json: bool, name: str | None) -> None:
+    """Check a running fabric: every pair of servers connects, and light moves in every region.
+
+    Every server sends a datagram to every other one. Then the controllers light two matchings one
+    after the other, and packets pass each circuit in both directions. The circuits that were lit
+    before are lit again afterwards. The exit status is 1 if anything fails.
+    """
+    result = running_lab(name).check()
+    print_result(result.to_json(), result.lines(), as_json=as_json)
+    context.exit(not result.passed)
+
+
+@click.command(
+    name="exec",
+    short_help="Run a command on an emulated server.",
+    context_settings={"ignore_unknown_options": True},
+)
+@click.argument("server")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@name_option
+def exec_(server: str, command: tuple[str, ...], name: str | None) -> None:
+    """Run COMMAND on the emulated SERVER or OCS: `moefabric exec s0 -- iperf3 -c 10.0.1.1`."""
+    argv = running_lab(name).exec_argv(server, command)
+    try:
+        os.execvp(argv[0], argv)
+    except OSError as error:
+        raise FabricError(f"{argv[0]}: {error.strerror}") from error
+
+
+@click.command(short_help="Set the circuits of a region.")
+@click.argument("circuits", nargs=-1, metavar="[CIRCUIT]...")
+@click.option(
+    "--demand",
+    type=FILE,
+    help="JSON file with an array of rows: bytes from the row's server to each server. "
+    "Set the circuits that --policy plans for it.",
+)
+@click.option(
+    "--policy",
+    default="mixnet",
+    help="With --demand: the policy, by name (`moefabric policy list`) or package.module:Name.",
+)
+@click.option(
+    "--region",
+    "region_name",
+    help="Region whose circuits change. Default: that of the circuits, or the first.",
+)
+@name_option
+@json_option
+def light(
+    circuits: tuple[str, ...],
+    demand: Path | None,
+    policy: str,
+    region_name: str | None,
+    name: str | None,
+    as_json: bool,
+) -> None:
+    """Set the circuits of a region to CIRCUITs such as s0/o0~s1/o0, or to those for a demand.
+
+    s0~s1 takes free NICs of these servers. All other circuits of the region are removed.
+    """
+    if demand is not None and circuits:
+        raise click.UsageError("give either circuits or --demand")
+    if demand is None and not circuits:
+        raise click.UsageError("give circuits such as s0/o0~s1/o0, or --demand M.json")
+    from moefabric.config.demand_file import read_demand
+
+    lab = running_lab(name)
+    if demand is None:
+        change = lab.light(*circuits, region=region_name)
+    else:
+        servers = lab.region(region_name).servers if region_name else lab.fabric.regions[0].servers
+        change = lab.light(
+            demand=read_demand(demand, len(servers)), policy=policy, region=region_name
+        )
+    print_result(change.to_json(), _change_lines(change), as_json=as_json)
+
+
+def _change_lines(change: "LightChange") -> Iterator[str]:
+    yield f"lit: {' '.join(change.circuits_after) or 'no circuits'}"
+    if change.policy_fault:
+        yield change.policy_fault
+    if change.dark:
+        yield f"dark: {' '.join(change.dark)}: no frame came through; removed, on the EPS"
+    total_ms, settle_ms = change.phases.total_s * 1e3, change.phases.settle_s * 1e3
+    yield f"{total_ms:.1f} ms, of which {settle_ms:.1f} ms settling"

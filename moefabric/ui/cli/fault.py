@@ -1,0 +1,181 @@
+"""`moefabric fault`: inject, list and clear failures of a running fabric."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from moefabric.api.commands import print_result
+from moefabric.api.ocs_failures import LOSS_DB, OCS_FAULTS, number, usage_fault
+from moefabric.core.failure_kinds import INJECTABLE, FailureKind
+from moefabric.results.parts import Json
+from moefabric.ui.cli.options import json_option, name_option, ocs_option, running_lab
+
+_ALL: Final = "all"
+_RENAMED_OCS_FAULTS: Final = {
+    "deny": "reject",
+    "never": "drop-completion",
+    "partial": "partial-apply",
+}
+_OCS_HELP: Final = "\n".join(
+    [
+        "Inject a fault of KIND into an OCS. Without KIND: list its faults.\n\n\b",
+        *(f"{f'{kind} {args}':17}{text}" for kind, (args, text) in OCS_FAULTS.items()),
+        "\nA PORT is a number, or a NIC such as s0/o1 (with both its fibres, for `port`).",
+    ]
+)
+
+
+class _OcsFaultType(click.Choice[str]):
+    """Kind of an OCS fault. The error for a former name gives the present one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if new := _RENAMED_OCS_FAULTS.get(value):
+            self.fail(f"{value!r} is now called {new!r}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+@click.group(invoke_without_command=True, short_help="Inject and clear failures.")
+@click.option("--clear", is_flag=True, help="Clear all failures of every kind.")
+@name_option
+@click.pass_context
+def fault(context: click.Context, clear: bool, name: str | None) -> None:
+    """Inject failures into a running fabric, list them, and clear them."""
+    if context.invoked_subcommand is not None:
+        return
+    if not clear:
+        click.echo(context.get_help())
+        return
+    _print_faults(running_lab(name).clear())
+
+
+@fault.command("list", short_help="List the failures.")
+@name_option
+@json_option
+def list_(name: str | None, as_json: bool) -> None:
+    """List the present failures of a fabric."""
+    _print_faults(running_lab(name).faults(), as_json=as_json)
+
+
+def _print_faults(faults: Sequence[Json], *, as_json: bool = False) -> None:
+    lines = [f"{entry['kind']} {' '.join(entry['what'])}" for entry in faults]
+    print_result(list(faults), lines or ["no faults"], as_json=as_json)
+
+
+_clear_option = click.option(
+    "--clear", is_flag=True, help="Clear the failures of these components, or all of this kind."
+)
+
+
+def _add_hardware_command(kind: FailureKind) -> None:
+    """Add the command that injects and clears failures of a kind of the hardware."""
+    traits = kind.traits
+    metavar = f"{kind.upper()}..."
+
+    @fault.command(str(kind), short_help=traits.summary, help=traits.description)
+    @click.argument(traits.components, nargs=-1, metavar=metavar)
+    @_clear_option
+    @name_option
+    @json_option
+    def change(clear: bool, name: str | None, as_json: bool, **components: tuple[str, ...]) -> None:
+        [names] = components.values()
+        if not names and not clear:
+            raise click.UsageError(f"which {kind}?")
+        lab = running_lab(name)
+        if clear:
+            faults = lab.clear(kind, *names)
+        else:
+            lab.fault(kind, *names)
+            faults = lab.faults()
+        _print_faults(faults, as_json=as_json)
+
+
+for _kind in INJECTABLE:
+    if _kind.traits.summary:
+        _add_hardware_command(_kind)
+
+
+@fault.command(short_help="Let GPUs fail.")
+@click.argument("gpus", nargs=-1, required=True, metavar="GPU...")
+@click.option("--clear", is_flag=True, help="Let the GPUs work again.")
+@name_option
+def gpu(gpus: tuple[str, ...], clear: bool, name: str | None) -> None:
+    """Let GPUs such as s1/3 fail: their ranks die, and the servers' agents report it to the job."""
+    lab = running_lab(name)
+    if clear:
+        lab.clear("gpu", *gpus)
+    else:
+        lab.fault("gpu", *gpus)
+    click.echo(f"gpu {' '.join(gpus)}: {'cleared' if clear else 'failed'}")
+
+
+@fault.command(short_help="Kill or suspend a controller.")
+@click.argument("region")
+@click.option(
+    "--kill", "action", flag_value="killed", help="Kill its process, which is started again."
+)
+@click.option("--stop", "action", flag_value="stopped", help="Suspend its process.")
+@click.option("--continue", "action", flag_value="continued", help="Resume its process.")
+@name_option
+def controller(region: str, action: str | None, name: str | None) -> None:
+    """Kill or suspend the controller of REGION: r0, or eps for the EPS controller."""
+    if action is None:
+        raise click.UsageError("give --kill, --stop or --continue")
+    lab = running_lab(name)
+    if action == "continued":
+        lab.clear("controller", region)
+    else:
+        lab.fault("controller", region, mode="kill" if action == "killed" else "stop")
+    click.echo(f"controller of {region}: {action}")
+
+
+@fault.command(help=_OCS_HELP, short_help="Inject one of many faults into an OCS.")
+@click.argument("kind", required=False, type=_OcsFaultType(list(OCS_FAULTS)), metavar="[KIND]")
+@click.argument("arguments", nargs=-1)
+@click.option("--times", type=click.IntRange(min=1), help="Number of commands that are affected.")
+@click.option(
+    "--db", type=click.FloatRange(min=0), default=LOSS_DB, help="With loss: additional loss in dB."
+)
+@click.option(
+    "--after", is_flag=True, help="With reset: once the command is done, before the reply."
+)
+@click.option(
+    "--clear",
+    is_flag=False,
+    flag_value=_ALL,
+    metavar="[NUMBER]",
+    help="Clear the fault with this number, or all.",
+)
+@ocs_option
+@name_option
+@json_option
+def ocs(
+    kind: str | None,
+    arguments: tuple[str, ...],
+    times: int | None,
+    db: float,
+    after: bool,
+    clear: str | None,
+    ocs_name: str,
+    name: str | None,
+    as_json: bool,
+) -> None:
+    """Inject a fault into an OCS, or clear it."""
+    if clear is not None and kind is not None:
+        raise click.UsageError("give either a kind of fault or --clear")
+    if wrong := usage_fault(kind, arguments):
+        raise click.UsageError(wrong)
+    lab = running_lab(name)
+    if clear is None:
+        reply = lab.ocs_fault(kind, *arguments, ocs=ocs_name, times=times, db=db, after=after)
+    else:
+        reply = lab.ocs_clear(None if clear == _ALL else number(clear, "--clear"), ocs=ocs_name)
+    lines = [f"{ocs_name}: no power"] * (not reply["power"]) + [*map(_fault_line, reply["faults"])]
+    print_result(reply, lines or [f"{ocs_name}: no faults"], as_json=as_json)
+
+
+def _fault_line(entry: dict[str, Any]) -> str:
+    ports = ",".join(map(str, entry["ports"]))
+    value = f"{entry['value']:g}" if entry["value"] else ""
+    times = f"{entry['times']} times more" if entry["times"] is not None else ""
+    return " ".join(filter(None, [f"{entry['number']}:", entry["kind"], ports, value, times]))

@@ -1,0 +1,138 @@
+"""The command `moefabric`.
+
+Exit status: 0 success, 1 an error that is reported in one line, 2 wrong usage, 3 an invalid
+verdict, 4 a regression (`compare`).
+"""
+
+import sys
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+import click
+
+from moefabric.core.errors import MoefabricError
+from moefabric.ui.cli import (
+    calibrate,
+    capture,
+    compare,
+    cost,
+    dashboard,
+    doctor,
+    fabric,
+    fault,
+    launch,
+    logs,
+    metrics,
+    model,
+    ocs,
+    perf,
+    plan,
+    policy,
+    replay,
+    report,
+    run,
+    schema,
+    sweep,
+    trace,
+    train,
+)
+
+_INTERRUPTED: Final = 130
+_COMMANDS: Final = "moefabric.commands"
+"""Group of entry points by which other distributions add commands."""
+_OF_STUDIES: Final = ("frontier", "oracle", "paper", "system")
+"""Commands of the distribution moefabric-studies."""
+
+
+class _ErrorReportingGroup(click.Group):
+    """Reports errors as lines, without tracebacks, and adds commands of other distributions.
+
+    A command of another distribution is an entry point of the group `moefabric.commands` that
+    names a `click.Command`. It is imported when it is used or listed.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *(entry.name for entry in _other_commands())})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        for entry in _other_commands():
+            if entry.name == cmd_name:
+                return _loaded(entry)
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name in _OF_STUDIES and self.get_command(ctx, name) is None:
+            remedy = "it comes with the studies: pip install ./studies"
+            ctx.fail(f"no such command {name!r}: {remedy}")
+        return super().resolve_command(ctx, args)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except MoefabricError as error:
+            for line in str(error).splitlines():
+                click.echo(f"moefabric: {line}", err=True)
+        except BrokenPipeError:
+            sys.stderr.close()
+        sys.exit(1)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("moefabric: interrupted; nothing is left running", err=True)
+            sys.exit(_INTERRUPTED)
+
+
+def _other_commands() -> list[EntryPoint]:
+    """Return the commands of other distributions, sorted by name."""
+    return sorted(entry_points(group=_COMMANDS), key=lambda entry: entry.name)
+
+
+def _loaded(entry: EntryPoint) -> click.Command:
+    """Return another distribution's command, or one that reports why it can't be imported."""
+    try:
+        command: click.Command = entry.load()
+    except Exception as error:  # noqa: BLE001 - code of others may raise anything
+        reason = f"{entry.value} fails: {type(error).__name__}: {error}"
+
+        def fail() -> None:
+            raise MoefabricError(f"{entry.name}: {reason}")
+
+        extra = {"ignore_unknown_options": True, "allow_extra_args": True}
+        return click.Command(
+            entry.name, callback=fail, context_settings=extra, short_help="Can't be used."
+        )
+    return command
+
+
+_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "show_default": True}
+
+
+@click.group(cls=_ErrorReportingGroup, context_settings=_SETTINGS)
+@click.version_option(package_name="moefabric")
+def main() -> None:
+    """Emulate optically switched networks for training Mixture-of-Experts models.
+
+    Start with `doctor`. Then `run` an experiment such as examples/prototype.yaml, or `predict` its
+    results without root. To work with a fabric yourself, start it with `up`, use `inspect`, `exec`,
+    `light`, `ocs` and `fault`, and remove it with `down`.
+    """
+
+
+for _command in (
+    run.run, run.predict, report.report, plan.plan, policy.policy, cost.cost,
+    train.train, doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.check, fabric.exec_,
+    fabric.light, capture.capture, launch.hostfile, launch.mpirun, launch.torchrun,
+    perf.perf, replay.replay, fault.fault, logs.logs, metrics.metrics,
+    ocs.events, ocs.ocs, calibrate.calibrate,
+    schema.schema,
+    model.model, trace.trace, compare.compare, dashboard.dashboard, sweep.sweep,
+):  # fmt: skip
+    main.add_command(_command)

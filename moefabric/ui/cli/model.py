@@ -1,0 +1,121 @@
+"""`moefabric model`: presets, and what a model computes and sends."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moefabric.api.commands import print_result
+from moefabric.core.errors import SpecError
+from moefabric.core.units import size_text
+from moefabric.ui.cli.options import json_option
+
+if TYPE_CHECKING:
+    from moefabric.workload.models.model_summary import AllToAllBytes, ModelSummary
+
+
+@click.group(short_help="Show sizes, FLOPs and bytes of models.")
+def model() -> None:
+    """Show sizes, FLOPs and bytes of models."""
+
+
+@model.command("list", short_help="List the presets.")
+@json_option
+def list_(as_json: bool) -> None:
+    """List the presets: names that `model.name` takes in an experiment."""
+    from moefabric.config.model import preset, presets
+
+    rows = [(name, preset(name)) for name in presets()]
+    table = {
+        name: {"parameters": each.parameters, "active_parameters": each.active_parameters}
+        for name, each in rows
+    }
+    lines = [f"{'':<20}{'parameters':>12}{'active':>9}{'MoE layers':>12}{'experts':>9}{'top-k':>7}"]
+    lines += [
+        f"{name:<20}{_billions(each.parameters):>12}{_billions(each.active_parameters):>9}"
+        f"{each.layers:>12}{each.experts:>9}{each.top_k:>7}"
+        for name, each in rows
+    ]
+    print_result(table, lines, as_json=as_json)
+
+
+@model.command(short_help="Show a model's FLOPs and bytes.")
+@click.argument("reference", metavar="MODEL")
+@click.option(
+    "--sequence", type=click.IntRange(1), default=4096,
+    help="Tokens of a sequence, for the FLOPs of attention's scores.",
+)  # fmt: skip
+@click.option("--tokens", type=click.IntRange(1), default=4096, help="Tokens of a rank.")
+@click.option("--ep", type=click.IntRange(2), default=8, help="Expert-parallel ranks.")
+@json_option
+def show(reference: str, sequence: int, tokens: int, ep: int, as_json: bool) -> None:
+    """Show what a model computes and sends.
+
+    MODEL is a preset, a `config.json` of Hugging Face, or a YAML file with the keys of `model:` in
+    an experiment. Bytes of an all-to-all are those that a rank sends the others for one layer, if
+    the gate chooses all experts alike.
+    """
+    from moefabric.config.model import load_model
+    from moefabric.workload.models.model_summary import ModelSummary
+
+    chosen = load_model(reference)
+    if chosen.experts % ep:
+        raise SpecError([("--ep", f"{chosen.experts} experts don't fill {ep} ranks evenly")])
+    summary = ModelSummary(chosen, sequence, tokens, ep)
+    print_result(_document(summary), _lines(summary), as_json=as_json)
+
+
+def _document(summary: "ModelSummary") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    model = summary.model
+    return {
+        "model": asdict(model),
+        "parameters": {"total": model.parameters, "active": model.active_parameters},
+        "flops_a_token": {
+            "sequence": summary.sequence,
+            "forward": summary.forward_flops,
+            "forward_and_backward": summary.training_flops,
+        },
+        "token_bytes": {
+            "dispatch": model.dispatch_token_bytes,
+            "combine": model.combine_token_bytes,
+        },
+        "all_to_all": {
+            "tokens": summary.tokens,
+            "ranks": summary.ranks,
+            "each_copy": asdict(summary.each_copy),
+            "once_a_rank": asdict(summary.once_a_rank),
+        },
+    }
+
+
+def _lines(summary: "ModelSummary") -> list[str]:
+    model, width = summary.model, 20
+    dense = f", {model.dense_layers} without experts" if model.dense_layers else ""
+    shared = f", shared expert of {model.shared_ffn}" if model.shared_ffn else ""
+    limit = f"; at most {model.node_limit} servers a token" if model.node_limit else ""
+    total, active = _billions(model.parameters), _billions(model.active_parameters)
+    forward, training = summary.forward_flops / 1e9, summary.training_flops / 1e9
+    rows = {
+        "layers": f"{model.layers} with experts{dense}; hidden size {model.hidden}",
+        "experts": f"{model.experts} of {model.ffn}, {model.top_k} a token{shared}",
+        "parameters": f"{total}, {active} active (embeddings counted)",
+        "FLOPs a token": f"{forward:.2f} G forward, {training:.2f} G forward and backward "
+        f"(sequence of {summary.sequence})",
+        "bytes a token": f"dispatch {model.dispatch_token_bytes:,} ({model.dispatch_type}), "
+        f"combine {model.combine_token_bytes:,} ({model.combine_type}){limit}",
+        "all-to-all a layer": f"bytes that each of {summary.ranks} ranks sends the others, "
+        f"{summary.tokens} tokens a rank, even gating",
+        "  each copy": _all_to_all_text(summary.each_copy),
+        "  once a rank": _all_to_all_text(summary.once_a_rank),
+    }
+    return [model.name, *(f"{name:<{width}}{text}" for name, text in rows.items())]
+
+
+def _all_to_all_text(all_to_all: "AllToAllBytes") -> str:
+    dispatch, combine = size_text(all_to_all.dispatch), size_text(all_to_all.combine)
+    return f"dispatch {dispatch}, combine {combine} ({all_to_all.copies:.2f} copies of a token)"
+
+
+def _billions(count: int) -> str:
+    return f"{count / 1e9:.2f} G"

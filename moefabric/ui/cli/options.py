@@ -1,0 +1,118 @@
+"""Options that several commands share, and the running fabric that a command works on."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from moefabric.api.commands import FILE
+from moefabric.core.machines import Strategy
+from moefabric.core.units import rate_bps
+
+if TYPE_CHECKING:
+    from moefabric.api.lab import Lab
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+name_option = click.option("--name", help="Name of the fabric. Needed if several are up.")
+ocs_option = click.option("--ocs", "ocs_name", default="ocs0", help="The OCS.")
+settings_option = click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the file."
+)
+experiment_argument = click.argument("experiment", type=FILE)
+hosts_option = click.option(
+    "--hosts", type=FILE, help="Run on the real servers that this file lists."
+)
+cluster_option = click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="Place the fabric on the nodes of a Ray cluster: HOST:PORT of its head, or auto.",
+)
+spread_option = click.option(
+    "--spread",
+    type=click.Choice([strategy.value for strategy in Strategy]),
+    default=Strategy.PACK.value,
+    help="With --cluster: how regions and EPS are spread over nodes.",
+)
+result_option = click.option(
+    "--json",
+    "json_file",
+    type=FILE,
+    help="Write the results as JSON ('-': to standard output, instead of the table).",
+)
+report_option = click.option(
+    "--report", type=FILE, help="Write the results as one self-contained HTML page."
+)
+
+
+def parse_option(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str], T]:
+    """Return an option callback that reports a ValueError of `parse` as wrong usage."""
+
+    def callback(_context: click.Context, _option: click.Parameter, text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return callback
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 0xFFFF:
+        raise ValueError(f"{text!r} is not an address such as 127.0.0.1:8899")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def listen_option(default: str) -> Callable[[Command], Command]:
+    """Return the option for the address of a server, as host and port."""
+    return click.option(
+        "--listen",
+        default=default,
+        callback=parse_option(_address),
+        metavar="HOST:PORT",
+        help="Address to listen at. Port 0 takes a free one.",
+    )
+
+
+def positive_rate(text: str) -> float:
+    """Return a rate in bits per second.
+
+    Raises:
+        ValueError: If the text is no rate above zero.
+    """
+    rate = rate_bps(text)
+    if rate <= 0:
+        raise ValueError(f"{text} is not a rate above zero")
+    return rate
+
+
+def lab_of(spec: Path | None, settings: tuple[str, ...], name: str | None) -> "Lab":
+    """Return a lab for a `with`: the fabric of a file, brought up, or one that is up.
+
+    Raises:
+        SpecError: if the file is wrong; if no fabric runs, or several do.
+    """
+    from moefabric.api.fabric import EmulatedFabric
+
+    if spec is not None and name is not None:
+        raise click.UsageError("give either --spec or --name")
+    if spec is not None:
+        return EmulatedFabric.load(spec, settings).up()
+    if settings:
+        raise click.UsageError("--set changes a --spec")
+    return running_lab(name)
+
+
+def running_lab(name: str | None) -> "Lab":
+    """Return the running fabric with this name, or the only one that runs.
+
+    Raises:
+        SpecError: if no fabric runs, or several do.
+    """
+    from moefabric.api.lab import Lab
+
+    return Lab.running(name)

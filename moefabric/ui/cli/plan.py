@@ -1,0 +1,118 @@
+"""`moefabric plan`: circuits and split for a demand, without a fabric."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from moefabric.api.commands import FILE, print_result
+from moefabric.config.demand_file import read_demand
+from moefabric.core.eps import Eps
+from moefabric.core.errors import SpecError
+from moefabric.core.ocs import Ocs
+from moefabric.core.topology import Fabric, Region
+from moefabric.ui.cli.options import json_option, parse_option, positive_rate
+
+if TYPE_CHECKING:
+    from moefabric.planner.plan import Plan
+
+
+def _single_region(
+    servers: int,
+    optical: int,
+    electrical: int,
+    nic_rate_bps: float,
+    *,
+    patch_panel: bool,
+    forwarding: bool,
+) -> Fabric:
+    """Return a region of servers on one leaf and an OCS, or on a patch panel alone."""
+    names = tuple(f"s{i}" for i in range(servers))
+    ocs = Ocs("ocs0", max(2, servers * optical)) if optical else None
+    eps = Eps(servers) if electrical else None
+    return Fabric(
+        name="plan",
+        regions=(Region("r0", 0, names, ocs),),
+        gpus=8,
+        optical=optical,
+        electrical=electrical,
+        nic_rate_bps=nic_rate_bps,
+        eps=eps,
+        patch_panel=patch_panel and eps is None,
+        forwarding=forwarding,
+    )
+
+
+@click.command(short_help="Plan circuits for a demand.")
+@click.option(
+    "--demand",
+    type=FILE,
+    required=True,
+    help="JSON file with an array of rows: bytes from the row's server to each server.",
+)
+@click.option(
+    "--degree", type=click.IntRange(0, 64), required=True, help="Optical NICs of each server."
+)
+@click.option(
+    "--electrical", type=click.IntRange(0, 64), default=1, help="Electrical NICs of each server."
+)
+@click.option(
+    "--nic-rate",
+    default="100Gb/s",
+    callback=parse_option(positive_rate),
+    metavar="RATE",
+    help="Rate of a NIC.",
+)
+@click.option(
+    "--policy",
+    default="mixnet",
+    help="Name of a policy (`moefabric policy list`), or package.module:Name.",
+)
+@json_option
+def plan(
+    demand: Path, degree: int, electrical: int, nic_rate: float, policy: str, as_json: bool
+) -> None:
+    """Print circuits, split and predicted completion time for a demand. Needs no root."""
+    from moefabric.config.policies import policy_named
+    from moefabric.core.circuits import CircuitSet
+    from moefabric.core.demand import DemandMatrix
+    from moefabric.planner import plan as planner
+
+    if degree + electrical == 0:
+        message = "servers without NICs reach nobody: give each server a NIC"
+        raise SpecError([("--degree, --electrical", message)])
+    chosen = policy_named(policy)
+    rows = read_demand(demand)
+    fabric = _single_region(
+        len(rows),
+        degree,
+        electrical,
+        nic_rate,
+        patch_panel=policy == "topoopt",
+        forwarding=chosen.forwards,
+    )
+    matrix = DemandMatrix(fabric.servers, rows)
+    result = planner.plan(fabric, fabric.regions[0], matrix, chosen, CircuitSet())
+    other_path = "over other servers" if fabric.patch_panel else "by the EPS"
+    print_result(result.to_json(), _lines(result, other_path), as_json=as_json)
+
+
+def _lines(plan: "Plan", other_path: str) -> Iterator[str]:
+    """Yield the plan as text. `other_path` says how bytes travel without a circuit."""
+    predicted_ms, bound_ms = plan.predicted_s * 1e3, plan.bound_s * 1e3
+    times = f"{predicted_ms:.3f} ms predicted, {bound_ms:.3f} ms at least"
+    yield f"{plan.policy.name}: {len(plan.circuits)} circuits, {times}"
+    yield f"  lit: {plan.circuits}"
+    unused = [
+        f"{ports} ports of {server}"
+        for server, ports in zip(plan.servers, plan.leftover_ports, strict=True)
+        if ports
+    ]
+    if unused:
+        yield f"  unused: {', '.join(unused)}"
+    for share in plan.split:
+        parts = f"{share.light_bytes:,.0f} bytes by light, {share.eps_bytes:,.0f} {other_path}"
+        for root, size in share.forwarded:
+            parts += f", {size:,.0f} by the tree of {root}"
+        yield f"  {share.src} to {share.dst}: {parts}"

@@ -1,0 +1,59 @@
+"""`moefabric schema`: JSON Schemas of the files that moefabric reads and writes."""
+
+import json
+import re
+from importlib import import_module
+from typing import Any, Final
+
+import click
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
+from pydantic_core import core_schema
+
+SCHEMAS: Final = {
+    "experiment": ("moefabric.config.experiment", "ExperimentSpec"),
+    "fabric": ("moefabric.config.fabric", "FabricSpec"),
+    "hosts": ("moefabric.config.hosts", "HostsSpec"),
+    "model": ("moefabric.config.model", "ModelSpec"),
+    "ocs-profile": ("moefabric.config.ocs_profile", "full_profile_section"),
+    "sweep": ("moefabric.api.sweeps.spec", "SweepSpec"),
+    "run": ("moefabric.results.model", "RunResult"),
+}
+"""Module and name of the model of each kind of file, or of a function that returns it."""
+
+
+class _SchemaGenerator(GenerateJsonSchema):
+    """Leaves out titles that repeat the key, and the docstrings of enumerations."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
+        return False
+
+    def generate(
+        self, schema: core_schema.CoreSchema, mode: JsonSchemaMode = "validation"
+    ) -> JsonSchemaValue:
+        result = super().generate(schema, mode)
+        for definition in result.get("$defs", {}).values():
+            if "enum" in definition:
+                definition.pop("description", None)
+        return result
+
+
+@click.command(short_help="Print the JSON Schema of a kind of file.")
+@click.argument("kind", type=click.Choice(list(SCHEMAS)))
+def schema(kind: str) -> None:
+    """Print the JSON Schema of KIND.
+
+    `run` is the JSON that `run --json` writes; the other kinds are YAML files that users write.
+    """
+    click.echo(schema_text(kind))
+
+
+def schema_text(kind: str) -> str:
+    """Return the JSON Schema of a kind of file."""
+    module, name = SCHEMAS[kind]
+    model: Any = getattr(import_module(module), name)
+    if not isinstance(model, type):
+        model = model()
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    contents = model.model_json_schema(schema_generator=_SchemaGenerator)
+    text = json.dumps(dialect | contents, indent=2, ensure_ascii=False)
+    return re.sub(r"(\\n)+", " ", text)  # descriptions are wrapped docstrings

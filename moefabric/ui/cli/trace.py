@@ -1,0 +1,269 @@
+"""`moefabric trace`: traces of other tools, and traffic in the formats of other simulators."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from moefabric.api.commands import FILE, STANDARD_OUTPUT, check_writable, print_result, write_output
+from moefabric.core.errors import SpecError, TraceError
+from moefabric.core.units import rate_text
+from moefabric.ui.cli.gating import generate
+from moefabric.ui.cli.options import json_option, parse_option, positive_rate
+
+if TYPE_CHECKING:
+    from moefabric.core.demand import DemandMatrix
+    from moefabric.workload.gating.traces import GatingTrace
+    from moefabric.workload.graphs.execution_graph import ExecutionGraph
+
+_FORMATS: Final = ("cm", "goal")
+_SUFFIXES: Final = {
+    ".goal": "goal", ".cm": "cm", ".csv": "csv", ".npz": "npz", ".et": "chakra",
+}  # fmt: skip
+"""Formats of files that `convert` writes, by the ending of their names."""
+_RATE: Final = "400Gb/s"
+
+
+_format_option = click.option(
+    "--from", "form", default="", metavar="FORMAT", help="Format; told from the content if absent."
+)
+_ranks_option = click.option(
+    "--ranks", type=click.IntRange(1), help="Fold the operations onto so many ranks."
+)
+_rate_option = click.option(
+    "--rate", default=_RATE, callback=parse_option(positive_rate),
+    help="Rate of each rank's NIC, for ideal times.",
+)  # fmt: skip
+
+
+@click.group(short_help="Read, convert, draw and generate traces.")
+def trace() -> None:
+    """Read, convert, draw and generate traces of training jobs.
+
+    Formats are told from the content: Chakra, PyTorch, SimAI, GOAL, htsim's connection matrices,
+    NCCL's logs, counts and routes of gating, and those of plug-ins.
+    """
+
+
+def _read(path: Path, form: str, ranks: int | None) -> tuple[str, "ExecutionGraph | GatingTrace"]:
+    """Return the name of a trace's format, and the trace, folded onto `ranks`."""
+    from moefabric.traces.formats import named_reader, trace_reader
+    from moefabric.workload.graphs.execution_graph import ExecutionGraph
+    from moefabric.workload.graphs.folding import fold
+
+    reader = named_reader(form) if form else trace_reader(path)
+    content = reader.read(path)
+    if isinstance(content, ExecutionGraph) and (fault := next(content.faults(), "")):
+        raise TraceError(path, "", fault)
+    if ranks is None:
+        return reader.name, content
+    if not isinstance(content, ExecutionGraph):
+        raise SpecError([("--ranks", "gating isn't folded: use `gating.repeat` of an experiment")])
+    return reader.name, fold(content, ranks)
+
+
+@trace.command(short_help="Say what traces hold.")
+@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE...")
+@_format_option
+@_ranks_option
+@_rate_option
+@json_option
+def info(
+    files: tuple[Path, ...], form: str, ranks: int | None, rate: float, *, as_json: bool
+) -> None:
+    """Print the format, ranks, operations, bytes by collective and group, and times of traces.
+
+    FILE is a file, a folder, or the prefix of the files of all ranks.
+    """
+    from moefabric.traces.summary import summary_document
+
+    documents = []
+    for file in files:
+        name, content = _read(file, form, ranks)
+        documents.append({"file": str(file), **summary_document(content, name, rate)})
+    lines = [line for document in documents for line in _info_lines(document)]
+    print_result(documents if len(documents) > 1 else documents[0], lines, as_json=as_json)
+
+
+def _info_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    if "operations" not in document:
+        yield from _gating_lines(document)
+        return
+    from moefabric.report.formatting import data_size, seconds
+
+    yield f"{document['file']}: {document['format']}, {document['ranks']} ranks"
+    counts = (f"{kind} {count:,}" for kind, count in document["operations"].items())
+    yield f"  operations: {', '.join(counts) or 'none'}"
+    sizes = (f"{count} of {size} ranks" for size, count in document["groups"].items())
+    yield f"  groups: {', '.join(sizes)}"
+    rows = [("operation", "groups", "ranks", "calls", "a rank sends", "all send")]
+    for one in document["traffic"]:
+        figures = str(one["ranks"]), f"{one['calls']:,}"
+        sent = data_size(one["rank_bytes"]), data_size(one["total_bytes"])
+        rows.append((one["operation"], _group_names(one["groups"]), *figures, *sent))
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    for row in rows if len(rows) > 1 else ():
+        left = (word.ljust(width) for word, width in zip(row[:2], widths[:2], strict=True))
+        right = (word.rjust(width) for word, width in zip(row[2:], widths[2:], strict=True))
+        yield f"  {'  '.join((*left, *right))}"
+    yield (
+        f"  computation {seconds(document['compute_s'])} of the busiest rank, "
+        f"{seconds(document['critical_path_s'])} on the critical path; ideal time with NICs of "
+        f"{rate_text(document['rate_bps'])}: {seconds(document['ideal_s'])}"
+    )
+    yield from (f"  note: {note}" for note in document["notes"])
+
+
+def _group_names(names: Sequence[str]) -> str:
+    if len(names) <= 2:
+        return ", ".join(names)
+    return f"{names[0]} ... {names[-1]} ({len(names)})"
+
+
+def _gating_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    sizes = ", ".join(
+        f"{document[key]:,} {key}" for key in ("iterations", "layers", "ranks", "experts")
+    )
+    yield f"{document['file']}: {document['format']}, {sizes}"
+    least, median, most = document["row_tokens"]
+    yield (
+        f"  choices of experts: {document['tokens']:,}; a rank in a layer {least:,} to {most:,}, "
+        f"median {median:,.0f}"
+    )
+    for name, value in document["statistics"].items():
+        if value is not None:
+            yield f"  {name.replace('_', ' ')}: {value:.4g}"
+
+
+@trace.command(short_help="Write a trace in another format.")
+@click.argument("file", type=FILE)
+@click.argument("output", type=FILE)
+@_format_option
+@click.option("--to", metavar="FORMAT", help="Format; by default that of the ending of OUTPUT.")
+@_ranks_option
+def convert(file: Path, output: Path, form: str, to: str | None, ranks: int | None) -> None:
+    """Write the trace FILE as OUTPUT; what is lost or assumed is printed.
+
+    OUTPUT ends in .goal, .cm, .csv, .npz (gating) or .et (Chakra; the prefix of the ranks' files),
+    or --to gives the format. Formats without collectives get their messages.
+    """
+    from moefabric.traces.formats import named_writer
+    from moefabric.traces.gating_files import write_gating
+    from moefabric.workload.graphs.execution_graph import ExecutionGraph
+
+    form_to = to or _SUFFIXES.get(output.suffix)
+    if form_to is None:
+        message = f"{output.suffix or 'no ending'} is not one of {', '.join(_SUFFIXES)}: give --to"
+        raise SpecError([(str(output), message)])
+    name, content = _read(file, form, ranks)
+    check_folder(output)
+    if not isinstance(content, ExecutionGraph):
+        write_gating(content, output, form_to)
+        click.echo(f"{file} ({name}) -> {output} ({form_to})")
+        return
+    named_writer(form_to).write(content, output)
+    click.echo(f"{file} ({name}) -> {output} ({form_to}), {len(content.ranks)} ranks")
+    for note in (*content.notes, *_comments(output)):
+        click.echo(f"note: {note}", err=True)
+
+
+def check_folder(output: Path) -> None:
+    """Create the folder of a file.
+
+    Raises:
+        click.UsageError: If it can't be created.
+    """
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"{output.parent}: {error.strerror}") from error
+
+
+def _comments(output: Path) -> Iterator[str]:
+    """Yield the comments at the start of a connection matrix: what it can't express."""
+    if output.suffix != ".cm" or not output.is_file():
+        return
+    with output.open() as lines:
+        for line in lines:
+            if not line.startswith("# "):
+                return
+            yield line.removeprefix("# ").strip()
+
+
+@trace.command(short_help="Draw a trace.")
+@click.argument("file", type=FILE)
+@click.option("--output", "-o", type=FILE, required=True, help="SVG file to write.")
+@_format_option
+@_ranks_option
+@_rate_option
+def plot(file: Path, output: Path, form: str, ranks: int | None, rate: float) -> None:
+    """Draw the timeline and the bytes of ranks, or the loads of experts of gating.
+
+    Times are ideal: no operation slows another one down.
+    """
+    from moefabric.report.trace_pictures import gating_picture, graph_picture
+    from moefabric.traces.messages import pair_bytes
+    from moefabric.workload.graphs.execution_graph import ExecutionGraph
+    from moefabric.workload.graphs.timeline import timeline
+
+    check_writable(output)
+    _, content = _read(file, form, ranks)
+    if isinstance(content, ExecutionGraph):
+        picture = graph_picture(content, timeline(content, rate / 8), pair_bytes(content), rate)
+    else:
+        picture = gating_picture(content, file.name)
+    write_output(output, picture)
+
+
+trace.add_command(generate)
+
+
+@trace.command(short_help="Write an all-to-all for htsim or LogGOPSim.")
+@click.argument("file", type=FILE)
+@click.option(
+    "--format", "kind", type=click.Choice(_FORMATS), required=True,
+    help="cm: connection matrix of htsim. goal: program of LogGOPSim.",
+)  # fmt: skip
+@click.option("--iteration", type=click.IntRange(0), default=0, help="Iteration of the experiment.")
+@click.option("--layer", type=click.IntRange(0), default=0, help="Layer of the model.")
+@click.option(
+    "--collective", type=click.Choice(("dispatch", "combine")), default="dispatch",
+    help="Tokens on their way to experts, or back.",
+)  # fmt: skip
+@click.option("--output", "-o", type=FILE, default=STANDARD_OUTPUT, help="File to write.")
+def export(
+    file: Path, kind: str, iteration: int, layer: int, collective: str, output: Path
+) -> None:
+    """Write the bytes between servers of one all-to-all. Needs no root.
+
+    FILE is an experiment, or a demand: a JSON array of rows.
+    """
+    from moefabric.traces.connection_matrix import demand_matrix, matrix_text
+    from moefabric.traces.goal import goal_text
+    from moefabric.traces.messages import demand_graph
+
+    check_writable(output)
+    if file.suffix == ".json":
+        demand = _demand_of_file(file)
+    else:
+        demand = _demand_of_experiment(file, iteration, layer)
+        demand = demand if collective == "dispatch" else demand.combine()
+    if kind == "cm":
+        write_output(output, matrix_text(demand_matrix(demand)))
+    else:
+        write_output(output, goal_text(demand_graph(demand)))
+
+
+def _demand_of_file(file: Path) -> "DemandMatrix":
+    from moefabric.config.demand_file import read_demand
+    from moefabric.core.demand import DemandMatrix
+
+    rows = read_demand(file)
+    return DemandMatrix([f"s{n}" for n in range(len(rows))], rows)
+
+
+def _demand_of_experiment(file: Path, iteration: int, layer: int) -> "DemandMatrix":
+    from moefabric.api.experiment import Experiment
+
+    return Experiment.load(file).demand(iteration, layer)

@@ -1,0 +1,287 @@
+"""The dashboard's HTTP server: the page, a stream of changes, commands, and saved results."""
+
+import asyncio
+import json
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+import moefabric.report
+from moefabric.core.errors import FabricError, MoefabricError, SpecError
+from moefabric.ui.dashboard.access import REPORT_POLICY, Guard
+from moefabric.ui.dashboard.commands import COMMANDS, Command
+from moefabric.ui.dashboard.fabric_source import FabricSources
+from moefabric.ui.dashboard.hub import Hub, TooManyClientsError
+from moefabric.ui.dashboard.saved_runs import SavedRuns
+
+STATIC: Final = Path(__file__).parent / "static"
+COLOURS: Final = Path(moefabric.report.__file__).parent / "colours.css"
+_MOST_BODY: Final = 1 << 16
+_SEND_S: Final = 10.0
+"""How long a page may take to accept a message; a slower one is dropped."""
+_MOST_CONNECTIONS: Final = 128
+_METRICS_TYPE: Final = "text/plain; version=1.0.0; charset=utf-8"
+"""Prometheus' text format."""
+_STREAM_HEADERS: Final = [(b"content-type", b"text/event-stream; charset=utf-8")]
+
+
+@dataclass
+class Dashboard:
+    """What the server shows.
+
+    Attributes:
+        sources: The running fabrics.
+        saved_runs: Saved results.
+        metrics: Returns metrics for Prometheus; None if there are none.
+        token: Token of all requests for data and commands.
+        hub: Distributes changes.
+    """
+
+    sources: FabricSources
+    saved_runs: SavedRuns
+    metrics: Callable[[], bytes] | None = None
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    hub: Hub = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the hub of the fabrics."""
+        self.hub = Hub(self.sources)
+
+
+def application(dashboard: Dashboard, listen_host: str = "127.0.0.1") -> Starlette:
+    """Return the ASGI application. `/metrics` and paths below `/api` need the token."""
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        dashboard.hub.start()
+        yield
+        dashboard.hub.stop()
+
+    endpoints = _Endpoints(dashboard)
+    return Starlette(
+        routes=[
+            Route("/api/stream", _Stream(dashboard.hub)),
+            Route("/api/fabrics/{fabric}/{command}", endpoints.command, methods=["POST"]),
+            Route("/api/results", endpoints.results),
+            Route("/api/results/page", endpoints.render, methods=["POST"]),
+            Route("/reports/{key}", endpoints.report),
+            Route("/metrics", endpoints.metrics),
+            Route("/colours.css", endpoints.colours),
+            Mount("/", StaticFiles(directory=STATIC, html=True)),
+        ],
+        middleware=[
+            Middleware(
+                Guard,
+                token=dashboard.token,
+                listen_host=listen_host,
+                needs_token=lambda path: path.startswith(("/api", "/metrics")),
+            )
+        ],
+        exception_handlers={MoefabricError: _refuse, HTTPException: _refuse},
+        lifespan=lifespan,
+    )
+
+
+async def _refuse(_request: Request, error: Exception) -> Response:
+    """Return the text of an error."""
+    match error:
+        case HTTPException():
+            return JSONResponse({"error": error.detail}, error.status_code)
+        case TooManyClientsError():
+            return JSONResponse({"error": str(error)}, 503)
+    return JSONResponse({"error": str(error)}, 400 if isinstance(error, SpecError) else 409)
+
+
+class _Stream:
+    """Streams the changes of the fabric that the query names."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer until the page leaves, the page is too slow, or the server ends."""
+        subscription = self._hub.subscribe(Request(scope).query_params.get("fabric", ""))
+        sending = asyncio.create_task(_send_all(subscription.messages(), send))
+        leaving = asyncio.create_task(_left(receive))
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sending.cancel()
+            leaving.cancel()
+            self._hub.unsubscribe(subscription)
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send_all(messages: AsyncIterator[bytes], send: Send) -> None:
+    start = {"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS}
+    with suppress(TimeoutError):
+        await asyncio.wait_for(send(start), _SEND_S)
+        async for message in messages:
+            chunk = {"type": "http.response.body", "body": message, "more_body": True}
+            await asyncio.wait_for(send(chunk), _SEND_S)
+        await asyncio.wait_for(send({"type": "http.response.body", "body": b""}), _SEND_S)
+
+
+class _Endpoints:
+    """Replies to requests that end at once."""
+
+    def __init__(self, dashboard: Dashboard) -> None:
+        self._dashboard = dashboard
+        self._rendering, self._reading = asyncio.Lock(), asyncio.Lock()
+
+    async def command(self, request: Request) -> Response:
+        """Change light or failures of a fabric."""
+        name, fabric = request.path_params["command"], request.path_params["fabric"]
+        if name not in COMMANDS:
+            raise HTTPException(404, f"{name} is not one of {', '.join(COMMANDS)}")
+        document = await _document(request)
+        reply = await asyncio.to_thread(self._run, fabric, COMMANDS[name], document)
+        self._dashboard.hub.wake()
+        return JSONResponse(reply)
+
+    def _run(self, fabric: str, command: Command, document: dict[str, Any]) -> object:
+        sources = self._dashboard.sources
+        if fabric not in sources.names():
+            raise FabricError(f"{fabric} is not up")
+        source = sources.open(fabric)
+        try:
+            return command(source, document)
+        finally:
+            source.close()
+
+    async def results(self, _request: Request) -> Response:
+        """List the saved results."""
+        return JSONResponse(await asyncio.to_thread(self._dashboard.saved_runs.entries))
+
+    async def render(self, request: Request) -> Response:
+        """Render saved results, and say where the page is."""
+        files = (await _document(request)).get("files")
+        if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+            raise SpecError([("files", "a list of names is needed")])
+        async with self._rendering:
+            key = await asyncio.to_thread(self._dashboard.saved_runs.add_page, files)
+        return JSONResponse({"page": f"reports/{key}"})
+
+    async def metrics(self, _request: Request) -> Response:
+        """Return metrics of the running fabrics."""
+        if self._dashboard.metrics is None:
+            raise HTTPException(404, "metrics are not installed")
+        async with self._reading:
+            text = await asyncio.to_thread(self._dashboard.metrics)
+        return Response(text, media_type=_METRICS_TYPE)
+
+    async def colours(self, _request: Request) -> Response:
+        """Return the colours of reports, which are those of the page, too."""
+        return FileResponse(COLOURS)
+
+    async def report(self, request: Request) -> Response:
+        """Return a rendered page, for a frame. Its key can't be guessed; a frame sends no token."""
+        page = self._dashboard.saved_runs.page(request.path_params["key"])
+        if page is None:
+            raise HTTPException(404, "no such page: choose the results again")
+        headers = {"Content-Security-Policy": REPORT_POLICY, "X-Frame-Options": "SAMEORIGIN"}
+        return HTMLResponse(page, headers=headers)
+
+
+async def _document(request: Request) -> dict[str, Any]:
+    """Return the JSON object in the body of a request.
+
+    Raises:
+        HTTPException: If the body is too large or no JSON object.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise HTTPException(415, "Content-Type: application/json is needed")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_BODY:
+            raise HTTPException(413, f"the body is larger than {_MOST_BODY} bytes")
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, "the body is not JSON") from error
+    if not isinstance(document, dict):
+        raise HTTPException(400, "the body is not a JSON object")
+    return document
+
+
+class _Server(uvicorn.Server):
+    """Ends all streams on a signal, which would otherwise go on until their pages leave."""
+
+    def __init__(self, config: uvicorn.Config, hub: Hub) -> None:
+        super().__init__(config)
+        self._hub = hub
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self._hub.stop()
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Return a listening TCP socket.
+
+    Raises:
+        FabricError: If the address is in use or not this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, reuse_port=False)
+    except OSError as error:
+        message = f"--listen {host}:{port}: {error.strerror or error}; choose another address"
+        raise FabricError(message) from error
+
+
+def http_server(dashboard: Dashboard, host: str) -> uvicorn.Server:
+    """Return the server of a dashboard; its `run` takes a listening socket on `host`."""
+    config = uvicorn.Config(
+        application(dashboard, host),
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=1,
+        h11_max_incomplete_event_size=1 << 14,
+        ws="none",
+    )
+    return _Server(config, dashboard.hub)
+
+
+def serve(
+    dashboard: Dashboard, listener: socket.socket, on_start: Callable[[str], None] = print
+) -> None:
+    """Serve the dashboard until Ctrl-C or SIGTERM.
+
+    Args:
+        dashboard: What is shown.
+        listener: The listening socket.
+        on_start: Called with the link of the page, which has the token.
+    """
+    on_start(f"{address(listener)}/#token={dashboard.token}")
+    with suppress(KeyboardInterrupt):
+        http_server(dashboard, listener.getsockname()[0]).run(sockets=[listener])
+
+
+def address(listener: socket.socket) -> str:
+    """Return the URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

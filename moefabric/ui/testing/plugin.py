@@ -1,0 +1,244 @@
+"""The plugin of pytest: options, the marker `fabric`, and the fixtures.
+
+`pytest --moefabric` runs tests that use a fabric; without the option they are skipped. A fabric
+gets a name of its own in each worker of pytest-xdist, so that workers don't share any.
+"""
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from moefabric.api.experiment import Experiment
+    from moefabric.api.fabric import EmulatedFabric
+    from moefabric.api.result import Result
+    from moefabric.ui.testing.lab import FabricUnderTest
+
+_SESSION: Final = "_moefabric_session"
+"""The fixture on which all others depend. Other fixtures may be called `fabric`, too."""
+_LABS: Final = pytest.StashKey[list["FabricUnderTest"]]()
+_LONGEST_NAME: Final = 31
+_LONGEST_FOLDER: Final = 200
+_NUMBERS: Final = itertools.count()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options, each with a default in the configuration file."""
+    group = parser.getgroup("moefabric", "emulated fabrics")
+    group.addoption("--moefabric", action="store_true", help="run tests that use a fabric")
+    group.addoption(
+        "--moefabric-fabric", metavar="FILE", help="fabric of tests without the marker `fabric`"
+    )
+    group.addoption(
+        "--moefabric-no-root",
+        choices=("skip", "fail"),
+        help="what tests that use a fabric do without root (default: skip)",
+    )
+    group.addoption(
+        "--moefabric-artefacts",
+        metavar="DIR",
+        help="folder for what failed tests leave (default: moefabric-artefacts)",
+    )
+    parser.addini("moefabric_fabric", "fabric of tests without the marker `fabric`")
+    parser.addini("moefabric_no_root", "skip or fail", default="skip")
+    parser.addini("moefabric_artefacts", "folder", default="moefabric-artefacts")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Describe the marker."""
+    config.addinivalue_line(
+        "markers",
+        "fabric(file=None, **keys): the fabric of a test: a YAML file, the keys of one, or both",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip tests that use a fabric if the option is missing, or root is."""
+    reason = _refusal(config)
+    if not reason:
+        return
+    for item in items:
+        if _SESSION in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _refusal(config: pytest.Config) -> str:
+    """Return why tests with fabrics are skipped; empty if they run, or fail by themselves."""
+    if not config.getoption("--moefabric"):
+        return "uses a fabric: run pytest with --moefabric"
+    if os.geteuid() and _option(config, "no_root") == "skip":
+        return "a fabric needs root: run pytest with sudo, or with --moefabric-no-root=fail"
+    return ""
+
+
+def _option(config: pytest.Config, name: str) -> str:
+    """Return the value of an option, or that of the configuration file."""
+    given = config.getoption(f"--moefabric-{name.replace('_', '-')}")
+    return str(given if given is not None else config.getini(f"moefabric_{name}"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: "pytest.CallInfo[None]"
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep the state, events and logs of the fabrics of a failed test while they are up."""
+    report = yield
+    if report.failed and call.when != "teardown":
+        folders = [str(lab.save_artefacts()) for lab in item.stash.get(_LABS, [])]
+        if folders:
+            report.sections.append(("moefabric", "state, events and logs: " + ", ".join(folders)))
+    return report
+
+
+@pytest.fixture(scope="session")
+def _moefabric_session() -> None:
+    """Mark the tests that use a fabric."""
+
+
+@pytest.fixture
+def fabric(request: pytest.FixtureRequest, _moefabric_session: None) -> "Iterator[FabricUnderTest]":
+    """Yield a fabric for this test alone, from the marker `fabric` or the configured file."""
+    described = _described_fabric(request, request.node.get_closest_marker("fabric"))
+    with _running(request, described) as lab, _keeping_artefacts(request, lab):
+        yield lab
+
+
+@pytest.fixture(scope="session")
+def _moefabric_shared_fabric(
+    request: pytest.FixtureRequest, _moefabric_session: None
+) -> "Iterator[_SharedFabric]":
+    described = _described_fabric(request, None)
+    shared = _SharedFabric(lambda: _running(request, described))
+    yield shared
+    shared.remove()
+
+
+class _SharedFabric:
+    """The fabric that tests share. It is brought up again after a test that has broken it."""
+
+    def __init__(self, running: "Callable[[], AbstractContextManager[FabricUnderTest]]") -> None:
+        self._running = running
+        self._undo = ExitStack()
+        self._lab: FabricUnderTest | None = None
+
+    def lab(self) -> "FabricUnderTest":
+        if self._lab is None:
+            self._lab = self._undo.enter_context(self._running())
+        return self._lab
+
+    def remove(self) -> None:
+        self._lab = None
+        self._undo.close()
+
+
+@pytest.fixture
+def shared_fabric(
+    request: pytest.FixtureRequest, _moefabric_shared_fabric: "_SharedFabric"
+) -> "Iterator[FabricUnderTest]":
+    """Yield the fabric that all tests share, without circuits, failures or programs."""
+    lab = _moefabric_shared_fabric.lab()
+    lab.artefacts = _artefacts(request.config, request.node.nodeid)
+    with _keeping_artefacts(request, lab):
+        try:
+            yield lab
+        finally:
+            try:
+                lab.reset()
+            except BaseException:
+                _moefabric_shared_fabric.remove()
+                raise
+
+
+@pytest.fixture
+def run_experiment(_moefabric_session: None) -> "Callable[..., Result]":
+    """Run an experiment; the test fails if its verdict is `invalid`.
+
+    The fixture is a function of the experiment's file, or an `Experiment`, with changes of its
+    keys. It returns the `Result`.
+    """
+
+    def run(experiment: "str | Path | Experiment", **changes: Any) -> "Result":
+        from moefabric.api.experiment import Experiment
+
+        if not isinstance(experiment, Experiment):
+            experiment = Experiment.load(experiment, **changes)
+        result = experiment.run()
+        if result.verdict == "invalid":
+            lines = [
+                f"{fabric.fabric}: {reason}"
+                for fabric in result.results
+                for reason in fabric.fidelity.reasons
+            ]
+            pytest.fail("\n".join(["the run's verdict is invalid", *lines]), pytrace=False)
+        return result
+
+    return run
+
+
+def _described_fabric(
+    request: pytest.FixtureRequest, marker: pytest.Mark | None
+) -> "EmulatedFabric":
+    """Return the fabric of a marker, or the configured one, with a name of this worker's."""
+    from moefabric.api.fabric import EmulatedFabric
+
+    config = request.config
+    keys = dict(marker.kwargs) if marker else {}
+    file = marker.args[0] if marker and marker.args else None
+    if file is None and not {"regions", "nics"} <= set(keys):
+        file = _option(config, "fabric")
+        if not file:
+            pytest.fail(
+                "which fabric? Give @pytest.mark.fabric(FILE), --moefabric-fabric FILE, or "
+                "moefabric_fabric in the configuration of pytest",
+                pytrace=False,
+            )
+    if file is None:
+        described = EmulatedFabric(**{"fabric": "test", **keys})
+    else:
+        described = EmulatedFabric.load(config.rootpath / file, **keys)
+    name = _worker_name(config, described.name)
+    return EmulatedFabric.of(described.spec.model_copy(update={"fabric": name}))
+
+
+def _worker_name(config: pytest.Config, name: str) -> str:
+    """Return a fabric's name that no other test, worker or session uses."""
+    worker = getattr(config, "workerinput", {}).get("workerid", "")
+    suffix = f"-{worker}{'-' if worker else ''}{os.getpid()}-{next(_NUMBERS)}"
+    return name[: _LONGEST_NAME - len(suffix)] + suffix
+
+
+def _artefacts(config: pytest.Config, nodeid: str) -> Path:
+    """Return the folder of a test."""
+    folder = re.sub(r"[^\w.-]+", "-", nodeid)[:_LONGEST_FOLDER]
+    return config.rootpath / _option(config, "artefacts") / folder
+
+
+@contextmanager
+def _keeping_artefacts(request: pytest.FixtureRequest, lab: "FabricUnderTest") -> Iterator[None]:
+    """Have `pytest_runtest_makereport` save the state of a fabric if the test fails meanwhile."""
+    labs = request.node.stash.setdefault(_LABS, [])
+    labs.append(lab)
+    try:
+        yield
+    finally:
+        labs.remove(lab)  # a test may run again, on another fabric
+        lab.drop_artefacts()
+
+
+@contextmanager
+def _running(
+    request: pytest.FixtureRequest, described: "EmulatedFabric"
+) -> "Iterator[FabricUnderTest]":
+    """Bring a fabric up, and remove it at the end, which may be that of this process."""
+    from moefabric.ui.testing.lab import FabricUnderTest
+
+    described.up()
+    artefacts = _artefacts(request.config, request.node.nodeid)
+    with FabricUnderTest(described.name, artefacts) as lab:
+        yield lab

@@ -1,0 +1,353 @@
+"""The model that trains: sizes, the bytes of a token, and the duration of layers from FLOPs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from types import MappingProxyType
+from typing import Annotated, Final, Literal, get_args
+
+from annotated_types import Interval
+
+from moefabric.workload.models.attention import (
+    GroupedAttention,
+    LatentAttention,
+    OptionalSize,
+    Size,
+)
+from moefabric.workload.models.payload import Payloads
+
+BYTES_BF16: Final = 2
+"""Bytes of a bfloat16 number."""
+
+BACKWARD: Final = 2.0
+"""FLOPs of a backward pass, relative to the forward pass: gradients of inputs and of weights."""
+
+Direction = Literal["forward", "backward"]
+"""The pass of a micro-batch through the layers."""
+DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
+
+
+WireType = Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "mxfp4"]
+"""Form of numbers on their way between ranks."""
+
+
+@dataclass(frozen=True)
+class WireFormat:
+    """Bytes of numbers on the wire.
+
+    Attributes:
+        bits: Bits of a number.
+        block: Numbers that share a scale; 0 without scales.
+        scale_bytes: Bytes of a scale.
+    """
+
+    bits: int
+    block: int = 0
+    scale_bytes: int = 0
+
+    def bytes(self, numbers: int) -> int:
+        """Return the bytes of numbers with their scales."""
+        scales = ceil(numbers / self.block) if self.block else 0
+        return ceil(numbers * self.bits / 8) + scales * self.scale_bytes
+
+
+WIRE_FORMATS: Final[Mapping[WireType, WireFormat]] = MappingProxyType(
+    {
+        "fp32": WireFormat(32),
+        "bf16": WireFormat(16),
+        "fp16": WireFormat(16),
+        "fp8": WireFormat(8, block=128, scale_bytes=4),
+        "mxfp8": WireFormat(8, block=32, scale_bytes=1),
+        "mxfp4": WireFormat(4, block=32, scale_bytes=1),
+    }
+)
+"""`fp8` has a float32 scale for each 128 numbers (DeepSeek-V3, arXiv 2412.19437, section 3.3.2, as
+DeepEP sends it). Microscaling formats have a scale of 8 bits for each 32 (OCP MX 1.0, table 1)."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A Mixture-of-Experts transformer."""
+
+    name: str
+    """Name of the model."""
+    layers: Annotated[int, Interval(ge=1, le=1000)]
+    """Number of MoE layers that are replayed, without head and layers that have no experts. With
+    several stages, each has whole layers, the first ones one more if they can't share evenly."""
+    hidden: Size
+    """Hidden size."""
+    ffn: Size
+    """Inner size of one expert, which has three matrices (SwiGLU)."""
+    experts: Annotated[int, Interval(ge=1, le=4096)]
+    """Number of routed experts of a layer."""
+    top_k: Size
+    """Routed experts of a token."""
+    attention: GroupedAttention | LatentAttention
+    """Sizes of attention."""
+    shared_ffn: OptionalSize = 0
+    """Inner size of the shared experts together, which compute every token on its own rank."""
+    shared_gate: bool = False
+    """Whether a gate weighs what shared experts yield."""
+    dense_layers: OptionalSize = 0
+    """Layers that have a dense block instead of experts.
+
+    They count as if they were before the MoE layers.
+    """
+    dense_ffn: OptionalSize = 0
+    """Inner size of that block."""
+    vocabulary: OptionalSize = 0
+    """Tokens that the head and the embeddings tell apart; 0 without a head."""
+    tied_embeddings: bool = False
+    """Whether the head is the embeddings' matrix."""
+    expert_bias: bool = False
+    """Whether the matrices of routed experts have a bias."""
+    router_bias: bool = False
+    """Whether the router has a bias for each expert."""
+    dispatch_type: WireType = "bf16"
+    """Form of numbers on their way to experts, and of their gradients."""
+    combine_type: WireType = "bf16"
+    """Form of numbers on their way back from experts."""
+    node_limit: OptionalSize = 0
+    """The most nodes (servers) to which a token goes, once to each; 0 for no limit: a token goes to
+    each of its experts.
+
+    Source: DeepSeek-V3, sections 2.1.2 and 3.2.2.
+    """
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token's activations between stages and in tensor parallelism (bfloat16)."""
+        return self.hidden * BYTES_BF16
+
+    @property
+    def dispatch_token_bytes(self) -> int:
+        """Bytes of one token on its way to an expert."""
+        return WIRE_FORMATS[self.dispatch_type].bytes(self.hidden)
+
+    @property
+    def combine_token_bytes(self) -> int:
+        """Bytes of one token on its way back from an expert."""
+        return WIRE_FORMATS[self.combine_type].bytes(self.hidden)
+
+    @property
+    def combine_ratio(self) -> float:
+        """Bytes that come back from experts, relative to the bytes that go there."""
+        return self.combine_token_bytes / self.dispatch_token_bytes
+
+    @property
+    def attention_weights(self) -> int:
+        """Weights of one attention block's matrices."""
+        return self.attention.weights(self.hidden)
+
+    @property
+    def expert_weights(self) -> int:
+        """Weights of one routed expert: three matrices of hidden x ffn."""
+        return 3 * self.hidden * self.ffn
+
+    @property
+    def replicated_weights(self) -> int:
+        """Weights of an MoE layer that all ranks hold: attention, router and shared expert."""
+        router, shared = self.hidden * self.experts, 3 * self.hidden * self.shared_ffn
+        return self.attention_weights + router + shared
+
+    @property
+    def dense_layer_weights(self) -> int:
+        """Weights of a layer without experts."""
+        return self.attention_weights + 3 * self.hidden * self.dense_ffn
+
+    @property
+    def head_weights(self) -> int:
+        """Weights of the head; the embedding has as many."""
+        return self.hidden * self.vocabulary
+
+    @property
+    def weights(self) -> int:
+        """Weights of all matrices."""
+        return self._matrix_weights(self.experts) + self._embedding_weights
+
+    @property
+    def active_weights(self) -> int:
+        """Weights of the matrices with which a token is computed, and its embedding's table."""
+        return self._matrix_weights(self.top_k) + self._embedding_weights
+
+    @property
+    def parameters(self) -> int:
+        """All parameters: matrices, norms and biases."""
+        return self.weights + self._vector_weights(self.experts)
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters with which a token is computed, and its embedding's table."""
+        return self.active_weights + self._vector_weights(self.top_k)
+
+    @property
+    def _embedding_weights(self) -> int:
+        return 0 if self.tied_embeddings else self.head_weights
+
+    def _matrix_weights(self, experts: int) -> int:
+        """Return the weights of matrices that multiply a token, with `experts` in each layer."""
+        layer = self.replicated_weights + experts * self.expert_weights
+        dense = self.dense_layers * self.dense_layer_weights
+        return self.layers * layer + dense + self.head_weights
+
+    def _vector_weights(self, experts: int) -> int:
+        """Return the weights of norms, biases and gates, with a number of experts in each layer."""
+        block = self.attention.vector_weights(self.hidden) + 2 * self.hidden
+        expert = self.expert_bias * (2 * self.ffn + self.hidden)
+        router = self.router_bias * self.experts + self.shared_gate * self.hidden
+        layers = self.layers + self.dense_layers
+        return layers * block + self.layers * (experts * expert + router) + self.hidden
+
+    def score_flops(self, sequence: int) -> float:
+        """Return the forward FLOPs of a token's scores, over the earlier tokens it attends to."""
+        return 2 * self.attention.score_width * self.attention.attended_tokens(sequence)
+
+    def attention_flops(self, sequence: int) -> float:
+        """Return the forward FLOPs of one attention block for a token: matrices and scores."""
+        return 2 * self.attention_weights + self.score_flops(sequence)
+
+    def replicated_flops(self, sequence: int) -> float:
+        """Return a token's forward FLOPs on its own rank: attention, router, shared expert."""
+        return 2 * self.replicated_weights + self.score_flops(sequence)
+
+    def dense_layer_flops(self, sequence: int) -> float:
+        """Return the forward FLOPs of a layer without experts for a token."""
+        return 2 * self.dense_layer_weights + self.score_flops(sequence)
+
+    def expert_flops(self) -> float:
+        """Return the forward FLOPs of one routed expert for a token."""
+        return 2 * self.expert_weights
+
+    def head_flops(self) -> float:
+        """Return the forward FLOPs of the head for a token."""
+        return 2 * self.head_weights
+
+    def token_flops(self, sequence: int) -> float:
+        """Return the forward FLOPs of a token in the whole model.
+
+        Args:
+            sequence: Tokens of a sequence; a token attends to half of them in the mean.
+        """
+        layer = self.replicated_flops(sequence) + self.top_k * self.expert_flops()
+        dense = self.dense_layers * self.dense_layer_flops(sequence)
+        return self.layers * layer + dense + self.head_flops()
+
+    def errors(self) -> Iterator[tuple[str, str]]:
+        """Yield the contradictions between sizes: name of the size, and what is wrong."""
+        if self.top_k > self.experts:
+            yield "top_k", f"{self.top_k} experts of a token, but a layer has {self.experts}"
+        if self.dense_layers and not self.dense_ffn:
+            yield "dense_ffn", f"is missing: {self.dense_layers} layers have no experts"
+        if self.node_limit > self.top_k:
+            yield "node_limit", f"{self.node_limit} servers of a token with {self.top_k} experts"
+        attention = self.attention
+        if isinstance(attention, GroupedAttention) and attention.heads % attention.kv_heads:
+            heads = f"{attention.heads} heads don't share {attention.kv_heads} keys evenly"
+            yield "attention.kv_heads", heads
+
+
+@dataclass(frozen=True)
+class Training:
+    """Parallelism, batch sizes and GPUs of a training job.
+
+    Attributes:
+        ep: Expert-parallel ranks of an EP group.
+        tp: GPUs of a rank (tensor parallelism).
+        sequence: Tokens of a sequence.
+        micro_batch: Sequences of a micro-batch.
+        gpu_flops: Peak FLOPs per second of a GPU.
+        utilisation: Part of the peak that is reached.
+        nvlink_bytes_s: Bytes per second of a GPU's NVLinks in each direction. The default is the
+            NVSwitch of the paper's simulation: 900 GB/s both ways together (section 7.1).
+        recomputation: Whether the backward pass of a layer repeats the computation of the forward
+            pass instead of keeping its results. Tokens that experts received are kept, so
+            all-to-alls aren't repeated. The paper doesn't mention recomputation.
+        payloads: The form of tokens in all-to-alls.
+    """
+
+    ep: int
+    tp: int
+    sequence: int
+    micro_batch: int
+    gpu_flops: float
+    utilisation: float
+    nvlink_bytes_s: float = 450e9
+    recomputation: bool = False
+    payloads: Payloads = field(default_factory=Payloads)
+
+    @property
+    def rank_tokens(self) -> int:
+        """Tokens that one rank sends through a layer in one micro-batch."""
+        return self.sequence * self.micro_batch
+
+    @property
+    def rank_flops(self) -> float:
+        """FLOPs per second of the GPUs of one rank."""
+        return self.tp * self.gpu_flops * self.utilisation
+
+    def dispatch_token_bytes(self, model: Model) -> float:
+        """Return the bytes of one token on its way to an expert, in the form of its payload."""
+        plain = model.dispatch_token_bytes
+        return self.payloads.dispatch.token_bytes(model.hidden, plain)
+
+    def combine_token_bytes(self, model: Model) -> float:
+        """Return the bytes of one token on its way back."""
+        return self.payloads.combine.token_bytes(model.hidden, model.combine_token_bytes)
+
+    def combine_ratio(self, model: Model) -> float:
+        """Return the bytes that come back from experts, relative to the bytes that go there."""
+        return self.combine_token_bytes(model) / self.dispatch_token_bytes(model)
+
+    def tensor_all_reduce_s(self, model: Model) -> float:
+        """Return the seconds of one all-reduce of a rank's tokens over its GPUs, in a ring.
+
+        A layer has four: after attention and after the experts, forward and backward (Megatron-LM,
+        arXiv 1909.08053, section 3).
+        """
+        ring_share = 2 * (self.tp - 1) / self.tp
+        return ring_share * self.rank_tokens * model.token_bytes / self.nvlink_bytes_s
+
+    def attention_s(self, model: Model, direction: Direction = "forward") -> float:
+        """Return the seconds of a layer on its tokens' own rank, before and beside the experts.
+
+        These are attention, router, shared expert, the all-reduce of tensor parallelism, and the
+        matrices and the coding of payloads there: what is sent, and what has come back.
+        """
+        token_flops = model.replicated_flops(self.sequence)
+        flops = self.rank_tokens * (token_flops + self.payloads.source_flops(model.hidden))
+        coding_s = self._coding_s(model, self._copies(model), self.payloads.source_s_per_byte)
+        return self._seconds(flops, direction) + self._all_reduces_s(model, direction) + coding_s
+
+    def expert_s(self, model: Model, tokens: float, direction: Direction = "forward") -> float:
+        """Return the seconds of a rank's experts for their tokens, of coding, and all-reduce."""
+        flops = tokens * model.expert_flops()
+        coding_s = self._coding_s(model, tokens, self.payloads.expert_s_per_byte)
+        return self._seconds(flops, direction) + self._all_reduces_s(model, direction) + coding_s
+
+    def dense_layer_s(self, model: Model, direction: Direction = "forward") -> float:
+        """Return the seconds of a layer without experts, with its two all-reduces."""
+        flops = self.rank_tokens * model.dense_layer_flops(self.sequence)
+        return self._seconds(flops, direction) + 2 * self._all_reduces_s(model, direction)
+
+    def head_s(self, model: Model, direction: Direction = "forward") -> float:
+        """Return the seconds of the head, which is never recomputed."""
+        passes = 1.0 if direction == "forward" else BACKWARD
+        return passes * self.rank_tokens * model.head_flops() / self.rank_flops
+
+    def _copies(self, model: Model) -> float:
+        """Return how many tokens a rank sends, each once for each expert or node."""
+        return self.rank_tokens * min(model.node_limit or model.top_k, model.top_k)
+
+    def _coding_s(self, model: Model, tokens: float, s_per_byte: tuple[float, float]) -> float:
+        """Return the seconds in which a rank's GPUs code tokens that go out and come back."""
+        going, returning = s_per_byte
+        plain_s = going * model.dispatch_token_bytes + returning * model.combine_token_bytes
+        return tokens * plain_s / self.tp
+
+    def _seconds(self, forward_flops: float, direction: Direction) -> float:
+        passes = 1.0 if direction == "forward" else BACKWARD + self.recomputation
+        return passes * forward_flops / self.rank_flops
+
+    def _all_reduces_s(self, model: Model, direction: Direction) -> float:
+        repeated = direction == "backward" and self.recomputation
+        return (1 + repeated) * self.tensor_all_reduce_s(model)

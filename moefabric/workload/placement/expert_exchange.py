@@ -1,0 +1,180 @@
+"""Experts that move to the servers of tokens, so that fewer tokens move to the servers of experts.
+
+HybridEP (arXiv 2510.19470) is the built-in exchange: servers of a domain gather each other's
+experts while attention computes, and tokens go to other domains only.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.errors import SpecError
+from moefabric.workload.iterations.iteration import (
+    Collective,
+    Compute,
+    Operation,
+    Reconfigure,
+    Transfer,
+)
+from moefabric.workload.models.model import BYTES_BF16, Model
+from moefabric.workload.placement.collective_order import ORDERED_KINDS
+
+EXPERTS: Final = "experts"
+"""Kind of the transfers that move experts."""
+
+
+class ExpertExchange(Protocol):
+    """Chooses the servers that compute a token's experts, and the experts that move there."""
+
+    @property
+    def name(self) -> str:
+        """The name that specifications use."""
+
+    @property
+    def ratio(self) -> float:
+        """Bytes of an expert for each byte of it that moves."""
+
+    @property
+    def codec_s(self) -> float:
+        """Model seconds by which encoding and decoding experts lengthens attention."""
+
+    def computing(self, servers: int) -> NDArray[np.int64]:
+        """Return the server [token's, expert's] that computes, of the servers of an EP group.
+
+        Raises:
+            SpecError: If the exchange doesn't suit so many servers.
+        """
+
+
+@dataclass(frozen=True)
+class HybridEp:
+    """Domains of servers on two levels: data centres, and the servers of each.
+
+    Attributes:
+        leaf: Servers of a data centre, which follow each other.
+        dcs: Data centres of a domain.
+        servers: Servers of a domain in each of its data centres.
+        ratio: Bytes of an expert for each byte of it that moves.
+        codec_s: Model seconds by which encoding and decoding experts lengthens attention.
+        name: The name that specifications use.
+    """
+
+    leaf: int = 1
+    dcs: int = 1
+    servers: int = 1
+    ratio: float = 1.0
+    codec_s: float = 0.0
+    name: str = "hybridep"
+
+    def computing(self, servers: int) -> NDArray[np.int64]:
+        """Return the server in the expert's domain that has the place of the token's server."""
+        levels, domains = (servers // self.leaf, self.leaf), (self.dcs, self.servers)
+        whole = servers % self.leaf == 0
+        if not whole or any(n % size for n, size in zip(levels, domains, strict=True)):
+            sizes = f"data centres of {self.leaf}, domains of {self.dcs} x {self.servers}"
+            raise SpecError([("experts", f"{servers} servers are not whole {sizes}")])
+        places = [np.unravel_index(server, levels) for server in range(servers)]
+        chosen = np.empty((servers, servers), dtype=np.int64)
+        for a, place in enumerate(places):
+            for b, other in enumerate(places):
+                digits = (
+                    y // size * size + x % size
+                    for x, y, size in zip(place, other, domains, strict=True)
+                )
+                chosen[a, b] = int(np.ravel_multi_index(tuple(digits), levels))
+        return chosen
+
+
+def with_expert_exchange(
+    operations: Iterable[Operation],
+    exchange: ExpertExchange | None,
+    groups: Sequence[Sequence[str]],
+    model: Model,
+) -> Iterator[Operation]:
+    """Move experts beside attention of the forward pass, and only the other tokens.
+
+    The time to compute experts stays that of the servers that own them.
+
+    Args:
+        operations: The operations of an iteration.
+        exchange: The exchange; None changes nothing.
+        groups: The servers of each EP group, in the order of the operations' demands.
+        model: The model.
+    """
+    if exchange is None:
+        yield from operations
+        return
+    moves = _ExpertMoves(exchange, groups, model)
+    for operation in operations:
+        yield moves.changed(operation)
+
+
+class _ExpertMoves:
+    """The change of each operation."""
+
+    def __init__(
+        self, exchange: ExpertExchange, groups: Sequence[Sequence[str]], model: Model
+    ) -> None:
+        self._exchange = exchange
+        self._computing = {tuple(group): exchange.computing(len(group)) for group in groups}
+        experts = model.experts / len(groups[0])
+        self._bytes = BYTES_BF16 * model.expert_weights * experts / exchange.ratio
+
+    def changed(self, operation: Operation) -> Operation:
+        match operation:
+            case Compute(kind="attention", direction="forward", concurrent=light):
+                longer = tuple(s + self._exchange.codec_s for s in operation.seconds)
+                return replace(
+                    operation,
+                    seconds=longer,
+                    concurrent=self._reconfigure(light),
+                    transfer=self._gather(operation.layer),
+                )
+            case Compute(concurrent=light):
+                return replace(operation, concurrent=self._reconfigure(light))
+            case Reconfigure(demand=demand):
+                return replace(operation, demand=self._tokens(demand, to_experts=True))
+            case Collective(kind=kind, direction=direction) if kind in ORDERED_KINDS:
+                forth = (kind == "dispatch") == (direction == "forward")
+                return replace(
+                    operation,
+                    demand=self._tokens(operation.demand, to_experts=forth),
+                    concurrent=self._reconfigure(operation.concurrent),
+                    split_demands=tuple(
+                        self._tokens(demand, to_experts=forth) for demand in operation.split_demands
+                    ),
+                )
+        return operation
+
+    def _reconfigure(self, light: Reconfigure | None) -> Reconfigure | None:
+        if light is None:
+            return None
+        return replace(light, demand=self._tokens(light.demand, to_experts=True))
+
+    def _gather(self, layer: int) -> Transfer | None:
+        """Return the transfer by which servers of a domain get each other's experts."""
+        pairs = tuple(
+            (servers[b], servers[a])
+            for servers, computing in self._computing.items()
+            for a, b in permutations(range(len(servers)), 2)
+            if computing[a, b] == a
+        )
+        return Transfer("forward", pairs, self._bytes, EXPERTS, layer) if pairs else None
+
+    def _tokens(self, demand: DemandMatrix, *, to_experts: bool) -> DemandMatrix:
+        """Return the demand of the tokens that still move, to experts or back."""
+        index = {server: number for number, server in enumerate(demand.servers)}
+        owed = demand.array if to_experts else demand.array.T
+        moved = np.zeros_like(owed)
+        for servers, computing in self._computing.items():
+            if servers[0] not in index:
+                continue
+            own = np.array([index[server] for server in servers])
+            rows = np.broadcast_to(own[:, None], computing.shape)
+            np.add.at(moved, (rows, own[computing]), owed[np.ix_(own, own)])
+        return DemandMatrix(demand.servers, moved if to_experts else moved.T)

@@ -1,0 +1,107 @@
+"""Codecs of blocks of 32-bit floats, by name: error-bounded ones, and simpler ones beside them."""
+
+import struct
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from moefabric_studies.codecs.code_streams import STREAMS, library
+from moefabric_studies.codecs.error_bounded import ErrorBounded, Floats, error_bounds
+
+_SHAPE: Final = struct.Struct("<IH")
+_LEVELS: Final = 127
+
+
+class BlockCodec(Protocol):
+    """Writes blocks of vectors as bytes, and reads them again."""
+
+    def encode(self, block: Floats) -> bytes:
+        """Return the bytes of a block [vectors, dimension]."""
+
+    def decode(self, data: bytes) -> Floats:
+        """Return the block of these bytes."""
+
+
+class Fp32:
+    """The numbers as they are."""
+
+    def encode(self, block: Floats) -> bytes:
+        """Return the shape and the numbers."""
+        return _SHAPE.pack(*block.shape) + block.tobytes()
+
+    def decode(self, data: bytes) -> Floats:
+        """Return the block."""
+        return np.frombuffer(data, np.float32, offset=_SHAPE.size).reshape(_SHAPE.unpack_from(data))
+
+
+class Fp16:
+    """IEEE 754's half precision, without a bound: large numbers become infinite."""
+
+    def encode(self, block: Floats) -> bytes:
+        """Return the shape and half as many bytes."""
+        with np.errstate(over="ignore"):
+            return _SHAPE.pack(*block.shape) + block.astype(np.float16).tobytes()
+
+    def decode(self, data: bytes) -> Floats:
+        """Return the block."""
+        halves = np.frombuffer(data, np.float16, offset=_SHAPE.size)
+        return halves.astype(np.float32).reshape(_SHAPE.unpack_from(data))
+
+
+class Int8:
+    """One byte for each number and a scale for each vector."""
+
+    def encode(self, block: Floats) -> bytes:
+        """Return the shape, the scales and the bytes."""
+        scales = np.abs(block).max(axis=1, keepdims=True, initial=0) / _LEVELS
+        codes = np.rint(block / np.where(scales > 0, scales, 1)).astype(np.int8)
+        parts = _SHAPE.pack(*block.shape), scales.astype(np.float32).tobytes(), codes.tobytes()
+        return b"".join(parts)
+
+    def decode(self, data: bytes) -> Floats:
+        """Return the block."""
+        rows, dimension = _SHAPE.unpack_from(data)
+        scales = np.frombuffer(data, np.float32, rows, _SHAPE.size)
+        codes = np.frombuffer(data, np.int8, offset=_SHAPE.size + scales.nbytes)
+        return codes.reshape(rows, dimension) * scales[:, None]
+
+
+@dataclass(frozen=True)
+class Zfp:
+    """zfp with an absolute tolerance (Lindstrom, 2014); the bound is relative to the range."""
+
+    bound: float
+
+    def encode(self, block: Floats) -> bytes:
+        """Return zfp's stream, whose header has the shape."""
+        tolerance = float(error_bounds(block, self.bound)[0, 0])
+        stream: bytes = library("zfpy").compress_numpy(block, tolerance=tolerance)
+        return stream
+
+    def decode(self, data: bytes) -> Floats:
+        """Return the block."""
+        block: Floats = library("zfpy").decompress_numpy(data)
+        return block
+
+
+HYBRID: Final = "hybrid"
+"""Vector-LZ or entropy coding of quantised numbers, whichever is shorter."""
+HYBRID_STREAMS: Final = ("vector-lz", "ans")
+BLOCK_CODECS: Final = ("fp32", "fp16", "int8", "zfp", *STREAMS, HYBRID)
+"""Names of the codecs; those of streams quantise first."""
+
+
+def block_codec(name: str, bound: float) -> BlockCodec:
+    """Return the codec with a name.
+
+    Args:
+        name: One of `BLOCK_CODECS`.
+        bound: Largest error relative to the range of a block, for codecs that have a bound.
+    """
+    plain: dict[str, BlockCodec] = {"fp32": Fp32(), "fp16": Fp16(), "int8": Int8()}
+    if name in plain:
+        return plain[name]
+    if name == "zfp":
+        return Zfp(bound)
+    return ErrorBounded(bound, HYBRID_STREAMS if name == HYBRID else (name,))

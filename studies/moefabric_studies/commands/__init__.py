@@ -1,0 +1,1 @@
+"""Commands that the studies add to `moefabric`: `paper`, `frontier`, `system`, `oracle`."""

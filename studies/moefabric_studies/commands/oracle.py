@@ -1,0 +1,50 @@
+"""`moefabric oracle`: the model beside other simulators."""
+
+from pathlib import Path
+
+import click
+
+from moefabric.api.commands import FILE, check_writable, progress_reporter, write_output
+
+
+@click.command(short_help="Compare the model with other simulators.")
+@click.argument(
+    "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("examples")
+)
+@click.option("--ns3", "ns3_python", type=FILE, help="Python that has ns-3.")
+@click.option("--simgrid", "simgrid_python", type=FILE, help="Python that has SimGrid.")
+@click.option("--run", type=FILE, help="JSON of a run of prototype.yaml, to be set beside.")
+@click.option("--json", "json_file", type=FILE, help="Write the results as JSON.")
+@click.option("--page", type=FILE, help="Write the page, in Markdown, with its pictures beside it.")
+@click.option("--results", type=FILE, help="Take the results of an earlier run; simulate nothing.")
+def oracle(
+    folder: Path,
+    ns3_python: Path | None,
+    simgrid_python: Path | None,
+    run: Path | None,
+    json_file: Path | None,
+    page: Path | None,
+    results: Path | None,
+) -> None:
+    """Run the examples' all-to-alls in ns-3 and SimGrid and compare. FOLDER holds the examples."""
+    from moefabric_studies.oracle import processes
+    from moefabric_studies.oracle.page import pictures, text
+    from moefabric_studies.oracle.results import OracleResults
+    from moefabric_studies.oracle.study import Study, compare, emulated_results
+
+    check_writable(json_file, page)
+    if results:
+        outcome = OracleResults.read(results)
+    else:
+        study = Study.of(folder)
+        ns3 = processes.ns3(ns3_python or processes.NS3_PYTHON)
+        simgrid = processes.simgrid(simgrid_python or processes.SIMGRID_PYTHON)
+        with progress_reporter(len(study.simulations)) as reporter:
+            outcome = compare(study, ns3, simgrid, reporter)
+    if run:
+        outcome = outcome.model_copy(update={"emulated": emulated_results(run)})
+    write_output(json_file, outcome.model_dump_json(indent=1) + "\n")
+    if page:
+        for name, picture in pictures(outcome).items():
+            write_output(page.with_name(name), picture)
+    write_output(page or Path("-"), text(outcome))

@@ -1,0 +1,84 @@
+"""`moefabric paper`: tables of the MixNet paper, predicted or emulated."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from moefabric.api import commands
+from moefabric.api.signals import graceful_shutdown
+
+if TYPE_CHECKING:
+    from moefabric_studies.paper.results import PaperResults
+
+
+@click.command(short_help="Reproduce the MixNet paper's tables.")
+@click.argument(
+    "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("examples/paper")
+)
+@click.option("--json", "json_file", type=commands.FILE, help="Write every row as JSON.")
+@click.option("--report", type=commands.FILE, help="Write one HTML page.")
+@click.option(
+    "--document",
+    type=commands.FILE,
+    help="Write the predictions as Markdown, docs/paper.md, with a picture beside it.",
+)
+@click.option(
+    "--emulated",
+    is_flag=True,
+    help="Measure one region's all-to-alls on emulated fabrics. Needs root and 15 minutes.",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="MODEL[/NETWORK][@RATE]",
+    help="With --emulated: measure only this model, on this network, at this NIC rate; or"
+    " `reconfiguration`.",
+)
+def paper(
+    folder: Path,
+    json_file: Path | None,
+    report: Path | None,
+    document: Path | None,
+    emulated: bool,
+    only: tuple[str, ...],
+) -> None:
+    """Print the paper's tables with predicted or emulated values. FOLDER holds their definition."""
+    from moefabric_studies.paper.document import document_text
+    from moefabric_studies.paper.growth import growth_picture
+    from moefabric_studies.paper.page import page
+    from moefabric_studies.paper.results import predict_tables
+    from moefabric_studies.paper.text import text_lines
+
+    if only and not emulated:
+        raise click.UsageError("--only needs --emulated")
+    commands.check_writable(json_file, report, document)
+    predicted = predict_tables(folder)
+    results = _emulate(predicted, only) if emulated else predicted
+    if json_file != commands.STANDARD_OUTPUT:
+        click.echo("\n".join(text_lines(results)))
+    commands.write_output(json_file, json.dumps(results.to_json(), indent=1) + "\n")
+    if report:
+        commands.write_output(report, page(predicted, results if emulated else None))
+    if document:
+        commands.write_output(document, document_text(predicted))
+        picture = growth_picture(predicted.evaluation)
+        commands.write_output(document.with_name("paper-growth.svg"), picture)
+    if results.measurements is not None and results.measurements.is_invalid:
+        sys.exit(commands.INVALID)
+
+
+@graceful_shutdown()
+def _emulate(predicted: "PaperResults", only: Sequence[str]) -> "PaperResults":
+    from moefabric_studies.paper import emulated
+
+    evaluation = predicted.evaluation
+    waits = not only or emulated.RECONFIGURATION in only
+    filters = [emulated.CellFilter.parse(text) for text in only if text != emulated.RECONFIGURATION]
+    cells = emulated.select_cells(evaluation, filters) if filters or not only else []
+    with commands.progress_reporter(emulated.step_count(cells, waits=waits)) as reporter:
+        measurements = emulated.measure_cells(evaluation, cells, reporter, waits=waits)
+    return emulated.emulated_tables(predicted, measurements)

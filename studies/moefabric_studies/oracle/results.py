@@ -1,0 +1,224 @@
+"""Results of the comparison with other simulators, as JSON and as figures derived from them."""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+ORDER_MARGIN: Final = 0.02
+"""Fabrics whose predicted times differ by less than this have no predicted order."""
+
+LONGER: Final = "prototype, longer"
+"""Group of the prototype's cases with three times the bytes."""
+FORWARDING: Final = "forwarding"
+"""Group of the fabrics whose circuits never move, with and without forwarding by servers."""
+PACED: Final = "paced"
+"""Name of the transport whose flows keep to their rates."""
+INTO_THE_DARK: Final = "into the dark"
+"""Name of the case whose flows start on dark circuits."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Completion(_Part):
+    """Result of a simulation in another simulator."""
+
+    ends_s: tuple[float | None, ...]
+    """When the last byte of each flow arrived, in seconds from the start; null if it hadn't arrived
+    when the simulation ended."""
+    sent_packets: int
+    """Data packets sent, retransmissions included; 0 in a simulator without packets."""
+    lost_packets: int
+    """Data packets that didn't arrive."""
+    wall_s: float
+    """Seconds that the simulation took."""
+
+    @property
+    def last_s(self) -> float | None:
+        """When the last flow ended; None if one didn't."""
+        ends = [end for end in self.ends_s if end is not None]
+        return max(ends, default=0.0) if len(ends) == len(self.ends_s) else None
+
+
+class PacketResult(Completion):
+    """A case in a packet simulator, under one transport."""
+
+    transport: str
+    """Name of the transport."""
+
+
+class CaseResult(_Part):
+    """A case in all simulators."""
+
+    group: str
+    """The experiment."""
+    demand: str
+    """Name of the demand."""
+    fabric: str
+    """Name of the fabric, or of what it does about dark circuits."""
+    factor: float
+    """Modelled bytes and times were multiplied by it."""
+    bytes: float
+    """Payload bytes of all flows."""
+    forwarded_bytes: float = 0.0
+    """Those that other servers forward."""
+    predicted_s: float
+    """The model's completion time: the fluid bound of each phase."""
+    max_min_s: tuple[float, ...]
+    """When each flow ends in the model's max-min simulation."""
+    paced_s: tuple[float, ...]
+    """When each flow ends there if none exceeds its own rate."""
+    alone_s: tuple[float, ...]
+    """When each flow would end if it were alone on its links: a null model."""
+    packets: tuple[PacketResult, ...]
+    """Packet simulations, one per transport."""
+
+    def last_s(self, transport: str) -> float | None:
+        """Return when the last flow ended under a transport; None if one didn't."""
+        return next(p.last_s for p in self.packets if p.transport == transport)
+
+    def error(self, transport: str) -> float | None:
+        """Return the model's error: prediction over measurement, less 1; negative is optimistic."""
+        last_s = self.last_s(transport)
+        return None if last_s is None else self.predicted_s / last_s - 1
+
+    def flow_errors(self, transport: str) -> Iterator[float]:
+        """Yield the error of the max-min simulation for each flow that ended.
+
+        Paced flows are compared with paced ones.
+        """
+        [packets] = [p for p in self.packets if p.transport == transport]
+        simulated = self.paced_s if transport == PACED else self.max_min_s
+        for own, end in zip(simulated, packets.ends_s, strict=True):
+            if end is not None:
+                yield own / end - 1
+
+
+class SharingResult(_Part):
+    """Max-min flows of a scenario in the model and in SimGrid."""
+
+    name: str
+    """Name of the scenario."""
+    steps: int
+    """Steps with dependencies between them."""
+    max_min_s: tuple[float, ...]
+    """When each flow ends in the model."""
+    simgrid_s: tuple[float, ...]
+    """When each flow ends in SimGrid."""
+
+    @property
+    def errors(self) -> list[float]:
+        """The model's error for each flow."""
+        pairs = zip(self.max_min_s, self.simgrid_s, strict=True)
+        return [own / other - 1 for own, other in pairs]
+
+
+class EmulatedResult(_Part):
+    """The all-to-alls of an emulated fabric."""
+
+    fabric: str
+    """The fabric."""
+    verdict: str
+    """Verdict of the run on it."""
+    measured_s: tuple[float, ...]
+    """From the first byte sent to the last byte received, in model seconds."""
+    planned_s: tuple[float, ...]
+    """The model's completion times."""
+
+    @property
+    def errors(self) -> list[float]:
+        """The model's error for each all-to-all."""
+        pairs = zip(self.planned_s, self.measured_s, strict=True)
+        return [planned / measured - 1 for planned, measured in pairs]
+
+
+class OracleResults(_Part):
+    """All comparisons with simulators that ran."""
+
+    ns3: str
+    """Version of ns-3."""
+    simgrid: str
+    """Version of SimGrid."""
+    wall_s: float
+    """Seconds that all simulations took, side by side."""
+    cases: tuple[CaseResult, ...]
+    """All-to-alls in ns-3."""
+    sharing: tuple[SharingResult, ...]
+    """Scenarios in SimGrid."""
+    emulated: tuple[EmulatedResult, ...] = ()
+    """Fabrics of the prototype as emulated; empty if no run was given."""
+
+    @property
+    def transports(self) -> tuple[str, ...]:
+        """Names of the transports of every case."""
+        return common_transports(self.cases)
+
+    def of_group(self, group: str) -> list[CaseResult]:
+        """Return the cases of an experiment."""
+        return [case for case in self.cases if case.group == group]
+
+    @classmethod
+    def read(cls, path: Path) -> "OracleResults":
+        """Return the results in a file."""
+        return cls.model_validate_json(path.read_text())
+
+
+def common_transports(cases: Sequence[CaseResult]) -> tuple[str, ...]:
+    """Return the names of the transports under which all of these cases ran, in order."""
+    names = [[packets.transport for packets in case.packets] for case in cases]
+    return tuple(name for name in names[0] if all(name in others for others in names))
+
+
+def ordered_pairs(
+    cases: Sequence[CaseResult], transport: str
+) -> Iterator[tuple[CaseResult, CaseResult, bool]]:
+    """Yield pairs of fabrics with a predicted order, the faster first, and whether it held.
+
+    Only fabrics that carried the same demand are compared. A fabric on which a flow didn't end is
+    the slower one.
+    """
+    for a, b in combinations(cases, 2):
+        if (a.group, a.demand) != (b.group, b.demand):
+            continue
+        fast, slow = sorted((a, b), key=lambda case: case.predicted_s)
+        if slow.predicted_s < fast.predicted_s * (1 + ORDER_MARGIN):
+            continue
+        fast_s, slow_s = fast.last_s(transport), slow.last_s(transport)
+        if fast_s is None and slow_s is None:
+            continue
+        yield fast, slow, fast_s is not None and (slow_s is None or fast_s < slow_s)
+
+
+def ratios(
+    cases: Sequence[CaseResult], over: str, under: str, transport: str | None
+) -> list[float]:
+    """Return the ratio of two fabrics' completion times for each demand that both carried.
+
+    Args:
+        cases: The cases.
+        over: Fabric whose time is divided.
+        under: Fabric by whose time it is divided.
+        transport: Name of the transport; None is the model.
+    """
+
+    def seconds(case: CaseResult) -> float | None:
+        return case.predicted_s if transport is None else case.last_s(transport)
+
+    ratios = []
+    below = {(c.group, c.demand): seconds(c) for c in cases if c.fabric == under}
+    for case in cases:
+        if case.fabric == over and (case.group, case.demand) in below:
+            one, other = seconds(case), below[case.group, case.demand]
+            if one is not None and other is not None:
+                ratios.append(one / other)
+    return ratios
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the value below which a share of the values is; the nearest of them."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

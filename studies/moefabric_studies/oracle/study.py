@@ -1,0 +1,132 @@
+"""Runs all cases in all simulators."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from moefabric import UnsupportedError
+from moefabric.api.results import ProgressReporter, read_run
+from moefabric_studies.oracle import results
+from moefabric_studies.oracle.cases import Case, cases, sharing_cases
+from moefabric_studies.oracle.own_simulators import alone_ends_s, max_min_ends_s
+from moefabric_studies.oracle.processes import SimulatorProcess, packet_document
+from moefabric_studies.oracle.scenario import Scenario, Transport
+
+TRANSPORTS: Final = (
+    Transport("paced"),
+    Transport("cubic"),
+    Transport("dctcp"),
+    Transport("cubic", 100),
+    Transport("dctcp", 100, mark_packets=20),
+)
+"""Transports of every case."""
+FORWARDING_TRANSPORTS: Final = (*TRANSPORTS, Transport("dctcp", fair_hosts=True))
+"""Transports of fabrics with and without forwarding."""
+_PROCESSES: Final = 2
+
+
+@dataclass(frozen=True)
+class Study:
+    """The comparisons to run.
+
+    Attributes:
+        cases: All-to-alls for ns-3.
+        sharing: Scenarios for SimGrid.
+    """
+
+    cases: tuple[Case, ...]
+    sharing: tuple[Scenario, ...]
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Return the study of the examples in a folder."""
+        return cls(tuple(cases(folder)), tuple(sharing_cases(folder)))
+
+    @property
+    def simulations(self) -> list[tuple[Case, Transport]]:
+        """Every simulation of ns-3."""
+        return [(case, transport) for case in self.cases for transport in _transports(case)]
+
+
+def compare(
+    study: Study, ns3: SimulatorProcess, simgrid: SimulatorProcess, reporter: ProgressReporter
+) -> results.OracleResults:
+    """Run a study.
+
+    Args:
+        study: The comparisons.
+        ns3: The packet simulator.
+        simgrid: The simulator of max-min flows.
+        reporter: Shows progress, a step for each simulation of ns-3.
+
+    Raises:
+        UnsupportedError: If a simulator is missing.
+    """
+    if missing := [reason for s in (ns3, simgrid) if (reason := s.missing)]:
+        raise UnsupportedError("\n".join(missing))
+    started = time.monotonic()
+    reporter.show_message(f"SimGrid: {len(study.sharing)} scenarios")
+    flows = simgrid.run([scenario.to_json() for scenario in study.sharing])
+    documents = [packet_document(case.scenario, how) for case, how in study.simulations]
+    reporter.show_message(f"ns-3: {len(study.cases)} all-to-alls, {len(documents)} simulations")
+    completions = iter(ns3.run_side_by_side(documents, _PROCESSES, reporter.advance))
+    return results.OracleResults(
+        ns3=ns3.version,
+        simgrid=simgrid.version,
+        wall_s=time.monotonic() - started,
+        cases=tuple(_case_result(case, completions) for case in study.cases),
+        sharing=tuple(
+            results.SharingResult(
+                name=scenario.name,
+                steps=len(scenario.steps),
+                max_min_s=tuple(max_min_ends_s(scenario, store_and_forward=False)),
+                simgrid_s=tuple(end for end in completion.ends_s if end is not None),
+            )
+            for scenario, completion in zip(study.sharing, flows, strict=True)
+        ),
+    )
+
+
+def emulated_results(file: Path) -> tuple[results.EmulatedResult, ...]:
+    """Return the all-to-alls of each fabric of an emulated run.
+
+    Args:
+        file: JSON of the run.
+    """
+    cases = []
+    for result in read_run(file).results:
+        known = [c for c in result.collectives if c.planned_s is not None]
+        cases.append(
+            results.EmulatedResult(
+                fabric=result.fabric,
+                verdict=str(result.fidelity.verdict),
+                measured_s=tuple(c.measured_s for c in known),
+                planned_s=tuple(c.planned_s for c in known if c.planned_s is not None),
+            )
+        )
+    return tuple(cases)
+
+
+def _transports(case: Case) -> tuple[Transport, ...]:
+    return FORWARDING_TRANSPORTS if case.group == results.FORWARDING else TRANSPORTS
+
+
+def _case_result(case: Case, completions: Iterator[results.Completion]) -> results.CaseResult:
+    return results.CaseResult(
+        group=case.group,
+        demand=case.demand,
+        fabric=case.fabric,
+        factor=case.factor,
+        bytes=case.scenario.bytes,
+        forwarded_bytes=sum(flow.bytes for flow in case.scenario.flows if flow.tree),
+        predicted_s=case.predicted_s,
+        max_min_s=tuple(max_min_ends_s(case.scenario)),
+        paced_s=tuple(max_min_ends_s(case.scenario, paced=True)),
+        alone_s=tuple(alone_ends_s(case.scenario)),
+        packets=tuple(
+            results.PacketResult(transport=transport.name, **dict(next(completions)))
+            for transport in _transports(case)
+        ),
+    )

@@ -1,0 +1,232 @@
+"""Figures of the paper, drawn from the tables' results."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from markupsafe import Markup
+
+from moefabric import duration_text, rate_text
+from moefabric.api.networks import paper_network_usd
+from moefabric_studies.paper import aims, measures, tables
+from moefabric_studies.paper.charts import Series, columns, lines
+from moefabric_studies.paper.evaluation import RATES
+from moefabric_studies.paper.failures import slow_down
+from moefabric_studies.paper.network import PlanningPolicy
+from moefabric_studies.paper.prediction_quality import TOP_K
+from moefabric_studies.paper.results import PaperResults
+from moefabric_studies.paper.rows import REPORTED
+from moefabric_studies.paper.tables import value_or_none
+
+_COLOURS: Final = {
+    "fat-tree": "bar",
+    "rail-optimised": "by-eps",
+    "topoopt": "k-other",
+    "mixnet": "light",
+    "mixnet-spill": "k-dispatch",
+    "mixnet-joint": "p-verify",
+}
+"""CSS class of each network's colour."""
+_MODELS: Final = {
+    "mixtral-8x22b": "Mixtral 8x22B",
+    "mixtral-8x7b": "Mixtral 8x7B",
+    "llama-moe": "LLaMA-MoE",
+    "qwen-moe": "Qwen-MoE",
+    "deepseek-r1": "DeepSeek-R1",
+}
+_COMPARED: Final = ("fat-tree", "rail-optimised", "mixnet", "topoopt")
+_PUBLISHED: Final = ("rail-optimised", "topoopt", "mixnet")
+_POLICY_NETWORKS: Final[Mapping[str, PlanningPolicy]] = {
+    "mixnet": "mixnet",
+    "mixnet-spill": "spill",
+    "mixnet-joint": "joint",
+}
+"""Policy of each network with an OCS."""
+_DELAYS_S: Final = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 25e-3, 0.1, 1.0, 10.0)
+_DEGREES: Final = (2, 3, 4, 5, 6, 7)
+_EXAMPLE: Final = "mixtral-8x22b"
+"""Model of the figures that show one model."""
+_RATE_TEXTS: Final = [rate_text(rate) for rate in RATES]
+
+
+def _network_series(
+    network: str, values: Sequence[float | None], published: Sequence[float] = ()
+) -> Series:
+    return Series(network, _COLOURS[network], values, published)
+
+
+def _iterations(results: PaperResults) -> Iterator[Markup]:
+    """Yield a figure of the normalised iteration time for each model."""
+    evaluation, time = results.evaluation, tables.normalised_time
+    for job in evaluation.calibrations:
+        series = [
+            _network_series(
+                network,
+                [value_or_none(time, evaluation, job, network, rate) for rate in RATES],
+                [evaluation.published[job, rate, network] for rate in RATES],
+            )
+            for network in _COMPARED
+        ]
+        yield columns(_MODELS[job], _RATE_TEXTS, series)
+
+
+def _costs(_: PaperResults) -> Iterator[Markup]:
+    """Yield a figure of the networks' prices."""
+    series = [
+        _network_series(
+            network, [paper_network_usd(network, measures.SERVERS, rate) / 1e6 for rate in RATES]
+        )
+        for network in _COMPARED
+    ]
+    yield columns("Million USD, 128 servers", _RATE_TEXTS, series)
+
+
+def _efficiencies(results: PaperResults) -> Iterator[Markup]:
+    """Yield a figure of the performance per dollar, relative to the fat-tree's, for each model.
+
+    The paper's values are computed from its iteration times and prices.
+    """
+    evaluation, base = results.evaluation, "fat-tree"
+
+    def published(job: str, network: str, rate: float) -> float:
+        speed = evaluation.published[job, rate, base] / evaluation.published[job, rate, network]
+        return speed * evaluation.usd(job, base, rate) / evaluation.usd(job, network, rate)
+
+    for job in evaluation.calibrations:
+        series = [
+            _network_series(
+                network,
+                [
+                    value_or_none(measures.efficiency, evaluation, job, network, base, rate)
+                    for rate in RATES
+                ],
+                [published(job, network, rate) for rate in RATES if network in _PUBLISHED],
+            )
+            for network in (*_PUBLISHED, "mixnet-joint")
+        ]
+        title = f"{_MODELS[job]}, relative to the fat-tree"
+        yield columns(title, _RATE_TEXTS, series, reference=1.0)
+
+
+def _shares(results: PaperResults) -> Iterator[Markup]:
+    """Yield a figure of the all-to-alls' share of the iteration, beside the paper's range."""
+    rows = results.rows("share")
+    calls = [row for row in rows if row.verdict != REPORTED]
+    transfers = {row.subject: row.value for row in rows if row.verdict == REPORTED}
+    bounds = [row.paper or (None, None) for row in calls]
+    source = "emulated" if results.measurements else "predicted"
+    series = [
+        Series(f"{source}, calls", "k-dispatch", [row.value for row in calls]),
+        Series(f"{source}, transfers", "light", [transfers.get(row.subject) for row in calls]),
+        Series("paper, lowest", "by-eps", [low for low, _ in bounds]),
+        Series("paper, highest", "bar", [high for _, high in bounds]),
+    ]
+    yield columns("Part of an iteration at 400 Gb/s", [row.name for row in calls], series, " %")
+
+
+def _delays(results: PaperResults) -> Iterator[Markup]:
+    """Yield a figure of the iteration time over the reconfiguration delay.
+
+    Each forward dispatch needs other circuits than those that are lit.
+    """
+    evaluation = results.evaluation
+
+    def times(seconds: measures.IterationSeconds, delays_s: Sequence[float]) -> list[float | None]:
+        return [
+            value_or_none(seconds, evaluation, _EXAMPLE, 400e9, delay_s) for delay_s in delays_s
+        ]
+
+    def relative(seconds: measures.IterationSeconds) -> list[float | None]:
+        (base,) = times(measures.blocked_iteration_s, [0.0])
+        return [time / base if time and base else None for time in times(seconds, _DELAYS_S)]
+
+    blocked = relative(measures.blocked_iteration_s)
+    series = [Series("blocked until light settles", "light", blocked)]
+    if evaluation.is_predicted:
+        diverted = relative(measures.diverted_iteration_s)
+        series.append(Series("diverted to the EPS meanwhile", "k-dispatch", diverted))
+    labels = [
+        duration_text(round(delay * 1e9)).replace("us", " µs").replace("ms", " ms")
+        for delay in _DELAYS_S
+    ]
+    title = f"{_MODELS[_EXAMPLE]}, 400 Gb/s: iteration relative to no delay"
+    yield lines(title, labels, series, logarithmic=True)
+
+
+def _degrees(results: PaperResults) -> Iterator[Markup]:
+    """Yield a figure of the iteration time over the optical degree at equal cost."""
+    job, rate, seconds = results.evaluation.jobs[_EXAMPLE], 100e9, measures.degree_iteration_s
+    base = seconds(job, rate, 6)
+    series = [
+        _network_series(
+            network,
+            [seconds(job, rate, degree, _POLICY_NETWORKS[network]) / base for degree in _DEGREES],
+        )
+        for network in ("mixnet", "mixnet-spill")
+    ]
+    title = f"{_MODELS[_EXAMPLE]}, 100 Gb/s: iteration relative to degree 6"
+    yield lines(title, [str(degree) for degree in _DEGREES], series)
+
+
+def _failures(results: PaperResults) -> Iterator[Markup]:
+    """Yield a figure of the additional iteration time with a failure."""
+    jobs = results.evaluation.jobs
+    cases = (("deepseek-r1", "nic"), ("mixtral-8x22b", "gpu"), ("deepseek-r1", "server"))
+    rows = results.rows("failures")[: len(cases)]
+    published = [row.paper[0] for row in rows if row.paper and row.paper[0] is not None]
+    series = [_network_series("mixnet", [row.value for row in rows], published)]
+    for network in ("mixnet-spill", "mixnet-joint"):
+        policy = _POLICY_NETWORKS[network]
+        values = [100 * slow_down(jobs[job], 400e9, failed, policy) for job, failed in cases]
+        series.append(_network_series(network, values))
+    yield columns("Longer iteration, 400 Gb/s", [row.name for row in rows], series, " %")
+
+
+def _predictions(results: PaperResults) -> Iterator[Markup]:
+    """Yield figures of the predictors' accuracy, and of the cost of wrong predictions."""
+    quality = results.evaluation.prediction_quality
+    predictors = list(quality.accuracy)
+    accuracy = [100 * share for share in quality.accuracy.values()]
+    title = f"Top-{TOP_K} accuracy on the training trace"
+    yield columns(title, predictors, [Series("predicted", "k-dispatch", accuracy)], " %")
+    series = [
+        Series(f"{optical} optical + {electrical} electrical NICs", class_, list(extra.values()))
+        for ((optical, electrical), extra), class_ in zip(
+            quality.extra_ms.items(), ("light", "k-dispatch"), strict=True
+        )
+    ]
+    title = "Additional time of a dispatch after a wrong prediction"
+    yield columns(title, predictors, series, " ms")
+
+
+def _aims(results: PaperResults) -> Iterator[Markup]:
+    """Yield figures of all-to-all and iteration relative to the EPS, at the worst rate."""
+    evaluation = results.evaluation
+    names = [_MODELS[job] for job in evaluation.jobs]
+    for quantity, seconds in (("All-to-all", aims.all_to_all_s), ("Iteration", aims.iteration_s)):
+        series = [
+            _network_series(
+                network,
+                [
+                    value_or_none(aims.worst_ratio, seconds, evaluation, job, network)
+                    for job in evaluation.jobs
+                ],
+            )
+            for network in _POLICY_NETWORKS
+        ]
+        yield columns(f"{quantity} relative to a non-blocking EPS", names, series, reference=1.0)
+
+
+FIGURES: Final[Mapping[str, Callable[[PaperResults], Iterator[Markup]]]] = {
+    "iteration": _iterations,
+    "cost": _costs,
+    "efficiency": _efficiencies,
+    "share": _shares,
+    "delay": _delays,
+    "degree": _degrees,
+    "failures": _failures,
+    "copilot": _predictions,
+    "aims": _aims,
+}
+"""Figures by table."""
+EMULATED_FIGURES: Final = ("iteration", "efficiency", "share", "delay", "aims")
+"""Tables whose figures can be drawn from measurements."""

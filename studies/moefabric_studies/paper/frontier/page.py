@@ -1,0 +1,343 @@
+"""The page `docs/frontier.md`, in Markdown."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from statistics import median
+from typing import Final
+
+from moefabric import rate_text
+from moefabric.api.charts import MISSING, deviation, percentage, ratio, usd
+from moefabric_studies.markdown import page_of
+from moefabric_studies.paper.frontier.networks import (
+    EPS,
+    EVEN_SPILL,
+    JOINT,
+    MIXNET,
+    MOVED_MULTIHOP,
+    MULTIHOP,
+    NICS,
+    POLICIES,
+    SPILL,
+    TAPERED,
+    FrontierPolicy,
+)
+from moefabric_studies.paper.frontier.pictures import LATENCY_RATE_BPS
+from moefabric_studies.paper.frontier.results import (
+    SMALLEST,
+    FrontierResults,
+    Limit,
+    Point,
+    efficient,
+)
+from moefabric_studies.paper.frontier.study import CORNER, SETTLE_S
+
+Row = Sequence[str]
+
+_NEAR: Final = 1.03
+"""Iteration time, relative to the non-blocking EPS, that counts as equal."""
+_NEAR_RATES: Final = (100e9, 400e9)
+_LATENCIES_S: Final = (1e-6, 10e-6, 100e-6, 1e-3)
+_LARGE_REGION: Final = 1.10
+_ENOUGH: Final = 0.01
+"""An all-to-all this much longer than with unlimited forwarding counts as equal."""
+
+
+def page_text(results: FrontierResults) -> str:
+    """Return the page. Equal results give equal pages."""
+    return page_of(
+        "paper/frontier/frontier.md.j2",
+        results=results,
+        networks=f"{_networks(results):,}",
+        large=results.region_sizes[1:] or results.region_sizes,
+        near=f"{100 * (_NEAR - 1):.0f} %",
+        settle=f"{SETTLE_S * 1e3:.0f} ms",
+        latency_rate=rate_text(LATENCY_RATE_BPS),
+        table=_table,
+        spans=_Spans(results),
+        targets=list(_targets(results)),
+        frontier=list(_frontier_shares(results)),
+        cheapest=list(_cheapest(results)),
+        corner=list(_corner(results)),
+        efficiency=list(_efficiency(results)),
+        transfers=list(_transfers(results)),
+        gpus=list(_gpus(results)),
+        capacity=list(_capacity(results)),
+        latency=list(_latency(results)),
+        permutation=list(_permutation(results)),
+        trace=list(_trace(results)),
+        settling=list(_settling(results)),
+        measured=list(_measured(results)),
+    )
+
+
+def text_lines(results: FrontierResults) -> Iterator[str]:
+    """Yield the targets and what they need, for a terminal."""
+    yield f"{_networks(results)} networks, each with {len(results.models)} models"
+    for subject, target, value, verdict in _targets(results):
+        yield f"  {subject:<62}{target:>12}{value:>22}  {verdict}"
+
+
+def _networks(results: FrontierResults) -> int:
+    """Return the number of networks; each has a point for each model."""
+    return len(results.points) // len(results.models)
+
+
+def _table(header: str, rows: Iterable[Row]) -> str:
+    """Return a table; `header` has its columns, divided by `|`."""
+    columns = [column.strip() for column in header.split("|")]
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _range(values: Iterable[float], digits: int = 2) -> str:
+    """Return the least and the largest value, once if they look alike."""
+    listed = sorted(values)
+    low, high = f"{listed[0]:.{digits}f}", f"{listed[-1]:.{digits}f}"
+    return low if low == high else f"{low} to {high}"
+
+
+@dataclass(frozen=True)
+class _Spans:
+    """Ranges over the models at 7+1 NICs, as text."""
+
+    results: FrontierResults
+
+    def all_to_all(self, policy: str, *servers: int) -> str:
+        """Return the range of all-to-alls in regions of these sizes."""
+        return _range(point.all_to_all for point in self._points(policy, servers))
+
+    def forwarded(self, *servers: int) -> str:
+        """Return the range of the part of the bytes that is forwarded."""
+        parts = [100 * point.forwarded for point in self._points(MULTIHOP.name, servers)]
+        return f"{_range(parts, 0)} %"
+
+    def iteration(self, *servers: int) -> str:
+        """Return the range of iterations with `multihop` at all rates."""
+        return _range(point.iteration for point in self._points(MULTIHOP.name, servers))
+
+    def efficiency(self, policy: str, rate_bps: float, *servers: int) -> str:
+        """Return the range of the performance per dollar at a NIC rate."""
+        points = self._points(policy, servers)
+        return _range(point.efficiency for point in points if point.rate_bps == rate_bps)
+
+    def trace(self, policy: str) -> str:
+        """Return the median and the largest time of the training run on 8 servers."""
+        values = self.results.traces[0].all_to_all[policy]
+        return f"{median(values):.2f} in the median, {max(values):.2f} at most"
+
+    def _points(self, policy: str, servers: Sequence[int]) -> list[Point]:
+        points = self.results.select(policy=policy, optical=CORNER)
+        return [point for point in points if point.servers in servers]
+
+
+def _split(optical: int) -> str:
+    return f"{optical}+{NICS - optical}"
+
+
+def _targets(results: FrontierResults) -> Iterator[Row]:
+    """Yield what was to be reached with fixed circuits and forwarding, and what is predicted."""
+    corner = results.select(policy=MULTIHOP.name, optical=CORNER)
+    small = [point for point in corner if point.servers == SMALLEST]
+    fabric = f"{SMALLEST} servers, {_split(CORNER)}"
+    cases: list[tuple[str, float, bool, list[float]]] = [
+        (f"all-to-all, {fabric}", 1.02, True, [point.all_to_all for point in small]),
+        (f"iteration, {fabric}, all rates", 1.03, True, [point.iteration for point in small]),
+    ]
+    for rate, least in ((100e9, 2.0), (400e9, 3.0)):
+        chosen = [point.efficiency for point in small if point.rate_bps == rate]
+        subject = f"performance per dollar, {fabric}, {rate_text(rate)}"
+        cases.append((subject, least, False, chosen))
+    for servers in results.region_sizes[1:]:
+        for optical in (CORNER, CORNER - 1, CORNER - 2):
+            points = results.select(policy=MULTIHOP.name, servers=servers, optical=optical)
+            subject = f"all-to-all, {servers} servers, {_split(optical)}"
+            cases.append((subject, _LARGE_REGION, True, [point.all_to_all for point in points]))
+    for subject, bound, at_most, values in cases:
+        met = max(values) <= bound if at_most else min(values) >= bound
+        target = f"at {'most' if at_most else 'least'} {bound:g}"
+        yield subject, target, _range(values), "reached" if met else "missed"
+
+
+def _frontier_shares(results: FrontierResults) -> Iterator[Row]:
+    """Yield how many networks of each policy no other surpasses, by region."""
+    for policy in POLICIES:
+        counts = []
+        for servers in results.region_sizes:
+            points = results.select(servers=servers)
+            best = [point for point in points if point.is_efficient]
+            own = sum(point.policy == policy.name for point in best)
+            counts += [f"{own} of {len(best)}", _reach(results, servers, policy)]
+        yield policy.title, *counts
+
+
+def _reach(results: FrontierResults, servers: int, policy: FrontierPolicy) -> str:
+    """Return how much of the frontier a policy alone reaches.
+
+    That is the mean, over the networks on the frontier, of the frontier's time, relative to the
+    time of the fastest network of the policy that costs no more; 0 if none costs as little.
+    """
+    reached = []
+    for model in results.models:
+        points = results.select(model=model, servers=servers)
+        own = efficient([point for point in points if point.policy == policy.name])
+        for best in (point for point in points if point.is_efficient):
+            affordable = [point.iteration_s for point in own if point.usd <= best.usd * (1 + 1e-9)]
+            reached.append(best.iteration_s / min(affordable) if affordable else 0.0)
+    return f"{100 * sum(reached) / len(reached):.0f} %"
+
+
+def _cheapest(results: FrontierResults) -> Iterator[Row]:
+    """Yield the cheapest network that is as fast as the non-blocking EPS for every model."""
+    for rate, policy in product(_NEAR_RATES, POLICIES):
+        cells = []
+        for servers in results.region_sizes:
+            points = results.select(servers=servers, rate_bps=rate, policy=policy.name)
+            by_split: dict[int, list[Point]] = {}
+            for point in points:
+                by_split.setdefault(point.optical, []).append(point)
+            near = [
+                group
+                for group in by_split.values()
+                if max(point.iteration for point in group) <= _NEAR
+            ]
+            if not near:
+                cells.append(MISSING)
+                continue
+            best = min(near, key=lambda group: group[0].usd)[0]
+            base = results.select(servers=servers, rate_bps=rate, policy=EPS.name)[0]
+            cells.append(f"{_split(best.optical)}: {usd(best.usd)} ({best.usd / base.usd:.0%})")
+        yield rate_text(rate), policy.title, *cells
+
+
+def _corner(results: FrontierResults) -> Iterator[Row]:
+    """Yield all-to-alls with the fewest electrical NICs, by model."""
+    policies = (MIXNET, SPILL, JOINT, EVEN_SPILL, MULTIHOP)
+    for servers, model in product(results.region_sizes, results.models):
+        by_policy = {
+            policy: results.select(
+                model=model,
+                servers=servers,
+                policy=policy.name,
+                optical=CORNER,
+                rate_bps=results.rates[0],
+            )[0]
+            for policy in policies
+        }
+        forwarded = percentage(by_policy[MULTIHOP].forwarded)
+        cells = [ratio(by_policy[policy].all_to_all) for policy in policies]
+        yield str(servers), model, *cells, forwarded
+
+
+def _efficiency(results: FrontierResults) -> Iterator[Row]:
+    """Yield performance per dollar at the best split, by region and rate."""
+    for servers, rate in product(results.region_sizes, results.rates):
+        cells = []
+        for policy in (TAPERED, MIXNET, JOINT, MOVED_MULTIHOP, EVEN_SPILL, MULTIHOP):
+            optical, value = results.best_split(policy.name, servers, rate)
+            cells.append(f"{value:.2f} ({_split(optical)})")
+        yield str(servers), rate_text(rate), *cells
+
+
+def _transfers(results: FrontierResults) -> Iterator[Row]:
+    """Yield the iteration by electrical NICs, and the part for transfers between regions."""
+    for optical in (7, 6, 5, 4):
+        cells = []
+        for rate in results.rates:
+            points = results.select(
+                servers=SMALLEST, policy=MULTIHOP.name, optical=optical, rate_bps=rate
+            )
+            slowest = max(points, key=lambda point: point.iteration)
+            share = slowest.transfers_s / slowest.iteration_s
+            cells.append(f"{slowest.iteration:.3f} ({slowest.model}, {percentage(share)})")
+        yield _split(optical), *cells
+
+
+def _gpus(results: FrontierResults) -> Iterator[Row]:
+    """Yield the iteration by the speed of the GPUs."""
+    for gpu in dict.fromkeys(speed.gpu for speed in results.gpu_speeds):
+        cells = []
+        for rate in results.rates:
+            speeds = [s for s in results.gpu_speeds if s.gpu == gpu and s.rate_bps == rate]
+            slowest = max(speeds, key=lambda speed: speed.iteration)
+            cells.append(f"{slowest.iteration:.3f} ({slowest.model})")
+        shares = [s.all_to_all_share for s in results.gpu_speeds if s.gpu == gpu]
+        yield gpu, f"{min(shares):.0%} to {max(shares):.0%}", *cells
+
+
+def _needed_nics(limit: Limit) -> str:
+    """Return the least forwarding rate with which an all-to-all is about as fast as without."""
+    least = limit.unlimited * (1 + _ENOUGH)
+    return next(nics for nics, time in limit.by_nics.items() if time <= least)
+
+
+def _capacity(results: FrontierResults) -> Iterator[Row]:
+    for limit in results.limits:
+        times = [ratio(limit.by_nics[nics]) for nics in ("0", "0.25", "0.5", "1", "2", "8")]
+        yield str(limit.servers), limit.model, *times, _needed_nics(limit)
+
+
+def _latency(results: FrontierResults) -> Iterator[Row]:
+    for servers in results.region_sizes:
+        limits = [limit for limit in results.limits if limit.servers == servers]
+        cells = [
+            _range(limit.with_latency(second, LATENCY_RATE_BPS) for limit in limits)
+            for second in (0.0, *_LATENCIES_S)
+        ]
+        null = _range(limit.by_nics["0"] for limit in limits)
+        relays = _range((limit.relays for limit in limits), 0)
+        yield str(servers), *cells, null, relays
+
+
+def _permutation(results: FrontierResults) -> Iterator[Row]:
+    policies = (MIXNET, JOINT, MOVED_MULTIHOP, EVEN_SPILL, MULTIHOP)
+    for mix in results.mixes:
+        if mix.share in (0.5, 1.0):
+            cells = [ratio(mix.all_to_all[policy.name]) for policy in policies]
+            yield str(mix.servers), mix.kind, f"{mix.share:.0%}", *cells
+
+
+def _trace(results: FrontierResults) -> Iterator[Row]:
+    """Yield the distributions of the training run."""
+    for times in results.traces:
+        for policy in (MIXNET, SPILL, JOINT, EVEN_SPILL, MULTIHOP):
+            values = times.all_to_all[policy.name]
+            cells = [ratio(value) for value in (min(values), median(values), max(values))]
+            parts = times.forwarded if policy == MULTIHOP else (0.0,)
+            cells += [percentage(median(parts)), percentage(max(parts))]
+            yield str(times.servers), policy.title, *cells
+
+
+def _settling(results: FrontierResults) -> Iterator[Row]:
+    """Yield the iteration with an OCS that settles, at the split of most performance per dollar."""
+    rate = LATENCY_RATE_BPS
+    for policy in (MIXNET, SPILL, JOINT, MOVED_MULTIHOP, MULTIHOP):
+        cells = []
+        for servers in results.region_sizes:
+            optical, _ = results.best_split(policy.name, servers, rate)
+            points = results.select(
+                policy=policy.name, servers=servers, rate_bps=rate, optical=optical
+            )
+            free = _range(point.iteration for point in points)
+            settled = _range(
+                point.iteration * point.settling_iteration_s / point.iteration_s for point in points
+            )
+            cells.append(f"{_split(optical)}: {free}; {settled}")
+        yield policy.title, *cells
+
+
+def _measured(results: FrontierResults) -> Iterator[Row]:
+    """Yield the corner points with packets."""
+    for point in results.measured:
+        rate = MISSING if point.rate_bps is None else rate_text(point.rate_bps)
+        predicted_s = point.predicted_s
+        error = point.iteration_s / predicted_s - 1 if predicted_s else None
+        yield (
+            point.experiment,
+            f"{point.fabric}, {point.optical}+{point.electrical}, {rate}",
+            f"{ratio(point.all_to_all)} ({ratio(point.predicted_all_to_all)})",
+            f"{point.iteration:.3f}",
+            f"{point.iteration_s:.3f} s ({deviation(error)})",
+            ratio(point.efficiency),
+            point.verdict,
+        )

@@ -1,0 +1,252 @@
+"""Results of the frontier study, as JSON and as figures derived from them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from math import exp, log
+from pathlib import Path
+from statistics import mean
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from moefabric_studies.paper.network import nic_bytes_s
+
+SMALLEST: Final = 8
+"""Servers of the smallest region."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Point(_Part):
+    """A job on a network."""
+
+    model: str
+    """Name of the model."""
+    servers: int
+    """Servers of a region."""
+    rate_bps: float
+    """Rate of a NIC."""
+    policy: str
+    """Name of the policy."""
+    optical: int
+    """NICs of a server on an OCS or patch panel; of a tapered EPS, NICs without uplinks."""
+    electrical: int
+    """NICs of a server that carry transfers between regions."""
+    usd: float
+    """Price of a server's part of the network."""
+    all_to_all_s: float
+    """Mean time of a layer's dispatch."""
+    iteration_s: float
+    """Time of an iteration if circuits move in no time."""
+    settling_iteration_s: float
+    """Time of an iteration with an OCS of 25 ms."""
+    transfers_s: float
+    """Part of the iteration for pipeline and data-parallel transfers."""
+    forwarded: float
+    """Part of the bytes of all-to-alls that servers forward."""
+    all_to_all: float
+    """Time of the dispatch, relative to the non-blocking EPS."""
+    iteration: float
+    """Time of the iteration, relative to the non-blocking EPS at this rate."""
+    efficiency: float
+    """Performance per dollar, relative to the non-blocking EPS at this rate."""
+    is_efficient: bool = False
+    """Whether no cheaper network of this model and region is as fast."""
+
+
+class Limit(_Part):
+    """An all-to-all at 7+1 NICs with limited forwarding, relative to the non-blocking EPS."""
+
+    model: str
+    """Name of the model."""
+    servers: int
+    """Servers of a region."""
+    by_nics: dict[str, float]
+    """By the rate at which a server forwards, in NICs."""
+    unlimited: float
+    """With any rate."""
+    relays: int
+    """Servers that forward on the longest path then."""
+    dispatch_nic_bytes: float
+    """Time of the dispatch on the non-blocking EPS, as bytes of a NIC."""
+
+    def with_latency(self, hop_s: float, rate_bps: float) -> float:
+        """Return the time if the last byte is late by `hop_s` for each server that forwards it.
+
+        All paths of a split are as late as the longest one. Nothing is forwarded if that is faster.
+
+        Args:
+            hop_s: Latency of a server that forwards, in seconds.
+            rate_bps: Rate of a NIC.
+        """
+        late = hop_s * nic_bytes_s(rate_bps) / self.dispatch_nic_bytes
+        return min(self.by_nics["0"], self.unlimited + self.relays * late)
+
+
+class Mix(_Part):
+    """A demand between that of a model and a permutation, at 7+1 NICs."""
+
+    servers: int
+    """Servers of a region."""
+    kind: str
+    """`exchange` if partners send to each other, `cycle` if each server sends to the next."""
+    share: float
+    """Part of the busiest server's bytes that belong to the permutation."""
+    all_to_all: dict[str, float]
+    """Completion time by policy, relative to the non-blocking EPS."""
+
+
+class TraceTimes(_Part):
+    """All-to-alls of a recorded training run at 7+1 NICs."""
+
+    servers: int
+    """Servers of a region."""
+    all_to_all: dict[str, tuple[float, ...]]
+    """Completion times by policy, relative to the non-blocking EPS."""
+    forwarded: tuple[float, ...]
+    """Parts of the bytes that are forwarded with `multihop`."""
+
+
+class GpuSpeed(_Part):
+    """Iterations of the smallest region at 7+1 NICs, by the speed of GPUs."""
+
+    gpu: str
+    """The speed."""
+    rate_bps: float
+    """Rate of a NIC."""
+    model: str
+    """Name of the model."""
+    all_to_all_share: float
+    """Part of the iteration in which all-to-alls of the non-blocking EPS move bytes."""
+    iteration: float
+    """Time with `multihop`, relative to the non-blocking EPS."""
+
+
+class Measured(_Part):
+    """A fabric of an emulated run: means over its iterations, and ratios to the EPS."""
+
+    experiment: str
+    """Name of the experiment."""
+    fabric: str
+    """Name of the fabric."""
+    servers: int
+    """Servers of the fabric."""
+    rate_bps: float | None
+    """Rate of a NIC."""
+    optical: int
+    """NICs of a server on an OCS or patch panel."""
+    electrical: int
+    """NICs of a server on the EPS."""
+    verdict: str
+    """Whether the measurements can be believed."""
+    iteration_s: float
+    """Measured time of an iteration."""
+    predicted_s: float | None
+    """Time that the simulation of all flows predicts."""
+    iteration: float
+    """Measured time, relative to that of the non-blocking EPS."""
+    all_to_all: float | None
+    """Measured time of all-to-alls, relative to the non-blocking EPS."""
+    predicted_all_to_all: float | None
+    """Predicted time of all-to-alls, relative to the non-blocking EPS."""
+    efficiency: float | None
+    """Performance per dollar, relative to the non-blocking EPS."""
+
+
+class FrontierResults(_Part):
+    """Everything that the study computes."""
+
+    points: tuple[Point, ...]
+    limits: tuple[Limit, ...]
+    mixes: tuple[Mix, ...]
+    traces: tuple[TraceTimes, ...]
+    gpu_speeds: tuple[GpuSpeed, ...]
+    wall_s: float
+    """Seconds that the study took."""
+    measured: tuple[Measured, ...] = ()
+    """Corner points with packets."""
+
+    @classmethod
+    def read(cls, file: Path) -> "FrontierResults":
+        """Return the results of an earlier study."""
+        return cls.model_validate_json(file.read_text())
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the models, in order."""
+        return tuple(dict.fromkeys(point.model for point in self.points))
+
+    @property
+    def region_sizes(self) -> tuple[int, ...]:
+        """Servers of the regions, in order."""
+        return tuple(dict.fromkeys(point.servers for point in self.points))
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """NIC rates in bits per second, in order."""
+        return tuple(dict.fromkeys(point.rate_bps for point in self.points))
+
+    def select(
+        self,
+        *,
+        model: str | None = None,
+        servers: int | None = None,
+        rate_bps: float | None = None,
+        policy: str | None = None,
+        optical: int | None = None,
+    ) -> list[Point]:
+        """Return the points with these properties."""
+        return [
+            point
+            for point in self.points
+            if model in {None, point.model}
+            and servers in {None, point.servers}
+            and rate_bps in {None, point.rate_bps}
+            and policy in {None, point.policy}
+            and optical in {None, point.optical}
+        ]
+
+    def best_split(self, policy: str, servers: int, rate_bps: float) -> tuple[int, float]:
+        """Return the split of the NICs with most performance per dollar, in the mean of the models.
+
+        Args:
+            policy: Name of the policy.
+            servers: Servers of a region.
+            rate_bps: Rate of a NIC.
+
+        Returns:
+            The number of optical NICs, and the geometric mean of the performance per dollar.
+        """
+        points = self.select(policy=policy, servers=servers, rate_bps=rate_bps)
+        means = {
+            optical: geometric_mean(p.efficiency for p in points if p.optical == optical)
+            for optical in sorted({point.optical for point in points})
+        }
+        best = max(means, key=means.__getitem__)
+        return best, means[best]
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """Return the geometric mean of positive values."""
+    return exp(mean(log(value) for value in values))
+
+
+def efficient(
+    points: Sequence[Point], seconds: Callable[[Point], float] = lambda point: point.iteration_s
+) -> list[Point]:
+    """Return the points to which no other is both as cheap and as fast, the cheapest first."""
+    found: list[Point] = []
+    for point in sorted(points, key=lambda one: (one.usd, seconds(one))):
+        if not found or seconds(point) < seconds(found[-1]) * (1 - 1e-9):
+            found.append(point)
+    return found
+
+
+def marked(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Return points with `is_efficient` set, each model and region for itself."""
+    groups: dict[tuple[str, int], list[Point]] = {}
+    for point in points:
+        groups.setdefault((point.model, point.servers), []).append(point)
+    best = {id(point) for group in groups.values() for point in efficient(group)}
+    return tuple(point.model_copy(update={"is_efficient": id(point) in best}) for point in points)

@@ -1,0 +1,311 @@
+"""The frontier study: every policy on every network, and what limits of forwarding change."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from statistics import mean
+from typing import Final
+
+import numpy as np
+
+from moefabric.api.results import ProgressReporter
+from moefabric_studies.paper import loader
+from moefabric_studies.paper.evaluation import RATES, load_evaluation
+from moefabric_studies.paper.frontier import results
+from moefabric_studies.paper.frontier.jobs import (
+    REGION_SIZES,
+    RegionJob,
+    region_jobs,
+    training_trace_demands,
+)
+from moefabric_studies.paper.frontier.networks import (
+    EPS,
+    EVEN_SPILL,
+    JOINT,
+    MIXNET,
+    MOVED_MULTIHOP,
+    MULTIHOP,
+    NICS,
+    POLICIES,
+    SPILL,
+    Comparison,
+    FrontierPolicy,
+    optical_nics,
+    server_usd,
+)
+from moefabric_studies.paper.iteration import Iteration, compose_iteration
+from moefabric_studies.paper.job import FloatArray, PaperJob
+from moefabric_studies.paper.network import AllToAll, nic_bytes_s
+
+SETTLE_S: Final = 0.025
+"""Settle time of the OCS in `Point.settling_iteration_s`."""
+CORNER: Final = 7
+"""Optical NICs of the experiments with limits, mixes and the trace."""
+FORWARDING_NICS: Final = (0.0, 0.125, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
+"""Limits of forwarding, in NICs of a server."""
+_PERMUTATIONS: Final = ("exchange", "cycle")
+_SHARES: Final = tuple(step / 8 for step in range(9))
+_TRACE_STEPS: Final = 40
+"""Distance of the training steps whose all-to-alls are compared."""
+_TRACE_EXPERTS: Final = 16
+_GPUS: Final = {
+    "A100, 312 Tflop/s": 312e12,
+    "H100, 989 Tflop/s": 989e12,
+    "B200, 2,250 Tflop/s": 2250e12,
+}
+"""Dense bfloat16 peak of NVIDIA's data sheets."""
+_GPU_UTILISATION: Final = 0.4
+_EXAMPLE: Final = "mixtral-8x22b"
+
+
+@dataclass(frozen=True)
+class _Region:
+    """A job with its compared all-to-alls by number of optical NICs, one for each layer."""
+
+    job: RegionJob
+    comparisons: dict[int, tuple[Comparison, ...]]
+
+    @classmethod
+    def of(cls, job: RegionJob) -> "_Region":
+        comparisons = {
+            optical: tuple(Comparison(demand, optical) for demand in job.demands)
+            for optical in range(NICS)
+        }
+        return cls(job, comparisons)
+
+
+def step_count(folder: Path, sizes: Sequence[int] = REGION_SIZES) -> int:
+    """Return the steps of the study that a progress reporter sees.
+
+    Args:
+        folder: Folder of the paper's jobs.
+        sizes: Servers of the regions.
+    """
+    jobs = len(loader.load_section(loader.JobsFile, folder / "jobs.yaml").jobs)
+    return len(sizes) * (2 * jobs + len(_PERMUTATIONS)) + len(_trace_sizes(sizes))
+
+
+def _trace_sizes(sizes: Sequence[int]) -> list[int]:
+    """Return the regions for which the trace has an expert for each server."""
+    return [servers for servers in sizes if servers <= _TRACE_EXPERTS]
+
+
+def run_study(
+    folder: Path, reporter: ProgressReporter, sizes: Sequence[int] = REGION_SIZES
+) -> results.FrontierResults:
+    """Compute the study.
+
+    Args:
+        folder: Folder of the paper's jobs: `examples/paper`.
+        reporter: Receives progress, `step_count` steps.
+        sizes: Servers of the regions.
+
+    Raises:
+        SpecError: If a file of the folder can't be used.
+    """
+    start = time.monotonic()
+    evaluation = load_evaluation(folder)
+    regions = [_Region.of(job) for job in region_jobs(folder, evaluation.jobs, sizes)]
+    points, limits = list[results.Point](), list[results.Limit]()
+    for region in regions:
+        points += _points(region)
+        reporter.advance(f"{region.job.model}, {region.job.servers} servers")
+    for region in regions:
+        limits.append(_limit(region.job))
+        reporter.advance(f"{region.job.model}, {region.job.servers} servers: limits")
+    mixes = []
+    for job in (region.job for region in regions if region.job.model == _EXAMPLE):
+        for kind in _PERMUTATIONS:
+            mixes += [_mix(job, kind, share) for share in _SHARES]
+            reporter.advance(f"{job.servers} servers: permutation, {kind}")
+    traces = []
+    for servers in _trace_sizes(sizes):
+        traces.append(_trace(evaluation.trace, servers))
+        reporter.advance(f"{servers} servers: training trace")
+    speeds = [
+        speed
+        for region in regions
+        if region.job.servers == results.SMALLEST
+        for speed in _speeds(region)
+    ]
+    return results.FrontierResults(
+        points=results.marked(points),
+        limits=tuple(limits),
+        mixes=tuple(mixes),
+        traces=tuple(traces),
+        gpu_speeds=tuple(speeds),
+        wall_s=time.monotonic() - start,
+    )
+
+
+# --- points --------------------------------------------------------------------------------------
+
+
+def _points(region: _Region) -> Iterator[results.Point]:
+    """Yield the points of a region: all policies and numbers of NICs at all rates."""
+    base = {rate: _iterations(region, EPS, 0, rate) for rate in RATES}
+    for policy in POLICIES:
+        for optical, rate in product(optical_nics(policy), RATES):
+            yield _point(region, policy, optical, rate, base[rate])
+
+
+@dataclass(frozen=True)
+class _Times:
+    """Mean times over the layers of a job."""
+
+    dispatch_s: float
+    iteration: Iteration
+    settling_s: float
+
+
+def _point(
+    region: _Region, policy: FrontierPolicy, optical: int, rate: float, base: _Times
+) -> results.Point:
+    times, electrical = _iterations(region, policy, optical, rate), NICS - optical
+    forwarded = 0.0
+    if policy == MULTIHOP:
+        forwarded = mean(c.multihop_split.forwarded for c in region.comparisons[optical])
+    usd = server_usd(policy, optical, rate)
+    slower = times.iteration.seconds / base.iteration.seconds
+    return results.Point(
+        model=region.job.model,
+        servers=region.job.servers,
+        rate_bps=rate,
+        policy=policy.name,
+        optical=optical,
+        electrical=electrical,
+        usd=usd,
+        all_to_all_s=times.dispatch_s,
+        iteration_s=times.iteration.seconds,
+        settling_iteration_s=times.settling_s,
+        transfers_s=times.iteration.pipeline_s + times.iteration.all_reduce_s,
+        forwarded=forwarded,
+        all_to_all=times.dispatch_s / base.dispatch_s,
+        iteration=slower,
+        efficiency=server_usd(EPS, 0, rate) / usd / slower,
+    )
+
+
+def _iterations(region: _Region, policy: FrontierPolicy, optical: int, rate: float) -> _Times:
+    """Return the times of a job whose layers have the gating of its samples in turn."""
+    electrical = NICS - optical
+    dispatches, iterations, settling = list[float](), list[Iteration](), list[float]()
+    for job, comparison in zip(region.job.layers, region.comparisons[optical], strict=True):
+        dispatches.append(comparison.nic_bytes(policy) / nic_bytes_s(rate))
+        iterations.append(_iteration(job, dispatches[-1], electrical, rate))
+        settling.append(_settling_s(job, comparison, policy, rate))
+    parts = zip(*(vars(iteration).values() for iteration in iterations), strict=True)
+    return _Times(mean(dispatches), Iteration(*map(mean, parts)), mean(settling))
+
+
+def _iteration(
+    job: PaperJob, dispatch_s: float, electrical: int, rate: float, waiting_s: float = 0.0
+) -> Iteration:
+    all_to_all = AllToAll(dispatch_s, dispatch_s * job.model.combine_ratio)
+    return compose_iteration(job, all_to_all, electrical * nic_bytes_s(rate), waiting_s)
+
+
+def _settling_s(
+    job: PaperJob, comparison: Comparison, policy: FrontierPolicy, rate: float
+) -> float:
+    """Return the seconds of an iteration whose circuits settle for each forward dispatch.
+
+    A policy that doesn't wait sends over the EPS meanwhile, or leaves circuits where they are if
+    that is faster.
+    """
+    electrical, dispatch_s = comparison.electrical, comparison.nic_bytes(policy) / nic_bytes_s(rate)
+    if not policy.moves:
+        return _iteration(job, dispatch_s, electrical, rate).seconds
+    if policy.waits:
+        return _iteration(job, dispatch_s, electrical, rate, SETTLE_S).seconds
+    eps_s = comparison.nic_bytes(EPS) / nic_bytes_s(rate) * NICS / electrical
+    sent = min(1.0, SETTLE_S / eps_s)
+    added_s = sent * (eps_s - dispatch_s)
+    moved_s = _iteration(job, dispatch_s, electrical, rate, added_s).seconds
+    unmoved_s = comparison.nic_bytes(comparison.unmoved(policy)) / nic_bytes_s(rate)
+    return min(moved_s, _iteration(job, unmoved_s, electrical, rate).seconds)
+
+
+# --- limits of forwarding, other demands, GPUs ---------------------------------------------------
+
+
+def _limit(job: RegionJob) -> results.Limit:
+    """Return what limited forwarding does to the first layer."""
+    comparison = Comparison(job.demands[0], CORNER)
+    base = comparison.nic_bytes(EPS)
+    by_nics = {f"{n:g}": comparison.limited_nic_bytes(n) / base for n in FORWARDING_NICS}
+    return results.Limit(
+        model=job.model,
+        servers=job.servers,
+        by_nics=by_nics,
+        unlimited=comparison.nic_bytes(MULTIHOP) / base,
+        relays=comparison.multihop_split.relays,
+        dispatch_nic_bytes=base,
+    )
+
+
+def _mix(job: RegionJob, kind: str, share: float) -> results.Mix:
+    """Return the times of a demand, a share of which is a permutation."""
+    servers, model = job.servers, job.demands[0]
+    positions = np.arange(servers)
+    partners = positions ^ 1 if kind == "exchange" else (positions + 1) % servers
+    permutation = np.zeros_like(model)
+    permutation[positions, partners] = 1.0
+    demand = (1 - share) * model / _busiest(model) + share * permutation
+    policies = (MIXNET, JOINT, EVEN_SPILL, MULTIHOP, MOVED_MULTIHOP)
+    times = _relative(Comparison(demand, CORNER), policies)
+    return results.Mix(servers=servers, kind=kind, share=share, all_to_all=times)
+
+
+def _busiest(demand: FloatArray) -> float:
+    """Return the most bytes that a server sends or receives."""
+    return float(max(demand.sum(axis=0).max(), demand.sum(axis=1).max()))
+
+
+def _relative(comparison: Comparison, policies: Sequence[FrontierPolicy]) -> dict[str, float]:
+    """Return completion times by policy, relative to the non-blocking EPS."""
+    base = comparison.nic_bytes(EPS)
+    return {policy.name: comparison.nic_bytes(policy) / base for policy in policies}
+
+
+def _trace(file: Path, servers: int) -> results.TraceTimes:
+    policies = (MIXNET, SPILL, JOINT, EVEN_SPILL, MULTIHOP)
+    comparisons = [
+        Comparison(demand, CORNER) for demand in training_trace_demands(file, servers, _TRACE_STEPS)
+    ]
+    times = [_relative(comparison, policies) for comparison in comparisons]
+    return results.TraceTimes(
+        servers=servers,
+        all_to_all={p.name: tuple(one[p.name] for one in times) for p in policies},
+        forwarded=tuple(comparison.multihop_split.forwarded for comparison in comparisons),
+    )
+
+
+def _speeds(region: _Region) -> Iterator[results.GpuSpeed]:
+    """Yield iterations with GPUs of other speeds, and with those of the study."""
+    for rate in RATES:
+        for gpu, flops in {"as in the study": None, **_GPUS}.items():
+            job = region.job
+            if flops is not None:
+                layers = tuple(
+                    replace(
+                        layer,
+                        training=replace(
+                            layer.training, gpu_flops=flops, utilisation=_GPU_UTILISATION
+                        ),
+                    )
+                    for layer in job.layers
+                )
+                job = replace(job, layers=layers)
+            changed = replace(region, job=job)
+            base = _iterations(changed, EPS, 0, rate).iteration
+            multihop = _iterations(changed, MULTIHOP, CORNER, rate).iteration
+            yield results.GpuSpeed(
+                gpu=gpu,
+                rate_bps=rate,
+                model=job.model,
+                all_to_all_share=base.all_to_all_share,
+                iteration=multihop.seconds / base.seconds,
+            )

@@ -1,0 +1,357 @@
+"""Networks that the paper compares, and the all-to-alls of a region on each of them.
+
+All times are those of the fluid model: a transfer lasts as long as its fullest link needs. Regions
+are equal and share no full link, so one region stands for all.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, Literal, Self
+
+import numpy as np
+
+from moefabric import Eps, Fabric, Region
+from moefabric.api.networks import circuit_counts, goodput_share, joint, mixnet, topoopt, waterfill
+from moefabric_studies.paper.job import GPUS_PER_SERVER, Counts, FloatArray, PaperJob
+
+MTU: Final = 9000
+"""Packet size of the paper's simulator in bytes."""
+SERVERS_PER_LEAF: Final = 1
+"""Servers of a leaf with narrow uplinks. The public simulator's fat-tree has a host for each GPU:
+with 1,024 hosts k is 16, and the k/2 hosts of a leaf are the 8 GPUs of one server."""
+OVERSUBSCRIPTION: Final = 3.0
+OPTICAL_NICS: Final = 6
+"""Optical NICs of a MixNet server."""
+ELECTRICAL_NICS: Final = GPUS_PER_SERVER - OPTICAL_NICS
+
+PlanningPolicy = Literal["mixnet", "spill", "joint"]
+"""Policy that plans circuits and split."""
+
+
+@dataclass(frozen=True)
+class AllToAll:
+    """Completion times of a layer's all-to-alls.
+
+    Attributes:
+        dispatch_s: completion time of a dispatch.
+        combine_s: completion time of a combine.
+        circuits: number of circuits [server, server]; empty without circuits.
+    """
+
+    dispatch_s: float
+    combine_s: float
+    circuits: Counts = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+
+    def scaled(self, factor: float) -> Self:
+        """Return the all-to-alls with times multiplied by `factor`."""
+        return replace(self, dispatch_s=self.dispatch_s * factor, combine_s=self.combine_s * factor)
+
+    @property
+    def layer_s(self) -> float:
+        """Seconds of a layer's four all-to-alls, forward and backward (paper section 5.1)."""
+        return 2 * (self.dispatch_s + self.combine_s)
+
+
+@dataclass(frozen=True)
+class PaperNetwork:
+    """A network of the paper.
+
+    Attributes:
+        electrical: NICs of a server that carry all-reduce and pipeline transfers. TopoOpt's single
+            NIC stands for the circuit of its all-reduce ring and for that of each pipeline stage.
+            On the 3:1 tree, all of these leave the leaf and have a third of 8 NICs.
+        cost_model: name of the network in `moefabric.core.network_cost`.
+        all_to_all: all-to-alls of one region of a job, by the NIC rate in bits per second.
+    """
+
+    electrical: float
+    cost_model: str
+    all_to_all: Callable[[PaperJob, float], AllToAll]
+
+    def eps_bytes_s(self, rate_bps: float) -> float:
+        """Return a server's bytes per second for all-reduce and pipeline transfers."""
+        return self.electrical * nic_bytes_s(rate_bps)
+
+
+def nic_bytes_s(rate_bps: float) -> float:
+    """Return the payload bytes per second of a NIC."""
+    return rate_bps * goodput_share(MTU) / 8
+
+
+def dispatch_and_combine(
+    seconds: Callable[[FloatArray], float],
+    demand: FloatArray,
+    circuits: Counts | None = None,
+    combine_ratio: float = 1.0,
+) -> AllToAll:
+    """Return the all-to-alls of a demand matrix, given the completion time of a matrix.
+
+    Args:
+        seconds: completion time of a matrix of bytes.
+        demand: bytes [server, server] of the dispatch.
+        circuits: number of circuits [server, server].
+        combine_ratio: bytes of the combine, relative to the dispatch's.
+    """
+    times = seconds(demand), seconds(demand.T * combine_ratio)
+    return AllToAll(*times) if circuits is None else AllToAll(*times, circuits)
+
+
+def eps_s(demand: FloatArray, budgets: FloatArray) -> float:
+    """Return the completion time on a non-blocking EPS.
+
+    Args:
+        demand: bytes [server, server].
+        budgets: bytes per second of each server, each way.
+    """
+    return float(max((demand.sum(axis=0) / budgets).max(), (demand.sum(axis=1) / budgets).max()))
+
+
+def circuits_first_s(demand: FloatArray, light: FloatArray, budgets: FloatArray) -> float:
+    """Return the completion time if pairs with circuits use them alone, and others the EPS.
+
+    Args:
+        demand: bytes [server, server].
+        light: bytes per second [server, server] of the circuits.
+        budgets: bytes per second of each server to the EPS, each way.
+    """
+    lit = light > 0
+    optical_s = np.divide(demand, light, out=np.zeros_like(demand), where=lit).max(initial=0.0)
+    return float(max(optical_s, eps_s(np.where(lit, 0.0, demand), budgets)))
+
+
+def spill_s(demand: FloatArray, light: FloatArray, budgets: FloatArray) -> float:
+    """Return the completion time if pairs use circuits and EPS. See `circuits_first_s`."""
+    return waterfill.completion_s(demand, light, waterfill.EpsLinks.one_leaf(budgets))
+
+
+def algorithm1_circuits(demand: FloatArray, ports: int | Counts) -> Counts:
+    """Return the circuits [server, server] of the paper's Algorithm 1.
+
+    Args:
+        demand: bytes [server, server].
+        ports: optical NICs of every server, or of each.
+    """
+    n = len(demand)
+    pairs = mixnet.algorithm1_order(demand + demand.T, np.broadcast_to(ports, n).tolist())
+    return circuit_counts(n, pairs)
+
+
+def _fat_tree(job: PaperJob, rate_bps: float) -> AllToAll:
+    budgets = np.full(job.servers, GPUS_PER_SERVER * nic_bytes_s(rate_bps))
+    return dispatch_and_combine(
+        lambda demand: eps_s(demand, budgets),
+        job.dispatch_bytes,
+        combine_ratio=job.model.combine_ratio,
+    )
+
+
+def oversubscribed_all_to_all(
+    job: PaperJob, rate_bps: float, servers_per_leaf: int = SERVERS_PER_LEAF
+) -> AllToAll:
+    """Return the all-to-alls of a region under leaves with narrow uplinks.
+
+    Args:
+        job: the job.
+        rate_bps: rate of a NIC.
+        servers_per_leaf: servers of a leaf; a region's servers fill leaf after leaf.
+    """
+    servers, nics = tuple(f"s{i}" for i in range(job.servers)), GPUS_PER_SERVER
+    region, eps = Region("r0", 0, servers, None), Eps(servers_per_leaf, nics, OVERSUBSCRIPTION)
+    fabric = Fabric("oversubscribed", (region,), nics, 0, nics, rate_bps, eps, mtu=MTU)
+    links = waterfill.EpsLinks.of(fabric, servers)
+    no_light = np.zeros((job.servers, job.servers))
+    return dispatch_and_combine(
+        lambda demand: waterfill.completion_s(demand, no_light, links),
+        job.dispatch_bytes,
+        combine_ratio=job.model.combine_ratio,
+    )
+
+
+def _rail(job: PaperJob, rate_bps: float) -> AllToAll:
+    """Return the all-to-alls of NCCL with PXN: bytes for a GPU use the rail of its NIC."""
+
+    def seconds(tokens: FloatArray, demand: FloatArray) -> float:
+        by_rail = bytes_by_rail(job, tokens, demand)
+        busiest = max(by_rail.sum(axis=0).max(), by_rail.sum(axis=1).max())
+        return float(busiest / nic_bytes_s(rate_bps))
+
+    return AllToAll(
+        seconds(job.token_matrix, job.dispatch_bytes),
+        seconds(job.token_matrix.T, job.combine_bytes),
+    )
+
+
+def bytes_by_rail(job: PaperJob, tokens: FloatArray, demand: FloatArray) -> FloatArray:
+    """Return the bytes [from server, to server, rail] of `demand` [from server, to server].
+
+    The bytes of a pair of servers are shared among rails as the tokens of the receiving ranks. The
+    GPUs of a rank share its tokens evenly.
+
+    Args:
+        job: the job.
+        tokens: tokens [from rank, to rank].
+        demand: bytes [from server, to server].
+    """
+    n, tp, ranks = job.servers, job.training.tp, job.training.ep // job.servers
+    by_rank = tokens.reshape(n, ranks, n, ranks).sum(axis=1)
+    by_rail: FloatArray = np.repeat(by_rank / tp, tp, axis=2)
+    sums = np.maximum(by_rail.sum(axis=2, keepdims=True), 1e-300)
+    by_rail *= demand[:, :, None] / sums
+    return by_rail
+
+
+def mixnet_all_to_all(
+    job: PaperJob,
+    rate_bps: float,
+    policy: PlanningPolicy = "mixnet",
+    optical: int = OPTICAL_NICS,
+    electrical_rate_bps: float | None = None,
+) -> AllToAll:
+    """Return the all-to-alls of a region whose servers have equal NICs.
+
+    Args:
+        job: the job.
+        rate_bps: rate of an optical NIC.
+        policy: policy that plans circuits and split.
+        optical: optical NICs of a server; the others are electrical.
+        electrical_rate_bps: rate of an electrical NIC; None is `rate_bps`.
+    """
+    budget = (GPUS_PER_SERVER - optical) * nic_bytes_s(electrical_rate_bps or rate_bps)
+    ports, budgets = np.full(job.servers, optical), np.full(job.servers, budget)
+    return optical_all_to_all(job, policy, ports, nic_bytes_s(rate_bps), budgets)
+
+
+def optical_all_to_all(
+    job: PaperJob,
+    policy: PlanningPolicy,
+    ports: Counts,
+    circuit_bytes_s: float,
+    budgets: FloatArray,
+) -> AllToAll:
+    """Return the all-to-alls of a region with an OCS and a non-blocking EPS.
+
+    Args:
+        job: the job.
+        policy: policy that plans circuits and split.
+        ports: optical NICs of each server.
+        circuit_bytes_s: bytes per second of a circuit.
+        budgets: bytes per second of each server to the EPS, each way.
+    """
+    demand = job.dispatch_bytes
+    circuits = (
+        joint.best_circuits(demand, ports, circuit_bytes_s, waterfill.EpsLinks.one_leaf(budgets))
+        if policy == "joint"
+        else algorithm1_circuits(demand, ports)
+    )
+    light = np.multiply(circuits, circuit_bytes_s)
+    completion_s = circuits_first_s if policy == "mixnet" else spill_s
+    return dispatch_and_combine(
+        lambda matrix: completion_s(matrix, light, budgets),
+        demand,
+        circuits,
+        job.model.combine_ratio,
+    )
+
+
+def topoopt_degree(job: PaperJob) -> int:
+    """Return the NICs of a server that a patch panel leaves to the EP group.
+
+    One NIC is for the all-reduce ring, and one for each neighbouring pipeline stage.
+    """
+    return GPUS_PER_SERVER - 1 - min(2, job.pp - 1)
+
+
+def topoopt_all_to_all(
+    job: PaperJob,
+    rate_bps: float,
+    degree: int | None = None,
+    completion_s: Callable[[FloatArray, FloatArray], float] | None = None,
+) -> AllToAll:
+    """Return the all-to-alls of a region over circuits that are set once.
+
+    Args:
+        job: the job.
+        rate_bps: rate of a NIC.
+        degree: NICs of a server for the EP group; None is `topoopt_degree`.
+        completion_s: completion time of a demand over circuits, both [server, server]; None is
+            `forwarding_s`.
+    """
+    demand, seconds = job.dispatch_bytes, completion_s or forwarding_s
+    pairs = topoopt.matching_order(demand + demand.T, degree or topoopt_degree(job))
+    circuits = circuit_counts(job.servers, pairs)
+    light = np.multiply(circuits, nic_bytes_s(rate_bps))
+    return dispatch_and_combine(
+        lambda matrix: seconds(matrix, light), demand, circuits, job.model.combine_ratio
+    )
+
+
+def forwarding_s(demand: FloatArray, light: FloatArray) -> float:
+    """Return the completion time over circuits alone, with forwarding by servers.
+
+    Pairs without a circuit are forwarded evenly by the servers that have a circuit to both ends.
+
+    Args:
+        demand: bytes [server, server].
+        light: bytes per second [server, server] of the circuits.
+
+    Returns:
+        Seconds; infinity if a pair has no such server.
+    """
+    lit = light > 0
+    carried = np.where(lit, demand, 0.0)
+    for a, b in zip(*np.nonzero(~lit & (demand > 0)), strict=True):
+        relays = np.nonzero(lit[a] & lit[:, b])[0]
+        if not len(relays):
+            return float("inf")
+        carried[a, relays] += demand[a, b] / len(relays)
+        carried[relays, b] += demand[a, b] / len(relays)
+    return float(np.divide(carried, light, out=np.zeros_like(carried), where=lit).max(initial=0.0))
+
+
+def single_path_s(demand: FloatArray, light: FloatArray) -> float:
+    """Return the completion time over circuits alone if each pair uses one shortest path.
+
+    The public simulator's flat topology routes so. Of several shortest paths, the one over the
+    first servers is used.
+
+    Args:
+        demand: bytes [server, server].
+        light: bytes per second [server, server] of the circuits.
+
+    Returns:
+        Seconds; infinity if a pair has no path.
+    """
+    n, carried = len(demand), np.zeros_like(demand)
+    for a in range(n):
+        parent, reached = {a: a}, [a]
+        for server in reached:
+            for other in np.nonzero(light[server])[0]:
+                if int(other) not in parent:
+                    parent[int(other)] = server
+                    reached.append(int(other))
+        for b in np.nonzero(demand[a])[0]:
+            end = int(b)
+            if end not in parent:
+                return float("inf")
+            while end != a:
+                carried[parent[end], end] += demand[a, b]
+                end = parent[end]
+    return float(
+        np.divide(carried, light, out=np.zeros_like(carried), where=light > 0).max(initial=0.0)
+    )
+
+
+_MIXNET: Final = partial(PaperNetwork, ELECTRICAL_NICS, "mixnet")
+NETWORKS: Final[Mapping[str, PaperNetwork]] = {
+    "fat-tree": PaperNetwork(8, "fat-tree", _fat_tree),
+    "oversubscribed": PaperNetwork(
+        8 / OVERSUBSCRIPTION, "oversubscribed", oversubscribed_all_to_all
+    ),
+    "rail-optimised": PaperNetwork(8, "rail-optimised", _rail),
+    "topoopt": PaperNetwork(1, "topoopt", topoopt_all_to_all),
+    "mixnet": _MIXNET(mixnet_all_to_all),
+    "mixnet-spill": _MIXNET(partial(mixnet_all_to_all, policy="spill")),
+    "mixnet-joint": _MIXNET(partial(mixnet_all_to_all, policy="joint")),
+}
+"""The networks by name."""

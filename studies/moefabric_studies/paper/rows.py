@@ -1,0 +1,163 @@
+"""Rows of a table: the paper's value, its band, a null model's value, ours, and the verdict.
+
+A band is as narrow as the paper's own precision. A null model needs no knowledge of the network; a
+row that it fits too says nothing about the model under test.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+Bounds = tuple[float | None, float | None]
+"""Lower and upper bound; None is an open end."""
+
+REPRODUCED: Final = "reproduced"
+"""Inside the band, and the null model isn't."""
+NULL_FITS: Final = "null fits too"
+"""Inside the band, and so is the null model."""
+OUTSIDE: Final = "outside"
+CALIBRATED: Final = "calibrated"
+"""The value was an input of the calibration, or fitted to the paper's."""
+INPUT: Final = "input"
+"""The value was taken from the paper."""
+REPORTED: Final = "reported"
+"""The paper gives no value."""
+INVALID: Final = "invalid"
+"""The measurement that the row needs is invalid; the row has no value."""
+MET: Final = "met"
+MISSED: Final = "missed"
+
+JUDGED: Final = frozenset({REPRODUCED, NULL_FITS, OUTSIDE})
+"""Verdicts of rows that count as predictions of the paper's values."""
+
+_JSON_KEYS: Final = {"subject": "on", "value": "ours"}
+"""Keys of a row's JSON that differ from the attributes."""
+
+
+def contains(band: Bounds, value: float) -> bool:
+    """Return whether a band contains a value."""
+    low, high = band
+    return (low is None or value >= low) and (high is None or value <= high)
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """A row of a table.
+
+    Attributes:
+        name: name of the row.
+        subject: model, rate or network of the row.
+        paper: the paper's value, from low to high; None if it gives none.
+        band: values within which the verdict is positive; None if the row has no verdict.
+        value: the predicted or, with measurements, the emulated value; None if the measurement is
+            invalid.
+        verdict: verdict of the row.
+        unit: unit of the values.
+        why: reason for a difference.
+        null: value of the null model; None if the row has no verdict.
+        precision: precision of the paper's value, and where it comes from.
+        source: place of the paper's value, if it isn't the table's.
+        predicted: the predicted value beside an emulated one.
+    """
+
+    name: str
+    subject: str
+    paper: Bounds | None
+    band: Bounds | None
+    value: float | None
+    verdict: str
+    unit: str = "x"
+    why: str = ""
+    null: float | None = None
+    precision: str = ""
+    source: str = ""
+    predicted: float | None = None
+
+    @property
+    def error(self) -> float | None:
+        """Relative deviation of the emulated from the predicted value."""
+        if self.value is None or not self.predicted:
+            return None
+        return self.value / self.predicted - 1
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the row counts as a prediction of the paper's value."""
+        return self.verdict in JUDGED
+
+    @property
+    def is_null_inside(self) -> bool:
+        """Whether the null model's value is inside the band."""
+        return self.band is not None and self.null is not None and contains(self.band, self.null)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row as JSON types."""
+        return {_JSON_KEYS.get(name, name): value for name, value in vars(self).items()}
+
+
+def verdict(band: Bounds, value: float | None, null: float) -> str:
+    """Return the verdict on a value, given the null model's."""
+    if value is None:
+        return INVALID
+    if not contains(band, value):
+        return OUTSIDE
+    return NULL_FITS if contains(band, null) else REPRODUCED
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table.
+
+    Attributes:
+        name: name of the table.
+        title: its title.
+        source: place of its values in the paper.
+        rows: its rows.
+        why: explains its rows outside their bands.
+        null_model: the null model in words.
+    """
+
+    name: str
+    title: str
+    source: str
+    rows: tuple[PaperRow, ...]
+    why: str = ""
+    null_model: str = ""
+
+    @property
+    def counts(self) -> "Counts":
+        """Counts of the judged rows."""
+        return Counts.of(self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the table as JSON types."""
+        counts = {"counts": vars(self.counts)} if self.counts.rows else {}
+        return {**vars(self), **counts, "rows": [row.to_json() for row in self.rows]}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counts of judged rows.
+
+    Attributes:
+        rows: rows that count as predictions.
+        inside: those of them inside their bands.
+        null_inside: those of them whose null model is inside the band.
+        reproduced: those inside their bands whose null model isn't.
+    """
+
+    rows: int
+    inside: int
+    null_inside: int
+    reproduced: int
+
+    @classmethod
+    def of(cls, rows: Iterable[PaperRow]) -> Self:
+        """Return the counts of the judged rows among these."""
+        judged = [row for row in rows if row.is_judged]
+        return cls(
+            rows=len(judged),
+            inside=sum(row.verdict != OUTSIDE for row in judged),
+            null_inside=sum(row.is_null_inside for row in judged),
+            reproduced=sum(row.verdict == REPRODUCED for row in judged),
+        )

@@ -1,0 +1,206 @@
+"""Experiments with the assumptions of the tables: what each of them does to the figures.
+
+The calibrated GPU speed, the paths of the fat-tree, the uplinks of the 3:1 tree, and the circuits
+and routing of TopoOpt are not in the paper. Each grid shows which assumption gives which figure.
+"""
+
+from collections.abc import Iterator
+from math import exp, isfinite, log
+from statistics import mean
+from typing import Final
+
+from moefabric import rate_text
+from moefabric_studies.grids import Grid, grid
+from moefabric_studies.paper.calibration import CALIBRATION_NETWORK
+from moefabric_studies.paper.evaluation import RATES, Evaluation
+from moefabric_studies.paper.iteration import compose_iteration
+from moefabric_studies.paper.job import PaperJob
+from moefabric_studies.paper.network import (
+    NETWORKS,
+    AllToAll,
+    forwarding_s,
+    oversubscribed_all_to_all,
+    single_path_s,
+    topoopt_all_to_all,
+    topoopt_degree,
+)
+from moefabric_studies.paper.path_collisions import hashed_to_spread
+
+_UTILISATIONS: Final = (0.4, 0.5, 0.6)
+_TOLERANCE: Final = 0.1
+"""Band of the counts with other GPU speeds. The tables' bands are narrower."""
+_COLUMNS: Final = ("fat-tree", "rail-optimised", "topoopt", "mixnet")
+_DEEPSEEK_TOPOOPT: Final = 1.3
+"""The paper's average of TopoOpt's iteration time for DeepSeek-R1, relative to MixNet's (section
+7.3). Those of the other models are in the published figures."""
+_PAIR: Final = "llama-moe"
+"""Model whose EP group has two servers: all its bytes use the circuits between them."""
+_EXAMPLE: Final = "mixtral-8x22b"
+
+
+def sensitivity_grids(evaluation: Evaluation) -> tuple[Grid, ...]:
+    """Return the grids of all experiments."""
+    return (
+        calibration_grid(evaluation),
+        utilisation_grid(evaluation),
+        topoopt_grid(evaluation),
+        implied_circuits_grid(evaluation),
+        oversubscription_grid(evaluation),
+    )
+
+
+def calibration_grid(evaluation: Evaluation) -> Grid:
+    """Return the GPU speed that the fat-tree column needs, by model."""
+    rows = []
+    for name, calibrated in evaluation.calibrations.items():
+        job, hashed = calibrated.job, hashed_to_spread(calibrated.job)
+        training, rate = job.training, RATES[0]
+        base, mixnet = (
+            evaluation.iteration(name, network, rate) for network in (CALIBRATION_NETWORK, "mixnet")
+        )
+        unhashed_s = base.seconds - base.all_to_all_s + mixnet.all_to_all_s / hashed
+        published = evaluation.published[name, rate, "mixnet"]
+        rows.append(
+            (
+                name,
+                f"{training.utilisation:.2f} of {training.gpu_flops / 1e12:.0f} Tflop/s",
+                f"{job.layer_compute_s * 1e3:.0f} ms",
+                f"{100 * calibrated.error:.1f} %",
+                f"{training.utilisation / _UTILISATIONS[0]:.1f}x",
+                f"{hashed:.2f}x",
+                f"{training.utilisation / hashed:.2f}",
+                f"{unhashed_s / calibrated.unit_s:.2f} ({published:.2f})",
+            )
+        )
+    return grid("paper/calibration", rows)
+
+
+def utilisation_grid(evaluation: Evaluation) -> Grid:
+    """Return the rows within a tenth of the published figures, by GPU speed."""
+    calibrated = {name: one.job for name, one in evaluation.calibrations.items()}
+    cases = [("calibrated", calibrated)] + [
+        (
+            f"{utilisation:.1f}",
+            {name: job.with_utilisation(utilisation) for name, job in calibrated.items()},
+        )
+        for utilisation in _UTILISATIONS
+    ]
+    rows = []
+    for label, jobs in cases:
+        errors = {network: _errors(evaluation, jobs, network) for network in _COLUMNS}
+        base = errors[CALIBRATION_NETWORK]
+        counts = (f"{sum(abs(e) <= _TOLERANCE for e in errors[n])}" for n in _COLUMNS)
+        rows.append((label, *counts, f"{100 * min(base):+.0f} % to {100 * max(base):+.0f} %"))
+    published = evaluation.published
+    null = (
+        sum(
+            abs(published[job, rate, CALIBRATION_NETWORK] / value - 1) <= _TOLERANCE
+            for (job, rate, one), value in published.items()
+            if one == network
+        )
+        for network in _COLUMNS
+    )
+    rows.append(("null: the published fat-tree", *(f"{count}" for count in null), ""))
+    return grid("paper/utilisation", rows, header=("GPU speed", *_COLUMNS, "fat-tree's errors"))
+
+
+def _errors(evaluation: Evaluation, jobs: dict[str, PaperJob], network: str) -> list[float]:
+    """Return the relative errors of a network's iteration times, with units from the fat-tree."""
+
+    def seconds(job: PaperJob, name: str, rate: float) -> float:
+        all_to_all = evaluation.source.all_to_all(job, name, rate)
+        return compose_iteration(job, all_to_all, NETWORKS[name].eps_bytes_s(rate)).seconds
+
+    def published(job: str, name: str, rate: float) -> float:
+        return evaluation.published[job, rate, name]
+
+    errors = []
+    for name, job in jobs.items():
+        base = [
+            log(
+                seconds(job, CALIBRATION_NETWORK, rate) / published(name, CALIBRATION_NETWORK, rate)
+            )
+            for rate in RATES
+        ]
+        unit_s = exp(mean(base))
+        errors += [
+            seconds(job, network, rate) / unit_s / published(name, network, rate) - 1
+            for rate in RATES
+        ]
+    return errors
+
+
+def topoopt_grid(evaluation: Evaluation) -> Grid:
+    """Return TopoOpt's iteration time relative to MixNet's, by circuits and routing."""
+    degrees, routings = (2, 3, 4, 5, 6), {"relays": forwarding_s, "one path": single_path_s}
+    rows = []
+    for name, job in evaluation.jobs.items():
+        for routing, completion_s in routings.items():
+            ratios = []
+            for degree in degrees:
+                at_first = topoopt_all_to_all(job, RATES[0], degree, completion_s)
+                ratio = mean(_to_mixnet(evaluation, name, at_first, "topoopt"))
+                ratios.append(f"{ratio:.2f}" if isfinite(ratio) else "no path")
+            rows.append((name, routing, *ratios, f"{_published_topoopt(evaluation, name):.2f}"))
+    return grid(
+        "paper/topoopt",
+        rows,
+        header=("model", "routing", *(f"{degree} circuits" for degree in degrees), "paper"),
+    )
+
+
+def _published_topoopt(evaluation: Evaluation, name: str) -> float:
+    if name not in evaluation.calibrations:
+        return _DEEPSEEK_TOPOOPT
+    published = evaluation.published
+    return mean(
+        published[name, rate, "topoopt"] / published[name, rate, "mixnet"] for rate in RATES
+    )
+
+
+def implied_circuits_grid(evaluation: Evaluation) -> Grid:
+    """Return the circuits between two servers that the published TopoOpt figures imply."""
+    job, unit_s = evaluation.jobs[_PAIR], evaluation.calibrations[_PAIR].unit_s
+    circuits = []
+    for rate in RATES:
+        ours = evaluation.iteration(_PAIR, "topoopt", rate)
+        on_one_s = ours.all_to_all_s * topoopt_degree(job)
+        published_s = evaluation.published[_PAIR, rate, "topoopt"] * unit_s
+        circuits.append(on_one_s / (published_s - ours.seconds + ours.all_to_all_s))
+    return grid(
+        "paper/implied-circuits",
+        (("circuits of 8", *(f"{count:.1f}" for count in circuits)),),
+        header=("", *map(rate_text, RATES)),
+    )
+
+
+def _to_mixnet(
+    evaluation: Evaluation, name: str, at_first: AllToAll, network: str
+) -> Iterator[float]:
+    """Yield an iteration's time relative to MixNet's at every rate, given it at the first rate."""
+    for rate in RATES:
+        all_to_all = at_first.scaled(RATES[0] / rate)
+        eps_bytes_s = NETWORKS[network].eps_bytes_s(rate)
+        iteration = compose_iteration(evaluation.jobs[name], all_to_all, eps_bytes_s)
+        yield iteration.seconds / evaluation.iteration(name, "mixnet", rate).seconds
+
+
+def oversubscription_grid(evaluation: Evaluation) -> Grid:
+    """Return the 3:1 tree's times by the servers of a leaf, and with hashed flows."""
+    job = evaluation.jobs[_EXAMPLE]
+    base = evaluation.source.all_to_all(job, CALIBRATION_NETWORK, RATES[0])
+    cases = {
+        f"{count} of a leaf": oversubscribed_all_to_all(job, RATES[0], count)
+        for count in (8, 4, 2, 1)
+    }
+    cases["1 of a leaf, flows hashed"] = cases["1 of a leaf"].scaled(hashed_to_spread(job))
+    rows = [
+        (
+            label,
+            f"{all_to_all.layer_s / base.layer_s:.2f}x",
+            f"{max(_to_mixnet(evaluation, _EXAMPLE, all_to_all, 'oversubscribed')):.2f}x",
+            "1.6x",
+        )
+        for label, all_to_all in cases.items()
+    ]
+    return grid("paper/oversubscription", rows)

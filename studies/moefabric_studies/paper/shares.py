@@ -1,0 +1,140 @@
+"""Shares of time and of traffic: what the paper measures in production (section 3, appendix A).
+
+A profiler sees an all-to-all from a rank's call to its end. A rank that has computed its experts
+calls the combine and waits there until the busiest rank has computed its own. So what a profiler
+counts as all-to-all is all the time of a layer in which a rank doesn't compute: the transfers, and
+the time by which the busiest experts outlast the rank's own.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moefabric import Model, Training
+from moefabric.api.workloads import DIRECTIONS, Direction, JobShape, gradient_bytes
+
+Tokens = NDArray[np.int64] | NDArray[np.float64]
+
+
+def rank_expert_tokens(model: Model, training: Training, gating: Tokens) -> NDArray[np.float64]:
+    """Return the tokens that the experts of each rank compute in one micro-batch.
+
+    Args:
+        model: The model.
+        training: How it is trained.
+        gating: Tokens [rank, expert], of which only shares of rows count.
+    """
+    shares = gating / np.maximum(gating.sum(axis=1, keepdims=True), 1)
+    by_rank = shares.sum(axis=0).reshape(training.ep, -1).sum(axis=1)
+    tokens: NDArray[np.float64] = by_rank * training.rank_tokens * model.top_k
+    return tokens
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """Seconds of an MoE layer for one micro-batch.
+
+    Attributes:
+        attention_s: What a rank computes of its own tokens, with shared expert and router.
+        expert_s: What the experts of a rank compute, in the mean over ranks.
+        busiest_expert_s: What the experts of the busiest rank compute.
+        all_to_all_s: Transfers of all-to-alls.
+    """
+
+    attention_s: float
+    expert_s: float
+    busiest_expert_s: float
+    all_to_all_s: float
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the layer: computation at the busiest rank, and transfers."""
+        return self.attention_s + self.busiest_expert_s + self.all_to_all_s
+
+    @property
+    def straggler_s(self) -> float:
+        """Time in which a rank waits for the busiest one's experts, in the mean over ranks."""
+        return self.busiest_expert_s - self.expert_s
+
+    @property
+    def transfer_share(self) -> float:
+        """Part of the layer in which bytes of all-to-alls move."""
+        return self.all_to_all_s / self.seconds
+
+    @property
+    def call_share(self) -> float:
+        """Part of the layer that ranks spend in calls of all-to-alls, in the mean over ranks."""
+        return (self.all_to_all_s + self.straggler_s) / self.seconds
+
+
+def layer_times(
+    model: Model,
+    training: Training,
+    gating: Tokens,
+    all_to_all_s: float,
+    directions: tuple[Direction, ...] = DIRECTIONS,
+) -> LayerTimes:
+    """Return the times of an MoE layer.
+
+    Args:
+        model: The model.
+        training: How it is trained.
+        gating: Tokens [rank, expert].
+        all_to_all_s: Seconds of its all-to-alls in these directions.
+        directions: Passes that count: both, or one of them.
+    """
+    tokens = rank_expert_tokens(model, training, gating)
+    mean_s, busiest_s = (
+        sum(training.expert_s(model, float(count), direction) for direction in directions)
+        for count in (tokens.mean(), tokens.max())
+    )
+    attention_s = sum(training.attention_s(model, direction) for direction in directions)
+    return LayerTimes(attention_s, mean_s, busiest_s, all_to_all_s)
+
+
+@dataclass(frozen=True)
+class TrafficBytes:
+    """Bytes that all GPUs of a job send in an iteration, by kind of parallelism (figure 2)."""
+
+    tensor: float
+    expert: float
+    pipeline: float
+    data: float
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Part of all bytes, by kind."""
+        parts = vars(self)
+        total = sum(parts.values())
+        return {kind: sent / total for kind, sent in parts.items()}
+
+
+def traffic_bytes(model: Model, training: Training, shape: JobShape, servers: int) -> TrafficBytes:
+    """Return the bytes of an iteration with even gating, NVLinks included.
+
+    All-reduces are rings: each of n members sends 2 (n - 1) / n of the buffer.
+
+    Args:
+        model: The model.
+        training: How it is trained.
+        shape: Stages, replicas and micro-batches.
+        servers: Servers of an EP group.
+    """
+    groups = shape.dp * shape.micro_batches
+    ranks = groups * training.ep
+    tokens_bytes = ranks * training.rank_tokens * model.token_bytes
+    copies, places = model.top_k, training.ep
+    if model.node_limit:
+        copies, places = min(model.node_limit, servers), servers
+    there_and_back = training.dispatch_token_bytes(model) + training.combine_token_bytes(model)
+    leaving = copies * (places - 1) / places
+    return TrafficBytes(
+        tensor=(model.layers + model.dense_layers) * 4 * 2 * (training.tp - 1) * tokens_bytes,
+        expert=model.layers * 2 * ranks * training.rank_tokens * leaving * there_and_back,
+        pipeline=2 * (shape.pp - 1) * tokens_bytes,
+        data=model.layers
+        * gradient_bytes(model, servers, shape.dp, training.payloads)
+        * servers
+        * shape.dp,
+    )

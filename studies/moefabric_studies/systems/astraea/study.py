@@ -1,0 +1,184 @@
+"""Study of Astraea: staggered flows at one queue, and other congestion controls as baselines."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from pydantic import Field
+
+from moefabric import FabricError
+from moefabric.api.links import DecisionTimes, astraea, dctcp, governed
+from moefabric.api.plugins import Section
+from moefabric_studies.grids import captions, grid
+from moefabric_studies.systems.astraea.fairness import convergence_s, deviation, jain, late_rates
+from moefabric_studies.systems.astraea.flows import BIN_S, Bottleneck, Trace, trace_of
+from moefabric_studies.systems.astraea.pictures import throughput_picture
+from moefabric_studies.systems.study import Measure, Outcome, StudyContext
+
+
+class AstraeaSetup(Section):
+    """Sizes and rates of the study of Astraea."""
+
+    rate_bps: float = Field(default=100e6, gt=0)
+    """Rate of the bottleneck in bits per second."""
+    rtt_ms: float = Field(default=30.0, gt=0)
+    """Round-trip time of an empty queue in ms."""
+    far_rate_bps: float = Field(default=50e6, gt=0)
+    """Rate of a bottleneck at the edge of the authors' range."""
+    far_rtt_ms: float = Field(default=20.0, gt=0)
+    """Its round-trip time in ms."""
+    flows: int = Field(default=3, ge=2)
+    """Flows."""
+    stagger_s: float = Field(default=8.0, ge=6.0)
+    """Time between two starts, and from the last start to the end, in s."""
+    repeats: int = Field(default=2, ge=1)
+    """Runs of Astraea and of bbr at the first bottleneck."""
+    late_ms: float = Field(default=20.0, gt=0)
+    """Most that the link's relay may be late, at the 99th percentile, in ms."""
+    weights: str = str(astraea.OWN_WEIGHTS)
+    """The actor's weights."""
+
+
+@dataclass
+class Runs:
+    """Runs of one congestion control at one bottleneck."""
+
+    title: str
+    traces: list[Trace] = field(default_factory=list)
+
+    def jains(self) -> list[float]:
+        """Return the index of fairness of each run."""
+        return [jain(late_rates(trace.rates, BIN_S)) for trace in self.traces]
+
+    def convergences_s(self) -> list[float]:
+        """Return the time in which the last flow converged, at most the time that it had."""
+        times = []
+        for trace in self.traces:
+            share = float(late_rates(trace.rates, BIN_S).mean())
+            start_s = trace.starts_s[-1]
+            found = convergence_s(trace.rates[-1], BIN_S, start_s, share)
+            left_s = trace.rates.shape[1] * BIN_S - start_s
+            times.append(left_s if found is None else found)
+        return times
+
+    def deviations(self) -> list[float]:
+        """Return the deviation of late throughput of each run, in Mb/s."""
+        return [deviation(trace.rates, BIN_S) / 1e6 for trace in self.traces]
+
+    def used(self) -> list[float]:
+        """Return the share of the link that all flows had of late, in each run."""
+        return [
+            float(late_rates(trace.rates, BIN_S).sum()) / trace.bottleneck.rate_bps
+            for trace in self.traces
+        ]
+
+    def row(self) -> tuple[str, ...]:
+        """Return the cells of the table of all runs."""
+        rtt = np.median([np.nanmean(trace.rtt_s[:, -50:]) for trace in self.traces])
+        ports = [trace.counters.ports["p1"] for trace in self.traces]
+        carried = [
+            port.bytes * 8 / (trace.rates.sum() * BIN_S)
+            for port, trace in zip(ports, self.traces, strict=True)
+        ]
+        return (
+            self.title,
+            str(len(self.traces)),
+            f"{np.median(self.jains()):.3f}",
+            f"{np.median(self.convergences_s()):.1f}",
+            f"{np.median(self.deviations()):.2f}",
+            f"{np.median(self.used()):.2f}",
+            f"{1e3 * rtt:.0f}",
+            f"{np.median(carried):.3f}",
+            f"{np.median([port.dropped for port in ports]):.0f}",
+            f"{np.median([port.marked for port in ports]):.0f}",
+            f"{max(trace.counters.lateness.p99_ns for trace in self.traces) / 1e6:.1f}",
+        )
+
+
+class AstraeaStudy:
+    """Measures Astraea's claims."""
+
+    setup = AstraeaSetup
+
+    def measure(self, setup: AstraeaSetup, context: StudyContext) -> Outcome:
+        """Run all congestion controls and compare them.
+
+        Raises:
+            UnsupportedError: The kernel can't load congestion controls.
+            FabricError: The relay of the link was too late for the values to mean anything.
+        """
+        near = Bottleneck(setup.rate_bps, setup.rtt_ms / 1e3)
+        far = Bottleneck(setup.far_rate_bps, setup.far_rtt_ms / 1e3)
+        fair = replace(near, is_fair=True)
+        with ExitStack() as undo:
+            actor = astraea.Actor.load(context.folder / setup.weights)
+            own, times = undo.enter_context(governed(actor))
+            marked = undo.enter_context(dctcp())
+            plan = [
+                (Runs("astraea"), near, own, setup.repeats),
+                (Runs("cubic"), near, "cubic", 1),
+                (Runs("bbr"), near, "bbr", setup.repeats),
+                (Runs("dctcp, ECN"), replace(near, has_ecn=True), marked, 1),
+                (Runs("astraea, fair queues"), fair, own, 1),
+                (Runs("cubic, fair queues"), fair, "cubic", 1),
+                (
+                    Runs(f"astraea, {far.rate_bps / 1e6:g} Mb/s, {setup.far_rtt_ms:g} ms"),
+                    far,
+                    own,
+                    1,
+                ),
+            ]
+            for repeat in range(setup.repeats):
+                for runs, bottleneck, control, repeats in plan:
+                    if repeat < repeats:
+                        context.reporter.show_message(f"{runs.title}, run {repeat + 1}")
+                        trace = trace_of(bottleneck, control, setup.flows, setup.stagger_s)
+                        _check(trace, setup)
+                        runs.traces.append(trace)
+        return _outcome([runs for runs, *_ in plan], times, setup)
+
+
+def _check(trace: Trace, setup: AstraeaSetup) -> None:
+    late_ms = trace.counters.lateness.p99_ns / 1e6
+    if late_ms > setup.late_ms:
+        what = f"the link's relay was {late_ms:.0f} ms late at the 99th percentile"
+        raise FabricError(f"{what}, more than {setup.late_ms:g} ms: use a quiet machine")
+
+
+def _outcome(all_runs: Sequence[Runs], times: DecisionTimes, setup: AstraeaSetup) -> Outcome:
+    own, cubic, bbr, marked, fair, fair_cubic, far = all_runs
+    own_s, own_deviation = np.median(own.convergences_s()), np.median(own.deviations())
+    limit = f"A flow that never converged counts with the {setup.stagger_s:g} s that it had."
+    measures = {
+        "jain": Measure.median_of(own.jains()),
+        "used": Measure.median_of(own.used(), f"cubic: {np.median(cubic.used()):.2f}."),
+        "convergence": Measure.median_of([s / own_s for s in cubic.convergences_s()], limit),
+        "convergence_bbr": Measure.median_of([s / own_s for s in bbr.convergences_s()], limit),
+        "deviation": Measure.median_of([one / own_deviation for one in bbr.deviations()]),
+        "jain_far": Measure.median_of(far.jains()),
+        "fair_gain": Measure.median_of(
+            fair.jains(), f"With FIFO {np.median(own.jains()):.3f}; {_both(cubic, fair_cubic)}."
+        ),
+        "jain_dctcp": Measure.median_of(marked.jains()),
+        "decision": Measure.median_of(
+            [1e3 * float(np.median(times.work_s))],
+            f"{len(times.work_s)} decisions; they began {_late(times)} ms late (p99).",
+        ),
+    }
+    pictures = {"astraea": throughput_picture({runs.title: runs.traces[0] for runs in all_runs})}
+    rows = tuple(runs.row() for runs in all_runs)
+    return Outcome(
+        measures,
+        pictures,
+        captions("systems/astraea"),
+        [grid("systems/astraea/controls", rows, limit=limit)],
+    )
+
+
+def _both(fifo: Runs, fair: Runs) -> str:
+    return f"cubic: {np.median(fifo.jains()):.3f} with FIFO, {np.median(fair.jains()):.3f} with FQ"
+
+
+def _late(times: DecisionTimes) -> str:
+    return f"{1e3 * float(np.percentile(times.late_s, 99)):.1f}"

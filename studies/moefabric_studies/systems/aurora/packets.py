@@ -1,0 +1,224 @@
+"""Deployments of Aurora with packets: layers on servers of equal and of different speed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+
+from moefabric import Fabric, rate_bps
+from moefabric.api import testbeds
+from moefabric.api.networks import goodput_share
+from moefabric.api.plugins import fabric_of
+from moefabric_studies.grids import Grid, grid
+from moefabric_studies.systems.aurora.colocation import Deployment, Rates
+from moefabric_studies.systems.aurora.colocation_graph import Token, inference_graph
+from moefabric_studies.systems.aurora.deployment import Deployments, typical
+from moefabric_studies.systems.study import Measure
+
+ASSIGNED, EVEN, UNEVEN, SMALL, MISLED = (
+    "assignment, different speed",
+    "co-location, equal speed",
+    "co-location, different speed",
+    "co-location over the best, four GPUs",
+    "co-location for the wrong traffic",
+)
+"""Kinds of comparisons in the table."""
+_MEASURES: Final[Mapping[str, str]] = {
+    ASSIGNED: "random_over_sorted",
+    EVEN: "lina_over_colocated",
+    UNEVEN: "lina_over_colocated_uneven",
+}
+"""Measure in the model of each comparison with packets."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Two deployments of the same layers; the second one is expected to take longer."""
+
+    kind: str
+    layers: str
+    ours: Deployment
+    other: Deployment
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all GPUs are equally fast."""
+        return len(set(self.ours.rates.tolist())) == 1
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A comparison with packets.
+
+    Attributes:
+        comparison: The deployments.
+        ours: The replay of the first.
+        other: The replay of the second.
+        token_s: Seconds of a token on the fastest port.
+    """
+
+    comparison: Comparison
+    ours: testbeds.ReplayResult
+    other: testbeds.ReplayResult
+    token_s: float
+
+    @property
+    def modelled(self) -> float:
+        """How much longer the second deployment takes in the paper's model."""
+        return self.comparison.other.seconds() / self.comparison.ours.seconds()
+
+    @property
+    def measured(self) -> float:
+        """How much longer the second deployment takes with packets."""
+        return median(self.other.seconds) / median(self.ours.seconds)
+
+    @property
+    def errors(self) -> tuple[float, float]:
+        """Times with packets over those in the paper's model, minus 1."""
+        deployments = (self.ours, self.comparison.ours), (self.other, self.comparison.other)
+        first, second = (
+            median(sent.seconds) / (modelled.seconds() * self.token_s) - 1
+            for sent, modelled in deployments
+        )
+        return first, second
+
+
+def comparisons(deployments: Deployments, layers: int) -> Iterator[Comparison]:
+    """Yield the comparisons to replay: evenly spread layers, and a spot check of each other claim.
+
+    Aurora's deployment stands against the one whose time in the model is the median of its rivals.
+    """
+    rates, even = deployments.rates, deployments.even
+    every, pairs = deployments.layers, list(deployments.pairs)
+    chosen = np.linspace(0, len(every) - 1, layers).round().astype(int).tolist()
+    for number in chosen:
+        ours, others = deployments.assignments(every[number])
+        yield Comparison(ASSIGNED, f"{number}", ours, typical(others))
+    for kind, speeds in ((EVEN, even), (UNEVEN, rates)):
+        for number in chosen:
+            ours, others = deployments.colocations(pairs[number], speeds)
+            layer_pair = f"{number} and {(number + 1) % len(every)}"
+            yield Comparison(kind, layer_pair, ours, typical(others))
+    ours, others = deployments.small(0)
+    yield Comparison(SMALL, "generated", min(others, key=Deployment.seconds), ours)
+    yield Comparison(MISLED, "0 and 1", *deployments.misled(pairs[0], rates))
+
+
+def replayed(
+    pairs: Sequence[Comparison], fabrics: Mapping[bool, Fabric], token_bytes: float, wall_s: float
+) -> list[Replayed]:
+    """Replay comparisons with packets. Needs root.
+
+    Args:
+        pairs: The comparisons.
+        fabrics: The fabric of GPUs of different speed, and that of equal ones (True).
+        token_bytes: Bytes of a token.
+        wall_s: Wall seconds of a replay.
+    """
+    results = []
+    for is_even, fabric in fabrics.items():
+        fastest_bps = max(fabric.rates_bps) * goodput_share(fabric.mtu)
+        token = Token(token_bytes, 8 * token_bytes / fastest_bps)
+        with testbeds.emulated_programs(fabric) as programs:
+            results += [
+                Replayed(
+                    pair,
+                    _replay(programs, pair.ours, token, wall_s),
+                    _replay(programs, pair.other, token, wall_s),
+                    token.seconds,
+                )
+                for pair in pairs
+                if pair.is_even == is_even
+            ]
+    return results
+
+
+def _replay(
+    programs: testbeds.ProgramFabric, deployment: Deployment, token: Token, wall_s: float
+) -> testbeds.ReplayResult:
+    options = testbeds.ReplayOptions(runs=1, wall_s=wall_s)
+    return testbeds.TraceReplay(programs, inference_graph(deployment, token), options).run()
+
+
+def server_fabric(name: str, wiring: Mapping[str, Any], scale: Any, rates: Rates) -> Fabric:
+    """Return a fabric with one server for each GPU, whose NICs are as fast as the GPU.
+
+    Args:
+        name: Name of the fabric.
+        wiring: The wiring of an experiment.
+        scale: Scale of the emulation.
+        rates: Rates of the GPUs, relative to the fastest.
+    """
+    fastest = rate_bps(wiring["nic_rate"])
+    document = {
+        **wiring,
+        "fabric": name,
+        "nics": {"electrical": 1},
+        "scale": scale,
+        "servers": {
+            f"s{n}": {"nic_rate": rate} for n, rate in enumerate((rates * fastest).tolist())
+        },
+    }
+    return fabric_of(document).build()
+
+
+def deployment_measures(
+    modelled: Mapping[str, Measure], results: Sequence[Replayed]
+) -> dict[str, Measure]:
+    """Return the measures of deployments, with packets where replays exist.
+
+    Args:
+        modelled: Measures in the paper's model, which notes quote.
+        results: The replays.
+    """
+    measures = dict(modelled)
+    for name, kind in (("colocated_over_best", SMALL), ("loss_by_wrong_traffic", MISLED)):
+        note = f"{modelled[name].note} {_spot_check(results, kind)}"
+        measures[name] = replace(modelled[name], note=note)
+    for kind, name in _MEASURES.items():
+        own = [replay for replay in results if replay.comparison.kind == kind]
+        gaps = [100 * (replay.measured / replay.modelled - 1) for replay in own]
+        broken = [
+            replay
+            for replay in own
+            for result in (replay.ours, replay.other)
+            if result.verdict == "invalid"
+        ]
+        measure = modelled[name]
+        note = (
+            f"The paper's model has {median(replay.modelled for replay in own):.3g}x for the same "
+            f"deployments ({median(gaps):+.1f} % with packets), and {measure.value:.3g}x for "
+            f"all {len(measure.samples)} layers. {measure.note}"
+        )
+        ratios = [] if broken else [replay.measured for replay in own]
+        measures[name] = Measure.median_of(ratios, note.strip())
+    return measures
+
+
+def _spot_check(results: Sequence[Replayed], kind: str) -> str:
+    """Return a sentence about a comparison that was replayed once."""
+    [check] = [r for r in results if r.comparison.kind == kind]
+    return (
+        f"One spot check with packets: {check.measured:.3g}x, in the model {check.modelled:.3g}x "
+        f"({100 * (check.measured / check.modelled - 1):+.1f} %)."
+    )
+
+
+def deployment_grid(results: Sequence[Replayed]) -> Grid:
+    """Return the times of both deployments of each comparison, in the model and with packets."""
+    rows = [
+        (
+            replay.comparison.kind,
+            replay.comparison.layers,
+            f"{replay.modelled:.3f}x",
+            f"{replay.measured:.3f}x",
+            *(f"{100 * error:+.1f} %" for error in replay.errors),
+            *(f"{100 * result.error:+.1f} %" for result in (replay.ours, replay.other)),
+        )
+        for replay in results
+    ]
+    verdicts = [result.verdict for replay in results for result in (replay.ours, replay.other)]
+    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
+    return grid("systems/aurora/deployments", rows, counts=counts)

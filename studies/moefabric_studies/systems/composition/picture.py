@@ -1,0 +1,45 @@
+"""Heat maps of gains side by side, as an SVG file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from moefabric.api.charts import Axis, Panel, cell, document_picture
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Gains by row and column.
+
+    Attributes:
+        title: Title of the map.
+        columns: Names of the columns.
+        rows: Name and gains of each row; None leaves a cell empty.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[float | None]]]
+
+
+def heat_maps(title: str, maps: Sequence[HeatMap]) -> str:
+    """Return the text of a file with heat maps that have the same rows.
+
+    Args:
+        title: Title of the picture.
+        maps: The maps, from left to right.
+    """
+    gains = [gain for one in maps for _, row in one.rows for gain in row if gain is not None]
+    darkest = max(gains)
+    names, panels = Axis.rows([name for name, _ in maps[0].rows]), []
+    for one in maps:
+        marks = [
+            cell(column, row, gain / darkest, f"{name}, {one.columns[column]}: {gain:.2f}x",
+                 [f"{gain:.2f}x"], gap=1)
+            for row, (name, gains) in enumerate(one.rows)
+            for column, gain in enumerate(gains)
+            if gain is not None
+        ]  # fmt: skip
+        height = 24.0 * len(one.rows)
+        panels.append(Panel(Axis.names(one.columns), names, marks, height, one.title))
+        names = names.untitled
+    return document_picture(title, panels, columns=len(panels))

@@ -1,0 +1,265 @@
+"""Systems together: iteration times of their combinations under several policies.
+
+A combination takes at most one system for each key of a fabric: `place`, `transform`, `collective`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from moefabric.api.plugins import Name, Section
+from moefabric_studies.grids import Grid, captions, grid
+from moefabric_studies.systems.composition.picture import HeatMap, heat_maps
+from moefabric_studies.systems.measured import exposed_s, iteration_s
+from moefabric_studies.systems.study import Measure, Outcome, StudyContext
+
+
+class System(Section):
+    """A system that combinations may have."""
+
+    name: Name
+    """Name of the system in tables."""
+    fabric: dict[str, Any]
+    """The keys by which a fabric has the system."""
+    emulated: bool | Literal["alone"] = True
+    """Whether combinations with the system are measured with packets, besides predicted."""
+
+
+class PolicyChoice(Section):
+    """A policy under which combinations are compared."""
+
+    name: Name
+    """Name of the policy in tables."""
+    fabric: dict[str, Any]
+    """The keys of its fabric: NICs and the policy."""
+
+
+class Setup(Section):
+    """The combinations."""
+
+    experiment: dict[str, Any]
+    """The experiment; its fabrics are those of the study."""
+    policies: list[PolicyChoice]
+    """The policies; the first one is that of the baseline."""
+    systems: list[System]
+    """The systems."""
+    largest: int = Field(default=3, ge=1)
+    """The most systems of a combination."""
+
+
+Combination = tuple[System, ...]
+"""Systems that a fabric has at once."""
+Cell = tuple[tuple[str, ...], str]
+"""Names of a combination's systems, and the name of a policy."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Iteration times of cells in model seconds.
+
+    Attributes:
+        seconds: Time by cell.
+        baseline: The cell to which others are compared: no system, under the first policy.
+    """
+
+    seconds: Mapping[Cell, float]
+    baseline: Cell
+
+    def gain(self, cell: Cell) -> float:
+        """Return how many times as fast as the baseline a cell is."""
+        return self.seconds[self.baseline] / self.seconds[cell]
+
+    def parts(self, cell: Cell) -> list[Cell]:
+        """Return the cells of each system alone, and of the policy unless it's the baseline's."""
+        (systems, policy), first = cell, self.baseline[1]
+        return [((one,), first) for one in systems] + [((), policy)] * (policy != first)
+
+    def product(self, cell: Cell) -> float:
+        """Return the product of the gains of a cell's parts, each alone."""
+        return prod(map(self.gain, self.parts(cell)))
+
+    def gain_over_product(self, cell: Cell) -> float:
+        """Return the gain of a cell relative to the product; 1 if its parts don't meet."""
+        return self.gain(cell) / self.product(cell)
+
+    @property
+    def best(self) -> Cell:
+        """The fastest cell."""
+        return min(self.seconds, key=lambda cell: self.seconds[cell])
+
+    def of(self, cells: Sequence[Cell]) -> "Times":
+        """Return the times of some of the cells."""
+        return Times({cell: self.seconds[cell] for cell in cells}, self.baseline)
+
+
+class CompositionStudy:
+    """Measures how the gains of systems compose."""
+
+    setup = Setup
+
+    def measure(self, setup: Setup, context: StudyContext) -> Outcome:
+        """Predict all combinations, and measure those of systems that are emulated."""
+        whole = list(combined(setup.systems, setup.largest))
+        core = [one for one in whole if is_emulated(one)]
+        cells, baseline = _cells(setup, whole), ((), setup.policies[0].name)
+        prediction = context.predict(document(setup, whole))
+        predicted = Times(
+            {cells[one.fabric]: one.iteration_s for one in prediction.fabrics}, baseline
+        )
+        run = context.run(document(setup, core))
+        measured, communication = (
+            Times({cells[one.fabric]: seconds(one) for one in run.results}, baseline)
+            for seconds in (iteration_s, exposed_s)
+        )
+        pictures = {"composition": _picture(setup, whole, predicted, measured)}
+        return Outcome(
+            _measures(predicted, measured, communication),
+            pictures,
+            captions("systems/composition"),
+            [_grid(setup, whole, predicted, measured), _pairs(predicted, measured)],
+            [run],
+        )
+
+
+def combined(systems: Sequence[System], largest: int) -> Iterator[Combination]:
+    """Yield the combinations whose systems share no key, those of fewer systems first.
+
+    Args:
+        systems: The systems.
+        largest: The most systems of a combination.
+    """
+    for size in range(largest + 1):
+        for chosen in combinations(systems, size):
+            keys = [key for system in chosen for key in system.fabric]
+            if len(keys) == len(set(keys)):
+                yield chosen
+
+
+def is_emulated(combination: Combination) -> bool:
+    """Return whether a combination is measured with packets."""
+    if len(combination) == 1:
+        return bool(combination[0].emulated)
+    return all(system.emulated is True for system in combination)
+
+
+def document(setup: Setup, whole: Sequence[Combination]) -> dict[str, Any]:
+    """Return the experiment with a fabric for each combination and policy."""
+    fabrics = [
+        {
+            **policy.fabric,
+            **{key: value for system in combination for key, value in system.fabric.items()},
+            "name": _fabric_name(combination, policy),
+        }
+        for policy in setup.policies
+        for combination in whole
+    ]
+    return {**setup.experiment, "fabrics": fabrics}
+
+
+def _fabric_name(combination: Combination, policy: PolicyChoice) -> str:
+    return "-".join([policy.name, *(system.name for system in combination)])
+
+
+def _cells(setup: Setup, whole: Sequence[Combination]) -> dict[str, Cell]:
+    """Return the cell of each fabric's name."""
+    return {
+        _fabric_name(combination, policy): (tuple(one.name for one in combination), policy.name)
+        for policy in setup.policies
+        for combination in whole
+    }
+
+
+def _measures(predicted: Times, measured: Times, communication: Times) -> dict[str, Measure]:
+    """Return the measures that claims name."""
+    cells = list(measured.seconds)
+    errors = [100 * abs(measured.seconds[c] / predicted.seconds[c] - 1) for c in cells]
+    chosen = predicted.of(cells).best
+    best = measured.best
+    return {
+        "error_median": Measure.median_of(errors, "Of the cells that are measured."),
+        "error_p95": Measure(float(np.percentile(errors, 95)), tuple(errors)),
+        "gain_over_product": _over_product(measured),
+        "communication_over_product": _over_product(communication),
+        "predicted_best": Measure(
+            measured.seconds[chosen] / measured.seconds[best],
+            note=f"Predicted best: {cell_text(chosen)}; measured best: {cell_text(best)}.",
+        ),
+        "best_gain": Measure(measured.gain(best), note=f"{cell_text(best)}."),
+    }
+
+
+def _over_product(times: Times) -> Measure:
+    """Return the gains of cells with several parts, relative to the products."""
+    several = [cell for cell in times.seconds if len(times.parts(cell)) > 1]
+    worst, best = (f(several, key=times.gain_over_product) for f in (min, max))
+    note = (
+        f"From {times.gain_over_product(worst):.2f} ({cell_text(worst)}) "
+        f"to {times.gain_over_product(best):.2f} ({cell_text(best)})."
+    )
+    return Measure.median_of([times.gain_over_product(cell) for cell in several], note)
+
+
+def cell_text(cell: Cell) -> str:
+    """Return a cell in words."""
+    systems, policy = cell
+    return f"{' + '.join(systems) or 'no system'} under {policy}"
+
+
+def _grid(setup: Setup, whole: Sequence[Combination], predicted: Times, measured: Times) -> Grid:
+    """Return the gain of each cell: predicted, measured, and the product of its parts' gains."""
+    names = [policy.name for policy in setup.policies]
+    rows = []
+    for combination in whole:
+        systems = tuple(one.name for one in combination)
+        cells = [(systems, name) for name in names]
+        texts = [f"{predicted.gain(cell):.2f}x" for cell in cells]
+        for cell in cells:
+            has = cell in measured.seconds
+            product = f" ({measured.product(cell):.2f}x)" if has else ""
+            texts.append(f"{measured.gain(cell):.2f}x{product}" if has else "—")
+        rows.append((" + ".join(systems) or "none", *texts))
+    return grid(
+        "systems/composition/combinations",
+        rows,
+        header=("systems", *(f"{n}, predicted" for n in names), *(f"{n}, measured" for n in names)),
+        baseline_s=measured.seconds[measured.baseline],
+    )
+
+
+def _pairs(predicted: Times, measured: Times) -> Grid:
+    """Return how far the gain of two parts together is from the product of their gains."""
+    pairs = [cell for cell in measured.seconds if len(measured.parts(cell)) == 2]
+    pairs.sort(key=measured.gain_over_product)
+    rows = [
+        (cell_text(cell), *(f"{t.gain_over_product(cell):.2f}" for t in (measured, predicted)))
+        for cell in pairs
+    ]
+    return grid("systems/composition/pairs", rows)
+
+
+def _picture(setup: Setup, whole: Sequence[Combination], predicted: Times, measured: Times) -> str:
+    columns = [policy.name for policy in setup.policies]
+    rows = [tuple(one.name for one in combination) for combination in whole]
+    maps = [
+        HeatMap(
+            title,
+            columns,
+            [
+                (
+                    " + ".join(systems) or "none",
+                    [
+                        times.gain((systems, c)) if (systems, c) in times.seconds else None
+                        for c in columns
+                    ],
+                )
+                for systems in rows
+            ],
+        )
+        for title, times in (("measured with packets", measured), ("predicted", predicted))
+    ]
+    return heat_maps("Gain of an iteration over the EPS without any system", maps)

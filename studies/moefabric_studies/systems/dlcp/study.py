@@ -1,0 +1,218 @@
+"""The study of DLCP: from measured times to the values that its claims name."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from moefabric.api.charts import formatting
+from moefabric_studies.grids import Grid, captions, grid
+from moefabric_studies.systems.dlcp import measurements, pictures, transports
+from moefabric_studies.systems.dlcp.incast import IncastTimes, pooled
+from moefabric_studies.systems.dlcp.setup import Setup
+from moefabric_studies.systems.dlcp.training import Progress
+from moefabric_studies.systems.study import Measure, Outcome, StudyContext
+
+_DLCP: Final = transports.bounded_loss(1).name
+_LOSSLESS: Final = transports.bounded_loss(0).name
+
+
+class DlcpStudy:
+    """Measures the claims of DLCP."""
+
+    @property
+    def setup(self) -> type[Setup]:
+        """The section of sizes and rates."""
+        return Setup
+
+    def measure(self, setup: Setup, context: StudyContext) -> Outcome:
+        """Measure incasts and trainings under every transport.
+
+        Args:
+            setup: Sizes and rates of links, incasts and trainings.
+            context: Shows progress.
+
+        Raises:
+            MoefabricError: The machine lacks what the study needs.
+        """
+        return outcome(measurements.measure_all(setup, context.reporter), setup)
+
+
+def outcome(measured: measurements.Measurements, setup: Setup) -> Outcome:
+    """Return measures, pictures and tables of what was measured."""
+    measures = {**incast_measures(measured), **training_measures(measured, setup)}
+    late_ns = max(lateness.p99_ns for lateness in measured.lateness())
+    if late_ns > measurements.MOST_LATE_NS:
+        note = f"The 99th percentile of a link's lateness was {late_ns / 1e6:.1f} ms."
+        measures = {name: Measure(None, one.samples, note) for name, one in measures.items()}
+    incasts = [(f"{setup.workers} workers", measured.incast)]
+    incasts.append((f"{setup.deep_workers} workers", measured.deep))
+    grids = [_incast_grid(title, incast, late_ns) for title, incast in incasts]
+    grids += [_training_grid(measured, setup)]
+    return Outcome(
+        measures,
+        {
+            "dlcp-completion": pictures.completion_curves(incasts),
+            "dlcp-training": pictures.accuracy_curves(measured),
+        },
+        captions("systems/dlcp"),
+        grids,
+    )
+
+
+def incast_measures(measured: measurements.Measurements) -> dict[str, Measure]:
+    """Return the measures of incasts."""
+    few, deep = measured.incast, measured.deep
+    whole, compressed = measured.whole
+    bounded = transports.bounded_loss(1, ideas=1).name
+    single_path, sprayed = transports.bounded_loss(1, ideas=2).name, _DLCP
+    return {
+        "tail_saved": _saved(few, transports.DCTCP.name, _DLCP, _tail_s),
+        "deep_tail_saved": _saved(deep, transports.DCTCP.name, _DLCP, _tail_s),
+        "short_timeout_tail_saved": _saved(deep, transports.SHORT_TIMEOUT.name, _DLCP, _tail_s),
+        "deep_round_tail_saved": _saved(deep, transports.DCTCP.name, _DLCP, _round_tail_s),
+        "mean_saved": _saved(few, transports.DCTCP.name, _DLCP, _mean_s),
+        "compressed_tail": Measure(
+            compressed.tail_s / whole.tail_s, note=_compression_note(measured)
+        ),
+        "bounded_loss_gain": _ratio(few, transports.DCTCP.name, bounded, _tail_s),
+        "spraying_gain": _ratio(measured.paths, single_path, sprayed, _round_tail_s),
+        "loss_gain": _ratio(few, _LOSSLESS, _DLCP, _tail_s),
+    }
+
+
+def _compression_note(measured: measurements.Measurements) -> str:
+    """Return the tails of flows and of rounds with whole and with compressed gradients."""
+    tails = [
+        f"{1e3 * one.tail_s:.0f} ms for flows and {1e3 * _round_tail_s(one):.0f} ms for rounds"
+        for one in measured.whole
+    ]
+    return f"The 99th percentiles are {tails[0]} with all bytes, {tails[1]} with 1/16."
+
+
+def training_measures(measured: measurements.Measurements, setup: Setup) -> dict[str, Measure]:
+    """Return the measures of trainings."""
+    server, ring = measured.server, measured.ring
+    speedup = _speedup(server[transports.PRIORITY_TCP.name], server[_DLCP])
+    ring_speedup = _speedup(ring[transports.CUBIC.name], ring[_DLCP])
+    tcp = (transports.CUBIC, transports.DCTCP, transports.SHORT_TIMEOUT, transports.PRIORITY_TCP)
+    fastest = min((server[one.name] for one in tcp), key=lambda one: np.mean(one.iterations_s))
+    bounded = server[transports.bounded_loss(1, ideas=1).name]
+    lossless = measured.accuracy[0]
+    changes = [
+        100 * (lossy.accuracies[-1] - base.accuracies[-1])
+        for lossy, base in zip(measured.accuracy[setup.loss_percent], lossless, strict=True)
+    ]
+    most = measured.accuracy[setup.most_loss_percent]
+    return {
+        "server_speedup": speedup,
+        "ring_speedup": ring_speedup,
+        "server_over_ring": Measure((speedup.value or 0.0) / (ring_speedup.value or 1.0)),
+        "fastest_tcp_speedup": _speedup(fastest, server[_DLCP]),
+        "priority_gain": _speedup(bounded, server[_DLCP]),
+        "accuracy_change": Measure(float(np.mean(changes)), tuple(changes)),
+        "iterations_at_most_loss": _iteration_ratio(most, lossless, setup.target_accuracy),
+    }
+
+
+def _tail_s(times: IncastTimes) -> float:
+    return times.tail_s
+
+
+def _mean_s(times: IncastTimes) -> float:
+    return times.mean_s
+
+
+def _round_tail_s(times: IncastTimes) -> float:
+    return float(np.percentile(times.rounds_s, 99))
+
+
+def _ratio(
+    incasts: measurements.Incasts, base: str, other: str, statistic: Callable[[IncastTimes], float]
+) -> Measure:
+    """Return the ratio of a statistic of all repeats; its samples are the repeats' ratios."""
+    pairs = zip(incasts[base], incasts[other], strict=True)
+    samples = tuple(statistic(one) / statistic(two) for one, two in pairs)
+    whole = statistic(pooled(incasts[base])) / statistic(pooled(incasts[other]))
+    return Measure(whole, samples)
+
+
+def _saved(
+    incasts: measurements.Incasts, base: str, other: str, statistic: Callable[[IncastTimes], float]
+) -> Measure:
+    """Return by how many percent a statistic is smaller."""
+    ratio = _ratio(incasts, other, base, statistic)
+    samples = tuple(100 * (1 - sample) for sample in ratio.samples)
+    return Measure(100 * (1 - (ratio.value or 0.0)), samples)
+
+
+def _speedup(base: Progress, other: Progress) -> Measure:
+    """Return the ratio of mean times of an iteration; its samples are thirds of the trainings."""
+    thirds = zip(
+        np.array_split(base.iterations_s, 3), np.array_split(other.iterations_s, 3), strict=True
+    )
+    samples = tuple(float(np.mean(one) / np.mean(two)) for one, two in thirds)
+    return Measure(float(np.mean(base.iterations_s) / np.mean(other.iterations_s)), samples)
+
+
+def _iteration_ratio(
+    others: Sequence[Progress], bases: Sequence[Progress], accuracy: float
+) -> Measure:
+    """Return the ratio of iterations to an accuracy; invalid if one never reached it."""
+    counts = [
+        (other.iterations_to(accuracy), base.iterations_to(accuracy))
+        for other, base in zip(others, bases, strict=True)
+    ]
+    samples = tuple(other / base for other, base in counts if other and base)
+    if len(samples) < len(counts):
+        return Measure(None, samples, f"An accuracy of {accuracy:.0%} was not always reached.")
+    return Measure(float(np.mean(samples)), samples)
+
+
+def _incast_grid(title: str, incasts: measurements.Incasts, late_ns: int) -> Grid:
+    rows = []
+    for name, repeats in incasts.items():
+        times = pooled(repeats)
+        rows.append(
+            (
+                name,
+                f"{len(times.flows_s)} / {len(times.rounds_s)}",
+                *_ms(times.mean_s, times.tail_s),
+                *_ms(float(np.mean(times.rounds_s)), _round_tail_s(times)),
+                formatting.percentage(float(np.mean(times.lost_shares))),
+                formatting.data_size(times.bytes / len(times.rounds_s)),
+            )
+        )
+    return grid(
+        "systems/dlcp/incast", rows, name=f"incast-{title}", title=title, late_ms=late_ns / 1e6
+    )
+
+
+def _training_grid(measured: measurements.Measurements, setup: Setup) -> Grid:
+    rows = [_training_row("server", name, one) for name, one in measured.server.items()]
+    rows += [
+        _training_row("server", f"{_DLCP}, p = {percent} %", one)
+        for percent, trainings in measured.accuracy.items()
+        for one in trainings
+        if percent != setup.loss_percent or one is not trainings[0]
+    ]
+    rows += [_training_row("ring", name, one) for name, one in measured.ring.items()]
+    return grid("systems/dlcp/training", rows)
+
+
+def _training_row(kind: str, name: str, training: Progress) -> tuple[str, ...]:
+    times = training.iterations_s
+    mean_s = float(np.mean(times))
+    return (
+        kind,
+        name,
+        str(len(times)),
+        *_ms(mean_s, float(np.percentile(times, 99))),
+        f"{1 / mean_s:.2f}",
+        formatting.percentage(float(np.mean(training.lost_shares))),
+        formatting.percentage(training.accuracies[-1]),
+    )
+
+
+def _ms(*values: float) -> Iterable[str]:
+    return (f"{1e3 * value:.1f}" for value in values)

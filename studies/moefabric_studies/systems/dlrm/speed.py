@@ -1,0 +1,162 @@
+"""All-to-alls and iterations with and without coding, on fabrics of several link rates."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from moefabric_studies.codecs.block_codecs import HYBRID
+from moefabric_studies.systems.dlrm.lesson import Lesson
+from moefabric_studies.systems.dlrm.testbed import DlrmRanks, dlrm_ranks
+
+CODECS = (HYBRID, "zstd", "fp16", "int8")
+"""Codecs whose all-to-alls are timed; the first one is the system's."""
+
+
+def formula(ratio: float, encode_s: float, decode_s: float, wire_s: float) -> float:
+    """Return the speed-up of an all-to-all: 1 / (1/CR + BW (1/T_comp + 1/T_decomp)).
+
+    Args:
+        ratio: Compression ratio CR.
+        encode_s: Time to encode the plain bytes: bytes / T_comp.
+        decode_s: Time to decode them: bytes / T_decomp.
+        wire_s: Time of the plain bytes on the wire: bytes / BW.
+    """
+    return 1 / (1 / ratio + (encode_s + decode_s) / wire_s)
+
+
+@dataclass(frozen=True)
+class CodecSpeed:
+    """An all-to-all with a codec, against one of 32-bit floats.
+
+    Attributes:
+        rate_bps: Rate of the NICs.
+        codec: The codec.
+        ratio: Payload that NICs sent without the codec, relative to that with it.
+        encode_s: Time to encode the busiest rank's bytes, all ranks at once, without a network.
+        decode_s: Time to decode as many.
+        predicted: Speed-up that `formula` gives for the nominal rate.
+        measured: Speed-up of each all-to-all over the median one of 32-bit floats.
+    """
+
+    rate_bps: float
+    codec: str
+    ratio: float
+    encode_s: float
+    decode_s: float
+    predicted: float
+    measured: tuple[float, ...]
+
+    @property
+    def median_speed_up(self) -> float:
+        """Median of the measured speed-ups."""
+        return median(self.measured)
+
+
+@dataclass(frozen=True)
+class FabricSpeeds:
+    """What was measured on the fabric of one rate.
+
+    Attributes:
+        plain_s: Times of all-to-alls of 32-bit floats.
+        wire_s: Time of the busiest rank's bytes at the nominal rate.
+        speeds: Speeds of the codecs.
+        worst_errors: Largest errors of numbers that arrived, relative to their bounds.
+    """
+
+    plain_s: tuple[float, ...]
+    wire_s: float
+    speeds: tuple[CodecSpeed, ...]
+    worst_errors: tuple[float, ...]
+
+    def of(self, codec: str) -> CodecSpeed:
+        """Return the speed of a codec."""
+        return next(speed for speed in self.speeds if speed.codec == codec)
+
+
+def measure_speeds(ranks: DlrmRanks, rate_bps: float, repeat: int) -> FabricSpeeds:
+    """Time all-to-alls with each codec, after some steps of training.
+
+    Args:
+        ranks: The ranks.
+        rate_bps: Rate of the NICs.
+        repeat: All-to-alls of each codec.
+    """
+    worst = ranks.ask("check", HYBRID, 2).values["worst"]
+    ranks.ask("exchange", "fp32", 1)  # opens congestion windows
+    plain = ranks.ask("exchange", "fp32", repeat)
+    plain_s = plain.values["seconds"]
+    speeds, wire_s = [], 0.0
+    for codec in CODECS:
+        alone = ranks.ask("code", codec, repeat).values
+        wire_s = 8 * alone["bytes"] / rate_bps
+        encode_s, decode_s = median(alone["encode_s"]), median(alone["decode_s"])
+        predicted = formula(alone["ratio"], encode_s, decode_s, wire_s)
+        coded = ranks.ask("exchange", codec, repeat)
+        measured = tuple(median(plain_s) / one for one in coded.values["seconds"])
+        ratio = plain.sent_bytes / coded.sent_bytes
+        speed = CodecSpeed(rate_bps, codec, ratio, encode_s, decode_s, predicted, measured)
+        speeds.append(speed)
+    return FabricSpeeds(tuple(plain_s), wire_s, tuple(speeds), tuple(worst))
+
+
+@dataclass(frozen=True)
+class TrainingSpeed:
+    """Iterations with and without coding; all-to-alls have a given share without.
+
+    Attributes:
+        speed_ups: Iteration time without coding, relative to that of each iteration with it.
+        share: Share of the all-to-alls in iterations without coding.
+        exchange_speed_up: Time of the all-to-alls without coding, relative to that with it.
+    """
+
+    speed_ups: tuple[float, ...]
+    share: float
+    exchange_speed_up: float
+
+    @property
+    def amdahl(self) -> float:
+        """Speed-up that the share and the all-to-alls' speed-up give."""
+        return 1 / (1 - self.share + self.share / self.exchange_speed_up)
+
+
+def measure_training(ranks: DlrmRanks, share: float, iterations: int) -> TrainingSpeed:
+    """Time iterations of training whose all-to-alls take a share of the time without coding.
+
+    Args:
+        ranks: The ranks.
+        share: The share; a pause stands for computation that this model lacks.
+        iterations: Iterations of each kind.
+    """
+    trial = ranks.ask("train", "fp32", 3).values
+    exchange_s = median(trial["exchange_s"])
+    gap_s = max(0.0, exchange_s / share - median(trial["seconds"]))
+    plain = ranks.ask("train", "fp32", iterations, gap_s=gap_s).values
+    coded = ranks.ask("train", HYBRID, iterations, gap_s=gap_s).values
+    plain_s = median(plain["seconds"])
+    return TrainingSpeed(
+        tuple(plain_s / one for one in coded["seconds"]),
+        median(plain["exchange_s"]) / plain_s,
+        median(plain["exchange_s"]) / median(coded["exchange_s"]),
+    )
+
+
+def measure_fabrics(
+    rates_bps: Sequence[float], train_rate_bps: float, lesson: Lesson, repeat: int, share: float
+) -> tuple[list[FabricSpeeds], TrainingSpeed]:
+    """Measure all-to-alls at each rate, and training at one of them.
+
+    Args:
+        rates_bps: Rates of the NICs.
+        train_rate_bps: One of them, at which iterations are timed.
+        lesson: Sizes of the training.
+        repeat: All-to-alls, and iterations, of each codec.
+        share: Share of the all-to-alls in iterations without coding.
+    """
+    fabrics, training = [], None
+    for rate_bps in rates_bps:
+        with dlrm_ranks(f"dlrm-{rate_bps / 1e3:.0f}k", rate_bps, lesson) as ranks:
+            fabrics.append(measure_speeds(ranks, rate_bps, repeat))
+            if rate_bps == train_rate_bps:
+                training = measure_training(ranks, share, repeat)
+    assert training is not None
+    return fabrics, training

@@ -1,0 +1,205 @@
+"""The study of error-bounded compression: ratios, all-to-alls, training and accuracy."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from pydantic import Field
+
+from moefabric import UnsupportedError, rate_text
+from moefabric.api.plugins import Rate, Section
+from moefabric_studies.codecs.block_codecs import BLOCK_CODECS, HYBRID
+from moefabric_studies.grids import Grid, captions, grid
+from moefabric_studies.systems.dlrm import speed
+from moefabric_studies.systems.dlrm.clicks import BOUNDS, CARDINALITIES, table_class
+from moefabric_studies.systems.dlrm.lesson import Bounding, Lesson, Trained
+from moefabric_studies.systems.dlrm.pictures import ratio_strips, speed_up_chart
+from moefabric_studies.systems.dlrm.ratios import GLOBAL_BOUND, TABLE_WISE, Ratios, least_step
+from moefabric_studies.systems.study import Measure, Outcome, StudyContext
+
+RANKS = 8
+CODED = "dual-level"
+ARMS: Mapping[str, Bounding] = {
+    "32-bit floats": Bounding(None),
+    CODED: Bounding(BOUNDS),
+    f"{GLOBAL_BOUND:g} for all tables": Bounding(dict.fromkeys(BOUNDS, GLOBAL_BOUND), first=1.0),
+    "0.01 and 0.04 by table": Bounding(TABLE_WISE, first=1.0),
+}
+"""Trainings of the small model; the first one is without errors."""
+_CODECS = tuple(name for name in BLOCK_CODECS if name != "fp32")
+
+
+class Setup(Section):
+    """Sizes and rates."""
+
+    rates: list[Rate] = Field(min_length=1)
+    """Rates of the NICs."""
+    train_rate: Rate
+    """The one of them at which iterations are timed."""
+    all_to_all_share: float = Field(gt=0, lt=1)
+    """Share of all-to-alls in iterations without coding."""
+    batch: int = Field(gt=0, multiple_of=RANKS)
+    """Samples of all ranks."""
+    repeat: int = Field(gt=0)
+    """All-to-alls and iterations of each kind."""
+    most_categories: int = Field(gt=0)
+    """Largest number of categories of a table."""
+    dimension: int = Field(gt=0)
+    """Numbers of a vector."""
+    width: int = Field(gt=0)
+    """Width of the hidden layers."""
+    seeds: int = Field(gt=0)
+    """Models that are trained in one process."""
+    iterations: int = Field(gt=0)
+    """Iterations of their training."""
+    learning_batch: int = Field(gt=0, multiple_of=RANKS)
+    """Samples of their iterations."""
+    held_out: int = Field(gt=0)
+    """Batches by which they are judged."""
+
+    def lesson(self, batch: int) -> Lesson:
+        """Return the sizes of a training with this batch."""
+        sizes = self.most_categories, self.dimension, self.width, batch, RANKS
+        return Lesson(*sizes, self.iterations, self.held_out)
+
+
+class DlrmStudy:
+    """Measures the claims of dual-level lossy compression."""
+
+    setup = Setup
+
+    def measure(self, setup: Setup, context: StudyContext) -> Outcome:
+        """Train small models in one process, then one with a rank on each server of a fabric."""
+        del context  # fabrics of this study have no experiment
+        models = _trained_models(setup)
+        ratios = [Ratios(model.vectors, RANKS) for model in models[CODED]]
+        fabrics, training = speed.measure_fabrics(
+            setup.rates,
+            setup.train_rate,
+            setup.lesson(setup.batch),
+            setup.repeat,
+            setup.all_to_all_share,
+        )
+        by_table = {codec: ratios[0].by_table(codec) for codec in _CODECS}
+        return Outcome(
+            {**_ratio_measures(ratios), **_speed_measures(fabrics, training), **_accuracy(models)},
+            {"dlrm-speed-up": speed_up_chart(fabrics), "dlrm-ratios": ratio_strips(by_table)},
+            captions("systems/dlrm"),
+            [_speed_grid(fabrics), _accuracy_grid(models), _table_grid(by_table, ratios[0])],
+        )
+
+
+def _trained_models(setup: Setup) -> dict[str, list[Trained]]:
+    try:
+        from moefabric_studies.systems.dlrm.accuracy import trained
+    except ImportError as error:
+        remedy = "run `pip install moefabric[torch]`"
+        raise UnsupportedError(f"this study trains models: {remedy}") from error
+    lesson = setup.lesson(setup.learning_batch)
+    return {
+        name: [trained(lesson, bounding, seed) for seed in range(setup.seeds)]
+        for name, bounding in ARMS.items()
+    }
+
+
+def _ratio_measures(ratios: Sequence[Ratios]) -> dict[str, Measure]:
+    factors = [one.by_factor() for one in ratios]
+    return {
+        "best_over_single": Measure.median_of([one.best_over_single() for one in ratios]),
+        "table_wise_over_global": Measure.median_of(
+            [one.table_wise_over_global() for one in ratios]
+        ),
+        "least_step_by_factor": Measure.median_of([least_step(one) for one in factors]),
+        "factor_4_over_2": Measure.median_of([one[3] / one[1] for one in factors]),
+    }
+
+
+def _speed_measures(
+    fabrics: Sequence[speed.FabricSpeeds], training: speed.TrainingSpeed
+) -> dict[str, Measure]:
+    hybrid, zstd = ([fabric.of(codec) for fabric in fabrics] for codec in (HYBRID, "zstd"))
+    worst = [error for fabric in fabrics for error in fabric.worst_errors]
+    fits = [one.median_speed_up / one.predicted for one in hybrid]
+    pairs = list(zip(hybrid, zstd, strict=True))
+    return {
+        "worst_error": Measure(max(worst), tuple(worst), "Forward and backward, all ranks."),
+        "measured_over_formula": Measure.median_of(fits, "One sample a link rate."),
+        "training_speed_up": Measure.median_of(
+            training.speed_ups,
+            f"All-to-alls take {training.share:.0%} of an iteration without coding, and become "
+            f"{training.exchange_speed_up:.2f} times as fast.",
+        ),
+        "training_over_amdahl": Measure.median_of(
+            [one / training.amdahl for one in training.speed_ups]
+        ),
+        "bytes_over_zstd": Measure.median_of([b.ratio / a.ratio for a, b in pairs]),
+        "zstd_speed_over_hybrid": Measure.median_of(
+            [b.median_speed_up / a.median_speed_up for a, b in pairs], "One sample a link rate."
+        ),
+    }
+
+
+def _accuracy(models: Mapping[str, Sequence[Trained]]) -> dict[str, Measure]:
+    lost = _lost(models, CODED)
+    note = "Accuracy without coding minus that with it, one sample a seed."
+    return {"accuracy_lost": Measure.median_of(lost, note)}
+
+
+def _lost(models: Mapping[str, Sequence[Trained]], arm: str) -> list[float]:
+    """Return the points of accuracy that each seed's model has lost."""
+    exact = next(iter(models.values()))
+    return [100 * (a.accuracy - b.accuracy) for a, b in zip(exact, models[arm], strict=True)]
+
+
+def _speed_grid(fabrics: Sequence[speed.FabricSpeeds]) -> Grid:
+    rows = [_speed_cells(one) for fabric in fabrics for one in fabric.speeds]
+    return grid("systems/dlrm/speeds", rows)
+
+
+def _speed_cells(one: speed.CodecSpeed) -> tuple[str, ...]:
+    low, high = min(one.measured), max(one.measured)
+    return (
+        rate_text(one.rate_bps),
+        one.codec,
+        f"{one.ratio:.2f}",
+        f"{1e3 * one.encode_s:.0f} ms",
+        f"{1e3 * one.decode_s:.0f} ms",
+        f"{one.predicted:.2f}x",
+        f"{one.median_speed_up:.2f}x ({low:.2f} to {high:.2f}, n = {len(one.measured)})",
+    )
+
+
+def _accuracy_grid(models: Mapping[str, Sequence[Trained]]) -> Grid:
+    rows = []
+    for arm, trained in models.items():
+        lost = _lost(models, arm)
+        rows.append(
+            (
+                arm,
+                f"{100 * median(one.accuracy for one in trained):.2f} %",
+                f"{median(lost):+.3f} ({min(lost):+.3f} to {max(lost):+.3f})",
+                f"{median(one.log_loss for one in trained):.4f}",
+                f"{median(Ratios(one.vectors, RANKS).of_all() for one in trained):.2f}",
+            )
+        )
+    no_clicks = median(one.no_clicks for one in models[CODED])
+    return grid(
+        "systems/dlrm/accuracy", rows, seeds=len(models[CODED]), without_clicks=100 * no_clicks
+    )
+
+
+def _table_grid(by_table: Mapping[str, Sequence[float]], ratios: Ratios) -> Grid:
+    rows = [
+        (
+            str(table),
+            table_class(table),
+            f"{CARDINALITIES[table]:,}",
+            *(f"{values[table]:.1f}" for values in by_table.values()),
+        )
+        for table in range(len(CARDINALITIES))
+    ]
+    total = tuple(f"{ratios.of_all(codec):.1f}" for codec in by_table)
+    return grid(
+        "systems/dlrm/tables",
+        (*rows, ("all", "", "", *total)),
+        header=("table", "class", "categories of Criteo-Kaggle", *by_table),
+    )

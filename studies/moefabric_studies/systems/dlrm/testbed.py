@@ -1,0 +1,116 @@
+"""A fabric whose servers train a DLRM, and the bytes that their NICs carry for each command."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from tempfile import TemporaryDirectory
+from typing import Any, TextIO
+
+from moefabric.api import testbeds
+from moefabric.api.plugins import fabric_of
+from moefabric_studies.systems.dlrm.lesson import Lesson
+
+START_S = 60.0
+"""How long ranks may take to import PyTorch and to draw their batches."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What ranks reply to a command.
+
+    Attributes:
+        values: What rank 0 prints.
+        sent_bytes: Payload that the NICs of all servers sent meanwhile.
+    """
+
+    values: dict[str, Any]
+    sent_bytes: int
+
+
+class DlrmRanks:
+    """The running ranks of a job, one on each server."""
+
+    def __init__(
+        self,
+        ranks: testbeds.RankProcesses,
+        lines: "SimpleQueue[str | None]",
+        commands: TextIO,
+        counters: testbeds.PortCounters,
+    ) -> None:
+        self._ranks, self._lines, self._commands, self._counters = ranks, lines, commands, counters
+
+    def ask(self, action: str, codec: str, repeat: int, **options: float) -> Reply:
+        """Have all ranks carry out a command of `moefabric_studies.systems.dlrm.ranks`.
+
+        Args:
+            action: Name of the command.
+            codec: Codec of the blocks.
+            repeat: How often it is done.
+            **options: Other arguments of the command.
+
+        Raises:
+            RankFailedError: A rank has ended.
+        """
+        before = self._counters.read()
+        command = {"do": action, "codec": codec, "repeat": repeat, **options}
+        self._commands.write(json.dumps(command) + "\n")
+        self._commands.flush()
+        line = self._lines.get()
+        if line is None:
+            self._ranks.wait()
+            raise AssertionError("ranks end when their commands end")
+        sent = self._counters.read().payload_since(before)[:, testbeds.SENT]
+        return Reply(json.loads(line), int(sent.sum()))
+
+
+@contextmanager
+def dlrm_ranks(name: str, rate_bps: float, lesson: Lesson) -> Iterator[DlrmRanks]:
+    """Bring up a fabric of servers with one NIC each on a packet switch, and start the ranks.
+
+    Args:
+        name: Name of the fabric.
+        rate_bps: Rate of the NICs.
+        lesson: Sizes of the training.
+
+    Raises:
+        MoefabricError: The machine lacks something, or a rank has failed.
+    """
+    spec = fabric_of(
+        {
+            "fabric": name,
+            "gpus_per_server": 1,
+            "nic_rate": rate_bps,
+            "nics": {"optical": 0, "electrical": 1},
+            "regions": [{"servers": lesson.ranks}],
+            "scale": {"bytes": 1},
+        }
+    )
+    fabric = spec.build()
+    lines: SimpleQueue[str | None] = SimpleQueue()
+
+    def on_line(_rank: object, stream: str, line: str) -> None:
+        if stream == "stdout":
+            lines.put(line)
+
+    with (
+        TemporaryDirectory() as folder,
+        testbeds.running_testbed(fabric) as (wiring, _, _),
+        testbeds.port_counters(fabric) as counters,
+    ):
+        fifo = Path(folder, "commands")
+        os.mkfifo(fifo)
+        module = [sys.executable, "-m", "moefabric_studies.systems.dlrm"]
+        job = testbeds.RankPlace.on_fabric(wiring, fabric.servers).job(
+            [*module, json.dumps(asdict(lesson)), str(fifo)], 1, {}, name
+        )
+        launcher = testbeds.RankPlace.on_fabric(wiring, fabric.servers).launcher
+        with (
+            testbeds.RankProcesses(job, launcher, on_line, on_end=lambda: lines.put(None)) as ranks,
+            os.fdopen(os.open(fifo, os.O_RDWR), "w") as commands,
+        ):
+            yield DlrmRanks(ranks, lines, commands, counters)

@@ -1,0 +1,103 @@
+"""Layers of HybridEP on a fabric: sent, timed, and counted at NICs and uplinks."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from moefabric.api import testbeds
+from moefabric.api.plugins import fabric_of
+from moefabric_studies.systems.hybrid_ep.graph import HybridEpPass
+
+_FIRST_WALL_S = 0.1
+"""Wall time of the run that opens connections, before uplinks are counted."""
+_WARM_UPS = 1
+
+
+@dataclass(frozen=True)
+class LayerRun:
+    """A layer that was sent some times.
+
+    Attributes:
+        layer: The layer.
+        result: Its times and the bytes at NICs.
+        uplink_bytes: Payload that left all data centres in one run, in bytes of the model.
+        messages: Messages of one run, by kind of collective.
+    """
+
+    layer: HybridEpPass
+    result: testbeds.ReplayResult
+    uplink_bytes: float
+    messages: Mapping[str, int]
+
+    @property
+    def seconds(self) -> float:
+        """Median of the runs, in model seconds."""
+        return median(self.result.seconds)
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the bytes arrived and were counted where they belong."""
+        return self.result.verdict != "invalid"
+
+
+class LayerBench:
+    """Sends layers over a running fabric.
+
+    Args:
+        programs: The fabric.
+        runs: Runs that are measured.
+        wall_s: Wall seconds of a run.
+    """
+
+    def __init__(self, programs: testbeds.ProgramFabric, runs: int, wall_s: float) -> None:
+        self._programs, self._runs, self._wall_s = programs, runs, wall_s
+        self._sent: dict[HybridEpPass, LayerRun] = {}
+
+    def open_connections(self, layer: HybridEpPass) -> None:
+        """Send a layer once, so that its connections are open before anything is counted."""
+        self._replay(layer, "", 1, _FIRST_WALL_S).run()
+
+    def run(self, layer: HybridEpPass, name: str, longer: float = 1.0) -> LayerRun:
+        """Send a layer, or return the runs of an equal layer that was sent before.
+
+        Args:
+            layer: The layer.
+            name: Its name in messages.
+            longer: Factor by which runs take longer, and messages are larger.
+        """
+        if layer not in self._sent:
+            replay = self._replay(layer, name, self._runs, longer * self._wall_s)
+            fabric = self._programs.fabric
+            before = testbeds.queues(fabric.name)
+            result = replay.run()
+            payload = testbeds.uplink_payload(before, testbeds.queues(fabric.name))
+            crossed = payload * result.byte_scale / (self._runs + _WARM_UPS)
+            self._sent[layer] = LayerRun(layer, result, crossed, _messages(replay))
+        return self._sent[layer]
+
+    def _replay(
+        self, layer: HybridEpPass, name: str, runs: int, wall_s: float
+    ) -> testbeds.TraceReplay:
+        direct = {"all_gather": "direct", "reduce_scatter": "direct"}
+        options = testbeds.ReplayOptions(schedules=direct, runs=runs, wall_s=wall_s)
+        return testbeds.TraceReplay(self._programs, layer.graph(name), options)
+
+
+def _messages(replay: testbeds.TraceReplay) -> Counter[str]:
+    program = replay.program
+    return Counter(
+        program.calls[step.call].call.kind
+        for rank in range(program.ranks)
+        for step in program.steps(rank)
+        if step.kind == "send"
+    )
+
+
+@contextmanager
+def running_bench(document: Mapping[str, Any], runs: int, wall_s: float) -> Iterator[LayerBench]:
+    """Bring a fabric up for layers, and take it down."""
+    with testbeds.emulated_programs(fabric_of(document).build()) as programs:
+        yield LayerBench(programs, runs, wall_s)

@@ -1,0 +1,247 @@
+"""HybridEP's claims: layers on a flat fabric and on data centres, beside the paper's formula."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+from moefabric.api.networks import goodput_share
+from moefabric.api.plugins import Section
+from moefabric_studies.systems.hybrid_ep import codec_training
+from moefabric_studies.systems.hybrid_ep.bench import LayerBench, LayerRun, running_bench
+from moefabric_studies.systems.hybrid_ep.graph import HybridEpPass, distinct_share, plain_pass
+from moefabric_studies.systems.hybrid_ep.report import (
+    GRADIENTS,
+    ONCE,
+    OUTER,
+    Candidate,
+    Report,
+    SpeedRow,
+)
+from moefabric_studies.systems.hybrid_ep.setup import MB, Cluster, FlatCase, Setup
+from moefabric_studies.systems.hybrid_ep.stream_model import (
+    Level,
+    MoeLayer,
+    all_to_all_s,
+    best_domains,
+    candidates,
+    layer_s,
+    worker_bytes,
+)
+from moefabric_studies.systems.study import Outcome, StudyContext
+
+_WITH_BACKWARD = 4
+"""All-to-alls of a layer, forward and backward."""
+_FORWARD_SHARE = 1 / 3
+"""Part of a layer's computation in the forward pass; the backward pass takes twice as long."""
+
+
+class HybridEpStudy:
+    """Measures the claims of examples/systems/hybridep.yaml."""
+
+    setup: type[Section] = Setup
+
+    def measure(self, setup: Setup, context: StudyContext) -> Outcome:
+        """Measure all claims; see `Study`."""
+        report = Report(setup)
+        context.reporter.show_message("hybridep: domains of a flat fabric")
+        with running_bench(setup.flat_fabric(), setup.runs, setup.wall_s) as bench:
+            _measure_flat(setup, bench, report)
+        for cluster in setup.clusters:
+            context.reporter.show_message(f"hybridep: {cluster.dcs} data centres")
+            document = setup.cluster_fabric(cluster)
+            with running_bench(document, setup.runs, setup.wall_s) as bench:
+                _ClusterMeasurement(setup, cluster, bench, report).run()
+        context.reporter.show_message("hybridep: training with the codec")
+        _train(setup, context.folder / setup.training.text, report)
+        return report.outcome()
+
+
+def _goodput(rate_bps: float) -> float:
+    """Return the bytes of payload per second of a link."""
+    return rate_bps * goodput_share(1500) / 8
+
+
+def _train(setup: Setup, text: Path, report: Report) -> None:
+    """Train without codec, with residuals of the shared expert, and without a shared expert."""
+    for use in codec_training.CODEC_USES:
+        report.losses[use] = [
+            codec_training.trained_loss(text, use, setup.compression, setup.training.steps, seed)
+            for seed in range(setup.training.seeds)
+        ]
+
+
+# --- flat fabric ---------------------------------------------------------------------------------
+
+
+def _measure_flat(setup: Setup, bench: LayerBench, report: Report) -> None:
+    """Send each case with each size of domains."""
+    workers = 2 * setup.servers
+    level = Level(workers, _goodput(setup.uplink_rate))
+    bench.open_connections(plain_pass(workers, MB, 1e-3))
+    for case in setup.flat:
+        layer = MoeLayer(case.tokens * MB, case.experts * MB, case.pre_expert_ms / 1e3)
+        rows = [
+            _flat_candidate(bench, case, layer, level, domain)
+            for (domain,) in candidates([workers])
+        ]
+        report.flat[case.name] = rows
+
+
+def _flat_candidate(
+    bench: LayerBench, case: FlatCase, layer: MoeLayer, level: Level, domain: int
+) -> Candidate:
+    sent = HybridEpPass(
+        (level.workers,), (domain,), (layer.token_bytes,), layer.expert_bytes, layer.pre_expert_s
+    )
+    run = bench.run(sent, f"{case.name}, domains of {domain}")
+    expected = level.workers * worker_bytes(layer, level.workers, domain)
+    return Candidate((domain,), run, layer_s(layer, [level], [domain]), expected)
+
+
+# --- data centres --------------------------------------------------------------------------------
+
+
+class _ClusterMeasurement:
+    """The measurements on one cluster."""
+
+    def __init__(self, setup: Setup, cluster: Cluster, bench: LayerBench, report: Report) -> None:
+        self._setup, self._cluster, self._bench, self._report = setup, cluster, bench, report
+        self._sizes = (cluster.dcs, setup.servers)
+        uplink = _goodput(setup.uplink_rate) / setup.servers
+        self._levels = (Level(cluster.dcs, uplink), Level(setup.servers, _goodput(setup.nic_rate)))
+        self._compute_s = self._calibrated_compute_s()
+
+    def run(self) -> None:
+        """Measure speed-ups, the choice of domains, migration, and sizes of experts."""
+        self._bench.open_connections(plain_pass(prod(self._sizes), MB, 1e-3))
+        for megabytes, published in zip(self._setup.tokens, self._cluster.published, strict=True):
+            self._measure_speed(megabytes, published)
+        self._measure_variants(self._setup.tokens[-1])
+        for tokens, experts in self._setup.ablation:
+            self._measure_migration(tokens, experts)
+        if self._cluster is self._setup.clusters[-1]:
+            self._measure_expert_sizes()
+        self._measure_candidates(*self._setup.ablation[0])
+
+    def _calibrated_compute_s(self) -> float:
+        """Return the computation of a layer that gives the published time of HybridEP."""
+        setup = self._setup
+        layer = self._coded(setup.calibration_tokens, setup.expert, 0.0)
+        domains = self._best(layer)
+        all_to_alls_s = _WITH_BACKWARD * all_to_all_s(layer, self._levels, domains)
+        return self._cluster.calibration_s / setup.layers - all_to_alls_s
+
+    @property
+    def _forward_s(self) -> float:
+        return self._compute_s * _FORWARD_SHARE
+
+    def _coded(self, tokens: float, experts: float, pre_expert_s: float) -> MoeLayer:
+        coded = experts * MB / self._setup.compression
+        return MoeLayer(tokens * MB, coded, pre_expert_s)
+
+    def _best(self, layer: MoeLayer, *, prefetch: bool = True) -> tuple[int, ...]:
+        return best_domains(layer, self._levels, prefetch=prefetch, all_to_alls=_WITH_BACKWARD)
+
+    def _plain(self, tokens: float) -> LayerRun:
+        layer = plain_pass(
+            prod(self._sizes), tokens * MB, self._forward_s, self._compute_s - self._forward_s
+        )
+        longer = max(1.0, self._setup.least_tokens / tokens)
+        return self._bench.run(layer, f"plain EP, {tokens:g} MB", longer)
+
+    def _pass(
+        self, layer: MoeLayer, domains: Sequence[int], *, prefetch: bool = True
+    ) -> HybridEpPass:
+        """Return a layer of HybridEP, forward and backward."""
+        return HybridEpPass(
+            self._sizes,
+            tuple(domains),
+            (layer.token_bytes,) * 2,
+            layer.expert_bytes,
+            self._forward_s,
+            self._compute_s - self._forward_s,
+            prefetch=prefetch,
+        )
+
+    def _send_coded(
+        self, tokens: float, experts: float, domains: Sequence[int] | None = None
+    ) -> LayerRun:
+        """Send a layer whose experts are prefetched and coded, with the time of the codec."""
+        layer, cost = self._coded(tokens, experts, self._forward_s), self._cost(experts)
+        domains = domains or self._best(layer)
+        sent = replace(
+            self._pass(layer, domains),
+            expert_bytes=float(cost.code_bytes),
+            encode_s=cost.encode_s,
+            decode_s=cost.decode_s,
+        )
+        sizes = f"{tokens:g} MB, experts of {experts:g} MB"
+        return self._bench.run(sent, f"HybridEP {_text(domains)}, {sizes}")
+
+    def _cost(self, experts: float) -> codec_training.CodecCost:
+        cost = codec_training.codec_cost(round(experts * MB), self._setup.compression)
+        self._report.codec[experts] = cost
+        return cost
+
+    def _measure_speed(self, tokens: float, published: float) -> None:
+        plain, hybrid = self._plain(tokens), self._send_coded(tokens, self._setup.expert)
+        row = SpeedRow(tokens, plain, hybrid, published)
+        self._report.speeds[self._cluster.name].append(row)
+
+    def _measure_variants(self, tokens: float) -> None:
+        """Send layers that differ from HybridEP, or from plain EP, in one respect."""
+        setup, dcs = self._setup, self._cluster.dcs
+        share = distinct_share(dcs, setup.top_k)
+        once = HybridEpPass(
+            self._sizes, (1, 1), (share * tokens * MB, tokens * MB), 0.0,
+            self._forward_s, self._compute_s - self._forward_s,
+        )  # fmt: skip
+        hybrid = self._send_coded(tokens, setup.expert).layer
+        home = replace(hybrid, gradient_bytes=setup.expert * MB)
+        self._report.variants[self._cluster.name] = {
+            ONCE: self._bench.run(once, f"{ONCE}, {tokens:g} MB"),
+            OUTER: self._send_coded(tokens, setup.expert, (dcs, 1)),
+            GRADIENTS: self._bench.run(home, f"{GRADIENTS}, {tokens:g} MB"),
+        }
+
+    def _measure_migration(self, tokens: float, experts: float) -> None:
+        """Send a layer with domains alone, and with prefetched and coded experts."""
+        layer = MoeLayer(tokens * MB, experts * MB, self._forward_s)
+        domains = self._best(layer, prefetch=False)
+        name = f"domains alone {_text(domains)}, {tokens:g} MB, experts of {experts:g} MB"
+        alone = self._bench.run(self._pass(layer, domains, prefetch=False), name)
+        migrated = self._send_coded(tokens, experts)
+        self._report.migration[tokens, experts].append((self._cluster.name, alone, migrated))
+
+    def _measure_expert_sizes(self) -> None:
+        """Send layers with experts of several sizes, prefetched as they are."""
+        tokens = self._setup.expert_tokens
+        plain = self._plain(tokens)
+        for experts in self._setup.expert_sizes:
+            layer = MoeLayer(tokens * MB, experts * MB, self._forward_s)
+            domains = self._best(layer)
+            name = f"no codec {_text(domains)}, {tokens:g} MB, experts of {experts:g} MB"
+            run = self._bench.run(self._pass(layer, domains), name)
+            self._report.expert_sizes.append((experts, plain, run))
+
+    def _measure_candidates(self, tokens: float, experts: float) -> None:
+        """Send a layer with all domains of both levels, its experts as they are."""
+        layer = MoeLayer(tokens * MB, experts * MB, self._forward_s)
+        for domains in candidates(self._sizes):
+            name = f"domains {_text(domains)}, {tokens:g} MB, experts of {experts:g} MB"
+            run = self._bench.run(self._pass(layer, domains), name)
+            formula_s = (
+                self._compute_s
+                - self._forward_s
+                + layer_s(layer, self._levels, domains, all_to_alls=_WITH_BACKWARD)
+            )
+            gather = (domains[0] - 1) * layer.expert_bytes
+            tokens_bytes = _WITH_BACKWARD * layer.token_bytes * (1 - domains[0] / self._sizes[0])
+            expected = prod(self._sizes) * (gather + tokens_bytes)
+            row = Candidate(domains, run, formula_s, expected)
+            self._report.candidates[self._cluster.name].append(row)
+
+
+def _text(domains: Sequence[int]) -> str:
+    return " x ".join(map(str, domains))

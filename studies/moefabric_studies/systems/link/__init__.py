@@ -1,0 +1,1 @@
+"""The study of programmable links and of TCP incast over them."""

@@ -1,0 +1,66 @@
+"""Values that studies take from runs on emulated fabrics, and times of calls."""
+
+from collections.abc import Callable, Iterator
+from statistics import median
+from time import perf_counter
+
+from moefabric.api.results import FabricResult, joined_phases
+
+
+def iteration_s(fabric: FabricResult) -> float:
+    """Return the median of the iterations' measured seconds."""
+    return median(one.measured_s for one in fabric.iterations if one.measured_s)
+
+
+def exposed_s(fabric: FabricResult) -> float:
+    """Return the median of the iterations' measured seconds without computation."""
+    return median(one.exposed_comm_s for one in fabric.iterations if one.exposed_comm_s)
+
+
+def all_to_all_s(fabric: FabricResult) -> float:
+    """Return the median of the all-to-alls' measured seconds."""
+    return median(_all_to_alls(fabric))
+
+
+def iteration_ratios(base: FabricResult, other: FabricResult) -> list[float]:
+    """Return how many times as long each iteration takes on `base` as on `other`."""
+    return [
+        one.measured_s / two.measured_s
+        for one, two in zip(base.iterations, other.iterations, strict=True)
+        if one.measured_s and two.measured_s
+    ]
+
+
+def all_to_all_ratios(base: FabricResult, other: FabricResult) -> list[float]:
+    """Return how many times as long each all-to-all takes on `base` as on `other`.
+
+    Raises:
+        ValueError: If the fabrics have other all-to-alls.
+    """
+    return [one / two for one, two in zip(_all_to_alls(base), _all_to_alls(other), strict=True)]
+
+
+def _all_to_alls(fabric: FabricResult) -> list[float]:
+    """Return the measured seconds of each all-to-all, over its phases and their pauses."""
+    return [one.measured_s for one in joined_phases(fabric.collectives)]
+
+
+def port_bytes(fabric: FabricResult) -> list[int]:
+    """Return the bytes of each iteration's all-to-alls, counted at ports."""
+    return list(_port_bytes(fabric))
+
+
+def _port_bytes(fabric: FabricResult) -> Iterator[int]:
+    for iteration in fabric.iterations:
+        own = (one for one in fabric.collectives if one.iteration == iteration.iteration)
+        yield sum((one.bytes_by_light or 0) + (one.bytes_by_eps or 0) for one in own)
+
+
+def times_s(call: Callable[[], object], repetitions: int) -> list[float]:
+    """Return the wall seconds of each of some equal calls."""
+    times = []
+    for _ in range(repetitions):
+        began = perf_counter()
+        call()
+        times.append(perf_counter() - began)
+    return times

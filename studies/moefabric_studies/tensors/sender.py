@@ -1,0 +1,196 @@
+"""Sender of the bounded-loss transport: decides what to send and when; does no I/O.
+
+Chunks of a tensor are sent once, then a PROBE. The receiver replies STOP or MISSING, and the sender
+repeats what is missing, again with a PROBE after the last chunk, until it learns STOP. A PROBE
+without a reply is repeated. A window limits the packets in flight.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from moefabric_studies.tensors import packets
+from moefabric_studies.tensors.window import Window
+
+LEAST_TIMEOUT_S: Final = 0.005
+"""Least time after which a packet counts as lost and a PROBE is repeated."""
+REORDERING: Final = 3
+"""A packet counts as lost if a packet arrived that was sent so many later (RFC 9002, 6.1.1)."""
+FIRST_TIMEOUT_S: Final = 0.02
+"""The same before a round trip was measured."""
+MOST_TIMEOUT_S: Final = 0.2
+"""Most time between PROBEs."""
+_RTT_GAIN: Final = 1 / 8
+_LATE: Final = 2.0
+"""Round trips after which a packet counts as lost."""
+
+
+@dataclass
+class _Outgoing:
+    """A tensor on its way.
+
+    Attributes:
+        size: Its bytes.
+        loss_percent: Share of it that may be lost.
+        priority: Its class; 0 is sent first.
+        due: Chunks to send, in order.
+        probe: Number of the latest probe; 0 before the first.
+        probe_at: When to repeat the probe; None while chunks are due.
+        backoff: Timeouts between this probe and the next.
+    """
+
+    size: int
+    loss_percent: int
+    priority: int
+    due: deque[int] = field(default_factory=deque)
+    probe: int = 0
+    probe_at: float | None = None
+    backoff: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    sent_at: float
+    bearable: float
+
+
+class Sender:
+    """Sends tensors to one receiver.
+
+    Args:
+        window: The congestion window; a new one by default.
+        reordering: Packets by which the network reorders packets at most.
+
+    Attributes:
+        window: The congestion window.
+        packets: Data packets sent so far.
+    """
+
+    def __init__(self, window: Window | None = None, reordering: int = REORDERING) -> None:
+        self.window = window or Window()
+        self._reordering, self._arrived = reordering, 0
+        self.packets = 0
+        self._tensors: dict[int, _Outgoing] = {}
+        self._in_flight: dict[int, _InFlight] = {}
+        self._rtt_s: float | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the receiver has stopped all tensors."""
+        return not self._tensors
+
+    def send(
+        self,
+        tensor: int,
+        size: int,
+        loss_percent: int = 0,
+        priority: int = 0,
+        order: Sequence[int] | None = None,
+    ) -> None:
+        """Add a tensor.
+
+        Args:
+            tensor: Its number, never used before.
+            size: Its bytes.
+            loss_percent: Share of it that may be lost, 0 to 99.
+            priority: Its class; 0 is sent first.
+            order: Its chunks in the order in which they are sent; ascending by default.
+
+        Raises:
+            ValueError: The tensor is empty or too large, or its number or order is wrong.
+        """
+        if not 0 < size <= packets.MOST_TENSOR_BYTES:
+            raise ValueError(
+                f"tensor {tensor} has {size} bytes, not 1 to {packets.MOST_TENSOR_BYTES}"
+            )
+        if tensor in self._tensors:
+            raise ValueError(f"tensor {tensor} is being sent")
+        chunks = range(packets.chunk_count(size)) if order is None else order
+        if sorted(chunks) != list(range(packets.chunk_count(size))):
+            raise ValueError(f"tensor {tensor}: the order lacks chunks or repeats them")
+        self._tensors[tensor] = _Outgoing(size, loss_percent, priority, deque(chunks))
+
+    def due(self, now: float) -> Iterator[packets.Data | packets.Probe]:
+        """Yield the packets to send at the instant `now`; each counts as sent when it is yielded.
+
+        The iterator may be left before its end if the network takes no more.
+        """
+        self._drop_overdue(now)
+        for number, tensor in sorted(self._tensors.items(), key=lambda item: item[1].priority):
+            while tensor.due and len(self._in_flight) < int(self.window.packets):
+                yield self._next_chunk(number, tensor, now)
+            if not tensor.due and (tensor.probe_at is None or tensor.probe_at <= now):
+                yield self._next_probe(number, tensor, now)
+
+    def _next_chunk(self, number: int, tensor: _Outgoing, now: float) -> packets.Data:
+        self.packets += 1
+        self._in_flight[self.packets] = _InFlight(now, tensor.loss_percent / 100)
+        offset = tensor.due.popleft() * packets.CHUNK_BYTES
+        return packets.Data(number, tensor.size, tensor.loss_percent, offset, self.packets)
+
+    def _next_probe(self, number: int, tensor: _Outgoing, now: float) -> packets.Probe:
+        if tensor.probe_at is not None:
+            tensor.backoff *= 2
+        tensor.probe = tensor.probe % 0xFFFF + 1
+        tensor.probe_at = now + min(MOST_TIMEOUT_S, tensor.backoff * self.timeout_s)
+        return packets.Probe(number, tensor.size, tensor.loss_percent, tensor.probe)
+
+    def _drop_overdue(self, now: float) -> None:
+        """Count packets as lost that weren't acknowledged in time."""
+        timeout_s = self.timeout_s
+        while self._in_flight:
+            number, packet = next(iter(self._in_flight.items()))
+            is_late = packet.sent_at + timeout_s <= now
+            if not is_late and number + self._reordering > self._arrived:
+                return
+            del self._in_flight[number]
+            self.window.on_loss(1, packet.bearable)
+
+    @property
+    def timeout_s(self) -> float:
+        """Time without a reply after which a packet counts as lost."""
+        if self._rtt_s is None:
+            return FIRST_TIMEOUT_S
+        return max(LEAST_TIMEOUT_S, _LATE * self._rtt_s)
+
+    def wake_at(self) -> float | None:
+        """Return the instant of the next packet or loss if nothing arrives; None if idle."""
+        instants = [t.probe_at for t in self._tensors.values() if t.probe_at is not None]
+        oldest = next(iter(self._in_flight.values()), None)
+        if oldest is not None:
+            instants.append(oldest.sent_at + self.timeout_s)
+        return min(instants, default=None)
+
+    def on_signal(self, signal: packets.Ack | packets.Stop | packets.Missing, now: float) -> None:
+        """Take note of a signal from the receiver.
+
+        Args:
+            signal: What arrived, in any order and any number of times.
+            now: The instant.
+        """
+        if isinstance(signal, packets.Ack):
+            self._on_ack(signal.numbers, signal.marked, now)
+        elif isinstance(signal, packets.Stop):
+            self._tensors.pop(signal.tensor, None)
+        elif (tensor := self._tensors.get(signal.tensor)) and signal.probe == tensor.probe:
+            # A reply to an earlier probe lists chunks that have been repeated since.
+            self._repeat(tensor, signal.chunks)
+
+    def _on_ack(self, numbers: Collection[int], marked: int, now: float) -> None:
+        known = [sent for n in numbers if (sent := self._in_flight.pop(n, None)) is not None]
+        if not known:
+            return
+        self._arrived = max(self._arrived, *numbers)
+        rtt_s = now - max(packet.sent_at for packet in known)
+        self._rtt_s = (
+            rtt_s if self._rtt_s is None else self._rtt_s + _RTT_GAIN * (rtt_s - self._rtt_s)
+        )
+        self.window.on_ack(len(known), min(marked, len(known)))
+
+    def _repeat(self, tensor: _Outgoing, chunks: Sequence[int]) -> None:
+        if tensor.probe_at is None:
+            return  # the reply came twice
+        last = packets.chunk_count(tensor.size) - 1
+        tensor.due.extend(chunk for chunk in chunks if chunk <= last)
+        tensor.probe_at, tensor.backoff = None, 1.0

@@ -1,0 +1,60 @@
+"""Quantities of the tables: testbed, look-ahead, OCS times and hashed flows."""
+
+import pytest
+from moefabric_studies.paper.job import PaperJob
+from moefabric_studies.paper.loader import load_jobs
+from moefabric_studies.paper.other_hardware import (
+    link_up_share,
+    mixnet_to_eps,
+    nvl72_to_mixnet,
+    ocs_ports,
+    settle_ms,
+)
+from moefabric_studies.paper.path_collisions import hashed_to_spread
+
+from tests.support.paths import EXAMPLES
+
+JOBS = load_jobs(EXAMPLES / "paper/jobs.yaml")
+TESTBED = load_jobs(EXAMPLES / "paper/testbed.yaml")
+
+
+def test_testbed_trains_the_layers_of_the_paper() -> None:
+    assert {name: job.model.layers for name, job in TESTBED.items()} == {
+        "mixtral-8x7b": 7,
+        "llama-moe": 16,
+        "qwen-moe": 12,
+    }
+
+
+@pytest.mark.parametrize("job", TESTBED.values(), ids=TESTBED)
+def test_three_circuits_are_slower_than_four_nics(job: PaperJob) -> None:
+    assert 1.0 < mixnet_to_eps(job) < 4.0
+    fast = job.with_utilisation(1e-6)
+    assert mixnet_to_eps(fast) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_optical_io_gains_nothing_if_compute_takes_all_time() -> None:
+    job = JOBS["deepseek-r1"]
+    assert nvl72_to_mixnet(job) > 1.0
+    assert nvl72_to_mixnet(job.with_utilisation(1e-6)) == pytest.approx(1.0, abs=1e-3)
+    assert nvl72_to_mixnet(job.with_utilisation(1e9)) == pytest.approx(3.6 / 0.8, rel=1e-3)
+
+
+def test_profile_of_the_testbed_has_the_times_of_the_figure() -> None:
+    """One pair and 16 pairs were fitted; 4 pairs follow."""
+    assert settle_ms("polatis-mixnet", 1, None) == pytest.approx(41.44, abs=0.3)
+    assert settle_ms("polatis-mixnet", 4, None) == pytest.approx(42.44, abs=0.3)
+    assert settle_ms("polatis-mixnet", 16, None) == pytest.approx(46.75, abs=0.3)
+    assert settle_ms("polatis-mixnet", 1, 0.99) == pytest.approx(60, abs=2)
+    assert ocs_ports("polatis-576") == 576
+
+
+def test_nic_activation_dominates_the_control_cycle() -> None:
+    assert link_up_share("fast-10us", "10us") == pytest.approx(50.0)
+    assert link_up_share("polatis-mixnet", "5.67s") > 99
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+def test_hashed_flows_are_slower_than_spread_ones(job: PaperJob) -> None:
+    assert 1.0 < hashed_to_spread(job) < 3.0
+    assert hashed_to_spread(job) == hashed_to_spread(job)

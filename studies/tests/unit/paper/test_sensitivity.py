@@ -1,0 +1,52 @@
+"""Experiments with the model's assumptions: calibration, TopoOpt's circuits, the 3:1 tree."""
+
+import pytest
+from moefabric_studies.grids import Grid
+from moefabric_studies.paper.results import PaperResults
+
+
+@pytest.fixture(scope="module")
+def grids(predicted: PaperResults) -> dict[str, Grid]:
+    return {grid.name: grid for grid in predicted.grids}
+
+
+def test_grids_are_rectangular(grids: dict[str, Grid]) -> None:
+    for grid in grids.values():
+        assert {len(cells) for cells in grid.rows} == {len(grid.header)}
+
+
+def test_gpu_speeds_of_the_calibration_are_shown(
+    predicted: PaperResults, grids: dict[str, Grid]
+) -> None:
+    speeds = {cells[0]: cells[1] for cells in grids["calibration"].rows}
+    for name, calibrated in predicted.evaluation.calibrations.items():
+        assert speeds[name] == f"{calibrated.job.training.utilisation:.2f} of 312 Tflop/s"
+
+
+def test_fat_tree_column_fails_without_its_calibration(grids: dict[str, Grid]) -> None:
+    inside = {cells[0]: cells[1] for cells in grids["utilisation"].rows}
+    assert inside["calibrated"] == inside["null: the published fat-tree"] == "16"
+    assert int(inside["0.4"]) == int(inside["0.6"]) == 8
+
+
+def test_published_topoopt_lies_between_two_and_three_circuits_with_one_path(
+    grids: dict[str, Grid],
+) -> None:
+    rows = {cells[0]: cells for cells in grids["topoopt"].rows if cells[1] == "one path"}
+    for model in ("mixtral-8x22b", "mixtral-8x7b", "llama-moe", "deepseek-r1"):
+        two, three, published = (float(rows[model][column]) for column in (2, 3, -1))
+        assert three < published < two
+    assert float(rows["qwen-moe"][-1]) < float(rows["qwen-moe"][3])
+
+
+def test_published_pair_of_servers_has_two_to_three_circuits(grids: dict[str, Grid]) -> None:
+    (cells,) = grids["implied-circuits"].rows
+    assert all(1.8 <= float(count) <= 3.1 for count in cells[1:])
+
+
+def test_paper_value_of_the_3_to_1_tree_is_between_spread_and_hashed_flows(
+    grids: dict[str, Grid],
+) -> None:
+    ratios = {cells[0]: float(cells[2].rstrip("x")) for cells in grids["oversubscription"].rows}
+    assert ratios["8 of a leaf"] < 1.0
+    assert ratios["1 of a leaf"] < 1.6 < ratios["1 of a leaf, flows hashed"]

@@ -1,0 +1,217 @@
+"""A sweep in memory: results as they end, further attempts, and what a second start repeats."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from moefabric.api.sweeps.campaign import SweepProgress, carry_out
+from moefabric.api.sweeps.execution import execute
+from moefabric.api.sweeps.folder import SweepFolder, sweep_folder, uniform_rows
+from moefabric.api.sweeps.plan import SweepPlan, plan_sweep
+from moefabric.api.sweeps.results import RunRecord
+from moefabric.api.sweeps.spec import SweepSpec
+from moefabric.api.sweeps.task import RunEnded, RunTask
+from moefabric.core.errors import OutputError, SpecError, UnsupportedError
+from moefabric.core.resource_needs import ResourceNeeds
+from tests.support.memory_engine import MemoryEngine
+from tests.support.sweep_runs import RATES, sweep_spec
+
+
+class Lines:
+    """Keeps what a sweep says."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.steps = 0
+
+    def show_message(self, text: str) -> None:
+        self.lines.append(text)
+
+    def advance(self, text: str) -> None:
+        self.steps += 1
+
+
+class Carrier:
+    """Predicts runs in this process, and ends some attempts otherwise."""
+
+    def __init__(
+        self, plan: SweepPlan, end: Callable[[int, str], str] = lambda _n, _node: ""
+    ) -> None:
+        self._archives, self._end = plan.archives, end
+        self.attempts: list[tuple[str, str]] = []
+
+    def __call__(self, task: RunTask, node: str) -> RunEnded:
+        self.attempts.append((task.id, node))
+        if error := self._end(len(self.attempts), node):
+            return RunEnded(task.id, error=error)
+        archives = {digest: self._archives[digest] for digest in task.inputs}
+        return execute(task, archives)
+
+
+def run(
+    spec: SweepSpec,
+    out: Path,
+    end: Callable[[int, str], str] = lambda _n, _node: "",
+    *,
+    resume: bool = False,
+) -> tuple[SweepFolder, Carrier, Lines]:
+    plan, lines = plan_sweep(spec, out.parent), Lines()
+    carrier = Carrier(plan, end)
+    with sweep_folder(out, plan, resume=resume) as folder:
+        carry_out(plan, MemoryEngine(carrier, ["a", "b"]), folder, lines)
+    return folder, carrier, lines
+
+
+def table(out: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (out / "table.jsonl").read_text().splitlines()]
+
+
+def test_each_run_has_a_result_a_record_and_a_row_for_each_fabric(tmp_path: Path) -> None:
+    folder, _, lines = run(sweep_spec(), tmp_path / "out")
+    assert len(list((tmp_path / "out/runs").glob("*.json"))) == 4
+    rows = table(tmp_path / "out")
+    assert [(row[RATES], row["seed"], row["fabric"]) for row in rows[:4]] == [
+        ("100Gb/s", 1, "eps"),
+        ("100Gb/s", 1, "mixnet"),
+        ("100Gb/s", 2, "eps"),
+        ("100Gb/s", 2, "mixnet"),
+    ]
+    result = json.loads(folder.result_file(str(rows[1]["run"])).read_text())
+    assert rows[1]["iteration_s"] == result["fabrics"][1]["iteration_s"]
+    assert {row["verdict"] for row in rows} == {"predicted"}
+    assert lines.steps == 4
+
+
+def test_run_that_fails_is_tried_again_on_another_machine(tmp_path: Path) -> None:
+    folder, carrier, lines = run(
+        sweep_spec(), tmp_path / "out", lambda number, _: "no room" if number == 2 else ""
+    )
+    (again,) = [record for record in folder.ordered() if len(record.attempts) == 2]
+    assert [attempt.host for attempt in again.attempts] == ["a", "b"]
+    assert [attempt.error for attempt in again.attempts] == ["no room", ""]
+    assert not again.failed
+    assert [line for line in lines.lines if line.startswith("trying again")] == [
+        f"trying again: {RATES}=100Gb/s, seed 2: no room (on a)"
+    ]
+    assert len(carrier.attempts) == 5
+
+
+def test_failing_run_is_reported_and_repeated_by_resume(tmp_path: Path) -> None:
+    spec, out = sweep_spec(retries=2, seeds=[1]), tmp_path / "out"
+    folder, carrier, lines = run(spec, out, lambda *_: "broken")
+    assert [record.failed for record in folder.ordered()] == [True, True]
+    assert [node for _, node in carrier.attempts] == ["a", "a", "b", "b", "a", "a"]
+    assert lines.lines[-1] == f"2 of 2 runs; {RATES}=400Gb/s, seed 1: failed: broken"
+    assert table(out) == []
+    folder, carrier, _ = run(spec, out, resume=True)
+    assert len(carrier.attempts) == 2
+    assert not any(record.failed for record in folder.ordered())
+
+
+def test_resume_repeats_no_unchanged_run(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(sweep_spec(), out)
+    before = (out / "table.jsonl").read_text()
+    with pytest.raises(SpecError, match="has results of a sweep: go on with --resume"):
+        run(sweep_spec(), out)
+    _, carrier, lines = run(sweep_spec(), out, resume=True)
+    assert (carrier.attempts, lines.lines) == ([], ["4 runs, 4 of them are there already"])
+    assert (out / "table.jsonl").read_text() == before
+    _, carrier, _ = run(sweep_spec(seeds=[1, 2, 3]), out, resume=True)
+    assert len(carrier.attempts) == 2
+    _, carrier, _ = run(sweep_spec(changes={"training.iterations": 2}), out, resume=True)
+    assert len(carrier.attempts) == 4
+
+
+def test_resume_goes_on_after_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(sweep_spec(), out)
+    records = (out / "runs.jsonl").read_text()
+    (out / "runs.jsonl").write_text(records[:-20])
+    folder, carrier, _ = run(sweep_spec(), out, resume=True)
+    assert len(carrier.attempts) == 1
+    assert len(folder.records) == len((out / "runs.jsonl").read_text().splitlines()) == 4
+    (out / "runs.jsonl").write_text("{}\n" + records)
+    with pytest.raises(SpecError, match="line 1: Field required"):
+        run(sweep_spec(), out, resume=True)
+
+
+def test_new_figures_come_from_existing_results(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(sweep_spec(), out)
+    spec = sweep_spec(figures=["network_usd", "wiring.servers"])
+    _, carrier, _ = run(spec, out, resume=True)
+    assert carrier.attempts == []
+    assert {row["wiring.servers"] for row in table(out)} == {4}
+    assert all(isinstance(row["network_usd"], float) for row in table(out))
+
+
+def test_interrupted_sweep_keeps_ended_runs(tmp_path: Path) -> None:
+    def interrupt(number: int, _node: str) -> str:
+        if number == 3:
+            raise KeyboardInterrupt
+        return ""
+
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        run(sweep_spec(), out, interrupt)
+    assert len(table(out)) == 4
+    assert len(run(sweep_spec(), out, resume=True)[1].attempts) == 2
+
+
+def test_run_that_fits_on_no_machine_is_refused(tmp_path: Path) -> None:
+    plan = plan_sweep(sweep_spec(cores=3), tmp_path)
+    engine = MemoryEngine(Carrier(plan), size=ResourceNeeds(2, 4_000_000_000))
+    with (
+        sweep_folder(tmp_path / "out", plan) as folder,
+        pytest.raises(UnsupportedError, match=r"a run needs 3 cores .* each machine has 2 cores"),
+    ):
+        carry_out(plan, engine, folder, Lines())
+
+
+def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
+    plan = plan_sweep(sweep_spec(), tmp_path)
+    with (
+        sweep_folder(tmp_path / "out", plan),
+        pytest.raises(OutputError, match="another sweep writes to it"),
+        sweep_folder(tmp_path / "out", plan, resume=True),
+    ):
+        pass
+
+
+def test_progress_shows_the_remaining_time() -> None:
+    now, lines = [0.0], Lines()
+    progress = SweepProgress(lines, 10, lambda: now[0])
+    progress.begin(2)
+    for _ in range(2):
+        progress.start()
+    for _ in range(2):
+        now[0] += 60
+        progress.end("x", RunRecord.model_validate(EMPTY))
+    assert lines.lines == [
+        "10 runs, 2 of them are there already",
+        "3 of 10 runs, 1 running, about 7 min left; x: pass",
+        "4 of 10 runs, about 6 min left; x: pass",
+    ]
+
+
+EMPTY = {
+    "run": "1",
+    "point": 0,
+    "values": {},
+    "seed": 1,
+    "repetition": 0,
+    "attempts": [{}],
+    "fabrics": [{"fabric": "eps", "policy": "eps", "verdict": "pass", "figures": {}}],
+}
+
+
+def test_columns_of_mixed_types_become_text() -> None:
+    rows: list[dict[str, object]] = [
+        {"a": 1, "b": 1, "c": None},
+        {"a": "auto", "b": 2.5, "c": True},
+    ]
+    expected = [{"a": "1", "b": 1, "c": None}, {"a": "auto", "b": 2.5, "c": True}]
+    assert uniform_rows(rows) == expected

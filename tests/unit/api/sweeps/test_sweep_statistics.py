@@ -1,0 +1,96 @@
+"""Means, intervals, ratios, and the page that shows them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moefabric.api.sweeps.page import figure_cell, ratio_cell, sweep_page
+from moefabric.api.sweeps.pictures import sweep_pictures
+from moefabric.api.sweeps.results import RunRecord
+from moefabric.api.sweeps.statistics import Sample, point_fabrics
+from moefabric.api.sweeps.summary import SweepSummary
+from tests.support.sweep_runs import RATES, sweep_spec
+
+SETTLE = "wiring.regions[0].ocs.settle"
+
+
+def record(
+    point: int, values: dict[str, Any], times: dict[str, float], verdict: str = "pass", **more: Any
+) -> RunRecord:
+    """Return a run whose fabrics have these iteration times."""
+    fabrics = [
+        {"fabric": name, "policy": name, "verdict": verdict, "figures": {"iteration_s": time}}
+        for name, time in times.items()
+    ]
+    common = {"run": "x", "point": point, "values": values, "seed": 1, "repetition": 0}
+    attempts = [{"host": "here"}]
+    return RunRecord.model_validate(common | {"attempts": attempts, "fabrics": fabrics} | more)
+
+
+def test_interval_has_the_quantile_of_students_t() -> None:
+    sample = Sample((10.0, 12.0, 14.0, 16.0))
+    low, high = sample.interval or (0.0, 0.0)
+    assert (sample.n, sample.mean) == (4, 13.0)
+    assert low == pytest.approx(13 - 4.1083, abs=1e-3)
+    assert high == pytest.approx(13 + 4.1083, abs=1e-3)
+    assert Sample((1.0,)).interval is None
+    assert (Sample(()).mean, Sample(()).to_json()["n"]) == (None, 0)
+
+
+def test_ratios_are_paired_by_run_and_invalid_fabrics_are_left_out() -> None:
+    records = [
+        record(0, {}, {"eps": 2.0, "mixnet": 1.0}),
+        record(0, {}, {"eps": 4.0, "mixnet": 3.0}),
+        record(0, {}, {"eps": 9.0, "mixnet": 9.0}, "invalid"),
+    ]
+    eps, mixnet = point_fabrics(records, ["iteration_s"], "eps")
+    assert mixnet.figures["iteration_s"].values == (1.0, 3.0)
+    assert mixnet.ratios["iteration_s"].values == (0.5, 0.75)
+    assert (eps.ratios, eps.invalid, mixnet.invalid) == ({}, 1, 1)
+
+
+def test_cells_have_mean_and_half_of_the_interval() -> None:
+    assert figure_cell("iteration_s", Sample((1.0, 1.0, 1.0))) == "1.000 s ± 0 s"
+    assert figure_cell("iteration_s", Sample((0.5,))) == "500.0 ms"
+    assert figure_cell("fidelity.cpu_idle_min", Sample((0.25, 0.35))) == "0.300 ± 0.635"
+    assert ratio_cell(Sample((0.5, 0.6))) == "0.55x ± 0.64"
+    assert ratio_cell(None) == ""
+
+
+def summary(**keys: Any) -> SweepSummary:
+    rates, settles = ["100Gb/s", "400Gb/s"], ["1ms", "25ms"]
+    spec = sweep_spec(grid={RATES: rates, SETTLE: settles}, figures=["iteration_s"], **keys)
+    records = [
+        record(
+            2 * i + j,
+            {RATES: rate, SETTLE: settle},
+            {"eps": 2.0 + k / 10, "<mixnet>": 1.0 + (i + j + k) / 10},
+        )
+        for i, rate in enumerate(rates)
+        for j, settle in enumerate(settles)
+        for k in range(3)
+    ]
+    failed = record(0, {RATES: "100Gb/s", SETTLE: "1ms"}, {}, attempts=[{"error": "<no> room"}])
+    return SweepSummary(spec, "1.0", 13, [*records, failed])
+
+
+def test_picture_has_a_chart_for_each_value_of_the_other_axes() -> None:
+    shown = summary()
+    (picture,) = sweep_pictures(shown.points, shown.spec.axes, ["iteration_s"])
+    drawn = str(picture.svg)
+    assert ("settle 1ms" in drawn, "settle 25ms" in drawn) == (True, True)
+    assert drawn.count("100Gb/s") == 2  # a tick in each chart
+    assert drawn.count(" sample") == 24  # each run
+    assert "eps: 2.100 s, 1.852 s to 2.348 s (95 %, 3 runs)" in drawn
+    assert "&lt;mixnet&gt;" in drawn
+
+
+def test_page_is_one_file_that_lists_failures(tmp_path: Path) -> None:
+    page = sweep_page(summary(baseline="eps"))
+    assert "2.100 s ± 248.4 ms" in page
+    assert "&lt;no&gt; room" in page
+    assert "0.52x" in page
+    assert "<script" not in page
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert sweep_page(summary(baseline="eps")) == page

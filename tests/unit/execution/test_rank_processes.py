@@ -1,0 +1,264 @@
+"""Ranks of a job: their environment, their output, and how they end together."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from moefabric.core.errors import FabricError, RankFailedError
+from moefabric.execution.programs.rank_environment import Rank, RankJob
+from moefabric.execution.programs.rank_processes import RankProcesses
+from moefabric.runtime.waiting import Deadline
+
+WAIT_S = 30.0
+
+
+class Here:
+    """Servers that are this machine."""
+
+    def argv(
+        self, server: str, command: Sequence[str], environment: Mapping[str, str]
+    ) -> Sequence[str]:
+        return ["env", *(f"{name}={value}" for name, value in environment.items()), *command]
+
+
+class Lines(list[tuple[int, str, str]]):
+    """What ranks print: (rank, stream, line)."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+
+    def add(self, rank: Rank, stream: str, line: str) -> None:
+        with self._changed:
+            self.append((rank.number, stream, line))
+            self._changed.notify()
+
+    def wait_for(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self) >= count, WAIT_S), self
+
+
+def job(*command: str, servers: int = 2, ranks_per_server: int = 2) -> RankJob:
+    names = tuple(f"s{index}" for index in range(servers))
+    return RankJob(command, names, ranks_per_server, "198.18.0.64")
+
+
+def shell(script: str, **options: int) -> RankJob:
+    return job("sh", "-c", script, **options)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_environment_is_torchruns() -> None:
+    three = RankJob(
+        ("x",),
+        ("s0", "s1", "s2"),
+        2,
+        "198.18.0.64",
+        1234,
+        environment={"A": "all", "B": "all"},
+        server_environment={"s1": {"B": "s1"}},
+    )
+    assert [(rank.number, rank.local, rank.server) for rank in three.ranks] == [
+        (0, 0, "s0"),
+        (1, 1, "s0"),
+        (2, 0, "s1"),
+        (3, 1, "s1"),
+        (4, 0, "s2"),
+        (5, 1, "s2"),
+    ]
+    variables = three.environment_of(three.ranks[3])
+    assert {name: variables[name] for name in ("RANK", "LOCAL_RANK", "GROUP_RANK")} == {
+        "RANK": "3",
+        "LOCAL_RANK": "1",
+        "GROUP_RANK": "1",
+    }
+    sizes = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE")
+    assert [variables[name] for name in sizes] == ["6", "2", "3"]
+    assert (variables["MASTER_ADDR"], variables["MASTER_PORT"]) == ("198.18.0.64", "1234")
+    assert (variables["A"], variables["B"]) == ("all", "s1")
+    assert three.environment_of(three.ranks[4])["B"] == "all"
+
+
+def test_every_line_arrives_in_order_with_its_rank_and_stream() -> None:
+    script = 'i=0; while [ $i -lt 2000 ]; do echo "$RANK $i"; i=$((i+1)); done; printf end >&2'
+    lines = Lines()
+    with RankProcesses(shell(script), Here(), lines.add) as ranks:
+        assert ranks.wait(WAIT_S)
+    for rank in range(4):
+        printed = [line for number, stream, line in lines if (number, stream) == (rank, "stdout")]
+        assert printed == [f"{rank} {i}" for i in range(2000)]
+    assert sorted(entry for entry in lines if entry[1] == "stderr") == [
+        (rank, "stderr", "end") for rank in range(4)
+    ]
+
+
+def test_first_failure_ends_the_others_and_is_reported() -> None:
+    script = 'if [ $RANK = 2 ]; then echo "no memory" >&2; exit 7; fi; exec sleep 600'
+    calls: list[bool] = []
+    with RankProcesses(
+        shell(script), Here(), Lines().add, on_end=lambda: calls.append(True)
+    ) as ranks:
+        with pytest.raises(RankFailedError) as failure:
+            ranks.wait(WAIT_S)
+        assert ranks.ended
+    assert str(failure.value) == "rank 2 on s1 exited 7, saying: no memory"
+    assert (failure.value.server, failure.value.status) == ("s1", 7)
+    assert len(calls) == 2  # the failure, and the end of all
+
+
+def test_ranks_have_ended_when_the_last_callback_is_called() -> None:
+    """A thread that the callback wakes asks `ended` once, and waits forever if it is False."""
+    started, ended = threading.Event(), list[bool]()
+
+    def on_end() -> None:
+        started.wait(WAIT_S)
+        ended.append(ranks.ended)
+
+    with RankProcesses(shell("true"), Here(), Lines().add, on_end=on_end) as ranks:
+        started.set()
+        assert ranks.wait(WAIT_S)
+    assert ended == [True]
+
+
+def test_end_writes_to_no_other_file_once_the_ranks_have_ended() -> None:
+    """The pipe that wakes the thread is closed by then, and its number is that of another file."""
+    started, files = threading.Event(), list[int]()
+
+    def on_end() -> None:
+        started.wait(WAIT_S)
+        files.extend(os.memfd_create(f"file {number}") for number in range(8))
+        ending = threading.Thread(target=ranks.end)
+        ending.start()
+        ending.join(WAIT_S)
+
+    with RankProcesses(shell("true"), Here(), Lines().add, on_end=on_end) as ranks:
+        started.set()
+        assert ranks.wait(WAIT_S)
+    sizes = [os.fstat(file).st_size for file in files]
+    for file in files:
+        os.close(file)
+    assert sizes == [0] * 8
+
+
+def test_last_callback_is_called_after_one_that_failed() -> None:
+    """`moefabric torchrun ... | head -1` must end."""
+
+    def break_pipe(_rank: Rank, _stream: str, _line: str) -> None:
+        raise BrokenPipeError
+
+    calls: list[bool] = []
+    with (
+        RankProcesses(
+            shell("echo; exec sleep 600"), Here(), break_pipe, on_end=lambda: calls.append(True)
+        ) as ranks,
+        pytest.raises(BrokenPipeError),
+    ):
+        ranks.wait(WAIT_S)
+    assert calls
+
+
+def test_killed_rank_is_reported_with_its_signal() -> None:
+    lines = Lines()
+    with RankProcesses(shell("echo $$; exec sleep 600"), Here(), lines.add) as ranks:
+        lines.wait_for(4)
+        pid = next(int(line) for rank, _, line in lines if rank == 1)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(RankFailedError, match="rank 1 on s0 was ended by signal 9"):
+            ranks.wait(WAIT_S)
+    assert not any(is_running(int(line)) for _, _, line in lines)
+
+
+def test_close_kills_ranks_that_ignore_sigterm_and_their_orphans() -> None:
+    # The subshell leaves the rank's process group, so that only the guard knows it.
+    script = "trap '' TERM; setsid sh -c 'echo $$; exec sleep 600' & echo $$; wait"
+    lines = Lines()
+    job_of_one = shell(script, servers=1, ranks_per_server=1)
+    with RankProcesses(job_of_one, Here(), lines.add, grace_s=0.1) as ranks:
+        lines.wait_for(2)
+        assert not ranks.wait(0)
+    assert ranks.failure is None
+    assert not any(is_running(int(line)) for _, _, line in lines)
+
+
+def test_ranks_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    program = f"""
+from moefabric.execution.programs.rank_environment import RankJob
+from moefabric.execution.programs.rank_processes import RankProcesses
+
+class Here:
+    def argv(self, server, command, environment):
+        return ["env", *(f"{{name}}={{value}}" for name, value in environment.items()), *command]
+
+command = ("sh", "-c", "echo $$ >> {pids}; exec sleep 600")
+with RankProcesses(RankJob(command, ("s0", "s1"), 2, "127.0.0.1"), Here(), print) as ranks:
+    ranks.wait()
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program])
+    Deadline.after(WAIT_S).wait_for(
+        lambda: pids.exists() and pids.read_text().count("\n") == 4, "four ranks"
+    )
+    parent.kill()
+    parent.wait()
+    started = [int(pid) for pid in pids.read_text().split()]
+    Deadline.after(WAIT_S).wait_for(
+        lambda: not any(map(is_running, started)), "the end of the ranks"
+    )
+
+
+def test_missing_program_is_an_error_of_its_rank() -> None:
+    with (
+        RankProcesses(job("no-such-program"), Here(), Lines().add) as ranks,
+        pytest.raises(RankFailedError, match=r"exited 127, saying: .*no-such-program"),
+    ):
+        ranks.wait(WAIT_S)
+
+
+def test_failed_start_leaves_no_rank(tmp_path: Path) -> None:
+    class Elsewhere(Here):
+        def argv(
+            self, server: str, command: Sequence[str], environment: Mapping[str, str]
+        ) -> Sequence[str]:
+            if server == "s1":
+                return ["no-such-launcher"]
+            return super().argv(server, command, environment)
+
+    started = tmp_path / "pid"
+    with pytest.raises(FabricError, match="rank 2 on s1: can't run no-such-launcher"):
+        RankProcesses(shell(f"echo $$ >> {started}; exec sleep 600"), Elsewhere(), Lines().add)
+    pids = started.read_text().split() if started.exists() else []
+    assert not any(is_running(int(pid)) for pid in pids)
+
+
+def test_error_of_the_callback_ends_the_ranks() -> None:
+    def refuse(_rank: Rank, _stream: str, line: str) -> None:
+        raise ValueError(line)
+
+    with (
+        RankProcesses(shell("echo hello; exec sleep 600"), Here(), refuse) as ranks,
+        pytest.raises(ValueError, match="hello"),
+    ):
+        ranks.wait(WAIT_S)
+
+
+def test_ranks_keep_the_callers_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OF_THE_CALLER", "kept")
+    lines = Lines()
+    script = "import json, os; print(json.dumps([os.environ['OF_THE_CALLER'], os.getcwd()]))"
+    one = job(sys.executable, "-c", script, servers=1, ranks_per_server=1)
+    with RankProcesses(one, Here(), lines.add, folder=tmp_path) as ranks:
+        ranks.wait(WAIT_S)
+    assert json.loads(lines[0][2]) == ["kept", str(tmp_path)]

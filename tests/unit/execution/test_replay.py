@@ -1,0 +1,62 @@
+"""Durations of operations in a replay, from the ends of steps alone."""
+
+import pytest
+
+from moefabric.core.eps import Eps
+from moefabric.core.topology import Fabric, Region
+from moefabric.execution.programs.placed_programs import (
+    MessagePaths,
+    PlacedProgram,
+    ProgramScale,
+    RankPlacement,
+)
+from moefabric.execution.programs.program_fabric import ProgramResult
+from moefabric.execution.programs.program_model import ProgramModel
+from moefabric.execution.programs.replay import OperationTimes, operation_spans, operation_times
+from moefabric.workload.collectives.built_in import DEFAULTS
+from moefabric.workload.collectives.program import lower
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
+
+FABRIC = Fabric("lab", (Region("r0", 0, ("s0", "s1"), None),), 1, 0, 1, 8e9, Eps(2))
+SIZE = 1_000_000
+
+
+@pytest.fixture
+def placed() -> PlacedProgram:
+    """Rank 0 computes 1 ms and rank 1 computes 3 ms; then both exchange 1 MB."""
+    exchange = Node(1, "collective", "exchange", (0,), collective="all_to_all", size=2 * SIZE)
+    ranks = {
+        rank: (Node(0, "compute", duration_s=seconds), exchange)
+        for rank, seconds in enumerate((0.001, 0.003))
+    }
+    placement = RankPlacement(("s0", "s1"), (0, 0))
+    paths = MessagePaths(FABRIC, placement)
+    program = lower(ExecutionGraph(ranks), DEFAULTS, paths.rank_places)
+    return PlacedProgram(program, paths, ProgramScale(1.0, 1.0))
+
+
+def test_operation_starts_when_its_first_rank_could_start_it(placed: PlacedProgram) -> None:
+    spans = operation_spans(placed, ProgramModel(placed).step_ends_s)
+    assert spans[0, 0] == pytest.approx((0.0, 0.001))
+    assert spans[1, 0] == pytest.approx((0.0, 0.003))
+    start_s, end_s = spans[-1, 0]
+    assert start_s == pytest.approx(0.001), "rank 0 waits for rank 1 from then on"
+    assert 0.004 < end_s < 0.0044, "1 MB at 8 Gb/s, with headers, once rank 1 is there"
+
+
+def test_equal_ends_give_no_error_and_late_ends_give_theirs(placed: PlacedProgram) -> None:
+    model = ProgramModel(placed)
+
+    def times(factor: float) -> dict[str, OperationTimes]:
+        ends_s = [[factor * end for end in own] for own in model.step_ends_s]
+        result = ProgramResult(
+            (), model.seconds, (), None, (0.0, 0.0), (0.0, 0.0), 0.0, ends_s, model.step_ends_s
+        )
+        return {row.kind: row for row in operation_times(placed, result)}
+
+    assert {kind: row.error for kind, row in times(1.0).items()} == {"all_to_all": 0, "compute": 0}
+    late = times(1.5)
+    assert late["all_to_all"].error == pytest.approx(0.5)
+    assert late["all_to_all"].bytes == pytest.approx(2 * SIZE)
+    assert (late["compute"].count, late["all_to_all"].count) == (2, 1)
+    assert late["compute"].error_p50 == pytest.approx(0.5)

@@ -1,0 +1,75 @@
+"""Bytes and rates of the transfers that agents are ordered."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.flows import Flow
+from moefabric.core.units import QueueLimit, Scale
+from moefabric.planner.policy import EpsOnly
+from moefabric.planner.sending.flow_pacing import (
+    LIMITED_HEADROOM,
+    PACING_HEADROOM,
+    pace_bps,
+    paced_flows,
+    planned_flows,
+)
+from moefabric.planner.sending.partial_offload import plan_partial_offload
+from moefabric.simulator.fluid import predict_regions
+from tests.support.fabrics import fabric
+
+BURST = 8 * 1500
+SERVERS = ("s0", "s1", "s2", "s3")
+EVERYONE = DemandMatrix(SERVERS, 1e6 * (1 - np.eye(4)))
+
+
+def test_flow_is_paced_to_end_with_its_region() -> None:
+    wired = fabric(0, 1, scale=Scale(500))
+    planned = (Flow("s0", "s1", "e0", 12.5e9 * 0.4), Flow("s2", "s3", "e0", 12.5e9 * 0.1))
+    told = paced_flows(wired, planned, predict_regions(wired, CircuitSet(), planned))
+    wall_s = 0.4 * 1514 / 1448
+    assert [flow.bytes for flow in told] == [10_000_000, 2_500_000]
+    assert [flow.rate_bps for flow in told] == pytest.approx(
+        [PACING_HEADROOM * 8 * size / wall_s for size in (10e6, 2.5e6)]
+    )
+
+
+@pytest.mark.parametrize(("greedy", "count"), [(False, 12), (True, 36)])
+def test_greedy_flows_stay_on_all_nics(greedy: bool, count: int) -> None:
+    wired, lit = fabric(0, 3), CircuitSet()
+    sent = planned_flows(wired, EpsOnly(), EVERYONE, lit, greedy=greedy)
+    offload = plan_partial_offload(
+        wired, EpsOnly(), EVERYONE, lit, {}, {"r0": SERVERS}, greedy=greedy
+    )
+    assert offload is not None
+    assert len(sent) == len(offload.early.flows) == count
+    assert sum(flow.bytes for flow in sent) == pytest.approx(12e6)
+
+
+@pytest.mark.parametrize(("size", "waits"), [(1, False), (BURST, False), (BURST + 1, True)])
+def test_single_burst_has_no_pace(size: int, waits: bool) -> None:
+    """A few bytes paced over a collective would block their connection for minutes."""
+    assert (pace_bps(fabric(), size, 0.7) is not None) == waits
+
+
+def test_flows_and_acknowledgements_fit_into_links_with_short_queues() -> None:
+    limited = replace(fabric(), queue=QueueLimit(20))
+    acknowledgements = 66 / (2 * 1514)
+    pace = pace_bps(limited, 1_000_000, 1.0)
+    assert pace == LIMITED_HEADROOM * 8e6
+    assert LIMITED_HEADROOM + acknowledgements < 1
+    assert pace_bps(limited, 1500, 1.0) is None, "one packet"
+    assert pace_bps(limited, 1501, 1.0) is not None, "two packets"
+
+
+@given(st.integers(1, 10**9), st.floats(0.05, 10.0), st.sampled_from([1500, 9000]))
+def test_no_connection_waits_longer_than_the_collective_for_a_burst(
+    size: int, wall_s: float, mtu: int
+) -> None:
+    rate = pace_bps(replace(fabric(), mtu=mtu), size, wall_s)
+    assert rate is None or 8 * 8 * mtu / rate <= wall_s

@@ -1,0 +1,188 @@
+"""Predictions of the examples: the paper's figures without root and without a packet."""
+
+import os
+
+import numpy as np
+import pytest
+
+from moefabric.config.loader import load_experiment
+from moefabric.core.errors import SpecError
+from moefabric.core.units import Scale
+from moefabric.prediction.experiment import predict_experiment, proposed_scale
+from moefabric.prediction.scaling import shortest_wall_s
+from moefabric.prediction.workload_loader import workload
+from moefabric.results.parts import Json
+from tests.support.paths import EXAMPLES
+
+SERVERS = ("s0", "s1", "s2", "s3")
+
+
+@pytest.fixture(scope="module")
+def prototype() -> dict[str, Json]:
+    said = predict_experiment(load_experiment(EXAMPLES / "prototype.yaml"), EXAMPLES)
+    assert said["experiment"] == "prototype"
+    return {entry["fabric"]: entry for entry in said["fabrics"]}
+
+
+@pytest.mark.parametrize(
+    ("fabric", "all_to_all_s", "ratio"),
+    [
+        pytest.param("eps", 0.031418, 1.0, id="eps"),
+        pytest.param("mixnet", 0.044369, 1.412, id="mixnet"),
+        pytest.param("mixnet-spill", 0.0314, 1.0, id="mixnet-spill"),
+    ],
+)
+def test_prototype_all_to_all_against_a_full_eps(
+    prototype: dict[str, Json], fabric: str, all_to_all_s: float, ratio: float
+) -> None:
+    assert prototype[fabric]["all_to_all_s"] == pytest.approx(all_to_all_s, rel=5e-3)
+    assert prototype[fabric]["all_to_all_vs_eps"] == pytest.approx(ratio, abs=5e-3)
+
+
+def test_constant_gating_moves_the_circuits_of_the_prototype_once(
+    prototype: dict[str, Json],
+) -> None:
+    moved = {name: entry["reconfigurations"] for name, entry in prototype.items()}
+    assert moved["eps"] == moved["static"] == 0
+    assert moved["mixnet"] >= 1
+
+
+def test_full_mesh_of_circuits_takes_every_byte(prototype: dict[str, Json]) -> None:
+    assert prototype["eps"]["light_share"] == 0
+    assert prototype["mixnet"]["light_share"] == pytest.approx(1.0)
+    assert 0.5 < prototype["mixnet-spill"]["light_share"] < 1
+
+
+def test_iteration_computes_attention_and_busiest_experts_three_times_a_layer(
+    prototype: dict[str, Json],
+) -> None:
+    tokens_of_expert_0 = 2 * (9810 + 9278 + 10684 + 10897 + 8684 + 8361 + 10208 + 9781)
+    expert_s = tokens_of_expert_0 * 352_321_536 / 499.2e12
+    attention_and_router_s = 32768 * (117_440_512 + 65_536) / 499.2e12
+    all_reduces_s = 4 * 2 * 3 / 4 * 32768 * 8192 / 450e9
+    layer_s = 3 * (attention_and_router_s + expert_s) + all_reduces_s
+    for entry in prototype.values():
+        assert entry["compute_s"] == pytest.approx(7 * layer_s)
+        assert entry["exposed_comm_s"] == pytest.approx(entry["iteration_s"] - entry["compute_s"])
+
+
+def test_training_has_new_demand_and_moves_circuits_repeatedly() -> None:
+    said = predict_experiment(load_experiment(EXAMPLES / "training.yaml"), EXAMPLES)
+    moved = {entry["fabric"]: entry["reconfigurations"] for entry in said["fabrics"]}
+    assert moved["mixnet"] > 4
+    assert moved["static"] == 0
+
+
+def test_workload_takes_its_steps_from_the_trace_and_starts_over() -> None:
+    spec = load_experiment(
+        EXAMPLES / "training.yaml", ["gating.first_step=900", "gating.step_stride=200"]
+    )
+    work = workload(spec, [SERVERS], EXAMPLES)
+    assert isinstance(work.gating, np.ndarray)
+    assert work.gating.shape == (2, 4, 8, 16)
+    assert work.layers(0) == work.layers(2) != work.layers(1)
+    assert len(work.demands()) == 4 * 4
+    assert len(work.operations(0)) == 4 * (5 + 4)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "beyond-paper",
+        "beyond-paper-llama-moe",
+        "beyond-paper-qwen-moe",
+        "beyond-paper-deepseek-r1",
+        "beyond-paper-mixtral-8x7b",
+    ],
+)
+def test_spill_or_joint_is_as_fast_as_a_non_blocking_eps_for_every_model(name: str) -> None:
+    """At the price of MixNet: six NICs of eight are optical. The control plane is left out."""
+    spec = load_experiment(EXAMPLES / f"{name}.yaml", ["control_time=0s"])
+    made = {each["fabric"]: each for each in predict_experiment(spec, EXAMPLES)["fabrics"]}
+    assert made["mixnet"]["all_to_all_vs_eps"] > 1.3
+    assert made["mixnet-joint"]["all_to_all_vs_eps"] < 1.025
+    assert made["mixnet-joint"]["iteration_s"] < 1.015 * made["eps"]["iteration_s"]
+
+
+def test_layers_start_at_the_first_layer_and_repeat_the_trace() -> None:
+    spec = load_experiment(EXAMPLES / "training.yaml", ["gating.first_layer=3"])
+    plain = load_experiment(EXAMPLES / "training.yaml")
+    shifted, whole = (workload(each, [SERVERS], EXAMPLES).gating for each in (spec, plain))
+    assert isinstance(shifted, np.ndarray)
+    assert isinstance(whole, np.ndarray)
+    assert (shifted[:, 0] == whole[:, 3]).all()
+    assert (shifted[:, 1] == whole[:, 0]).all()
+    with pytest.raises(SpecError, match=r"gating\.first_layer: there is no layer 4 in the 4 of"):
+        predict_experiment(
+            load_experiment(EXAMPLES / "training.yaml", ["gating.first_layer=4"]), EXAMPLES
+        )
+
+
+def test_repetition_that_makes_servers_alike_is_refused() -> None:
+    settings = [
+        'gating={"trace": "data/training-1200-steps.npz", "first_step": 600, "repeat": true}'
+    ]
+    spec = load_experiment(EXAMPLES / "beyond-paper-deepseek-r1.yaml", settings)
+    message = r"gating\.repeat: with copies of 16 experts the busiest server has 1\.\d\d times the"
+    with pytest.raises(SpecError, match=message):
+        predict_experiment(spec, EXAMPLES)
+
+
+def test_uneven_stages_share_whole_layers() -> None:
+    spec = load_experiment(EXAMPLES / "pipeline.yaml", ["model.layers=5"])
+    regions = [tuple(f"s{4 * region + n}" for n in range(4)) for region in range(4)]
+    work = workload(spec, regions, EXAMPLES)
+    assert [list(work.layers_of(region)) for region in range(4)] == 2 * [[0, 1, 2], [3, 4]]
+
+
+def test_recomputation_lengthens_the_backward_pass() -> None:
+    seconds = [
+        predict_experiment(
+            load_experiment(EXAMPLES / "prototype.yaml", [f"training.recomputation={choice}"]),
+            EXAMPLES,
+        )["fabrics"][0]["compute_s"]
+        for choice in ("false", "true")
+    ]
+    assert 4 / 3 < seconds[1] / seconds[0] < 4 / 3 * 1.01, "all-reduces are repeated too"
+
+
+def test_short_trace_is_reported_unless_it_may_repeat() -> None:
+    spec = load_experiment(EXAMPLES / "forwarding-llama-moe.yaml", ["gating.repeat=false"])
+    with pytest.raises(
+        SpecError, match=r"gating: .*is for 8 ranks and 16 experts; the model has 16 and 16"
+    ):
+        predict_experiment(spec, EXAMPLES)
+
+
+def test_given_scale_is_used_and_auto_is_proposed() -> None:
+    given = load_experiment(EXAMPLES / "prototype.yaml", ["scale={bytes: 2500, dilation: 4}"])
+    assert proposed_scale(given, EXAMPLES, "ovs-netdev")[0] == Scale(2500, 4)
+    auto = load_experiment(EXAMPLES / "prototype.yaml")
+    dilation = proposed_scale(auto, EXAMPLES, "ovs-netdev")[0].dilation
+    assert 0.0314 * (dilation - 1) < shortest_wall_s(4, os.cpu_count() or 1) <= 0.0315 * dilation
+
+
+def test_proposed_scale_makes_the_shortest_transfer_between_regions_measurable() -> None:
+    """A server of Mixtral 8x7B sends a stage's activations in 11 ms, its all-to-alls take 26."""
+    spec = load_experiment(EXAMPLES / "spines.yaml")
+    activations = 8 / 4 * 8 * 4096 * 4096 * 2
+    alone_s = 8 * activations / (4 * 100e9 * 1448 / 1514)
+    dilation = proposed_scale(spec, EXAMPLES, "bpf")[0].dilation
+    needed_s = shortest_wall_s(4, os.cpu_count() or 1)
+    assert alone_s * (dilation - 1) < needed_s <= alone_s * dilation
+
+
+def test_fabric_kinds_against_a_non_blocking_one() -> None:
+    made = predict_experiment(load_experiment(EXAMPLES / "fabrics.yaml"), EXAMPLES)
+    ratios = {fabric["fabric"]: fabric["all_to_all_vs_eps"] for fabric in made["fabrics"]}
+    assert ratios == pytest.approx(
+        {
+            "fat-tree": 1.0,
+            "oversub": 2.14,
+            "rail": 1.0,
+            "topoopt": 1.34,
+            "topoopt-5": 2.14,
+            "mixnet": 1.34,
+        },
+        abs=0.006,
+    )

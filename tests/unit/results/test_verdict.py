@@ -1,0 +1,321 @@
+"""Verdict on a run: bounds on its measurements, and the worst finding decides."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moefabric.results.model import Integrity, Verdict
+from moefabric.results.verdict.measurements import Errors, FabricMeasurements, LabelledError
+from moefabric.results.verdict.reasons import CIRCUMSTANCE, Reason
+from moefabric.results.verdict.verdict import judge, worst_verdict
+
+INTACT = Integrity(bytes_sent=1000, bytes_received=1000, corrupt=0, lost_transfers=0)
+
+
+def labelled(*errors: float, label: str = "c") -> Errors:
+    return Errors.of(
+        LabelledError(f"{label}{number}", error) for number, error in enumerate(errors)
+    )
+
+
+def named(label: str, error: float) -> Errors:
+    return Errors.of([LabelledError(label, error)])
+
+
+def collectives(*errors: float) -> dict[str, Errors]:
+    return {"collective": labelled(*errors)}
+
+
+USUAL = collectives(*[0.01, -0.01, 0.03, -0.02] * 14)
+
+
+def measured(**change: Any) -> FabricMeasurements:
+    """Return the measurements of a good run with a change."""
+    good: dict[str, Any] = {
+        "errors": USUAL,
+        "links": {"s0/o1 to ocs": [-0.01]},
+        "cpu_idle": [0.5, 0.4],
+        "lateness": named("s1", 0.001),
+        "integrity": INTACT,
+    }
+    return FabricMeasurements(**good | change)
+
+
+def test_judge_passes_a_run_that_went_as_predicted() -> None:
+    fidelity = judge(measured())
+    assert (fidelity.verdict, fidelity.reasons) == (Verdict.PASS, [])
+    assert fidelity.completion_error_p50 == pytest.approx(0.015)
+    assert fidelity.completion_error_p95 == pytest.approx(0.03)
+    assert fidelity.cpu_idle_min == 0.4
+    assert fidelity.link_rate_error_p95 == pytest.approx(0.01)
+    assert fidelity.start_lateness_p95 == pytest.approx(0.001)
+
+
+def test_judge_reports_signed_errors_of_each_kind() -> None:
+    errors = {"collective": labelled(*[-0.01] * 30, 0.04), "flow": labelled(0.01)}
+    summaries = judge(measured(errors=errors)).completion_errors
+    collective = summaries["collective"]
+    assert (collective.n, collective.p50, collective.min, collective.max) == (
+        31,
+        -0.01,
+        -0.01,
+        0.04,
+    )
+    assert (summaries["flow"].n, summaries["flow"].abs_p50) == (1, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "reason"),
+    [
+        pytest.param(
+            {"errors": collectives(0.0)},
+            Verdict.DEGRADED,
+            "1 collectives were judged; a 95th percentile needs 20",
+            id="one-sample",
+        ),
+        pytest.param(
+            {"errors": collectives(*[0.0] * 54, 99.0, 99.0)},
+            Verdict.INVALID,
+            "2 of 56 collective times are over three times their prediction "
+            "(c54 +9900.0%; c55 +9900.0%)",
+            id="two-of-56-a-hundred-times-late",
+        ),
+        pytest.param(
+            {"errors": collectives(*[0.0] * 55, 2.5)},
+            Verdict.DEGRADED,
+            "1 of 56 collective times are over three times their prediction (c55 +250.0%)",
+            id="one-of-56-late",
+        ),
+        pytest.param(
+            {"errors": collectives(*[-0.099] * 56)},
+            Verdict.INVALID,
+            "bias (signed median -9.9%) of collective times against their predictions 9.9% "
+            "is over 5%",
+            id="all-fast",
+        ),
+        pytest.param(
+            {"errors": collectives(*[-0.012] * 56)},
+            Verdict.DEGRADED,
+            "bias (signed median -1.2%) of collective times against their predictions 1.2% "
+            "is over 1%",
+            id="slight-bias",
+        ),
+        pytest.param(
+            {"errors": collectives(*[0.199, -0.199] * 28)},
+            Verdict.INVALID,
+            "median error of collective times against their predictions 19.9% is over 10% "
+            "(worst: c0 +19.9%)",
+            id="unbiased-but-wrong",
+        ),
+        pytest.param(
+            {"errors": collectives(*[0.0] * 9, *[0.3] * 15)},
+            Verdict.INVALID,
+            "95th percentile error of collective times against their predictions 30.0% "
+            "is over 20% (worst: c9 +30.0%)",
+            id="tail",
+        ),
+        pytest.param(
+            {"errors": USUAL | {"iteration": labelled(0.03, 0.03)}},
+            Verdict.DEGRADED,
+            "median error of iteration times against their predictions 3.0% is over 2% "
+            "(worst: c0 +3.0%)",
+            id="late-iterations",
+        ),
+        pytest.param(
+            {"errors": USUAL | {"all-reduce": labelled(0.3)}},
+            Verdict.INVALID,
+            "median error of all-reduce times against their predictions 30.0% is over 10% "
+            "(worst: c0 +30.0%)",
+            id="late-all-reduce",
+        ),
+        pytest.param(
+            {"collectives": 5, "judged": 4},
+            Verdict.DEGRADED,
+            "share of collectives not judged (failures, CPU steal) 20.0% is over 10%",
+            id="some-discarded",
+        ),
+        pytest.param(
+            {"collectives": 4, "judged": 1, "errors": collectives(0.0)},
+            Verdict.INVALID,
+            "share of collectives not judged (failures, CPU steal) 75.0% is over 50%",
+            id="three-quarters-discarded-and-one-left",
+        ),
+        pytest.param(
+            {"cpu_idle": [0.9, 0.3]},
+            Verdict.DEGRADED,
+            "least idle share of the CPU 30.0% is under 35%",
+            id="one-busy-sample",
+        ),
+        pytest.param(
+            {"cpu_idle": [0.0], "errors": collectives(*[0.03] * 56)},
+            Verdict.INVALID,
+            "least idle share of the CPU 0.0% is under 10% and times are wrong: "
+            "the machine was too slow",
+            id="starved-with-errors",
+        ),
+        pytest.param(
+            {"cpu_idle": []},
+            Verdict.DEGRADED,
+            "no CPU sample was taken while packets were under way",
+            id="no-cpu-sample",
+        ),
+        pytest.param(
+            {"lateness": named("s3", 0.2)},
+            Verdict.INVALID,
+            "95th percentile of how late agents start, as a share of the collective, 20.0% "
+            "is over 15% (worst: s3 +20.0%)",
+            id="late-agent",
+        ),
+        pytest.param(
+            {"links": {"s3/o1 to ocs": [-0.5]}},
+            Verdict.INVALID,
+            "goodput of a full link against the planned one: error 50.0% is over 10% "
+            "(s3/o1 to ocs -50.0%)",
+            id="nic-at-half-its-rate",
+        ),
+        pytest.param(
+            {"links": {"s3/o1 to ocs": [0.03] * 9, "s0/o1 to ocs": [0.0] * 90}},
+            Verdict.DEGRADED,
+            "goodput of a full link against the planned one: error 3.0% is over 2% "
+            "(s3/o1 to ocs +3.0%)",
+            id="one-nic-at-103-percent",
+        ),
+        pytest.param(
+            {"dark_time": named("ocs0", 0.2)},
+            Verdict.DEGRADED,
+            "error of the dark time of reconfigurations 20.0% is over 5% (worst: ocs0 +20.0%)",
+            id="dark-for-too-long",
+        ),
+        pytest.param(
+            {"misrouted": ["s0 to s1 by o2"]}, Verdict.INVALID, "s0 to s1 by o2", id="misrouted"
+        ),
+        pytest.param(
+            {"contradictions": ["a", "b", "c", "d", "e"]},
+            Verdict.INVALID,
+            "and 2 more such faults",
+            id="contradictions",
+        ),
+        pytest.param(
+            {"integrity": INTACT.model_copy(update={"bytes_received": 999})},
+            Verdict.INVALID,
+            "1000 bytes were sent and 999 received",
+            id="lost-byte",
+        ),
+        pytest.param(
+            {"integrity": INTACT.model_copy(update={"corrupt": 1})},
+            Verdict.INVALID,
+            "1 transfers arrived changed",
+            id="corrupt-transfer",
+        ),
+        pytest.param(
+            {"integrity": INTACT.model_copy(update={"lost_transfers": 2})},
+            Verdict.INVALID,
+            "2 transfers did not arrive",
+            id="lost-transfers",
+        ),
+        pytest.param(
+            {
+                "repetitions": 30,
+                "most_repetitions": (20, "from s0 to s1 by e0"),
+                "judged_bytes": 10**6,
+            },
+            Verdict.DEGRADED,
+            "30 TCP segments were sent again, most from s0 to s1 by e0 (20): "
+            "a queue or link dropped frames",
+            id="repetitions",
+        ),
+        pytest.param(
+            {"changes": 9, "failed_changes": ["r0: a", "r0: b", "r0: a", "r1: c", "r1: d"]},
+            Verdict.DEGRADED,
+            "5 of 9 reconfigurations failed (r0: a; r0: b; r1: c; and 1 more)",
+            id="failed-reconfigurations",
+        ),
+    ],
+)
+def test_judge_names_every_bound_that_is_exceeded(
+    change: dict[str, object], verdict: Verdict, reason: str
+) -> None:
+    fidelity = judge(measured(**change))
+    assert fidelity.verdict is verdict
+    assert reason in fidelity.reasons
+
+
+def test_judge_allows_plain_tcp_larger_errors() -> None:
+    late = measured(errors=collectives(*[0.08] * 56))
+    assert judge(late).verdict is Verdict.INVALID
+    assert judge(late, paced=False).verdict is Verdict.PASS
+
+
+def test_judge_tolerates_a_starved_machine_whose_times_are_right() -> None:
+    assert judge(measured(cpu_idle=[0.0])).verdict is Verdict.DEGRADED
+
+
+def test_judge_invalidates_a_run_without_measurements() -> None:
+    nothing = Integrity(bytes_sent=0, bytes_received=0, corrupt=0, lost_transfers=0)
+    fidelity = judge(FabricMeasurements(cpu_idle=[0.5], integrity=nothing))
+    assert (fidelity.verdict, fidelity.reasons) == (Verdict.INVALID, ["no collective was measured"])
+    assert fidelity.completion_error_p50 is None
+
+
+def test_judge_counts_findings_from_elsewhere() -> None:
+    fidelity = judge(measured(), CIRCUMSTANCE.judge_each(["no netem here"]))
+    assert (fidelity.verdict, fidelity.reasons) == (Verdict.DEGRADED, ["no netem here"])
+
+
+def test_judge_forgives_failed_reconfigurations_if_failures_were_injected() -> None:
+    failed = measured(changes=1, failed_changes=["r0: no answer"])
+    assert judge(failed, failures=True).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("value", "paced", "findings"),
+    [
+        (0.1, True, []),
+        (0.2, True, [(Verdict.DEGRADED, "s0: 0.2 over 0.1")]),
+        (0.6, True, [(Verdict.INVALID, "s0: 0.6 over 0.5")]),
+        (0.6, False, [(Verdict.DEGRADED, "s0: 0.6 over 0.3")]),
+    ],
+)
+def test_reason_has_the_verdict_of_the_bound_that_its_value_exceeds(
+    value: float, paced: bool, findings: list[tuple[Verdict, str]]
+) -> None:
+    reason = Reason("{place}: {value} over {limit}", (0.1, 0.5), tcp=(0.3, None))
+    assert list(reason.judge(value, paced=paced, place="s0")) == findings
+
+
+@pytest.mark.parametrize("parts", [1, 2, 8])
+def test_measurements_of_iterations_add_up(parts: int) -> None:
+    """However a run is cut into iterations, the verdict is that on all of it."""
+    errors = [-3.0, 2.5, 0.1, 2.1, 4.0, -0.2, 2.2, 0.0]
+    size = len(errors) // parts
+    total = FabricMeasurements()
+    for start in range(0, len(errors), size):
+        listed = [LabelledError(str(error), error) for error in errors[start : start + size]]
+        total.add(
+            FabricMeasurements(
+                errors={"collective": Errors.of(listed)},
+                links={"s0/o0 to ocs": [one.error for one in listed]},
+                most_repetitions=(start + 1, str(start)),
+                misrouted=[one.label for one in listed],
+                changes=len(listed),
+                integrity=Integrity(corrupt=len(listed)),
+            )
+        )
+    found = total.errors["collective"]
+    assert (list(found.values), found.worst) == (errors, ("4.0", 4.0))
+    assert [one.error for one in found.outliers] == [4.0, 2.5, 2.2]
+    assert list(total.links["s0/o0 to ocs"]) == errors
+    assert total.most_repetitions == (len(errors) - size + 1, str(len(errors) - size))
+    assert (total.changes, total.integrity.corrupt) == (8, 8)
+    assert total.misrouted == [str(error) for error in errors]
+    assert FabricMeasurements.model_validate_json(total.model_dump_json()) == total
+
+
+@given(st.lists(st.sampled_from(Verdict)))
+def test_worst_verdict_is_the_first_present_of_invalid_degraded_pass(
+    verdicts: list[Verdict],
+) -> None:
+    expected = next((v for v in (Verdict.INVALID, Verdict.DEGRADED) if v in verdicts), Verdict.PASS)
+    assert worst_verdict(verdicts) is expected

@@ -1,0 +1,83 @@
+"""Run directory and management network of a running fabric."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moefabric.core.eps import Eps
+from moefabric.core.topology import Fabric
+from moefabric.core.units import Scale
+from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
+from tests.support.fabrics import fabric, fabrics
+
+NETWORK = ManagementNetwork("198.18.7.0/24")
+
+
+@given(
+    fabrics(), st.integers(0, 255), st.floats(1, 1e6), st.sampled_from(["ovs-netdev", "ovs-kernel"])
+)
+def test_wiring_survives_json(spec: Fabric, subnet: int, scale: float, switch: str) -> None:
+    wiring = FabricWiring(spec, ManagementNetwork(f"198.18.{subnet}.0/24"), switch)
+    assert FabricWiring.from_json(wiring.to_json()) == wiring
+
+
+def test_wiring_without_eps_and_with_scale_survives_json() -> None:
+    for spec in (fabric(3, 0, scale=Scale(500, 2)), fabric(0, 4, eps=Eps(2, 3, 2.0))):
+        wiring = FabricWiring(spec, NETWORK, crossbar="tc-mirred")
+        assert FabricWiring.from_json(wiring.to_json().encode()) == wiring
+
+
+def test_addresses_of_prototype() -> None:
+    spec = fabric()
+    [region] = spec.regions
+    assert NETWORK.host_address == "198.18.7.1"
+    assert NETWORK.ocs_address(region) == "198.18.7.2"
+    assert [NETWORK.server_address(spec, server) for server in spec.servers] == [
+        f"198.18.7.{n}" for n in (64, 65, 66, 67)
+    ]
+    assert (NETWORK.openflow_endpoint(None), NETWORK.openflow_endpoint(region)) == (
+        ("198.18.7.1", 6653),
+        ("198.18.7.1", 6654),
+    )
+    assert (NETWORK.northbound_endpoint(None), NETWORK.northbound_endpoint(region)) == (
+        ("198.18.7.1", 8080),
+        ("198.18.7.1", 8081),
+    )
+
+
+@pytest.mark.parametrize(
+    ("regions", "prefix", "first_server"),
+    [
+        pytest.param((4,), 24, "198.18.8.64", id="prototype"),
+        pytest.param((2,) * 61 + (39,), 24, "198.18.8.64", id="largest-in-a-24"),
+        pytest.param((2,) * 61 + (40,), 23, "198.18.8.64", id="smallest-in-a-23"),
+        pytest.param((2,) * 63, 23, "198.18.8.128", id="more-regions-than-64-numbers"),
+        pytest.param((8,) * 64, 22, "198.18.8.128", id="512-servers"),
+        pytest.param((4,) * 255, 21, "198.18.10.0", id="1020-servers"),
+    ],
+)
+def test_management_network_is_as_large_as_its_fabric_needs(
+    regions: tuple[int, ...], prefix: int, first_server: str
+) -> None:
+    spec = fabric(1, 1, regions=regions)
+    assert ManagementNetwork.prefix_for(spec) == prefix
+    network = ManagementNetwork(f"198.18.8.0/{prefix}")
+    ocs = [network.ocs_address(region) for region in spec.regions]
+    servers = [network.server_address(spec, server) for server in spec.servers]
+    addresses = [network.host_address, *ocs, *servers, network.switches_address]
+    assert (ocs[0], servers[0]) == ("198.18.8.2", first_server)
+    assert len(set(addresses)) == len(addresses)
+    assert set(addresses) <= {str(host) for host in network.network.hosts()}
+    assert network.interface_address(ocs[0]) == f"198.18.8.2/{prefix}"
+
+
+def test_run_directory_names_files_and_sockets() -> None:
+    spec, run_dir = fabric(), RunDirectory(Path("/run/moefabric/lab"))
+    assert run_dir.name == "lab"
+    assert str(run_dir.wiring_file) == "/run/moefabric/lab/fabric.json"
+    assert str(run_dir.control_socket) == "/run/moefabric/lab/control.sock"
+    assert str(run_dir.ocs_socket(spec.regions[0])) == "/run/moefabric/lab/ocs0.handoff"
+    assert str(run_dir.agent_socket("s0")) == "/run/moefabric/lab/agents/s0.sock"
+    assert str(run_dir.log_file("controller-r0")) == "/run/moefabric/lab/log/controller-r0.log"

@@ -1,0 +1,105 @@
+"""`moefabric compare` and `report` of several runs: output and exit status."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from moefabric.ui.cli.main import main
+from tests.support.paths import GOLDEN
+
+SAMPLE = GOLDEN / "report" / "sample.json"
+
+
+def variant(folder: Path, name: str, slower: float = 1.0, verdict: str = "pass") -> str:
+    document = json.loads(SAMPLE.read_text())
+    mixnet = document["results"][1]
+    mixnet["fidelity"]["verdict"] = verdict
+    for part in mixnet["iterations"]:
+        part["measured_s"] *= slower
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def compare(*words: Any) -> Result:
+    return CliRunner().invoke(main, ["compare", *map(str, words)])
+
+
+def test_compare_of_equal_runs_succeeds(tmp_path: Path) -> None:
+    result = compare(SAMPLE, variant(tmp_path, "same"))
+    assert result.exit_code == 0
+    assert result.output.splitlines()[-1] == "no regression beyond 2 % and the spread of runs"
+
+
+def test_compare_prints_the_change_and_fails_on_a_regression(tmp_path: Path) -> None:
+    slower = variant(tmp_path, "slower", 1.2)
+    result = compare(SAMPLE, slower)
+    assert result.exit_code == 4
+    lines = [line.split() for line in result.output.splitlines()]
+    [row] = [line for line in lines if line[:1] == ["iteration"] and "regression" in line]
+    assert "+20.00" in row
+    assert result.output.splitlines()[-1] == "regression of mixnet"
+    assert compare(SAMPLE, slower, "--threshold", "25%").exit_code == 0
+
+
+def test_compare_of_several_earlier_runs_and_json(tmp_path: Path) -> None:
+    runs = [variant(tmp_path, f"run{n}", slower) for n, slower in enumerate((0.9, 1.0, 1.1, 1.2))]
+    result = compare(*runs, "--json")
+    assert result.exit_code == 0
+    document = json.loads(result.output)
+    assert (document["regression"], document["earlier_runs"]) == (False, 3)
+    figure = document["fabrics"][1]["figures"][0]
+    assert (figure["outcome"], figure["exceeds_spread"]) == ("within spread", False)
+
+
+def test_compare_of_invalid_runs_has_the_status_of_invalid_measurements(tmp_path: Path) -> None:
+    invalid = [variant(tmp_path, name, verdict="invalid") for name in "ab"]
+    assert compare(*invalid).exit_code == 3
+    assert compare(SAMPLE, invalid[0]).exit_code == 4
+
+
+@pytest.mark.parametrize("threshold", ["fast", "-1%", "100%", "2%%"])
+def test_compare_refuses_wrong_threshold(threshold: str) -> None:
+    result = compare(SAMPLE, SAMPLE, "--threshold", threshold)
+    assert result.exit_code == 2
+    assert "is not a share such as 2% or 0.02" in result.output
+
+
+def test_compare_reports_missing_file_in_one_line(tmp_path: Path) -> None:
+    result = compare(SAMPLE, tmp_path / "none.json")
+    assert result.exit_code == 1
+    expected = [f"moefabric: {tmp_path}/none.json: No such file or directory"]
+    assert result.output.splitlines() == expected
+
+
+def test_report_shows_several_runs_side_by_side(tmp_path: Path) -> None:
+    slower = variant(tmp_path, "slower", 1.2)
+    result = CliRunner().invoke(main, ["report", str(SAMPLE), slower], env={"COLUMNS": "80"})
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert lines[1].split()[:3] == ["fabric", "run", "verdict"]
+    [row] = [line for line in lines if "+20.0 %" in line]
+    assert row.split()[0] == "slower"
+    assert "…" not in result.output
+
+
+def test_page_of_several_runs_has_their_figures_and_escapes_text(tmp_path: Path) -> None:
+    slower = variant(tmp_path, "a<b>", 1.2)
+    page = tmp_path / "runs.html"
+    result = CliRunner().invoke(main, ["report", str(SAMPLE), slower, "--html", str(page)])
+    assert (result.exit_code, result.output) == (0, "")
+    text = page.read_text()
+    assert "<title>2 runs: sample, a&lt;b&gt;</title>" in text
+    assert "<small>+20.0 %</small>" in text
+    assert "a<b>" not in text
+    assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_report_of_several_runs_draws_no_first_all_to_alls() -> None:
+    words = ["report", str(SAMPLE), str(SAMPLE), "--first-all-to-alls", "x.svg"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert "--first-all-to-alls: give one RUN" in result.output

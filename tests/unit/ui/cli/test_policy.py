@@ -1,0 +1,96 @@
+"""`moefabric policy`: the list, a new package and the check of policies."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from moefabric.ui.cli.main import main
+from tests.support import faulty_policies
+
+
+def moefabric(*words: object) -> Result:
+    return CliRunner().invoke(main, list(map(str, words)))
+
+
+def test_list_shows_what_each_policy_is() -> None:
+    rows = {row["name"]: row for row in json.loads(moefabric("policy", "list", "--json").output)}
+    assert rows["joint-multihop"]["forwards"]
+    assert rows["topoopt"]["suits_patch_panel"]
+    assert rows["eps"]["reference"] == "moefabric.planner.policy:EpsOnly"
+    assert len(moefabric("policy", "list").output.splitlines()) == 1 + len(rows)
+
+
+def test_new_package_passes_its_own_test_and_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    made = moefabric("policy", "new", "best-pairs", "--folder", tmp_path)
+    assert made.exit_code == 0, made.output
+    package = tmp_path / "best-pairs"
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=package,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 passed" in tested.stdout, tested.stdout + tested.stderr
+    checked = moefabric("policy", "check", package, "--json")
+    assert checked.exit_code == 0, checked.output
+    (report,) = json.loads(checked.output)
+    assert report["policy"] == "best-pairs"
+    assert {law["outcome"] for law in report["laws"]} == {"kept"}
+    assert list(report["seconds"]) == ["8", "16", "32", "64", "128"]
+    again = moefabric("policy", "new", "best-pairs", "--folder", tmp_path)
+    assert again.exit_code == 1
+    assert "exists already" in again.output
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Best", "lower-case letters, digits and dashes are needed"),
+        ("../up", "lower-case letters, digits and dashes are needed"),
+        ("mixnet", "mixnet is a policy already"),
+        ("random", "random is a module of Python already"),
+    ],
+)
+def test_name_that_cannot_be_taken_is_refused(tmp_path: Path, name: str, message: str) -> None:
+    refused = moefabric("policy", "new", name, "--folder", tmp_path)
+    assert refused.exit_code == 1
+    assert message in refused.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_check_of_a_policy_that_breaks_a_law_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "losing_policy.py").write_text(
+        "from moefabric.planner.policy import EpsOnly\n"
+        "from moefabric import Split\n"
+        "class Losing(EpsOnly):\n"
+        "    def split(self, fabric, demand, circuits):\n"
+        "        return Split(())\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    checked = moefabric("policy", "check", "losing_policy:Losing")
+    assert checked.exit_code == 1
+    assert "  broken   bytes" in checked.output
+    assert "0 shares of 100,000,000 bytes owed" in checked.output
+
+
+@pytest.mark.parametrize("policy", ["Endless", "never"])
+def test_check_that_takes_too_long_ends(policy: str) -> None:
+    checked = moefabric("policy", "check", f"{faulty_policies.__name__}:{policy}", "--limit", "0.2")
+    assert checked.exit_code == 1
+    assert "the check takes longer than 0.2 s: --limit allows more" in checked.output
+
+
+def test_check_of_a_folder_without_policies_names_the_file(tmp_path: Path) -> None:
+    checked = moefabric("policy", "check", tmp_path)
+    assert checked.exit_code == 1
+    assert f"{tmp_path}/pyproject.toml: no entry points of moefabric.policies" in checked.output

@@ -1,0 +1,44 @@
+"""`moefabric report`: a run's JSON as tables or page, and errors in one line."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from moefabric.ui.cli.main import main
+from tests.support.paths import GOLDEN
+
+SAMPLE = str(GOLDEN / "report" / "sample.json")
+
+
+def test_report_prints_tables() -> None:
+    result = CliRunner().invoke(main, ["report", SAMPLE], env={"COLUMNS": "120"})
+    assert result.exit_code == 0
+    assert result.output.startswith("prototype  pass\n")
+
+
+def test_report_writes_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    result = CliRunner().invoke(main, ["report", SAMPLE, "--html", str(page)])
+    assert (result.exit_code, result.output) == (0, "")
+    assert "<title>prototype: pass</title>" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '{"results": [{"iterations": 3}]}',
+            "results[0].iterations: Input should be a valid array",
+        ),
+        ("no JSON", "Invalid JSON: expected ident at line 1 column 2"),
+    ],
+)
+def test_report_names_the_place_of_an_error_in_one_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(text)
+    result = CliRunner().invoke(main, ["report", str(file)])
+    assert result.exit_code == 1
+    assert result.output.splitlines() == [f"moefabric: {file}: {message}"]

@@ -1,0 +1,199 @@
+"""`moefabric trace info|convert|plot|generate`: what a user sees of traces."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from moefabric.traces.connection_matrix import Connection, ConnectionMatrix, matrix_text
+from moefabric.traces.formats import named_writer
+from moefabric.traces.gating_files import load_gating
+from moefabric.traces.goal import GoalReader, goal_text
+from moefabric.ui.cli.main import main
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
+from tests.support.paths import EXAMPLES
+
+SIMAI = EXAMPLES / "data" / "simai-moe-9216.txt.gz"
+TRAINING = EXAMPLES / "data" / "training-1200-steps.npz"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["trace", *map(str, arguments)])
+
+
+@pytest.fixture
+def flows(tmp_path: Path) -> Path:
+    path = tmp_path / "flows.cm"
+    connections = (Connection(0, 1, 1000, start_ps=10**6), Connection(1, 0, 3000, start_ps=0))
+    path.write_text(matrix_text(ConnectionMatrix(2, connections)))
+    return path
+
+
+def test_info_prints_operations_bytes_times_and_notes(flows: Path) -> None:
+    """1,000 bytes at 8 Mb/s take 1 ms after a start of 1 us, 3,000 bytes take 3 ms."""
+    result = run("info", flows, "--rate", "8Mb/s")
+    assert result.exit_code == 0
+    assert result.output.splitlines() == [
+        f"{flows}: cm, 2 ranks",
+        "  operations: send 2, receive 2, compute 1",
+        "  groups: 1 of 2 ranks",
+        "  operation  groups  ranks  calls  a rank sends  all send",
+        "  message                2      1       3.00 kB   4.00 kB",
+        (
+            "  computation 1.00 µs of the busiest rank, 1.00 µs on the critical path; "
+            "ideal time with NICs of 8Mb/s: 3.00 ms"
+        ),
+    ]
+
+
+def test_info_of_folded_ranks_keeps_bytes_and_says_so() -> None:
+    result = run("info", SIMAI, "--ranks", 8, "--json")
+    document = json.loads(result.output)
+    assert (document["format"], document["ranks"]) == ("simai", 8)
+    rows = {(one["operation"], one["groups"][0]): one for one in document["traffic"]}
+    assert rows["all_to_all", "ep0"]["rank_bytes"] == 2 * 384 * 100_663_296 * 15 // 16
+    assert rows["all_to_all", "ep0"]["ranks"] == 4
+    assert document["critical_path_s"] == pytest.approx(4.5428, abs=1e-4)
+    assert any(note.startswith("64 ranks are folded onto 8: ") for note in document["notes"])
+
+
+def test_info_of_several_files_is_a_list(flows: Path) -> None:
+    documents = json.loads(run("info", flows, TRAINING, "--json").output)
+    assert [document["format"] for document in documents] == ["cm", "gating"]
+    assert documents[1]["experts"] == 16
+    assert documents[1]["statistics"]["max_over_mean"] == pytest.approx(1.455, abs=1e-3)
+    text = run("info", TRAINING).output
+    assert "gating, 1,200 iterations, 4 layers, 8 ranks, 16 experts" in text
+    assert "  max over mean: 1.455" in text
+
+
+def test_convert_takes_the_format_from_the_ending_and_prints_losses(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.goal", tmp_path / "new" / "b.cm"
+    nodes = (
+        Node(0, "collective", size=64, collective="all_to_all"),
+        Node(1, "compute", after=(0,), duration_s=1e-6),
+        Node(2, "collective", after=(1,), size=64, collective="all_to_all"),
+    )
+    graph = ExecutionGraph(dict.fromkeys(range(4), nodes))
+    chakra = tmp_path / "job"
+    assert not list(graph.faults())
+    named_writer("chakra").write(graph, chakra)
+    folded = run("convert", chakra, source, "--ranks", 2)
+    assert folded.exit_code == 0
+    assert "note: 4 ranks are folded onto 2: " in folded.output
+    sends = [node.size for node in GoalReader().read(source).ranks[0] if node.kind == "send"]
+    assert sends == [48, 48]
+    result = run("convert", source, target)
+    assert result.exit_code == 0
+    assert f"{source} (goal) -> {target} (cm), 2 ranks" in result.output
+    assert "note: computation between flows takes no time" in result.output
+    assert target.read_text().startswith("# computation between flows takes no time\nNodes 2\n")
+
+
+def test_convert_writes_gating(tmp_path: Path) -> None:
+    recorded, out = EXAMPLES / "data" / "mixtral-8x7b-domains.npz", tmp_path / "out.csv"
+    assert run("convert", recorded, out).exit_code == 0
+    assert np.array_equal(load_gating(out).tokens, load_gating(recorded).tokens)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["convert", "FLOWS", "x.unknown"], "x.unknown: .unknown is not one of .goal, .cm,"),
+        (["convert", "FLOWS", "x", "--to", "nothing"], "trace writer: 'nothing' is not one of"),
+        (["convert", str(TRAINING), "x.goal"], "--to: 'goal' is not one of csv, npz"),
+        (["convert", str(TRAINING), "x.csv", "--ranks", "2"], "--ranks: gating isn't folded"),
+        (["info", "FLOWS", "--ranks", "9"], "ranks: 9 is not 1 to 2"),
+        (["info", "FLOWS", "--from", "goal"], "line 1: 'Nodes 2' is not GOAL"),
+        (["info", "missing.cm"], "missing.cm: there is no such file"),
+        (["generate", "nothing", "-o", "x.npz"], "nothing: 'nothing' is not one of mixtral-web,"),
+        (["generate", "uniform", "-o", "x.npz", "--top-k", "99"], "top_k: a token has no 99 of 64"),
+        (
+            ["generate", "uniform", "-o", "x.npz", "--ranks", "9999999"],
+            "iterations, layers, ranks: 20479997952 counts are more than",
+        ),
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    flows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*(str(flows) if word == "FLOWS" else word for word in arguments))
+    assert result.exit_code == 1
+    assert len(result.output.splitlines()) == 1
+    assert message in result.output
+
+
+def test_generate_needs_a_preset_or_a_file(tmp_path: Path) -> None:
+    assert run("generate", "-o", tmp_path / "x.npz").exit_code == 2
+    assert run("generate", "uniform", "--fit", TRAINING, "-o", tmp_path / "x").exit_code == 2
+
+
+def test_generate_has_the_shape_that_is_asked_for(tmp_path: Path) -> None:
+    out = tmp_path / "g.npz"
+    sizes = ("--ranks", 4, "--layers", 3, "--iterations", 2, "--experts", 32)
+    assert run("generate", "olmoe-web", "-o", out, *sizes, "--tokens", 100).exit_code == 0
+    tokens = load_gating(out).tokens
+    assert tokens.shape == (2, 3, 4, 32)
+    assert set(tokens.sum(axis=-1).ravel().tolist()) == {800}
+    fitted = tmp_path / "f.csv"
+    assert run("generate", "--fit", out, "-o", fitted, "--ranks", 2, "--seed", 5).exit_code == 0
+    assert load_gating(fitted).tokens.shape == (2, 3, 2, 32)
+    again = tmp_path / "h.csv"
+    run("generate", "--fit", out, "-o", again, "--ranks", 2, "--seed", 5)
+    assert again.read_text() == fitted.read_text()
+
+
+def test_plot_draws_each_rank_and_each_pair(flows: Path, tmp_path: Path) -> None:
+    out = tmp_path / "flows.svg"
+    assert run("plot", flows, "-o", out, "--rate", "8Mb/s").exit_code == 0
+    texts = [element.text for element in ET.parse(out).iter() if element.tag.endswith("text")]
+    assert "flows: ideal timeline with NICs of 8Mb/s" in texts
+    assert {"rank 0", "rank 1", "send", "receive", "darkest: 3.00 kB"} <= set(texts)
+    tips = re.findall(r"<title>([^<]*)</title>", out.read_text())
+    assert "0 to 1: 1.00 kB" in tips
+    assert "1 to 0: 3.00 kB" in tips
+    assert "send: send, 3.00 kB, 3.00 ms" in tips
+
+
+def test_plot_draws_gating_and_many_ranks(tmp_path: Path) -> None:
+    out = tmp_path / "g.svg"
+    assert run("plot", TRAINING, "-o", out).exit_code == 0
+    assert "training-1200-steps.npz: load of experts relative to the mean" in out.read_text()
+    graph = ExecutionGraph(
+        {
+            rank: (
+                Node(1, "send", size=rank + 1, peer=(rank + 1) % 130),
+                Node(2, "receive", size=(rank - 1) % 130 + 1, peer=(rank - 1) % 130),
+            )
+            for rank in range(130)
+        }
+    )
+    goal = tmp_path / "ring.goal"
+    goal.write_text(goal_text(graph))
+    assert run("plot", goal, "-o", out).exit_code == 0
+    text = out.read_text()
+    assert "16 of 130 ranks" in text
+    assert "in blocks of 3 x 3 ranks" in text
+
+
+@pytest.mark.parametrize("command", ["info", "plot", "convert"])
+def test_graph_that_cannot_run_is_refused(command: str, flows: Path, tmp_path: Path) -> None:
+    outputs: dict[str, list[object]] = {
+        "info": [],
+        "plot": ["-o", tmp_path / "x.svg"],
+        "convert": [tmp_path / "x.goal"],
+    }
+    result = run(
+        command, flows, *outputs[command], "--from", "tests.support.trace_readers:ImpossibleReader"
+    )
+    assert result.exit_code == 1
+    assert result.output == (
+        f"moefabric: {flows}: rank 0, operation 1: it waits for operation 5, which is not there\n"
+    )
