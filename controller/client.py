@@ -171,7 +171,7 @@ class ControllerClient:
         return self._request("GET", "/counters")
 
     def statistics(self) -> dict[str, Any]:
-        """Return what the controller has counted since its start, and its state."""
+        """Return the controller's counters since its start, and its state."""
         return self._request("GET", "/statistics")
 
     def failures(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:

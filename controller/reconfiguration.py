@@ -43,7 +43,7 @@ class Background(Protocol):
     """Calls functions while the caller waits for something else."""
 
     def __call__(self, function: Callable[[], T], *, now: bool = False) -> Callable[[], T]:
-        """Call a function; return what waits for its result or raises its error.
+        """Start a function; return a function that waits for its result or raises its error.
 
         Args:
             function: The function.
@@ -52,7 +52,7 @@ class Background(Protocol):
 
 
 def call_at_once(function: Callable[[], T], *, now: bool = False) -> Callable[[], T]:  # noqa: ARG001 - it always is
-    """Call a function now; return what returns its result or raises its error."""
+    """Call a function now; return a function that returns its result or raises its error."""
     try:
         result = function()
     except ControlError as error:
@@ -243,7 +243,7 @@ class Reconciler:
         return Reconfiguration(before, self.lit, dark, phases)
 
     def _divert_and_read(self, kept: CircuitSet, seconds: dict[str, float]) -> CircuitSet:
-        """Take traffic off all circuits but `kept`; return what the OCS reports meanwhile."""
+        """Take traffic off all circuits but `kept`; return the OCS's reports until then."""
         reading, self._reading = self._reading, None
         if reading is None:
             reading = self._background(self.ocs.circuits, now=True)
@@ -382,7 +382,7 @@ class Reconciler:
         return CircuitSet((shown.circuits & kept.circuits) | carrying.circuits)
 
     def _use(self, circuits: CircuitSet, *before: CircuitSet) -> None:
-        """Put traffic on these circuits, whichever earlier rules are in force."""
+        """Put traffic on these circuits, independent of the rules in force."""
         earlier, self.lit = self.lit, circuits.without_nics(self.excluded)
         apply_changes(self.switches, self._full_changes(earlier, *before))
 

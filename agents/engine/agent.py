@@ -204,7 +204,7 @@ class Agent:
         }
 
     def close(self, _control: ControlChannel, _request: Fields) -> dict[str, Any]:
-        """Close all data connections and the data port; end collectives with what has arrived."""
+        """Close all data connections and the data port; end open collectives."""
         self.connections.close()
         self.collectives.close()
         self.programs.close()

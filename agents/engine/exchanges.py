@@ -78,7 +78,7 @@ class Exchange:
         self.received: dict[str, list[ContentReceive]] = {}
 
     def add(self, member: int, ask: Ask) -> None:
-        """Add what a member asks for, and copy its blocks to and from members of this server."""
+        """Add a member's request, and copy its blocks to and from members of this server."""
         if member in self.asks:
             raise RefusedError(f"{self.key}: rank {self.key.group[member]} has asked already")
         self.asks[member] = ask
@@ -168,11 +168,11 @@ class Exchanges:
         self.pending: dict[ExchangeKey, Exchange] = {}
 
     def ask(self, key: ExchangeKey, member: int, ask: Ask) -> None:
-        """Add what a rank asks for."""
+        """Add the request of a rank."""
         self.pending.setdefault(key, Exchange(key)).add(member, ask)
 
     def transfers(self, request: Fields) -> ExchangeTransfers | None:
-        """Return what makes the transfers of a collective; None if it carries no exchange."""
+        """Return the source and sink of a collective's bytes; None if it carries no exchange."""
         if request.values.get("exchange") is None:
             return None
         fields = request.item("exchange")

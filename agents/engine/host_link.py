@@ -58,7 +58,7 @@ class HostLink:
             raise
 
     def close(self) -> None:
-        """Restore what was changed, last change first."""
+        """Undo all changes, last change first."""
         while self._undo:
             try:
                 self._undo.pop()()

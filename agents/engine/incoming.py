@@ -128,7 +128,7 @@ class IncomingConnection(DataConnection):
         self._wake_for_rest()
 
     def _wake_for_rest(self) -> None:
-        """Have the kernel wake this process for a batch, or for what is left of a transfer."""
+        """Have the kernel wake this process for a batch, or for the rest of a transfer."""
         remaining = self.payload.remaining
         if not self.closed and (remaining < BATCH or self.batch < BATCH):
             self._wake_after(self.frame_size - len(self.frame) + remaining)
@@ -320,7 +320,7 @@ class IncomingConnection(DataConnection):
         self._watch()
 
     def _watch(self) -> None:
-        """Wait for what the peer sends, unless a transfer waits, and to send what is unsent."""
+        """Wait for the peer's bytes, unless a transfer waits, and for room for the unsent ones."""
         mask = (OUT if self.outbox else 0) | (IN if self.hold is None else 0)
         self.loop.watch(self.sock.fileno(), mask, self.ready)
 

@@ -42,7 +42,7 @@ def open_control_socket(agent: Agent, path: str) -> socket.socket:
 
 
 def prepare() -> None:
-    """Prepare what agents share, before the prefork server forks them."""
+    """Prepare the memory that agents share, before the prefork server forks them."""
     shared_pattern()
 
 
@@ -89,7 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def serve(options: argparse.Namespace, cleanup: ExitStack) -> None:
-    """Serve the control channels and ranks until the end; `cleanup` then removes what was made.
+    """Serve the control channels and ranks until the end, and then call `cleanup`.
 
     Raises:
         RefusedError: if the interface or a socket can't be had.

@@ -78,7 +78,7 @@ class Relay:
 
 
 class RelayEnd(DataConnection):
-    """One connection of a relay; what arrives here leaves by the other.
+    """One connection of a relay; bytes that arrive here leave by the other.
 
     Attributes:
         other: The other connection.
@@ -93,7 +93,7 @@ class RelayEnd(DataConnection):
         self.closed = False
 
     def transfer(self, mask: int) -> None:
-        """Send what is unsent and read what has arrived; raise OSError if the connection broke."""
+        """Send unsent bytes and read arrived ones; raise OSError if the connection broke."""
         if mask & BROKEN:
             code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             raise OSError(code, os.strerror(code) if code else "closed by the peer")
@@ -136,7 +136,7 @@ class RelayEnd(DataConnection):
 
     @abstractmethod
     def _read(self) -> None:
-        """Read what has arrived, and send it by the other connection."""
+        """Read the arrived bytes, and send them by the other connection."""
 
 
 class NearEnd(RelayEnd):
@@ -154,7 +154,7 @@ class NearEnd(RelayEnd):
         self.relay.close()
 
     def end(self, frame: bytes) -> None:
-        """Send a last frame, and discard what arrives until the sender closes the connection.
+        """Send a last frame, and discard arriving bytes until the sender closes the connection.
 
         The kernel resets a connection that is closed with unread bytes, and a sender that gets a
         reset may lose the frame.

@@ -78,7 +78,7 @@ class Send(Transfer):
         }  # fmt: skip
 
     def deadline_error(self) -> str:
-        """Return what is missing at the deadline."""
+        """Describe the bytes that were not transferred by the deadline."""
         way = f"to {self.peer} by {self.path}"
         if self.last_ns is not None:
             return f"sent {way}, which did not acknowledge it before the deadline"
@@ -89,7 +89,7 @@ class Receive(Transfer):
     """A transfer from a peer. `last_ns` is when the last byte was read."""
 
     def deadline_error(self, *, connected: bool) -> str:
-        """Return what is missing at the deadline."""
+        """Describe the bytes that were not transferred by the deadline."""
         if not connected:
             return f"{self.peer} has no connection to here by {self.path}"
         progress = f"{self.moved} of {self.bytes} bytes had come from {self.peer}"

@@ -158,7 +158,7 @@ class ExchangeBook:
         return [self._fail(key, f"timed out after {seconds:g} s: {why}")]
 
     def _rank_joined(self, rank: int, server: str) -> list[FailedExchange]:
-        """Forget what an earlier process of the rank did; its exchanges count from 0 again."""
+        """Forget the exchanges of the rank's earlier process, and count from 0 again."""
         self._servers[rank] = server
         self.lost.pop(rank, None)
         self._left.pop(rank, None)
@@ -205,7 +205,7 @@ def _exchange(key: ExchangeKey, asks: Sequence[_Ask]) -> Exchange:
 
 
 def _disagreement(key: ExchangeKey, asks: Sequence[_Ask]) -> str:
-    """Return what two members expect differently; empty if they agree."""
+    """Return the differences between two members' expectations; empty if they agree."""
     for sender, ask in enumerate(asks):
         if ask.dtype != asks[0].dtype:
             first, other = key.group[0], key.group[sender]

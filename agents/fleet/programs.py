@@ -116,7 +116,7 @@ class LoadedProgram:
         return {rank: count for reply in replies.values() for rank, count in reply["wrong"]}
 
     def release(self) -> None:
-        """End what runs and free the memory, at all agents that are left."""
+        """End programs and free their memory at all agents that are left."""
         for channel in self._channels.values():
             if not channel.gone:
                 channel.forget(channel.post("release", program=self.number))

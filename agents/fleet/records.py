@@ -1,4 +1,4 @@
-"""Flow records: what both ends of each flow of a collective have reported."""
+"""Flow records: the reports of both ends of each flow of a collective."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _words_there(
     command: Iterable[str], host: SshHost, interface: str, facts: Path | None
 ) -> Iterator[str]:
-    """Yield a command's words with what the host calls differently: Python, interface, agent."""
+    """Yield a command's words with the host's names of Python, interface and agent."""
     for word in command:
         if word == sys.executable:
             yield host.python

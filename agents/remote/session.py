@@ -86,7 +86,7 @@ class Session:
         return status, self._stderr.read().decode(errors="replace")
 
     def close(self) -> None:
-        """End the session, which ends what runs on the host."""
+        """End the session and, with it, the processes that it started on the host."""
         if self._closed.is_set():
             return
         self._closed.set()

@@ -65,7 +65,7 @@ _SESSION_OPTIONS: Final = (
 
 @dataclass(frozen=True)
 class SshHost:
-    """A host reached over SSH. The SSH configuration applies to whatever isn't given.
+    """A host reached over SSH. The SSH configuration applies to arguments that aren't given.
 
     Attributes:
         host: Argument of `ssh`: an alias in the SSH configuration, a name, or `user@name`.

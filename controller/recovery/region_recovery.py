@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class RegionRecovery:
-    """Changes the rules of a region's servers so that they use what works.
+    """Changes the rules of a region's servers so that they use working NICs and circuits.
 
     Args:
         fabric: The fabric; the switches start with its rules.

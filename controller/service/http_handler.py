@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def hang_up(connection: socket.socket) -> None:
-    """End a connection, whoever reads it."""
+    """Close a connection, and wake the thread that reads it."""
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError as error:

@@ -63,7 +63,7 @@ def parse_limit_s(request: Mapping[str, Any]) -> float:
 
 
 def parse_horizon(request: Mapping[str, Any]) -> Horizon | None:
-    """Return what a request says of the all-to-alls to come; None if it says nothing."""
+    """Return the coming all-to-alls that a request names; None if it names none."""
     known = request.get("all_to_alls")
     if known is None:
         return None

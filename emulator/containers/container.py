@@ -68,7 +68,7 @@ class FabricIdentity:
 
 @contextmanager
 def _engine_errors(subject: str) -> Iterator[None]:
-    """Raise what the engine objects to, and its silence, as FabricError that names a subject."""
+    """Raise a FabricError that names the subject if the engine refuses or is silent."""
     from docker.errors import APIError
     from requests.exceptions import RequestException
 
@@ -230,7 +230,7 @@ def end_description(engine: Any, server: str, container: RunningContainer) -> st
 
 
 def _end_text(container: Any, *, is_new: bool) -> str:
-    """Describe why a container doesn't run, and what to do."""
+    """Describe why a container doesn't run, and the remedy."""
     state = container.attrs["State"]
     remedy = "a server's container has to run as long as the fabric"
     if is_new:
@@ -255,7 +255,7 @@ def leftover_containers(engine: Any, identity: FabricIdentity) -> list[Any]:
 
 
 def remove_containers(containers: Sequence[Any]) -> list[str]:
-    """Kill and remove containers; return what the engine objects to."""
+    """Kill and remove containers; return the engine's errors."""
     if not containers:
         return []
     with ThreadPoolExecutor(_PARALLEL) as threads:
@@ -275,5 +275,5 @@ def _remove(container: Any) -> str:
 
 
 def _explanation(error: Any) -> str:
-    """Return what the engine says, in one line."""
+    """Return the engine's message in one line."""
     return " ".join(str(error.explanation or error).split())

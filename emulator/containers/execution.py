@@ -162,7 +162,7 @@ def _send_input(stream: socket.socket) -> None:
 
 
 def _receive(stream: socket.socket) -> bytes:
-    """Return what the command has printed; nothing at the end."""
+    """Return the command's next output; empty at the end."""
     try:
         return stream.recv(_PART_BYTES)
     except ConnectionResetError:

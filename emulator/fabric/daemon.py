@@ -67,7 +67,7 @@ def main(words: list[str]) -> int:
 
 
 def _remove_unfinished(path: Path) -> None:
-    """Remove what `up` had made when it died; a living `up` does so itself, and ends this."""
+    """Remove the fabric of an `up` that died; a living `up` removes its fabric itself."""
     from moefabric.emulator.fabric import lifecycle
     from moefabric.runtime.run_directory import IDENTITY_VARIABLE, RunDirectory
 

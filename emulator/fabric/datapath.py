@@ -58,7 +58,7 @@ class ElectricalSwitches(Protocol):
         """Make the switches and attach their ports, without rules and controllers."""
 
     def finish(self, deadline: Deadline) -> str | None:
-        """Finish after the ports are shaped; return what this machine lacks, if anything."""
+        """Finish after the ports are shaped; return the features that this machine lacks."""
 
     def connect(self, controllers: Mapping[str, tuple[str, int]], deadline: Deadline) -> None:
         """Connect switches, named by bridge, to controllers that already listen."""

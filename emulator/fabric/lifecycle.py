@@ -217,7 +217,7 @@ def down(name: str, *, force: bool = False) -> bool:
 
 
 def remove_remains(except_of: str = "") -> list[str]:
-    """Remove what fabrics have left whose process was killed; return their names.
+    """Remove the remains of fabrics whose process was killed; return their names.
 
     Fabrics with interfaces of this machine are left to `down`, which is called where these belong.
 
@@ -237,7 +237,7 @@ def remove_remains(except_of: str = "") -> list[str]:
 
 
 def remove_unfinished(run_dir: RunDirectory, identity: str) -> None:
-    """Remove what an `up` has made that died before the fabric process had its request.
+    """Remove the remains of an `up` that died before the fabric process had its request.
 
     Args:
         run_dir: the fabric's run directory.
@@ -324,7 +324,7 @@ def running_fabrics() -> list[str]:
 
 
 def fabrics_in_use() -> dict[str, int]:
-    """Return the running fabrics that a process such as a run uses, with the process's pid."""
+    """Return the running fabrics that a process (a run) uses, with the pid of the process."""
     holders = {
         name: run_directories.holder_pid(named_run_directory(name)) for name in running_fabrics()
     }
@@ -341,7 +341,7 @@ def own(name: str) -> None:
 
 
 def disown(name: str) -> None:
-    """Have a running fabric stay until `down`, if it was to end with the calling process.
+    """Keep a fabric until `down` that would have ended with the calling process.
 
     Raises:
         FabricError: if no fabric of that name runs.

@@ -1,4 +1,4 @@
-"""Checks for `moefabric doctor`: tries what a fabric needs on this machine, and gives remedies."""
+"""Checks for `moefabric doctor`: tries each need of a fabric, and gives remedies."""
 
 import os
 import shutil

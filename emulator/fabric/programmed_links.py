@@ -84,7 +84,7 @@ class ProgrammedLinks:
         return counts
 
     def lateness(self) -> dict[str, Any]:
-        """Return what shows whether the relay has kept up, and start anew."""
+        """Return the lateness of the relay since the last call."""
         if (counters := self.counters()) is None or self._relay is None:
             return {}
         self._relay.reset_lateness()

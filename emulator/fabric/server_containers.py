@@ -81,7 +81,7 @@ class ServerContainers:
         self._engine: Any = None
 
     def start(self, sysctls: Iterable[str]) -> None:
-        """Start or find all containers, and note what the fabric changes in existing ones.
+        """Start or find all containers, and note the fabric's changes to existing ones.
 
         Args:
             sysctls: names of the sysctls that the fabric changes.
@@ -109,7 +109,7 @@ class ServerContainers:
     def _try_join(
         self, identity: FabricIdentity, sysctls: list[str], server: str, wanted: ServerContainer
     ) -> str:
-        """Join a server's container to the fabric; return what is wrong with it."""
+        """Join a server's container to the fabric; return its errors."""
         try:
             if isinstance(wanted, NewContainer):
                 hosts = _server_names(self._wiring)
@@ -202,7 +202,7 @@ class ServerContainers:
         }
 
     def close(self) -> None:
-        """Remove what was started, and leave existing containers as they were."""
+        """Remove started containers, and leave existing ones as they were."""
         ended = self._ended()  # their process numbers may be others' by now
         running = {name: server for name, server in self.joined.items() if name not in ended}
         for fd in self._ends.values():

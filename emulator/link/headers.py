@@ -43,7 +43,7 @@ def with_congestion_mark(frame: bytes) -> bytes:
 
 
 def flow_of(frame: bytes) -> bytes:
-    """Return what identifies a frame's flow: protocol, addresses, and ports if there are any."""
+    """Return the identity of a frame's flow: protocol, addresses, and ports if there are any."""
     if frame[_ETHERTYPE] != _IPV4:
         return frame[_ETHERTYPE]
     flow = frame[_PROTOCOL : _PROTOCOL + 1] + frame[_ADDRESSES]

@@ -79,7 +79,7 @@ def run_in(path: str, function: Callable[[], T], timeout_s: float = 30.0) -> T:
 
 
 def run_in_new(function: Callable[[], T], timeout_s: float = 30.0) -> T:
-    """Run a function in a new network namespace that exists only meanwhile; return its result.
+    """Run a function in a new network namespace, and remove the namespace; return its result.
 
     Raises:
         FabricError: without CAP_SYS_ADMIN, or after `timeout_s`.

@@ -153,7 +153,7 @@ class LightTable:
             self._host.set_links(changed)
 
     def adopt(self, remembered: Mapping[Pair, int]) -> None:
-        """Start with what the crossbar shows.
+        """Start with the cross-connects of the crossbar.
 
         Args:
             remembered: saved cross-connects, which are adopted if a failure or a shutter keeps them

@@ -22,7 +22,7 @@ _NO_LIGHT: Final = "no light"
 
 
 class CapturedFabric(Protocol):
-    """What a capture needs of a running fabric; `Lab` has it."""
+    """The methods of a running fabric that a capture calls; `Lab` has them."""
 
     name: str
 
@@ -96,7 +96,7 @@ class Capture:
         return self
 
     def wait_full(self) -> None:
-        """Return when the capture has ended because it has as many frames or bytes as it may."""
+        """Wait until the capture has reached its limit of frames or bytes."""
         assert self._process is not None
         self._process.wait()
 

@@ -22,7 +22,7 @@ Pair = tuple[str, str]
 
 @dataclass
 class CaptureSummary:
-    """What a captured file contains.
+    """Counts of the frames in a captured file.
 
     A frame that several interfaces have seen counts once for each.
 

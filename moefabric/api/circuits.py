@@ -1,4 +1,4 @@
-"""Circuits as users name them, and what a change of circuits did."""
+"""Circuits as users name them, and the outcome of a change of circuits."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from moefabric.results.parts import Json, ResultPart
 
 
 class LightChange(ResultPart):
-    """What a request for circuits changed."""
+    """The outcome of a request for circuits."""
 
     circuits_before: list[str]
     """Circuits that carried traffic before the request."""

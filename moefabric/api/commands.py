@@ -110,7 +110,7 @@ def write_result(result: "Result", json_file: Path | None, report: Path | None) 
 
 @contextmanager
 def journalled(json_file: Path | None, report: Path | None) -> Iterator[Path | None]:
-    """Yield the path of a run's journal; write what it holds if the run is interrupted.
+    """Yield the path of a run's journal; write its partial result if the run is interrupted.
 
     Args:
         json_file: File of the run's JSON, next to which the journal is; None for no journal.

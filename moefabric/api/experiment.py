@@ -88,7 +88,7 @@ class Experiment:
         return f"Experiment({self.spec.experiment!r}: {fabrics})"
 
     def predict(self) -> Prediction:
-        """Return what the fluid model predicts for each fabric. Needs no root.
+        """Predict each fabric with the fluid model. Needs no root.
 
         Raises:
             SpecError: If an input file is wrong.

@@ -1,4 +1,4 @@
-"""What a running fabric is: servers, addresses, regions and state."""
+"""A view of a running fabric: servers, addresses, regions and state."""
 
 from functools import cached_property
 

@@ -102,7 +102,7 @@ def line_filter(
 
 
 class LogFolder:
-    """Reads the logs of all processes of a fabric, and then what is appended to them.
+    """Reads the logs of all processes of a fabric, and follows them.
 
     Args:
         folder: The folder of the logs.

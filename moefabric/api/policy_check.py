@@ -40,7 +40,7 @@ class LawResult:
 
 @dataclass(frozen=True)
 class PolicyReport:
-    """What a check of a policy found.
+    """Findings of a check of a policy.
 
     Attributes:
         policy: Name of the policy.

@@ -32,7 +32,7 @@ Entry = TypeVar("Entry", FabricResult, FabricPrediction)
 
 
 class Prediction(ExperimentPrediction):
-    """What the fluid model predicts for each fabric of an experiment; `fabrics` has the values."""
+    """The fluid model's prediction of each fabric of an experiment; `fabrics` has the values."""
 
     @classmethod
     def of(cls, prediction: ExperimentPrediction) -> Self:
@@ -122,7 +122,7 @@ class Result(RunResult):
         return run_frame(self, kind)
 
     def compare(self, *earlier: RunResult, threshold: float = THRESHOLD) -> RunChanges:
-        """Return what changed from an earlier run to this one, fabric by fabric.
+        """Return the changes from an earlier run to this one, fabric by fabric.
 
         Args:
             *earlier: A run, or several runs of the same thing, which show how much runs differ.
@@ -144,7 +144,7 @@ class Result(RunResult):
         write_whole(Path(path), self.page())
 
     def write_gating(self, path: str | Path) -> None:
-        """Write what the gates of the program chose, as a NumPy archive of tokens.
+        """Write the choices of the program's gates, as a NumPy archive of tokens.
 
         `gating: {trace: FILE}` of an experiment replays it.
 
@@ -181,7 +181,7 @@ class Result(RunResult):
         return self.plot("comparison")
 
     def plot_timeline(self, *fabrics: str) -> Picture:
-        """Draw what every server does during one iteration."""
+        """Draw a timeline of every server in one iteration."""
         return self.plot("timeline", *fabrics)
 
     def plot_completion(self, *fabrics: str) -> Picture:

@@ -26,7 +26,7 @@ _PATHS = "identity_file", "ssh_config"
     python=Text,
 )
 class LoginSpec(Section):
-    """How to log in to real servers. The SSH configuration applies to what isn't given."""
+    """Logins of real servers. The SSH configuration applies to keys that aren't given."""
 
 
 class HostSpec(LoginSpec):

@@ -169,7 +169,7 @@ class Agents(Protocol):
         """Leave these servers out of all further orders."""
 
     def abandon(self, collective: int) -> None:
-        """End an order, whatever has been transferred."""
+        """End an order, complete or not."""
 
     def reconnect(self) -> None:
         """Open lost connections between the remaining servers again.

@@ -71,7 +71,7 @@ def direct_rules(circuits: CircuitSet) -> frozenset[Rule]:
 
 
 def transit_rules(fabric: Fabric, switch: str, to: str, out: str) -> frozenset[Rule]:
-    """Return the rules by which a server switch passes packets on, whatever their mark.
+    """Return the rules by which a server switch forwards packets of any mark.
 
     Circuits to the destination still come first.
     """

@@ -181,7 +181,7 @@ class RunContext:
         return self.spec.transport_of(self.choice).paced
 
     def recorder(self, status: RunStatusWriter | None) -> FabricRecorder:
-        """Return what records the replay."""
+        """Return the recorder of the replay."""
         choice = self.choice
         predicts = choice.dispatch_light == "predict"
         recorder = FabricRecorder(
@@ -264,7 +264,9 @@ class RunContext:
         region = next(region for region in fabric.regions if not region.modelled)
         place = f" in {region.name}" if len(fabric.regions) > 1 else ""
         demand = work.layers(work.iterations - 1)[0].demand.submatrix(region.servers)
-        label = f"dispatch of layer 0{place}, bytes from row's server to column's ({work.label})"
+        label = (
+            f"dispatch of layer 0{place}, bytes from row's server to column's ({work.gating.label})"
+        )
         shape = result_model.PipelineShape(**asdict(self.spec.training.shape))
         training = None if self.training is None else self.training.result(result)
         update: dict[str, Any] = {}

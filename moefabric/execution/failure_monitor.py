@@ -176,7 +176,7 @@ class FailureMonitor(RunObserver):
         return any(event.phase == "inject" for event in read_failure_log(self._run_dir))
 
     def iteration_ended(self) -> None:
-        """Collect what the controllers know now, in the background."""
+        """Collect the controllers' state in the background."""
         for collection in self._collections:
             if collection.done():
                 collection.result()

@@ -91,7 +91,7 @@ class IterationState:
         return [region for region in task.regions if region not in reconfigured]
 
     def horizon(self, number: int) -> Horizon:
-        """Return what follows the request for circuits that a task makes."""
+        """Return the tasks that follow a task's request for circuits."""
         return horizon(self.tasks, number, self.later_iterations)
 
     def _end_of(self, numbers: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""Observers of a run: what an executor reports while it runs."""
+"""Observers of a run: they receive the events of an executor."""
 
 from collections.abc import Sequence
 

@@ -59,7 +59,7 @@ class Calls(Protocol):
         """Take an action when a call is made."""
 
     def measured(self, state: IterationState, number: int) -> Compute:
-        """Return a task's computation, with the time that ranks needed if that is what counts."""
+        """Return a task's computation, with the measured time of the ranks if the run uses it."""
 
     def receive(self, exchange: Exchange) -> None:
         """Take the next exchange that all of its ranks have asked for."""
@@ -153,7 +153,7 @@ class RankCalls:
         return state.run.number, self._position[Call(work.layer, work.kind, work.direction)]
 
     def measured(self, state: IterationState, number: int) -> Compute:
-        """Return a task's computation, with the time that ranks needed if that is what counts."""
+        """Return a task's computation, with the measured time of the ranks if the run uses it."""
         work = state.tasks[number].work
         assert isinstance(work, Compute)
         if not self._tasks.wall:

@@ -58,7 +58,7 @@ class RealHosts(RunObserver):
 
     @property
     def fatal_errors(self) -> tuple[type[Exception], ...]:
-        """Errors that end a replay and leave what was measured before as an invalid result.
+        """Errors that end a replay; the measurements before become an invalid result.
 
         The loss of an emulated server without a backup is an error of the experiment.
         """
@@ -66,7 +66,7 @@ class RealHosts(RunObserver):
         return (*losses, NoBackupError) if self._clocked else losses
 
     def cause(self, error: Exception) -> str:
-        """Return what a fatal error came from."""
+        """Return the cause of a fatal error."""
         return "; ".join(self.losses.values()) if self.losses else str(error)
 
     def iteration_ended(self) -> None:

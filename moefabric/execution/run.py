@@ -154,7 +154,7 @@ def _journal(path: Path | None, earlier: JournalReader | None) -> Iterator[Journ
 
 @dataclass(frozen=True)
 class _GroupSetup:
-    """What all fabrics of an experiment have in common."""
+    """Settings that all fabrics of an experiment share."""
 
     spec: ExperimentSpec
     folder: Path

@@ -1,4 +1,4 @@
-"""Prediction of a run: when each flow arrives, whatever the planner intends.
+"""Prediction of a run: the arrival of each flow, as max-min fairness gives it.
 
 The planner chooses circuits, splits bytes and gives each flow a pace, by the fluid model. The
 prediction takes only the orders of the agents from the plan: who sends how many bytes by which NIC
@@ -35,7 +35,7 @@ from moefabric.simulator.fluid import Link, goodput_bps, route
 def ordered_streams(
     fabric: Fabric, circuits: CircuitSet, ordered: Sequence[PacedFlow], after_s: float = 0.0
 ) -> tuple[Stream, ...]:
-    """Return what agents are ordered to send as streams of the simulation, in the model's units.
+    """Return the ordered flows as streams of the simulation, in the model's units.
 
     Paces exceed planned rates by a headroom, so that the flows of one order overload its bottleneck
     a little. There they lose in proportion, because the queue stays shorter than their frames.

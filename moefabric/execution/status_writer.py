@@ -1,4 +1,4 @@
-"""Writes the state of a run for whoever watches it, a few times a second at most."""
+"""Writes the state of a run for dashboard and metrics, a few times a second at most."""
 
 import os
 import threading

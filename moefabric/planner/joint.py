@@ -25,7 +25,7 @@ from moefabric.planner.mixnet import MIXNET, algorithm1_order
 from moefabric.planner.moving_circuits import MovingCircuits
 from moefabric.planner.nic_assignment import usable_ports
 from moefabric.planner.pair_order import affordable_pairs, circuit_counts
-from moefabric.planner.static import uniform_order
+from moefabric.planner.static import ring_order
 from moefabric.planner.waterfill import (
     EpsLinks,
     Rates,
@@ -85,7 +85,7 @@ class _Problem:
         return circuit_counts(len(self.ports), even_order(self.ports.tolist()))
 
     def best(self, known: Ints, known_s: float) -> tuple[Ints, float]:
-        """Return the best circuits and their time, whichever are known."""
+        """Return the circuits that are best for the demand, and their seconds."""
         best = best_circuits(self.owed, self.ports, self.rates, self.links)
         return best, self.seconds(best)
 
@@ -98,7 +98,7 @@ class _Problem:
         """Return the best circuits that the search finds, or Algorithm 1's if none are better."""
         # Where demand is nearly even, Algorithm 1 may leave one server almost without circuits:
         # uniform circuits are a better start.
-        uniform = circuit_counts(len(self.owed), uniform_order(self.ports.tolist()))
+        uniform = circuit_counts(len(self.owed), ring_order(self.ports.tolist()))
         starts = [self.algorithm1(), uniform]
         end_s, best = self._sooner(inf, starts[0], *starts)
         problem = self.owed, self.ports, self.rates, self.links
@@ -169,7 +169,7 @@ class Joint(MovingCircuits):
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
     ) -> CircuitSet:
-        """Choose lit circuits, even ones or the best, whichever take least time in total."""
+        """Choose the fastest of three: lit circuits, even ones, and the best for the demand."""
         if not fabric.leaves or not fabric.optical:
             return MIXNET.circuits(fabric, region, demand, current)
         owed, ports = off_diagonal(demand), np.array(usable_ports(fabric, region))

@@ -121,7 +121,7 @@ class JointMultihop(MovingCircuits):
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
     ) -> CircuitSet:
-        """Choose lit circuits, even ones or the best, whichever take least time in total."""
+        """Choose the fastest of three: lit circuits, even ones, and the best for the demand."""
         if not fabric.forwarding:
             return Joint(horizon=self.horizon).circuits(fabric, region, demand, current)
         owed = off_diagonal(demand)

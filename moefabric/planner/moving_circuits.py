@@ -43,7 +43,7 @@ def moving_s(fabric: Fabric, region: Region) -> float:
 
 @dataclass(frozen=True)
 class MovingCircuits(PolicyTraits):
-    """Chooses lit circuits, even ones or the best for a demand, whichever take least time in total.
+    """Chooses the fastest of three: lit circuits, even ones, and the best for the demand.
 
     Circuits that are lit stay unless others save more in the rest of the job than their
     reconfigurations take (`moefabric.planner.horizon`).

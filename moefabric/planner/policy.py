@@ -1,4 +1,4 @@
-"""The policy protocol, what policies inherit, and the baseline that uses no circuits."""
+"""The policy protocol, the base class of policies, and the baseline that uses no circuits."""
 
 from dataclasses import dataclass, field
 from typing import Protocol

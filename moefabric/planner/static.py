@@ -6,7 +6,7 @@ from typing import Final
 from moefabric.planner.pair_order import Pair, PairOrderPolicy, affordable_pairs
 
 
-def uniform_order(ports: Sequence[int]) -> list[Pair]:
+def ring_order(ports: Sequence[int]) -> list[Pair]:
     """Order pairs so that no server is preferred.
 
     Neighbours on a ring come first, then servers two apart, and so on; the whole sequence repeats
@@ -29,9 +29,6 @@ def uniform_order(ports: Sequence[int]) -> list[Pair]:
 
 
 STATIC: Final = PairOrderPolicy(
-    "static",
-    lambda _demand, ports: uniform_order(ports),
-    reconfigures=False,
-    suits_patch_panel=True,
+    "static", lambda _demand, ports: ring_order(ports), reconfigures=False, suits_patch_panel=True
 )
 """Uniform circuits that never change; a pair with a circuit sends over it alone."""

@@ -223,7 +223,7 @@ class TaskPlanner:
 
     @property
     def _policy_with_horizon(self) -> Policy:
-        """The policy, with what follows the task that is planned."""
+        """The policy, with the tasks that follow the planned one."""
         return with_horizon(self.policy, self._horizons.horizon(*self._place))
 
     def lit(self, task: Task) -> CircuitSet:

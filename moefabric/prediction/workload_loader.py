@@ -24,6 +24,7 @@ from moefabric.traces.route_files import load_routes
 from moefabric.workload.gating import traces
 from moefabric.workload.gating.fit import fit
 from moefabric.workload.gating.generator import GatingGenerator
+from moefabric.workload.gating.job_gating import JobGating
 from moefabric.workload.gating.recorded_gating import RecordedGating
 from moefabric.workload.gating.token_routes import TokenRoutes
 from moefabric.workload.iterations.split_demand import SplitDemand
@@ -48,13 +49,13 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
     """
     model, training = spec.model.build(), spec.training.build()
     routes = _routes(spec, folder, model, training) if _needs_routes(spec) else None
-    gating: NDArray[np.int64] | GatingGenerator | RecordedGating
+    source: NDArray[np.int64] | GatingGenerator
     history: NDArray[np.int64] | int | None
     if spec.train is not None and not spec.gating.is_given:
-        gating = np.ones((1, 1, training.ep, model.experts), np.int64)
+        source = np.ones((1, 1, training.ep, model.experts), np.int64)
         label, history = "even gating", None
     elif spec.gating.is_generated:
-        gating, label = _generator(spec, folder, model, training)
+        source, label = _generator(spec, folder, model, training)
         history = spec.gating.history
     else:
         tokens, label = _recorded(spec, folder, len(regions[0]), routes)
@@ -62,20 +63,15 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
         if (ranks, experts) != (training.ep, model.experts):
             message = f"is for {ranks} ranks and {experts} experts; the model has {training.ep} and"
             raise SpecError([("gating", f"{label} {message} {model.experts}")])
-        gating = tokens[spec.gating.history :]
+        source = tokens[spec.gating.history :]
         history = tokens[: spec.gating.history] if spec.gating.history else None
     work = Workload(
         model,
         training,
         tuple(Placement(tuple(servers), training.ep, model.experts) for servers in regions),
-        gating,
+        JobGating(source, label, spec.gating.noise, spec.seed, history, routes),
         spec.training.iterations,
-        label,
-        spec.gating.noise,
-        spec.seed,
         stages=spec.training.pp,
-        history=history,
-        routes=routes,
         nic_rates_bps=_nic_rates(spec, regions),
     )
     return _placed(work, spec.gating.placement, "gating.placement")
@@ -95,9 +91,8 @@ def workload_on(spec: ExperimentSpec, fabric: Fabric, folder: Path) -> Workload:
 
 def training_workload(work: Workload, gating: RecordedGating) -> Workload:
     """Return a workload whose gating comes from the gates of a program."""
-    return replace(
-        work, gating=gating, label="gates of the program", history=None, noise=0.0, routes=None
-    )
+    source = JobGating(gating, "gates of the program", seed=work.gating.seed)
+    return replace(work, gating=source)
 
 
 def workload_of(choice: FabricChoice, work: Workload) -> Workload:

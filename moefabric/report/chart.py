@@ -50,7 +50,7 @@ class Panel:
 
     @property
     def head(self) -> float:
-        """Height of what stands above the axes."""
+        """Height of the title and legend above the axes."""
         notes = len(self.note.splitlines()) * _NOTE
         legend, top = _LEGEND * bool(self.legend), _TICKS * bool(self.top)
         return _HEADING * bool(self.heading) + notes + legend + top

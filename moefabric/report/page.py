@@ -117,7 +117,7 @@ def _value(value: object) -> str:
 
 
 def _wiring(fabric: FabricSummary) -> Iterator[tuple[str, str]]:
-    """Yield a fabric's name with its servers and NICs in words, and with what was modelled."""
+    """Yield a fabric's name with its servers and NICs in words, and with its modelled parts."""
     wiring = fabric.result.wiring
     if not wiring.servers:
         return

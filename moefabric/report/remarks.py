@@ -1,4 +1,4 @@
-"""Remarks on a fabric in sentences: what was modelled, spines, queues."""
+"""Remarks on a fabric in sentences: modelled parts, spines, queues."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,7 +12,7 @@ _SHOWN_PORTS: Final = 3
 
 
 def remarks(fabric: FabricSummary) -> Iterator[str]:
-    """Yield lines about what was modelled, about spines and about queues, as far as there are."""
+    """Yield a line each about modelled parts, spines and queues, if the fabric has them."""
     result = fabric.result
     if result.hybrid is not None:
         yield hybrid_text(result.hybrid)

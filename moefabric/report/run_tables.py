@@ -142,7 +142,7 @@ def first_all_to_alls(fabrics: Sequence[FabricSummary]) -> Table:
 
 
 def failures(fabrics: Sequence[FabricSummary]) -> Table:
-    """Return when failures were detected and recovered, and what they cost."""
+    """Return the times of detection and recovery of failures, and their cost in iterations."""
     several = sum(bool(fabric.result.failures) for fabric in fabrics) > 1
     rows: list[Row] = [
         [
@@ -198,7 +198,7 @@ def fidelity(fabrics: Sequence[FabricSummary]) -> Table:
 
 
 def training(rows: Sequence[tuple[FabricSummary, TrainingResult]]) -> Table:
-    """Return the losses of a program that trained, and what its training took."""
+    """Return the losses of a program that trained, and the duration of its training."""
     heads = ["fabric", "first loss", "last loss", "iterations", "model time"]
     heads += ["changes of light a layer", "byte scale", "slow ranks", "restarts"]
     return Table(heads, [[fabric.name, *_training(fabric, own)] for fabric, own in rows])

@@ -1,4 +1,4 @@
-"""Parts of a run's JSON that record what happened: iterations, collectives, reconfigurations.
+"""Records in a run's JSON: iterations, collectives, reconfigurations.
 
 Times are model seconds and sizes are the model's bytes, except where a field says otherwise. A
 figure that a run lacks is None.

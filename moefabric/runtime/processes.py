@@ -220,7 +220,7 @@ class Supervisor(Generic[K, P]):
 
 @dataclass(frozen=True)
 class ProcessUsage:
-    """What a process uses.
+    """CPU time, memory and descriptors of a process.
 
     Attributes:
         resident_bytes: Resident memory.
@@ -234,7 +234,7 @@ class ProcessUsage:
 
 
 def process_usage(pid: int) -> ProcessUsage | None:
-    """Return what a process uses (proc(5)); None if it has ended, or belongs to another user."""
+    """Return the resources of a process (proc(5)); None if it has ended or is another user's."""
     folder = Path(f"/proc/{pid}")
     try:
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
@@ -246,6 +246,6 @@ def process_usage(pid: int) -> ProcessUsage | None:
 
 
 def usage_of(pids: Mapping[str, int]) -> dict[str, ProcessUsage]:
-    """Return what the processes of these names and pids use, without those that have ended."""
+    """Return the resources of processes by name, without those that have ended."""
     usage = {name: process_usage(pid) for name, pid in pids.items()}
     return {name: used for name, used in usage.items() if used is not None}

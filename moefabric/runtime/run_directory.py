@@ -202,7 +202,7 @@ class RunDirectory:
         return self.path / "identity"
 
     def make_identity(self) -> str:
-        """Write and return a new random identity, by which `down` knows what is the fabric's."""
+        """Write and return a new random identity, which marks all that `down` removes."""
         identity = secrets.token_hex(_IDENTITY_BYTES)
         self.identity_file.write_text(identity)
         return identity

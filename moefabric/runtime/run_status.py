@@ -1,4 +1,4 @@
-"""State of a run under way: written by `moefabric run`, read by whoever watches a fabric."""
+"""State of a run under way: written by `moefabric run`, read by the dashboard and metrics."""
 
 from pathlib import Path
 from typing import Annotated, Final

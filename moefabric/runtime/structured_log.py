@@ -38,7 +38,7 @@ _process_ids: dict[str, object] = {}
 
 @contextmanager
 def log_context(**ids: object) -> Iterator[None]:
-    """Add ids to all lines that this thread, green thread or coroutine logs meanwhile."""
+    """Add ids to the log lines of this thread, green thread or coroutine until the block ends."""
     token = _CONTEXT.set({**_CONTEXT.get(), **ids})
     try:
         yield
@@ -58,7 +58,7 @@ def baggage(**ids: object) -> str:
 
 
 def ids_of_baggage(header: str | None) -> dict[str, str]:
-    """Return the ids in a header `baggage`; what is no id is left out."""
+    """Return the ids in a header `baggage`; other members are left out."""
     members = (member.strip().partition("=")[::2] for member in (header or "").split(","))
     return {name: value for name, value in members if name in IDS and _ID.fullmatch(value)}
 
@@ -113,7 +113,7 @@ def _log_uncaught(kind: type[BaseException], error: BaseException, trace: Any) -
 
 @contextmanager
 def logged(process: str, folder: Path, **ids: object) -> Iterator[None]:
-    """Log what moefabric does in this process meanwhile, beside the caller's own logging.
+    """Log moefabric's work in this process until the block ends, beside the caller's own logging.
 
     All its threads have the ids of the present context.
     """

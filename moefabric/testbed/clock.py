@@ -67,7 +67,7 @@ class SkippingClock:
             self.skipped_ns += self._skips[-1][1]
 
     def go_back(self, instant_ns: int) -> None:
-        """Show an earlier instant again: what happened since then took no time of the model.
+        """Show an earlier instant again, as if no time of the model had passed since.
 
         Nothing that depends on wall time may be under way.
         """
@@ -130,7 +130,7 @@ class RunTimers:
         return self._due[0][0] if self._due else None
 
     def fire(self, now_ns: int) -> None:
-        """Take all actions that are due by now, including those that these actions add."""
+        """Take all actions that are due, and those that they add."""
         while (instant := self.next_ns) is not None and instant <= now_ns:
             for action in heappop(self._due)[2]:
                 action()

@@ -81,7 +81,7 @@ class FabricReader:
         return read_run_status(self._run_dir.run_status_file)
 
     def processes(self) -> dict[str, dict[str, ProcessUsage]]:
-        """Return what the processes use, by machine; the machine that asks is the empty name."""
+        """Return the resources of the processes by machine; this machine has the empty name."""
         listed = self.hardware()["processes"]
         pids = {entry["name"]: entry["pid"] for entry in listed if "machine" not in entry}
         usage = {"": usage_of({**pids, "fabric": process_id(self._run_dir)})}

@@ -105,7 +105,7 @@ class _GraphBuilder:
     def _waits_of(
         self, events: Sequence[tuple[int, int]], flows: Sequence[int]
     ) -> dict[int, tuple[int, ...]]:
-        """Return what flows wait for: the events themselves, if all are of the flow's source.
+        """Return the events that flows wait for: those given, if all are of the flow's source.
 
         Events elsewhere are collected by the rank of the first one, which tells the sources.
         """
@@ -137,7 +137,7 @@ class _GraphBuilder:
 
 
 def graph_matrix(graph: ExecutionGraph) -> tuple[ConnectionMatrix, tuple[str, ...]]:
-    """Return the connection matrix of a graph of computation and messages, and what it loses.
+    """Return the connection matrix of a graph, and lines that name its losses.
 
     Flows are in the order of the numbers of their sends. Computation before the first messages
     becomes their start. Messages of 0 bytes are waits only. If triggers can't express what flows
@@ -276,7 +276,7 @@ class _MatrixBuilder:
         before: Sequence[tuple[int, int]],
         known: dict[tuple[int, int], _Waits],
     ) -> _Waits:
-        """Return what an operation waits for, given that of the operations before it."""
+        """Return the events that an operation waits for, from those of the operations before it."""
         events: set[tuple[int, int]] = set()
         start_s = 0.0
         for one in before:

@@ -273,7 +273,7 @@ class _Reader:
         )
 
     def _streams(self, nodes: list[Node], before: list[list[int]]) -> set[int]:
-        """Return the CPUs that are streams, and drop what their order says anyway."""
+        """Return the CPUs that are streams, and drop dependencies that their order implies."""
         members: dict[int, list[int]] = {}
         for index, node in enumerate(nodes):
             if node.stream >= 0:

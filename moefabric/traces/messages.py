@@ -60,7 +60,7 @@ def message_bytes(graph: ExecutionGraph) -> NDArray[np.int64]:
 
 
 def graph_demand(graph: ExecutionGraph) -> DemandMatrix:
-    """Return what the ranks of a graph send each other as the demand of servers `s0`, `s1`, ...
+    """Return the bytes that the ranks of a graph send each other, as a demand of servers `s0`, ...
 
     Dependencies, computation, collectives and messages of a rank to itself are left out.
     """

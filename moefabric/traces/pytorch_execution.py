@@ -307,7 +307,7 @@ class _Entry:
         return parts if len(parts) > 1 else []
 
     def _bytes(self, key: str, attribute: str) -> int:
-        """Return the bytes of the call's tensors: those that it says, or the whole tensors'."""
+        """Return the bytes of a call: those that its arguments name, or those of whole tensors."""
         values = self._tensors(key)
         tensors = list(_tensors(values[0])) if values else []
         total = sum(tensor[3] * tensor[4] for tensor in tensors)

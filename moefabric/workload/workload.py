@@ -7,12 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.core.demand import DemandMatrix, Placement
-from moefabric.workload.gating.coactivation import Pairs, coactivation
 from moefabric.workload.gating.demand_prediction import GatingPrediction, GatingPredictor
-from moefabric.workload.gating.generator import GatingGenerator
-from moefabric.workload.gating.recorded_gating import RecordedGating
-from moefabric.workload.gating.token_routes import LayerRoutes, TokenRoutes
-from moefabric.workload.gating.traces import add_noise
+from moefabric.workload.gating.job_gating import JobGating
 from moefabric.workload.iterations.iteration import (
     Collective,
     DispatchLight,
@@ -47,24 +43,17 @@ class Workload:
         model: The model.
         training: How it is trained.
         placements: Placement of each region, which is one EP group.
-        gating: Tokens [iteration, layer, rank, expert]; shorter traces repeat. Or a generator, or
-            the gating of a program that trains.
+        gating: The tokens of each iteration, by the experts' numbers.
         iterations: Number of iterations.
-        label: Name of the gating, for reports.
-        noise: Standard deviation by which regions, layers and iterations differ from the tokens.
-        seed: Seed of the noise.
         dispatch_light: The circuits of forward dispatches.
         predictor: Predicts the demand of forward dispatches, for `predict`, and that of splits.
         stages: Number of pipeline stages. Successive regions are successive stages, and each has
             its part of the layers.
         split_demand: The demand for which splits of first all-to-alls are computed.
-        history: Tokens [iteration, layer, rank, expert] of the iterations before the first one,
-            from which demand is predicted; their number, if a generator makes them.
         expert_orders: The experts of each layer in the order of their ranks; empty if that is the
             order of their numbers.
         order: The order of the transfers of each all-to-all.
-        routes: Routes of the tokens that `history` and `gating` count; None if they are unknown.
-        copy_rule: How often a token travels; any but the default needs `routes`. Predicted demands,
+        copy_rule: How often a token travels; any but the default needs routes. Predicted demands,
             and those for which splits are computed, have a copy for each expert nevertheless: they
             count in their proportions only.
         expert_exchange: The experts that move to tokens; None if all tokens go to experts.
@@ -74,19 +63,14 @@ class Workload:
     model: Model
     training: Training
     placements: tuple[Placement, ...]
-    gating: NDArray[np.int64] | GatingGenerator | RecordedGating
+    gating: JobGating
     iterations: int
-    label: str
-    noise: float = 0.0
-    seed: int = 1
     dispatch_light: DispatchLight = "block"
     predictor: GatingPredictor | None = None
     stages: int = 1
     split_demand: SplitDemand = KNOWN
-    history: NDArray[np.int64] | int | None = None
     expert_orders: tuple[tuple[int, ...], ...] = ()
     order: CollectiveOrder = CONCURRENT
-    routes: TokenRoutes | None = None
     copy_rule: CopyRule = EACH_EXPERT
     expert_exchange: ExpertExchange | None = None
     nic_rates_bps: Mapping[str, float] = field(default_factory=dict)
@@ -113,7 +97,7 @@ class Workload:
         Raises:
             ValueError: If the rule needs routes, and there are none.
         """
-        if self.routes is None and not rule.is_default:
+        if self.gating.routes is None and not rule.is_default:
             raise ValueError(
                 "needs routes of single tokens, the gating has counts by expert: give "
                 "gating.trace a file of routes (JSON lines, Parquet, or NumPy with `routes`)"
@@ -129,13 +113,14 @@ class Workload:
         Raises:
             ValueError: If the placement doesn't return each expert once, or needs routes.
         """
-        known, seed = range(self.first, 0) or range(1), self.seed * self.model.layers
+        known = range(self.gating.first, 0) or range(1)
+        seed = self.gating.seed * self.model.layers
         orders = [
             expert_order(
                 placement,
                 self._known_tokens(known, number),
                 seed + number,
-                self._known_pairs(known, number),
+                self.gating.pairs(known, number, self.model.experts),
                 len(self.placements[0].servers),
                 self._rank_rates_bps,
             )
@@ -161,17 +146,10 @@ class Workload:
         """Return the tokens [rank, expert number] of a layer in all regions that have it."""
         regions = [r for r in range(len(self.placements)) if number in self.layers_of(r)]
         known = [
-            self._numbered_gating(one, number, region) for one in iterations for region in regions
+            self.gating.tokens(one, number, region) for one in iterations for region in regions
         ]
         tokens: NDArray[np.int64] = np.sum(known, axis=0)
         return tokens
-
-    def _known_pairs(self, iterations: range, number: int) -> Pairs | None:
-        """Return the tokens of a layer that each pair of experts has in common."""
-        if self.routes is None:
-            return None
-        known = [self._layer_routes(iteration, number).experts for iteration in iterations]
-        return coactivation(np.stack(known), self.model.experts)
 
     def _without_history(
         self, dispatch_light: DispatchLight, split_demand: SplitDemand
@@ -179,17 +157,10 @@ class Workload:
         predictor = None
         if dispatch_light == "predict" or split_demand.source == "predicted":
             layers, regions = self.model.layers, len(self.placements)
-            predictor = GatingPredictor(self._tokens, layers, regions, self.first)
+            predictor = GatingPredictor(self._tokens, layers, regions, self.gating.first)
         return replace(
             self, dispatch_light=dispatch_light, split_demand=split_demand, predictor=predictor
         )
-
-    @property
-    def first(self) -> int:
-        """The number of the first iteration whose gating is known: that of the history's."""
-        if self.history is None or isinstance(self.history, int):
-            return -(self.history or 0)
-        return -len(self.history)
 
     def layers(self, iteration: int) -> tuple[Layer, ...]:
         """Return the MoE layers of an iteration, each of all regions."""
@@ -210,7 +181,8 @@ class Workload:
         ]
         error = self.split_demand.error
         wrong = [
-            with_error(demand, error, self.seed, (*place, n)) for n, demand in enumerate(assumed)
+            with_error(demand, error, self.gating.seed, (*place, n))
+            for n, demand in enumerate(assumed)
         ]
         return replace(layer, split_demands=tuple(wrong))
 
@@ -225,17 +197,10 @@ class Workload:
             self.model,
             self.training,
             self.placements[region],
-            self._layer_routes(iteration, number),
+            self.gating.layer_routes(iteration, number),
             np.argsort(order),
             self.copy_rule,
         )
-
-    def _layer_routes(self, iteration: int, number: int) -> LayerRoutes:
-        assert self.routes is not None, "copy rules other than the default need routes"
-        history = -self.first
-        if iteration >= 0:
-            iteration %= len(self.routes.experts) - history
-        return self.routes.layer(iteration + history, number)
 
     def _gated_layer(self, region: int, gating: Tokens) -> Layer:
         return moe_layer(self.model, self.training, self.placements[region], gating)
@@ -252,7 +217,7 @@ class Workload:
             before = range(iteration, iteration + 1)
         else:
             iterations = {"last": 1, "recent": RECENT_ITERATIONS}.get(source, 0)
-            before = range(max(self.first, iteration - iterations), iteration)
+            before = range(max(self.gating.first, iteration - iterations), iteration)
         if not before:
             return [np.ones((self.training.ep, self.model.experts))]
         return [self._gating(earlier, number, region, micro_batch) for earlier in before]
@@ -260,24 +225,8 @@ class Workload:
     def _gating(
         self, iteration: int, number: int, region: int, micro_batch: int = 0
     ) -> NDArray[np.int64]:
-        tokens = self._numbered_gating(iteration, number, region, micro_batch)
+        tokens = self.gating.tokens(iteration, number, region, micro_batch)
         return tokens[:, self.expert_orders[number]] if self.expert_orders else tokens
-
-    def _numbered_gating(
-        self, iteration: int, number: int, region: int, micro_batch: int = 0
-    ) -> NDArray[np.int64]:
-        """Return tokens [rank, expert] in the order of the experts' numbers."""
-        gating = self.gating
-        if not isinstance(gating, np.ndarray):
-            return gating.tokens(iteration - self.first, number, region, micro_batch)
-        if iteration < 0 and isinstance(self.history, np.ndarray):
-            gating = self.history
-        iterations, layers = gating.shape[:2]
-        matrix = gating[iteration % iterations, number % layers]
-        # Numbers of a seed are at least 0; those of the history come last.
-        step = iteration % 2**32
-        place = (step, number, region, *((micro_batch,) if micro_batch else ()))
-        return add_noise(matrix, self.noise, self.seed, place)
 
     def _tokens(self, iteration: int, number: int, region: int) -> NDArray[np.float64]:
         return self._gating(iteration, number, region).astype(np.float64)

@@ -65,7 +65,7 @@ def grid(
 
 
 def captions(folder: str) -> dict[str, str]:
-    """Return what each picture of a folder shows, by the picture's name."""
+    """Return the title of each picture of a folder, by the picture's name."""
     return _texts(folder)["pictures"]
 
 

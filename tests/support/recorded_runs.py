@@ -102,6 +102,7 @@ class RecordedRun:
         circuits: CircuitSet | None = None,
         status: RunStatusWriter | None = None,
         monitor: Any = None,
+        cpu: CpuSampler | None = None,
         on_outcome: Callable[[IterationOutcome], object] = lambda _: None,
     ) -> "ObservedRecorder":
         """Run iterations from `first` on, with these circuits lit."""
@@ -125,7 +126,7 @@ class RecordedRun:
             ),
             observer=None if self._keep else recorder,
         )
-        recorder.connect(executor, CpuSampler(), monitor)
+        recorder.connect(executor, cpu or CpuSampler(), monitor)
         job = Job(0, JobShape(), self.fabric.regions)
         with closing(executor):
             recorder.runs = executor.run(

@@ -34,7 +34,7 @@ _KEEPALIVE: Final = 3
 
 
 def alarm_control(control: OcsControl) -> OcsControl | None:
-    """Return how to reach the TL1 interface for alarms, whatever language commands use.
+    """Return the access to a device's TL1 interface, which reports alarms; None if it has none.
 
     A device that isn't the emulated one gets the configured account only: attempts with the
     factory's would lock an account of the device.

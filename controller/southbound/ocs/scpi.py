@@ -55,7 +55,7 @@ class ScpiDriver:
         self._connection.close()
 
     def cross_connects(self) -> tuple[CrossConnect, ...]:
-        """Return what `conn:stat?` lists; raise ControlError for a malformed answer."""
+        """Return the cross-connects of `conn:stat?`; raise ControlError for a malformed answer."""
         return self._parsed(self._query(_STATE))
 
     def _parsed(self, answer: str) -> tuple[CrossConnect, ...]:

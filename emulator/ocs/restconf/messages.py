@@ -52,14 +52,14 @@ class Request:
 
     @property
     def media(self) -> str:
-        """JSON or XML, whichever the client prefers; RestconfError if it accepts neither."""
+        """Return the client's preference of JSON and XML; RestconfError if it accepts neither."""
         if self.accepted is None:
             raise ProtocolError("invalid-value", f"{JSON} and {XML} can be had", 406)
         return self.accepted
 
     @property
     def accepted(self) -> str | None:
-        """JSON or XML, whichever the client prefers; None if it accepts neither."""
+        """Return the client's preference of JSON and XML; None if it accepts neither."""
         for media_range in self.headers.get("accept", "*/*").split(","):
             kind = media_range.partition(";")[0].strip().lower()
             if kind in JSON_TYPES or kind in ANY_TYPES:

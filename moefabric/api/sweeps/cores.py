@@ -15,7 +15,7 @@ _FOLDER: Final = ".cores"
 
 @contextmanager
 def reserved_cores(count: int) -> Iterator[tuple[list[int], list[int]]]:
-    """Wait until as many cores are free, and keep them from other runs on this machine.
+    """Reserve `count` cores against other runs on this machine, once they are free.
 
     A core is a file that is locked (flock(2)). Processes that inherit the descriptors keep the
     cores until they end, also if this process is killed.

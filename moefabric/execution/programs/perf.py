@@ -304,7 +304,7 @@ class Perf:
         return perf_call(options.kind, size, ranks, servers, options.weights, options.root)
 
     def emulated_size(self, size: int) -> int:
-        """Return the bytes that stand for a size: as many as take long enough to be measured.
+        """Return the bytes that represent a size: at least those of a measurable duration.
 
         A fabric's links keep the product of byte scale and dilation; each size has its own share of
         both, so that small sizes are dilated rather than sent in fractions of packets.

@@ -1,4 +1,4 @@
-"""The work object of an exchange: waits for its end, and copies what has come to the output."""
+"""The work object of an exchange: waits for its end, and copies received bytes to the output."""
 
 import threading
 import time
@@ -126,7 +126,7 @@ class ExchangeWork(dist.Work):
             return self._future
 
     def _end(self, error: str) -> None:
-        """Copy what has come, and wake those who wait. The link's thread calls this."""
+        """Copy the received bytes, and wake the waiting threads. The link's thread calls this."""
         assert self._memory is not None
         if not error:
             try:

@@ -20,7 +20,7 @@ class TokenCounts:
         self._counts: tuple[int, ...] = ()
 
     def announce(self, counts: torch.Tensor, split_sizes: Sequence[int]) -> None:
-        """Keep what a rank sends in an integer all-to-all.
+        """Keep the counts that a rank sends in an integer all-to-all.
 
         Args:
             counts: Equally many integers for each rank, such as one for each of its experts.

@@ -1,5 +1,6 @@
 """Outcome of an iteration, in model seconds and bytes: its rows of the JSON and measurements."""
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from math import inf
@@ -109,7 +110,7 @@ def outcomes_of(
     ) -> FabricMeasurements:
         own = FabricMeasurements.of(fabric, run, failures, traffic, named, most_steal)
         if run is runs[0]:
-            own.cpu_idle.extend(cpu_idle)
+            own.cpu_idle = array("d", cpu_idle)
         return own
 
     outcomes = []

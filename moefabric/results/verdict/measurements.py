@@ -52,7 +52,7 @@ Floats = Annotated[MutableSequence[float], PlainValidator(_floats), PlainSeriali
 
 
 class LabelledError(NamedTuple):
-    """Relative error of a measurement, with the name of what was measured."""
+    """Relative error of a measurement, and the name of the measured quantity."""
 
     label: str
     error: float

@@ -54,7 +54,7 @@ async def connect(machine: Machine) -> Connection:
 
 
 async def authenticate(connection: Connection, secret: str) -> bool:
-    """Return whether a client knows the secret; prove to such a client that this end does too."""
+    """Return whether a client knows the secret; if it does, prove that this end does too."""
     reader, writer = connection
     challenge = secrets.token_hex(_NONCE_LETTERS // 2).encode()
     writer.write(b"%s %s\n" % (VERSION, challenge))

@@ -1,4 +1,4 @@
-"""What a node of a cluster has installed, and whether a fabric can be shared with it."""
+"""Versions that a node of a cluster has installed, and whether it can carry part of a fabric."""
 
 import hashlib
 import os

@@ -23,7 +23,7 @@ class NodeActor:
         self._service: subprocess.Popen[str] | None = None
 
     def facts(self) -> NodeFacts:
-        """Return what the node has installed."""
+        """Return the versions that the node has installed."""
         return own_facts()
 
     def serve(self, fabric: str, address: str, secret: str) -> int:
@@ -67,7 +67,7 @@ class NodeActor:
 
 
 def remove_here(fabric: str) -> str:
-    """Remove a fabric whose head is this node, and return what `moefabric down` printed.
+    """Remove a fabric whose head is this node, and return the output of `moefabric down`.
 
     Raises:
         FabricError: `moefabric down` failed.

@@ -1,4 +1,4 @@
-"""Connection of this process to a Ray cluster, and names of what fabrics have there."""
+"""Connection of this process to a Ray cluster, and the names that fabrics use there."""
 
 import os
 import signal

@@ -94,7 +94,7 @@ def _placement(fabric: Fabric, reservation: Reservation) -> MachinePlacement:
 
 
 def remove_fabric(address: str, name: str) -> str:
-    """Remove a fabric that `up` has left on a cluster, from any node; return what was printed.
+    """Remove a fabric that `up` has left on a cluster, from any node; return the printed text.
 
     Args:
         address: HOST:PORT of the cluster's head, or `auto`.

@@ -48,7 +48,7 @@ class ReservedNode:
 
 
 def cluster_nodes(ray: Any) -> list[ClusterNode]:
-    """Return the nodes of a cluster that are alive, with what is free on each.
+    """Return the living nodes of a cluster, each with its free resources.
 
     A node is named by its host name, followed by its address if other nodes have that name too.
     """

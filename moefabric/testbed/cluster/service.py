@@ -105,7 +105,7 @@ class MachineService:
                 raise FabricError(f"{other!r} is not one of part, stream, program")
 
     async def _hold_part(self, message: Message, connection: Connection) -> None:
-        """Make a part, and keep it until the head stops it or is gone."""
+        """Make this machine's part of a fabric, and keep it until the head stops it or dies."""
         reader, writer = connection
         wiring = FabricWiring.from_json(message["wiring"])
         timeout_s = float(message["timeout_s"])
@@ -182,7 +182,7 @@ class HeldPart:
         }
 
     def _usage(self) -> Message:
-        """Return what the processes of this part use."""
+        """Return the resources of this part's processes."""
         listed = request(self.run_dir, {"do": "inspect"})["processes"]
         pids = {process["name"]: process["pid"] for process in listed}
         usage = usage_of(pids | {"fabric": process_id(self.run_dir)})

@@ -25,7 +25,7 @@ _SIZES: Final = {"frames": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 @dataclass(frozen=True)
 class Until:
-    """When a capture ends, if nothing interrupts it; None and False for no such limit."""
+    """Conditions that end a capture; None and False for no limit."""
 
     frames: int | None = None
     bytes: int | None = None

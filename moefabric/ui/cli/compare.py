@@ -1,4 +1,4 @@
-"""`moefabric compare`: what changed from earlier runs to a later one, for CI."""
+"""`moefabric compare`: changes from earlier runs to a later one, for CI."""
 
 import sys
 from pathlib import Path
@@ -54,7 +54,7 @@ def compare(before: tuple[Path, ...], after: Path, threshold: float, as_json: bo
 
 
 def changes_lines(changes: "RunChanges") -> list[str]:
-    """Return the changes as lines of a table, and what they mean."""
+    """Return the changes as lines of a table, and the verdict on them."""
     rows: list[tuple[str, ...]] = [
         ("fabric", "figure", "before", "after", "change", "spread", "samples", "")
     ]

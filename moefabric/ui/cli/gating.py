@@ -176,7 +176,7 @@ def _text(value: object) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Return a document whose numbers JSON has: null for what is none, 1e308 for infinity."""
+    """Return a document with numbers of JSON only: null for NaN, 1e308 for infinity."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, float):

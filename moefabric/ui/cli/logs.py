@@ -1,4 +1,4 @@
-"""`moefabric logs`: what the processes of a fabric have logged."""
+"""`moefabric logs`: the logs of all processes of a fabric."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ from moefabric.ui.cli.options import json_option, name_option
 def logs(
     follow: bool, process: str | None, level: str, name: str | None, as_json: bool, **ids: str
 ) -> None:
-    """Print what controllers, OCSes, switches, agents and runs have logged, in order of time.
+    """Print the logs of controllers, OCSes, switches, agents and runs in order of time.
 
     A process logs from the level of its variable MOEFABRIC_LOG on: debug, info (the default),
     warning or error. Other output of processes counts as warnings.

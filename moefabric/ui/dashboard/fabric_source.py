@@ -58,7 +58,7 @@ class FabricSource(Protocol):
         """Clear failures; return those that remain."""
 
     def close(self) -> None:
-        """Release what reading needs."""
+        """Close the connections to the fabric."""
 
 
 class FabricSources(Protocol):

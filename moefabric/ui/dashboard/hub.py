@@ -33,7 +33,7 @@ def message(topic: str, value: object) -> bytes:
 
 
 class TooManyClientsError(MoefabricError):
-    """As many pages as may watch at once do so."""
+    """The dashboard's limit of pages is reached."""
 
     def __init__(self) -> None:
         super().__init__(f"{MOST_CLIENTS} pages watch already: close one of them")

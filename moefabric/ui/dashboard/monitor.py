@@ -1,4 +1,4 @@
-"""What changed in a fabric since the last look: circuits, rates, failures, events and the run."""
+"""Changes of a fabric since the last reading: circuits, rates, failures, events and the run."""
 
 import threading
 import time
@@ -43,7 +43,7 @@ class Changes:
 
 
 class FabricMonitor:
-    """Reads a fabric, and returns only what changed since the last reading.
+    """Reads a fabric, and returns only the changes since the last reading.
 
     Args:
         source: The fabric.

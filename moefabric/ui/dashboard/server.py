@@ -42,7 +42,7 @@ _STREAM_HEADERS: Final = [(b"content-type", b"text/event-stream; charset=utf-8")
 
 @dataclass
 class Dashboard:
-    """What the server shows.
+    """The source and the settings of a dashboard.
 
     Attributes:
         sources: The running fabrics.

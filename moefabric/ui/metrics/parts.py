@@ -1,4 +1,4 @@
-"""Metrics of each part of a fabric, from what the part reports."""
+"""Metrics of each part of a fabric, from the part's counters."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -15,7 +15,7 @@ PORT_STATES: Final = ("blocked", "tuning", "tuned", "failed")
 
 
 def add_nics(metrics: MetricSet, fabric: str, nics: Iterable[Nic], reading: PortReading) -> None:
-    """Add what NICs have sent and received, and what their OCS ports have passed."""
+    """Add the bytes and frames of NICs and of their OCS ports."""
     for row, nic in enumerate(nics):
         labels = {"fabric": fabric, "server": nic.server, "nic": str(nic)}
         for column, name, words in ((SENT, "transmit", "sent"), (RECEIVED, "receive", "received")):
@@ -32,7 +32,7 @@ def add_nics(metrics: MetricSet, fabric: str, nics: Iterable[Nic], reading: Port
 
 
 def add_queues(metrics: MetricSet, fabric: str, queues: Mapping[str, Mapping[str, int]]) -> None:
-    """Add what has left the shaped ports of servers and switches, and what they have dropped."""
+    """Add the frames that the shaped ports of servers and switches have sent and dropped."""
     for port, counts in queues.items():
         labels = {"fabric": fabric, "port": port}
         text = "that have left a port's queue."

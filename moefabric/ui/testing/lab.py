@@ -56,7 +56,7 @@ class FabricUnderTest(Lab):
                     self.dark(region=region.name)
 
     def save_artefacts(self) -> Path:
-        """Keep what explains a failure: state, events and logs; return the folder."""
+        """Keep the state, events and logs of a failed test; return their folder."""
         self.artefacts.mkdir(parents=True, exist_ok=True)
         self._captures.clear()
         with suppress(MoefabricError, OSError):

@@ -221,7 +221,7 @@ def _artefacts(config: pytest.Config, nodeid: str) -> Path:
 
 @contextmanager
 def _keeping_artefacts(request: pytest.FixtureRequest, lab: "FabricUnderTest") -> Iterator[None]:
-    """Have `pytest_runtest_makereport` save the state of a fabric if the test fails meanwhile."""
+    """Save the state of a fabric if the test fails before the block ends."""
     labs = request.node.stash.setdefault(_LABS, [])
     labs.append(lab)
     try:

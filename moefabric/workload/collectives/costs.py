@@ -78,7 +78,7 @@ def _busiest_sender(call: Call) -> int:
 
 
 def port_bytes(call: Call, groups: Sequence[int] | None = None) -> int:
-    """Return the bytes that the busiest port carries in one direction, whatever the schedule.
+    """Return the least bytes that any schedule sends through the busiest port in one direction.
 
     Args:
         call: The collective.

@@ -1,4 +1,4 @@
-"""Programs: what each rank computes and exchanges, with every collective in steps.
+"""Programs: computation and exchanges of each rank, with every collective in steps.
 
 A program has operations by rank, like the execution graph that it comes from. An operation computes
 or takes part in a call. Calls of equal sizes share one schedule. `Program.steps` writes the steps
@@ -221,7 +221,7 @@ def transfers(schedule: Schedule) -> dict[Ranks, int]:
 
 @dataclass(frozen=True)
 class RankPlaces:
-    """Where ranks are: what schedules may know of the network.
+    """Places of ranks in the network, as schedules see them.
 
     Attributes:
         servers: Index of each rank's server. Empty: a server each.

@@ -152,7 +152,7 @@ class RingPipeline:
     def pass_on(
         self, sender: int, receiver: int, chunk: Extent, phase: str, *, add: bool = False
     ) -> None:
-        """Add the steps that send a chunk, and that receive it or add it to what is there."""
+        """Add the steps that send a chunk, and that receive or add it."""
         key = sender, receiver, phase
         after = self._last.get(key, ())
         self._last[key] = self._ranks[sender].send(receiver, chunk, phase, after=after)

@@ -145,7 +145,7 @@ class Call:
         return cut(Extent("output", 0, self.size), self.ranks, self.element)[rank]
 
     def faults(self) -> Iterator[str]:
-        """Yield what makes the call impossible, a sentence each."""
+        """Yield a sentence for each contradiction in the call."""
         square = [len(row) for row in self.sizes] == [self.ranks] * self.ranks
         if self.ranks < 1:
             yield "it has no ranks"

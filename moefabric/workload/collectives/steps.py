@@ -1,4 +1,4 @@
-"""Collects the steps of a rank, and derives what each step waits for from the bytes it touches.
+"""Collects the steps of a rank, and derives their dependencies from the bytes they touch.
 
 An algorithm names the steps of a rank one after another, as if they ran in this order. A step waits
 for an earlier one only if both touch the same bytes and one of them writes them. All others may run
@@ -109,7 +109,7 @@ class RankSteps:
     def receive_add(
         self, peer: int, extent: Extent, phase: str = "", *, after: Numbers = ()
     ) -> Numbers:
-        """Add a range from a peer to what is there."""
+        """Add a range of a peer's numbers to the rank's own."""
         return self._add("receive_add", extent, peer, after=after, phase=phase)
 
     def copy(

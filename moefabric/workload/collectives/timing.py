@@ -29,7 +29,7 @@ DEFAULT_NVSWITCH_BPS = 3.6e12
 
 
 class ProgramNetwork(Protocol):
-    """What carries messages between ranks."""
+    """The network between ranks: rates and latencies."""
 
     @property
     def latency_s(self) -> float:
@@ -111,7 +111,7 @@ class FabricNetwork:
 
     @cached_property
     def rank_places(self) -> RankPlaces:
-        """What schedules may know: servers, circuits, and the GPU of each NIC.
+        """The network as schedules see it: servers, circuits, and the GPU of each NIC.
 
         NIC i of a server, optical ones first, belongs to its rank i, modulo its number of ranks.
         """

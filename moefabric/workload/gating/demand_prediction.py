@@ -54,7 +54,7 @@ class GatingPredictor:
         self._compared: dict[int, tuple[GatingPrediction | None, ...]] = {}
 
     def predictions(self, iteration: int) -> tuple[GatingPrediction | None, ...]:
-        """Predict each layer of an iteration, and compare with what its gates chose.
+        """Predict each layer of an iteration, and compare with the choices of its gates.
 
         Args:
             iteration: Number of the iteration.

@@ -1,4 +1,4 @@
-"""Named parameters of random gating, with what they were fitted to.
+"""Named parameters of random gating, and the data to which they were fitted.
 
 A preset describes one model at its own number of experts; skew, concentration and overdispersion
 hold for other numbers, too. What the source of a preset doesn't tell has the values of section

@@ -76,7 +76,7 @@ class TokenRoutes:
         return LayerRoutes(self.experts[place], None if self.scores is None else self.scores[place])
 
     def of_ranks(self, ranks: int) -> "TokenRoutes":
-        """Return the same tokens in the same order, spread evenly over so many ranks.
+        """Return the same tokens in the same order, spread evenly over `ranks` ranks.
 
         Raises:
             ValueError: If the tokens of a layer don't fill the ranks evenly.

@@ -1,4 +1,4 @@
-"""Execution graphs: the operations of each rank and what they wait for, as trace files have them.
+"""Execution graphs: the operations of each rank and their dependencies, as trace files have them.
 
 Readers of all formats return this form, and everything that replays, predicts or plots a trace
 takes it. Sizes are bytes of the modelled job.
@@ -93,7 +93,7 @@ class ExecutionGraph:
             object.__setattr__(self, "groups", {WORLD: tuple(sorted(self.ranks)), **self.groups})
 
     def faults(self) -> Iterator[str]:
-        """Yield what makes the graph impossible to run, a sentence with rank and number each."""
+        """Yield a sentence for each error that makes the graph impossible to run."""
         if sorted(self.ranks) != list(range(len(self.ranks))):
             yield f"ranks are not numbered from 0 to {len(self.ranks) - 1}"
         for name, members in self.groups.items():
@@ -123,7 +123,7 @@ class ExecutionGraph:
         yield from self.order_faults(rank)
 
     def order_faults(self, rank: int) -> Iterator[str]:
-        """Yield what keeps operations of a rank waiting for ever, a sentence."""
+        """Yield a sentence for a rank whose operations wait for ever."""
         nodes = self.ranks[rank]
         waits = {node.number: set(node.after) for node in nodes}
         last: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Folding of execution graphs onto fewer ranks, of which each sends as many bytes as before.
+"""Folding of execution graphs onto fewer ranks; each rank sends its bytes of before.
 
 Ranks of a training job run the same program on other data, so that some of them stand for all.
 Ranks from 0 up to the new number remain with their operations. Where a group loses members, the
@@ -90,7 +90,7 @@ def _folded(node: Node, rank: int, members: Sequence[int], remaining: Sequence[i
 
 
 def folded_size(collective: CollectiveKind, size: int, before: int, now: int) -> int:
-    """Return the size of a collective of fewer ranks in which a rank sends as many bytes.
+    """Return the size of a collective of fewer ranks that leaves the bytes of a rank unchanged.
 
     Ranks share the new size in whole numbers of 4 bytes.
 

@@ -1,4 +1,4 @@
-"""Parts and scaled copies of execution graphs, so that a testbed can replay what is too large."""
+"""Parts and scaled copies of execution graphs, for graphs that are too large for a testbed."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -58,7 +58,7 @@ def _calls(graph: ExecutionGraph) -> list[set[Place]]:
 
 
 def _runnable(rank: int, nodes: tuple[Node, ...], allowed: set[Place]) -> tuple[Node, ...]:
-    """Return the operations that are allowed and wait for no others than such."""
+    """Return the allowed operations whose dependencies are all allowed."""
     numbers = {node.number for node in nodes if (rank, node.number) in allowed}
     while True:
         fewer = {n.number for n in nodes if n.number in numbers and set(n.after) <= numbers}

@@ -80,7 +80,7 @@ def stage_layers(layers: int, stages: int) -> tuple[range, ...]:
 
 @dataclass(frozen=True)
 class StageContents:
-    """What a pipeline stage computes: MoE layers, layers without experts, and maybe the head."""
+    """Layers of a pipeline stage: MoE layers, layers without experts, and maybe the head."""
 
     moe_layers: int
     dense_layers: int

@@ -53,7 +53,7 @@ class Gpu:
 
 
 class NoBackupError(AgentError):
-    """No backup is left that could replace what is lost."""
+    """No backup is left for the lost servers."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Substitutions:
 def find_substitutes(
     fabric: Fabric, losses: Losses, previous: Substitutions | None = None
 ) -> Substitutions:
-    """Choose the backups of what is lost.
+    """Choose backups for lost GPUs and servers.
 
     Previous substitutions that still work stay. Each lost server gets a backup server of its own.
     Then each lost GPU gets a GPU of a backup server that replaces no server and serves no other

@@ -44,7 +44,7 @@ _LAYER_TYPES: Final = _WINDOWED | {"full_attention"}
 
 
 class _Configuration:
-    """Keys of a configuration: those that were read, and what is wrong with them.
+    """Keys of a configuration: those that were read, and their errors.
 
     A wrong or missing key yields a size that makes further reading possible.
     """

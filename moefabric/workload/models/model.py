@@ -157,7 +157,7 @@ class Model:
 
     @property
     def head_weights(self) -> int:
-        """Weights of the head; the embedding has as many."""
+        """Weights of the head, and of the embedding."""
         return self.hidden * self.vocabulary
 
     @property
@@ -233,7 +233,7 @@ class Model:
         return self.layers * layer + dense + self.head_flops()
 
     def errors(self) -> Iterator[tuple[str, str]]:
-        """Yield the contradictions between sizes: name of the size, and what is wrong."""
+        """Yield the contradictions between sizes: name of the size, and the error."""
         if self.top_k > self.experts:
             yield "top_k", f"{self.top_k} experts of a token, but a layer has {self.experts}"
         if self.dense_layers and not self.dense_ffn:

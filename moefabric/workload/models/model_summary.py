@@ -1,4 +1,4 @@
-"""What a model computes and sends: parameters, FLOPs and bytes of a token, bytes of a layer."""
+"""Summary of a model: parameters, FLOPs and bytes of a token, bytes of a layer."""
 
 from dataclasses import dataclass
 from math import comb

@@ -49,10 +49,10 @@ class PayloadTransform(Protocol):
 
     @property
     def decode_s_per_byte(self) -> float:
-        """Seconds in which one GPU decodes what was a plain byte."""
+        """Seconds in which one GPU decodes the code of one plain byte."""
 
     def token_flops(self, hidden: int) -> float:
-        """Return the forward FLOPs of a token on its own rank, once whatever its experts.
+        """Return the forward FLOPs of a token on its own rank, spent once for all its experts.
 
         The backward pass computes gradients of inputs and of weights, as for other matrices.
 
@@ -136,12 +136,12 @@ class BigMac:
 
     @property
     def encode_s_per_byte(self) -> float:
-        """Seconds in which one GPU encodes what is a plain byte at full width."""
+        """Seconds in which one GPU encodes one plain byte of full width."""
         return self.r * self._inner.encode_s_per_byte
 
     @property
     def decode_s_per_byte(self) -> float:
-        """Seconds in which one GPU decodes what was a plain byte at full width."""
+        """Seconds in which one GPU decodes the code of one plain byte of full width."""
         return self.r * self._inner.decode_s_per_byte
 
     def token_bytes(self, hidden: int, plain_bytes: float) -> float:
@@ -159,7 +159,7 @@ class BigMac:
 
 @dataclass(frozen=True)
 class Payloads:
-    """The transforms of the tokens that go to experts, and of what comes back.
+    """The transforms of tokens on their way to experts and back.
 
     In the backward pass, gradients of the outputs go to experts as tokens do in the forward pass,
     and gradients of the inputs come back.

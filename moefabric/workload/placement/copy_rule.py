@@ -61,7 +61,7 @@ class RoutedTokens:
 def routed_tokens(
     routes: LayerRoutes, placement: Placement, slots: NDArray[np.int64], rule: CopyRule
 ) -> RoutedTokens:
-    """Return what experts compute, and the copies that go to servers.
+    """Return the tokens that experts compute, and the copies that go to servers.
 
     Args:
         routes: Routes of a layer.

@@ -172,7 +172,7 @@ def birkhoff(demand: Bytes) -> Iterator[Bytes]:
 
 
 def padded_demand(demand: Bytes) -> Bytes:
-    """Return the demand with so many bytes added that all rows and columns have equal sums."""
+    """Return the demand with bytes added until all rows and columns have equal sums."""
     padded, bound = demand.copy(), port_bytes(demand)
     rows, columns = bound - demand.sum(axis=1), bound - demand.sum(axis=0)
     row = column = 0

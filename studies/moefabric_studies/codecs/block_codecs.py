@@ -20,7 +20,7 @@ class BlockCodec(Protocol):
         """Return the bytes of a block [vectors, dimension]."""
 
     def decode(self, data: bytes) -> Floats:
-        """Return the block of these bytes."""
+        """Decode a block from its bytes."""
 
 
 class Fp32:
@@ -39,7 +39,7 @@ class Fp16:
     """IEEE 754's half precision, without a bound: large numbers become infinite."""
 
     def encode(self, block: Floats) -> bytes:
-        """Return the shape and half as many bytes."""
+        """Return the shape and half the bytes."""
         with np.errstate(over="ignore"):
             return _SHAPE.pack(*block.shape) + block.astype(np.float16).tobytes()
 

@@ -76,7 +76,7 @@ class ErrorBoundedTokens:
 
     @property
     def decode_s_per_byte(self) -> float:
-        """Seconds in which one GPU decodes what was a plain byte of bfloat16."""
+        """Seconds in which one GPU decodes the code of one plain byte of bfloat16."""
         return self._speed.decode_s_per_byte / self.scale
 
     @cached_property

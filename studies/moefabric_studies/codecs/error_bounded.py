@@ -60,7 +60,7 @@ def _quotients(blocks: Floats, steps: Floats) -> tuple[Floats, NDArray[np.bool_]
 
 
 def rounded(blocks: Floats, relative: float | NDArray[Any]) -> Floats:
-    """Return what a receiver decodes from error-bounded blocks, without coding them.
+    """Return the values that a receiver decodes from error-bounded blocks, without coding them.
 
     Args:
         blocks: Shape [..., vectors, dimension].

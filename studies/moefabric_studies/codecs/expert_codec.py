@@ -53,7 +53,7 @@ def _largest(magnitudes: Weights, count: int) -> NDArray[np.intp]:
 
 
 def decode(code: bytes, shared: Weights) -> Weights:
-    """Return the weights of an expert: the shared expert's, and what was kept of the residual."""
+    """Return the weights of an expert: the shared expert's, and the kept part of the residual."""
     index, values = np.split(np.frombuffer(code, np.uint32), 2)
     expert = shared.copy()
     expert[index] += values.view(np.float32)

@@ -29,7 +29,7 @@ from moefabric.api.signals import graceful_shutdown
 def system(
     files: tuple[Path, ...], settings: tuple[str, ...], json_file: Path | None, pages: Path | None
 ) -> None:
-    """Measure what the authors of a system claim, and print each claim with its verdict.
+    """Measure the claims of a system's authors, and print each with its verdict.
 
     Bands are read from the files before anything is measured. Exit status 3: a measurement is
     invalid.

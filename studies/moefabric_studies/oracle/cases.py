@@ -181,7 +181,7 @@ def _step(
 
 
 def _dark_cases(folder: Path, selection: Selection) -> Iterator[Case]:
-    """Yield what a first all-to-all can do while its circuits are dark."""
+    """Yield the cases of a first all-to-all whose circuits are dark."""
     spec = load_experiment(folder / selection.file)
     [wired] = [w for w in _fabrics(folder, selection) if w.choice.name == "mixnet-block"]
     fabric, policy = wired.fabric, wired.policy

@@ -1,4 +1,4 @@
-"""The page `docs/truth.md`: what other simulators say of the model."""
+"""The page `docs/truth.md`: results of other simulators beside the model's."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -96,7 +96,7 @@ def _percent(share: float) -> str:
 def _survival(
     results: OracleResults, compared: Sequence[CaseResult], spread: Sequence[CaseResult]
 ) -> Iterator[Row]:
-    """Yield each conclusion of the model with what becomes of it under each transport."""
+    """Yield each conclusion of the model, and whether it holds under each transport."""
     yield "conclusion of the model", *results.transports
     reversed_ = [
         sum(not held for _, _, held in ordered_pairs(spread, t)) for t in results.transports

@@ -81,7 +81,7 @@ class Outage:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a simulator simulates.
+    """A scenario of a simulator: network, flows and transport.
 
     Attributes:
         name: Name in reports.

@@ -172,7 +172,7 @@ that the precision can't tell from the bound."""
 
 
 class RowSpec(Section):
-    """A row of a table: the paper's value or range, and what to compute.
+    """A row of a table: the paper's value or range, and the computed measure.
 
     `null_value`, `precision`, `reading` and `claim` default to the table's.
     """

@@ -83,7 +83,7 @@ _COMMANDS: Final = 4000
 
 
 def ocs_ports(profile: str) -> float:
-    """Return the number of ports of a profile's switch; 0 if it has as many as needed."""
+    """Return the number of ports of a profile's switch; 0 for no limit."""
     return float(load_profile(profile).ports or 0)
 
 

@@ -78,7 +78,7 @@ def measure_prediction_quality(trace: Path, model: Model) -> PredictionQuality:
             circuits = {
                 name: algorithm1_circuits(matrix, optical) for name, matrix in predicted.items()
             }
-            uniform = static.uniform_order([optical] * len(tokens))
+            uniform = static.ring_order([optical] * len(tokens))
             circuits["random"] = circuit_counts(len(tokens), uniform)
             for name, planned in circuits.items():
                 extra_s[nics][name].append(_dispatch_s(demand, planned, nics) - least_s)

@@ -1,4 +1,4 @@
-"""Experiments with the assumptions of the tables: what each of them does to the figures.
+"""Experiments with the assumptions of the tables: the effect of each on the figures.
 
 The calibrated GPU speed, the paths of the fat-tree, the uplinks of the 3:1 tree, and the circuits
 and routing of TopoOpt are not in the paper. Each grid shows which assumption gives which figure.

@@ -115,7 +115,7 @@ class JudgedClaim:
 
 
 class Objection(plugins.Section):
-    """What the authors of a system would object to, and the answer."""
+    """An objection that a system's authors may raise, and the answer."""
 
     objection: str
     """The objection."""
@@ -159,7 +159,7 @@ class StudySpec(plugins.Document):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a study has measured.
+    """The measurements of a study.
 
     Attributes:
         measures: Values by name; claims name them.
@@ -209,7 +209,7 @@ class StudyContext:
         return self._experiment(document).run(reporter=self.reporter, flows=flows)
 
     def predict(self, document: Mapping[str, Any]) -> ExperimentPrediction:
-        """Return what the fluid model predicts for an experiment, without packets."""
+        """Return the fluid model's prediction of an experiment, without packets."""
         return self._experiment(document).predict()
 
     def _experiment(self, document: Mapping[str, Any]) -> Experiment:

@@ -74,7 +74,7 @@ class DatagramChannel:
         self._send_due()
 
     def _receive(self) -> None:
-        """Read what has arrived, acknowledge its chunks at once, and report complete tensors."""
+        """Read arrived packets, acknowledge their chunks at once, and report complete tensors."""
         numbers: list[int] = []
         marked = 0
         complete: list[Received] = []
@@ -112,7 +112,7 @@ class DatagramChannel:
             return
 
     def _send_due(self) -> None:
-        """Send what is due, as far as the socket takes it, and wake at the next instant."""
+        """Send due packets, as far as the socket takes them, and wake at the next instant."""
         now_ns = NOW()
         if self._held is not None and not self._send_packet(self._held):
             return

@@ -52,7 +52,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Asks what is missing of a tensor; follows the last chunk that is due.
+    """Asks for the missing chunks of a tensor; follows the last chunk that is due.
 
     Attributes:
         tensor: Number of the tensor.

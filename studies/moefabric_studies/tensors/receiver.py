@@ -1,4 +1,4 @@
-"""Receiver of the bounded-loss transport: decides what is complete and what to reply; no I/O.
+"""Receiver of the bounded-loss transport: decides on completion and on replies; does no I/O.
 
 A tensor is complete when no more of its bytes are missing than may be lost. What is missing then is
 zero in its values, and marked, so that the reader may put in something else.

@@ -33,6 +33,7 @@ from moefabric.prediction.jobs import Jobs
 from moefabric.results.parts import Json
 from moefabric.results.records.records import CircuitChange, IterationRun, RunFailures
 from moefabric.results.verdict.fabric_result import fabric_result
+from moefabric.workload.gating.job_gating import JobGating
 from moefabric.workload.iterations.iteration import DISPATCH_LIGHT_MODES, DispatchLight
 from moefabric.workload.iterations.job import JobShape
 from moefabric.workload.iterations.substitution import Substitutions
@@ -89,9 +90,8 @@ class Bench:
             MODEL,
             Training(4, 2, 4096, 8, 1e15, 0.5),
             (Placement(("s0", "s1", "s2", "s3"), 4, 4),),
-            np.ones((1, 1, 4, 4), dtype=np.int64),
+            JobGating(np.ones((1, 1, 4, 4), dtype=np.int64), "even"),
             4,
-            "even",
         ).with_dispatch_light(dispatch_light)
         schedule = FailureInjector(
             failures,
@@ -401,9 +401,8 @@ class EpsBench:
             SMALL,
             Training(2, 2, 4096, 8, 1e15, 0.5),
             placements,
-            np.ones((1, 1, 2, 4), dtype=np.int64),
+            JobGating(np.ones((1, 1, 2, 4), dtype=np.int64), "even"),
             2,
-            "even",
             stages=shape.pp,
         )
         self.jobs = Jobs(self.fabric, work, shape, lockstep=lockstep)

@@ -23,7 +23,7 @@ from moefabric.planner.even_circuits import (
 )
 from moefabric.planner.nic_assignment import assign_nics
 from moefabric.planner.pair_order import Pair, circuit_counts
-from moefabric.planner.static import uniform_order as ring_order
+from moefabric.planner.static import ring_order
 from tests.support.fabrics import fabric
 
 PORTS = st.lists(st.integers(0, 7), min_size=0, max_size=12)

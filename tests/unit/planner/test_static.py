@@ -3,7 +3,7 @@
 import pytest
 
 from moefabric.planner.pair_order import Pair, circuit_counts
-from moefabric.planner.static import uniform_order
+from moefabric.planner.static import ring_order
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,13 @@ from moefabric.planner.static import uniform_order
         pytest.param([5], [], id="one-server-has-no-peer"),
     ],
 )
-def test_uniform_order_spreads_circuits_evenly(ports: list[int], pairs: list[Pair]) -> None:
-    assert uniform_order(ports) == pairs
+def test_ring_order_spreads_circuits_evenly(ports: list[int], pairs: list[Pair]) -> None:
+    assert ring_order(ports) == pairs
 
 
 @pytest.mark.parametrize("servers", [3, 5, 8, 16])
 @pytest.mark.parametrize("degree", [1, 2, 3, 6])
-def test_uniform_order_prefers_no_server(servers: int, degree: int) -> None:
-    used = circuit_counts(servers, uniform_order([degree] * servers)).sum(axis=1)
+def test_ring_order_prefers_no_server(servers: int, degree: int) -> None:
+    used = circuit_counts(servers, ring_order([degree] * servers)).sum(axis=1)
     assert used.max() - used.min() <= 1
     assert used.sum() >= servers * degree - 1

@@ -21,8 +21,8 @@ def work(gating: str, *settings: str) -> Workload:
 
 
 def generator(job: Workload) -> GatingGenerator:
-    assert isinstance(job.gating, GatingGenerator)
-    return job.gating
+    assert isinstance(job.gating.source, GatingGenerator)
+    return job.gating.source
 
 
 def test_a_preset_takes_the_sizes_of_the_model_and_the_overrides_of_the_file() -> None:
@@ -39,7 +39,7 @@ def test_a_preset_takes_the_sizes_of_the_model_and_the_overrides_of_the_file() -
         skew=0.7,
         sources=2,
     )
-    assert job.label == "generator olmoe-web"
+    assert job.gating.label == "generator olmoe-web"
 
 
 def test_iterations_layers_regions_and_micro_batches_have_draws_of_their_own() -> None:

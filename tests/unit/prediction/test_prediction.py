@@ -78,8 +78,8 @@ def test_workload_takes_its_steps_from_the_trace_and_starts_over() -> None:
         EXAMPLES / "training.yaml", ["gating.first_step=900", "gating.step_stride=200"]
     )
     work = workload(spec, [SERVERS], EXAMPLES)
-    assert isinstance(work.gating, np.ndarray)
-    assert work.gating.shape == (2, 4, 8, 16)
+    assert isinstance(work.gating.source, np.ndarray)
+    assert work.gating.source.shape == (2, 4, 8, 16)
     assert work.layers(0) == work.layers(2) != work.layers(1)
     assert len(work.demands()) == 4 * 4
     assert len(work.operations(0)) == 4 * (5 + 4)
@@ -107,7 +107,7 @@ def test_spill_or_joint_is_as_fast_as_a_non_blocking_eps_for_every_model(name: s
 def test_layers_start_at_the_first_layer_and_repeat_the_trace() -> None:
     spec = load_experiment(EXAMPLES / "training.yaml", ["gating.first_layer=3"])
     plain = load_experiment(EXAMPLES / "training.yaml")
-    shifted, whole = (workload(each, [SERVERS], EXAMPLES).gating for each in (spec, plain))
+    shifted, whole = (workload(each, [SERVERS], EXAMPLES).gating.source for each in (spec, plain))
     assert isinstance(shifted, np.ndarray)
     assert isinstance(whole, np.ndarray)
     assert (shifted[:, 0] == whole[:, 3]).all()

@@ -22,6 +22,7 @@ from moefabric.results.partial_result import read_journal
 from moefabric.results.records.records import RunFailures
 from moefabric.results.verdict.fabric_result import fabric_result, summed_result
 from moefabric.results.verdict.iteration_outcome import IterationOutcome, outcomes_of
+from moefabric.runtime.cpu_monitor import CpuSample, CpuSampler
 from moefabric.testbed.clock import SkippingClock
 from tests.support.recorded_runs import RecordedRun
 
@@ -47,6 +48,20 @@ def test_journal_yields_the_result_of_whole_records(tmp_path: Path) -> None:
         runs = whole.run(unused, 5).runs
     expected = fabric_result(whole.fabric, "mixnet", "mixnet", runs, cpu_idle=[0.5], remarks=[])
     assert journalled.to_json() == expected.to_json()
+
+
+def test_journal_keeps_the_idle_shares_of_the_machine(tmp_path: Path) -> None:
+    path, cpu = tmp_path / "run.jsonl", CpuSampler()
+    lab = RecordedRun(path)
+    sending_ns = lab.clock.now_ns() + 60_000_000
+    cpu.samples.append(CpuSample(sending_ns, sending_ns + 20_000_000, 0.25))
+    with Journal(path) as journal:
+        lab.begin(journal, 1)
+        lab.run(journal, 1, cpu=cpu)
+    [outcome] = JournalReader(path).outcomes("mixnet")
+    assert list(outcome.measured.cpu_idle) == [0.25]
+    result = summed_result(lab.fabric, "mixnet", "mixnet", [outcome])
+    assert result.fidelity.cpu_idle_min == 0.25
 
 
 def test_iterations_are_in_the_file_as_soon_as_they_end(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from moefabric.config.model import preset
 from moefabric.core.demand import Placement
+from moefabric.workload.gating.job_gating import JobGating
 from moefabric.workload.gating.token_routes import LayerRoutes, TokenRoutes
 from moefabric.workload.iterations.iteration import moe_layer
 from moefabric.workload.models.model import Training
@@ -101,10 +102,11 @@ def test_workload_with_routes_has_their_copies_in_each_iteration() -> None:
     counts = routes.counts(16)
     placements = (PLACEMENT,)
     model = replace(MODEL, layers=2)
-    work = Workload(model, TRAINING, placements, counts[1:], 2, "test", history=counts[:1])
+    gating = JobGating(counts[1:], "test", history=counts[:1])
+    work = Workload(model, TRAINING, placements, gating, 2)
     with pytest.raises(ValueError, match=r"needs routes of single tokens.*gating.trace"):
         work.with_copies(CopyRule("server"))
-    work = replace(work, routes=routes)
+    work = replace(work, gating=replace(gating, routes=routes))
     once = work.with_copies(CopyRule("server"))
     for iteration, step in ((-1, 0), (0, 1), (1, 2), (2, 1)):
         demand = once.layer_of(iteration, 1, 0).demand.array

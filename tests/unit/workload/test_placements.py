@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from moefabric.config.model import preset
 from moefabric.core.demand import Placement
+from moefabric.workload.gating.job_gating import JobGating
 from moefabric.workload.models.model import Training
 from moefabric.workload.placement.placements import (
     Balanced,
@@ -97,7 +98,7 @@ def workload(placement: ExpertPlacement, history: Tokens | None = None) -> Workl
     tokens[0, 0, :, 0] = 100
     servers = ("s0", "s1", "s2", "s3")
     placements = (Placement(servers, 4, 8),)
-    made = Workload(MODEL, TRAINING, placements, tokens, 2, "test", history=history)
+    made = Workload(MODEL, TRAINING, placements, JobGating(tokens, "test", history=history), 2)
     return made.with_placement(placement)
 
 

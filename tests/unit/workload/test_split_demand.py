@@ -7,6 +7,7 @@ import pytest
 
 from moefabric.config.model import preset
 from moefabric.core.demand import DemandMatrix, Placement
+from moefabric.workload.gating.job_gating import JobGating
 from moefabric.workload.iterations.iteration import Collective, Layer, merge_layers
 from moefabric.workload.iterations.split_demand import (
     KNOWN,
@@ -29,7 +30,7 @@ OWED = DemandMatrix(("s0", "s1", "s2"), [[5.0, 10.0, 0.0], [20.0, 0.0, 40.0], [8
 
 
 def workload(source: SplitDemandSource = "known", error: float = 0.0) -> Workload:
-    work = Workload(MODEL, TRAINING, PLACEMENTS, TOKENS, ITERATIONS, "drawn", noise=0.3)
+    work = Workload(MODEL, TRAINING, PLACEMENTS, JobGating(TOKENS, "drawn", 0.3), ITERATIONS)
     return work.with_split_demand(SplitDemand(source, error))
 
 
@@ -78,7 +79,8 @@ def test_gate_of_the_layer_itself_is_not_used(source: SplitDemandSource) -> None
     before = assumed(workload(source), 5)
     other = TOKENS.copy()
     other[5, 1] = other[5, 1, :, ::-1]
-    changed = replace(workload(), gating=other).with_split_demand(SplitDemand(source))
+    gating = JobGating(other, "drawn", 0.3)
+    changed = replace(workload(), gating=gating).with_split_demand(SplitDemand(source))
     assert changed.layers(5)[1].demand != demands(5)
     for after, demand in zip(assumed(changed, 5), before, strict=True):
         # A rank's tokens are known; noise rounds their number.
@@ -118,8 +120,8 @@ def test_errors_are_seeded_and_differ_from_place_to_place() -> None:
 
 @pytest.mark.parametrize("source", UNIFORM)
 def test_history_is_what_iterations_before_the_first_were(source: SplitDemandSource) -> None:
-    exact = replace(workload(), noise=0.0)
-    later = replace(exact, gating=TOKENS[3:], history=TOKENS[:3])
+    exact = replace(workload(), gating=JobGating(TOKENS, "drawn"))
+    later = replace(exact, gating=JobGating(TOKENS[3:], "drawn", history=TOKENS[:3]))
     after, whole = (work.with_split_demand(SplitDemand(source)) for work in (later, exact))
     for iteration in (0, 1):
         assert assumed(after, iteration) == assumed(whole, 3 + iteration)
@@ -127,7 +129,8 @@ def test_history_is_what_iterations_before_the_first_were(source: SplitDemandSou
 
 def test_history_has_noise_of_its_own() -> None:
     constant = np.repeat(TOKENS[:1], 4, axis=0)
-    later = replace(workload("recent"), gating=constant, history=constant)
+    gating = JobGating(constant, "drawn", 0.3, history=constant)
+    later = replace(workload("recent"), gating=gating)
     drawn = {*assumed(later, 0), *(later.layers(n)[1].demand for n in range(4))}
     assert len(drawn) == 8
 

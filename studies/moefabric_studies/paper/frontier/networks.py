@@ -155,7 +155,7 @@ def forwarded_split(
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Completion times of a demand by policy, as the bytes that a NIC carries meanwhile.
+    """Completion times of a demand by policy, in bytes that a NIC carries in the time.
 
     Attributes:
         demand: Bytes [server, server].

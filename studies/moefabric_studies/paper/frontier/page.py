@@ -72,7 +72,7 @@ def page_text(results: FrontierResults) -> str:
 
 
 def text_lines(results: FrontierResults) -> Iterator[str]:
-    """Yield the targets and what they need, for a terminal."""
+    """Yield the targets and their requirements, for a terminal."""
     yield f"{_networks(results)} networks, each with {len(results.models)} models"
     for subject, target, value, verdict in _targets(results):
         yield f"  {subject:<62}{target:>12}{value:>22}  {verdict}"
@@ -136,7 +136,7 @@ def _split(optical: int) -> str:
 
 
 def _targets(results: FrontierResults) -> Iterator[Row]:
-    """Yield what was to be reached with fixed circuits and forwarding, and what is predicted."""
+    """Yield the targets of fixed circuits with forwarding, and their predictions."""
     corner = results.select(policy=MULTIHOP.name, optical=CORNER)
     small = [point for point in corner if point.servers == SMALLEST]
     fabric = f"{SMALLEST} servers, {_split(CORNER)}"

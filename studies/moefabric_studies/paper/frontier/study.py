@@ -1,4 +1,4 @@
-"""The frontier study: every policy on every network, and what limits of forwarding change."""
+"""The frontier study: every policy on every network, and the effect of limited forwarding."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -232,7 +232,7 @@ def _settling_s(
 
 
 def _limit(job: RegionJob) -> results.Limit:
-    """Return what limited forwarding does to the first layer."""
+    """Return the effect of limited forwarding on the first layer."""
     comparison = Comparison(job.demands[0], CORNER)
     base = comparison.nic_bytes(EPS)
     by_nics = {f"{n:g}": comparison.limited_nic_bytes(n) / base for n in FORWARDING_NICS}

@@ -59,7 +59,7 @@ class Bottleneck:
 
 @dataclass(frozen=True)
 class Trace:
-    """What flows did over time.
+    """Rates and delays of flows over time.
 
     Attributes:
         bottleneck: The link.

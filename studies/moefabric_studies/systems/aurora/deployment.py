@@ -212,7 +212,7 @@ def deployed(pair: Pair, rates: Rates, assumed: Pair | None = None) -> Pair:
 
 
 def _random_tokens(rng: np.random.Generator, tokens: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return as many tokens of each rank, to experts at random."""
+    """Return tokens of each rank, to experts at random."""
     shares: NDArray[np.float64] = rng.dirichlet(np.ones(len(tokens)), len(tokens))
     random: NDArray[np.float64] = shares * tokens.sum(axis=1, keepdims=True)
     return random

@@ -88,7 +88,7 @@ class BigMacStudy:
 def _document(
     experiment: Mapping[str, Any], top_k: int, forms: Sequence[str], sequence: int | None = None
 ) -> dict[str, Any]:
-    """Return an experiment with a fabric for each form of tokens, for as many tokens."""
+    """Return an experiment with a fabric for each form of the same number of tokens."""
     training = dict(experiment["training"])
     if sequence is not None:
         tokens = training["sequence"] * training["micro_batch"]
@@ -141,7 +141,7 @@ def _gain_by_length(experiment: Mapping[str, Any], context: StudyContext) -> Mea
 
 
 def _formulae(model: FineGrained) -> dict[str, Measure]:
-    """Return what table 4 has."""
+    """Return the values of table 4."""
     plain, narrow = Plain(), BigMac(model.r)
     flops = model.flops(plain), model.flops(narrow)
     return {
@@ -244,7 +244,7 @@ def _forms(predictions: Mapping[int, ExperimentPrediction], runs: Mapping[int, R
 
 
 def _differences(runs: Mapping[int, Result]) -> Grid:
-    """Return the gains as they would be with what table 1 has besides bytes and FLOPs."""
+    """Return the gains with the costs of table 1 that are neither bytes nor FLOPs."""
     rows, compute_s = [], 0.0
     for k, run in runs.items():
         wide, narrow = (run[name] for name in (WIDE, NARROW))

@@ -31,7 +31,7 @@ Incasts = dict[str, list[IncastTimes]]
 
 @dataclass(frozen=True)
 class Measurements:
-    """What was measured, by the name of the transport.
+    """Measurements by the name of the transport.
 
     Attributes:
         incast: Of few workers.
@@ -107,7 +107,7 @@ def measure_all(setup: Setup, reporter: ProgressReporter) -> Measurements:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let this thread run before others, as far as it may be asked: it acts for all hosts."""
+    """Raise this thread's priority, if the system permits it: the thread acts for all hosts."""
     before = os.sched_getscheduler(0), os.sched_getparam(0)
     with suppress(OSError):
         policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
@@ -151,7 +151,7 @@ def _compressed(setup: Setup) -> tuple[IncastTimes, IncastTimes]:
 
 
 def _gradients(setup: Setup, workers: int, size: int) -> list[bytes]:
-    """Return so many bytes of each worker's first gradients, repeated as necessary."""
+    """Return `size` bytes of each worker's first gradients, repeated as necessary."""
     gradients = Replicas(setup.job(workers), seed=1).gradients()
     return [np.resize(np.concatenate(layers), size // 4).tobytes() for layers in gradients]
 

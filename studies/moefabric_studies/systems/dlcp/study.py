@@ -39,7 +39,7 @@ class DlcpStudy:
 
 
 def outcome(measured: measurements.Measurements, setup: Setup) -> Outcome:
-    """Return measures, pictures and tables of what was measured."""
+    """Return measures, pictures and tables of the measurements."""
     measures = {**incast_measures(measured), **training_measures(measured, setup)}
     late_ns = max(lateness.p99_ns for lateness in measured.lateness())
     if late_ns > measurements.MOST_LATE_NS:

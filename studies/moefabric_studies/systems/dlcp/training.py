@@ -1,4 +1,4 @@
-"""Data-parallel training over real packets: what travels, what is lost, and what it changes."""
+"""Data-parallel training over real packets: sent and lost gradients, and their effect."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ def layer_shares(model: Perceptron) -> list[float]:
 
 @dataclass
 class Progress:
-    """What training has measured.
+    """The measurements of a training.
 
     Attributes:
         iterations_s: Time of each iteration.

@@ -125,7 +125,7 @@ def exchange(model: RankModel, codec: str, repeat: int) -> Mapping[str, Any]:
 
 
 def check(model: RankModel, codec: str, repeat: int) -> Mapping[str, Any]:
-    """Compare what arrives with what was sent, forward and backward, and train between checks."""
+    """Compare received with sent tensors, forward and backward, and train between checks."""
     coded, plain = exchange_of(model, codec), exchange_of(model, "fp32")
     bounds, worst = table_bounds()[:, None, None], []
     for _ in range(repeat):
@@ -146,7 +146,7 @@ def by_source(gradients: Floats) -> Floats:
 
 
 def largest_excess(sent: Floats, arrived: Floats, bounds: NDArray[np.float64]) -> float:
-    """Return the largest error of numbers, relative to what the bound of their block allows."""
+    """Return the largest error of numbers, relative to the bound of their block."""
     allowed = np.maximum(error_bounds(sent, bounds), np.finfo(np.float64).tiny)
     return float((np.abs(arrived.astype(np.float64) - sent) / allowed).max())
 

@@ -54,7 +54,7 @@ class CodecSpeed:
 
 @dataclass(frozen=True)
 class FabricSpeeds:
-    """What was measured on the fabric of one rate.
+    """Measurements on the fabric of one rate.
 
     Attributes:
         plain_s: Times of all-to-alls of 32-bit floats.

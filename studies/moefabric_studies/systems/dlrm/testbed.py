@@ -21,7 +21,7 @@ START_S = 60.0
 
 @dataclass(frozen=True)
 class Reply:
-    """What ranks reply to a command.
+    """The ranks' replies to a command.
 
     Attributes:
         values: What rank 0 prints.

@@ -25,7 +25,7 @@ GRADIENTS: Final = "HybridEP, gradients of experts return"
 
 @dataclass(frozen=True)
 class Candidate:
-    """A size of domains at each level, and what it took.
+    """A size of domains at each level, and its measured time.
 
     Attributes:
         domains: Size of a domain at each level.
@@ -63,7 +63,7 @@ Migration = list[tuple[str, LayerRun, LayerRun]]
 
 @dataclass
 class Report:
-    """What was measured.
+    """The measurements of the study.
 
     Attributes:
         setup: Sizes and rates.

@@ -23,7 +23,7 @@ class FlatCase(Section):
 
 
 class Cluster(Section):
-    """Data centres, and what the paper measured on as many of them."""
+    """Data centres, and the paper's measurements on the same number."""
 
     name: Name
     """Name of the cluster."""

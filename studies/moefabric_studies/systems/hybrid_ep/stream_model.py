@@ -31,7 +31,7 @@ class Level:
 
 @dataclass(frozen=True)
 class MoeLayer:
-    """What a worker sends and computes in the forward pass of an MoE layer.
+    """Bytes and FLOPs of a worker in the forward pass of an MoE layer.
 
     Attributes:
         token_bytes: Bytes of the tokens of a worker, each counted once for every chosen expert.
@@ -56,7 +56,7 @@ def location(worker: int, levels: Sequence[int]) -> tuple[int, ...]:
 def relation(
     a: tuple[int, ...], b: tuple[int, ...], level: int, domains: Sequence[int]
 ) -> Relation | None:
-    """Return what two locations exchange at a level; None if nothing (algorithm 1).
+    """Return the exchange of two locations at a level; None for no exchange (algorithm 1).
 
     Args:
         a: A location.

@@ -30,7 +30,7 @@ def send_burst(net: LinkedHosts, tos: Sequence[int]) -> None:
 
 
 def received_classes(net: LinkedHosts, tos: Sequence[int]) -> list[int]:
-    """Send such a burst, and return the octets in the order in which the packets arrive."""
+    """Send a burst, and return the octets in the order in which the packets arrive."""
     far = net.hosts[1]
     with ExitStack() as stack:
         receiver = stack.enter_context(_socket(far))

@@ -1,4 +1,4 @@
-"""Programmable links: what they do to flows and bursts, and TCP incast over shallow queues."""
+"""Programmable links: their effect on flows and bursts, and TCP incast over shallow queues."""
 
 import json
 import subprocess
@@ -148,7 +148,7 @@ def _bursts() -> dict[str, Measure]:
 
 
 def collapse_measures(setup: Setup, cells: Sequence[IncastCell]) -> dict[str, Measure]:
-    """Return what the incast's goodputs say about the claims."""
+    """Return the claims with the measured goodputs of the incast."""
     shallow, deeper, *_ = sorted(setup.queues)
     plain = [cell for cell in cells if cell.least_timeout_ns is None]
     worst = min((c for c in plain if c.queue_bytes == shallow), key=lambda cell: cell.share)

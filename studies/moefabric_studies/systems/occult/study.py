@@ -198,7 +198,7 @@ def document(
 
 
 def variants(spec: ExperimentSpec, context: StudyContext, run: RunResult) -> dict[str, Variant]:
-    """Return each way to send tokens, with its exact copies and what was measured."""
+    """Return each way to send tokens, with its exact copies and its measurements."""
     servers = [f"s{n}" for n in range(spec.servers_per_region)]
     work = workload(spec, [servers], context.folder)
     tokens = spec.training.ep * work.training.rank_tokens
@@ -215,7 +215,7 @@ def variants(spec: ExperimentSpec, context: StudyContext, run: RunResult) -> dic
 
 
 def exact_measures(found: dict[str, Variant], servers: str) -> dict[str, Measure]:
-    """Return linearity, and what the placement saves at exact results."""
+    """Return linearity, and the savings of the placement at exact results."""
     once, greedy = (found[n].copies for n in ("once", "occult"))
     points = [point for one in found.values() for point in one.points()]
     fit = linregress(*zip(*points, strict=True))
@@ -248,7 +248,7 @@ def time_measures(found: dict[str, Variant]) -> dict[str, Measure]:
 
 
 def hierarchy_measures(found: dict[str, Variant]) -> dict[str, Measure]:
-    """Return what one copy for each server saves, against one for each GPU."""
+    """Return the savings of one copy for each server, against one for each GPU."""
     gpu, server = found["each-gpu"], found["each-server"]
     pairs = zip(gpu.points(), server.points(), strict=True)
     return {

@@ -1,0 +1,77 @@
+"""The gating of a job: the tokens of its ranks in any iteration, layer, region and micro-batch."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moefabric.workload.gating.coactivation import Pairs, coactivation
+from moefabric.workload.gating.generator import GatingGenerator
+from moefabric.workload.gating.recorded_gating import RecordedGating
+from moefabric.workload.gating.token_routes import LayerRoutes, TokenRoutes
+from moefabric.workload.gating.traces import add_noise
+
+
+@dataclass(frozen=True)
+class JobGating:
+    """The gating of a job, in the order of the experts' numbers.
+
+    Iterations before the job's first one have negative numbers. They are the history, from which
+    demand is predicted and experts are placed.
+
+    Attributes:
+        source: Tokens [iteration, layer, rank, expert]; shorter traces repeat. Or a generator, or
+            the gating of a program that trains.
+        label: Its name in reports.
+        noise: Standard deviation by which regions, layers and iterations differ from the tokens.
+        seed: Seed of the noise.
+        history: Tokens [iteration, layer, rank, expert] of the history; the number of its
+            iterations, if a generator makes them.
+        routes: Routes of the tokens that `history` and `source` count; None if they are unknown.
+    """
+
+    source: NDArray[np.int64] | GatingGenerator | RecordedGating
+    label: str
+    noise: float = 0.0
+    seed: int = 1
+    history: NDArray[np.int64] | int | None = None
+    routes: TokenRoutes | None = None
+
+    @property
+    def first(self) -> int:
+        """The number of the first iteration whose gating is known: that of the history's."""
+        if self.history is None or isinstance(self.history, int):
+            return -(self.history or 0)
+        return -len(self.history)
+
+    def tokens(
+        self, iteration: int, layer: int, region: int, micro_batch: int = 0
+    ) -> NDArray[np.int64]:
+        """Return the tokens [rank, expert number] of a layer; micro-batches differ by noise."""
+        if not isinstance(self.source, np.ndarray):
+            return self.source.tokens(iteration - self.first, layer, region, micro_batch)
+        recorded = self.source
+        if iteration < 0 and isinstance(self.history, np.ndarray):
+            recorded = self.history
+        iterations, layers = recorded.shape[:2]
+        matrix = recorded[iteration % iterations, layer % layers]
+        # Numbers of a seed are at least 0; those of the history come last.
+        step = iteration % 2**32
+        place = (step, layer, region, *((micro_batch,) if micro_batch else ()))
+        return add_noise(matrix, self.noise, self.seed, place)
+
+    def layer_routes(self, iteration: int, layer: int) -> LayerRoutes:
+        """Return the routes of a layer's tokens, if routes are known."""
+        assert self.routes is not None, "copy rules other than the default need routes"
+        history = -self.first
+        if iteration >= 0:
+            iteration %= len(self.routes.experts) - history
+        return self.routes.layer(iteration + history, layer)
+
+    def pairs(self, iterations: Iterable[int], layer: int, experts: int) -> Pairs | None:
+        """Return the tokens that each pair of a layer's experts has in common, from routes."""
+        if self.routes is None:
+            return None
+        known = [self.layer_routes(iteration, layer).experts for iteration in iterations]
+        return coactivation(np.stack(known), experts)
