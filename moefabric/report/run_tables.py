@@ -20,6 +20,7 @@ _PREDICTION: Final = (
 _COSTS: Final = ("network_usd", "performance_per_million_usd", "perf_per_dollar_vs_eps")
 _PHASES: Final = tuple(phase for phase in PHASES if phase not in ("demand", "plan"))
 _CHANGE_PHASES: Final = "divert/command/\nsettle, verify/\nadmit, ms"
+_WIDE_PHASES: Final = "divert / command / settle / verify / admit, ms"
 _SHOWN_SERVERS: Final = 4
 
 
@@ -36,21 +37,32 @@ def headings(columns: Sequence[str]) -> list[str]:
     return [COLUMNS[name].heading for name in columns]
 
 
-def comparison(fabrics: Sequence[FabricSummary]) -> Table:
-    """Return completion times and reconfigurations of the fabrics."""
-    names = headings((*_COMPLETION, "reconfiguration_s"))
+def comparison(fabrics: Sequence[FabricSummary], *, wide: bool = False) -> Table:
+    """Return completion times and reconfigurations of the fabrics.
+
+    Args:
+        fabrics: The fabrics.
+        wide: Whether there is room for all phases in one line.
+    """
+    heads = ["fabric", *headings(_COMPLETION)]
+    if wide:
+        heads += ["reconfigurations", _WIDE_PHASES, "dark per iteration", "verdict"]
+    else:
+        heads += [*headings(["reconfiguration_s"]), _CHANGE_PHASES, "dark", "verdict"]
     rows = list[Row]()
     for fabric in fabrics:
         count, phases = Cell("0"), Cell(MISSING)
         if fabric.result.reconfigurations:
             figures = _phases(fabric)
-            count = Cell(fabric.change_count, fabric.text("reconfiguration_s"))
+            median = fabric.text("reconfiguration_s")
+            count = Cell(fabric.change_count, f"{median} each" if wide else median)
             phases = Cell("/".join(figures[:3]), "/".join(figures[3:]))
+            if wide:
+                phases = Cell(" / ".join(figures))
         cells = figure_cells(fabric, _COMPLETION)
         rows.append(
             [fabric.name, *cells, count, phases, *figure_cells(fabric, ["dark_s"]), fabric.verdict]
         )
-    heads = ["fabric", *names, _CHANGE_PHASES, "dark", "verdict"]
     return Table(heads, rows, {_CHANGE_PHASES, "verdict"})
 
 
