@@ -13,15 +13,38 @@ from moefabric.planner.delayed_split import best_split
 from moefabric.planner.even_circuits import even_order
 from moefabric.planner.pair_order import circuit_counts
 from moefabric.planner.relay_linear_program import RelayLinearProgram
-from moefabric.planner.sending.flow_pacing import BURST_SEGMENTS, planned_flows
-from moefabric.planner.sending.flow_pacing import Policy as PacingPolicy
+from moefabric.planner.sending.flow_pacing import BURST_SEGMENTS, SplitPolicy, planned_flows
 from moefabric.simulator.fluid import Link, Route, goodput_share, is_forwarding, link_rate_bps
 from moefabric.simulator.latency import route_latency_s
 
 __all__ = [
-    "BURST_SEGMENTS", "CARRIED_BPS", "PACED", "PRICES", "Link", "NetworkInventory", "NicKind",
-    "PacingPolicy", "RelayLinearProgram", "Route", "best_split", "circuit_counts", "circuit_matrix",
-    "even_order", "goodput_share", "is_forwarding", "joint", "link_rate_bps", "mixnet",
-    "network_cost", "paper_network_usd", "planned_flows", "relay_root", "relay_trees",
-    "route_latency_s", "static", "topoopt", "tree_route", "waterfill",
+    "BURST_SEGMENTS",
+    "CARRIED_BPS",
+    "PACED",
+    "PRICES",
+    "Link",
+    "NetworkInventory",
+    "NicKind",
+    "RelayLinearProgram",
+    "Route",
+    "SplitPolicy",
+    "best_split",
+    "circuit_counts",
+    "circuit_matrix",
+    "even_order",
+    "goodput_share",
+    "is_forwarding",
+    "joint",
+    "link_rate_bps",
+    "mixnet",
+    "network_cost",
+    "paper_network_usd",
+    "planned_flows",
+    "relay_root",
+    "relay_trees",
+    "route_latency_s",
+    "static",
+    "topoopt",
+    "tree_route",
+    "waterfill",
 ]  # fmt: skip

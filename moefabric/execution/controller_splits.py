@@ -4,14 +4,14 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric
-from moefabric.planner.sending.flow_pacing import Policy
+from moefabric.planner.sending.flow_pacing import SplitPolicy
 from moefabric.results.records.records import CircuitChange
 
 
 class ControllerSplits:
     """A policy that reuses the split of a region's last controller reply."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: SplitPolicy) -> None:
         self.policy = policy
         self._known: dict[tuple[str, ...], tuple[DemandMatrix, CircuitSet, Split]] = {}
         self.circuits = policy.circuits

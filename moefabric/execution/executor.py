@@ -34,7 +34,7 @@ from moefabric.execution.recovery import Recovery, lost_components
 from moefabric.execution.run_prediction import add_predictions
 from moefabric.execution.task_runner import TaskRunner
 from moefabric.execution.transfers import ARMING_NS, Transfers
-from moefabric.planner.sending.flow_pacing import Policy
+from moefabric.planner.sending.flow_pacing import SplitPolicy
 from moefabric.prediction.jobs import Programme
 from moefabric.results.records.records import IterationRun, Span
 from moefabric.runtime.cpu_monitor import cpu_steal_and_total
@@ -131,7 +131,7 @@ class Executor:
     def __init__(
         self,
         fabric: Fabric,
-        policy: Policy,
+        policy: SplitPolicy,
         agents: Agents,
         controllers: Mapping[str, RegionController],
         circuits: CircuitSet,

@@ -13,10 +13,12 @@ from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.experiment_keys import FabricChoice
 from moefabric.config.plugins import transport_named
 from moefabric.core.errors import SpecError
+from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import datapath
 from moefabric.execution.fabric_run import (
@@ -52,7 +54,8 @@ from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.runtime.run_directory import FabricWiring
 from moefabric.runtime.structured_log import log_context
 from moefabric.testbed.placed_fabric import Placer, fitted_fabric, placed_elsewhere
-from moefabric.testbed.testbed import FabricSetup, running_testbed
+from moefabric.testbed.testbed import Controllers, FabricSetup, running_testbed
+from moefabric.workload.workload import Workload
 
 
 def run(
@@ -206,12 +209,42 @@ def _run_groups(setup: _GroupSetup) -> _Finished:
     return results, wiring, hosts
 
 
+@dataclass(frozen=True)
+class _GroupTestbed:
+    """Testbed of the fabrics with one wiring: an emulated fabric, or real servers."""
+
+    fabric: Fabric
+    work: Workload
+    hybrid: HybridJobs | None
+    fleet: Fleet
+    hosts: RealHosts
+    controllers: Controllers | None = None
+    wiring: FabricWiring | None = None
+    remarks: tuple[str, ...] = ()
+
+
 def _run_group(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> _Finished:
     """Run fabrics of the same wiring on one testbed, until bytes are lost on one of them.
 
     Returns:
         The results so far, of one fabric at least; the wiring; and the real servers.
     """
+    results: list[result_model.FabricResult] = []
+    with _group_testbed(setup, choices) as testbed:
+        for choice in choices:
+            result, is_lost = _run_fabric(setup, testbed, choice)
+            results.append(result)
+            if is_lost:
+                break
+        hosts = testbed.hosts
+        hosts.iteration_ended()
+        records = hosts.records("/".join(choice.name for choice in choices[: len(results)]))
+    return results, testbed.wiring, records
+
+
+@contextmanager
+def _group_testbed(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> Iterator[_GroupTestbed]:
+    """Bring up the testbed of fabrics with the same wiring, or connect to their real servers."""
     spec, reporter = setup.spec, setup.reporter
     name, hybrid = _name(spec, choices[0]), None
     if spec.hybrid is not None:
@@ -219,7 +252,6 @@ def _run_group(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> _Finished
         hybrid = HybridJobs.of(spec, choices[0], name, setup.scale, setup.folder)
     fabric = hybrid.fabric if hybrid else spec.build_fabric(choices[0], name, setup.scale)
     transport = spec.transport_of(choices[0])
-    results: list[result_model.FabricResult] = []
     with ExitStack() as undo:
         placement = None
         if setup.place is not None and not choices[0].hosts:
@@ -228,72 +260,72 @@ def _run_group(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> _Finished
         work = hybrid.whole.work if hybrid else workload_on(spec, fabric, setup.folder)
         jobs: AnyJobs = hybrid or Jobs.of(spec, fabric, work)
         pairs = jobs.server_pairs_between_regions
-        wiring, controllers, remarks = None, None, tuple[str, ...]()
         if choices[0].hosts:
             fleet, hosts = undo.enter_context(host_fleet(spec, fabric, transport, pairs))
-        else:
-            names = "/".join(choice.name for choice in choices)
-            reporter.show_message(f"{names}: bringing {fabric.name} up")
-            prepare = partial(light_for_job, choices[0].policy, work, fabric)
-            testbed = running_testbed(
-                fabric,
-                FabricSetup(
-                    spec.wiring.switch,
-                    setup.external,
-                    spec.wiring.containers,
-                    spec.wiring.real_hosts,
-                    spec.wiring.certificates,
-                    placement,
-                ),
-                transport=transport,
-                prepare=prepare if fabric.patch_panel else None,
-                timeout_s=spec.controller_timeout / NS_PER_S,
-                pairs_between_regions=pairs,
-            )
-            wiring, fleet, controllers = undo.enter_context(testbed)
-            plugged = spec.wiring.real_hosts
-            real = {server: one.login.host for server, one in plugged.items()}
-            hosts = RealHosts(fleet, real, machines=placed_elsewhere(fabric, placement))
-            remarks = (*wiring.remarks, *setup.scale_faults)
-        for choice in choices:
-            context = RunContext(
-                spec,
-                choice,
-                fabric,
-                work,
-                fleet,
-                controllers,
-                remarks,
-                reporter,
-                hosts,
-                setup.journal,
-                setup.header.run_id,
-                setup.header.flows,
-                setup.earlier,
-                hybrid=hybrid,
-            )
-            if setup.header.trains:
-                context = training_context(context, setup.folder, wiring)
-            elif hybrid is None:
-                context = replace(context, work=workload_of(choice, work))
-            setup.journal.append(
-                FabricLine(
-                    fabric=choice.name,
-                    policy=choice.policy,
-                    iterations=context.work.iterations,
-                    wiring=wiring_summary(fabric),
-                    paced=context.paced,
-                )
-            )
-            replay = replay_on(context)
-            result = judged(context, replay)
-            setup.journal.append(ResultLine(result=without_rows(result)))
-            results.append(result)
-            if replay.lost:
-                break
-        hosts.iteration_ended()
-        host_records = hosts.records("/".join(choice.name for choice in choices[: len(results)]))
-    return results, wiring, host_records
+            yield _GroupTestbed(fabric, work, hybrid, fleet, hosts)
+            return
+        names = "/".join(choice.name for choice in choices)
+        reporter.show_message(f"{names}: bringing {fabric.name} up")
+        prepare = partial(light_for_job, choices[0].policy, work, fabric)
+        testbed = running_testbed(
+            fabric,
+            FabricSetup(
+                spec.wiring.switch,
+                setup.external,
+                spec.wiring.containers,
+                spec.wiring.real_hosts,
+                spec.wiring.certificates,
+                placement,
+            ),
+            transport=transport,
+            prepare=prepare if fabric.patch_panel else None,
+            timeout_s=spec.controller_timeout / NS_PER_S,
+            pairs_between_regions=pairs,
+        )
+        wiring, fleet, controllers = undo.enter_context(testbed)
+        real = {server: one.login.host for server, one in spec.wiring.real_hosts.items()}
+        hosts = RealHosts(fleet, real, machines=placed_elsewhere(fabric, placement))
+        remarks = (*wiring.remarks, *setup.scale_faults)
+        yield _GroupTestbed(fabric, work, hybrid, fleet, hosts, controllers, wiring, remarks)
+
+
+def _run_fabric(
+    setup: _GroupSetup, testbed: _GroupTestbed, choice: FabricChoice
+) -> tuple[result_model.FabricResult, bool]:
+    """Replay or train on one fabric; return its result, and whether bytes were lost."""
+    context = RunContext(
+        setup.spec,
+        choice,
+        testbed.fabric,
+        testbed.work,
+        testbed.fleet,
+        testbed.controllers,
+        testbed.remarks,
+        setup.reporter,
+        testbed.hosts,
+        setup.journal,
+        setup.header.run_id,
+        setup.header.flows,
+        setup.earlier,
+        hybrid=testbed.hybrid,
+    )
+    if setup.header.trains:
+        context = training_context(context, setup.folder, testbed.wiring)
+    elif testbed.hybrid is None:
+        context = replace(context, work=workload_of(choice, testbed.work))
+    setup.journal.append(
+        FabricLine(
+            fabric=choice.name,
+            policy=choice.policy,
+            iterations=context.work.iterations,
+            wiring=wiring_summary(testbed.fabric),
+            paced=context.paced,
+        )
+    )
+    replay = replay_on(context)
+    result = judged(context, replay)
+    setup.journal.append(ResultLine(result=without_rows(result)))
+    return result, bool(replay.lost)
 
 
 def _result_without_hosts(

@@ -14,7 +14,7 @@ from moefabric.execution.rank_calls import Calls
 from moefabric.execution.reconfiguration import Reconfigurator, Reply
 from moefabric.execution.transfers import StartTimes, TaskTransfer, Transfers, description
 from moefabric.planner.plan import with_horizon
-from moefabric.planner.sending.flow_pacing import Policy
+from moefabric.planner.sending.flow_pacing import SplitPolicy
 from moefabric.planner.sending.partial_offload import PartialOffload, plan_partial_offload
 from moefabric.planner.sending.task_flows import task_flows
 from moefabric.results.records import records as run_records
@@ -33,7 +33,7 @@ class TaskRunner:
     def __init__(
         self,
         fabric: Fabric,
-        policy: Policy,
+        policy: SplitPolicy,
         transfers: Transfers,
         reconfigurator: Reconfigurator,
         clock: SkippingClock,

@@ -12,7 +12,7 @@ from moefabric.core.topology import Fabric
 from moefabric.planner.horizon import ENDLESS
 from moefabric.planner.iteration_horizons import IterationHorizons
 from moefabric.planner.plan import with_horizon
-from moefabric.planner.sending.flow_pacing import Policy, merge_circuits, planned_flows
+from moefabric.planner.sending.flow_pacing import SplitPolicy, merge_circuits, planned_flows
 from moefabric.planner.sending.partial_offload import circuits_after_s, plan_partial_offload
 from moefabric.planner.sending.task_flows import TaskFlows, task_flows
 from moefabric.prediction.control_time import ControlPrediction
@@ -164,7 +164,7 @@ class TaskPlanner:
     def __init__(
         self,
         fabric: Fabric,
-        policy: Policy,
+        policy: SplitPolicy,
         circuits: CircuitSet,
         *,
         moves: bool,
@@ -222,7 +222,7 @@ class TaskPlanner:
                 return self._send(task, {})
 
     @property
-    def _policy_with_horizon(self) -> Policy:
+    def _policy_with_horizon(self) -> SplitPolicy:
         """The policy, with the tasks that follow the planned one."""
         return with_horizon(self.policy, self._horizons.horizon(*self._place))
 
@@ -372,7 +372,7 @@ def _region_ends_s(
 
 
 def deserved_circuits(
-    fabric: Fabric, policy: Policy, demand: DemandMatrix, circuits: CircuitSet
+    fabric: Fabric, policy: SplitPolicy, demand: DemandMatrix, circuits: CircuitSet
 ) -> CircuitSet:
     """Return the circuits that the policy chooses for a demand while `circuits` are lit."""
     return merge_circuits(
@@ -383,7 +383,7 @@ def deserved_circuits(
 
 
 def ideal_seconds(
-    fabric: Fabric, policy: Policy, demand: DemandMatrix, circuits: CircuitSet, *, moves: bool
+    fabric: Fabric, policy: SplitPolicy, demand: DemandMatrix, circuits: CircuitSet, *, moves: bool
 ) -> dict[str, float]:
     """Return the model seconds of each region on the circuits that its demand deserves."""
     lit = circuits

@@ -29,7 +29,7 @@ from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
 from moefabric.planner.horizon import Horizon
 from moefabric.planner.plan import with_horizon
-from moefabric.planner.sending.flow_pacing import Policy
+from moefabric.planner.sending.flow_pacing import SplitPolicy
 from moefabric.results.records.records import CircuitChange
 from moefabric.simulator.fluid import predict_regions, route
 from moefabric.testbed.clock import RunTimers
@@ -117,7 +117,7 @@ class MemoryController:
     def __init__(
         self,
         fabric: Fabric,
-        policy: Policy,
+        policy: SplitPolicy,
         clock: VirtualClock,
         region: Region | None = None,
         work_ns: int = 0,

@@ -24,7 +24,7 @@ BURST_SEGMENTS: Final = 8
 """Segments that a connection sends at once, however slow its pace (`emulator.fabric.links`)."""
 
 
-class Policy(Protocol):
+class SplitPolicy(Protocol):
     """The circuits that a demand deserves, and its split over circuits and EPS."""
 
     def circuits(
@@ -38,7 +38,7 @@ class Policy(Protocol):
 
 def planned_flows(
     fabric: Fabric,
-    policy: Policy,
+    policy: SplitPolicy,
     demand: DemandMatrix,
     circuits: CircuitSet,
     groups: Mapping[str, Sequence[str]] | None = None,

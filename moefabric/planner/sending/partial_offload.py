@@ -11,7 +11,7 @@ from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.planner import delayed_split
 from moefabric.planner.delayed_split import DelayedSplit
-from moefabric.planner.sending.flow_pacing import Policy, pace_flows
+from moefabric.planner.sending.flow_pacing import SplitPolicy, pace_flows
 from moefabric.planner.sending.task_flows import Groups, TaskFlows
 from moefabric.simulator.fluid import goodput_share, predict, predict_regions, region_by_server
 from moefabric.workload.iterations.substitution import region_demand
@@ -75,7 +75,7 @@ def circuits_after_s(fabric: Fabric, control_s: float) -> dict[str, float]:
 
 def plan_partial_offload(
     fabric: Fabric,
-    policy: Policy,
+    policy: SplitPolicy,
     demand: DemandMatrix,
     circuits: CircuitSet,
     after_s: Mapping[str, float],
@@ -115,7 +115,7 @@ def plan_partial_offload(
 
 def _part(
     fabric: Fabric,
-    policy: Policy,
+    policy: SplitPolicy,
     name: str,
     demand: DemandMatrix,
     circuits: CircuitSet,

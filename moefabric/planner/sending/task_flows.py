@@ -7,7 +7,7 @@ from functools import cached_property
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import Flow, Share, flows
 from moefabric.core.topology import Fabric
-from moefabric.planner.sending.flow_pacing import Policy, planned_flows
+from moefabric.planner.sending.flow_pacing import SplitPolicy, planned_flows
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import Prediction, predict, predict_regions, region_by_server, route
 from moefabric.workload.iterations.iteration import Collective, Transfer
@@ -58,7 +58,7 @@ class TaskFlows:
 
 def task_flows(
     fabric: Fabric,
-    policy: Policy,
+    policy: SplitPolicy,
     task: Task,
     circuits: CircuitSet,
     groups: Groups,

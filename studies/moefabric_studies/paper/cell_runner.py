@@ -11,7 +11,7 @@ from typing import Final
 import moefabric
 from moefabric.api import testbeds
 from moefabric.api.networks import PACED, circuit_matrix
-from moefabric.api.networks import PacingPolicy as Policy
+from moefabric.api.networks import SplitPolicy as Policy
 from moefabric.api.results import ProgressReporter, fabric_result
 from moefabric_studies.paper.emulation_setup import (
     WARM_UP_OPERATIONS,

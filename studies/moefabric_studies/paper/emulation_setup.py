@@ -24,7 +24,7 @@ from moefabric import (
     Split,
 )
 from moefabric.api.networks import BURST_SEGMENTS, CARRIED_BPS
-from moefabric.api.networks import PacingPolicy as Policy
+from moefabric.api.networks import SplitPolicy as Policy
 from moefabric.api.predictions import shortest_wall_s
 from moefabric.api.workloads import Collective, Compute, Operation, Reconfigure
 from moefabric_studies.paper import network
