@@ -34,7 +34,7 @@ class Fifo:
     """Frames leave in the order of arrival; the last one is dropped."""
 
     def __init__(self) -> None:
-        """Start without frames."""
+        """Start empty."""
         self.waiting_bytes = 0
         self.frames: deque[bytes] = deque()
 
@@ -64,7 +64,7 @@ class StrictPriority:
     """Frames of a higher class leave first; the last one of the lowest class is dropped."""
 
     def __init__(self) -> None:
-        """Start without frames."""
+        """Start empty."""
         self.waiting_bytes = 0
         self._queues = [Fifo() for _ in range(_CLASSES)]
 
@@ -110,7 +110,7 @@ class FairQueues:
     """
 
     def __init__(self) -> None:
-        """Start without frames."""
+        """Start empty."""
         self.waiting_bytes = 0
         self._flows: dict[bytes, _Flow] = {}
         """Flows with waiting frames, in the order of their turns."""

@@ -48,7 +48,7 @@ class Packet:
 
     @property
     def comment(self) -> str:
-        """Its first comment; empty without one."""
+        """The packet's first comment; empty without one."""
         return dict(_options(self.options)).get(_COMMENT, b"").decode("utf-8", "replace")
 
     def block(self, comment: str = "") -> bytes:

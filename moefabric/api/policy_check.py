@@ -20,7 +20,7 @@ _LONGEST_S: Final = 10.0
 
 @dataclass(frozen=True)
 class LawResult:
-    """How often a policy broke a law.
+    """The number of times that a policy broke a law.
 
     Attributes:
         law: The law.

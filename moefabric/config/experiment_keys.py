@@ -174,7 +174,7 @@ class FabricChoice(NicsSpec):
 
     @property
     def copy_rule(self) -> CopyRule:
-        """How often a token travels."""
+        """The number of copies of a token that travel."""
         return CopyRule(self.copies, self.copy_limit)
 
     @property

@@ -13,7 +13,7 @@ LEASE_S = 20.0
 
 
 class Strategy(StrEnum):
-    """How parts are spread over nodes; the values are Ray's, in lower case."""
+    """Strategies to spread parts over nodes; the values are Ray's, in lower case."""
 
     PACK = "pack"
     """On few nodes; on several if one isn't enough."""

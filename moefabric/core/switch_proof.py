@@ -1,4 +1,4 @@
-"""How a switch proves to a controller that it belongs to the fabric, over OpenFlow.
+"""Proof, over OpenFlow, that a switch belongs to the controller's fabric.
 
 After its hello, a controller sends a challenge: an experimenter message with random bytes. Before
 it answers the features request, the switch returns a proof: its datapath id, and a keyed hash

@@ -1,4 +1,4 @@
-"""One fabric of an experiment: its replay or training, and the result of it."""
+"""Run of one fabric of an experiment: replay or training, and the result."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

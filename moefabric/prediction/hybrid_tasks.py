@@ -38,7 +38,7 @@ class ModelledIteration:
 
     @property
     def seconds(self) -> float:
-        """Its duration."""
+        """Duration of the task."""
         return max((times.end_s for times in self.times), default=self.start_s) - self.start_s
 
 

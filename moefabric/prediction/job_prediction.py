@@ -154,7 +154,7 @@ class PlannedTask:
 
     @property
     def sent(self) -> tuple[Flow, ...]:
-        """All of its flows, in the order of the streams of its step."""
+        """All flows of the task, in the order of the streams of its step."""
         return (*(self.flows.flows if self.flows is not None else ()), *self.late)
 
 

@@ -35,7 +35,7 @@ class MonotonicClock:
 
 
 class SkippingClock:
-    """A clock that shows long waits in full, although it skips most of each.
+    """A clock that skips most of each long wait, and shows the whole wait.
 
     It goes back over waits that the modelled cluster wouldn't have had.
     """

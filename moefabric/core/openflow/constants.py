@@ -111,7 +111,7 @@ class GroupCommand(IntEnum):
 
 
 class GroupType(IntEnum):
-    """How a group uses its buckets (5.6.1), by number (7.3.4.2)."""
+    """Types of groups, which use their buckets differently (5.6.1), by number (7.3.4.2)."""
 
     ALL = 0
     """Executes every bucket, each on a copy of the packet."""

@@ -43,7 +43,7 @@ _ROOT: Final = ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM")
 
 @dataclass(frozen=True)
 class MpiLaunch:
-    """What starts an MPI program on a fabric.
+    """Command line of mpirun on a fabric.
 
     Attributes:
         argv: `mpirun` with its hostfile; its further options and the program follow.

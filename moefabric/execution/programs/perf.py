@@ -125,7 +125,7 @@ def sizes_between(least: int, most: int, factor: float = 2.0, step: int = 0) -> 
 
 @dataclass(frozen=True)
 class PerfRow:
-    """One size, in model time.
+    """Measurement of one size, in model time.
 
     Attributes:
         size: S in bytes.
@@ -192,7 +192,7 @@ class PerfResult:
 
 @dataclass(frozen=True)
 class PerfOptions:
-    """What to measure.
+    """Settings of a measurement.
 
     Attributes:
         kind: The collective.
@@ -238,7 +238,7 @@ class Perf:
 
     Args:
         programs: The fabric.
-        options: What to measure.
+        options: Settings of a measurement.
     """
 
     def __init__(self, programs: ProgramFabric, options: PerfOptions) -> None:

@@ -38,7 +38,7 @@ _LEAST_BURSTS: Final = 50
 
 @dataclass(frozen=True)
 class RankPlacement:
-    """Where ranks are.
+    """Places of ranks.
 
     Attributes:
         servers: Server of each rank.
@@ -105,7 +105,7 @@ class MessagePaths:
 
     Attributes:
         fabric: The fabric.
-        placement: Where ranks are.
+        placement: Places of ranks.
         circuits: Circuits that may be used.
         optical_share: Part of a pair's bytes that its circuits carry, by pair; 1 for other pairs
             that have a circuit.
@@ -118,7 +118,7 @@ class MessagePaths:
 
     @property
     def rank_places(self) -> RankPlaces:
-        """What schedules may know: servers, circuits, and which rank each NIC belongs to."""
+        """The network as schedules see it: servers, circuits, and the rank of each NIC."""
         places = tuple(zip(self.placement.servers, self.placement.gpus, strict=True))
         return FabricNetwork(self.fabric, self.circuits, places).rank_places
 
@@ -151,7 +151,7 @@ class MessagePaths:
 
 @dataclass(frozen=True)
 class ProgramScale:
-    """What a program's bytes and its time on the wall clock stand for.
+    """Scale of a program's bytes and of its time on the wall clock.
 
     The product of both factors is that of the fabric's scale, which its links have.
 

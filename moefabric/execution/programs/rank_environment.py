@@ -31,7 +31,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class RankJob:
-    """The same command on some servers, some times on each.
+    """A command that runs on servers, a number of times on each.
 
     Attributes:
         command: Program and arguments of every rank.

@@ -1,4 +1,4 @@
-"""Where the ranks of a job run and meet: on a fabric that is up, or on real hosts."""
+"""Places where the ranks of a job run and meet: a fabric that is up, or real hosts."""
 
 import sys
 from collections.abc import Mapping, Sequence

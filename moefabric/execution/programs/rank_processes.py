@@ -39,7 +39,7 @@ LineCallback = Callable[[Rank, Stream, str], None]
 
 
 class Launcher(Protocol):
-    """Where ranks run: emulated servers, containers or hosts."""
+    """Places where ranks run: emulated servers, containers or hosts."""
 
     def argv(
         self, server: str, command: Sequence[str], environment: Mapping[str, str]
@@ -70,7 +70,7 @@ class FabricLauncher:
 
 @dataclass
 class _Output:
-    """What a rank prints on one stream."""
+    """Output of a rank on one stream."""
 
     rank: Rank
     stream: Stream

@@ -39,7 +39,7 @@ BYTES_LIMIT: Final = 0.02
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """How to replay a trace.
+    """Settings of a replay.
 
     Attributes:
         ranks: Number of ranks onto which the trace is folded. Default: as many as fit.

@@ -1,4 +1,4 @@
-"""Who may use the dashboard: checks of Host, Origin and token, and the headers of every reply."""
+"""Access to the dashboard: checks of Host, Origin and token, and the headers of every reply."""
 
 import hmac
 from collections.abc import Callable, Mapping

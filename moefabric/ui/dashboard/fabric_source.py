@@ -1,4 +1,4 @@
-"""Where the dashboard finds the state of a running fabric, and changes its light and failures."""
+"""Access of the dashboard to a running fabric: reads its state, changes its light and failures."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

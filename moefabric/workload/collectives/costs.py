@@ -24,7 +24,7 @@ from moefabric.workload.graphs.execution_graph import CollectiveKind
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """How fast a collective was, in bytes per second.
+    """Speed of a collective in bytes per second.
 
     Attributes:
         algorithm: nccl-tests' `algbw`, in bytes per second rather than in GB/s.

@@ -47,7 +47,7 @@ class ProgramNetwork(Protocol):
 
 @dataclass(frozen=True)
 class NonBlockingNetwork:
-    """One port for each rank; nothing else limits it.
+    """A network with one port for each rank and no other limit.
 
     Attributes:
         rate_bps: Payload rate of a port in each direction, in bits per second.
@@ -185,7 +185,7 @@ class TimeSpan:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Its length."""
         return self.end_s - self.start_s
 
 

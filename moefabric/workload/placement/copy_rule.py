@@ -22,7 +22,7 @@ CopyUnit = Literal["expert", "rank", "server"]
 
 @dataclass(frozen=True)
 class CopyRule:
-    """How often a token travels.
+    """The number of copies of a token that travel.
 
     Attributes:
         unit: That to which a token goes once.
@@ -67,7 +67,7 @@ def routed_tokens(
         routes: Routes of a layer.
         placement: The servers of ranks and experts.
         slots: Position [expert] of each expert in the order of their ranks.
-        rule: How often a token travels.
+        rule: The number of copies of a token that travel.
     """
     chosen = slots[routes.experts]
     homes = np.array([placement.home(rank) for rank in range(placement.ranks)])
@@ -131,7 +131,7 @@ def routed_layer(
         placement: The servers of ranks and experts.
         routes: Routes of the layer, as a sample: each rank has `rank_tokens` tokens like them.
         slots: Position [expert] of each expert in the order of their ranks.
-        rule: How often a token travels.
+        rule: The number of copies of a token that travel.
     """
     tokens = routed_tokens(routes, placement, slots, rule)
     scale = training.rank_tokens / routes.experts.shape[1]

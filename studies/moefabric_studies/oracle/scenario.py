@@ -144,7 +144,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Transport:
-    """How a packet simulator carries flows.
+    """Transport of flows in a packet simulator.
 
     Attributes:
         congestion_control: TCP's congestion control, or `paced`: senders write at the flow's

@@ -66,12 +66,12 @@ class Replayed:
 
     @property
     def modelled(self) -> float:
-        """How much longer the second deployment takes in the paper's model."""
+        """Ratio of the second deployment's time to the first's in the paper's model."""
         return self.comparison.other.seconds() / self.comparison.ours.seconds()
 
     @property
     def measured(self) -> float:
-        """How much longer the second deployment takes with packets."""
+        """Ratio of the second deployment's time to the first's with packets."""
         return median(self.other.seconds) / median(self.ours.seconds)
 
     @property

@@ -8,7 +8,7 @@ from moefabric.api.links import LinkBehaviour, PathChoice, Scheduling
 
 @dataclass(frozen=True)
 class TransportChoice:
-    """How tensors are sent, and how the switch treats their packets.
+    """A transport of tensors, and the switch's treatment of their packets.
 
     Attributes:
         name: As pages call it.
