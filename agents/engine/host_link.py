@@ -148,9 +148,9 @@ class HostLink:
 def _ip(*words: str) -> str:
     """Run `ip` and return its output; raise RefusedError if it fails or isn't there."""
     try:
-        done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+        completed = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         raise RefusedError("it has no program `ip`: apt install iproute2") from error
-    if done.returncode:
-        raise RefusedError(f"`ip {' '.join(words)}` there: {done.stderr.strip()}")
-    return done.stdout
+    if completed.returncode:
+        raise RefusedError(f"`ip {' '.join(words)}` there: {completed.stderr.strip()}")
+    return completed.stdout

@@ -97,8 +97,8 @@ class RankPort:
 
     def pending_events(self) -> list[dict[str, Any]]:
         """Return the events of the exchanges that are pending, for a channel that says hello."""
-        asked = (connection.asked for connection in self.ranks.values())
-        return [event for asks in asked for event, _ in asks.values()]
+        requests = (connection.asked for connection in self.ranks.values())
+        return [event for asks in requests for event, _ in asks.values()]
 
 
 class RankConnection(CallbackOwner):

@@ -121,8 +121,8 @@ def _check(hop: Hop, key: paramiko.PKey, keys: Mapping[str, paramiko.PKey]) -> N
     if key.get_base64() in _revoked_keys(hop.known_hosts):
         raise _FailedError(f"Host key for {hop.known_as} is revoked: {key.fingerprint}")
     if kind not in keys:
-        asked = "and you have requested strict checking"
-        raise _FailedError(f"No {kind} host key is known for {hop.known_as} {asked}.")
+        strict = "and you have requested strict checking"
+        raise _FailedError(f"No {kind} host key is known for {hop.known_as} {strict}.")
     if keys[kind].asbytes() != key.asbytes():
         raise _FailedError(
             f"REMOTE HOST IDENTIFICATION HAS CHANGED\n{key.fingerprint}\n"

@@ -160,11 +160,11 @@ class SshHost:
         if self._uses_paramiko():
             options = self._paramiko_options()
         else:
-            asked = subprocess.run(
+            completed = subprocess.run(
                 [*self._ssh(()), "-G", *self._destination()],
                 capture_output=True, text=True, check=False, timeout=DEPLOY_S,
             )  # fmt: skip
-            pairs = (line.split(" ", 1) for line in asked.stdout.splitlines() if " " in line)
+            pairs = (line.split(" ", 1) for line in completed.stdout.splitlines() if " " in line)
             options = {key: value for key, value in pairs if key in {"user", "hostname", "port"}}
         return Destination(
             self.host,

@@ -55,5 +55,5 @@ class HttpAccess:
 
     def _has_token(self, authorization: str) -> bool:
         scheme, _, credentials = authorization.partition(" ")
-        expected, given = self.token.encode(), credentials.strip().encode(errors="replace")
-        return hmac.compare_digest(expected, given) and scheme.lower() == "bearer"
+        expected, presented = self.token.encode(), credentials.strip().encode(errors="replace")
+        return hmac.compare_digest(expected, presented) and scheme.lower() == "bearer"

@@ -89,8 +89,8 @@ def watch(root: Path) -> int:
         return 0
 
     def runs() -> Iterator[RunDirectory]:
-        found = (RunDirectory(file.parent) for file in sorted(root.glob("*/fabric.json")))
-        return (run for run in found if not run.has_died())
+        directories = (RunDirectory(file.parent) for file in sorted(root.glob("*/fabric.json")))
+        return (run for run in directories if not run.has_died())
 
     return _supervise(processes, runs, reap)
 

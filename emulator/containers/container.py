@@ -170,16 +170,16 @@ def find_container(engine: Any, server: str, container: ExistingContainer) -> Ru
 
     with _engine_errors(server):
         try:
-            found = engine.containers.get(container.name)
+            existing = engine.containers.get(container.name)
         except NotFound as error:
             remedy = "start it before the fabric; `docker ps` lists those that run"
             raise FabricError(f"{server}: no container {container.name}: {remedy}") from error
-    mode = found.attrs["HostConfig"]["NetworkMode"]
+    mode = existing.attrs["HostConfig"]["NetworkMode"]
     if mode == "host" or mode.startswith("container:"):
         shared = "this machine's" if mode == "host" else "another container's"
         remedy = "start it with a network of its own (--network none or bridge)"
         raise FabricError(f"{server}: {container.name} is in {shared} network: {remedy}")
-    return _running(server, found, is_new=False)
+    return _running(server, existing, is_new=False)
 
 
 def _running(server: str, container: Any, *, is_new: bool) -> RunningContainer:
@@ -222,10 +222,10 @@ def end_description(engine: Any, server: str, container: RunningContainer) -> st
     from requests.exceptions import RequestException
 
     with suppress(APIError, RequestException):
-        found = engine.containers.get(container.id)
-        _await_end(found)
-        if found.attrs["State"]["Status"] != "running":
-            return f"{server}: {_end_text(found, is_new=container.is_new)}"
+        existing = engine.containers.get(container.id)
+        _await_end(existing)
+        if existing.attrs["State"]["Status"] != "running":
+            return f"{server}: {_end_text(existing, is_new=container.is_new)}"
     return f"{server}: its container {container.name} has ended"
 
 
@@ -238,9 +238,9 @@ def _end_text(container: Any, *, is_new: bool) -> str:
     if state["Status"] in {"created", "paused", "restarting"}:
         return f"its container {container.name} is {state['Status']}; {remedy}"
     last = " ".join(container.logs(tail=1).decode(errors="replace").split())
-    said = f", saying: {last}" if last else ""
+    output = f", saying: {last}" if last else ""
     status = state["ExitCode"]
-    return f"its container {container.name} has ended with status {status}{said}; {remedy}"
+    return f"its container {container.name} has ended with status {status}{output}; {remedy}"
 
 
 def leftover_containers(engine: Any, identity: FabricIdentity) -> list[Any]:

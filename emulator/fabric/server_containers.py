@@ -90,8 +90,8 @@ class ServerContainers:
             FabricError: lists the servers whose containers can't be used.
             UnsupportedError: if there is no engine.
         """
-        wanted = self._wiring.containers
-        if not wanted:
+        containers = self._wiring.containers
+        if not containers:
             return
         self._write_record()  # from now on, there may be containers
         self._engine = engine.connect()
@@ -100,7 +100,7 @@ class ServerContainers:
         names = list(sysctls)
         with ThreadPoolExecutor(_PARALLEL) as threads:
             join = partial(self._try_join, identity, names)
-            results = threads.map(join, wanted.keys(), wanted.values())
+            results = threads.map(join, containers.keys(), containers.values())
         if faults := [fault for fault in results if fault]:
             raise FabricError("\n".join(faults))
         self._check_shared()
@@ -282,10 +282,10 @@ def _restore(fabric: str, server: JoinedServer) -> None:
 
 def _remove_all(client: Any, fabric: str) -> int:
     """Remove the containers that were started for a fabric; return their number."""
-    found = container.leftover_containers(client, _identity(fabric))
-    if faults := container.remove_containers(found):
+    leftovers = container.leftover_containers(client, _identity(fabric))
+    if faults := container.remove_containers(leftovers):
         raise FabricError("\n".join(f"{fabric}: container {fault}" for fault in faults))
-    return len(found)
+    return len(leftovers)
 
 
 def container_of(run_dir: RunDirectory, server: str) -> str | None:

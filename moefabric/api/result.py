@@ -205,8 +205,8 @@ class Result(RunResult):
         return self.plot("circuits", fabric)
 
     def _summaries(self, names: Sequence[str]) -> list[FabricSummary]:
-        wanted = [self[name].fabric for name in names]
-        return [s for s in summaries(self) if not wanted or s.result.fabric in wanted]
+        fabrics = [self[name].fabric for name in names]
+        return [s for s in summaries(self) if not fabrics or s.result.fabric in fabrics]
 
     def _repr_html_(self) -> str:
         from moefabric.report import run_tables

@@ -89,8 +89,8 @@ class GatingSpec(Section):
         Raises:
             ValueError: If the parameters don't fit together, or the preset is unknown.
         """
-        given = {name: getattr(self, name) for name in _STATISTICS}
-        changes = {name: value for name, value in given.items() if value is not None}
+        statistics = {name: getattr(self, name) for name in _STATISTICS}
+        changes = {name: value for name, value in statistics.items() if value is not None}
         base = preset(self.generator or "") if fitted is None else fitted
         return replace(base, experts=experts, top_k=top_k, tokens=tokens, **changes)
 

@@ -63,9 +63,9 @@ class PlugSpec(Section):
 
     def errors(self, place: str) -> Iterator[InputError]:
         """Yield an error unless one way is given."""
-        given = [key for key in ("device", "macvlan", "vxlan") if getattr(self, key) is not None]
-        if len(given) != 1:
-            what = " and ".join(given) or "nothing"
+        keys = [key for key in ("device", "macvlan", "vxlan") if getattr(self, key) is not None]
+        if len(keys) != 1:
+            what = " and ".join(keys) or "nothing"
             yield place, f"one of device, macvlan and vxlan is needed, {what} given"
 
     def build(self) -> Plug:

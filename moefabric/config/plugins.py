@@ -125,9 +125,9 @@ def ocs_dialects() -> dict[str, OcsDialect]:
 @cache
 def _registered(group: str) -> Mapping[str, EntryPoint]:
     """Return a group's entry points by name. Those of moefabric win, and come first."""
-    found = entry_points(group=group)
-    ours = {entry.name: entry for entry in found if _is_built_in(entry)}
-    others = {entry.name: entry for entry in found if entry.name not in ours}
+    registered = entry_points(group=group)
+    ours = {entry.name: entry for entry in registered if _is_built_in(entry)}
+    others = {entry.name: entry for entry in registered if entry.name not in ours}
     return dict(sorted(ours.items())) | dict(sorted(others.items()))
 
 

@@ -194,8 +194,8 @@ def _run_groups(setup: _GroupSetup) -> _Finished:
     for choices in _groups(setup.spec):
         finished = [r for c in choices if earlier and (r := earlier.result(c.name))]
         results += finished
-        done = {result.fabric for result in finished}
-        remaining = [choice for choice in choices if choice.name not in done]
+        finished_names = {result.fabric for result in finished}
+        remaining = [choice for choice in choices if choice.name not in finished_names]
         while remaining:  # after a loss of bytes the others get a testbed of their own
             lost = [f"{one.server} ({one.host}) was lost before" for one in hosts if one.lost]
             if findings := list(reasons.WRONG_TESTBED.judge_each(lost)):

@@ -119,7 +119,7 @@ class RunStatusWriter(RunObserver):
             nic_bytes: Bytes that each NIC has sent; None if nobody counts.
         """
         own, totals, sent = outcome.result, self._totals, outcome.collectives
-        done = IterationStatus(
+        status = IterationStatus(
             iteration=own.iteration,
             measured_s=own.measured_s or 0.0,
             predicted_s=own.predicted_s or 0.0,
@@ -128,14 +128,14 @@ class RunStatusWriter(RunObserver):
             bytes_by_light=sum(one.bytes_by_light or 0 for one in sent),
             bytes_by_eps=sum(one.bytes_by_eps or 0 for one in sent),
         )
-        self._done.append(done)
+        self._done.append(status)
         self._totals = RunTotals(
             iterations=totals.iterations + 1,
             collectives=totals.collectives + len(sent),
             reconfigurations=totals.reconfigurations + len(outcome.reconfigurations),
-            bytes=totals.bytes + done.bytes,
-            bytes_by_light=totals.bytes_by_light + done.bytes_by_light,
-            bytes_by_eps=totals.bytes_by_eps + done.bytes_by_eps,
+            bytes=totals.bytes + status.bytes,
+            bytes_by_light=totals.bytes_by_light + status.bytes_by_light,
+            bytes_by_eps=totals.bytes_by_eps + status.bytes_by_eps,
             lost_transfers=totals.lost_transfers + (outcome.measured.integrity.lost_transfers or 0),
             corrupt=totals.corrupt + (outcome.measured.integrity.corrupt or 0),
         )

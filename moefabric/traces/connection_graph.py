@@ -205,10 +205,10 @@ class _MatrixBuilder:
             node, wait = self.nodes[key], waits[key]
             trigger = triggers[wait.events].number if wait.events else None
             start_ps = None if wait.events else round(wait.start_s * _PS)
-            done = pulled.get(key), pulled.get(self.partner[key])
+            ends = pulled.get(key), pulled.get(self.partner[key])
             for size in parts(node.size):
                 number = len(connections) + 1
-                flow = Connection(key[0], node.peer, size, number, start_ps, trigger, *done)
+                flow = Connection(key[0], node.peer, size, number, start_ps, trigger, *ends)
                 connections.append(flow)
         pulls = defaultdict[int | None, int](int)
         for one in connections:
@@ -290,9 +290,9 @@ class _MatrixBuilder:
                 events |= known[one].events
                 start_s = max(start_s, known[one].start_s + node.duration_s)
         if self.nodes[key].kind == "receive" and not self.nodes[key].size:
-            told = known[self.partner[key]]
-            events |= told.events
-            start_s = max(start_s, told.start_s)
+            partner_waits = known[self.partner[key]]
+            events |= partner_waits.events
+            start_s = max(start_s, partner_waits.start_s)
         # What another event waits for needs no wait of its own.
         for event in tuple(events):
             send = event if self.nodes[event].kind == "send" else self.partner[event]

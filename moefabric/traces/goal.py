@@ -260,14 +260,14 @@ class _Reader:
         for index, required in starts:
             self._notes["irequires waits for all that the other operation waits for"] = None
             before[index] += [one for one in before[required] if one not in before[index]]
-        kept = self._streams(program.nodes, before)
+        streams = self._streams(program.nodes, before)
         numbers = _numbers(program)
         return tuple(
             replace(
                 node,
                 number=numbers[index],
                 after=tuple(numbers[one] for one in before[index]),
-                stream=node.stream if node.stream in kept else -1,
+                stream=node.stream if node.stream in streams else -1,
             )
             for index, node in enumerate(program.nodes)
         )
@@ -296,7 +296,7 @@ class _Reader:
 def _numbers(program: _Program) -> list[int]:
     """Return the number of each operation: that of its label, or its position from 1."""
     matches = {index: _NUMBERED.fullmatch(label) for label, index in program.labels.items()}
-    found = [int(match[1]) for _, match in sorted(matches.items()) if match]
-    if len(set(found)) == len(program.nodes):
-        return found
+    numbers = [int(match[1]) for _, match in sorted(matches.items()) if match]
+    if len(set(numbers)) == len(program.nodes):
+        return numbers
     return list(range(1, len(program.nodes) + 1))

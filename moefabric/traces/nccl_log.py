@@ -99,10 +99,10 @@ def log_files(path: Path) -> list[Path]:
         return [path]
     folder, prefix = (path, "") if path.is_dir() else (path.parent, path.name)
     files = sorted(folder.iterdir()) if folder.is_dir() else []
-    found = [file for file in files if file.is_file() and file.name.startswith(prefix)]
-    if not found:
+    logs = [file for file in files if file.is_file() and file.name.startswith(prefix)]
+    if not logs:
         raise TraceError(path, "", "there are no such files")
-    return found
+    return logs
 
 
 @dataclass(frozen=True, slots=True)

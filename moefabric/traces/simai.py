@@ -209,8 +209,8 @@ class _Parser:
 
     def _number(self, line: int, what: str, words: Sequence[str]) -> int:
         if len(words) != 1 or not re.fullmatch(r"\d{1,16}", words[0]):
-            given = words[0][:40] if words else "nothing"
-            raise self._error(line, f"{what} is {given!r}, not a whole number")
+            word = words[0][:40] if words else "nothing"
+            raise self._error(line, f"{what} is {word!r}, not a whole number")
         if int(words[0]) > MAX_SIZE:
             raise self._error(line, f"{what} is {words[0]}, more than {MAX_SIZE}")
         return int(words[0])

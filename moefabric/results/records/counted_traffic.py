@@ -222,13 +222,13 @@ class CountedTraffic:
         """
         if not (self.fabric.has_circuits_only or self.fabric.forwarding):
             return 1.0
-        use, wanted = self._use(transfer), OUT_OF_OCS if light else RECEIVED
+        use, counter = self._use(transfer), OUT_OF_OCS if light else RECEIVED
         by_network = (rows for (_, optical), rows in self._rows.items() if optical is light)
         rows = set(chain.from_iterable(by_network))
         flows = [f for order in transfer.orders for f in order.flows if f.is_optical is light]
         once = sum(self._size(flow) for flow in flows)
         received = sum(
-            size for (row, column), size in use.bytes.items() if column == wanted and row in rows
+            size for (row, column), size in use.bytes.items() if column == counter and row in rows
         )
         return min(1.0, once / received) if received else 1.0
 

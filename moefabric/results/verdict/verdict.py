@@ -54,7 +54,7 @@ def judge(
         ),
         *_links(measured, paced=paced),
     ]
-    found = [
+    all_findings = [
         *timing,
         *_samples(measured),
         *_tail(reasons.LATENESS, measured.lateness),
@@ -69,8 +69,8 @@ def judge(
     ]
     collectives = summaries.get("collective")
     return FidelityResult(
-        verdict=worst_verdict(finding.verdict for finding in found),
-        reasons=[finding.text for finding in found],
+        verdict=worst_verdict(finding.verdict for finding in all_findings),
+        reasons=[finding.text for finding in all_findings],
         link_rate_error_p95=_abs_p95(np.array([*chain.from_iterable(measured.links.values())])),
         cpu_idle_min=min(measured.cpu_idle, default=None),
         completion_error_p50=collectives.abs_p50 if collectives else None,

@@ -87,17 +87,17 @@ def capture(
     ports, an OCS, for its management, or `management`, for controllers and switches. In the file,
     frames of optical NICs have the circuit that was lit as their comment.
     """
-    lab, done = running_lab(name), threading.Event()
+    lab, stopped = running_lab(name), threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: done.set())
+        signal.signal(number, lambda *_: stopped.set())
     limits = {"most_frames": until.frames, "most_bytes": until.bytes}
     with lab.capture(place, file, length, **limits) as captured:
         begin_ns = time.monotonic_ns()  # the clock of events
         click.echo(f"{place}: to {captured.path}", err=True)
-        _set_after(done, captured.wait_full)
+        _set_after(stopped, captured.wait_full)
         if until.reconfiguration:
-            _set_after(done, lambda: _wait_reconfiguration(lab, begin_ns))
-        done.wait(until.seconds if seconds is None else seconds)
+            _set_after(stopped, lambda: _wait_reconfiguration(lab, begin_ns))
+        stopped.wait(until.seconds if seconds is None else seconds)
     lost = f", {captured.dropped:,} more were missed" if captured.dropped else ""
     click.echo(f"{place}: {captured.frames:,} frames in {captured.path}{lost}")
     if summary:

@@ -33,9 +33,9 @@ def logs(
     folder = RunDirectory.of_fabric(running_fabric(name)).log_folder
     if not folder.is_dir():
         raise FabricError(f"{folder}: no such folder: {name} is not up")
-    wanted = line_filter(process, level, _given(ids))
+    is_shown = line_filter(process, level, _given(ids))
     source = LogFolder(folder)
-    for line in filter(wanted, source.follow() if follow else source.new_lines()):
+    for line in filter(is_shown, source.follow() if follow else source.new_lines()):
         click.echo(line.to_json() if as_json else line.text())
 
 

@@ -79,8 +79,8 @@ def _refusal(config: pytest.Config) -> str:
 
 def _option(config: pytest.Config, name: str) -> str:
     """Return the value of an option, or that of the configuration file."""
-    given = config.getoption(f"--moefabric-{name.replace('_', '-')}")
-    return str(given if given is not None else config.getini(f"moefabric_{name}"))
+    option = config.getoption(f"--moefabric-{name.replace('_', '-')}")
+    return str(option if option is not None else config.getini(f"moefabric_{name}"))
 
 
 @pytest.hookimpl(wrapper=True)

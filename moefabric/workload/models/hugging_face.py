@@ -152,8 +152,10 @@ def model_from_configuration(document: Mapping[str, Any], name: str) -> Model:
     kind = str(document.get("model_type"))
     if kind not in ARCHITECTURES:
         known = f"isn't known; known are {', '.join(ARCHITECTURES)}"
-        given = f"{kind!r} {known}" if "model_type" in document else "is missing"
-        raise SpecError([(f"{section}model_type", f"{given}: give the model's sizes instead")])
+        description = f"{kind!r} {known}" if "model_type" in document else "is missing"
+        raise SpecError(
+            [(f"{section}model_type", f"{description}: give the model's sizes instead")]
+        )
     configuration = _Configuration(document, section)
     configuration.name = name
     model = ARCHITECTURES[kind](configuration)

@@ -86,8 +86,8 @@ class Receiver:
             return None
         incoming = self._incoming(packet.tensor, packet.size, packet.loss_percent)
         chunk, rest = divmod(packet.offset, packets.CHUNK_BYTES)
-        wanted = min(packets.CHUNK_BYTES, len(incoming.values) - packet.offset)
-        if rest or wanted <= 0 or len(values) != wanted:
+        size = min(packets.CHUNK_BYTES, len(incoming.values) - packet.offset)
+        if rest or size <= 0 or len(values) != size:
             raise ValueError(
                 f"tensor {packet.tensor}: no chunk of {len(values)} bytes is at {packet.offset}"
             )

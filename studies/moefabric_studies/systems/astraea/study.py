@@ -57,9 +57,9 @@ class Runs:
         for trace in self.traces:
             share = float(late_rates(trace.rates, BIN_S).mean())
             start_s = trace.starts_s[-1]
-            found = convergence_s(trace.rates[-1], BIN_S, start_s, share)
+            converged_s = convergence_s(trace.rates[-1], BIN_S, start_s, share)
             left_s = trace.rates.shape[1] * BIN_S - start_s
-            times.append(left_s if found is None else found)
+            times.append(left_s if converged_s is None else converged_s)
         return times
 
     def deviations(self) -> list[float]:

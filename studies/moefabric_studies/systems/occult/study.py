@@ -203,15 +203,15 @@ def variants(spec: ExperimentSpec, context: StudyContext, run: RunResult) -> dic
     work = workload(spec, [servers], context.folder)
     tokens = spec.training.ep * work.training.rank_tokens
     token_bytes = work.training.dispatch_token_bytes(work.model)
-    found = {}
+    ways = {}
     for choice, result in zip(spec.fabrics, run.results, strict=True):
         sent = workload_of(choice, work)
         layers = [sent.layers(iteration) for iteration in range(work.iterations)]
         copies = [[one.demand.array.sum() / token_bytes / tokens for one in row] for row in layers]
         loads = np.array([[one.busiest_tokens for one in row] for row in layers])
         spread = loads.std(axis=-1) / loads.mean(axis=-1)
-        found[choice.name] = Variant(choice.name, np.array(copies), spread, result)
-    return found
+        ways[choice.name] = Variant(choice.name, np.array(copies), spread, result)
+    return ways
 
 
 def exact_measures(found: dict[str, Variant], servers: str) -> dict[str, Measure]:
