@@ -56,6 +56,10 @@ _UNITS: Final[Mapping[str, Any]] = {"_ns": DurationNs, "_bytes": ByteSize, "_bps
 """Types of values that users write with a unit, by the end of a field's name."""
 
 
+_DESCRIBED: Final = ConfigDict(use_attribute_docstrings=False)
+"""Sections of data classes have descriptions, which pydantic would search in all callers."""
+
+
 class _Incomplete:
     """Value of a data class in the second pass if a value of its section is wrong or missing."""
 
@@ -75,9 +79,8 @@ class AsSection:
         self, source: type[Any], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         summary = (inspect.getdoc(source) or "").partition("\n\n")[0]
-        section: type[Section] = type(
-            source.__name__, (Section,), {"__doc__": summary, "__module__": __name__}
-        )
+        names = {"__doc__": summary, "__module__": __name__, "model_config": _DESCRIBED}
+        section: type[Section] = type(source.__name__, (Section,), names)
         section = with_fields_of(source, **self.types)(section)
 
         def value(given: Any, check: Callable[[Any], Any]) -> Any:
