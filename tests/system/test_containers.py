@@ -101,6 +101,7 @@ def test_compose_up_testbed_runs_the_prototype_and_exits_with_its_verdict(
         assert integrity["bytes_sent"] == integrity["bytes_received"] > 0
         assert (integrity["corrupt"], integrity["lost_transfers"]) == (0, 0)
         assert len(result["collectives"]) == ITERATIONS * LAYERS * 4
+        assert 0 <= result["fidelity"]["cpu_idle_min"] <= 1, "packets lasted for many samples"
     # Other users of the machine may disturb a run; the verdict says so.
     assert (ran.status == INVALID) == any(r["fidelity"]["verdict"] == "invalid" for r in results)
     assert "<html" in (project.folder / "out" / "prototype.html").read_text()

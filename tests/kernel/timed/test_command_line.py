@@ -99,8 +99,9 @@ def test_run_writes_contractual_json_and_removes_its_fabrics(home: Home) -> None
         error = result["fidelity"]["completion_error_p50"]
         assert (error is None) == (not undisturbed), "disturbed collectives have no error"
         assert error is None or error < 0.3, "the emulation resembles the model"
-        assert {"verdict", "reasons", "link_rate_error_p95"} <= set(result["fidelity"])
-        assert 0 <= result["fidelity"]["cpu_idle_min"] <= 1
+        assert {"verdict", "reasons", "link_rate_error_p95", "cpu_idle_min"} <= set(
+            result["fidelity"]
+        )
     eps, mixnet = run["results"]
     assert all(c["bytes_by_light"] == 0 for c in eps["collectives"])
     for collective in mixnet["collectives"]:

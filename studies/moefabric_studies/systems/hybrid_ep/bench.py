@@ -43,6 +43,40 @@ class LayerRun:
         return self.result.verdict != "invalid"
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """A size of domains at each level, and its measured time.
+
+    Attributes:
+        domains: Size of a domain at each level.
+        run: The layer as it was sent.
+        formula_s: The paper's formula.
+        expected_bytes: Bytes that all workers send at the outermost level.
+    """
+
+    domains: tuple[int, ...]
+    run: LayerRun
+    formula_s: float
+    expected_bytes: float
+
+
+@dataclass(frozen=True)
+class SpeedRow:
+    """A layer under plain expert parallelism and under HybridEP.
+
+    Attributes:
+        tokens: Tokens of a worker, MB.
+        plain: Plain expert parallelism.
+        hybrid: HybridEP with the domains that the formula chooses.
+        published: The published speed-up.
+    """
+
+    tokens: float
+    plain: LayerRun
+    hybrid: LayerRun
+    published: float
+
+
 class LayerBench:
     """Sends layers over a running fabric.
 

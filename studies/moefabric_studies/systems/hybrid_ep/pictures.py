@@ -1,16 +1,13 @@
 """Pictures of the study of HybridEP: time over domains, and speed-up over tokens."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from moefabric.api.charts import Axis, curve, document_picture, plot
+from moefabric_studies.systems.hybrid_ep.bench import Candidate, SpeedRow
 from moefabric_studies.systems.hybrid_ep.stream_model import token_share
 
-if TYPE_CHECKING:
-    from moefabric_studies.systems.hybrid_ep.report import Candidate, SpeedRow
 
-
-def domain_picture(cases: Mapping[str, Sequence["Candidate"]]) -> str:
+def domain_picture(cases: Mapping[str, Sequence[Candidate]]) -> str:
     """Draw the time of each case over p: a line for the formula, points for measured runs."""
     panels = []
     for name, rows in cases.items():
@@ -31,7 +28,7 @@ def domain_picture(cases: Mapping[str, Sequence["Candidate"]]) -> str:
     return document_picture(title, panels, columns=len(panels), legend=legend)
 
 
-def speed_picture(clusters: Mapping[str, Sequence["SpeedRow"]]) -> str:
+def speed_picture(clusters: Mapping[str, Sequence[SpeedRow]]) -> str:
     """Draw the speed-up of each cluster over the tokens, measured and published."""
     gains = {
         name: [row.plain.seconds / row.hybrid.seconds for row in rows]

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from moefabric_studies.grids import Grid, captions, grid
-from moefabric_studies.systems.hybrid_ep.bench import LayerRun
+from moefabric_studies.systems.hybrid_ep.bench import Candidate, LayerRun, SpeedRow
 from moefabric_studies.systems.hybrid_ep.codec_training import CodecCost, CodecUse
 from moefabric_studies.systems.hybrid_ep.pictures import domain_picture, speed_picture
 from moefabric_studies.systems.hybrid_ep.setup import Setup
@@ -21,40 +21,6 @@ _COUNTS: Final = {1: (56, 0), 2: (24, 8), 4: (8, 24), 8: (0, 56)}
 ONCE: Final = "plain EP, a token once to each data centre"
 OUTER: Final = "HybridEP, domains of data centres only"
 GRADIENTS: Final = "HybridEP, gradients of experts return"
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A size of domains at each level, and its measured time.
-
-    Attributes:
-        domains: Size of a domain at each level.
-        run: The layer as it was sent.
-        formula_s: The paper's formula.
-        expected_bytes: Bytes that all workers send at the outermost level.
-    """
-
-    domains: tuple[int, ...]
-    run: LayerRun
-    formula_s: float
-    expected_bytes: float
-
-
-@dataclass(frozen=True)
-class SpeedRow:
-    """A layer under plain expert parallelism and under HybridEP.
-
-    Attributes:
-        tokens: Tokens of a worker, MB.
-        plain: Plain expert parallelism.
-        hybrid: HybridEP with the domains that the formula chooses.
-        published: The published speed-up.
-    """
-
-    tokens: float
-    plain: LayerRun
-    hybrid: LayerRun
-    published: float
 
 
 Migration = list[tuple[str, LayerRun, LayerRun]]

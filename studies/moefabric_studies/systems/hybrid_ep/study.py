@@ -8,16 +8,15 @@ from pathlib import Path
 from moefabric.api.networks import goodput_share
 from moefabric.api.plugins import Section
 from moefabric_studies.systems.hybrid_ep import codec_training
-from moefabric_studies.systems.hybrid_ep.bench import LayerBench, LayerRun, running_bench
-from moefabric_studies.systems.hybrid_ep.graph import HybridEpPass, distinct_share, plain_pass
-from moefabric_studies.systems.hybrid_ep.report import (
-    GRADIENTS,
-    ONCE,
-    OUTER,
+from moefabric_studies.systems.hybrid_ep.bench import (
     Candidate,
-    Report,
+    LayerBench,
+    LayerRun,
     SpeedRow,
+    running_bench,
 )
+from moefabric_studies.systems.hybrid_ep.graph import HybridEpPass, distinct_share, plain_pass
+from moefabric_studies.systems.hybrid_ep.report import GRADIENTS, ONCE, OUTER, Report
 from moefabric_studies.systems.hybrid_ep.setup import MB, Cluster, FlatCase, Setup
 from moefabric_studies.systems.hybrid_ep.stream_model import (
     Level,
