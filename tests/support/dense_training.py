@@ -6,6 +6,7 @@ largest relative deviations of loss and gradients, and the all-to-alls of the st
 """
 
 import json
+import os
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -120,8 +121,11 @@ def main() -> None:
         deviations[name] = deviation(gradient, expected)
     if dist.get_rank() == 0:
         exchanges = {"float": calls.count(True), "integer": calls.count(False)}
-        print(json.dumps({"deviations": deviations, "exchanges": exchanges}))
+        print(json.dumps({"deviations": deviations, "exchanges": exchanges}), flush=True)
     dist.destroy_process_group()
+    # A thread of gloo may still release tensors of the last exchange, which aborts the process
+    # when the interpreter is being finalized.
+    os._exit(0)
 
 
 if __name__ == "__main__":
