@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from moefabric.emulator.ocs.restconf.edit import Edit, Op, apply_edit
 from moefabric.emulator.ocs.restconf.encoding import from_json, from_xml, to_xml, validate_container
 from moefabric.emulator.ocs.restconf.errors import RestconfError
-from moefabric.emulator.ocs.restconf.schema import CONTAINERS, PAIR, TOP, Leaf, Node
+from moefabric.emulator.ocs.restconf.schema import CONTAINERS, PAIR, TOP, Node
 from moefabric.emulator.ocs.restconf.target import parse_target
 
 TWO = {"pair": [{"ingress": 1, "egress": 13}, {"ingress": 2, "egress": 14}]}
@@ -163,16 +163,10 @@ def test_any_path_is_resolved_or_refused(path: str) -> None:
     assert error_tag(lambda: parse_target(path)) in (None, "invalid-value")
 
 
-def descendants(part: Node | Leaf) -> list[Node | Leaf]:
-    return (
-        [part, *(inner for child in part.children for inner in descendants(child))]
-        if isinstance(part, Node)
-        else [part]
-    )
+def descendants(part: Node) -> list[Node]:
+    return [part, *(inner for child in part.children for inner in descendants(child))]
 
 
 def test_every_list_has_its_key_leaf() -> None:
-    for node in (
-        part for top in TOP for part in descendants(top) if isinstance(part, Node) and part.key
-    ):
+    for node in (part for top in TOP for part in descendants(top) if part.key):
         assert node.key in node.leaves
