@@ -27,11 +27,13 @@ class Alarm:
         return quote(f'{self.port}:{severity},{self.condition},SA,{time},,:"{self.text}"')
 
 
-RAISED = {OcsEventKind.PORT_FAILED: ("CR", "PORT-FAIL"), OcsEventKind.POWER_LOW: ("MJ", "LOS")}
-CLEARED = {
+ALARMS = {
+    OcsEventKind.PORT_FAILED: ("CR", "PORT-FAIL"),
     OcsEventKind.PORT_RECOVERED: ("CL", "PORT-FAIL"),
+    OcsEventKind.POWER_LOW: ("MJ", "LOS"),
     OcsEventKind.POWER_CLEAR: ("CL", "LOS"),
 }
+"""Severity and condition of events; severity `CL` clears the alarm of the condition."""
 REPORTED = {OcsEventKind.ENABLED: "ENABLED", OcsEventKind.DISABLED: "DISABLED"}
 ALARM_CODES = {"CR": "*C", "MJ": "**", "MN": "* ", "CL": "A "}
 
@@ -51,21 +53,20 @@ class StandingAlarms:
 
     def update(self, event: OcsEvent, wall_s: float) -> Message | None:
         """Apply an event, and return its autonomous message, if it has one."""
-        if entry := RAISED.get(event.kind) or CLEARED.get(event.kind):
-            severity, condition = entry
-            text = PORT_TEXTS[event.kind]
+        text = PORT_TEXTS.get(event.kind, "")
+        if event.kind in ALARMS:
+            severity, condition = ALARMS[event.kind]
             alarms = [
                 Alarm(port, severity, condition, text.format(port), wall_s) for port in event.ports
             ]
             for alarm in alarms:
                 self._alarms.pop((alarm.port, condition), None)
-                if event.kind in RAISED:
+                if severity != "CL":
                     self._alarms[alarm.port, condition] = alarm
             lines = tuple(alarm.line() for alarm in alarms)
             return Message(ALARM_CODES[severity], "REPT ALM EQPT", lines)
         if event.kind in REPORTED:
-            condition, text = REPORTED[event.kind], PORT_TEXTS[event.kind]
-            time = format_time(wall_s)
+            condition, time = REPORTED[event.kind], format_time(wall_s)
             lines = tuple(
                 quote(f'{port}:{condition},TC,{time},,,,:"{text.format(port)}"')
                 for port in event.ports

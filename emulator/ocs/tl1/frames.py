@@ -29,21 +29,14 @@ class Message:
     lines: tuple[str, ...]
 
 
-def completion(header: Header, ctag: str, lines: Iterable[str] = (), remark: str = "") -> bytes:
-    """Return the response to an executed command; `lines` are quoted where necessary."""
-    return _frame(header, f"M  {ctag} COMPLD", [*lines, *_remarks(remark)])
-
-
-def denial(header: Header, ctag: str, code: str, remark: str = "") -> bytes:
-    """Return the response to a refused command."""
-    return _frame(header, f"M  {ctag} DENY", [code, *_remarks(remark)])
-
-
-def partial_completion(
+def response(
     header: Header, ctag: str, code: str, lines: Iterable[str] = (), remark: str = ""
 ) -> bytes:
-    """Return the response to a partly executed command; `lines` list the executed parts."""
-    return _frame(header, f"M  {ctag} PRTL", [code, *lines, *_remarks(remark)])
+    """Return the response to a command; `lines` are quoted where necessary.
+
+    Completion codes: COMPLD (executed), PRTL (executed in part), DENY (refused).
+    """
+    return _frame(header, f"M  {ctag} {code}", [*lines, *_remarks(remark)])
 
 
 def autonomous(header: Header, atag: int, message: Message) -> bytes:
