@@ -7,7 +7,7 @@ accepted command follows after the settle time; `OcsDevice.when_settled` calls b
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import asdict, replace
 from ipaddress import IPv4Network
 from typing import Any
 
@@ -16,7 +16,6 @@ from moefabric.core.ocs import PLACEHOLDER, DeviceProfile, UserAccount
 from moefabric.emulator.crossbar.crossbar import Crossbar
 from moefabric.emulator.ocs.completions import Completions
 from moefabric.emulator.ocs.cross_connects import (
-    Busy,
     CrossConnects,
     Pair,
     Refusal,
@@ -150,14 +149,14 @@ class OcsDevice:
             "settings": {str(port): vars(stored) for port, stored in self.ports.stored.items()},
             "system": vars(self.system),
             "users": [vars(account) for account in self.users],
-            "faults": [failure.as_json() for failure in self.failures],
+            "faults": [asdict(failure) for failure in self.failures],
         }
 
     # ---- commands for cross-connects
 
     def add(self, pairs: Collection[Pair]) -> None:
         """Connect these pairs. The profile decides about older cross-connects of their ports."""
-        self.change(lambda now: now.add(pairs, Busy(self.profile.busy)))
+        self.change(lambda now: now.add(pairs, move=self.profile.busy == "move"))
 
     def only(self, pairs: Collection[Pair]) -> None:
         """Connect these pairs and no others."""

@@ -49,8 +49,7 @@ def send_handoff(sock: socket.socket, facts: Mapping[str, Any], fds: Sequence[in
         raise FabricError(
             f"OCS handoff: {len(line)} bytes and {len(fds)} descriptors are too much to hand over"
         )
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-    sent = sock.sendmsg([line], rights)
+    sent = socket.send_fds(sock, [line], list(fds))
     sock.sendall(line[sent:])
 
 

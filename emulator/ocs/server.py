@@ -127,10 +127,6 @@ class OcsServer:
         """Serve until one of `stops` is readable or closed by its peer."""
         for stop in stops:
             self.loop.watch(stop.fileno(), IN, lambda _events: self.loop.stop())
-        self.run()
-
-    def run(self) -> None:
-        """Serve until the loop is stopped."""
         try:
             self.device.announce_start()
             self.loop.run()

@@ -6,20 +6,15 @@ light has settled, so the driver waits for the device's known settling time afte
 
 import base64
 import json
-import socket
 import time
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
-from moefabric.controller.http_client import Dial, HttpClient
+from moefabric.controller.http_client import HttpClient
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
 from moefabric.controller.southbound.ocs.login import LoginRefusedError
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs_dialect import DriverSettings
-
-FACTORY_ACCOUNT: Final = ("admin", "root")
-"""User and password of a Polatis device as delivered."""
 
 _ALL: Final = "/api/data/optical-switch:cross-connects"
 _PAIR: Final = "/api/data/cross-connects/pair"
@@ -29,36 +24,21 @@ _BAD_REQUEST: Final = 400
 
 
 class RestconfDriver:
-    """A `DeviceDriver` that speaks RESTCONF.
+    """A `DeviceDriver` that speaks RESTCONF."""
 
-    Args:
-        name: The device's name in errors.
-        address: Host and TCP port.
-        timeout_s: How long one response may take.
-        settle_s: Settling time of the light after a command.
-        account: User and password.
-        dial: Opens the TCP connection.
-        sleep: Waits for a number of seconds.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        address: tuple[str, int],
-        timeout_s: float,
-        settle_s: float,
-        account: tuple[str, str] = FACTORY_ACCOUNT,
-        dial: Dial = socket.create_connection,
-        sleep: Callable[[float], object] = time.sleep,
-    ) -> None:
-        self.name, self._settle_s, self._sleep = name, settle_s, sleep
-        credentials = base64.b64encode(":".join(account).encode()).decode("ascii")
+    def __init__(self, settings: DriverSettings) -> None:
+        self.name, self._sleep = settings.ocs.name, settings.sleep
+        self._settle_s = settings.ocs.settle_ns / 1e9
+        account = f"{settings.user}:{settings.password}"
+        credentials = base64.b64encode(account.encode()).decode("ascii")
         headers = {
             "Authorization": f"Basic {credentials}",
             "Accept": _MEDIA_TYPE,
             "Content-Type": _MEDIA_TYPE,
         }
-        self._http = HttpClient(name, address, timeout_s, dial, headers)
+        # Some devices respond only after light has settled.
+        timeout_s = settings.timeout_s + self._settle_s
+        self._http = HttpClient(self.name, settings.address, timeout_s, settings.dial, headers)
         self._settled_at_s = 0.0
 
     def close(self) -> None:
@@ -136,17 +116,9 @@ class Restconf:
     """RESTCONF over HTTP."""
 
     default_port: int = 8008
-    factory_account: tuple[str, str] = FACTORY_ACCOUNT
+    factory_account: tuple[str, str] = ("admin", "root")
+    """User and password of a Polatis device as delivered."""
 
     def open(self, settings: DriverSettings) -> RestconfDriver:
         """Return a driver that speaks RESTCONF."""
-        settle_s = settings.ocs.settle_ns / 1e9
-        return RestconfDriver(
-            settings.ocs.name,
-            settings.address,
-            settings.timeout_s + settle_s,  # some devices respond only after light has settled
-            settle_s,
-            (settings.user, settings.password),
-            settings.dial,
-            settings.sleep,
-        )
+        return RestconfDriver(settings)

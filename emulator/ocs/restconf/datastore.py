@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from moefabric.core.ocs import UserAccount
-from moefabric.emulator.ocs.cross_connects import Busy, CrossConnects, Pair, RefusedError
+from moefabric.emulator.ocs.cross_connects import Pair, RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.port_settings import Admin
 from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
@@ -156,12 +156,8 @@ class Datastore:
         Cross-connects that the edit doesn't name are removed only if it uses their ports.
         """
         old, new = _pairs(before), _pairs(after)
-        busy = Busy(self.device.profile.busy)
-
-        def target(now: CrossConnects) -> CrossConnects:
-            return now.sub(old - new).add(sorted(new - old), busy)
-
-        self.device.change(target)
+        move = self.device.profile.busy == "move"
+        self.device.change(lambda now: now.sub(old - new).add(sorted(new - old), move=move))
         return True
 
     def change_ports(self, before: Tree, after: Tree) -> bool:

@@ -1,7 +1,6 @@
 """Edits as pure functions from the content of a container to its new content."""
 
 from copy import deepcopy
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -22,41 +21,38 @@ class Op(Enum):
     DELETE = "DELETE"
 
 
-@dataclass(frozen=True)
-class Edit:
-    """An edit. `value` is a tree of the target; for CREATE, of a new child of the target."""
-
-    op: Op
-    target: Target
-    value: Any = None
-
-
-def apply_edit(before: Tree, edit: Edit) -> Tree:
+def apply_edit(before: Tree, op: Op, target: Target, value: Any = None) -> Tree:
     """Return the content of the target's container after an edit.
+
+    Args:
+        before: the content before it.
+        op: kind of the edit.
+        target: the edited resource.
+        value: a tree of the target; for CREATE, of a new child of the target.
 
     Raises:
         RestconfError: if the edit is impossible.
     """
-    top, step = edit.target.top, edit.target.last
+    top, step = target.top, target.last
     document = {top.name: deepcopy(before)}
-    holder, part = _holder(document, edit.target.steps), step.part
-    match edit.op:
+    holder, part = _holder(document, target.steps), step.part
+    match op:
         case Op.DELETE:
             _delete(holder, step)
         case Op.REPLACE if step.key is not None:
             others = [entry for entry in holder.get(part.name, []) if entry[part.key] != _key(step)]
-            holder[part.name] = [*others, edit.value]
+            holder[part.name] = [*others, value]
         case Op.REPLACE:
-            holder[part.name] = edit.value
+            holder[part.name] = value
         case Op.MERGE if step.key is None:
-            _merge(holder, part, edit.value)
+            _merge(holder, part, value)
         case Op.MERGE:
-            _merge_children(_entry(holder, step), part, edit.value)
+            _merge_children(_entry(holder, step), part, value)
         case Op.CREATE:
             is_entry = step.key is not None
             tree = _entry(holder, step) if is_entry else holder.setdefault(part.name, {})
-            _check_absent(tree, part, edit.value)
-            _merge_children(tree, part, edit.value)
+            _check_absent(tree, part, value)
+            _merge_children(tree, part, value)
     return document[top.name]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from moefabric.emulator.ocs.cross_connects import Pair, RefusedError
 from moefabric.emulator.ocs.restconf.datastore import Datastore
-from moefabric.emulator.ocs.restconf.edit import Edit, Op, Tree, apply_edit, find
+from moefabric.emulator.ocs.restconf.edit import Op, Tree, apply_edit, find
 from moefabric.emulator.ocs.restconf.encoding import JSON, XML
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError, absent
 from moefabric.emulator.ocs.restconf.messages import (
@@ -176,7 +176,7 @@ class Service:
         check_preconditions(request.headers, now, exists=exists)
         if op is Op.DELETE:
             find(before, target.steps)
-        after = apply_edit(before, Edit(op, target, value))
+        after = apply_edit(before, op, target, value)
         settles = self.datastore.apply(target.top.name, before, after)
         headers = validators(self.datastore, target, read(self.datastore, target)).headers
         if op is Op.CREATE:
