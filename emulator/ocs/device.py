@@ -83,11 +83,7 @@ class OcsDevice:
         memory = spec.memory or {}
         self.timers, self.wall_s, self.profile = timers, wall_s, spec.profile
         self.identity = _identity(spec.profile, str(crossbar.ports), spec.serial)
-        self.system = (
-            SystemSettings(**memory["system"])
-            if "system" in memory
-            else _system_settings(spec.profile, spec.address, spec.prefix)
-        )
+        self.system = SystemSettings(**(memory.get("system") or _system_settings(spec)))
         accounts = [UserAccount(**user) for user in memory["users"]] if "users" in memory else None
         self.users = Users(spec.profile.users if accounts is None else accounts)
         self.users.on_change = self._save_soon
@@ -357,17 +353,18 @@ class OcsDevice:
         self._host.save(self.memory())
 
 
-def _system_settings(profile: DeviceProfile, address: str, prefix: int) -> SystemSettings:
-    if not address:
-        return SystemSettings(startup=profile.startup)
-    network = IPv4Network(f"{address}/{prefix}", strict=False)
-    return SystemSettings(
-        startup=profile.startup,
-        ip=address,
-        gateway=str(network[1]),
-        mask=str(network.netmask),
-        broadcast=str(network.broadcast_address),
-    )
+def _system_settings(spec: DeviceSpec) -> dict[str, str]:
+    """Return the settings of a new switch that may differ from the defaults."""
+    if not spec.address:
+        return {"startup": spec.profile.startup}
+    network = IPv4Network(f"{spec.address}/{spec.prefix}", strict=False)
+    return {
+        "startup": spec.profile.startup,
+        "ip": spec.address,
+        "gateway": str(network[1]),
+        "mask": str(network.netmask),
+        "broadcast": str(network.broadcast_address),
+    }
 
 
 def _identity(profile: DeviceProfile, size: str, serial: str) -> Identity:

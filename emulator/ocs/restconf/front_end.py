@@ -5,6 +5,7 @@ its light has settled.
 """
 
 from email.utils import formatdate
+from http import HTTPStatus
 
 import h11
 
@@ -113,8 +114,8 @@ class RestconfSession:
         return True
 
     def _answer(self) -> None:
-        request, slot = self._request(), self._client.reserve_reply()
-        self._log_in(request)
+        request, slot = self._service.authenticated(self._request()), self._client.reserve_reply()
+        self._log_in(request.user)
         response = self._service.execute(request)
         self._head, self._body = None, bytearray()
         self._is_head_request = request.method == "HEAD"
@@ -142,10 +143,9 @@ class RestconfSession:
         method = head.method.decode("ascii", "replace")
         return Request(method, head.target.decode("ascii", "replace"), headers, bytes(self._body))
 
-    def _log_in(self, request: Request) -> None:
+    def _log_in(self, user: str) -> None:
         """Register the user of a request as the user of this session."""
         users = self._device.users
-        user = self._service.user(request) or ""
         if user != self._user or (user and self._number not in users.log_ins):
             users.log_out(self._number)
             peer = self._client.peer
@@ -177,9 +177,8 @@ class RestconfSession:
         self._close()
 
     def _frame(self, response: Response, headers: list[tuple[str, str]], body: bytes) -> bytes:
-        head = h11.Response(
-            status_code=response.status, headers=headers, reason=response.reason.encode()
-        )
+        reason = HTTPStatus(response.status).phrase.encode()
+        head = h11.Response(status_code=response.status, headers=headers, reason=reason)
         data = [h11.Data(data=body)] if body else []
         return b"".join(self._http.send(part) or b"" for part in (head, *data, h11.EndOfMessage()))
 

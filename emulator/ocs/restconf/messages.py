@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -77,11 +76,6 @@ class Response:
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     settles: bool = False
-
-    @property
-    def reason(self) -> str:
-        """The reason phrase of the status."""
-        return HTTPStatus(self.status).phrase
 
 
 def encode(document: Any, media: str) -> bytes:

@@ -50,28 +50,26 @@ class Service:
         self.datastore, self.device = datastore, datastore.device
         self.options = datastore.options
 
-    def user(self, request: Request) -> str | None:
-        """Return the user of a request, if the credentials are valid (Basic, RFC 7617)."""
+    def authenticated(self, request: Request) -> Request:
+        """Return a request with its user, if the credentials are valid (Basic, RFC 7617)."""
         scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "basic":
-            return None
         try:
             text = base64.b64decode(credentials.strip(), validate=True).decode()
         except (binascii.Error, ValueError):
-            return None
-        name, colon, password = text.partition(":")
-        return name if colon and self.device.users.accepts(name, password) else None
+            return request
+        (name, colon, password), users = text.partition(":"), self.device.users
+        if scheme.lower() != "basic" or not colon or not users.accepts(name, password):
+            return request
+        return replace(request, user=name, group=users.group(name))
 
     def execute(self, request: Request) -> Response:
         """Execute a request. A request that is refused changes nothing."""
         if request.path == HOST_META and request.method in ("GET", "HEAD"):
             return self._host_meta()
-        user = self.user(request)
-        if user is None:
+        if not request.user:
             error = ProtocolError("access-denied", "who are you?")
             challenge = ("WWW-Authenticate", 'Basic realm="optical-switch"')
             return self.error_response(error, request, [challenge])
-        request = replace(request, user=user, group=self.device.users.group(user))
         path, root = request.path, self.options.root
         inside = path.removeprefix(root) if path.startswith(root) else "/nowhere"
         try:
