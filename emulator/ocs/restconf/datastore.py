@@ -162,16 +162,9 @@ class Datastore:
 
     def change_ports(self, before: Tree, after: Tree) -> bool:
         """Apply an edit of `ports`, the list of older revisions: settings and shutters."""
-        enabled, disabled = shutter_changes(before, after)
-        settings = {
-            "port": [
-                {leaf: value for leaf, value in entry.items() if leaf != "port-state"}
-                for entry in after.get("port", ())
-            ]
-        }
-        TABLES["ports"].check(before, settings)
-        self.set_shutters(enabled, disabled)
-        TABLES["ports"].apply(self.device, before, settings)
+        TABLES["ports"].check(before, after)
+        self.set_shutters(*shutter_changes(before, after))
+        TABLES["ports"].apply(self.device, before, after)
         return True
 
     def set_shutters(self, enabled: list[int], disabled: list[int]) -> None:

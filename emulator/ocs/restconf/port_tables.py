@@ -74,11 +74,15 @@ def _no_state(_device: OcsDevice, ports: Collection[int]) -> State:
 
 @dataclass(frozen=True)
 class PortList:
-    """A list of ports: its columns, its ports, and its read-only leaves."""
+    """A list of ports: its columns, its ports, and its other leaves.
+
+    `commands` are those of the other leaves that clients can write; `apply` leaves them alone.
+    """
 
     columns: tuple[Column, ...]
     has_port: HasPort = _all_ports
     state: Callable[[OcsDevice, Collection[int]], State] = _no_state
+    commands: tuple[str, ...] = ()
 
     def read(self, device: OcsDevice) -> Tree:
         """Return the content of the container."""
@@ -106,7 +110,7 @@ class PortList:
         new = {entry["port-id"]: _flatten(entry) for entry in after.get("port", ())}
         if unknown := sorted(new.keys() - old.keys()):
             raise RestconfError("invalid-value", f"there is no port {unknown[0]} here")
-        writable = {"port-id", *(column.leaf for column in self.columns)}
+        writable = {"port-id", *self.commands, *(column.leaf for column in self.columns)}
         for port, entry in new.items():
             for leaf in entry.keys() - writable:
                 if entry[leaf] != old[port].get(leaf):
@@ -240,6 +244,7 @@ TABLES: Mapping[str, PortList] = {
             Column("opm/voa/attenuation-reference-port", "reference", PORT, _has_attenuator),
         ),
         state=_old_status,
+        commands=("port-state",),
     ),
 }
 
@@ -247,11 +252,9 @@ TABLES: Mapping[str, PortList] = {
 def shutter_changes(before: Tree, after: Tree) -> tuple[list[int], list[int]]:
     """Return the ports that an edit of the container `ports` enables, and those it disables."""
     old = {entry["port-id"]: entry["port-state"] for entry in before["port"]}
-    new = {
-        entry["port-id"]: entry.get("port-state", "PC_ENABLED") for entry in after.get("port", ())
-    }
-    changed = {port: state for port, state in new.items() if port in old and old[port] != state}
-    return (
-        [port for port, state in changed.items() if state == "PC_ENABLED"],
-        [port for port, state in changed.items() if state == "PC_DISABLED"],
-    )
+    changed: dict[str, list[int]] = {"PC_ENABLED": [], "PC_DISABLED": []}
+    for entry in after.get("port", ()):
+        port, state = entry["port-id"], entry.get("port-state", "PC_ENABLED")
+        if old[port] != state:
+            changed[state].append(port)
+    return changed["PC_ENABLED"], changed["PC_DISABLED"]
