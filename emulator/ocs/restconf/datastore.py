@@ -133,11 +133,11 @@ class Datastore:
 
     def alarms(self) -> Tree:
         """Read `system-alarms`."""
-        return {"alarm": [alarm.as_alarm() for alarm in self.log.alarms.values()]}
+        return {"alarm": list(self.log.alarms.values())}
 
     def notifications(self) -> Tree:
         """Read `notification-log`."""
-        return {"log": [entry.as_log() for entry in self.log.entries]}
+        return {"log": list(self.log.entries)}
 
     def _peer(self, group: Tree) -> str:
         """Return the name of the group whose outputs the inputs of `group` connect to, in order."""

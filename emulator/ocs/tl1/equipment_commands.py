@@ -121,7 +121,7 @@ def initialize(session: CommandSession, command: Command) -> Result:
 def alarms(session: CommandSession, command: Command) -> Result:
     """`RTRV-ALM-EQPT::ALL:c:;`, `RTRV-ALM-ALL::ALL:c:;`: standing alarms."""
     _check_aid(command, "ALL", "")
-    return Result(tuple(alarm.line() for alarm in session.alarms))
+    return Result(tuple(session.alarms))
 
 
 def environment_alarms(_session: CommandSession, command: Command) -> Result:

@@ -9,18 +9,6 @@ LINE = "   {}\r\n"
 
 
 @dataclass(frozen=True)
-class Header:
-    """Header of a message: system identifier and time."""
-
-    sid: str
-    wall_s: float
-
-    def __str__(self) -> str:
-        date = time.strftime("%y-%m-%d %H:%M:%S", time.gmtime(self.wall_s))
-        return f"\r\n\n   {self.sid or UNNAMED} {date}\r\n"
-
-
-@dataclass(frozen=True)
 class Message:
     """An autonomous message. Its alarm code is `*C`, `**`, `* ` or `A `."""
 
@@ -29,8 +17,14 @@ class Message:
     lines: tuple[str, ...]
 
 
+def heading(sid: str, wall_s: float) -> str:
+    """Return the header of a message: system identifier and time."""
+    date = time.strftime("%y-%m-%d %H:%M:%S", time.gmtime(wall_s))
+    return f"\r\n\n   {sid or UNNAMED} {date}\r\n"
+
+
 def response(
-    header: Header, ctag: str, code: str, lines: Iterable[str] = (), remark: str = ""
+    header: str, ctag: str, code: str, lines: Iterable[str] = (), remark: str = ""
 ) -> bytes:
     """Return the response to a command; `lines` are quoted where necessary.
 
@@ -39,7 +33,7 @@ def response(
     return _frame(header, f"M  {ctag} {code}", [*lines, *_remarks(remark)])
 
 
-def autonomous(header: Header, atag: int, message: Message) -> bytes:
+def autonomous(header: str, atag: int, message: Message) -> bytes:
     """Return an autonomous message."""
     return _frame(header, f"{message.code:<2} {atag} {message.verb}", message.lines)
 
@@ -69,5 +63,5 @@ def _remarks(text: str) -> list[str]:
     return [f"/* {printable.replace('*/', '* /')} */"] if printable else []
 
 
-def _frame(header: Header, head: str, lines: Iterable[str]) -> bytes:
+def _frame(header: str, head: str, lines: Iterable[str]) -> bytes:
     return f"{header}{head}\r\n{''.join(map(LINE.format, lines))};".encode("ascii", "replace")

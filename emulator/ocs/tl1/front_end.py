@@ -19,7 +19,7 @@ from moefabric.emulator.ocs.tl1 import user_commands as users
 from moefabric.emulator.ocs.tl1.alarms import StandingAlarms
 from moefabric.emulator.ocs.tl1.command import RANKS, CommandSession, Result, Verb
 from moefabric.emulator.ocs.tl1.dialect import Tl1Options
-from moefabric.emulator.ocs.tl1.frames import Header, Message
+from moefabric.emulator.ocs.tl1.frames import Message
 from moefabric.emulator.ocs.tl1.port_commands import change_ports, list_ports
 from moefabric.emulator.ocs.tl1.syntax import (
     NO_TAG,
@@ -98,9 +98,9 @@ class Tl1FrontEnd:
         self._last_atag = 0
 
     @property
-    def header(self) -> Header:
+    def header(self) -> str:
         """The header of a message that is sent now."""
-        return Header(self.device.system.name, self.device.wall_s())
+        return frames.heading(self.device.system.name, self.device.wall_s())
 
     def numbered(self, message: Message) -> bytes:
         """Return a message with the next number, so that clients notice missing messages."""

@@ -7,10 +7,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from moefabric.emulator.ocs.tl1.frames import (
-    Header,
     Message,
     acknowledgement,
     autonomous,
+    heading,
     quote,
     response,
 )
@@ -24,7 +24,7 @@ from moefabric.emulator.ocs.tl1.syntax import (
     parse_command,
 )
 
-NEW_YEAR = Header("ocs0", 1767225600.0)
+NEW_YEAR = heading("ocs0", 1767225600.0)
 VALID = range(1, 25)
 
 
@@ -141,23 +141,23 @@ def test_any_text_is_a_port_list_or_denied(text: str) -> None:
 
 
 def test_message_layout() -> None:
-    heading = b"\r\n\n   ocs0 26-01-01 00:00:00\r\n"
+    header = b"\r\n\n   ocs0 26-01-01 00:00:00\r\n"
     assert (
         response(NEW_YEAR, "1", "COMPLD", [quote("1,9")])
-        == heading + b'M  1 COMPLD\r\n   "1,9"\r\n;'
+        == header + b'M  1 COMPLD\r\n   "1,9"\r\n;'
     )
     assert (
         response(NEW_YEAR, "1", "DENY", ["IDNV"], "no")
-        == heading + b"M  1 DENY\r\n   IDNV\r\n   /* no */\r\n;"
+        == header + b"M  1 DENY\r\n   IDNV\r\n   /* no */\r\n;"
     )
     assert (
         response(NEW_YEAR, "1", "PRTL", ["SROF", '"1,9"'])
-        == heading + b'M  1 PRTL\r\n   SROF\r\n   "1,9"\r\n;'
+        == header + b'M  1 PRTL\r\n   SROF\r\n   "1,9"\r\n;'
     )
     alarm = Message("**", "REPT ALM EQPT", ('"1:MJ"',))
-    assert autonomous(NEW_YEAR, 7, alarm) == heading + b'** 7 REPT ALM EQPT\r\n   "1:MJ"\r\n;'
+    assert autonomous(NEW_YEAR, 7, alarm) == header + b'** 7 REPT ALM EQPT\r\n   "1:MJ"\r\n;'
     assert acknowledgement("IP", "1") == b"\r\nIP 1\r\n<"
-    assert response(Header("", 0.0), "1", "COMPLD").startswith(
+    assert response(heading("", 0.0), "1", "COMPLD").startswith(
         b"\r\n\n   ( nil ) 70-01-01 00:00:00\r\n"
     )
 
