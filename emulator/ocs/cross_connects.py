@@ -68,9 +68,6 @@ class CrossConnects:
     def __len__(self) -> int:
         return len(self.output_of)
 
-    def __str__(self) -> str:
-        return " ".join(f"{p}-{q}" for p, q in self) or "no cross-connects"
-
     def pair_of(self, port: int) -> Pair | None:
         """Return the cross-connect of an input or output."""
         if port in self.output_of:
