@@ -19,8 +19,6 @@ from moefabric.core.ocs_dialect import DriverSettings
 _ALL: Final = "/api/data/optical-switch:cross-connects"
 _PAIR: Final = "/api/data/cross-connects/pair"
 _MEDIA_TYPE: Final = "application/yang-data+json"
-_NOT_FOUND: Final = 404
-_BAD_REQUEST: Final = 400
 
 
 class RestconfDriver:
@@ -48,9 +46,9 @@ class RestconfDriver:
     def cross_connects(self) -> tuple[CrossConnect, ...]:
         """Return the list of pairs; raise ControlError for a malformed answer."""
         status, body = self._http.exchange("GET", _ALL)
-        if status == _NOT_FOUND:  # a device without pairs may have no list
+        if status == HTTPStatus.NOT_FOUND:  # a device without pairs may have no list
             return ()
-        if status >= _BAD_REQUEST:
+        if status >= HTTPStatus.BAD_REQUEST:
             kind = LoginRefusedError if status == HTTPStatus.UNAUTHORIZED else ControlError
             raise kind(f"{self.name}: GET {_ALL}: {_error_text(status, body)}")
         try:
@@ -64,14 +62,14 @@ class RestconfDriver:
         """Remove pairs by a DELETE each, add all others by one PATCH; return the first error."""
         for port, _ in change.remove:
             status, body = self._http.exchange("DELETE", f"{_PAIR}={port}")
-            if status >= _BAD_REQUEST:
+            if status >= HTTPStatus.BAD_REQUEST:
                 return f"DELETE of {port}: {_error_text(status, body)}"
         if not change.add:
             return None
         earlier_s, self._settled_at_s = self._settled_at_s, time.monotonic() + self._settle_s
         pairs = [{"ingress": p, "egress": q} for p, q in change.add]
         status, body = self._http.exchange("PATCH", _PAIR, {"pair": pairs})
-        if status < _BAD_REQUEST:
+        if status < HTTPStatus.BAD_REQUEST:
             return None
         self._settled_at_s = earlier_s
         return f"PATCH: {_error_text(status, body)}"

@@ -10,7 +10,6 @@ from http import HTTPStatus
 import h11
 
 from moefabric.emulator.ocs.device import OcsDevice
-from moefabric.emulator.ocs.events import OcsEvent
 from moefabric.emulator.ocs.front_end import Client, ReplySlot
 from moefabric.emulator.ocs.restconf.datastore import Datastore
 from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
@@ -32,7 +31,7 @@ class RestconfFrontEnd:
         self.device = device
         self.datastore = Datastore(device, options)
         self.service = Service(self.datastore)
-        device.events.subscribe(self._on_event)
+        device.events.subscribe(lambda event: self.datastore.log.add(event, device.wall_s()))
 
     def open_session(self, client: Client) -> "RestconfSession":
         """Open the session of a new client."""
@@ -42,9 +41,6 @@ class RestconfFrontEnd:
         """Cancel a scheduled reboot, and record the boot time."""
         self.datastore.booted_s = self.device.wall_s()
         self.datastore.restart = None
-
-    def _on_event(self, event: OcsEvent) -> None:
-        self.datastore.log.add(event, self.device.wall_s())
 
 
 class RestconfSession:
@@ -195,8 +191,6 @@ class RestconfSession:
             )
 
     def _check_idle(self) -> None:
-        if self._closed:
-            return
         now = self._device.now_ns()
         if self._waiting:
             self._active_ns = now
