@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,17 +105,12 @@ def listen_in_namespace(netns: str | None, address: str, port: int) -> socket.so
     Raises:
         FabricError: if the address can't be bound.
     """
-    sock = namespaces.run_in(netns, socket.socket) if netns else socket.socket()
+    listen = partial(socket.create_server, (address, port), backlog=16)
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((address, port))
-        sock.listen(16)
+        return namespaces.run_in(netns, listen) if netns else listen()
     except OSError as error:
-        sock.close()
-        raise FabricError(
-            f"OCS handoff: can't listen on {address}:{port}: {error.strerror}"
-        ) from error
-    return sock
+        reason = str(error.strerror).partition(" (while")[0]  # the rest repeats the address
+        raise FabricError(f"OCS handoff: can't listen on {address}:{port}: {reason}") from error
 
 
 class HandoffServer:
@@ -283,20 +279,16 @@ def connect(path: Path, deadline_s: float) -> socket.socket:
         FabricError: after `deadline_s`.
     """
     deadline = time.monotonic() + deadline_s
-    pause = threading.Event()
     while True:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.connect(os.fspath(path))
-        except (FileNotFoundError, ConnectionRefusedError) as error:
-            sock.close()
-            if time.monotonic() >= deadline:
-                raise FabricError(
-                    f"OCS handoff: nothing listens on {path}: {error.strerror}"
-                ) from error
-            pause.wait(0.05)  # there is no event for a socket that does not exist yet
         except OSError as error:
             sock.close()
-            raise FabricError(f"OCS handoff: {path}: {error.strerror}") from error
+            is_absent = isinstance(error, FileNotFoundError | ConnectionRefusedError)
+            if not is_absent or time.monotonic() >= deadline:
+                what = f"nothing listens on {path}" if is_absent else path
+                raise FabricError(f"OCS handoff: {what}: {error.strerror}") from error
+            time.sleep(0.05)  # there is no event for a socket that does not exist yet
         else:
             return sock
